@@ -231,9 +231,9 @@ class RemoteStore:
                 waited_s, *ranks = map(int, words)
                 shown = [f"rank {rank} on {places[rank]}" for rank in ranks if rank < len(places)]
                 more = f" and {len(shown) - _MAX_SHOWN} more" if len(shown) > _MAX_SHOWN else ""
-                late = f"{', '.join(shown[:_MAX_SHOWN])}{more} to call hvd.init(), since {waited_s} s"
-                limit = f"the process is alive. To limit the wait: --env {GLOO_TIMEOUT}=600"
-                print(f"[launcher] waiting for {late}; {limit}", flush=True)
+                late = f"{', '.join(shown[:_MAX_SHOWN])}{more} to call hvd.init()"
+                limit = f"their processes are alive. To limit the wait: --env {GLOO_TIMEOUT}=600"
+                print(f"[launcher] waited {waited_s} s for {late}; {limit}", flush=True)
 
     def init(self, plan: object) -> None:
         """Do nothing: the store already knows its ranks. Horovod calls this method."""

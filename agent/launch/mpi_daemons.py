@@ -91,7 +91,10 @@ class MpiRun:
             return
         host, command = request
         if host not in self._waiting:
-            _write(f"[launcher] refused to start a daemon on {host!a}: it has one, or is not of this run\n".encode())
+            _write(
+                f"[launcher] did not start a daemon on {host!a}: the host already has one, or is not in "
+                "this run\n".encode()
+            )
             self._input.close()  # Otherwise mpirun would wait for its daemon forever.
             return
         self._waiting.remove(host)

@@ -166,7 +166,10 @@ def become(spec: RunSpec, module: Sequence[str]) -> None:
     command = spec.rank_command(sys.executable, place_values(spec.hosts, inherited))
     secrets = secret_files.read(secret_files.node_directory(rank_user.home()), spec.run_id, spec.secrets)
     if starts_watch(spec, inherited) and not leave_watch(spec, inherited):
-        print("nothing watches over the ranks of this node: it could not be started", file=sys.stderr)
+        print(
+            "warning: cannot start the watchdog of this node's ranks, so hanging ranks are not detected",
+            file=sys.stderr,
+        )
     if spec.program and spec.placement == PLACED:
         inherited |= placed(spec, inherited, secrets)
     try:

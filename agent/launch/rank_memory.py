@@ -153,6 +153,6 @@ class MemoryWatch:
         )
         used = f"used {peak // _MIB:,} MiB, and {room}"
         if self._is_sure:
-            return f"{OUT_OF_MEMORY}: the kernel killed a process; the largest one {used}"
-        doubt = "it is not known whether it was one of this rank's"
-        return f"{UNSURE}: the kernel killed a process on this node, and {doubt}; the rank's largest process {used}"
+            return f"{OUT_OF_MEMORY}: the kernel killed a process; the rank's largest process {used}"
+        doubt = "perhaps not of this rank"
+        return f"{UNSURE}: the kernel killed a process on this node, {doubt}; the rank's largest process {used}"

@@ -157,7 +157,7 @@ def check_read(descriptor: int) -> None:
     poll = select.poll()
     poll.register(descriptor, 0)
     if any(event & select.POLLERR for _, event in poll.poll(0)):
-        raise BrokenPipeError("mpirun's daemon has gone")
+        raise BrokenPipeError("mpirun's daemon has exited")
 
 
 def unread(descriptor: int) -> int:
@@ -300,11 +300,11 @@ class Rank:
         elif self._tree.is_stopping or now >= self._exited_at + SILENCE_S:
             if not (self._tree.is_stopping or self._is_told):
                 self._is_told = True
-                self._output.report(f"the program has exited; terminating what it left behind: {describe(left)}")
+                self._output.report(f"the program has exited; terminating its remaining processes: {describe(left)}")
             if self._tree.end(left):
                 self._is_over = True
                 advice = "do: replace this node with `fab replace`"
-                self._output.report(f"SIGKILL does not end these processes: {describe(left)}; {advice}")
+                self._output.report(f"SIGKILL did not terminate these processes: {describe(left)}; {advice}")
         return self._is_over
 
     def _reap(self) -> None:
@@ -358,7 +358,7 @@ def main(argv: Sequence[str]) -> int:
             variables = place_in_mpi(os.environ) if launcher == MPI else {RANK_VARIABLE: os.environ["RANK"]}
             rank = next(iter(variables.values()))
     except KeyError as error:
-        print(f"agent.launch.rank_parent is for launchers to start: {error.args[0]} is not set", file=sys.stderr)
+        print(f"agent.launch.rank_parent must be started by a launcher: {error.args[0]} is not set", file=sys.stderr)
         return 2
     output, tree, pipe = Output(launcher, rank), RankTree(), subprocess.PIPE
     for number in (signal.SIGTERM, signal.SIGINT):

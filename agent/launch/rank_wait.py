@@ -46,13 +46,13 @@ def waits_for(pid: int, meeting: tuple[str, int]) -> str:
     peers = [each.remote for each in own if each.state == ESTABLISHED]
     listens = any(each.state == _LISTENS and each.local[1] == meeting[1] for each in own)
     if connecting:
-        text = f"it tries to connect to {_endpoints(connecting)}, which does not answer"
+        text = f"connecting to {_endpoints(connecting)}, without an answer"
     elif peers:
-        text = f"it is connected to {_endpoints(peers)}"
+        text = f"connected to {_endpoints(peers)}"
     elif listens:
-        text = f"it listens at port {meeting[1]}, and no rank has connected"
+        text = f"listening on port {meeting[1]}, no rank has connected"
     else:
-        text = f"it has no connection, not even to rank 0 at {meeting[0]}:{meeting[1]}"
+        text = f"no connection, not even to rank 0 at {meeting[0]}:{meeting[1]}"
     with contextlib.suppress(OSError):
         place = (folder / "wchan").read_text(encoding="ascii").strip()
         text += f" (in the kernel at {place})" if place not in ("", "0") else ""
@@ -97,4 +97,4 @@ class WaitWatch:
         waits = "; ".join(
             f"{words_of(each.pid)[:_MAX_WORDS]}: {waits_for(each.pid, self._meeting)}" for each in programs
         )
-        return f"neither output nor CPU time for {silent_s / 60:.0f} min. {waits}"
+        return f"no output and no CPU time for {silent_s / 60:.0f} min. {waits}"

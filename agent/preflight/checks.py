@@ -32,9 +32,9 @@ MAX_LAST_LINE: Final = 500
 """Maximum characters of a line from ranks in a finding."""
 OK: Final = "ok"
 CPU_BUILD: Final = "tensorflow-cpu"
-GPUS_SINCE_BOOT: Final = "it registered no GPUs when it booted, and so has TensorFlow's build for CPUs: "
-NO_PYTORCH: Final = "not checked: no PyTorch"
-ADD_PYTORCH: Final = "name torch in the program's requirements, or launch it with --launcher plain"
+GPUS_SINCE_BOOT: Final = "at its boot, the node had no GPUs, so it has TensorFlow's build for CPUs: "
+NO_PYTORCH: Final = "not checked: PyTorch is not installed"
+ADD_PYTORCH: Final = "add torch to the program's requirements, or launch the program with --launcher plain"
 PYTORCH_FOR_GPUS: Final = "require a build of PyTorch for the nodes' GPUs and driver"
 FACTS_TIMEOUT_S: Final = 180.0
 """On a node with GPUs, this includes an import of TensorFlow."""
@@ -74,7 +74,7 @@ def judge(spec: RunSpec, answers: Mapping[str, Completed], spec_sha256: str) -> 
         answer = answers[host.name]
         try:
             if answer.status != 0:
-                raise ValueError((answer.output.strip().splitlines() or [f"status {answer.status}"])[-1])
+                raise ValueError((answer.output.strip().splitlines() or [f"exit status {answer.status}"])[-1])
             facts[host.name] = NodeFacts.parse(answer.output)
         except ValueError as error:
             trouble = Finding(node=host.name, check="ssh", what=str(error), remedy=replace_remedy(host.name))
@@ -112,20 +112,22 @@ def _judge_node(
     if found.free_bytes < FREE_LEAST:
         cells["disk"] = wrong(
             "disk",
-            f"{_mib(found.free_bytes)} free of {_mib(FREE_LEAST)} wanted",
-            f"`fab clean` makes room, or {replace_remedy(host.name)}",
+            f"{_mib(found.free_bytes)} free, {_mib(FREE_LEAST)} needed",
+            f"free space with `fab clean`, or {replace_remedy(host.name)}",
         )
     if found.spec_sha256 != spec_sha256:
-        what = "shows another spec of this run" if found.spec_sha256 else "does not show this run"
+        what = "the run's spec differs" if found.spec_sha256 else "the run's directory is missing"
         cells["shared files"] = wrong("shared files", what)
     elif found.shared_free_bytes < SHARED_FREE_LEAST:
         free = f"{_mib(found.shared_free_bytes)} free"
-        cells["shared files"] = wrong("shared files", free, "`fab clean` removes what no run needs, `fab rm` a run")
+        cells["shared files"] = wrong(
+            "shared files", free, "remove unused files with `fab clean`, or a run with `fab rm`"
+        )
     if not found.interface:
-        cells["interface"] = wrong("interface", f"none has {host.address}")
+        cells["interface"] = wrong("interface", f"no interface has {host.address}")
     mine = dict(found.versions)
     if differing := [name for name in sorted({*mine, *common}) if common.get(name) != mine.get(name)]:
-        what = ", ".join(f"{n} {mine.get(n, 'none')}, elsewhere {common.get(n, 'none')}" for n in differing)
+        what = ", ".join(f"{n} {mine.get(n, 'none')}, on other nodes {common.get(n, 'none')}" for n in differing)
         cells["versions"] = wrong("versions", what)
     if found.efa_domains is not None and len(found.efa_domains) < efa_wanted:
         cells["efa"] = wrong("efa", f"{len(found.efa_domains)} of {efa_wanted} devices")
@@ -156,10 +158,10 @@ def _judge_gpus(host: Node, found: NodeFacts, *, tensorflow: bool) -> str | Find
     if not tensorflow:
         return well
     if found.framework_trouble:
-        return finding(f"TensorFlow did not say how many it sees: {found.framework_trouble}", _driver_shows(found))
+        return finding(f"cannot get TensorFlow's number of GPUs: {found.framework_trouble}", _driver_shows(found))
     if (found.visible_gpus or 0) < host.slots:
         for_cpus = CPU_BUILD in dict(found.versions)
-        said = f"; TensorFlow's last complaint: {found.framework_complaint}" if found.framework_complaint else ""
+        said = f"; TensorFlow's last message: {found.framework_complaint}" if found.framework_complaint else ""
         remedy = GPUS_SINCE_BOOT + replace_remedy(host.name) if for_cpus else ""
         what = f"TensorFlow sees {found.visible_gpus or 0} of {there}"
         return finding(what, _driver_shows(found) + said, remedy, degraded=True)
@@ -169,7 +171,7 @@ def _judge_gpus(host: Node, found: NodeFacts, *, tensorflow: bool) -> str | Find
 def _driver_shows(found: NodeFacts) -> str:
     """Return the GPUs that the driver lists, by model, or the number of device files if it lists none."""
     if not found.gpus:
-        return f"nvidia-smi shows none, and there are {found.gpu_devices} device files"
+        return f"nvidia-smi shows no GPU, but there are {found.gpu_devices} device files"
     models = Counter((gpu.name, gpu.driver) for gpu in found.gpus)
     return "nvidia-smi shows " + ", ".join(f"{n} x {name}, driver {driver}" for (name, driver), n in models.items())
 
@@ -213,11 +215,11 @@ def judge_allreduce(
         wrong_sums = [found for found in mine if found.get("error") != 0 or found.get("ranks") != spec.ranks]
         if wrong_sums:
             largest = max(gpu_checks.numbers(wrong_sums, "error"), default=math.inf)
-            add(host.name, f"its sums are wrong by up to {largest:g}", replace_remedy(host.name))
+            add(host.name, f"wrong sums, with an error of up to {largest:g}", replace_remedy(host.name))
         elif host.name not in here:
-            add(host.name, "its ranks did not start", replace_remedy(host.name))
+            add(host.name, "the node's ranks did not start", replace_remedy(host.name))
         elif len(mine) < host.slots:
-            add(host.name, "did not end")
+            add(host.name, "did not finish")
     # If one node does not start its ranks, no rank finishes. Only that node is at fault.
     absent = [finding for finding in findings if finding.remedy and not finding.degraded]
     degraded = [finding for finding in findings if finding.degraded and not spec.allow_degraded]
@@ -226,7 +228,7 @@ def judge_allreduce(
         findings += gpu_checks.hanging(spec, status, output, PROOF_TIMEOUT_S)
     if not findings and status != 0:
         last = (output.strip().splitlines() or ["no output"])[-1][:MAX_LAST_LINE]
-        add("", f"the allreduce ended with status {status}: {last}")
+        add("", f"the allreduce failed with exit status {status}: {last}")
     judged = not findings and gpu_checks.has_gpus(spec, facts or {})
     wasted = gpu_checks.judge_ranks(spec, facts or {}, figures, output) if judged else []
     warnings = gpu_checks.untested_pairs(spec, facts or {}, figures, output) if judged else []
@@ -249,7 +251,7 @@ def _without_pytorch(spec: RunSpec, report: Report) -> Report:
     """Return the report after an allreduce without PyTorch, with a finding only if the launcher is torchrun."""
     cells = tuple((*row[:-1], NO_PYTORCH) for row in report.cells)
     needed = Finding(
-        node="", check="allreduce", what="torchrun is a part of PyTorch, which is not there", remedy=ADD_PYTORCH
+        node="", check="allreduce", what="torchrun is part of PyTorch, which is not installed", remedy=ADD_PYTORCH
     )
     wrong = (needed,) if spec.rank_launcher == TORCHRUN else ()
     return dataclasses.replace(report, cells=cells, findings=(*report.findings, *wrong))

@@ -18,21 +18,21 @@ from agent.spec.run import RunSpec
 
 CHECK: Final = "allreduce"
 FOR_NCCL: Final = (
-    "see what NCCL says in preflight.log (`fab fetch`); a program of your own needs a framework built for GPUs"
+    "read NCCL's messages in preflight.log (`fab fetch`); your own program needs a framework built for GPUs"
 )
 FOR_EFA: Final = (
-    "take an image with libfabric and its plug-in for NCCL, as AWS's Deep Learning Base images have, or set efa = false"
+    "use an image with libfabric and its NCCL plug-in, such as AWS's Deep Learning Base images, or set efa = false"
 )
 FOR_BANDWIDTH: Final = (
-    "see that all workers are in one zone and placement group (`placement_group = true`), and repeat with "
-    "--full-preflight; where it stays low, `fab replace` the nodes one by one"
+    "put all workers into one zone and placement group (`placement_group = true`), and repeat with "
+    "--full-preflight; if it is still slow, `fab replace` the nodes one by one"
 )
 FOR_PAIR: Final = (
-    f"take an image with aws-ofi-nccl {nccl_log.PLUGIN} (EFA installer 1.50.0) for NCCL {nccl_log.LOCKED}, which the "
-    "nodes' runtime has; a program with an NCCL of its own needs a pair of docs/compute.md#nccl-and-its-plug-in-for-efa"
+    f"use an image with aws-ofi-nccl {nccl_log.PLUGIN} (EFA installer 1.50.0), for the runtime's NCCL "
+    f"{nccl_log.LOCKED}; for a program with another NCCL, see docs/compute.md#nccl-and-its-plug-in-for-efa"
 )
-FOR_HANG: Final = "see in preflight.log (`fab fetch`) how far NCCL came on each node"
-UNTESTED: Final = "a pair that AWS does not name as tested and that may hang"
+FOR_HANG: Final = "read in preflight.log (`fab fetch`) how far NCCL got on each node"
+UNTESTED: Final = "a pair that AWS does not list as tested, which may hang"
 MAX_PAIRS: Final = 4
 """Maximum number of pairs of NCCL and its plug-in to report, because any program can write such lines."""
 TIMED_OUT: Final = 124
@@ -62,7 +62,9 @@ def judge_ranks(
             findings.append(_finding(host.name, trouble, replace_remedy(host.name)))
     slowest = min(numbers(results, "bus_gb_s"), default=0.0)
     if not findings and len(numbers(results, "bus_gb_s")) == len(results) and slowest < spec.floors.allreduce_gb_s:
-        what = f"all nodes add up at {slowest:.3g} GB/s; at least {spec.floors.allreduce_gb_s:.3g} GB/s wanted"
+        what = (
+            f"allreduce over all nodes at {slowest:.3g} GB/s; at least {spec.floors.allreduce_gb_s:.3g} GB/s expected"
+        )
         findings.append(_finding("", what, FOR_BANDWIDTH))
     return findings
 
@@ -113,7 +115,7 @@ def hanging(spec: RunSpec, status: int, output: str, timeout_s: float) -> list[F
     first = max(logged, key=lambda each: (each.is_suspect, bool(each.plugin), bool(each.nccl)), default=NcclProcess())
     if not (first.nccl or first.plugin):
         return []
-    ended = f"no sum within {timeout_s:g} s" if status == TIMED_OUT else f"no sum before status {status}"
+    ended = f"no result within {timeout_s:g} s" if status == TIMED_OUT else f"no result before exit status {status}"
     alone = len(spec.hosts) == 1
     what = f"{ended} by {first.pair}" + (f" over {first.route}" if first.route and not alone else "")
     if alone or not first.is_suspect:
@@ -129,11 +131,11 @@ def _trouble(spec: RunSpec, mine: Iterable[Mapping[str, Any]], logged: Mapping[s
     """Return why NCCL does not do the sums of one of these ranks, or "" if it does."""
     for found in mine:
         if found.get("device") != "GPU":
-            return "it adds up on the CPU, not by NCCL"
+            return "the allreduce runs on the CPU, not with NCCL"
         ranks = logged.get(str(found.get("process")), NcclProcess()).ranks
         if spec.ranks > 1 and ranks != spec.ranks:
-            connected = f"NCCL connects {ranks} of them" if ranks else "NCCL connects none of them"
-            return f"{spec.ranks} ranks add up, and {connected}"
+            connected = f"NCCL connects only {ranks}" if ranks else "NCCL connects none of them"
+            return f"the allreduce has {spec.ranks} ranks, but {connected}"
     return ""
 
 
@@ -142,7 +144,7 @@ def _past_efa(mine: Iterable[Mapping[str, Any]], logged: Mapping[str, NcclProces
     for found in mine:
         route = logged.get(str(found.get("process")), NcclProcess()).route
         if route != "EFA":
-            return f"NCCL goes over {route or 'an unknown network'}, past the EFA devices"
+            return f"NCCL uses {route or 'an unknown network'} instead of the EFA devices"
     return ""
 
 
@@ -150,9 +152,9 @@ def _slow_gpu(spec: RunSpec, mine: Sequence[Mapping[str, Any]]) -> str:
     """Return why the GPU of one of these ranks is too slow, or "" if none is."""
     measured, floor = numbers(mine, "matmul_tflops"), spec.floors.matmul_tflops
     if len(measured) < len(mine):
-        return "a rank reported no matrix product"
+        return "a rank reported no time of a matrix product"
     if measured and min(measured) < floor:
-        return f"a GPU multiplies at {min(measured):.3g} TFLOP/s; at least {floor:.3g} wanted"
+        return f"matrix product on a GPU at {min(measured):.3g} TFLOP/s; at least {floor:.3g} expected"
     return ""
 
 

@@ -103,7 +103,7 @@ class NodeFacts:
         """Parse the facts from a node's output. Raises ValueError if it has none."""
         lines = [line.partition(MARK)[2] for line in output.splitlines() if line.startswith(MARK)]
         if len(lines) != 1:
-            raise ValueError(f"{len(lines)} lines of facts")
+            raise ValueError(f"unexpected number of lines: {len(lines)}")
         try:
             found = json_text.parse(lines[0])
             efa = found.pop("efa_domains")
@@ -116,7 +116,7 @@ class NodeFacts:
                 }
             )
         except (TypeError, KeyError, AttributeError) as error:
-            raise ValueError(f"not a node's facts: {error}") from None
+            raise ValueError(f"invalid facts of a node: {error}") from None
 
 
 def parse_efa(output: str) -> tuple[str, ...]:
@@ -198,7 +198,7 @@ def visible_gpus(variables: Mapping[str, str]) -> tuple[int | None, str, str]:
     try:
         return parse_visible_gpus(output), "", parse_complaint(output)
     except ValueError as error:
-        return None, str(error) if status != 0 else f"TensorFlow ended without an answer: {error}", ""
+        return None, str(error) if status != 0 else f"TensorFlow exited without a result: {error}", ""
 
 
 def _gpus() -> tuple[tuple[GpuInfo, ...], str]:
@@ -226,7 +226,7 @@ def _run(
             env={**os.environ, **(variables or {})},
         )
     except subprocess.TimeoutExpired:
-        return 124, f"{command[0]} did not end within {timeout_s:g} s"
+        return 124, f"{command[0]} did not finish within {timeout_s:g} s"
     return done.returncode, done.stdout + done.stderr
 
 

@@ -10,8 +10,8 @@ from agent.spec.nodes import WORKER_PREFIX
 
 COLUMNS: Final = ("node", "ssh", "clock", "disk", "shared files", "interface", "versions", "gpus", "efa", "allreduce")
 COMMON_PREFIX: Final = WORKER_PREFIX.removesuffix("worker")
-PROVED: Final = "proved before"
-ALLOW: Final = "or begin all the same, with --allow-degraded"
+PROVED: Final = "tested before"
+ALLOW: Final = "or run anyway, with --allow-degraded"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -64,8 +64,8 @@ class Report:
         if not self.findings:
             nodes = len(self.cells)
             if self.allowed:
-                return f"pre-flight: degraded, as --allow-degraded lets pass: {_lines(self.allowed)}"
-            return f"pre-flight: {nodes} nodes are well" if nodes != 1 else "pre-flight: 1 node is well"
+                return f"pre-flight: degraded, but permitted by --allow-degraded: {_lines(self.allowed)}"
+            return f"pre-flight: {nodes} nodes are healthy" if nodes != 1 else "pre-flight: 1 node is healthy"
         remedies = dict.fromkeys(f.remedy for f in self.findings if f.remedy)
         if all(finding.degraded for finding in self.findings):
             remedies[ALLOW] = None

@@ -53,7 +53,7 @@ class Preflight:
         spec = self.spec
         if spec.preflight == "skip" or spec.launcher or self.is_cancelled():
             return {}
-        self.set_reason("pre-flight: looking at the nodes")
+        self.set_reason("pre-flight: checking the nodes")
         answers = checks.with_facts(answers)
         absent = [host for host in spec.hosts if host.name not in answers]
         answers |= self.hosts.everywhere(absent, facts_command(pythons.ranks, spec), checks.FACTS_TIMEOUT_S)
@@ -63,7 +63,7 @@ class Preflight:
         proved = self.runs_root / ".proved" / checks.key(spec, pythons.ranks, facts)
         report = self._allowing(report)
         if not report.findings and (spec.preflight == "full" or not proved.exists()):
-            self.set_reason("pre-flight: proving an allreduce")
+            self.set_reason("pre-flight: testing an allreduce")
             status, output = self._prove(pythons)
             if self.is_cancelled():
                 return facts

@@ -86,7 +86,7 @@ def execute(command: Sequence[str], timeout_s: float) -> Completed:
             process.kill()
     output = kept[-MAX_OUTPUT:].decode(errors="replace")
     if status is None:
-        return Completed(status=124, output=f"{output}\nno end after {timeout_s:g} s")
+        return Completed(status=124, output=f"{output}\ntimed out after {timeout_s:g} s")
     return Completed(status=status, output=output, began=began, ended=time.time())
 
 

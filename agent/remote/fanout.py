@@ -96,7 +96,7 @@ def fan_out(
             for key, _ in ready:
                 if key.data is None:
                     if not os.read(stdin.fileno(), BLOCK):
-                        raise AbandonedError("standard input ended")
+                        raise AbandonedError("standard input was closed")
                     continue
                 host, stream = key.data
                 block = os.read(key.fd, BLOCK)

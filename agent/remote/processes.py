@@ -172,10 +172,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="agent.remote.processes", description=__doc__)
     parser.add_argument("--runs", required=True, help="directory of all runs")
     parser.add_argument("--run", required=True, help="id of the run")
-    parser.add_argument("--others", action="store_true", help="every run but this one")
-    parser.add_argument("--ranks-only", action="store_true", help="not the launcher")
+    parser.add_argument("--others", action="store_true", help="select all other runs instead of this run")
+    parser.add_argument("--ranks-only", action="store_true", help="select only ranks, not the launcher")
     parser.add_argument("--signal", choices=("TERM", "KILL"), default="TERM")
-    parser.add_argument("--wait", type=float, default=0.0, help="seconds to wait for them to end")
+    parser.add_argument("--wait", type=float, default=0.0, help="seconds to wait for the processes to exit")
     options = parser.parse_args(argv)
     result = signal_run(
         options.runs,

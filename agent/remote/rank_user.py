@@ -38,9 +38,7 @@ def check(node: str, remedy: str) -> None:
     except KeyError:
         raise RankUserError(f"{node} has no user {RANK_USER} for ranks; do: {remedy}") from None
     if uid != RANK_UID:
-        raise RankUserError(
-            f"the user {RANK_USER} of {node} has the number {uid}, and must have {RANK_UID}; do: {remedy}"
-        )
+        raise RankUserError(f"the user {RANK_USER} on {node} has the ID {uid} instead of {RANK_UID}; do: {remedy}")
 
 
 def check_groups(master: str, remedy: str) -> None:
@@ -48,7 +46,7 @@ def check_groups(master: str, remedy: str) -> None:
     try:
         grp.getgrgid(RUN_GIDS[-1])
     except KeyError:
-        raise RankUserError(f"{master} has no groups {RUN_GROUP}1 and so on for runs; do: {remedy}") from None
+        raise RankUserError(f"{master} has no groups for runs ({RUN_GROUP}1 and so on); do: {remedy}") from None
 
 
 def check_firewall(node: str, remedy: str) -> None:
@@ -58,9 +56,7 @@ def check_firewall(node: str, remedy: str) -> None:
     except OSError:
         loaded = ""
     if loaded != _BOOT_ID.read_text(encoding="utf-8"):
-        raise RankUserError(
-            f"{node} has not loaded the firewall that keeps ranks from the file system's server; do: {remedy}"
-        )
+        raise RankUserError(f"{node} has no firewall between ranks and the file system's server; do: {remedy}")
 
 
 def try_firewall() -> None:
@@ -77,7 +73,8 @@ def try_firewall() -> None:
         except PermissionError:
             return
     raise PermissionError(
-        f"no firewall keeps ranks of {socket.gethostname()} from the file system's server; do: `fab replace` this node"
+        f"{socket.gethostname()} has no firewall between ranks and the file system's server; do: "
+        "`fab replace` this node"
     )
 
 
@@ -115,4 +112,4 @@ def renounce_privileges() -> None:
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(_NO_NEW_PRIVILEGES, 1, 0, 0, 0) != 0:
         number = ctypes.get_errno()
-        raise OSError(number, f"no_new_privs cannot be set: {os.strerror(number)}")
+        raise OSError(number, f"cannot set no_new_privs: {os.strerror(number)}")

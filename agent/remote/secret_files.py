@@ -67,7 +67,7 @@ def read(directory: Path, run_id: str, names: Sequence[str]) -> dict[str, str]:
     except (OSError, ValueError):
         found = {}
     if absent := [name for name in names if name not in found]:
-        raise SecretsError(f"the secrets {', '.join(absent)} are not on this node; give them again with --secret")
+        raise SecretsError(f"the secrets {', '.join(absent)} are not on this node; pass them again with --secret")
     return {name: str(found[name]) for name in names}
 
 
@@ -110,12 +110,12 @@ def distribute(
             done = subprocess.run(there, input=text.encode(), capture_output=True, timeout=TIMEOUT_S, check=False)
         except (OSError, subprocess.TimeoutExpired) as error:
             return type(error).__name__
-        return "" if done.returncode == 0 else done.stderr.decode(errors="replace").strip()[-500:] or "no word"
+        return "" if done.returncode == 0 else done.stderr.decode(errors="replace").strip()[-500:] or "no output"
 
     with concurrent.futures.ThreadPoolExecutor(max_workers=max(1, min(64, len(spec.hosts)))) as pool:
         answers = list(pool.map(one, spec.hosts))
     return {
-        host.name: f"its secrets were not taken: {answer}"
+        host.name: f"cannot store the secrets: {answer}"
         for host, answer in zip(spec.hosts, answers, strict=True)
         if answer
     }

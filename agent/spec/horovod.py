@@ -58,22 +58,28 @@ class Knobs:
     The annotation of each setting is the help text of its flag in `fab train`.
     """
 
-    fusion_threshold_mb: Annotated[int | None, "Horovod: MiB of gradients that travel together; default: 128"] = None
+    fusion_threshold_mb: Annotated[int | None, "Horovod: MiB of gradients to combine; default: 128"] = None
     """Size of the buffer that combines small gradients, MiB; 0: no combining. Horovod's default: 128."""
-    cycle_time_ms: Annotated[float | None, "Horovod: ms between gatherings of gradients; default: by the step"] = None
+    cycle_time_ms: Annotated[float | None, "Horovod: ms between cycles of collectives; default: from the step time"] = (
+        None
+    )
     """Interval at which the background thread gathers gradients. None: derived from the step time (estimated by a
     recipe's ranks, assumed for a program), or chosen by the autotuner."""
-    cache_capacity: Annotated[int | None, "Horovod: tensors that need no negotiation any more; default: 1024"] = None
+    cache_capacity: Annotated[
+        int | None, "Horovod: number of cached tensor names, without negotiation; default: 1024"
+    ] = None
     """Number of tensor names that need no further negotiation. Horovod's default: 1024; 0: none."""
     hierarchical_allreduce: Annotated[
-        bool, "Horovod: within hosts first, then between them; needs a GPU build over MPI"
+        bool, "Horovod: reduce within each host first, then between hosts; needs GPUs and MPI"
     ] = False
     """Reduce within each host first, then between hosts. Horovod ignores it except in GPU builds over MPI."""
-    hierarchical_allgather: Annotated[bool, "Horovod: the same for allgather; needs --controller mpi"] = False
+    hierarchical_allgather: Annotated[
+        bool, "Horovod: gather within each host first, then between hosts; needs --controller mpi"
+    ] = False
     """The same for allgather, over MPI."""
-    autotune: Annotated[bool, "Horovod: search these settings while training, into autotune.csv of the run"] = False
+    autotune: Annotated[bool, "Horovod: tune these settings while training; writes autotune.csv in the run"] = False
     """Search fusion, cycle time and others while training; the trials are in autotune.csv in the run's directory."""
-    timeline: Annotated[bool, "Horovod: record every collective in timeline.json of the run"] = False
+    timeline: Annotated[bool, "Horovod: record each collective in timeline.json in the run"] = False
     """Record each collective in timeline.json in the run's directory, for chrome://tracing. The file grows fast."""
 
     def __post_init__(self) -> None:

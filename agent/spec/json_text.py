@@ -16,13 +16,13 @@ def parse(text: str | bytes) -> Any:
     try:
         value = json.loads(text, parse_int=_whole)
     except RecursionError:
-        raise ValueError("it is nested too deeply") from None
+        raise ValueError("JSON is nested too deeply") from None
     level = [value]
     for _ in range(MOST_LEVELS):
         level = [below for each in level if isinstance(each, dict | list) for below in _below(each)]
         if not level:
             return value
-    raise ValueError("it is nested too deeply")
+    raise ValueError("JSON is nested too deeply")
 
 
 def _below(value: dict[str, Any] | list[Any]) -> list[Any]:
@@ -31,5 +31,5 @@ def _below(value: dict[str, Any] | list[Any]) -> list[Any]:
 
 def _whole(digits: str) -> int:
     if len(digits.lstrip("-")) > MOST_DIGITS:
-        raise ValueError(f"it has a number of more than {MOST_DIGITS} digits")
+        raise ValueError(f"JSON has a number of more than {MOST_DIGITS} digits")
     return int(digits)

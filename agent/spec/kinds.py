@@ -15,7 +15,7 @@ from typing import Final
 from agent.errors import SpecError
 
 PATTERN: Final = "(x86_64|aarch64)(-gpu|-sm[1-9][0-9]{1,2})?(-py3[.][1-9][0-9]?)?"
-WORDS: Final = "x86_64 or aarch64; of a node with GPUs -smNN or -gpu behind it; then its Python: x86_64-sm90-py3.12"
+WORDS: Final = "x86_64 or aarch64, then -smNN or -gpu for GPUs, then the Python version, for example x86_64-sm90-py3.12"
 X86_64: Final = "x86_64"
 FIRST_SUPPORTED: Final = 75
 """The oldest compute capability, multiplied by ten, that the runtime's cuDNN supports; as in `stacks/gpus.py`."""
@@ -93,9 +93,9 @@ def runtime_kind(parsed: Mapping[str, NodeKind]) -> RuntimeKind:
     unknown = [name for name, kind in parsed.items() if kind.has_gpus and kind.capability is None]
     if unknown:
         raise SpecError(
-            f"{_listed(unknown)}: the compute capability of the GPUs is unknown: nvidia-smi did not say it when the "
-            "node booted, and the instance type does not tell; see that nvidia-smi works there (`fab ssh NODE`), and "
-            "replace the node with `fab replace`"
+            f"{_listed(unknown)}: the compute capability of the GPUs is unknown: nvidia-smi did not print it at the "
+            "node's boot, and the instance type is not in the table; check nvidia-smi on the node (`fab ssh NODE`), "
+            "then replace the node with `fab replace`"
         )
     found = {kind.capability for kind in parsed.values() if kind.capability is not None}
     return RuntimeKind(
@@ -110,7 +110,7 @@ def _check_one_kind(kinds: Mapping[str, NodeKind]) -> None:
     if len(groups) > 1:
         listed = "; ".join(f"{_listed(names)}: {words}" for words, names in groups.items())
         raise SpecError(
-            f"the hosts of a run share one environment, and these are of {len(groups)} kinds: {listed}; "
+            f"all hosts of a run use the same environment, but these are of {len(groups)} kinds: {listed}; "
             "replace the nodes of one kind (`fab replace`), or deploy workers of one kind"
         )
 

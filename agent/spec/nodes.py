@@ -73,7 +73,7 @@ RULES: Final = {
     ),
     "interface": Rule(
         pattern="[A-Za-z0-9_][A-Za-z0-9_.-]{0,14}",
-        words="a network interface: 1 to 15 letters, digits, _, . and -, the first neither . nor -",
+        words="a network interface: 1 to 15 letters, digits, _, . and -, not starting with . or -",
     ),
     "zone": Rule(
         pattern="[a-z]{2,8}(-[a-z]{2,12}){1,3}-[0-9]{1,2}([a-z]|(-[a-z0-9]{1,8}){1,4})",
@@ -184,7 +184,7 @@ def _claimed(node: Node) -> tuple[tuple[str, str], ...]:
 
 
 def _left_out(number: int, why: object) -> str:
-    return f"line {number} of {NODES_PATH} on the master is left out, and its node takes no part: {why}; {REMEDY}"
+    return f"line {number} of {NODES_PATH} on the master is ignored, and its node is not used: {why}; {REMEDY}"
 
 
 def workers(nodes: Sequence[Node]) -> tuple[Node, ...]:
@@ -200,10 +200,10 @@ def choose_hosts(nodes: Sequence[Node], count: int) -> tuple[Node, ...]:
     """
     found = workers(nodes)
     if count < 1:
-        raise SpecError(f"{count} nodes wanted; a run needs at least 1")
+        raise SpecError(f"{count} nodes requested; a run needs at least 1")
     if len(found) < count:
         listed = ", ".join(node.name for node in found) or "none"
-        raise SpecError(f"{count} nodes wanted, {len(found)} ready ({listed})")
+        raise SpecError(f"{count} nodes requested, but {len(found)} ready ({listed})")
     return found[:count]
 
 

@@ -75,11 +75,11 @@ class Submission:
                 return cls(spec=RunSpec.from_json(text))
             origin = document.get("origin", {})
             if not isinstance(origin, dict):
-                raise TypeError(f"its origin is {origin!r:.40}, and not an object")
+                raise TypeError(f"origin is {origin!r:.40}, but must be an object")
             lists = {name: tuple(map(str, origin.get(name, ()))) for name in ("worker_types", "spot")}
             spec = RunSpec.from_json(json.dumps(document["spec"]))
             return cls(spec=spec, origin=Origin(**{**origin, **lists}))
         except SpecError:
             raise
         except (TypeError, ValueError) as error:
-            raise SpecError(f"not the submission of a run: {error}") from None
+            raise SpecError(f"invalid submission of a run: {error}") from None

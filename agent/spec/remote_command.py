@@ -37,23 +37,23 @@ class RemoteCommand:
 
     def __post_init__(self) -> None:
         if not self.command or not self.command[0]:
-            raise SpecError("no command is given")
+            raise SpecError("the command is empty")
         flags = (self.master, self.is_module, self.as_rank)
         if type(self.nodes) is not int or not all(isinstance(each, bool) for each in flags):
-            raise SpecError("nodes must be a whole number; master, is_module and as_rank true or false")
+            raise SpecError("nodes must be a whole number; master, is_module and as_rank must be true or false")
         if self.master and self.as_rank:
             raise SpecError("as_rank is for workers: the master has no ranks")
         texts = (*self.command, *(word for pair in self.environment for word in pair))
         if not all(isinstance(text, str) for text in texts):
-            raise SpecError("words, and names and values of variables, must be text")
+            raise SpecError("words, and the names and values of variables, must be strings")
         for name, _ in self.environment:
             if not name or "=" in name:
-                raise SpecError(f"environment {name!r}: not a variable's name")
+                raise SpecError(f"environment {name!r}: not a valid variable name")
         for text in texts:
             if "\0" in text:
-                raise SpecError("a word holds a NUL, which no program can be given")
+                raise SpecError("a word contains a NUL, which cannot be passed to a program")
             if re.search("[\ud800-\udc7f\udd00-\udfff]", text):
-                raise SpecError(f"{text!a}: neither text nor bytes")
+                raise SpecError(f"{text!a}: must be a string or base64 bytes")
 
     def to_line(self) -> bytes:
         """Return the request as one line of JSON, in ASCII."""
@@ -73,7 +73,7 @@ class RemoteCommand:
                 environment=tuple((name, value) for name, value in document["environment"]),
             )
         except (ValueError, TypeError, KeyError) as error:
-            raise SpecError(f"not a request: {error}") from None
+            raise SpecError(f"invalid request: {error}") from None
 
     def hosts(self, nodes_text: str, warn: Callable[[str], None]) -> tuple[str, ...]:
         """Return the names of the nodes to run on. Raises SpecError if there are too few.

@@ -25,14 +25,15 @@ def resumed_spec(
     case payload.train keeps the images per step, and a user program must handle it itself.
     """
     if before.launcher or not (before.program or before.command[:2] in (TRAINING, BENCHMARK)):
-        raise SpecError(f"run {before.run_id} is no recipe, benchmark or program, and cannot be resumed")
+        raise SpecError(f"run {before.run_id} cannot be resumed: it is not a recipe, benchmark or program")
     if before.ranks_per_node:
         hosts = [dataclasses.replace(host, slots=before.ranks_per_node) for host in hosts]
     ranks = sum(host.slots for host in hosts)
     if ranks != before.ranks and not other_ranks:
         raise SpecError(
-            f"run {before.run_id} had {before.ranks} ranks; these hosts take {ranks}. To resume with as many, name the "
-            f"number of nodes: --nodes {len(hosts)}"
+            f"run {before.run_id} had {before.ranks} ranks, but these hosts have {ranks}. To resume with "
+            f"{ranks} ranks: "
+            f"--nodes {len(hosts)}"
         )
     if before.own_environment:
         _check_same_kind(before, hosts)
@@ -56,19 +57,19 @@ def _check_same_kind(before: RunSpec, hosts: Sequence[Node]) -> None:
     # Horovod is rebuilt for other GPUs. The packages are the same for all GPUs.
     if was and now and dataclasses.replace(was, capabilities=()) != dataclasses.replace(now, capabilities=()):
         raise SpecError(
-            f"run {before.run_id} has an environment of its own, locked for {was}, and these hosts are {now}: begin "
-            "another run of the program, which locks one for them, with `fab train`"
+            f"run {before.run_id} has its own environment, locked for {was}, but these hosts are {now}: start a new "
+            "run of the program with `fab train`, which locks an environment for these hosts"
         )
 
 
 def resume_point(spec: RunSpec, checkpoints: Sequence[str]) -> str:
     """Return a run's resume point, as text. `checkpoints`: the names in its directory, oldest first."""
     if spec.program:
-        return "in the directory that it left"
+        return "in its directory"
     if spec.command[:2] == BENCHMARK:
-        return "with what was not yet measured"
+        return "with the remaining measurements"
     if checkpoints:
         return f"from {checkpoints[-1]}"
     if any(word.partition("=")[0] == "--checkpoint-dir" for word in spec.command):
-        return "from what it finds at its --checkpoint-dir"
-    return "from the beginning, for it has no checkpoint"
+        return "from the latest checkpoint in its --checkpoint-dir"
+    return "from the beginning, because it has no checkpoint"

@@ -136,7 +136,7 @@ class RunSpec:
             if (tree or name == "agent") and not re.fullmatch(r"[0-9a-f]{16}", tree):
                 raise SpecError(f"{name} = {tree!r}: must be 16 hexadecimal digits")
         if not (self.payload or self.program):
-            raise SpecError("neither payload nor program is given: a run needs the tree of what it runs")
+            raise SpecError("payload and program are both empty: a run needs one of them")
         if not re.fullmatch(r"(?:/[A-Za-z0-9][\w.-]*)+", self.efs_mount, flags=re.ASCII):
             # Horovod puts its working directory on a shell's command line without quotes.
             raise SpecError(f"efs_mount = {self.efs_mount!r}: must be an absolute path without spaces or quotes")
@@ -145,40 +145,43 @@ class RunSpec:
         if self.network and not re.fullmatch(RULES["address"].pattern + "/[0-9]{1,2}", self.network):
             raise SpecError(f"network = {escaped(self.network)}: must be a network such as 10.0.0.0/20")
         if self.keras not in (2, 3) or (self.keras == 2 and not self.program):
-            raise SpecError(f"keras = {self.keras!r}: must be 3, or 2 for a program of your own")
+            raise SpecError(f"keras = {self.keras!r}: must be 3, or 2 for your own program")
         if self.own_environment and not self.program:
-            raise SpecError("own_environment is for a program of your own; a recipe runs in the runtime")
+            raise SpecError("own_environment is only for your own program; a recipe uses the runtime")
         if set(self.horovod_for) - set(FRAMEWORKS) or (self.horovod_for and not self.own_environment):
             raise SpecError(
-                f"horovod_for = {self.horovod_for!r}: must be of {', '.join(FRAMEWORKS)}, in an environment of its own"
+                f"horovod_for = {self.horovod_for!r}: must list {', '.join(FRAMEWORKS)}, and needs own_environment"
             )
         if self.own_environment and self.rank_launcher == HOROVOD and not self.horovod_for:
-            raise SpecError("horovod_for is empty: Horovod starts programs of TensorFlow or PyTorch")
+            raise SpecError("horovod_for is empty: Horovod needs TensorFlow or PyTorch")
         if self.program and not self.command:
-            raise SpecError("command is empty: a program needs an entry")
+            raise SpecError("command is empty: a program needs --entry")
         if type(self.entry_words) is not int or not 0 <= self.entry_words <= len(self.command):
-            raise SpecError(f"entry_words = {self.entry_words!r}: must be a number of words of the command")
+            raise SpecError(f"entry_words = {self.entry_words!r}: must be 1 to the command's number of words")
         if self.rank_launcher not in LAUNCHERS:
-            raise SpecError(f"rank_launcher = {self.rank_launcher!r}: must be {', '.join(LAUNCHERS)}")
+            raise SpecError(f"rank_launcher = {self.rank_launcher!r}: must be one of {', '.join(LAUNCHERS)}")
         if self.rank_launcher != HOROVOD and not self.program:
-            raise SpecError(f"rank_launcher = {self.rank_launcher!r}: a recipe is started by {HOROVOD}")
+            raise SpecError(f"rank_launcher = {self.rank_launcher!r}: a recipe needs {HOROVOD}")
         if self.together not in TOGETHER:
-            raise SpecError(f"together = {self.together!r}: must be {', '.join(TOGETHER)}")
+            raise SpecError(f"together = {self.together!r}: must be one of {', '.join(TOGETHER)}")
         if self.placement not in (PLACED, UNPLACED):
             raise SpecError(f"placement = {self.placement!r}: must be {PLACED} or {UNPLACED}")
         if self.own_gpu and not (self.program and self.placement == PLACED):
-            raise SpecError(f"own_gpu is for a program, with placement {PLACED}")
+            raise SpecError(f"own_gpu needs a program and placement {PLACED}")
         if self.controller not in CONTROLLERS:
             raise SpecError(f"controller = {self.controller!r}: must be {' or '.join(CONTROLLERS)}")
         kind = self.runtime_kind
         if self.knobs.hierarchical_allreduce and not (kind and kind.has_gpus and self.controller == MPI):
-            raise SpecError("hierarchical_allreduce needs GPUs and the controller mpi; else Horovod would ignore it")
+            raise SpecError(
+                "hierarchical_allreduce needs GPUs and the controller mpi; without these, Horovod ignores it"
+            )
         if self.knobs.hierarchical_allgather and self.controller != MPI:
-            raise SpecError("hierarchical_allgather needs the controller mpi; over Gloo Horovod would ignore it")
+            raise SpecError("hierarchical_allgather needs the controller mpi; with Gloo, Horovod ignores it")
         if kind and self.payload and (older := [each for each in kind.capabilities if each < FIRST_SUPPORTED]):
             raise SpecError(
-                f"the hosts have GPUs of compute capability {older[0] / 10}, which the runtime's cuDNN has dropped: a "
-                f"recipe needs {FIRST_SUPPORTED / 10} (Turing) or later, as g4dn, g5, g6, p4d and p5 have"
+                f"the hosts have GPUs of compute capability {older[0] / 10}, but the runtime's cuDNN and so "
+                "recipes need "
+                f"{FIRST_SUPPORTED / 10} (Turing) or later, for example g4dn, g5, g6, p4d or p5"
             )
         if type(self.restarts) is not int or not 0 <= self.restarts <= MOST_RESTARTS:
             raise SpecError(f"restarts = {self.restarts!r}: must be a whole number from 0 to {MOST_RESTARTS}")
@@ -187,21 +190,21 @@ class RunSpec:
         if type(self.stall_after_s) is not int or not 0 <= self.stall_after_s <= MAX_STALL_S:
             raise SpecError(f"stall_after_s = {self.stall_after_s!r}: must be a whole number from 0 to {MAX_STALL_S}")
         if any(not command.strip() or "\0" in command for command in self.notify) or len(self.notify) > MOST_COMMANDS:
-            raise SpecError(f"notify: must be {MOST_COMMANDS} commands at most, none of them empty or with a NUL")
+            raise SpecError(f"notify: must be at most {MOST_COMMANDS} commands, none of them empty or with a NUL")
         if self.stop_policy and not re.fullmatch(r"arn:[a-z-]+:autoscaling:[a-z0-9-]+:[0-9]{12}:\S+", self.stop_policy):
             raise SpecError(f"stop_policy = {escaped(self.stop_policy)}: must be the ARN of a scaling policy")
         if self.preflight not in ("auto", "full", "skip"):
             raise SpecError(f"preflight = {self.preflight!r}: must be auto, full or skip")
         if self.preflight == "skip" and kind and kind.has_gpus and not self.allow_degraded:
             raise SpecError(
-                "without the pre-flight nothing would tell a run that leaves its GPUs idle: on hosts with GPUs "
-                "--skip-preflight goes with --allow-degraded"
+                "without the pre-flight, idle GPUs would not be detected: on hosts with GPUs, --skip-preflight needs "
+                "--allow-degraded"
             )
         if not self.hosts and not self.launcher:
-            raise SpecError("hosts is empty: a run needs at least one")
+            raise SpecError("hosts is empty: a run needs at least one host")
         for name, value in self.environment:
             if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name) or "\0" in value:
-                raise SpecError(f"environment {name!r}: not a variable's name, or a value with a NUL")
+                raise SpecError(f"environment {name!r}: invalid variable name, or the value contains a NUL")
 
     @property
     def ranks(self) -> int:
@@ -288,14 +291,16 @@ class RunSpec:
         try:
             document = json_text.parse(text)
             if not isinstance(document, dict):
-                raise TypeError("not an object")
+                raise TypeError("must be an object")
             if unknown := sorted(document.keys() - {field.name for field in dataclasses.fields(cls)}):
-                raise SpecError(f"the spec of a run has unknown fields: {', '.join(unknown)}; a newer version wrote it")
+                raise SpecError(
+                    f"the run's spec has unknown fields: {', '.join(unknown)}; a newer version of deepcdk wrote it"
+                )
             return cls(**{key: _restore(key, value) for key, value in document.items()})
         except SpecError:
             raise
         except (TypeError, KeyError, ValueError) as error:
-            raise SpecError(f"not the spec of a run: {error}") from None
+            raise SpecError(f"invalid spec of a run: {error}") from None
 
     @classmethod
     def read(cls, run_directory: str | Path) -> RunSpec:

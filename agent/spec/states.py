@@ -16,8 +16,8 @@ RECORD_FILE: Final = "record.json"
 MAX_STOP_GRACE_S: Final = 86400.0
 STOP_GRACE_S: Final = 30.0
 """Default seconds from SIGTERM to SIGKILL when a run is stopped, for a checkpoint."""
-RUN_ID_RULE: Final = "1 to 128 of a-z, 0-9, . and -, a letter or digit first"
-GENERATED_ID_RULE: Final = "DATE-TIME-NAME-TOKEN, as 20261120-121314-digits-ab12"
+RUN_ID_RULE: Final = "1 to 128 characters a-z, 0-9, . and -, starting with a letter or digit"
+GENERATED_ID_RULE: Final = "DATE-TIME-NAME-TOKEN, for example 20261120-121314-digits-ab12"
 _TOPIC: Final = re.compile(r"arn:[a-z-]+:sns:([a-z0-9-]+):[0-9]{12}:[A-Za-z0-9_-]{1,256}(?:\.fifo)?")
 
 
@@ -45,5 +45,5 @@ def is_topic(command: str) -> bool:
 def region_of(topic: str) -> str:
     """Return the region of an SNS topic. Raises ValueError if the text is not a topic's ARN."""
     if (found := _TOPIC.fullmatch(topic)) is None:
-        raise ValueError(f"not the ARN of a topic: {topic!r:.100}")
+        raise ValueError(f"not the ARN of an SNS topic: {topic!r:.100}")
     return found[1]

@@ -59,7 +59,9 @@ def running(command: Sequence[str], *, stdin: int = subprocess.DEVNULL) -> Itera
                 start_new_session=True,  # Signals for the launcher's process group must not reach the CLI.
             )
         except FileNotFoundError as error:
-            raise AwsCliError(None, f"this host has no program {error.filename}, which speaks with S3") from None
+            raise AwsCliError(
+                None, f"the AWS CLI ({error.filename}), which is needed for S3, is not installed on this host"
+            ) from None
         try:
             yield process
         except BaseException:

@@ -125,7 +125,7 @@ def own_index(addresses: Sequence[str], mine: Iterable[str] | None = None) -> in
     for index, address in enumerate(addresses):
         if address in own:
             return index
-    raise DatasetError("this node has joined since the work began: repeat the command")
+    raise DatasetError("this node joined after the command started; repeat the command")
 
 
 def part_of(entries: Sequence[Entry], addresses: Sequence[str], round_number: int) -> Sequence[Entry]:
@@ -149,7 +149,7 @@ def wait_for_manifest(shared: StagedDataset, digest: str, timeout_s: float = MAN
         except DatasetError as error:
             trouble = str(error)
             return None
-        trouble = f"{shared.directory} lists other data than are staged: another staging is under way there"
+        trouble = f"the manifest in {shared.directory} is not of this data: another staging is in progress"
         return listed if listed.digest == digest else None
 
     manifest = wait_until(visible, timeout_s=timeout_s, poll_s=POLL_S)

@@ -90,7 +90,9 @@ class StagedDataset:
         with opened:
             if not wait_until(lock, timeout_s=timeout_s, poll_s=RESERVE_POLL_S):
                 since = time.strftime("%H:%M:%S", time.gmtime(file.stat().st_mtime))
-                raise BusyDatasetError(f"another `fab stage-data` has been staging {self.directory} since {since} UTC")
+                raise BusyDatasetError(
+                    f"another `fab stage-data` has been writing to {self.directory} since {since} UTC"
+                )
             os.utime(file)
             yield
 
@@ -105,20 +107,18 @@ class StagedDataset:
     def manifest(self) -> Manifest:
         """Return the manifest of the complete data set. Raises DatasetError if it is incomplete or missing."""
         if is_listed(self.pending_manifest_file):
-            raise DatasetError(f"{self.directory} is incomplete: its staging was interrupted; repeat it")
+            raise DatasetError(f"{self.directory} is incomplete: `fab stage-data` was interrupted; repeat it")
         try:
             return _read(self.manifest_file)
         except FileNotFoundError:
-            raise DatasetError(f"{self.directory} has no manifest: no data set was staged there") from None
+            raise DatasetError(f"{self.directory} has no manifest: no data set was staged to it") from None
 
     def pending(self) -> Manifest:
         """Return the manifest of the staging in progress. Raises DatasetError if there is none."""
         try:
             return _read(self.pending_manifest_file)
         except FileNotFoundError:
-            raise DatasetError(
-                f"nothing is being staged to {self.directory}: it was finished, or never begun"
-            ) from None
+            raise DatasetError(f"no staging to {self.directory} is in progress") from None
 
     def listed(self) -> Manifest:
         """Return the pending manifest if there is one, else the complete data set's manifest."""
@@ -156,7 +156,7 @@ class StagedDataset:
         free = state.f_bavail * state.f_frsize
         if missing and free < missing + SPARE:
             raise DiskFullError(
-                f"{self.directory} needs {missing:,} bytes more and {SPARE:,} to spare, and {free:,} are free"
+                f"{self.directory} needs {missing:,} more bytes and a reserve of {SPARE:,}, but {free:,} are free"
             )
         return len(there - ours)
 
@@ -210,20 +210,22 @@ class StagedDataset:
             while left:
                 block = source.read(min(BLOCK, left))
                 if not block:
-                    raise DamagedFileError(f"{entry.path!r} ended {left:,} bytes early")
+                    raise DamagedFileError(_other_size(entry, entry.size - left))
                 digest.update(block)
                 left -= len(block)
                 yield block
             if entry.sha256 and digest.hexdigest() != entry.sha256:
-                raise DamagedFileError(f"{entry.path!r} has other bytes than its manifest lists")
+                raise DamagedFileError(_other_digest(entry))
 
         self._write(entry, blocks(), token)
         return digest.hexdigest()
 
     def put_bytes(self, entry: Entry, data: bytes, *, compared: bool = False) -> None:
         """Write a file from memory, like `put`. `compared` means that the hash of `data` is already verified."""
-        if not compared and (len(data) != entry.size or hashlib.sha256(data).hexdigest() != entry.sha256):
-            raise DamagedFileError(f"{entry.path!r} has other bytes than its manifest lists")
+        if not compared and len(data) != entry.size:
+            raise DamagedFileError(_other_size(entry, len(data)))
+        if not compared and hashlib.sha256(data).hexdigest() != entry.sha256:
+            raise DamagedFileError(_other_digest(entry))
         self._write(entry, (data,) if data else ())
 
     def _write(self, entry: Entry, blocks: Iterable[bytes], token: str = "") -> None:
@@ -235,15 +237,15 @@ class StagedDataset:
         try:
             with file.open("rb") as opened:
                 found, size = sha256_of(opened)
-            if size != entry.size or (entry.sha256 and found != entry.sha256):
-                raise DamagedFileError(
-                    f"{entry.path!r} came with {size:,} bytes instead of {entry.size:,}, or other ones"
-                )
+            if size != entry.size:
+                raise DamagedFileError(_other_size(entry, size))
+            if entry.sha256 and found != entry.sha256:
+                raise DamagedFileError(_other_digest(entry))
             target.parent.mkdir(parents=True, exist_ok=True)
             file.chmod(0o644)
             file.replace(target)
         except FileNotFoundError:
-            raise DatasetError(f"{entry.path!r} did not arrive") from None
+            raise DatasetError(f"{entry.path!r} was not received") from None
         except OSError as error:
             raise dataset_error(error, target) from error
         return found
@@ -290,3 +292,11 @@ def _write(file: Path, manifest: Manifest) -> None:
         write_atomically(file, manifest.to_text())
     except OSError as error:
         raise dataset_error(error, file) from error
+
+
+def _other_size(entry: Entry, size: int) -> str:
+    return f"{entry.path!r}: received {size:,} of {entry.size:,} bytes"
+
+
+def _other_digest(entry: Entry) -> str:
+    return f"{entry.path!r}: the size is right, but the SHA-256 differs from the manifest"

@@ -59,7 +59,10 @@ def _write_through(file: int, blocks: Iterable[bytes], target: str) -> None:
         while left:
             left = left[os.write(file, left) :]
         if os.pread(file, len(block), at) != block:
-            raise CorruptingDiskError(f"{target} reads back other bytes than were written: a bad disk?")
+            raise CorruptingDiskError(
+                f"reading {target} returns other bytes than were written; the disk may be faulty: `fab "
+                "replace` this node"
+            )
         at += len(block)
 
 

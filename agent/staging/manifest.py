@@ -22,7 +22,7 @@ from typing import IO, Any, Final
 FORMAT: Final = 1
 SUFFIX: Final = ".manifest"
 BLOCK: Final = 1 << 20
-NAME_RULE: Final = "1 to 100 of letters, digits, . _ and -, a letter or digit first, and not ending in .manifest"
+NAME_RULE: Final = "1 to 100 letters, digits, . _ and -, starting with a letter or digit, not ending in .manifest"
 
 
 class ManifestError(ValueError):
@@ -39,7 +39,9 @@ def check_name(name: str) -> str:
 def check_path(path: str) -> str:
     """Check a file's path in its data set, and return it. Raises ManifestError if it could be outside the data set."""
     if "\0" in path or any(part in ("", ".", "..") for part in path.split("/")):
-        raise ManifestError(f"path {path!r}: must lie within its directory, without empty parts, `.` and `..`")
+        raise ManifestError(
+            f"path {path!r}: must be within the data set's directory, without empty parts, `.` and `..`"
+        )
     return path
 
 
@@ -59,7 +61,7 @@ class Entry:
     def __post_init__(self) -> None:
         check_path(self.path)
         if isinstance(self.size, bool) or not isinstance(self.size, int) or self.size < 0:
-            raise ManifestError(f"size of {self.path!r}: {self.size!r} is no number of bytes")
+            raise ManifestError(f"size of {self.path!r}: {self.size!r} is not a number of bytes")
         if self.sha256 and not re.fullmatch(r"[0-9a-f]{64}", self.sha256):
             raise ManifestError(f"sha256 of {self.path!r}: not 64 hexadecimal digits")
 
@@ -78,7 +80,7 @@ class Entry:
         try:
             return cls(**document)
         except TypeError as error:
-            raise ManifestError(f"not an entry of a manifest: {error}") from None
+            raise ManifestError(f"invalid entry of a manifest: {error}") from None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -94,14 +96,14 @@ class Manifest:
         folders: set[str] = set()
         for entry in self.entries:
             if entry.path in seen:
-                raise ManifestError(f"path {entry.path!r}: stands there twice")
+                raise ManifestError(f"path {entry.path!r}: listed twice")
             seen.add(entry.path)
             folder = entry.path.rpartition("/")[0]
             while folder and folder not in folders:
                 folders.add(folder)
                 folder = folder.rpartition("/")[0]
         if both := seen & folders:
-            raise ManifestError(f"path {min(both)!r}: is a file and a directory at once")
+            raise ManifestError(f"path {min(both)!r}: both a file and a directory")
 
     @classmethod
     def of(cls, entries: Iterable[Entry], source: str = "") -> Manifest:
@@ -143,7 +145,7 @@ class Manifest:
             except (ValueError, KeyError, TypeError, RecursionError) as error:
                 raise ManifestError(f"line {number} of a manifest: {error}") from None
         if head.get("format") != FORMAT or head.get("files") != len(entries):
-            raise ManifestError(f"a manifest of {head.get('files')} files has {len(entries)}: it is incomplete")
+            raise ManifestError(f"the manifest is incomplete: {len(entries)} of {head.get('files')} files")
         return cls.of(entries, str(head["source"]))
 
 
@@ -153,7 +155,7 @@ def shard(entries: Iterable[Entry], index: int, count: int) -> tuple[Entry, ...]
     The order of the entries does not matter: the largest file goes first, to the shard with the fewest bytes.
     """
     if not 0 <= index < count:
-        raise ManifestError(f"shard {index} of {count}: there is none")
+        raise ManifestError(f"shard {index} of {count}: must be 0 to {count - 1}")
     loads = [(0, number) for number in range(count)]
     chosen = []
     for entry in sorted(entries, key=lambda entry: (-entry.size, entry.path)):

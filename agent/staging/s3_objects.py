@@ -54,10 +54,12 @@ class Prefix:
         """Parse s3://BUCKET/PREFIX. Raises DatasetError with the rule."""
         found = re.fullmatch(r"s3://([a-z0-9][a-z0-9.-]{1,61}[a-z0-9])(?:/(.*))?", address, flags=re.DOTALL)
         if not found:
-            raise DatasetError(f"{address!r} is no s3://BUCKET/PREFIX")
+            raise DatasetError(f"{address!r}: must be s3://BUCKET/PREFIX")
         key = (found[2] or "").strip("/")
         if set(key) & set("*?["):
-            raise DatasetError(f"{address!r}: *, ? and [ are patterns to the AWS CLI; name the prefix above it")
+            raise DatasetError(
+                f"{address!r}: the AWS CLI treats *, ? and [ as patterns; use a shorter prefix without them"
+            )
         return cls(bucket=found[1], key=key, region=region)
 
     def __str__(self) -> str:
@@ -102,7 +104,7 @@ def parse_listing(text: str, prefix: Prefix) -> tuple[Entry, ...]:
         contents = json.loads(text).get("Contents") or ()
         found = [(str(each["Key"]), int(each["Size"]), str(each.get("ETag", "")).strip('"')) for each in contents]
     except (ValueError, KeyError, TypeError, AttributeError):
-        raise DatasetError(f"the AWS CLI's listing of {prefix} is none: {text[:200]!r}") from None
+        raise DatasetError(f"unexpected output of the AWS CLI for {prefix}: {text[:200]!r}") from None
     entries = []
     for key, size, etag in found:
         if key == prefix.key:
@@ -116,9 +118,9 @@ def explain(prefix: Prefix, stderr: str, status: int) -> DatasetError:
     """Return the error for a failed call of the CLI, by its stderr."""
     last = "\n".join(line for line in stderr.strip().splitlines()[-3:] if line.strip())
     if "kms" in stderr.lower() and "denied" in stderr.lower():
-        return AccessDeniedError(f"{prefix} is encrypted with a key that the nodes may not use: kms:Decrypt\n{last}")
+        return AccessDeniedError(f"the nodes may not decrypt {prefix}: their roles lack kms:Decrypt on its key\n{last}")
     if "Unable to locate credentials" in stderr:
-        return AccessDeniedError(f"ranks may not use their node's role, and so cannot read {prefix}\n{last}")
+        return AccessDeniedError(f"cannot read {prefix}: ranks may not use their node's role\n{last}")
     if re.search(r"AccessDenied|Forbidden|\b403\b", stderr):
         return AccessDeniedError(
             f"the nodes may not read {prefix}: their roles lack s3:ListBucket on the bucket {prefix.bucket}, "
@@ -126,7 +128,7 @@ def explain(prefix: Prefix, stderr: str, status: int) -> DatasetError:
         )
     if "No space left" in stderr:
         return DiskFullError(last)
-    return DatasetError(f"the AWS CLI failed at {prefix} (status {status})\n{last}")
+    return DatasetError(f"the AWS CLI failed for {prefix} (exit status {status})\n{last}")
 
 
 def listing(prefix: Prefix) -> tuple[Entry, ...]:
@@ -139,7 +141,7 @@ def listing(prefix: Prefix) -> tuple[Entry, ...]:
             entries = tuple(entry for entry in entries if not prefix.key or entry.path == prefix.key.rpartition("/")[2])
         if entries:
             return entries
-    raise DatasetError(f"nothing lies at {prefix}")
+    raise DatasetError(f"no objects at {prefix}")
 
 
 def is_single(prefix: Prefix, entries: Sequence[Entry]) -> bool:
@@ -275,5 +277,5 @@ def with_hashes(dataset: StagedDataset, manifest: Manifest) -> Iterator[Entry]:
     for entry in manifest.entries:
         found = entry if entry.sha256 else seen.get((entry.path, entry.size, entry.etag))
         if found is None:
-            raise DatasetError(f"{entry.path!r} was not fetched by any node: repeat the command")
+            raise DatasetError(f"no node downloaded {entry.path!r}; repeat the command")
         yield found

@@ -23,13 +23,13 @@ class BucketError(ReportedError, RuntimeError):
 
     def __init__(self, doing: str, address: str, reason: str) -> None:
         self.address, self.reason = address, reason
-        advice = "see that it exists and can be reached from this host, then go on with --resume"
+        advice = "check that the bucket exists and this host can reach it, then continue with --resume"
         if any(word in reason for word in ("AccessDenied", "Forbidden", "403", "Unable to locate credentials")):
             advice = (
-                "name the bucket in checkpoint_buckets of cdk.json, deploy, and replace the workers that booted while "
-                "cdk.json named no bucket; or let this host's role use "
+                "add the bucket to checkpoint_buckets in cdk.json, deploy, and replace workers that booted before "
+                "cdk.json named a bucket; or let this host's role use "
                 "s3:ListBucket on the bucket and s3:GetObject, s3:PutObject, s3:DeleteObject and "
-                "s3:AbortMultipartUpload on the prefix; then go on with --resume"
+                "s3:AbortMultipartUpload on the prefix; then continue with --resume"
             )
         super().__init__(f"cannot {doing} {address}: {reason}; {advice}")
 
@@ -103,7 +103,7 @@ class BucketClient:
                 yield process
         except AwsCliError as error:
             lines = [line.strip() for line in error.stderr.splitlines() if line.strip()]
-            reason = lines[-1] if lines else f"the AWS CLI ended with status {error.status}"
+            reason = lines[-1] if lines else f"the AWS CLI failed with exit status {error.status}"
             if doing == "read" and any(word in reason for word in ("NoSuchKey", "(404)", "Not Found")):
                 raise FileNotFoundError(2, "No such object", address) from None
             raise BucketError(doing, address, reason) from None

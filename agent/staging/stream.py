@@ -51,7 +51,7 @@ def framed(root: Path, entries: Iterable[Entry], opened: Callable[[str], IO[byte
                     left -= len(block)
                     yield block
                 if left or file.read(1):
-                    raise SourceChangedError(f"{root / entry.path}: has another size than when it was read first")
+                    raise SourceChangedError(f"{root / entry.path}: size changed since the upload started")
         except OSError as error:
             raise SourceChangedError(f"{root / entry.path}: {error.strerror}") from None
     yield END
@@ -108,20 +108,20 @@ def receive(
         try:
             while (line := stream.readline()) != END:
                 if not line.endswith(b"\n"):
-                    raise TruncatedStreamError("the connection ended before the last file")
+                    raise TruncatedStreamError("the connection was closed before the last file")
                 entry = Entry.from_document(json.loads(line))
                 if entry.size > SMALL:
                     try:
                         dataset.put(entry, stream)
                     except DamagedFileError:
                         if not stream.peek(1):  # type: ignore[attr-defined]  # it is a buffered reader
-                            raise TruncatedStreamError(f"the connection ended within {entry.path!r}") from None
+                            raise TruncatedStreamError(f"the connection was closed within {entry.path!r}") from None
                         raise
                     stored(entry)
                     continue
                 data = stream.read(entry.size)
                 if len(data) < entry.size:
-                    raise TruncatedStreamError(f"the connection ended within {entry.path!r}")
+                    raise TruncatedStreamError(f"the connection was closed within {entry.path!r}")
                 if pack:
                     pack.add(line, entry, data)
                 batch.append((entry, data))

@@ -40,7 +40,7 @@ def test_a_run_is_refused_where_tensorflow_does_not_see_the_gpus_of_a_node(
     assert newest["state"] == "failed"
     reason = str(newest["reason"])
     assert f"{made_up_gpu}: TensorFlow sees 0 of 1 (nvidia-smi shows 1 x Tesla T4, driver 570.86.15)" in reason
-    assert "it registered no GPUs when it booted, and so has TensorFlow's build for CPUs" in reason
+    assert "at its boot, the node had no GPUs, so it has TensorFlow's build for CPUs" in reason
     assert "TensorFlow sees 0 of 1" in done.stdout + done.stderr
     assert "epoch" not in done.stdout
 
@@ -48,7 +48,7 @@ def test_a_run_is_refused_where_tensorflow_does_not_see_the_gpus_of_a_node(
 def test_the_only_way_past_is_asked_for_and_recorded(cluster: EmbeddedCloud, made_up_gpu: str) -> None:
     recipe = ("--recipe", "digits", "--epochs", "1", "--yes")
     done = cluster.fab("train", "--nodes", "2", *recipe, "--allow-degraded")
-    assert "degraded, as --allow-degraded lets pass" in " ".join(done.stdout.split())
+    assert "degraded, but permitted by --allow-degraded" in " ".join(done.stdout.split())
     record = json.loads(cluster.fab("show", "--json").stdout)
     assert record["state"]["state"] == "succeeded"
     assert record["spec"]["allow_degraded"] is True
@@ -57,7 +57,7 @@ def test_the_only_way_past_is_asked_for_and_recorded(cluster: EmbeddedCloud, mad
     allowed = [(each["node"], each["check"], each["what"]) for each in record["preflight"]["allowed"]]
     assert (made_up_gpu, "gpus", "TensorFlow sees 0 of 1") in allowed
     # Gradients that the CPU adds up are told of every node: NCCL is not in the runtime for CPUs.
-    on_cpu = [node for node, check, what in allowed if what == "it adds up on the CPU, not by NCCL"]
+    on_cpu = [node for node, check, what in allowed if what == "the allreduce runs on the CPU, not with NCCL"]
     assert sorted(on_cpu) == sorted(each["name"] for each in record["spec"]["hosts"])
     assert f"{made_up_gpu}: TensorFlow sees 0 of 1" in " ".join(cluster.fab("show").stdout.split())
 

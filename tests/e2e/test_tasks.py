@@ -210,7 +210,7 @@ def test_a_benchmark_is_a_run_that_goes_on_where_it_was_stopped_and_ends_in_a_pi
     assert json.loads(cluster.fab("stop", run_id, "--json").stdout)["state"] == "stopped"
     assert 0 < measured.read_text().count('"type": "cell"') < 14 * rounds
     resumed = cluster.fab("resume", run_id, "--skip-preflight")
-    assert "goes on with what was not yet measured" in resumed.stdout
+    assert "goes on with the remaining measurements" in resumed.stdout
     shown = json.loads(cluster.fab("bench", "--run", run_id, "--against", run_id, "--json").stdout)
     assert measured.read_text().count('"type": "cell"') == 14 * rounds
     assert {len(row["rounds_s"]) for kind in ("training", "allreduce") for row in shown[kind]} == {rounds}

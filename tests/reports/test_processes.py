@@ -189,7 +189,7 @@ def test_rank_exits_with_its_main_process_and_lists_what_it_left_behind(
     rank, log = start_rank(tmp_path, launcher, "bash", "-c", f"{entry}; exit 3"), tmp_path / "log"
     assert rank.wait(30) == 3 and time.monotonic() - began < 12
     left = re.search(
-        r"\[launcher\] rank 2: .* it left behind: (?:env -i )?(?:nohup )?sleep 3600 \(process (\d+)\)\n",
+        r"\[launcher\] rank 2: .* its remaining processes: (?:env -i )?(?:nohup )?sleep 3600 \(process (\d+)\)\n",
         log.read_text(),
     )
     assert left and not Path(f"/proc/{left[1]}").exists()
@@ -250,7 +250,7 @@ def test_process_that_cannot_be_killed_does_not_keep_the_rank(tmp_path: Path) ->
     words = [sys.executable, "-c", UNKILLABLE, "group", "bash", "-c", "sleep 600 & exit 3"]
     environ = {**os.environ, **PLACE, "PYTHONPATH": str(PROJECT)}
     done = subprocess.run(words, cwd=tmp_path, env=environ, capture_output=True, text=True, timeout=30, check=False)
-    stays = r"SIGKILL does not end these processes: sleep 600 \(process (\d+)\); do: .*`fab replace`"
+    stays = r"SIGKILL did not terminate these processes: sleep 600 \(process (\d+)\); do: .*`fab replace`"
     found = re.search(stays, done.stdout)
     assert found and done.returncode == 3
     os.kill(int(found[1]), signal.SIGKILL)
@@ -305,7 +305,8 @@ def test_rank_that_the_kernel_kills_for_memory_is_reported_with_the_memory(
     assert rank.wait(60) in (-9, 137)
     said = (tmp_path / "log").read_text()
     used = re.search(
-        r"\[launcher\] rank 2: out of memory: the kernel killed a process; the largest one used (\d+) MiB", said
+        r"\[launcher\] rank 2: out of memory: the kernel killed a process; the rank's largest process used (\d+) MiB",
+        said,
     )
     assert used and 100 < int(used[1]) < 150 and "[2]<stdout>:step 4\n" in said
 
@@ -346,7 +347,7 @@ def test_kill_elsewhere_on_the_node_is_not_the_ranks(tmp_path: Path, version: in
     assert node.watch.describe(-9) == node.watch.describe(137) == ""
     node.kill("/user-60900.slice/session-3.scope")
     said = node.watch.describe(-9)
-    assert said.startswith("out of memory: the kernel killed a process; the largest one used ")
+    assert said.startswith("out of memory: the kernel killed a process; the rank's largest process used ")
     assert node.watch.describe(1) == "", "enough memory was available"
     node.now = RECENT_S + 1
     assert node.watch.describe(-9) == "", "that was long ago"
@@ -394,8 +395,8 @@ def test_kill_that_may_be_of_another_program_is_reported_as_such(tmp_path: Path,
     kills.kill(str(node.get("rank", "/elsewhere")))
     said = kills.watch.describe(-9)
     assert said.startswith(
-        "perhaps out of memory: the kernel killed a process on this node, and it is not known whether it was one of "
-        "this rank's; the rank's largest process used "
+        "perhaps out of memory: the kernel killed a process on this node, perhaps not of this rank; "
+        "the rank's largest process used "
     )
     spec = make_spec(hosts=(make_node(1, slots=2),))
     log = f"[launcher] rank 1: {said}\n[launcher] rank 1 ended first: -9\n"
@@ -497,8 +498,8 @@ def test_rank_that_waits_in_silence_is_reported_with_what_it_waits_for(monkeypat
                 if text := watch.look():
                     told.append((now, text))
             assert [when for when, _ in told] == [120, 240, 480]
-            assert told[0][1].startswith("neither output nor CPU time for 2 min. ")
-            assert f"it is connected to 127.0.0.1:{port}" in told[0][1]
+            assert told[0][1].startswith("no output and no CPU time for 2 min. ")
+            assert f"connected to 127.0.0.1:{port}" in told[0][1]
             watch.take_output()
             assert watch.look() == ""
             other.close()

@@ -21,25 +21,25 @@ from types import ModuleType, TracebackType
 from typing import Any
 
 REMEDY = (
-    "  do: launch it with `fab train --keras 2`, which makes tf.keras and keras mean Keras 2 (the package tf-keras);\n"
-    "      or, in the program, average gradients over the TensorFlow variables behind Keras's:\n"
+    "  do: launch it with `fab train --keras 2`, so that tf.keras and keras are Keras 2 (the package tf-keras);\n"
+    "      or average the gradients in the program, over the TensorFlow variables in Keras's variables:\n"
     "      grads = hvd.DistributedGradientTape(tape).gradient(loss, [v.value for v in model.trainable_variables])"
 )
 SILENT = (
-    "hvd.DistributedOptimizer averages nothing with Keras 3: it raises no error, and the ranks' weights drift apart.\n"
-    "  So this run was stopped instead"
+    "With Keras 3, hvd.DistributedOptimizer silently averages nothing, so that the ranks' weights diverge.\n"
+    "  The run was stopped"
 )
 FAILURES = (
     (
         "has no attribute 'ref'",
-        "hvd.DistributedGradientTape takes TensorFlow's variables, and was given those of Keras 3",
+        "hvd.DistributedGradientTape needs TensorFlow variables, but got variables of Keras 3",
     ),
-    ("horovod/_keras/", "Horovod's part for Keras was written for Keras 2"),
-    ("horovod/tensorflow/keras/", "Horovod's part for Keras was written for Keras 2"),
-    ("horovod/tensorflow/elastic", "Horovod's elastic state for Keras was written for Keras 2"),
-    ("'experimental_run_tf_function'", "compile() of Keras 3 does not know experimental_run_tf_function"),
-    ("opt.variables()", "an optimizer's `variables` is a property in Keras 3, not a method"),
-    ("optimizer.variables()", "an optimizer's `variables` is a property in Keras 3, not a method"),
+    ("horovod/_keras/", "Horovod's Keras support requires Keras 2"),
+    ("horovod/tensorflow/keras/", "Horovod's Keras support requires Keras 2"),
+    ("horovod/tensorflow/elastic", "Horovod's elastic state for Keras requires Keras 2"),
+    ("'experimental_run_tf_function'", "compile() of Keras 3 has no argument experimental_run_tf_function"),
+    ("opt.variables()", "in Keras 3, an optimizer's `variables` is a property, not a method"),
+    ("optimizer.variables()", "in Keras 3, an optimizer's `variables` is a property, not a method"),
 )
 """Substrings of an uncaught error with its traceback, and their meaning."""
 

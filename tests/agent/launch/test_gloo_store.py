@@ -174,7 +174,7 @@ def test_launcher_reports_which_ranks_the_others_wait_for(capsys: pytest.Capture
         store._forward()
     late = "rank 1 on deeplearning-worker1, rank 2 on deeplearning-worker2"
     said = capsys.readouterr().out
-    assert said.startswith(f"[launcher] waiting for {late} to call hvd.init(), since 120 s; the process is alive. ")
+    assert said.startswith(f"[launcher] waited 120 s for {late} to call hvd.init(); their processes are alive. ")
     assert said.endswith("--env HOROVOD_GLOO_TIMEOUT_SECONDS=600\n") and said.count("\n") == 1
 
 

@@ -176,4 +176,4 @@ def test_without_its_launcher_it_reports_what_is_missing(
 ) -> None:
     monkeypatch.delenv(lacks, raising=False)
     assert main([launcher, "true"]) == 2
-    assert f"is for launchers to start: {lacks} is not set" in capsys.readouterr().err
+    assert f"must be started by a launcher: {lacks} is not set" in capsys.readouterr().err

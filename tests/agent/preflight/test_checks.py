@@ -51,8 +51,8 @@ def test_nodes_that_are_well_make_a_table_and_no_finding() -> None:
     assert header.split() == ["node", "ssh", "clock", "disk", "shared", "files", "interface", "versions"]
     assert rows[0].split() == ["worker1", "ok", "ok", "10.0", "GiB", "free", "ok", "ens5", "ok"]
     assert [line for line in (header, *rows) if line != line.rstrip()] == []
-    assert summary == "pre-flight: 3 nodes are well"
-    assert Report(cells=(("worker1",),), findings=()).summary == "pre-flight: 1 node is well"
+    assert summary == "pre-flight: 3 nodes are healthy"
+    assert Report(cells=(("worker1",),), findings=()).summary == "pre-flight: 1 node is healthy"
 
 
 @pytest.mark.parametrize(
@@ -60,13 +60,13 @@ def test_nodes_that_are_well_make_a_table_and_no_finding() -> None:
     [
         ({"time": 96.0}, "clock", "4.0 s behind"),
         ({"time": 105.0}, "clock", "4.0 s ahead"),
-        ({"free_bytes": 1 << 20}, "disk", "1 MiB free of 256 MiB wanted"),
-        ({"spec_sha256": "old"}, "shared files", "shows another spec of this run"),
+        ({"free_bytes": 1 << 20}, "disk", "1 MiB free, 256 MiB needed"),
+        ({"spec_sha256": "old"}, "shared files", "the run's spec differs"),
         ({"shared_free_bytes": 1 << 20}, "shared files", "1 MiB free"),
-        ({"interface": ""}, "interface", "none has 10.0.1.2"),
+        ({"interface": ""}, "interface", "no interface has 10.0.1.2"),
         ({"versions": (("python", "3.12.1"), ("tensorflow", "2.15.0"))}, "versions",
-         "tensorflow 2.15.0, elsewhere 2.21.0"),
-        ({"versions": (("python", "3.12.1"),)}, "versions", "tensorflow none, elsewhere 2.21.0"),
+         "tensorflow 2.15.0, on other nodes 2.21.0"),
+        ({"versions": (("python", "3.12.1"),)}, "versions", "tensorflow none, on other nodes 2.21.0"),
         ({"gpu_trouble": "No devices were found"}, "gpus", "No devices were found"),
         ({"gpus": (GpuInfo(name="T4", driver="1", memory="1", uncorrected_errors=3),)}, "gpus",
          "3 uncorrected memory errors"),
@@ -92,7 +92,7 @@ FOR_CPUS = (*WELL.versions[:1], ("tensorflow-cpu", "2.21.0"))
         ({"gpus": (T4,), "visible_gpus": 0}, "TensorFlow sees 0 of 1"),
         ({"gpu_devices": 4, "visible_gpus": 0}, "TensorFlow sees 0 of 4"),
         ({"gpus": (T4,), "visible_gpus": None, "framework_trouble": "ImportError: libcudart.so.12"},
-         "TensorFlow did not say how many it sees: ImportError: libcudart.so.12"),
+         "cannot get TensorFlow's number of GPUs: ImportError: libcudart.so.12"),
         ({"gpus": (T4,), "visible_gpus": 1}, ""),
         ({"visible_gpus": None}, ""),
     ],
@@ -106,8 +106,8 @@ def test_a_node_whose_gpus_tensorflow_does_not_see_is_refused(changes: dict[str,
     ("changes", "detail"),
     [
         ({"gpus": (T4,), "visible_gpus": 0, "framework_complaint": "failed call to cuInit"},
-         "nvidia-smi shows 1 x Tesla T4, driver 570.86.15; TensorFlow's last complaint: failed call to cuInit"),
-        ({"gpu_devices": 4, "visible_gpus": 0}, "nvidia-smi shows none, and there are 4 device files"),
+         "nvidia-smi shows 1 x Tesla T4, driver 570.86.15; TensorFlow's last message: failed call to cuInit"),
+        ({"gpu_devices": 4, "visible_gpus": 0}, "nvidia-smi shows no GPU, but there are 4 device files"),
         ({"gpus": (T4, T4), "framework_trouble": "ImportError"}, "nvidia-smi shows 2 x Tesla T4, driver 570.86.15"),
     ],
 )  # fmt: skip
@@ -131,7 +131,7 @@ def test_as_many_gpus_must_be_seen_as_the_node_has_ranks() -> None:
 def test_gpus_that_came_after_the_boot_find_the_build_for_cpus() -> None:
     facts = dataclasses.replace(WELL, gpus=(T4,), visible_gpus=0, versions=FOR_CPUS)
     summary = checks.judge(SPEC, {name: answer(facts) for name in NAMES}, "5pec")[0].summary
-    assert "do: it registered no GPUs when it booted, and so has TensorFlow's build for CPUs: `fab replace" in summary
+    assert "do: at its boot, the node had no GPUs, so it has TensorFlow's build for CPUs: `fab replace" in summary
     assert "`fab replace worker2`" in judged(gpus=(T4,), visible_gpus=0).summary
 
 
@@ -194,7 +194,7 @@ def test_an_allreduce_that_is_right_on_all_is_well() -> None:
 def test_a_wrong_sum_names_its_node() -> None:
     output = here(*NAMES) + proof(NAMES[0], NAMES[2]) + proof(NAMES[1], error=2.0)
     report = checks.judge_allreduce(SPEC, judged(), 0, output)
-    assert [(f.node, f.what) for f in report.findings] == [(NAMES[1], "its sums are wrong by up to 2")]
+    assert [(f.node, f.what) for f in report.findings] == [(NAMES[1], "wrong sums, with an error of up to 2")]
 
 
 @pytest.mark.parametrize(
@@ -224,8 +224,8 @@ def test_last_line_that_a_finding_repeats_is_cut() -> None:
 
 def test_where_one_node_never_comes_it_alone_is_blamed() -> None:
     report = checks.judge_allreduce(SPEC, judged(), 124, here(NAMES[0], NAMES[2]))
-    assert [(f.node, f.what) for f in report.findings] == [(NAMES[1], "its ranks did not start")]
-    assert [row[-1] for row in report.cells] == ["-", "its ranks did not start", "-"]
+    assert [(f.node, f.what) for f in report.findings] == [(NAMES[1], "the node's ranks did not start")]
+    assert [row[-1] for row in report.cells] == ["-", "the node's ranks did not start", "-"]
 
 
 def test_an_allreduce_that_hangs_with_all_there_names_all_and_one_that_fails_silently_its_last_line() -> None:
@@ -258,7 +258,7 @@ def test_without_pytorch_nothing_is_proved_and_torchrun_is_refused() -> None:
     for launcher, blamed_checks in (("plain", []), ("torchrun", ["allreduce"])):
         spec = make_program_spec(hosts=NODES, rank_launcher=launcher)
         found = checks.judge_allreduce(spec, report, 0, output)
-        assert {row[-1] for row in found.cells} == {"not checked: no PyTorch"}
+        assert {row[-1] for row in found.cells} == {"not checked: PyTorch is not installed"}
         assert [finding.check for finding in found.findings] == blamed_checks
     assert (checks.is_unchecked(output), checks.is_unchecked(proof(*NAMES))) == (True, False)
 

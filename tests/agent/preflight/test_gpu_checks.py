@@ -61,13 +61,13 @@ def test_ranks_that_nccl_connects_over_efa_above_the_floors_are_well_and_their_f
 @pytest.mark.parametrize(
     ("changes", "log", "node", "what"),
     [
-        ({"device": "CPU"}, "", NAMES[1], "it adds up on the CPU, not by NCCL"),
-        ({}, nccl(NAMES[0]), NAMES[1], "2 ranks add up, and NCCL connects none of them"),
-        ({}, nccl(NAMES[0]) + nccl(NAMES[1], ranks=1), NAMES[1], "2 ranks add up, and NCCL connects 1 of them"),
-        ({}, nccl(NAMES[0]) + nccl(NAMES[1], efa=False), NAMES[1], "NCCL goes over TCP, past the EFA devices"),
-        ({"matmul_tflops": 100.04}, "", NAMES[1], "a GPU multiplies at 100 TFLOP/s; at least 494 wanted"),
-        ({"matmul_tflops": ""}, "", NAMES[1], "a rank reported no matrix product"),
-        ({"bus_gb_s": 12.51}, "", "", "all nodes add up at 12.5 GB/s; at least 200 GB/s wanted"),
+        ({"device": "CPU"}, "", NAMES[1], "the allreduce runs on the CPU, not with NCCL"),
+        ({}, nccl(NAMES[0]), NAMES[1], "the allreduce has 2 ranks, but NCCL connects none of them"),
+        ({}, nccl(NAMES[0]) + nccl(NAMES[1], ranks=1), NAMES[1], "the allreduce has 2 ranks, but NCCL connects only 1"),
+        ({}, nccl(NAMES[0]) + nccl(NAMES[1], efa=False), NAMES[1], "NCCL uses TCP instead of the EFA devices"),
+        ({"matmul_tflops": 100.04}, "", NAMES[1], "matrix product on a GPU at 100 TFLOP/s; at least 494 expected"),
+        ({"matmul_tflops": ""}, "", NAMES[1], "a rank reported no time of a matrix product"),
+        ({"bus_gb_s": 12.51}, "", "", "allreduce over all nodes at 12.5 GB/s; at least 200 GB/s expected"),
     ],
 )  # fmt: skip
 def test_what_wastes_gpus_is_refused_with_node_figure_floor_and_remedy(
@@ -76,7 +76,7 @@ def test_what_wastes_gpus_is_refused_with_node_figure_floor_and_remedy(
     report = judged(output(log=log, **changes))
     assert [(f.node, f.what, f.degraded) for f in report.findings] == [(node, what, True)]
     assert report.findings[0].remedy
-    assert report.summary.endswith("; or begin all the same, with --allow-degraded")
+    assert report.summary.endswith("; or run anyway, with --allow-degraded")
 
 
 # Not run on GPUs: the lines are those of test_nccl_log.
@@ -86,8 +86,8 @@ def test_a_pair_that_aws_does_not_test_over_efa_is_a_warning_and_the_run_begins(
     report = judged(output(log=log))
     assert report.findings == ()
     assert report.summary == (
-        "pre-flight: 2 nodes are well; warning: NCCL 2.32.3 with aws-ofi-nccl 1.18.0, a pair that AWS does not name as "
-        f"tested and that may hang; do: {FOR_PAIR}"
+        "pre-flight: 2 nodes are healthy; warning: NCCL 2.32.3 with aws-ofi-nccl 1.18.0, a pair that AWS does not list "
+        f"as tested, which may hang; do: {FOR_PAIR}"
     )
     assert [each["what"] for each in report.to_document()["warnings"]] == [report.warnings[0].what]
 
@@ -132,7 +132,7 @@ def test_many_pairs_and_foreign_hosts_do_not_fill_the_report() -> None:
         (
             124,
             nccl(NAMES[0], nccl_version="2.28.9", plugin="1.17.1"),
-            f"no sum within 240 s by NCCL 2.28.9 with aws-ofi-nccl 1.17.1 over EFA, {UNTESTED}",
+            f"no result within 240 s by NCCL 2.28.9 with aws-ofi-nccl 1.17.1 over EFA, {UNTESTED}",
             FOR_PAIR,
         ),
         (
@@ -140,21 +140,21 @@ def test_many_pairs_and_foreign_hosts_do_not_fill_the_report() -> None:
             nccl(NAMES[0], nccl_version="2.28.9", plugin="1.17.1").partition(
                 f"{NAMES[0]}:7:9 [0] NCCL INFO NET/OFI Sel"
             )[0],
-            f"no sum within 240 s by NCCL 2.28.9 with aws-ofi-nccl 1.17.1, {UNTESTED}",
+            f"no result within 240 s by NCCL 2.28.9 with aws-ofi-nccl 1.17.1, {UNTESTED}",
             FOR_PAIR,
         ),
         (
             134,
             nccl(NAMES[0], plugin="1.17.1"),
-            f"no sum before status 134 by NCCL 2.31.2 with aws-ofi-nccl 1.17.1 over EFA, {UNTESTED}",
+            f"no result before exit status 134 by NCCL 2.31.2 with aws-ofi-nccl 1.17.1 over EFA, {UNTESTED}",
             FOR_PAIR,
         ),
-        (124, nccl(NAMES[0]), "no sum within 240 s by NCCL 2.31.2 with aws-ofi-nccl 1.21.1 over EFA", FOR_HANG),
-        (124, nccl(NAMES[0], efa=False), "no sum within 240 s by NCCL 2.31.2 over TCP", FOR_HANG),
+        (124, nccl(NAMES[0]), "no result within 240 s by NCCL 2.31.2 with aws-ofi-nccl 1.21.1 over EFA", FOR_HANG),
+        (124, nccl(NAMES[0], efa=False), "no result within 240 s by NCCL 2.31.2 over TCP", FOR_HANG),
         (
             124,
             nccl(NAMES[0]) + nccl(NAMES[1], plugin="1.18.0"),
-            f"no sum within 240 s by NCCL 2.31.2 with aws-ofi-nccl 1.18.0 over EFA, {UNTESTED}",
+            f"no result within 240 s by NCCL 2.31.2 with aws-ofi-nccl 1.18.0 over EFA, {UNTESTED}",
             FOR_PAIR,
         ),
     ],
@@ -165,7 +165,7 @@ def test_a_first_sum_that_hangs_is_refused_by_the_versions_and_the_network(
     """aws-ofi-nccl #1055; 134 is what PyTorch's own time-out ends with."""
     here = "".join(f'deepcdk-here {{"host": "{name}"}}\n' for name in NAMES)
     report = checks.judge_allreduce(SPEC, CLEAN, status, here + log, dict.fromkeys(NAMES, FACTS))
-    assert [finding.what for finding in report.findings] == ["did not end", "did not end", what]
+    assert [finding.what for finding in report.findings] == ["did not finish", "did not finish", what]
     assert report.summary.endswith(f"; do: {remedy}")
     assert not report.allowing_degraded().allowed
 
@@ -174,7 +174,7 @@ def test_a_sum_that_hangs_on_one_host_is_not_blamed_on_the_network() -> None:
     spec, clean = dataclasses.replace(SPEC, hosts=SPEC.hosts[:1]), dataclasses.replace(CLEAN, cells=CLEAN.cells[:1])
     text = f'deepcdk-here {{"host": "{NAMES[0]}"}}\n' + nccl(NAMES[0], plugin="1.17.1")
     found = checks.judge_allreduce(spec, clean, 124, text, {NAMES[0]: FACTS}).findings[-1]
-    assert (found.what, found.remedy) == ("no sum within 240 s by NCCL 2.31.2 with aws-ofi-nccl 1.17.1", FOR_HANG)
+    assert (found.what, found.remedy) == ("no result within 240 s by NCCL 2.31.2 with aws-ofi-nccl 1.17.1", FOR_HANG)
 
 
 def test_ranks_that_did_not_start_are_to_blame_and_not_the_versions() -> None:
@@ -182,14 +182,14 @@ def test_ranks_that_did_not_start_are_to_blame_and_not_the_versions() -> None:
     report = checks.judge_allreduce(
         SPEC, CLEAN, 124, here + nccl(NAMES[0], plugin="1.17.1"), dict.fromkeys(NAMES, FACTS)
     )
-    assert [finding.what for finding in report.findings] == ["its ranks did not start"]
+    assert [finding.what for finding in report.findings] == ["the node's ranks did not start"]
 
 
 def test_devices_that_the_nodes_show_are_wanted_of_nccl_though_the_spec_knows_none() -> None:
     by_tcp = "".join(nccl(name, efa=False) for name in NAMES)
     spec = dataclasses.replace(SPEC, efa=False, floors=Floors())
     assert [f.what for f in judged(output(log=by_tcp), spec).findings] == [
-        "NCCL goes over TCP, past the EFA devices"
+        "NCCL uses TCP instead of the EFA devices"
     ] * 2
     without = dataclasses.replace(FACTS, efa_domains=None)
     assert judged(output(log=by_tcp), spec, without).findings == ()
@@ -218,8 +218,8 @@ def test_allow_degraded_lets_a_waste_pass_and_tells_it_and_nothing_else() -> Non
     slow = judged(output(matmul_tflops=100.0)).allowing_degraded()
     assert slow.findings == ()
     assert slow.summary == (
-        "pre-flight: degraded, as --allow-degraded lets pass: "
-        f"{NAMES[1]}: a GPU multiplies at 100 TFLOP/s; at least 494 wanted"
+        "pre-flight: degraded, but permitted by --allow-degraded: "
+        f"{NAMES[1]}: matrix product on a GPU at 100 TFLOP/s; at least 494 expected"
     )
     document = slow.to_document()
     assert [(each["node"], each["degraded"]) for each in document["allowed"]] == [(NAMES[1], True)]
@@ -235,4 +235,4 @@ def test_with_allow_degraded_an_allreduce_that_hangs_is_refused_beside_a_blind_n
     here = "".join(f'deepcdk-here {{"host": "{name}"}}\n' for name in NAMES)
     report = checks.judge_allreduce(spec, CLEAN, 124, here + blind, dict.fromkeys(NAMES, FACTS)).allowing_degraded()
     assert [finding.what for finding in report.allowed] == ["PyTorch sees 0 of 1 GPUs"]
-    assert {(finding.node, finding.what) for finding in report.findings} == {(name, "did not end") for name in NAMES}
+    assert {(finding.node, finding.what) for finding in report.findings} == {(name, "did not finish") for name in NAMES}

@@ -87,7 +87,7 @@ def test_a_word_that_no_program_can_be_given_is_refused(ssh: str) -> None:
 
 @pytest.mark.parametrize("line", [b"[]", b'{"command": []}', b"\xff"])
 def test_what_is_no_request_is_told(line: bytes) -> None:
-    with pytest.raises(SpecError, match="not a request"):
+    with pytest.raises(SpecError, match="invalid request"):
         RemoteCommand.from_line(line)
 
 
@@ -96,7 +96,7 @@ def test_all_workers_are_meant_unless_some_or_the_master_are_named() -> None:
     assert RemoteCommand(command=command).hosts(NODES, pytest.fail) == ("deeplearning-worker1", "deeplearning-worker2")
     assert RemoteCommand(command=command, nodes=1).hosts(NODES, pytest.fail) == ("deeplearning-worker1",)
     assert RemoteCommand(command=command, master=True).hosts("", pytest.fail) == ("deeplearning-master",)
-    with pytest.raises(SpecError, match="3 nodes wanted, 2 ready"):
+    with pytest.raises(SpecError, match="3 nodes requested, but 2 ready"):
         RemoteCommand(command=command, nodes=3).hosts(NODES, pytest.fail)
     with pytest.raises(SpecError, match="no worker is ready"):
         RemoteCommand(command=command).hosts("", pytest.fail)
@@ -114,7 +114,7 @@ def test_a_bad_nodes_file_is_told_as_messages_before_the_hosts(
     monkeypatch.setattr(fanout, "_read_line", lambda _: RemoteCommand(command=("true",)).to_line())
     assert fanout.main() == 0
     warning, hosts = (json.loads(line) for line in capsys.readouterr().out.splitlines())
-    assert r"line 1 of /opt/deeplearning/nodes on the master is left out" in warning["warning"]
+    assert r"line 1 of /opt/deeplearning/nodes on the master is ignored" in warning["warning"]
     assert hosts == {"hosts": ["deeplearning-worker2"]}
 
 
@@ -169,7 +169,7 @@ def test_the_command_line_tells_a_bad_request_with_status_2() -> None:
         [sys.executable, "-m", "agent.remote.fanout"], input=b"{}\n", capture_output=True, check=False,
         cwd=Path(__file__).parents[3],
     )  # fmt: skip
-    assert (done.returncode, done.stderr) == (2, b"not a request: 'command'\n")
+    assert (done.returncode, done.stderr) == (2, b"invalid request: 'command'\n")
 
 
 def test_what_is_to_be_the_ranks_is_done_on_workers_by_their_user() -> None:

@@ -59,7 +59,7 @@ def test_a_notebook_ends_with_whoever_asked_and_its_token_shows_on_no_command_li
 
 def test_a_server_that_never_listens_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(notebook, "START_S", 0.0)
-    with pytest.raises(NotebookError, match="did not listen"):
+    with pytest.raises(NotebookError, match="did not start listening"):
         serve([sys.executable, "-c", "import time; time.sleep(600)"], free_port(), asker=None)
 
 

@@ -91,7 +91,7 @@ def test_a_host_that_does_not_take_them_is_named_without_their_values(directory:
 
 def test_a_master_that_lost_them_says_so(directory: Path) -> None:
     failures = secret_files.distribute(directory, SPEC, lambda host, argv: ["true"])
-    assert "give them again with --secret" in failures["this master"]
+    assert "pass them again with --secret" in failures["this master"]
 
 
 def test_the_command_line_keeps_and_drops(

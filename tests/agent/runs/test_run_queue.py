@@ -68,8 +68,10 @@ def test_a_queue_that_was_cut_short_is_empty(tmp_path: Path, content: str) -> No
 
 def test_a_remark_is_made_on_those_who_wait_alone(tmp_path: Path) -> None:
     queue = queued(tmp_path, ["one"])
-    queue.set_reason("one", "waiting: 2 nodes wanted, 1 ready")
-    assert json.loads((tmp_path / "one" / "state.json").read_text())["reason"] == "waiting: 2 nodes wanted, 1 ready"
+    queue.set_reason("one", "waiting: 2 nodes requested, but 1 ready")
+    assert (
+        json.loads((tmp_path / "one" / "state.json").read_text())["reason"] == "waiting: 2 nodes requested, but 1 ready"
+    )
     queue.finish("one", "stopped", "out")
     queue.set_reason("one", "late")
     assert queue.runs["one"].effective_state().reason == "out"

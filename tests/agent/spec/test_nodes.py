@@ -199,9 +199,9 @@ def test_no_node_is_made_against_a_rule_neither_here_nor_from_a_spec(field: str,
 
 
 def test_too_few_workers_are_refused_with_both_numbers() -> None:
-    with pytest.raises(SpecError, match=r"4 nodes wanted, 3 ready .*deeplearning-worker10"):
+    with pytest.raises(SpecError, match=r"4 nodes requested, but 3 ready .*deeplearning-worker10"):
         choose_hosts(parse_nodes(NODES, pytest.fail), 4)
-    with pytest.raises(SpecError, match="0 nodes wanted"):
+    with pytest.raises(SpecError, match="0 nodes requested"):
         choose_hosts(parse_nodes(NODES, pytest.fail), 0)
 
 

@@ -18,10 +18,10 @@ def test_a_resumed_run_takes_as_many_ranks_as_before_unless_others_are_asked_for
     assert (again.command[-1], again.hosts, again.interface) == ("--resume", nodes[2:4], "ens5")
     assert again.network == "10.0.0.0/23"  # the master's 10.0.0.5 and the workers' 10.0.1.1 to 10.0.1.3
     assert resumed_spec(again, nodes, nodes[1:3], agent=AGENT).command == again.command
-    with pytest.raises(SpecError, match=r"had 2 ranks; these hosts take 3\. .*: --nodes 3"):
+    with pytest.raises(SpecError, match=r"had 2 ranks, but these hosts have 3\. .*: --nodes 3"):
         resumed_spec(before, nodes, nodes[1:4], agent=AGENT)
     assert resumed_spec(before, nodes, nodes[1:4], agent=AGENT, other_ranks=True).ranks == 3
-    with pytest.raises(SpecError, match="is no recipe, benchmark or program"):
+    with pytest.raises(SpecError, match="is not a recipe, benchmark or program"):
         resumed_spec(dataclasses.replace(before, command=("train.py",)), nodes, nodes[1:3], agent=AGENT)
 
 
@@ -29,9 +29,9 @@ def test_a_resumed_run_takes_as_many_ranks_as_before_unless_others_are_asked_for
     ("flags", "program", "checkpoints", "said"),
     [
         ((), "", ["step-00000001", "step-00000004", "step-00000007"], "from step-00000007"),
-        ((), "", [], "from the beginning, for it has no checkpoint"),
-        (("--checkpoint-dir", "s3://my-runs/one"), "", [], "from what it finds at its --checkpoint-dir"),
-        ((), PAYLOAD, [], "in the directory that it left"),
+        ((), "", [], "from the beginning, because it has no checkpoint"),
+        (("--checkpoint-dir", "s3://my-runs/one"), "", [], "from the latest checkpoint in its --checkpoint-dir"),
+        ((), PAYLOAD, [], "in its directory"),
     ],
 )
 def test_it_is_said_from_where_a_run_goes_on(
@@ -46,7 +46,7 @@ def test_a_benchmark_goes_on_with_what_was_not_yet_measured() -> None:
     before = make_spec(hosts=nodes, command=("-m", "payload.bench.ranks", "--run-dir", "/run", "--nodes", "1,2"))
     again = resumed_spec(before, nodes, nodes, agent=AGENT)
     assert again.command == (*before.command, "--resume")
-    assert resume_point(again, []) == "with what was not yet measured"
+    assert resume_point(again, []) == "with the remaining measurements"
 
 
 def test_a_resumed_program_runs_unchanged_with_the_ranks_that_were_asked() -> None:
@@ -71,7 +71,7 @@ def test_a_programs_own_environment_is_resumed_on_hosts_that_it_was_locked_for()
     assert resumed_spec(before, other_gpus, other_gpus, agent=AGENT).hosts == other_gpus
     for kind in ("x86_64-sm90-py3.13", "x86_64-py3.12", "aarch64-py3.12"):
         others = make_nodes(1, kind=kind)
-        with pytest.raises(SpecError, match=rf"locked for x86_64-sm90-py3\.12, and these hosts are {kind}: begin"):
+        with pytest.raises(SpecError, match=rf"locked for x86_64-sm90-py3\.12, but these hosts are {kind}: start"):
             resumed_spec(before, others, others, agent=AGENT)
         plain = make_program_spec(hosts=nodes)
         assert resumed_spec(plain, others, others, agent=AGENT).hosts == others

@@ -79,7 +79,7 @@ def test_what_is_no_spec_is_refused(text: str) -> None:
 
 def test_spec_with_unknown_fields_or_without_agent_is_rejected() -> None:
     document = json.loads(make_spec().to_json())
-    with pytest.raises(SpecError, match="unknown fields: colour; a newer version wrote it"):
+    with pytest.raises(SpecError, match="unknown fields: colour; a newer version of deepcdk wrote it"):
         RunSpec.from_json(json.dumps({**document, "colour": "blue"}))
     with pytest.raises(SpecError, match="agent = '': must be 16 hexadecimal digits"):
         RunSpec.from_json(json.dumps({**document, "agent": ""}))
@@ -103,10 +103,10 @@ def test_a_spec_comes_back_from_json_unchanged_whatever_its_words(words: list[st
     [
         (
             {"own_environment": True, "horovod_for": ()},
-            "horovod_for is empty: Horovod starts programs of TensorFlow or",
+            "horovod_for is empty: Horovod needs TensorFlow or",
         ),
         ({"own_environment": True, "horovod_for": ("mxnet",)}, "horovod_for = "),
-        ({"own_environment": False, "horovod_for": ("torch",)}, "in an environment of its own"),
+        ({"own_environment": False, "horovod_for": ("torch",)}, "needs own_environment"),
     ],
 )
 def test_an_environment_of_its_own_has_a_framework_under_horovod(changes: dict[str, Any], says: str) -> None:
@@ -120,5 +120,5 @@ def test_an_environment_of_its_own_is_laid_over_nothing_and_locked_in_the_progra
     assert own.lock_file == "/mnt/efs/payloads/fedcba9876543210/environment.txt"
     assert RunSpec.from_json(own.to_json()) == own
     assert make_program_spec(own_environment=True, rank_launcher="plain").horovod_for == ()
-    with pytest.raises(SpecError, match="a recipe runs in the runtime"):
+    with pytest.raises(SpecError, match="a recipe uses the runtime"):
         make_spec(own_environment=True)

@@ -58,6 +58,9 @@ def test_an_upload_is_interrupted_before_its_input_ends(tmp_path: Path) -> None:
 
 def test_a_program_that_is_missing_is_named(tmp_path: Path) -> None:
     absent = str(tmp_path / "absent")
-    with pytest.raises(AwsCliError, match=f"this host has no program {absent}") as caught, running([absent]):
+    with (
+        pytest.raises(AwsCliError, match=f"\\({absent}\\), which is needed for S3, is not installed") as caught,
+        running([absent]),
+    ):
         pass
     assert caught.value.status is None

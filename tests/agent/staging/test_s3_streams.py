@@ -90,7 +90,9 @@ def test_a_write_that_fails_half_way_leaves_no_object(client: BucketClient) -> N
 @pytest.mark.full
 def test_a_bucket_that_is_not_there_is_told(client: BucketClient) -> None:
     absent = BucketClient(Prefix.parse("s3://absent/x", "us-east-1"), program=client._program)
-    with pytest.raises(BucketError, match=r"cannot write s3://absent/x/a: .*NoSuchBucket.*see that it exists"):
+    with pytest.raises(
+        BucketError, match=r"cannot write s3://absent/x/a: .*NoSuchBucket.*check that the bucket exists"
+    ):
         absent.put("a", 1 << 20, write_some)
 
 
@@ -105,7 +107,7 @@ def test_a_refusal_names_the_rights_that_lack(tmp_path: Path) -> None:
 
 def test_a_program_that_ends_early_is_told_by_its_status(tmp_path: Path) -> None:
     client = BucketClient(PREFIX, program=program(tmp_path, "exit 7"))
-    with pytest.raises(BucketError, match="the AWS CLI ended with status 7"):
+    with pytest.raises(BucketError, match="the AWS CLI failed with exit status 7"):
         client.put("a", 1 << 20, write_some)
     with pytest.raises(BucketError, match="status 7"), client.get("a") as file:
         assert file.read() == b""

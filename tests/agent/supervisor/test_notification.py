@@ -79,7 +79,7 @@ def test_all_commands_are_told_at_once_and_a_failure_names_its_number_and_not_th
 
 @pytest.mark.parametrize("commands", [("",), (" ",), ("a\0b",), ("true",) * 11])
 def test_what_cannot_be_a_command_is_refused(commands: tuple[str, ...]) -> None:
-    with pytest.raises(SpecError, match="notify: must be 10 commands at most"):
+    with pytest.raises(SpecError, match="notify: must be at most 10 commands"):
         make_spec(notify=commands)
 
 

@@ -106,7 +106,7 @@ def test_a_supervisor_that_is_lost_before_it_comes_to_its_restart_has_used_it(ru
     [
         ({"restarts": 0}, "supervisor died"),
         ({"secrets": ("TOKEN",)}, "supervisor died; it is not restarted: the secrets TOKEN are not on this node; "
-         "give them again with --secret, to `fab resume one`"),
+         "pass them again with --secret, to `fab resume one`"),
         ({"bounds": Bounds(max_hours=1.0)}, "supervisor died; it is not restarted: it has reached --max-hours 1: "
          "1 h of 1 h, $2.50"),
     ],

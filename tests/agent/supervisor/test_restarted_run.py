@@ -90,7 +90,7 @@ def test_a_run_whose_rank_was_killed_goes_on_by_itself_and_the_record_tells_it(s
     (again,) = record["course"]["restarts"]
     assert (again["for"], again["hosts"]) == (fault, [ONE.name, TWO.name])
     assert record["preflight"] is None, "the verdict on the hosts of before is gone"
-    assert f"restart 1 of 3, for {fault}: from the beginning, for it has no checkpoint, 2 ranks" in log
+    assert f"restart 1 of 3, for {fault}: from the beginning, because it has no checkpoint, 2 ranks" in log
     assert "--resume" in record["spec"]["command"]
 
 

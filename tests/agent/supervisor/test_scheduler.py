@@ -53,7 +53,7 @@ def test_a_replaced_node_is_taken_as_it_is_now_with_the_slots_that_were_asked_fo
 
 def test_too_few_nodes_are_told(nodes: Path) -> None:
     nodes.write_text(listed(make_node(1)))
-    with pytest.raises(SpecError, match=r"2 nodes wanted, 1 ready"):
+    with pytest.raises(SpecError, match=r"2 nodes requested, but 1 ready"):
         on_free_nodes(make_spec(), [], pytest.fail, str(nodes))
 
 
@@ -100,7 +100,7 @@ def test_a_run_whose_nodes_never_come_fails_with_the_reason_and_lets_the_queue_g
     monkeypatch.setattr("agent.supervisor.scheduler.time.sleep", pause)
     run(runs, nodes_path=str(nodes))
     state = runs["one"].effective_state()
-    assert seen[0] == "waiting: 2 nodes wanted, 1 ready (deeplearning-worker1)"
+    assert seen[0] == "waiting: 2 nodes requested, but 1 ready (deeplearning-worker1)"
     assert (state.state, "`fab scale` adds nodes" in state.reason) == ("failed", True)
 
 
@@ -112,7 +112,7 @@ def test_a_run_takes_others_in_place_of_nodes_that_another_run_has(nodes: Path) 
     held = [*held, Claim.on("third", [make_node(2), make_node(3, instance_id="i-0000000b")])]
     with pytest.raises(LiveRunError, match="run other has deeplearning-worker1; run third has deeplearning-worker2, "):
         on_free_nodes(make_spec(hosts=make_nodes(3)), held, pytest.fail, str(nodes))
-    with pytest.raises(SpecError, match="6 nodes wanted, 5 ready"):
+    with pytest.raises(SpecError, match="6 nodes requested, but 5 ready"):
         on_free_nodes(make_spec(hosts=make_nodes(6)), held, pytest.fail, str(nodes))
 
 

@@ -113,7 +113,7 @@ def test_what_is_read_as_a_runs_id_is_one_to_the_master_and_nothing_else(text: s
     try:
         word = parse_run_id("--run", text)
     except UsageError as error:
-        assert "must be a run's id, 1 to 128 of" in error.rule
+        assert "must be a run's id, 1 to 128 characters" in error.rule
         return
     for verb in ("status", "show", "remove", "follow", "stop"):
         assert PARSER.parse_args(supervisor_command(STACK, verb, word)[3:]).run == text
@@ -121,5 +121,5 @@ def test_what_is_read_as_a_runs_id_is_one_to_the_master_and_nothing_else(text: s
 
 @pytest.mark.parametrize("text", ["../x", "-rf", "--grace=0", "$(id)", "a b", "x" * 129, ".live", "A", "a/b", "a\n"])
 def test_what_no_run_is_called_is_refused_by_the_rule(text: str) -> None:
-    with pytest.raises(UsageError, match="must be a run's id, 1 to 128 of"):
+    with pytest.raises(UsageError, match="must be a run's id, 1 to 128 characters"):
         parse_run_id("--run", text)

@@ -212,7 +212,7 @@ def test_a_line_against_a_rule_leaves_out_its_node_and_is_told_on_stderr_once(
         assert [node.name for node in read_nodes(master)] == ["deeplearning-worker1"]
     told = capsys.readouterr()
     assert (told.out, told.err.count("\n"), "\x1b" in told.err) == ("", 1, False)
-    assert told.err.startswith("warning: line 2 of /opt/deeplearning/nodes on the master is left out, and its node ")
+    assert told.err.startswith("warning: line 2 of /opt/deeplearning/nodes on the master is ignored, and its node ")
     assert "`fab replace INSTANCE_ID` replaces it" in told.err
 
 

@@ -70,7 +70,7 @@ def test_floors_reach_the_master_unchanged_and_nonsense_does_not() -> None:
 
 
 def test_the_checks_are_not_left_out_on_gpus_unless_degraded_runs_are_allowed() -> None:
-    with pytest.raises(SpecError, match="--skip-preflight goes with --allow-degraded"):
+    with pytest.raises(SpecError, match="--skip-preflight needs --allow-degraded"):
         make_spec(hosts=make_nodes(2, kind="x86_64-sm80-py3.12"), preflight="skip")
     make_spec(hosts=make_nodes(2, kind="x86_64-sm80-py3.12"), preflight="skip", allow_degraded=True)
     make_spec(hosts=make_nodes(2), preflight="skip")

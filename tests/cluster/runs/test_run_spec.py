@@ -97,7 +97,7 @@ def test_options_reach_the_spec() -> None:
 
 
 def test_too_few_nodes_are_an_error_with_a_remedy() -> None:
-    with pytest.raises(DeepcdkError, match="3 nodes wanted, 2 ready") as caught:
+    with pytest.raises(DeepcdkError, match="3 nodes requested, but 2 ready") as caught:
         make_launch(count=3)
     assert "fab status" in caught.value.remedy
 

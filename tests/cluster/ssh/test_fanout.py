@@ -108,8 +108,8 @@ def test_the_request_goes_as_data_and_a_failed_command_is_no_failed_fan_out() ->
 
 
 def test_missing_nodes_are_told_with_a_remedy() -> None:
-    master = StreamingMaster(error=RemoteError("failed", status=BAD_REQUEST, output="9 nodes wanted, 2 ready"))
-    with pytest.raises(DeepcdkError, match="9 nodes wanted, 2 ready") as caught:
+    master = StreamingMaster(error=RemoteError("failed", status=BAD_REQUEST, output="9 nodes requested, but 2 ready"))
+    with pytest.raises(DeepcdkError, match="9 nodes requested, but 2 ready") as caught:
         run(master, "/x", REQUEST, None)
     assert "fab scale" in caught.value.remedy
 

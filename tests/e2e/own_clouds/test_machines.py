@@ -153,7 +153,7 @@ def test_two_ranks_pass_the_pre_flight_and_add_up(cluster_of_machines: EmbeddedC
     found = json.loads(fab(cluster_of_machines, "show", "--json"))
     checked = found["preflight"]
     assert (found["state"]["state"], checked["findings"], checked["allowed"]) == ("succeeded", [], [])
-    assert checked["lines"][-1] == "pre-flight: 2 nodes are well"
+    assert checked["lines"][-1] == "pre-flight: 2 nodes are healthy"
     assert "-" not in {row[checked["columns"].index("allreduce")] for row in checked["rows"]}
 
 

@@ -160,7 +160,7 @@ def test_a_node_that_reboots_loads_the_firewall_again(cluster: EmbeddedCloud) ->
 @pytest.mark.parametrize(
     ("undo", "message"),
     [
-        ("rm /run/deepcdk-firewall", "deeplearning-worker1 has not loaded the firewall"),
+        ("rm /run/deepcdk-firewall", "deeplearning-worker1 has no firewall"),
         ("nft delete table inet deepcdk", "it does not keep ranks of two runs apart"),
     ],
 )
