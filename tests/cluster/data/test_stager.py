@@ -193,7 +193,7 @@ def test_shards_are_disjoint_and_complete_and_replaced_by_whole_copies(scene: Sc
 def test_a_file_that_changes_while_it_is_sent_is_told(scene: Scene) -> None:
     found, manifest = scene.read()
     (scene.folder / "f2").write_bytes(b"longer" * 1000)
-    with pytest.raises(DeepcdkError, match="f2: has another size") as caught:
+    with pytest.raises(DeepcdkError, match="f2: size changed") as caught:
         scene.stager.upload(found.root, manifest)
     assert "complete files are kept" in caught.value.remedy
     (scene.folder / "f2").write_bytes(bytes([2]) * 1000)
@@ -221,7 +221,7 @@ def test_of_two_that_stage_other_data_by_one_name_the_second_is_refused_and_neit
 
     def staged_meanwhile(manifest: Manifest, attempt: int = 0, among: int | None = None) -> tuple[Entry, ...]:
         with pytest.raises(
-            StagingError, match=r"another `fab stage-data` has been staging \S+/efs/set since"
+            StagingError, match=r"another `fab stage-data` has been writing to \S+/efs/set since"
         ) as caught:
             second.upload()
         refused.append(caught.value)
