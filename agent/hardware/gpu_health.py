@@ -1,11 +1,11 @@
-"""The health of a node's GPUs: a command for the node, and a parser that finds what only another node can fix.
+"""The health of a node's GPUs: a command for the node, and a parser that finds faults that need another node.
 
 Tested on recorded output. It was not run on a GPU.
 
-An Xid is an error report of NVIDIA's driver in the kernel's log. The codes in XIDS are those for which NVIDIA's catalog
-(https://docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html) gives RESET_GPU or RESTART_BM as the immediate
-action, or a workflow that ends there (48). Errors of programs (13, 31, 43), contained errors (94) and remapped rows
-(63) need no other node. NVLink's errors (74, 144 to 150) have no single action. The driver states it in Xid 154.
+An Xid is an error report of NVIDIA's driver in the kernel's log. XIDS has the codes with the immediate action RESET_GPU
+or RESTART_BM in NVIDIA's catalog (https://docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html). It also has
+48, because that workflow ends in a reset. Errors of programs (13, 31, 43), contained errors (94) and remapped rows (63)
+need no other node. NVLink's errors (74, 144 to 150) have no single action. The driver states it in Xid 154.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ XIDS: Final = {
     158: "a fatal time-out",
 }
 RECOVERY: Final = 154
-"""The Xid by which the driver states what a GPU needs now."""
+"""The Xid that states the recovery action of a GPU."""
 _XID: Final = re.compile(r"NVRM: Xid \(PCI:([0-9A-Fa-f:.]{4,20})\): ([0-9]{1,4})(?:, ?(.{0,500}))?")
 _ACTION: Final = re.compile(r"to 0x[0-9a-fA-F]{1,4} \(([A-Za-z0-9 ]{1,40})\)")
 _HARMLESS: Final = ("None", "Drain P2P")
@@ -55,7 +55,7 @@ _LOST: Final = re.compile(
 
 
 def parse(output: str, expected: int) -> str:
-    """Return what is wrong with a node's GPUs, from the output of COMMAND; "" if nothing is known to be wrong.
+    """Return the fault of a node's GPUs, from the output of COMMAND; "" without a known fault.
 
     `expected` is the number of GPUs that the node registered when it booted. A failure of nvidia-smi that is not a
     GPU's, for example after an update of the driver, is no finding. Raises ValueError for malformed output.

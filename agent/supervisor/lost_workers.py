@@ -1,9 +1,9 @@
 """Find lost workers, and workers with a faulty GPU, while runs are live or queued, and have their group replace them.
 
-The scheduler does this in a thread, so there is one on the master. A worker answers if it is in the master's list of
-nodes, for which it needs the shared file system, and if it answers over SSH. Not replaced are nodes that never joined
-(they still boot), that leave with a notice, that a task of a laptop holds (`fab replace`, `fab scale`), or that are no
-longer in service in the group. If most workers are silent at once, the fault is probably the master's.
+The scheduler runs one search in a thread. A worker answers if it answers over SSH and is in the master's list of nodes.
+The list contains only nodes that can write to the shared file system. These nodes are not replaced: nodes that never
+joined (they still boot), nodes that leave with a notice, nodes that `fab replace` or `fab scale` holds, and nodes that
+are not in service in the group. If most workers are silent at once, the fault is probably on the master's side.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ BOOT_S: Final = 900.0
 """The same for a worker that removed itself from the list of nodes, as at a reboot."""
 ASK: Final = ("true",)
 ASK_TIMEOUT_S: Final = 60.0
-"""SSH tries to connect for 15 s. A worker whose processors are busy may take longer to answer, and is well."""
+"""SSH tries to connect for 15 s. A healthy worker with busy processors may take longer to answer."""
 CALL_S: Final = 60.0
 """Pause between two calls of AWS while a worker is lost."""
 MAX_PARALLEL: Final = 64
@@ -57,7 +57,7 @@ class Seen:
     """Whether it removed itself from the list of nodes: it still answered at the look before."""
     gpu_trouble: str = ""
     faulty: str = ""
-    """What two looks in a row have found wrong with its GPUs."""
+    """The fault of its GPUs that two looks in a row have found."""
 
     def observe(self, now: float, *, is_listed: bool, replied: bool, gpu_trouble: str = "") -> None:
         """Take in the result of a look."""
@@ -93,7 +93,7 @@ class LostWorkers:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._runs, self._run, self._nodes_path, self._clock = runs, run, nodes_path, clock
-        self._log_line = functools.lru_cache(maxsize=256)(log_line)  # What is wrong stays so for many looks.
+        self._log_line = functools.lru_cache(maxsize=256)(log_line)  # A problem lasts for many looks.
         self._log = log or ReplacementLog()
         self._seen: dict[str, Seen] = {}
         self._reported: set[tuple[str, str]] = set()

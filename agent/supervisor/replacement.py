@@ -1,7 +1,7 @@
 """Replace workers through their Auto Scaling group: the calls of AWS, and the log of replacements on the master's disk.
 
-The master marks a worker as unhealthy (SetInstanceHealth), which its role allows for the worker group only. The group
-terminates the worker and launches another one. The log is in the login user's home, where no rank can write.
+The master marks a worker as unhealthy (SetInstanceHealth). Its role allows this for the worker group only. The group
+terminates the worker and launches another one. The log is in the login user's home, so ranks cannot write to it.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Replacement:
     node: str
     instance_id: str
     reason: str
-    """What was wrong with the worker."""
+    """The fault of the worker."""
     trouble: str = ""
     """Why it is not replaced; "" if it is."""
 
@@ -98,7 +98,8 @@ class WorkerGroup:
     def members(self) -> dict[str, bool]:
         """Return the ids of the group's instances, and whether each is in service and healthy. Raises AwsCallError.
 
-        If the group does not replace unhealthy instances now, as during a rolling update, none is in service.
+        While the group does not replace unhealthy instances, for example during a rolling update, all instances count
+        as not in service.
         """
         instance = "Instances[].[InstanceId,LifecycleState,HealthStatus]"
         query = f"AutoScalingGroups[0].[{instance},SuspendedProcesses[].ProcessName]"
