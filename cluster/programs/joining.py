@@ -295,16 +295,17 @@ class Joining:
             return f"{self.colliding[0]} itself, {other}: give --launcher plain"
         if self.launchers or self.has_placeholder or not self.files:
             return ""
-        given = {*_VARIABLES[launcher], *variables}
-        given = given | {*_OF_MPI} if launcher == HOROVOD and controller == MPI else given - {*_OF_MPI}
-        if any(use.name in given for use in self.variables):
-            return ""
-        if self.spawns and self.is_numbered:
+        places = {use.name for use in self.variables} - {"MASTER_ADDR"}
+        if nodes > 1 and self.spawns and self.is_numbered and not places:
             remedy = "to train on one node, give --nodes 1 --ranks-per-node 1"
             return (
                 f"{self.spawns[0]}, which starts processes on its own node, and nothing reads the number of the node, "
                 f"such as NODE_RANK or {{node_rank}} in --entry: {remedy}"
             )
+        given = {*_VARIABLES[launcher], *variables}
+        given = given | {*_OF_MPI} if launcher == HOROVOD and controller == MPI else given - {*_OF_MPI}
+        if any(use.name in given for use in self.variables):
+            return ""
         others = [use for use in self.others if use.name not in given]
         if others and all(use.name.startswith("torch.distributed") for use in self.uses):
             words = " ".join(f"{name}={{{_OTHERS[name]}}}" for name in dict.fromkeys(use.name for use in others))

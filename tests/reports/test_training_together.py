@@ -261,6 +261,7 @@ def test_sources_that_fit_two_launchers_are_an_error_with_both_places(tmp_path: 
             ("t.py", SPAWN, "t.py:5 uses torch.multiprocessing.spawn, which starts processes on its own node"),
             ("t.py", SPAWN.replace("mp.spawn", "mp.spawn.spawn"), "t.py:5 uses torch.multiprocessing.spawn.spawn, "),
             ("t.py", SPAWN.replace("mp.spawn", "mp.start_processes"), "uses torch.multiprocessing.start_processes, "),
+            ("t.py", SPAWN.replace("mp.spawn(", "os.environ['MASTER_ADDR'] = '10.0.0.1'\nmp.spawn("), "t.py:6 uses"),
             ("t.py -nr {node_rank}", SPAWN, ""),
             ("t.py", SPAWN.replace("rank=i", "rank=int(os.environ['NODE_RANK']) * 2 + i"), ""),
             ("t.py", SPAWN.replace("mp.spawn(", "if 'RANK' in os.environ:\n    f(0)\nelse:\n    mp.spawn("), ""),
@@ -516,6 +517,7 @@ def test_placeholders_after_the_dashes_give_no_rank(tmp_path: Path) -> None:
 
 def test_an_address_of_the_own_node_does_no_harm_on_one_node(tmp_path: Path) -> None:
     assert examined(tmp_path, "t.py", {"t": TUTORIAL}).trouble(TORCHRUN, "auto", nodes=1) == ""
+    assert examined(tmp_path, "t.py", {"t": SPAWN}).trouble(TORCHRUN, "auto", nodes=1) == ""
 
 
 def test_without_a_terminal_only_a_flag_starts_ranks_that_train_alone() -> None:
