@@ -159,7 +159,7 @@ class RankTree:
         for pid in self._asked:
             with contextlib.suppress(OSError):
                 self._awaited.append(os.pidfd_open(pid))
-        send(self._asked, signal.SIGTERM)
+        send(self._asked, signal.SIGTERM, signal.SIGCONT)  # a stopped process gets SIGTERM only when it continues
 
     def is_awaited(self) -> bool:
         """Return whether a process that was asked to stop is still running. This reads no other process."""

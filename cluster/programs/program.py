@@ -316,7 +316,8 @@ def _unknown_to_nodes(first: str, rest: Sequence[str]) -> str:
         return "is not on the nodes, which install the packages by themselves: give the command behind `run` alone"
     if first.endswith(".ipynb"):
         convert = f"convert it with `jupyter nbconvert --to script {shlex.quote(first)}`"
-        return f"is a notebook: {convert}, and name the packages of its `pip install` cells in requirements.txt"
+        packages = "name the packages of its `pip install` cells in requirements.txt"
+        return f"is a notebook: {convert}, and {packages}; or run it with papermill (docs/scripts.md)"
     return ""
 
 

@@ -20,7 +20,7 @@ import pytest
 from agent.launch.process_group import Host, ProcessGroup
 from agent.launch.rank import environment
 from agent.launch.rank_memory import RECENT_S, SAMPLE_S, MemoryWatch, Sample, read_sample
-from agent.launch.rank_tree import Process, RankTree, whom_to_ask
+from agent.launch.rank_tree import Process, RankTree, descendants, whom_to_ask
 from agent.launch.rank_wait import WaitWatch, cpu_s, waits_for
 from agent.remote import rank_leftovers, rank_user
 from agent.remote.node_stub import FLAGS, READY, SCRIPT, message
@@ -158,6 +158,20 @@ def check_stop(tmp_path: Path, launcher: str, entry: str) -> None:
     assert "done" not in log.read_text(), "no later command of the script starts"
     if "out=" not in entry:
         assert "caught 15" in log.read_text()
+
+
+def test_request_to_stop_reaches_a_program_that_is_stopped(tmp_path: Path) -> None:
+    """SIGSTOP, as by a debugger or Ctrl-Z: SIGTERM waited for SIGCONT, and the grace period passed."""
+    rank, log = start_rank(tmp_path, "group", *PYTHON.split()), tmp_path / "log"
+    try:
+        eventually(lambda: "ready" in log.read_text())
+        (program,) = descendants(rank.pid)
+        os.kill(program.pid, signal.SIGSTOP)
+        rank.terminate()
+        rank.wait(30)
+    finally:
+        rank.kill()
+    assert (tmp_path / "saved").read_text() == "once "
 
 
 def test_workers_of_a_program_that_saves_get_no_signal() -> None:
