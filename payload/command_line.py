@@ -28,8 +28,8 @@ class Parser(argparse.ArgumentParser):
 def add_model_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments that select a trained network."""
     which = parser.add_mutually_exclusive_group(required=True)
-    which.add_argument("--run-dir", type=Path, metavar="DIR", help="a run's directory, with its export")
-    which.add_argument("--model", type=Path, metavar="PATH", help=f"an export, {KINDS}")
+    which.add_argument("--run-dir", type=Path, metavar="DIR", help="directory of a run with an export")
+    which.add_argument("--model", type=Path, metavar="PATH", help=f"export: {KINDS}")
     parser.add_argument(
         "--trust-model",
         action="store_true",

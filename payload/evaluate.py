@@ -29,10 +29,10 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument(
         "--data-dir",
         metavar="DIR",
-        help="the data set's files, or s3://BUCKET/PREFIX; default: those of its run, unless in a bucket",
+        help="directory of the data set, or s3://BUCKET/PREFIX; default: the run's, unless it is in a bucket",
     )
-    parser.add_argument("--batch", type=int, default=0, help="images at a time; default: as many as surely fit")
-    parser.add_argument("--confusion", type=Path, metavar="DIR", help="write confusion.json and mistakes.json there")
+    parser.add_argument("--batch", type=int, default=0, help="images per batch; default: a number that is sure to fit")
+    parser.add_argument("--confusion", type=Path, metavar="DIR", help="directory for confusion.json and mistakes.json")
     parser.add_argument("--json", action="store_true", help="print JSON")
     given = parser.parse_args(list(argv))
     if given.batch < 0:
@@ -60,10 +60,10 @@ def _evaluate(given: argparse.Namespace) -> dict[str, Any]:
         address = str(card.data_dir)
         if address.startswith(SCHEME):
             raise ModelError(
-                f"{folder / DESCRIPTION_FILE}: its run read {address!a}; to copy these data with your AWS credentials, "
+                f"{folder / DESCRIPTION_FILE}: its run read {address!a}; to copy the data with your AWS credentials, "
                 "pass this address as --data-dir"
             )
-        print(f"{COMMAND}: reading the data of its run in {address!a}; to choose others: --data-dir", file=sys.stderr)
+        print(f"{COMMAND}: reading the data of its run in {address!a}; to use other data: --data-dir", file=sys.stderr)
     data_dir = given.data_dir or card.data_dir
     split = open_dataset(settings, local_directory(str(data_dir)) if data_dir else None).test
     return {"model": str(path), "network": card.network, "dataset": card.dataset, **_measure(given, path, card, split)}
@@ -87,10 +87,10 @@ def _measure(given: argparse.Namespace, path: Path, card: ModelCard, split: Any)
     )
 
     if path.suffix != ".keras" or path.is_dir():
-        raise ModelError(f"{path}: gives no logits to measure; give the model.keras beside it")
+        raise ModelError(f"{path}: has no logits to measure; pass the model.keras next to it")
     classifier = load(path, trust_model=given.trust_model)
     if len(classifier.labels) != split.classes:
-        raise ModelError(f"{path}: knows {len(classifier.labels)} classes, the data have {split.classes}")
+        raise ModelError(f"{path}: the model has {len(classifier.labels)} classes, but the data have {split.classes}")
     step = make_evaluation_step(classifier.network, confusion=True)
     view = View(size=card.size, rectangular=card.rectangular)
     slots = given.batch or evaluation_slots(view)

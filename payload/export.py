@@ -23,8 +23,12 @@ def main(argv: Sequence[str]) -> int:
     """Run the command and return its exit status."""
     parser = Parser(prog=f"python -m {COMMAND}", description="Export the network of a run from a checkpoint.")
     parser.add_argument("--run-dir", type=Path, required=True, metavar="DIR", help="the run's directory")
-    parser.add_argument("--checkpoint", default="", metavar="NAME", help="such as step-00000460; default: the newest")
-    parser.add_argument("--into", type=Path, metavar="DIR", help="to make or replace; default: RUN_DIR/export")
+    parser.add_argument(
+        "--checkpoint", default="", metavar="NAME", help="for example step-00000460; default: the latest"
+    )
+    parser.add_argument(
+        "--into", type=Path, metavar="DIR", help="directory to create or replace; default: RUN_DIR/export"
+    )
     parser.add_argument("--onnx", action="store_true", help="also write model.onnx")
     given = parser.parse_args(list(argv))
     quiet_tensorflow()
@@ -45,7 +49,7 @@ def _export(given: argparse.Namespace) -> str:
 
     found = restore(given.run_dir, given.checkpoint)
     for fault in found.faults:
-        print(f"{COMMAND}: warning: passed over {fault}", file=sys.stderr, flush=True)
+        print(f"{COMMAND}: warning: skipped {fault}", file=sys.stderr, flush=True)
     into: Path = given.into or given.run_dir / EXPORT_DIRECTORY
     card = export_network(into, found.model_spec, found.state, found.steps, onnx=given.onnx)
     averaged = ", the moving average of its weights" if card.averaged else ""

@@ -76,11 +76,15 @@ def predict_files(
 
 def main(argv: Sequence[str]) -> int:
     """Run the command and return its exit status."""
-    parser = Parser(prog="python -m payload.predict", description="Recognise images with a trained network.")
+    parser = Parser(prog="python -m payload.predict", description="Classify images with a trained network.")
     add_model_arguments(parser)
     parser.add_argument("images", nargs="+", type=Path, metavar="IMAGE", help="JPEG or PNG file")
-    parser.add_argument("--top", type=int, default=5, help="likeliest classes to show for each image; default: 5")
-    parser.add_argument("--size", type=int, help="pixels a side, for a network that takes any size and names none")
+    parser.add_argument(
+        "--top", type=int, default=5, help="number of most likely classes to show for each image; default: 5"
+    )
+    parser.add_argument(
+        "--size", type=int, help="image size, pixels, for a network that takes any size and has no default"
+    )
     parser.add_argument("--json", action="store_true", help="print JSON")
     given = parser.parse_args(list(argv))
     if given.top < 1:

@@ -44,17 +44,21 @@ class BenchmarkSettings:
     networks: tuple[str, ...] = setting(
         ("alexnet", "googlenet", "inception-v3", "resnet50", "resnet152", "vgg16"), "networks", choices=NETWORKS
     )
-    batch_sizes: tuple[int, ...] = setting((1, 32, 64, 96, 128), "images a step", low=1, high=1 << 16)
-    image_size: int = setting(0, "side of the images, pixels; 0: as each network was published", low=0, high=1 << 13)
-    mode: str = setting("training", "what a step is", choices=("training", "inference"))
-    steps: int = setting(10, "steps timed; their median counts", low=1, high=1_000_000)
-    warmup_steps: int = setting(2, "steps before them; the first compiles the graph", low=1, high=1_000_000)
-    compare_onednn: bool = setting(False, "measure each cell also with TF_ENABLE_ONEDNN_OPTS=0")
-    compare_tuned: bool = setting(False, "measure each cell also as TensorFlow comes, untuned")
-    intra_op_threads: int = setting(0, "threads in an operation; 0: one for each physical core", low=0, high=1024)
-    inter_op_threads: int = setting(0, "operations at a time; 0: by the network's branches", low=0, high=1024)
-    cell_timeout_s: float = setting(1800.0, "longest time for one cell, seconds", low=1, high=1e6)
-    json: str = setting("", "file for all that was measured, written after each cell")
+    batch_sizes: tuple[int, ...] = setting((1, 32, 64, 96, 128), "images per step", low=1, high=1 << 16)
+    image_size: int = setting(
+        0, "size of the square images, pixels; 0: as in each network's publication", low=0, high=1 << 13
+    )
+    mode: str = setting("training", "work of a step", choices=("training", "inference"))
+    steps: int = setting(10, "number of measured steps; the result is their median", low=1, high=1_000_000)
+    warmup_steps: int = setting(
+        2, "number of steps before the measurement; the first step compiles the graph", low=1, high=1_000_000
+    )
+    compare_onednn: bool = setting(False, "also measure each cell with TF_ENABLE_ONEDNN_OPTS=0")
+    compare_tuned: bool = setting(False, "also measure each cell with TensorFlow's default settings")
+    intra_op_threads: int = setting(0, "threads per operation; 0: one for each physical core", low=0, high=1024)
+    inter_op_threads: int = setting(0, "concurrent operations; 0: from the network's branches", low=0, high=1024)
+    cell_timeout_s: float = setting(1800.0, "time limit for a cell, seconds", low=1, high=1e6)
+    json: str = setting("", "file for the measurements, written after each cell")
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -91,7 +95,7 @@ def parse(argv: Sequence[str]) -> BenchmarkSettings:
     """Parse the command line. Raises SettingError, or ImageShapeError if a network does not support the image size."""
     parser = SettingsParser(
         prog="python -m payload.bench",
-        description="Measure images per second of networks on synthetic images, each cell in a fresh process.",
+        description="Measure the images per second of networks on synthetic images, each cell in a new process.",
         epilog=f"Networks: {', '.join(NETWORKS)}.",
         allow_abbrev=False,
     )
@@ -113,14 +117,14 @@ def run_cell(cell: Cell, environ: Mapping[str, str], timeout_s: float) -> Figure
             timeout=timeout_s,
         )
     except subprocess.TimeoutExpired:
-        return {**found, "failure": f"not done after {timeout_s:g} s; give fewer --steps"}
+        return {**found, "failure": f"timed out after {timeout_s:g} s; use fewer --steps"}
     if done.returncode:
         return {**found, "failure": _failure(done.returncode, done.stderr)}
     try:
         printed = json.loads(done.stdout.rstrip().splitlines()[-1])
         return {**found, **printed, "images_per_s": cell.batch_size / statistics.median(printed["step_seconds"])}
     except (IndexError, KeyError, TypeError, ValueError):
-        return {**found, "failure": f"the cell's process printed no figures but {done.stdout[-200:]!r}"}
+        return {**found, "failure": f"unexpected output of the cell's process: {done.stdout[-200:]!r}"}
 
 
 def cell_environment(cell: Cell, environ: Mapping[str, str]) -> dict[str, str]:
@@ -131,9 +135,9 @@ def cell_environment(cell: Cell, environ: Mapping[str, str]) -> dict[str, str]:
 
 def _failure(status: int, stderr: str) -> str:
     if status == -signal.SIGKILL:
-        return "killed; most likely out of memory: give smaller --batch-sizes"
+        return "killed, probably because it ran out of memory; use smaller --batch-sizes"
     if status < 0:
-        return f"ended by {signal.Signals(-status).name}"
+        return f"terminated by {signal.Signals(-status).name}"
     lines = [line.strip() for line in stderr.splitlines() if line.strip()]
     return f"exit status {status}: {lines[-1][:300] if lines else 'no message'}"
 

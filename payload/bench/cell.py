@@ -51,7 +51,7 @@ class Cell:
 
 def measure(cell: Cell) -> dict[str, Any]:
     """Measure the cell and return its figures. Times are in seconds."""
-    chosen = _tune(cell) if cell.variant != STOCK else "as TensorFlow comes"
+    chosen = _tune(cell) if cell.variant != STOCK else "TensorFlow's defaults"
     import keras
     import tensorflow as tf
 

@@ -38,7 +38,7 @@ class StorageBench:
         except OSError as error:
             self.remove()
             where = f"{cell}: {file}: {error.strerror or error}"
-            raise ReportedError(f"{where}; make room there, or measure less with --storage-mib") from None
+            raise ReportedError(f"{where}; free space there, or use a smaller --storage-mib") from None
 
     def remove(self) -> None:
         """Remove the files."""

@@ -31,9 +31,9 @@ def _read(path: Path, size: tuple[int, int], channels: int, fraction: float) -> 
     except FileNotFoundError:
         raise DataError(f"{path}: no such file") from None
     except IsADirectoryError:
-        raise DataError(f"{path}: is a directory; give image files") from None
+        raise DataError(f"{path}: is a directory; pass image files") from None
     except UnidentifiedImageError:
-        raise DataError(f"{path}: is no image, or of a kind that cannot be read; give JPEG or PNG") from None
+        raise DataError(f"{path}: is not an image in a supported format; pass JPEG or PNG files") from None
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
         raise DataError(f"{path}: cannot be read: {error}") from error
     ((top, left, height, width),) = middle_boxes(np.array([[image.height, image.width]]), size, fraction=fraction)

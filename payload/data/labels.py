@@ -40,7 +40,9 @@ def _read(path: Path, classes: int) -> tuple[str, ...]:
     try:
         names = tuple(line.strip() for line in path.read_text(encoding="utf-8").splitlines() if line.strip())
     except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"{path}: cannot be read: {error}; it must have one name a line") from error
+        raise DataError(f"{path}: cannot be read: {error}; the file must have one name per line") from error
     if len(names) < classes:
-        raise DataError(f"{path}: {len(names)} names for {classes} classes; it must have one a line for each class")
+        raise DataError(
+            f"{path}: {len(names)} names for {classes} classes; the file must have one name per line for each class"
+        )
     return names[:classes]  # the data may be a subset without images of the last classes

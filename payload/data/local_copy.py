@@ -84,7 +84,7 @@ class _ProgressLines:
         self._told = float("-inf")
 
     def wait(self) -> None:
-        self._say(f"{self._prefix}: another rank of this node fetches it; waiting")
+        self._say(f"{self._prefix}: waiting for another rank of this node, which downloads the data")
 
     def __call__(self, message: dict[str, Any]) -> None:
         now = time.monotonic()
@@ -92,4 +92,4 @@ class _ProgressLines:
             return
         self._told = now
         files = f"{message['files']:,} of {message['of_files']:,} files"
-        self._say(f"{self._prefix}: {files}, {message['bytes']:,} of {message['of_bytes']:,} bytes are here")
+        self._say(f"{self._prefix}: {files}, {message['bytes']:,} of {message['of_bytes']:,} bytes downloaded")

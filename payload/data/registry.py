@@ -19,7 +19,7 @@ def open_dataset(settings: Settings, data_dir: Path | None) -> Dataset:
     serve as test images if record files contain none. Raises DataError, which names the file.
     """
     if settings.dataset in DATASETS_OF_FILES and data_dir is None:
-        raise DataError(f"data set {settings.dataset} needs --data-dir: the directory of its files")
+        raise DataError(f"data set {settings.dataset} needs --data-dir, the directory of its files")
     train, test = _open(settings, data_dir or Path())
     train = limited(train, settings.train_limit)
     validation = None

@@ -41,7 +41,7 @@ class TrainConfig:
         if needs and self.data_dir is None:
             raise SettingError("--data-dir", None, f"data set {self.settings.dataset} needs the directory of its files")
         if not needs and self.data_dir is not None:
-            rule = f"data set {self.settings.dataset} needs no files; leave the flag out"
+            rule = f"data set {self.settings.dataset} needs no files; remove --data-dir"
             raise SettingError("--data-dir", self.data_dir, rule)
 
     @classmethod
@@ -63,12 +63,12 @@ class TrainConfig:
 def _override(settings: Settings, values: dict[str, Any]) -> Settings:
     """Apply the flags to the settings. Raises SettingError if flags contradict each other or the recipe."""
     if "global_batch" in values and "batch_per_rank" in values:
-        raise SettingError("--global-batch", values["global_batch"], "give it or --batch-per-rank, not both")
+        raise SettingError("--global-batch", values["global_batch"], "use this flag or --batch-per-rank, not both")
     for phases, flags, word in (("rate_phases", _RATES, "rates"), ("image_phases", _BATCHES, "sizes and batches")):
         held = values.get(phases, getattr(settings, phases))
         for name in flags:
             if name in values and held:
-                rule = f"{flag_of(phases)} hold the {word}: change those, or give {flag_of(phases)}= to go without them"
+                rule = f"{flag_of(phases)} set the {word}: change the phases, or turn them off with {flag_of(phases)}="
                 raise SettingError(flag_of(name), values[name], rule)
     if "batch_per_rank" in values:  # the recipe's batch limit does not apply to a batch that the user sets
         values = {"global_batch": 0, "global_batch_limit": Settings().global_batch_limit, **values}
@@ -86,7 +86,7 @@ def _variant(recipe: Recipe, name: str | None, ranks: int) -> Variant | None:
     if name is None:
         return recipe.variant_for(ranks)
     if not recipe.variants:
-        raise SettingError("--variant", name, f"recipe {recipe.name} has no variants; leave the flag out")
+        raise SettingError("--variant", name, f"recipe {recipe.name} has no variants; remove the flag")
     for variant in recipe.variants:
         if variant.name == name:
             return variant
@@ -105,14 +105,14 @@ def _variant_before(recipe: Recipe, run_dir: Path) -> str | None:
 def _parser() -> SettingsParser:
     parser = SettingsParser(
         prog="python -m payload.train",
-        description="Train one recipe on all ranks of a run. Settings not given are the recipe's.",
+        description="Train a recipe on all ranks of a run. The recipe sets the default of each setting.",
         allow_abbrev=False,
     )
     recipes = ", ".join(recipe.name for recipe in RECIPES)
-    parser.add_argument("--recipe", required=True, help=f"what to train: {recipes}")
+    parser.add_argument("--recipe", required=True, help=f"recipe to train: {recipes}")
     parser.add_argument("--variant", help="variant of the recipe; default: by the number of ranks")
     parser.add_argument("--run-dir", required=True, type=Path, help="directory of the run")
     parser.add_argument("--data-dir", help="directory of the data files, or s3://BUCKET/PREFIX")
-    parser.add_argument("--resume", action="store_true", default=None, help="continue from the newest checkpoint")
+    parser.add_argument("--resume", action="store_true", default=None, help="continue from the latest checkpoint")
     parser.add_settings()
     return parser

@@ -48,9 +48,11 @@ class Settings(
         if self.rate_phases:
             parse_pieces(self.rate_phases, self.total_epochs)
         elif self.decay == "step" and not self.decay_epochs:
-            raise SettingError("--decay", "step", "needs the epochs of its steps, as --decay-epochs 30,60,80")
+            raise SettingError("--decay", "step", "needs --decay-epochs, for example --decay-epochs 30,60,80")
         if list(self.decay_epochs) != sorted(set(self.decay_epochs)):
-            raise SettingError("--decay-epochs", ",".join(map(str, self.decay_epochs)), "must rise")
+            raise SettingError(
+                "--decay-epochs", ",".join(map(str, self.decay_epochs)), "must be ascending, without duplicates"
+            )
         StepSpan.parse(self.profile_steps)
         parse_checkpoint_dir(self.checkpoint_dir)
 

@@ -75,38 +75,44 @@ class BenchSettings:
     """All cells of a benchmark, and how often each is measured."""
 
     nodes: tuple[int, ...] = setting(
-        (1,), "numbers of nodes, ascending; the run has as many as the last", low=1, high=4096
+        (1,), "numbers of nodes, ascending; the run uses the last number", low=1, high=4096
     )
     networks: tuple[str, ...] = setting(("lenet", "resnet50"), "networks", choices=NETWORKS)
-    batch_sizes: tuple[int, ...] = setting((32,), "images of a step on each rank, ascending", low=1, high=1 << 16)
+    batch_sizes: tuple[int, ...] = setting((32,), "images per step on each rank, ascending", low=1, high=1 << 16)
     precisions: tuple[str, ...] = setting((FLOAT32,), "number formats of the layers", choices=NUMBER_FORMATS)
-    message_bytes: tuple[int, ...] = setting(MESSAGE_BYTES, "bytes of an allreduce, ascending", low=1, high=1 << 30)
-    image_size: int = setting(0, "side of the images, pixels; 0: as each network was published", low=0, high=1 << 13)
-    input_size: int = setting(
-        224, "side to which the input pipeline resizes, pixels; 0: it is not measured", low=0, high=1 << 13
+    message_bytes: tuple[int, ...] = setting(
+        MESSAGE_BYTES, "sizes of an allreduce, bytes, ascending", low=1, high=1 << 30
     )
-    storage_mib: int = setting(64, "MiB that each node writes and reads in a round; 0: none", low=0, high=1 << 16)
+    image_size: int = setting(0, "image size, pixels; 0: as in each network's publication", low=0, high=1 << 13)
+    input_size: int = setting(
+        224, "image size that the input pipeline resizes to, pixels; 0: not measured", low=0, high=1 << 13
+    )
+    storage_mib: int = setting(64, "MiB that each node writes and reads per round; 0: none", low=0, high=1 << 16)
     tuning: str = setting(CHOSEN, "placement, threads and Horovod's settings, for all cells", choices=TUNINGS)
-    repeats: int = setting(5, "rounds, each with every cell once", low=2, high=100)
-    steps: int = setting(10, "steps timed in a cell; their median counts", low=1, high=10_000)
-    warmup_steps: int = setting(2, "steps before them; the first compiles the graph", low=1, high=10_000)
+    repeats: int = setting(5, "number of rounds; each round measures every cell once", low=2, high=100)
+    steps: int = setting(10, "number of measured steps in a cell; the result is their median", low=1, high=10_000)
+    warmup_steps: int = setting(
+        2, "number of steps before the measurement; the first step compiles the graph", low=1, high=10_000
+    )
 
     def __post_init__(self) -> None:
         for name in ("nodes", "batch_sizes", "message_bytes"):
             values = getattr(self, name)
             if list(values) != sorted(set(values)):
-                raise SettingError(flag_of(name), _text(values), "must be ascending, none twice")
+                raise SettingError(flag_of(name), _text(values), "must be ascending, without duplicates")
         for name in ("networks", "precisions"):
             values = getattr(self, name)
             if len(set(values)) < len(values):
-                raise SettingError(flag_of(name), _text(values), "must name none twice")
+                raise SettingError(flag_of(name), _text(values), "must not list a value twice")
         check_fields(self)
         if not self.nodes:
-            raise SettingError("--nodes", "", "must name a number of nodes at least")
+            raise SettingError("--nodes", "", "must list at least one number of nodes")
         if any(size % 4 for size in self.message_bytes):
-            raise SettingError("--message-bytes", _text(self.message_bytes), "must be whole float32s")
+            raise SettingError(
+                "--message-bytes", _text(self.message_bytes), "must be multiples of 4, the size of a float32"
+            )
         if not self.cells():
-            raise SettingError("--networks", "", "there is nothing to measure: name a network, or 2 nodes")
+            raise SettingError("--networks", "", "nothing to measure: list a network, or 2 or more nodes")
 
     def cells(self) -> tuple[Cell, ...]:
         """Return all cells. Cells to compare are adjacent. Allreduce cells need more than one node."""
@@ -168,7 +174,7 @@ class BenchConfig:
         """Build the configuration from the arguments after `python -m payload.bench.ranks`. Raises SettingError."""
         parser = SettingsParser(prog="python -m payload.bench.ranks", allow_abbrev=False)
         parser.add_argument("--run-dir", required=True, type=Path)
-        parser.add_argument("--resume", action="store_true", default=None, help="measure only what is missing")
+        parser.add_argument("--resume", action="store_true", default=None, help="measure only missing cells")
         parser.add_settings(BenchSettings)
         values = parser.given(argv)
         values.pop("resume", None)

@@ -14,7 +14,7 @@ _PHASE: Final = re.compile(
     r"(?P<start>[0-9]+):(?P<size>[0-9]+)/(?P<batch>[0-9]+)(?:/(?P<crop>0?\.[0-9]+|1|0))?(?P<rectangular>/rectangular)?"
 )
 GRAMMAR: Final = (
-    "must be phases START:SIZE/GLOBAL_BATCH[/SMALLEST_CROP][/rectangular] with commas between, as 0:128/512"
+    "must be phases START:SIZE/GLOBAL_BATCH[/SMALLEST_CROP][/rectangular] separated by commas, for example 0:128/512"
 )
 
 
@@ -39,7 +39,7 @@ def parse_phases(text: str, *, smallest_crop: float, rectangular: bool) -> tuple
     for word in text.split(","):
         found = _PHASE.fullmatch(word.strip())
         if not found or not int(found["size"]) or not int(found["batch"]):
-            raise SettingError(flag, text, f"{GRAMMAR}; {word.strip()!r} is none")
+            raise SettingError(flag, text, f"{GRAMMAR}; invalid: {word.strip()!r}")
         phases.append(
             ImagePhase(
                 start=int(found["start"]),
@@ -50,7 +50,9 @@ def parse_phases(text: str, *, smallest_crop: float, rectangular: bool) -> tuple
             )
         )
     if phases[0].start != 0 or any(a.start >= b.start for a, b in itertools.pairwise(phases)):
-        raise SettingError(flag, text, "the first phase must start at epoch 0, and each after the one before")
+        raise SettingError(
+            flag, text, "the first phase must start at epoch 0, and each other phase after its predecessor"
+        )
     return tuple(phases)
 
 

@@ -71,7 +71,7 @@ def _integers(text: str) -> tuple[int, ...]:
     try:
         return tuple(int(word) for word in text.split(",") if word.strip())
     except ValueError:
-        raise argparse.ArgumentTypeError(f"must be whole numbers with commas between, not {text!r}") from None
+        raise argparse.ArgumentTypeError(f"must be whole numbers separated by commas, not {text!r}") from None
 
 
 def _words(text: str) -> tuple[str, ...]:

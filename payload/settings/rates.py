@@ -15,7 +15,9 @@ from typing import Final
 from payload.settings.rules import SettingError
 
 _PIECE: Final = re.compile(r"(?P<start>[0-9]+)-(?P<end>[0-9]*):(?P<first>[^.].*?)(?:\.\.(?P<last>.+))?")
-GRAMMAR: Final = "must be pieces START-END:RATE or START-END:FIRST..LAST with commas between, as 0-5:0.1..1,5-20:1"
+GRAMMAR: Final = (
+    "must be pieces START-END:RATE or START-END:FIRST..LAST separated by commas, for example 0-5:0.1..1,5-20:1"
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -43,11 +45,13 @@ class Piecewise:
     def __post_init__(self) -> None:
         edges = [0.0, *(piece.end for piece in self.pieces)]
         if not self.pieces or [piece.start for piece in self.pieces] != edges[:-1]:
-            raise ValueError("each piece must start where the one before ends, the first at epoch 0")
+            raise ValueError(
+                "the first piece must start at epoch 0, and each other piece at the end of its predecessor"
+            )
         if any(start >= end for start, end in itertools.pairwise(edges)):
             raise ValueError("each piece must end after it starts")
         if any(not 0 <= rate < math.inf for piece in self.pieces for rate in (piece.first, piece.last)):
-            raise ValueError("rates must be numbers from 0")
+            raise ValueError("rates must be numbers of 0 or more")
 
     @property
     def end(self) -> float:
@@ -107,7 +111,7 @@ def parse_pieces(text: str, epochs: int) -> Piecewise:
             first = float(found["first"])
             last = first if found["last"] is None else float(found["last"])
         except ValueError:
-            raise SettingError(flag, text, f"{GRAMMAR}; {word.strip()!r} is none") from None
+            raise SettingError(flag, text, f"{GRAMMAR}; invalid: {word.strip()!r}") from None
         end = float(found["end"] or epochs)
         pieces.append(Piece(start=float(found["start"]), end=end, first=first, last=last))
     try:

@@ -50,7 +50,7 @@ class BatchFeed:
             if batch is None:
                 self.error = DataError(
                     f"the data of this rank ended after {step} of {self.steps} steps of epoch {self._epoch + 1}; "
-                    "give every rank the same whole files"
+                    "all ranks need the same complete files"
                 )
             return batch
         return None

@@ -56,8 +56,8 @@ class RankLostError(ReportedError, ConnectionError):
     def __init__(self, reason: str) -> None:
         self.reason = reason
         super().__init__(
-            f"a rank ended or its host is gone: {reason}. Its own last lines, or the launcher's, say more; status 137 "
-            "there is a kill, most often for want of memory. Go on from the last checkpoint with --resume"
+            f"a rank exited or its host is lost: {reason}. See the last lines of that rank, or of the launcher; status "
+            "137 means killed, usually because memory ran out. Continue from the last checkpoint with --resume"
         )
 
 

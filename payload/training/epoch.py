@@ -43,7 +43,7 @@ class TrainingEnd:
     stopped: bool
 
 
-_ADVICE: Final = "Gradients were not averaged, or a rank runs other code. The run stops; do not use its weights"
+_ADVICE: Final = "Gradients were not averaged, or a rank runs different code. The run stops; do not use its weights"
 
 
 class DivergedError(ReportedError, ArithmeticError):

@@ -45,7 +45,7 @@ class Evaluator:
         *sums, images = self._sums(split, view, np.zeros(4, np.float64), measure, "evaluation")
         if not images:
             raise DataError(
-                f"none of {split.examples} images to evaluate on can be read; replace the files that were named"
+                f"none of the {split.examples} images for the evaluation can be read; replace the listed files"
             )
         loss, first, five = (float(value / images) for value in sums)
         return Scores(loss=loss, accuracy=first, top5_accuracy=five)

@@ -95,7 +95,7 @@ def schedule_for(settings: Settings, *, examples: int, ranks: int) -> Schedule:
     for phase in phases:
         if phase.global_batch > examples:
             flag = "--image-phases" if settings.image_phases else "--global-batch"
-            rule = f"more than the {examples} training images; choose a smaller batch or fewer ranks"
+            rule = f"more than the {examples} training images; use a smaller batch or fewer ranks"
             raise SettingError(flag, phase.global_batch, rule)
     if settings.rate_phases:
         rates: Rates = parse_pieces(settings.rate_phases, epochs)

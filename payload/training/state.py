@@ -122,7 +122,9 @@ def image_size(data: Dataset, side: int) -> tuple[int, int]:
     if side:
         return (side, side)
     if data.train.size is None:
-        raise SettingError("--image-size", None, "the images of this data set have different sizes; give one, as 224")
+        raise SettingError(
+            "--image-size", None, "the images of this data set have different sizes; set one, for example 224"
+        )
     return data.train.size
 
 

@@ -42,7 +42,7 @@ def make_train_step(model: Any, optimizer: Optimizer, settings: Settings) -> Tra
     rank = distributed.rank() if ranks > 1 else 0
     synchronised = settings.batch_norm == "synchronised" and ranks > 1
     if synchronised and settings.xla:
-        rule = "a normalisation over all ranks cannot be compiled; use --batch-norm local, or leave --xla out"
+        rule = "a normalisation over all ranks cannot be compiled; use --batch-norm local, or remove --xla"
         raise SettingError("--xla", None, rule)
     normalised = any(isinstance(layer, BatchNormalization) for layer in model._flatten_layers())
     variables = [variable.value for variable in model.trainable_variables]

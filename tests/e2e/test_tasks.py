@@ -161,7 +161,7 @@ def test_a_stopped_run_goes_on_from_its_checkpoint_on_fewer_nodes(
         eventually(lambda: cluster.run(stopped).last_epoch() > last_epoch)
         assert json.loads(cluster.fab("show", "--run", stopped, "--json").stdout)["attempts"] == 2
         log = cluster.fab("logs", "--run", stopped).stdout
-        assert "goes on with 64 images a step, as before; on this number of ranks, 1, it would begin with 32" in log
+        assert "continuing with 64 images per step, as before; a new run on 1 ranks would use 32" in log
     finally:
         cluster.fab("stop", "--run", stopped)
     # Beside a run that was recorded elsewhere, whose directory is named.

@@ -26,7 +26,7 @@ class ArraySplit:
 
     def __post_init__(self) -> None:
         if len(self.images) != len(self.labels):
-            raise DataError(f"{len(self.images)} {self.name}, but {len(self.labels)} labels; they must match")
+            raise DataError(f"{len(self.images)} {self.name}, but {len(self.labels)} labels; the numbers must be equal")
         if not len(self.labels):
             raise DataError(f"no {self.name}")
         if self.labels.min() < 0 or self.labels.max() >= self.classes:

@@ -29,7 +29,7 @@ def load_cifar10(directory: Path) -> tuple[ArraySplit, ArraySplit]:
     """
     folder = directory / FOLDER if (directory / FOLDER).is_dir() else directory
     if not folder.is_dir():
-        raise DataError(f"{directory}: no such directory; give the one that holds {TRAINING_FILES[0]} as --data-dir")
+        raise DataError(f"{directory}: no such directory; set --data-dir to the directory with {TRAINING_FILES[0]}")
     return _part(folder, TRAINING_FILES, "training"), _part(folder, TEST_FILES, "test")
 
 
@@ -48,7 +48,7 @@ def _read(path: Path) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:
     try:
         content = path.read_bytes()
     except FileNotFoundError:
-        raise DataError(f"{path}: no such file; unpack all of cifar-10-binary.tar.gz") from None
+        raise DataError(f"{path}: no such file; unpack all files of cifar-10-binary.tar.gz") from None
     except OSError as error:
         raise DataError(f"{path}: cannot be read: {error.strerror}") from error
     if not content or len(content) % RECORD:
@@ -57,5 +57,5 @@ def _read(path: Path) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:
     wrong = np.flatnonzero(records[:, 0] >= CLASSES)
     if len(wrong):
         found = f"record {wrong[0]}, at byte {wrong[0] * RECORD}, has label {records[wrong[0], 0]}"
-        raise DataError(f"{path}: {found}; must be 0 to {CLASSES - 1}; copy it anew")
+        raise DataError(f"{path}: {found}; must be 0 to {CLASSES - 1}; copy the file again")
     return records

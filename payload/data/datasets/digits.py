@@ -58,7 +58,9 @@ def enlarge(images: npt.NDArray[np.float32], size: int) -> npt.NDArray[np.uint8]
 def _digits_file() -> Path:
     spec = importlib.util.find_spec("sklearn")
     if spec is None or not spec.submodule_search_locations:
-        raise DataError("scikit-learn, which ships the digits, is not installed in this Python; install scikit-learn")
+        raise DataError(
+            "scikit-learn, which contains the digits, is not installed in this Python; install scikit-learn"
+        )
     return Path(spec.submodule_search_locations[0]) / "datasets" / "data" / "digits.csv.gz"
 
 
@@ -67,9 +69,9 @@ def _read(path: Path) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int32]]:
         with gzip.open(path, "rt", encoding="ascii") as file:
             table = np.loadtxt(file, delimiter=",", dtype=np.float32, ndmin=2)
     except FileNotFoundError:
-        raise DataError(f"{path}: no such file; reinstall scikit-learn, which ships it") from None
+        raise DataError(f"{path}: no such file; reinstall scikit-learn, which contains the file") from None
     except (OSError, EOFError, zlib.error, ValueError) as error:
         raise DataError(f"{path}: cannot be read as the digits: {error}; reinstall scikit-learn") from error
     if table.shape[1] != SOURCE_SIZE * SOURCE_SIZE + 1:
-        raise DataError(f"{path}: {table.shape[1]} columns a row; the digits have {SOURCE_SIZE * SOURCE_SIZE + 1}")
+        raise DataError(f"{path}: {table.shape[1]} columns in a row; the digits have {SOURCE_SIZE * SOURCE_SIZE + 1}")
     return table[:, :-1].reshape(-1, SOURCE_SIZE, SOURCE_SIZE), table[:, -1].astype(np.int32)

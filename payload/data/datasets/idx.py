@@ -34,7 +34,7 @@ def find_idx(directory: Path, name: str) -> Path:
     for candidate in (directory / name, directory / f"{name}.gz"):
         if candidate.is_file():
             return candidate
-    raise IdxError(directory / name, "no such file, nor with .gz; give the directory that holds it as --data-dir")
+    raise IdxError(directory / name, "no such file, with or without .gz; set --data-dir to the directory of the file")
 
 
 def read_idx(path: Path) -> npt.NDArray[Any]:
@@ -44,19 +44,21 @@ def read_idx(path: Path) -> npt.NDArray[Any]:
     """
     content = _content(path)
     if len(content) < 4:
-        raise IdxError(path, f"truncated: {len(content)} bytes, less than a header; copy it anew")
+        raise IdxError(path, f"truncated: {len(content)} bytes, less than a header; copy the file again")
     zeros, kind, dimensions = struct.unpack_from(">HBB", content)
     if zeros != 0 or kind not in _TYPES or not dimensions:
         raise IdxError(path, f"not an IDX file: it starts with {content[:4].hex(' ')}")
     start = 4 + 4 * dimensions
     if len(content) < start:
-        raise IdxError(path, f"truncated: {len(content)} bytes, less than its header of {start}; copy it anew")
+        raise IdxError(path, f"truncated: {len(content)} bytes, less than its header of {start}; copy the file again")
     shape = struct.unpack_from(f">{dimensions}I", content, 4)
     dtype = np.dtype(_TYPES[kind])
     expected = start + math.prod(shape) * dtype.itemsize
     if len(content) != expected:
         fault = "truncated" if len(content) < expected else "too long"
-        raise IdxError(path, f"{fault}: {len(content)} bytes, but its header ({shape}) makes {expected}; copy it anew")
+        raise IdxError(
+            path, f"{fault}: {len(content)} bytes, but its header ({shape}) requires {expected}; copy the file again"
+        )
     values = np.frombuffer(content, dtype, offset=start).reshape(shape)
     return values.astype(dtype.newbyteorder("="))
 
@@ -68,9 +70,9 @@ def _content(path: Path) -> bytes:
     except FileNotFoundError:
         raise IdxError(path, "no such file") from None
     except EOFError:
-        raise IdxError(path, "truncated: its gzip stream ends early; copy it anew") from None
+        raise IdxError(path, "truncated: its gzip stream ends early; copy the file again") from None
     except (gzip.BadGzipFile, zlib.error) as error:
-        raise IdxError(path, f"damaged: {error}; copy it anew") from error
+        raise IdxError(path, f"damaged: {error}; copy the file again") from error
     except OSError as error:
         raise IdxError(path, f"cannot be read: {error.strerror}") from error
 
@@ -84,7 +86,7 @@ def read_idx_pair(directory: Path, prefix: str, *, classes: int) -> tuple[npt.ND
     label_file = find_idx(directory, f"{prefix}-labels-idx1-ubyte")
     labels = _read(label_file, dimensions=1)
     if len(images) != len(labels):
-        raise IdxError(label_file, f"{len(labels)} labels, but {len(images)} images in the file beside it")
+        raise IdxError(label_file, f"{len(labels)} labels, but {len(images)} images in the other file")
     if len(labels) and labels.max() >= classes:
         raise IdxError(label_file, f"label {labels.max()}; must be 0 to {classes - 1}")
     return images[..., np.newaxis], labels.astype(np.int32)
@@ -93,7 +95,9 @@ def read_idx_pair(directory: Path, prefix: str, *, classes: int) -> tuple[npt.ND
 def _read(path: Path, *, dimensions: int) -> npt.NDArray[Any]:
     values = read_idx(path)
     if values.ndim != dimensions or values.dtype != np.uint8:
-        raise IdxError(path, f"holds {values.dtype} of shape {values.shape}; expected bytes in {dimensions} dimensions")
+        raise IdxError(
+            path, f"contains {values.dtype} of shape {values.shape}; expected bytes in {dimensions} dimensions"
+        )
     return values
 
 
@@ -107,7 +111,7 @@ def load_fashion_mnist(directory: Path, name: str = "Fashion-MNIST") -> tuple[Ar
     shape.
     """
     if not directory.is_dir():
-        raise IdxError(directory, "no such directory; give the one that holds the IDX files as --data-dir")
+        raise IdxError(directory, "no such directory; set --data-dir to the directory of the IDX files")
     train_images, train_labels = read_idx_pair(directory, "train", classes=CLASSES)
     test_images, test_labels = read_idx_pair(directory, "t10k", classes=CLASSES)
     return (

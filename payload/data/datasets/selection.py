@@ -35,7 +35,7 @@ def limited(split: Split, limit: int) -> Split:
     if limit == 0 or limit == split.examples:
         return split
     if limit > split.examples:
-        raise DataError(f"--train-limit {limit}: there are {split.examples} training images")
+        raise DataError(f"--train-limit {limit}: must be at most {split.examples}, the number of training images")
     return split.pick(np.arange(limit))
 
 

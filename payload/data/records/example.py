@@ -125,9 +125,9 @@ def _fields(data: LazyBytes, start: int, end: int, number: int) -> Iterator[tupl
         elif kind in _FIXED:
             after = start + _FIXED[kind]
         else:
-            raise ValueError(f"it is no tf.train.Example: wire type {kind} before byte {start}")
+            raise ValueError(f"not a tf.train.Example: wire type {kind} before byte {start}")
         if after > end:
-            raise ValueError(f"it is no tf.train.Example: a field at byte {start} ends beyond its message")
+            raise ValueError(f"not a tf.train.Example: a field at byte {start} extends beyond its message")
         if key >> 3 == number:
             yield start, after
         start = after

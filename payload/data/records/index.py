@@ -125,7 +125,9 @@ def open_index(directory: Path, splits: Sequence[str], *, skip: bool) -> RecordI
     """
     files, missing = record_files(directory, splits)
     if not files:
-        raise DataError(f"{directory}: no record files {splits[0]}-00000-of-NNNNN; give their directory as --data-dir")
+        raise DataError(
+            f"{directory}: no record files {splits[0]}-00000-of-NNNNN; set --data-dir to the directory of these files"
+        )
     if missing and not skip:
         raise RecordError(directory / missing[0], None, f"no such file, and {len(missing)} files are missing")
     place = _writable(directory) / f"{splits[0]}.index"
@@ -173,7 +175,7 @@ def scan(path: Path, *, skip: bool = False) -> tuple[npt.NDArray[Any], int, list
     try:
         size, offset = os.fstat(descriptor).st_size, 0
         if not size:
-            _note(RecordError(path, None, "it is empty; copy it anew"), damage, skip)
+            _note(RecordError(path, None, "the file is empty; copy it again"), damage, skip)
         while offset < size:
             try:
                 length = read_length(_read(descriptor, offset, HEADER), path, offset, size)

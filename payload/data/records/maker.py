@@ -28,15 +28,21 @@ def _parse(argv: Sequence[str]) -> MakerOptions:
     parser = argparse.ArgumentParser(
         prog="python -m payload.data.records.maker", description="Make record files from raw images in class folders."
     )
-    parser.add_argument("source", type=Path, help="directory above train/CLASS/*.JPEG and validation/")
-    parser.add_argument("destination", type=Path, help="directory for the record files, a folder for each size")
-    sizes = "shorter sides, pixels, with commas between; 0: as they came (0,160,352)"
+    parser.add_argument("source", type=Path, help="directory that contains train/CLASS/*.JPEG and validation/")
+    parser.add_argument(
+        "destination", type=Path, help="directory for the record files, with a subdirectory for each size"
+    )
+    sizes = "lengths of the shorter side, pixels, separated by commas; 0: unchanged (0,160,352)"
     parser.add_argument("--sizes", type=_whole_numbers, default=(0, 160, 352), help=sizes)
     parser.add_argument("--shards", type=int, default=SHARDS, help=f"files of training images a size ({SHARDS})")
-    parser.add_argument("--workers", type=int, default=len(os.sched_getaffinity(0)), help="processes (the cores)")
+    parser.add_argument(
+        "--workers", type=int, default=len(os.sched_getaffinity(0)), help="number of processes (number of cores)"
+    )
     parser.add_argument("--quality", type=int, default=QUALITY, help=f"of resized JPEG, 1 to 95 ({QUALITY})")
-    parser.add_argument("--corrupt", choices=("error", "skip"), default="error", help="what a damaged image is (error)")
-    parser.add_argument("--validation-list", type=Path, help="file that names the classes of validation images")
+    parser.add_argument(
+        "--corrupt", choices=("error", "skip"), default="error", help="how to handle a damaged image (error)"
+    )
+    parser.add_argument("--validation-list", type=Path, help="file with the classes of the validation images")
     given = vars(parser.parse_args(list(argv)))
     return MakerOptions(skip=given.pop("corrupt") == "skip", **given)
 

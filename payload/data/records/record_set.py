@@ -73,14 +73,17 @@ def make_records(options: MakerOptions, tell: Callable[[str], None]) -> dict[str
     with storing(options.destination):
         for folder in (options.destination / MAKING, *(folder_of(options.destination, size) for size in options.sizes)):
             folder.mkdir(parents=True, exist_ok=True)
-    with file_lock(options.destination / MAKING / "lock", on_wait=lambda: tell("another maker is at work; waiting")):
+    with file_lock(
+        options.destination / MAKING / "lock",
+        on_wait=lambda: tell("waiting for another process that makes these records"),
+    ):
         _claim(options, source)
         reports = {report.name: report for job in jobs if (report := ShardReport.read(job)) is not None}
         left = [job for job in jobs if job.name not in reports]
         total = sum(len(job.images) for job in jobs)
         clock = _Progress(tell, total, sum(len(job.images) for job in jobs if job.name in reports))
         if reports:
-            tell(f"{len(reports):,} of {len(jobs):,} shards are there already")
+            tell(f"{len(reports):,} of {len(jobs):,} shards already exist")
         for job, report in made_shards(left, options.workers):
             reports[report.name] = report
             clock.add(len(job.images))
@@ -134,15 +137,17 @@ def _claim(options: MakerOptions, source: Source) -> None:
         replace_file(note, text.encode())
         return
     if found != text:
-        rule = "give another directory, or remove this one"
-        raise DataError(f"{options.destination}: holds shards of other images, sizes or settings; {rule}")
+        rule = "use another directory, or remove this one"
+        raise DataError(f"{options.destination}: contains shards of other images, sizes or settings; {rule}")
 
 
 def _write_indexes(directory: Path) -> None:
     for part in ("train", "validation"):
         files, missing = record_files(directory, (part,))
         if missing:
-            raise DataError(f"{directory / missing[0]}: has gone while the others were made; run the command again")
+            raise DataError(
+                f"{directory / missing[0]}: was removed while the other shards were made; run the command again"
+            )
         if files:
             replace_file(directory / f"{part}.index", make_index(directory, files, skip=False).to_bytes())
 
@@ -201,7 +206,10 @@ def made_shards(jobs: Sequence[ShardJob], workers: int) -> Iterator[tuple[ShardJ
                 raise DataError(report)
             yield futures[future], report
     except BrokenProcessPool:
-        raise DataError("a worker was killed, perhaps for want of memory; run the same command again") from None
+        raise DataError(
+            "a worker process was killed, perhaps because memory ran out; run the same command again, "
+            "with fewer processes"
+        ) from None
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
 
@@ -211,7 +219,7 @@ def _attempt(job: ShardJob) -> ShardReport | str:
     try:
         return make_shard(job)
     except StorageError as error:
-        text = str(error).partition("; make room")[0]
+        text = str(error).partition("; free space")[0]
         return f"{text}; make room there and run the same command again"
     except ReportedError as error:
         return str(error)

@@ -112,13 +112,13 @@ def open_records(
     0, as in the usual ImageNet files. Raises DataError, which names file and record.
     """
     if not directory.is_dir():
-        raise DataError(f"{directory}: no such directory; give the one that holds the record files as --data-dir")
+        raise DataError(f"{directory}: no such directory; set --data-dir to the directory of the record files")
     places = _resolutions(directory) or {0: directory}
     sets = [open_index(place, names, skip=skip) for place in places.values()]
     first, *others = sets
     for other in others:
         if not np.array_equal(first.table["label"], other.table["label"]):
-            rule = "they must hold the same examples in the same order; make both anew"
+            rule = "both must contain the same examples in the same order; make both again"
             raise DataError(f"{first.directory} and {other.directory} have different records: {rule}")
     if not len(first.table):
         raise DataError(f"{first.directory}: no record of the {what} can be read")

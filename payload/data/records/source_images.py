@@ -52,11 +52,11 @@ class Source:
         """
         folder = _folder(root, TRAINING)
         if folder is None:
-            raise DataError(f"{root}: no folder train; give the directory above train/CLASS/*.JPEG")
+            raise DataError(f"{root}: no directory train; pass the directory that contains train/CLASS/*.JPEG")
         classes = tuple(sorted(path.name for path in folder.iterdir() if path.is_dir()))
         training = _in_folders(root, folder, classes)
         if not training:
-            raise DataError(f"{folder}: no images in folders of their classes")
+            raise DataError(f"{folder}: no images in directories of their classes")
         order = np.random.default_rng(ORDER_SEED).permutation(len(training))
         held = _folder(root, VALIDATION)
         validation: list[SourceImage] = []
@@ -64,10 +64,10 @@ class Source:
             listed = validation_list is not None
             validation = _listed(root, held, classes, validation_list) if listed else _in_folders(root, held, classes)
             if not validation:
-                rule = "lay them in folders of their classes, or name these with --validation-list"
-                raise DataError(f"{held}: no images whose class is known; {rule}")
+                rule = "move the images into directories of their classes, or list the classes with --validation-list"
+                raise DataError(f"{held}: no images with a known class; {rule}")
         elif validation_list is not None:
-            raise DataError(f"{root}: no folder validation, whose images {validation_list} could name")
+            raise DataError(f"{root}: no directory validation for the images in {validation_list}")
         return cls(
             root=root,
             classes=classes,
@@ -90,7 +90,7 @@ def _in_folders(root: Path, folder: Path, classes: tuple[str, ...]) -> list[Sour
     for path in sorted(path for path in folder.iterdir() if path.is_dir()):
         images = _images(path)
         if path.name not in labels and images:
-            raise DataError(f"{path}: there is no class {path.name} among the training images")
+            raise DataError(f"{path}: class {path.name} is not among the training images")
         found += [SourceImage(path=str(each.relative_to(root)), label=labels[path.name]) for each in images]
     return found
 
@@ -109,7 +109,7 @@ def _listed(root: Path, folder: Path, classes: tuple[str, ...], listing: Path | 
         lines = lines[1:]
     words = [re.split(r"[\s,]+", line.strip()) for line in lines]
     if len(words) != len(images):
-        raise DataError(f"{listing}: {len(words)} lines, but {len(images)} images lie in {folder}")
+        raise DataError(f"{listing}: {len(words)} lines, but {len(images)} images are in {folder}")
     found = []
     for number, (given, image) in enumerate(zip(words, images, strict=True), start=1):
         path = image if len(given) == 1 else named.get(Path(given[0]).stem)
@@ -117,7 +117,11 @@ def _listed(root: Path, folder: Path, classes: tuple[str, ...], listing: Path | 
         if path is None:
             raise DataError(f"{listing}, line {number}: no image {given[0]} in {folder}")
         if name not in labels:
-            hint = "; numbers of the development kit follow another order than the folders" if name.isdecimal() else ""
+            hint = (
+                ("; the numbers in ImageNet's development kit have another order than the directories")
+                if name.isdecimal()
+                else ""
+            )
             raise DataError(f"{listing}, line {number}: no class {name} among the training images{hint}")
         found.append(SourceImage(path=str(path.relative_to(root)), label=labels[name]))
     return sorted(found, key=lambda image: image.path)

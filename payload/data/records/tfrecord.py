@@ -45,12 +45,16 @@ def framed(data: bytes) -> bytes:
 def read_length(header: bytes, path: Path, offset: int, file_size: int) -> int:
     """Decode and check the length of a record's data, given the record's first 12 bytes. Raises RecordError."""
     if len(header) < HEADER:
-        raise RecordError(path, offset, f"the file ends within its header, after {file_size} bytes; copy it anew")
+        raise RecordError(
+            path, offset, f"the file ends within its header, after {file_size} bytes; copy the file again"
+        )
     length, crc = struct.unpack_from("<QI", header)
     if crc != masked_crc(header[:8]):
-        raise RecordError(path, offset, "the checksum of its length is wrong; copy the file anew")
+        raise RecordError(path, offset, "the checksum of its length is wrong; copy the file again")
     if length > _LONGEST or offset + HEADER + length + FOOTER > file_size:
-        raise RecordError(path, offset, f"it has {length} bytes, but the file ends after {file_size}; copy it anew")
+        raise RecordError(
+            path, offset, f"it has {length} bytes, but the file ends after {file_size}; copy the file again"
+        )
     return int(length)
 
 
@@ -62,10 +66,10 @@ def read_record(descriptor: int, path: Path, offset: int, length: int) -> bytes:
     except OSError as error:
         raise RecordError(path, offset, f"cannot be read: {error.strerror}") from error
     if len(content) < whole:
-        raise RecordError(path, offset, "the file ends within it; copy it anew")
+        raise RecordError(path, offset, "the file ends within it; copy the file again")
     if read_length(content[:HEADER], path, offset, offset + 2 * _LONGEST) != length:
-        raise RecordError(path, offset, "it is not the one that the index lists; remove the index beside the file")
+        raise RecordError(path, offset, "the record differs from the index; remove the index next to the file")
     data = content[HEADER:-FOOTER]
     if struct.unpack("<I", content[-FOOTER:])[0] != masked_crc(data):
-        raise RecordError(path, offset, "the checksum of its data is wrong; copy the file anew")
+        raise RecordError(path, offset, "the checksum of its data is wrong; copy the file again")
     return data

@@ -62,8 +62,8 @@ def with_batch_of_resumed(settings: Settings, store: CheckpointStore, *, ranks: 
     if before is None or before == global_batch(settings, ranks):
         return settings
     print(
-        f"payload.train: goes on with {before} images a step, as before; on this number of ranks, {ranks}, it would "
-        f"begin with {global_batch(settings, ranks)}",
+        f"payload.train: continuing with {before} images per step, as before; a new run on {ranks} ranks would use "
+        f"{global_batch(settings, ranks)}",
         flush=True,
     )
     return dataclasses.replace(settings, global_batch=before)
@@ -84,7 +84,7 @@ def restore_or_begin(
     """
     address = store.storage.address()
     if not resume and store.names():
-        raise ReportedError(f"{address} already holds checkpoints; give --resume, or a new --run-dir")
+        raise ReportedError(f"{address} already contains checkpoints; use --resume, or a new --run-dir")
     store.claim()
     store.storage.tidy()
     if not resume:
@@ -95,8 +95,9 @@ def restore_or_begin(
         for fault in damaged:
             if not fault.is_lost:
                 raise ReportedError(
-                    f"none of {len(damaged)} checkpoints in {address} can be read, but one may be again: {fault}; "
-                    "resume once it can, with the version that wrote it, or begin anew with a new --run-dir"
+                    f"none of {len(damaged)} checkpoints in {address} can be read, but one may only be unreadable now: "
+                    f"{fault}; resume when it can be read, with the version of deepcdk that wrote it, or start again "
+                    "with a new --run-dir"
                 )
         return StartPoint(progress=fresh, faults=faults)
     changed = changed_settings(checkpoint.header.settings, settings)

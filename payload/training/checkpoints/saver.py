@@ -63,7 +63,7 @@ class NotFiniteError(ReportedError, ArithmeticError):
     def __init__(self, name: str, step: int) -> None:
         self.name = name
         super().__init__(
-            f"{name} is not finite after {step} steps, so no checkpoint of it was written; "
+            f"{name} is not finite after {step} steps, so no checkpoint was written; "
             "lower --learning-rate, in a new run or with --resume from the last checkpoint"
         )
 
@@ -94,9 +94,9 @@ class CheckpointReporter:
         if interval_s > self._reported_s * REPORTED_GROWTH:
             self._reported_s = interval_s
             print(
-                f"payload.train: a checkpoint takes {checkpoint.cost_s:.1f} s of the training, so within epochs there "
-                f"is one every {interval_s / 60:.1f} min, not every {self._settings.checkpoint_minutes:g}: "
-                f"{self._settings.checkpoint_cost_percent:g}% of the time at most (--checkpoint-cost-percent)",
+                f"payload.train: a checkpoint costs {checkpoint.cost_s:.1f} s of training, so it is written every "
+                f"{interval_s / 60:.1f} min within epochs, not every {self._settings.checkpoint_minutes:g} min, to use "
+                f"at most {self._settings.checkpoint_cost_percent:g}% of the time (--checkpoint-cost-percent)",
                 flush=True,
             )
 
@@ -104,8 +104,8 @@ class CheckpointReporter:
         """Report a checkpoint that could not be written."""
         self._totals.checkpoints_missed.append(f"{checkpoint.name}: {checkpoint.error}")
         print(
-            f"payload.train: warning: no checkpoint {checkpoint.name}: {checkpoint.error}. The training goes on, and "
-            "the next one is tried when it is due; until then a fault costs more",
+            f"payload.train: warning: checkpoint {checkpoint.name} was not written: {checkpoint.error}. Training "
+            "continues, and tries the next checkpoint when it is due; until then, a failure loses more steps",
             flush=True,
         )
         if self._metrics:
@@ -215,8 +215,8 @@ class CheckpointSaver:
             arrays = self._copy()
         except MemoryError:
             error = ReportedError(
-                "no memory for a copy of the variables, from which a checkpoint is written; "
-                "give the host more, or start fewer ranks on it"
+                "not enough memory for the copy of the variables that a checkpoint needs; "
+                "use a host with more memory, or fewer ranks per host"
             )
             self._results.append(Missed(name=name, error=error))
             return
@@ -252,7 +252,7 @@ class CheckpointSaver:
         while self._thread.is_alive():
             self._thread.join(self._wait_message_s)
             if self._thread.is_alive():
-                print("payload.train: waiting for a checkpoint to be written", flush=True)
+                print("payload.train: waiting until a checkpoint is written", flush=True)
         self._thread = None
 
     def _check(self) -> None:

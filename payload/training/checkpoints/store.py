@@ -37,8 +37,8 @@ class SupersededError(ReportedError, RuntimeError):
     def __init__(self, address: str, writer: str) -> None:
         self.address = address
         super().__init__(
-            f"{writer} has begun to write checkpoints to {address}: this process, which wrote them before, ends; "
-            "where both were started on purpose, give each run a --checkpoint-dir of its own"
+            f"{writer} has started to write checkpoints to {address}, so this process stops writing there and exits; "
+            "if you started both, give each run its own --checkpoint-dir"
         )
 
 
@@ -221,7 +221,7 @@ def read_header(storage: CheckpointStorage, name: str) -> Header:
     except OSError as error:
         raise _unreadable(address, error, MANIFEST) from error
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise DamagedCheckpointError(address, f"its manifest cannot be read: {error!r}", is_lost=True) from error
+        raise DamagedCheckpointError(address, f"the manifest cannot be read: {error!r}", is_lost=True) from error
     if number != _FORMAT:
         raise DamagedCheckpointError(address, f"format {number}; this version reads {_FORMAT}")
     try:
@@ -229,7 +229,7 @@ def read_header(storage: CheckpointStorage, name: str) -> Header:
         header = Header(progress=progress, **manifest)
         _require_types(header)
     except (ValueError, KeyError, TypeError) as error:
-        raise DamagedCheckpointError(address, f"its manifest cannot be read: {error!r}") from error
+        raise DamagedCheckpointError(address, f"the manifest cannot be read: {error!r}") from error
     return header
 
 
@@ -241,12 +241,12 @@ def read_checkpoint(storage: CheckpointStorage, name: str) -> Checkpoint:
             hashed = HashingFile(file)
             arrays = read_tensors(hashed, header.bytes)
             if file.read(1):
-                fault = f"{ARRAYS} has more bytes than its manifest says"
+                fault = f"{ARRAYS} has more bytes than in its manifest"
                 raise DamagedCheckpointError(address, fault, is_lost=True)
     except OSError as error:
         raise _unreadable(address, error, ARRAYS) from error
     except TensorFileError as error:
-        fault = f"{ARRAYS} is not the file of its manifest: {error}"
+        fault = f"{ARRAYS} does not match its manifest: {error}"
         raise DamagedCheckpointError(address, fault, is_lost=True) from error
     if hashed.sha256 != header.sha256:
         fault = f"{ARRAYS} does not have the SHA-256 of its manifest"
@@ -267,7 +267,7 @@ def _require_types(header: Header) -> None:
             if not isinstance(value, int) or value < 0:
                 raise ValueError(f"{name} is {value!r}")
     if not isinstance(header.settings, dict):
-        raise ValueError("settings are no object")
+        raise ValueError("settings must be an object")
 
 
 def storage_for(checkpoint_dir: str, run_dir: Path) -> CheckpointStorage:

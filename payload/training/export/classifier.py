@@ -97,7 +97,7 @@ def load(given: Path, size: tuple[int, int] | None = None, *, trust_model: bool 
     path, folder = locate(given)
     if path.is_dir() and not trust_model:
         raise ModelError(
-            f"{path}: was not loaded, since a SavedModel can read and write your files; give the {KERAS_FILE} or "
+            f"{path}: not loaded, because a SavedModel can read and write your files; pass the {KERAS_FILE} or "
             f"{ONNX_FILE} of its export instead, or pass --trust-model if you trust all code of its run"
         )
     card = read_card(folder)
@@ -111,10 +111,14 @@ def load(given: Path, size: tuple[int, int] | None = None, *, trust_model: bool 
     fixed = (height, width) if height and width else None
     chosen = fixed or size or (card.size if card else None)
     if chosen is None:
-        raise ModelError(f"{path}: takes images of any size, and no model.json beside it says which; give --size")
+        raise ModelError(
+            f"{path}: takes images of any size, and there is no model.json with a size next to it; set --size"
+        )
     labels = card.labels if card else tuple(map(str, range(classes)))
     if len(labels) != classes:
-        raise ModelError(f"{folder}: model.json names {len(labels)} classes, the model has {classes}; export it anew")
+        raise ModelError(
+            f"{folder}: model.json names {len(labels)} classes, but the model has {classes}; export it again"
+        )
     return Classifier(
         path=path,
         labels=labels,
@@ -211,9 +215,9 @@ def _naming(path: Path) -> Any:
         if path.suffix == ".onnx":
             remedy = f"install it with: pip install '{RUNTIME_REQUIREMENT}'"
         elif beside.is_file():
-            remedy = f"give --model {beside}, which needs ONNX Runtime alone"
+            remedy = f"give --model {beside}, which needs only ONNX Runtime"
         else:
-            remedy = "take a Python with TensorFlow, as the nodes' or a developer's"
+            remedy = "use a Python with TensorFlow, for example of the nodes or of a development environment"
         raise ModelError(f"{path}: needs {error.name}, which is not installed in this Python; {remedy}") from error
     except Exception as error:  # Keras, h5py, zipfile and TensorFlow each raise different errors
         first = (str(error).strip() or type(error).__name__).splitlines()[0]

@@ -100,10 +100,10 @@ def locate(given: Path) -> tuple[Path, Path]:
     ModelError.
     """
     if not given.exists():
-        raise ModelError(f"{given}: no such file or directory; give an export, {KINDS}")
+        raise ModelError(f"{given}: no such file or directory; pass an export: {KINDS}")
     if given.is_file():
         if given.suffix not in (".keras", ".onnx"):
-            raise ModelError(f"{given}: is no model; give {KINDS}, or the directory of an export")
+            raise ModelError(f"{given}: is not a model; pass {KINDS}, or the directory of an export")
         return given, given.parent
     if (given / "saved_model.pb").is_file():
         return given, given.parent
@@ -114,6 +114,6 @@ def locate(given: Path) -> tuple[Path, Path]:
         if (folder / SAVED_MODEL).is_dir():
             return folder / SAVED_MODEL, folder
     raise ModelError(
-        f"{given}: holds no exported model; train with --export, or make one of a checkpoint with "
+        f"{given}: contains no exported model; train with --export, or export a checkpoint with "
         f"`python -m payload.export --run-dir {given}`"
     )

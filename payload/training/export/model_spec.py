@@ -52,7 +52,7 @@ def read_model_spec(run_dir: Path) -> ModelSpec:
         own: dict[str, Any] = {name: tuple(value) if name in lists else value for name, value in document.items()}
         return ModelSpec(**{**own, "settings": settings_from(document["settings"])})
     except FileNotFoundError:
-        raise ModelSpecError(f"{path}: no such file; give the directory of a run of payload.train") from None
+        raise ModelSpecError(f"{path}: no such file; pass the directory of a run of payload.train") from None
     except (OSError, ValueError, KeyError, TypeError) as error:
         if isinstance(error, ReportedError):
             raise
@@ -63,7 +63,9 @@ def settings_from(values: dict[str, Any]) -> Settings:
     """Convert JSON values, with lists in place of tuples, to settings. Raises SettingError, ModelSpecError."""
     types = typing.get_type_hints(Settings)
     if unknown := sorted(values.keys() - types.keys()):
-        raise ModelSpecError(f"settings that this version does not have: {', '.join(unknown)}; use the one that it had")
+        raise ModelSpecError(
+            f"settings that this version does not have: {', '.join(unknown)}; use the run's version of deepcdk"
+        )
     given: dict[str, Any] = {
         name: tuple(value) if typing.get_origin(types.get(name)) is tuple else value for name, value in values.items()
     }

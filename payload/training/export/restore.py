@@ -58,11 +58,15 @@ def _checkpoint(store: CheckpointStore, name: str) -> tuple[Checkpoint, tuple[st
     names, place = store.names(), store.storage.address()
     if name:
         if name not in names:
-            there = f"there are {', '.join(names)}" if names else "there is none"
+            there = f"there are {', '.join(names)}" if names else "there are no checkpoints"
             raise NoCheckpointError(f"{place}: no checkpoint {name}; {there}")
         return read_checkpoint(store.storage, name), ()
     checkpoint, damaged = store.newest_valid()
     if checkpoint is None:
-        rest = f"none of {len(names)} is whole: {damaged[0]}" if damaged else "`fab fetch --checkpoints` brings them"
+        rest = (
+            f"none of {len(names)} is whole: {damaged[0]}"
+            if damaged
+            else ("download checkpoints with `fab fetch --checkpoints`")
+        )
         raise NoCheckpointError(f"{place}: no checkpoint to use; {rest}")
     return checkpoint, tuple(str(fault) for fault in damaged)

@@ -77,10 +77,14 @@ class Reporter:
             **plan.rank_setup.values(),
         )
         for fault in start_point.faults:
-            goes_on = f"goes on from {start_point.resumed_from}" if start_point.resumed_from else "begins anew"
-            print(f"payload.train: warning: passed over {fault}; {goes_on}", flush=True)
+            goes_on = (
+                (f"continuing from {start_point.resumed_from}")
+                if start_point.resumed_from
+                else "starting from the beginning"
+            )
+            print(f"payload.train: warning: skipped {fault}; {goes_on}", flush=True)
         for change in start_point.changes:
-            print(f"payload.train: goes on with {change}", flush=True)
+            print(f"payload.train: continuing with {change}", flush=True)
         hosts = ", ".join(dict.fromkeys(plan.ranks.hosts))
         resumed = f", resumed from {start_point.resumed_from}" if start_point.resumed_from else ""
         print(
@@ -196,7 +200,7 @@ class Reporter:
             return
         self._metrics.event("stopped", epoch=progress.epoch + 1, step=progress.step, checkpoint=checkpoint)
         print(
-            f"stopped at epoch {progress.epoch + 1}, step {progress.step}; go on from {checkpoint} with --resume",
+            f"stopped at epoch {progress.epoch + 1}, step {progress.step}; to continue from {checkpoint}: --resume",
             flush=True,
         )
 
@@ -211,4 +215,4 @@ class Reporter:
             flush=True,
         )
         if result.onnx_refused:
-            print(f"warning: no model.onnx: {result.onnx_refused}", flush=True)
+            print(f"warning: model.onnx was not written: {result.onnx_refused}", flush=True)

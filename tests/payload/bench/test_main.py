@@ -110,12 +110,12 @@ def test_environment_does_not_change_onednn() -> None:
 @pytest.mark.parametrize(
     ("answer", "reason"),
     [
-        (-9, "killed; most likely out of memory: give smaller --batch-sizes"),
-        (-11, "ended by SIGSEGV"),
+        (-9, "killed, probably because it ran out of memory; use smaller --batch-sizes"),
+        (-11, "terminated by SIGSEGV"),
         (1, "exit status 1: ValueError: no"),
-        (subprocess.TimeoutExpired("cell", 10), "not done after 10 s; give fewer --steps"),
-        ({"step_seconds": []}, "the cell's process printed no figures but"),
-        ({"step_seconds": 3}, "the cell's process printed no figures but"),
+        (subprocess.TimeoutExpired("cell", 10), "timed out after 10 s; use fewer --steps"),
+        ({"step_seconds": []}, "unexpected output of the cell's process:"),
+        ({"step_seconds": 3}, "unexpected output of the cell's process:"),
     ],
 )
 def test_failed_process_is_a_reason(answering: Callable[[Answer], None], answer: Any, reason: str) -> None:

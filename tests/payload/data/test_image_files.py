@@ -47,7 +47,7 @@ def test_a_photograph_is_turned_as_its_camera_says(tmp_path: Path) -> None:
     ("name", "says"),
     [
         ("absent.jpg", "no such file"),
-        ("text.jpg", "is no image"),
+        ("text.jpg", "is not an image"),
         (".", "is a directory"),
         ("cut.jpg", "cannot be read"),
     ],

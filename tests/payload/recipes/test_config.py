@@ -107,8 +107,11 @@ def test_every_setting_says_what_it_is_in_a_line() -> None:
         ([*DIGITS_ARGS, "--data-dir", "/d"], r"--data-dir /d: data set digits needs no files"),
         ([*DIGITS_ARGS, "--variant", "x"], r"--variant x: recipe digits has no variants"),
         ([*FAST, "--variant", "16-node"], r"--variant 16-node: unknown; did you mean 16-nodes\?"),
-        ([*FAST, "--learning-rate", "1"], r"--learning-rate 1.0: --rate-phases hold the rates: change those, or give"),
-        ([*FAST, "--global-batch", "64"], r"--global-batch 64: --image-phases hold the sizes and batches"),
+        (
+            [*FAST, "--learning-rate", "1"],
+            r"--learning-rate 1.0: --rate-phases set the rates: change the phases, or turn",
+        ),
+        ([*FAST, "--global-batch", "64"], r"--global-batch 64: --image-phases set the sizes and batches"),
         ([*FAST, "--epochs", "60"], r"ends at epoch 28, but the run has 60"),
         (["--recipe", "fashion-mnist", "--run-dir", "/r"], r"--data-dir: data set fashion-mnist needs the directory"),
         (["--recipe", "digits"], r"--run-dir"),

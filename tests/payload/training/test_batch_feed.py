@@ -44,7 +44,7 @@ def test_data_that_end_early_give_one_empty_batch_and_then_their_error() -> None
     assert first.weights.sum() == SLOTS
     assert (last.weights.sum(), last.images.sum(), last.skipped) == (0, 0, 0)
     assert (last.images.shape, last.images.dtype, last.batch_size) == ((SLOTS, 2, 2, 1), np.float32, 5)
-    with pytest.raises(DataError, match=r"ended after 1 of 3 steps of epoch 2; give every rank the same whole files"):
+    with pytest.raises(DataError, match=r"ended after 1 of 3 steps of epoch 2; all ranks need the same complete files"):
         given.check()
 
 

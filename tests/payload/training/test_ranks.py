@@ -55,7 +55,7 @@ def test_two_ranks_stopped_by_one_resume_bit_for_bit_each_with_dropout_of_its_ow
         assert found["stopped_with"] == ["step-00000004", "step-00000003"]
         assert found["resumed_from"] == "step-00000004"
         assert found["same_losses"] and found["same_weights"] and found["same_accuracy"] and found["same_train_loss"]
-        assert "already holds checkpoints; give --resume" in found["without_resume"]
+        assert "already contains checkpoints; use --resume" in found["without_resume"]
         assert found["seeds"] == found["seeds_of_the_resumed"]
     assert len(one["seeds"]) == 2
     for (seed, drawn), (other_seed, other_drawn) in zip(one["seeds"], other["seeds"], strict=True):
@@ -106,7 +106,7 @@ def test_a_run_goes_on_from_a_bucket(alone: dict[str, Any]) -> None:
 
 def test_data_of_one_rank_that_end_early_end_all_with_its_name(together: list[dict[str, Any]]) -> None:
     other, own = (rank["ended"] for rank in together)
-    said = "the data of this rank ended after 1 of 3 steps of epoch 1; give every rank the same whole files"
+    said = "the data of this rank ended after 1 of 3 steps of epoch 1; all ranks need the same complete files"
     assert own == f"DataError: {said}"
     assert re.fullmatch(rf"RankFailedError: rank 1 \(.*\): {said}", other)
 

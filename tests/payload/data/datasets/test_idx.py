@@ -46,7 +46,7 @@ WHOLE = idx_bytes(np.arange(12).reshape(3, 2, 2))
         (b"", "truncated"),
         (WHOLE[:3], "truncated"),
         (WHOLE[:9], "truncated: 9 bytes, less than its header of 16"),
-        (WHOLE[:-1], r"truncated: 27 bytes, but its header \(\(3, 2, 2\)\) makes 28"),
+        (WHOLE[:-1], r"truncated: 27 bytes, but its header \(\(3, 2, 2\)\) requires 28"),
         (WHOLE + b"\0", "too long"),
         (b"<!DOCTYPE html>", "not an IDX file"),
         (b"\0\0\x07\x01\0\0\0\0", "not an IDX file"),
@@ -69,7 +69,7 @@ def test_a_damaged_file_is_named_with_its_fault(tmp_path: Path, content: bytes, 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(IdxError, match="no such file"):
         read_idx(tmp_path / "absent")
-    with pytest.raises(IdxError, match=r"absent: no such file, nor with \.gz"):
+    with pytest.raises(IdxError, match=r"absent: no such file, with or without \.gz"):
         find_idx(tmp_path, "absent")
 
 

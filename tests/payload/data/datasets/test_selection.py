@@ -43,5 +43,5 @@ def test_a_limit_takes_the_first_images() -> None:
     first = limited(part(10), 3)
     assert isinstance(first, ArraySplit)
     assert first.images.ravel().tolist() == [0, 1, 2]
-    with pytest.raises(DataError, match="--train-limit 11: there are 10 training images"):
+    with pytest.raises(DataError, match="--train-limit 11: must be at most 10"):
         limited(part(10), 11)

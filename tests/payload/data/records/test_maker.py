@@ -82,7 +82,7 @@ def test_a_maker_that_was_killed_goes_on_without_redoing_what_is_done(
     times = {path: path.stat().st_mtime_ns for path in made.rglob("train-*-of-*")}
     capsys.readouterr()
     assert main(words(raw, made)) == 0
-    assert "4 of 5 shards are there already" in capsys.readouterr().out
+    assert "4 of 5 shards already exist" in capsys.readouterr().out
     assert contents(made) == contents(fresh)
     assert times == {path: path.stat().st_mtime_ns for path in made.rglob("train-*-of-*")}
     assert (made / MANIFEST).read_bytes() == (fresh / MANIFEST).read_bytes()
@@ -107,7 +107,7 @@ def test_a_damaged_image_ends_it_by_name_and_the_rest_is_kept(
     assert len(list((tmp_path / "made" / "16").glob("train-*-of-*"))) == 4
     assert main(words(raw, tmp_path / "made", "--corrupt", "skip")) == 0
     out = capsys.readouterr().out
-    assert "4 of 5 shards are there already" in out
+    assert "4 of 5 shards already exist" in out
     assert f"left out, damaged: validation/{SHAPES[0]}/{victim.name}" in out
 
 
@@ -118,7 +118,7 @@ def test_a_destination_of_other_data_is_not_mixed(
     with pytest.raises(KeyError):  # no shard was made, which only a test sees
         main(words(raw, tmp_path / "made"))
     assert main(words(raw, tmp_path / "made", "--quality", "80")) == 1
-    assert "holds shards of other images, sizes or settings" in capsys.readouterr().err
+    assert "contains shards of other images, sizes or settings" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

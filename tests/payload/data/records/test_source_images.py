@@ -76,18 +76,18 @@ def test_a_list_that_does_not_fit_is_refused_by_its_line(root: Path, lines: list
 
 
 def test_what_is_missing_is_told(root: Path, tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="no folder train"):
+    with pytest.raises(DataError, match="no directory train"):
         Source.scan(tmp_path)
     (root / "validation" / "oval").mkdir()
     (root / "validation" / "oval" / "a.jpg").touch()
     with pytest.raises(DataError, match="no class oval among the training images"):
         Source.scan(root)
     (tmp_path / "train" / "circle").mkdir(parents=True)
-    with pytest.raises(DataError, match="no images in folders"):
+    with pytest.raises(DataError, match="no images in directories"):
         Source.scan(tmp_path)
 
 
 def test_validation_images_of_unknown_class_ask_for_the_list(root: Path) -> None:
     flattened(root)
-    with pytest.raises(DataError, match="name these with --validation-list"):
+    with pytest.raises(DataError, match="list the classes with --validation-list"):
         Source.scan(root)

@@ -51,7 +51,7 @@ def test_a_record_that_the_file_cuts_off_or_another_one_is_an_error(tmp_path: Pa
     try:
         with pytest.raises(RecordError, match="the file ends within it"):
             read_record(descriptor, path, 0, 100)
-        with pytest.raises(RecordError, match="not the one that the index lists"):
+        with pytest.raises(RecordError, match="the record differs from the index"):
             read_record(descriptor, path, 0, 90)
     finally:
         os.close(descriptor)

@@ -107,7 +107,7 @@ def test_a_run_is_not_begun_over_checkpoints(tmp_path: Path) -> None:
     store = store_for(Settings(), tmp_path)
     assert started(store, Toy(), resume=False) == started(store, Toy(), resume=True) == StartPoint(progress=FRESH)
     store.save(FRESH, Toy().arrays())
-    with pytest.raises(ReportedError, match=r"checkpoints already holds checkpoints; give --resume"):
+    with pytest.raises(ReportedError, match=r"checkpoints already contains checkpoints; use --resume"):
         started(store, Toy(), resume=False)
 
 
@@ -179,7 +179,9 @@ def test_where_one_may_be_read_again_nothing_is_begun(
             raise OSError(errno.EIO, "Input/output error", str(storage.path / name / MANIFEST))
 
         monkeypatch.setattr(DirectoryStorage, "manifest", fail)
-    with pytest.raises(ReportedError, match=r"none of 2 checkpoints in .* can be read, but one may be again: .*step-0"):
+    with pytest.raises(
+        ReportedError, match=r"none of 2 checkpoints in .* can be read, but one may only be unreadable now: .*step-0"
+    ):
         started(store, Toy(), resume=True)
     assert len(store.names()) == 2
 
@@ -216,7 +218,7 @@ def test_another_number_of_ranks_keeps_the_images_a_step(
     found = with_batch_of_resumed(settings, store, ranks=ranks)
     assert (found.global_batch, found.batch_per_rank) == (images, settings.batch_per_rank)
     said = capsys.readouterr().out
-    assert ("goes on with 4 images a step, as before" in said) == (found != settings)
+    assert ("continuing with 4 images per step, as before" in said) == (found != settings)
 
 
 def test_every_name_is_a_setting_and_none_is_both() -> None:

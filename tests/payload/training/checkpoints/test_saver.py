@@ -182,7 +182,7 @@ def test_a_long_wait_is_reported(make: Make, storage: Gated, monkeypatch: pytest
     saver = make(wait_message_s=0.01)
     saver.save(at(1))
     saver.finish()
-    assert printed[0] == "payload.train: waiting for a checkpoint to be written"
+    assert printed[0] == "payload.train: waiting until a checkpoint is written"
 
 
 @pytest.mark.parametrize("error", [full(), BucketError("write", "s3://my-runs/one", "no answer")])
@@ -218,7 +218,7 @@ def test_a_failure_that_ends_the_run_is_kept_until_it_is_raised_once(
     saver.save(at(1))
     saver.save(at(2))  # there is no second copy to pop
     assert saver.failed
-    with pytest.raises(SupersededError, match="process 7 on 'worker2' has begun to write checkpoints to /runs/one"):
+    with pytest.raises(SupersededError, match="process 7 on 'worker2' has started to write checkpoints to /runs/one"):
         saver.finish() if finish else saver.save_after_epoch(at(2, 1), 0.5)
     storage.error = None
     copies.append({})
@@ -240,7 +240,7 @@ def test_missing_memory_is_reported_as_a_full_disk_is(make: Make, reports: Repor
         raise MemoryError
 
     make(copy=copy).save(at(1))
-    assert "no memory for a copy of the variables" in str(reports.left_out[0].error)
+    assert "not enough memory for the copy of the variables" in str(reports.left_out[0].error)
 
 
 @pytest.mark.parametrize("number", [np.nan, np.inf])
@@ -267,7 +267,7 @@ def test_closing_waits_and_prints_a_failure_that_was_not_raised(
     saver.save(at(1))
     threading.Timer(0.05, storage.gate.set).start()
     saver.close()
-    assert re.search("warning: (cannot write|process 7 has begun)", capsys.readouterr().out)
+    assert re.search("warning: (cannot write|process 7 has started)", capsys.readouterr().out)
     assert not saver.failed
     saver.close()
     assert capsys.readouterr().out == ""
@@ -367,10 +367,10 @@ def test_costs_add_up_and_rarer_checkpoints_are_told_again_only_where_much_rarer
     assert totals.checkpoint_seconds == 5 * 7.0
     first, second = capsys.readouterr().out.splitlines()
     assert first == (
-        "payload.train: a checkpoint takes 7.0 s of the training, so within epochs there is one every 7.5 min, not "
-        "every 5: 2% of the time at most (--checkpoint-cost-percent)"
+        "payload.train: a checkpoint costs 7.0 s of training, so it is written every 7.5 min within epochs, not "
+        "every 5 min, to use at most 2% of the time (--checkpoint-cost-percent)"
     )
-    assert "one every 10.0 min" in second
+    assert "every 10.0 min within epochs" in second
     event = json.loads((tmp_path / "metrics.jsonl").read_text().splitlines()[0])
     assert {name: event[name] for name in ("checkpoint", "slowed_s", "interval_s")} == {
         "checkpoint": "step-00000007",
@@ -395,8 +395,8 @@ def test_one_that_was_missed_is_in_the_metrics_in_the_log_and_in_the_totals(
         CheckpointReporter(metrics, totals, Settings()).missed(MISSED)
     assert totals.checkpoints_missed == ["step-00000009: cannot write /mnt/efs: No space left on device"]
     assert capsys.readouterr().out.startswith(
-        "payload.train: warning: no checkpoint step-00000009: cannot write /mnt/efs: No space left on device. "
-        "The training goes on"
+        "payload.train: warning: checkpoint step-00000009 was not written: cannot write /mnt/efs: No space left on device. "
+        "Training "
     )
     event = json.loads((tmp_path / "metrics.jsonl").read_text())
     assert (event["event"], event["checkpoint"], event["reason"]) == (

@@ -320,7 +320,7 @@ def test_a_writer_that_another_superseded_does_not_touch_the_others_checkpoints(
     save(before, 1, 1)
     after.claim()
     save(after, 2, 2)
-    with pytest.raises(SupersededError, match="has begun to write checkpoints to s3://bucket/: this process"):
+    with pytest.raises(SupersededError, match="has started to write checkpoints to s3://bucket/, so this process"):
         save(before, 2, 9)
     assert newest(after) == (2, 2.0)
 

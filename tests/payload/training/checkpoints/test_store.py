@@ -180,7 +180,7 @@ def test_a_file_that_is_cut_anywhere_is_passed_over_for_the_one_before(tmp_path:
         ({"format": 99}, "format 99"),
         ({"bytes": -1}, "bytes is -1"),
         ({"bytes": "many"}, "bytes is 'many'"),
-        ({"settings": None}, "settings are no object"),
+        ({"settings": None}, "settings must be an object"),
         ({"surplus": 1}, "surplus"),
     ],
 )
@@ -262,7 +262,7 @@ def test_the_last_process_that_claims_the_storage_writes_and_all_before_stop_wit
     with pytest.raises(SupersededError) as caught:
         before.save(progress(2), ARRAYS)
     assert str(caught.value).startswith(
-        f"process {os.getpid()} on {socket.gethostname()!r} has begun to write checkpoints to {path_of(after, '')}"
+        f"process {os.getpid()} on {socket.gethostname()!r} has started to write checkpoints to {path_of(after, '')}"
     )
     after.save(progress(2), {"a": np.full(9, 3)})
     assert after.names() == ["step-00000002", "step-00000001"]
@@ -300,5 +300,5 @@ def test_a_claim_that_cannot_be_read_is_another_processs(tmp_path: Path, content
     checkpoints = store(tmp_path)
     checkpoints.claim()
     (path_of(checkpoints, "") / WRITER).write_bytes(content)
-    with pytest.raises(SupersededError, match=r"^another process has begun"):
+    with pytest.raises(SupersededError, match=r"^another process has started"):
         checkpoints.check_claim()

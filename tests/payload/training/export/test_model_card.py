@@ -65,7 +65,7 @@ def test_directory_named_like_a_file_of_keras_is_not_taken_for_one(tmp_path: Pat
     """A SavedModel in it would be loaded as one."""
     (tmp_path / "model.keras").mkdir()
     (tmp_path / "model.keras" / "saved_model.pb").touch()
-    with pytest.raises(ModelError, match="holds no exported model"):
+    with pytest.raises(ModelError, match="contains no exported model"):
         locate(tmp_path)
 
 
@@ -79,7 +79,7 @@ def test_an_onnx_file_is_found_by_its_name_and_where_it_is_the_only_form(tmp_pat
     ("name", "says"),
     [
         ("absent", "no such file or directory"),
-        ("notes.txt", r"is no model; give a \.keras file, an \.onnx file or a SavedModel"),
+        ("notes.txt", r"is not a model; pass a \.keras file, an \.onnx file or a SavedModel"),
         ("empty", "python -m payload.export --run-dir"),
     ],
 )

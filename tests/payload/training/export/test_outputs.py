@@ -200,7 +200,7 @@ def test_the_run_leaves_its_network_as_onnx_too_and_says_so(run_dir: Path, capsy
     expected = predict(run_dir / "export" / "model.keras", images)
     assert predict(run_dir / "export" / "model.onnx", images) == pytest.approx(expected, abs=1e-5)
     assert evaluate.main(["--model", str(run_dir / "export" / "model.onnx")]) == 1
-    assert "gives no logits to measure; give the model.keras beside it" in capsys.readouterr().err
+    assert "has no logits to measure; pass the model.keras next to it" in capsys.readouterr().err
 
 
 def test_evaluate_gives_the_figures_of_the_run(
