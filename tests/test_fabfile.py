@@ -134,7 +134,7 @@ def test_the_deployed_cluster_bounds_the_nodes_and_not_the_local_settings(
         (("recipes", "--recipe", "digts"), "did you mean digits?"),
         (("recipes", "--recipe", "imagenet-fast", "--variant", "4-node"), "did you mean 4-nodes?"),
         (("recipes", "--all"), "is about one recipe"),
-        (("bench", "--nodes", "2,1"), "must be ascending, none twice"),
+        (("bench", "--nodes", "2,1"), "must be ascending, without duplicates"),
         (("bench", "--run", "runs/", "--repeats", "3"), "leave out what is to be measured"),
         (("plan", "--plot", "plan.gif"), "must end with .png or .svg"),
         (("train", "--env", "NAME"), "must be NAME=VALUE"),

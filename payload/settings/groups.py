@@ -92,8 +92,7 @@ class ScheduleSettings:
     seed: int = setting(1, "random seed of weights, order and augmentation", low=0, high=(1 << 31) - 1)
     rate_phases: str = setting(
         "",
-        "learning rates by epoch, instead of the settings above: START-END:RATE or "
-        "START-END:FIRST..LAST, separated by commas",
+        "learning rates, replacing the settings above: START-END:RATE or START-END:FIRST..LAST, separated by commas",
     )
     image_phases: str = setting(
         "",

@@ -110,7 +110,7 @@ def test_workers_of_a_type_that_is_not_compared_are_refused_before_anything_is_m
 @pytest.mark.parametrize(
     ("further", "flags", "rule"),
     [
-        ((), {"to_target": True}, "--to-target: .*remove the flag"),
+        ((), {"to_target": True}, "--to-target: .*leave the flag out"),
         (("--train-limit", "100"), {"nodes": "1,16"}, "choose fewer nodes"),
         ((), {"instance": "c5.2xlarge,g7.12xlarge"}, "nothing is known of the speed"),
     ],

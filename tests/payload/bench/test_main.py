@@ -173,7 +173,7 @@ def test_lenet_is_measured_with_the_chosen_threads_and_as_tensorflow_comes(tmp_p
     argv = ["--networks", "lenet", "--batch-sizes", "4", "--image-size", "32", "--steps", "3", "--warmup-steps", "1"]
     assert benchmark.main([*argv, "--compare-tuned", "--mode", "inference", "--json", str(path)]) == 0
     cells = json.loads(path.read_text())["cells"]
-    assert "intra-op" in cells[0]["chosen"] and cells[1]["chosen"] == "as TensorFlow comes"
+    assert "intra-op" in cells[0]["chosen"] and cells[1]["chosen"] == "TensorFlow's defaults"
     for cell in cells:
         # At 32 pixels 5 x 5 of each of the 50 filters reach the first dense layer; at 28 only 4 x 4.
         assert cell["parameters"] == 431_080 + (5 * 5 - 4 * 4) * 50 * 500

@@ -101,7 +101,7 @@ def test_every_setting_says_what_it_is_in_a_line() -> None:
         ([*DIGITS_ARGS, "--learning-rate", "nan"], r"^--learning-rate: must be a number, not 'nan'$"),
         ([*DIGITS_ARGS, "--learning-rate", "-1"], r"--learning-rate"),
         ([*DIGITS_ARGS, "--optimizer", "sdg"], r"--optimizer sdg: must be one of sgd, rmsprop"),
-        ([*DIGITS_ARGS, "--decay-epochs", "3;4"], r"--decay-epochs: must be whole numbers with commas between"),
+        ([*DIGITS_ARGS, "--decay-epochs", "3;4"], r"--decay-epochs: must be whole numbers separated by commas"),
         ([*DIGITS_ARGS, "--network", "resnet51"], r"--network resnet51: must be one of .*; did you mean resnet50\?"),
         ([*DIGITS_ARGS, "--global-batch", "8", "--batch-per-rank", "8"], r"not both"),
         ([*DIGITS_ARGS, "--data-dir", "/d"], r"--data-dir /d: data set digits needs no files"),

@@ -7,7 +7,9 @@ from hypothesis import strategies as st
 from payload.settings import SettingError, Settings
 from payload.settings.image_phases import ImagePhase, parse_phases, phases_text
 
-PHASES_RULE = "must be phases START:SIZE/GLOBAL_BATCH[/SMALLEST_CROP][/rectangular] with commas between, as 0:128/512"
+PHASES_RULE = (
+    "must be phases START:SIZE/GLOBAL_BATCH[/SMALLEST_CROP][/rectangular] separated by commas, for example 0:128/512"
+)
 SIZES = st.lists(
     st.tuples(st.integers(1, 9), st.integers(1, 999), st.integers(1, 9999), st.integers(0, 100), st.booleans()),
     min_size=1,
@@ -29,13 +31,16 @@ def test_phases_read_back_as_they_were_written(drawn: list[tuple[int, int, int, 
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("0:128", f"{PHASES_RULE}; '0:128' is none"),
-        ("0:0/32", f"{PHASES_RULE}; '0:0/32' is none"),
-        ("0:32/0", f"{PHASES_RULE}; '0:32/0' is none"),
-        ("0:32/32, 0:32/32/2", f"{PHASES_RULE}; '0:32/32/2' is none"),
-        ("0:32/32/sideways", f"{PHASES_RULE}; '0:32/32/sideways' is none"),
-        ("1:32/32", "the first phase must start at epoch 0, and each after the one before"),
-        ("0:32/32,4:64/32,4:96/32", "the first phase must start at epoch 0, and each after the one before"),
+        ("0:128", f"{PHASES_RULE}; invalid: '0:128'"),
+        ("0:0/32", f"{PHASES_RULE}; invalid: '0:0/32'"),
+        ("0:32/0", f"{PHASES_RULE}; invalid: '0:32/0'"),
+        ("0:32/32, 0:32/32/2", f"{PHASES_RULE}; invalid: '0:32/32/2'"),
+        ("0:32/32/sideways", f"{PHASES_RULE}; invalid: '0:32/32/sideways'"),
+        ("1:32/32", "the first phase must start at epoch 0, and each other phase after its predecessor"),
+        (
+            "0:32/32,4:64/32,4:96/32",
+            "the first phase must start at epoch 0, and each other phase after its predecessor",
+        ),
     ],
 )
 def test_other_phases_are_refused_with_the_grammar(text: str, said: str) -> None:

@@ -10,7 +10,9 @@ from payload.settings import SettingError
 from payload.settings.rates import Decay, Piece, Piecewise, parse_pieces, pieces_text
 
 EPOCHS = st.integers(1, 200)
-PIECES_RULE = "must be pieces START-END:RATE or START-END:FIRST..LAST with commas between, as 0-5:0.1..1,5-20:1"
+PIECES_RULE = (
+    "must be pieces START-END:RATE or START-END:FIRST..LAST separated by commas, for example 0-5:0.1..1,5-20:1"
+)
 
 
 @given(st.sampled_from(["cosine", "polynomial", "step", "constant"]), EPOCHS, st.floats(0, 1), st.floats(0, 0.5))
@@ -62,15 +64,18 @@ def test_the_last_piece_may_leave_its_end_to_the_run() -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("0-10", f"{PIECES_RULE}; '0-10' is none"),
-        ("0-10:fast", f"{PIECES_RULE}; '0-10:fast' is none"),
-        ("0-10:0.1..", f"{PIECES_RULE}; '0-10:0.1..' is none"),
-        ("0-10:0.1;10-20:0.2", f"{PIECES_RULE}; '0-10:0.1;10-20:0.2' is none"),
-        ("1-10:0.1", "each piece must start where the one before ends, the first at epoch 0"),
-        ("0-5:0.1,6-10:0.1", "each piece must start where the one before ends, the first at epoch 0"),
+        ("0-10", f"{PIECES_RULE}; invalid: '0-10'"),
+        ("0-10:fast", f"{PIECES_RULE}; invalid: '0-10:fast'"),
+        ("0-10:0.1..", f"{PIECES_RULE}; invalid: '0-10:0.1..'"),
+        ("0-10:0.1;10-20:0.2", f"{PIECES_RULE}; invalid: '0-10:0.1;10-20:0.2'"),
+        ("1-10:0.1", "the first piece must start at epoch 0, and each other piece at the end of its predecessor"),
+        (
+            "0-5:0.1,6-10:0.1",
+            "the first piece must start at epoch 0, and each other piece at the end of its predecessor",
+        ),
         ("0-5:0.1,5-5:0.1", "each piece must end after it starts"),
-        ("0-5:-0.1,5-10:0.1", "rates must be numbers from 0"),
-        ("0-5:nan,5-10:0.1", "rates must be numbers from 0"),
+        ("0-5:-0.1,5-10:0.1", "rates must be numbers of 0 or more"),
+        ("0-5:nan,5-10:0.1", "rates must be numbers of 0 or more"),
         ("0-5:0.1", "ends at epoch 5, but the run has 10; lengthen the last piece"),
     ],
 )
@@ -81,9 +86,9 @@ def test_other_text_is_refused_with_the_grammar(text: str, said: str) -> None:
 
 
 def test_pieces_without_order_are_refused() -> None:
-    with pytest.raises(ValueError, match="must start where"):
+    with pytest.raises(ValueError, match="each other piece at the end"):
         Piecewise(pieces=(Piece(start=1, end=2, first=1, last=1),))
-    with pytest.raises(ValueError, match="must start where"):
+    with pytest.raises(ValueError, match="each other piece at the end"):
         Piecewise(pieces=())
 
 
@@ -95,7 +100,7 @@ def test_pieces_are_written_as_they_are_read() -> None:
 
 def test_a_rate_may_be_zero_and_not_infinite() -> None:
     assert parse_pieces("0-:0", 2).rate(1) == 0
-    with pytest.raises(SettingError, match="rates must be numbers from 0"):
+    with pytest.raises(SettingError, match="rates must be numbers of 0 or more"):
         parse_pieces("0-:inf", 2)
 
 

@@ -9,9 +9,9 @@ from payload.settings.groups import StepSpan
 
 
 def test_a_step_decay_needs_its_epochs_in_order() -> None:
-    with pytest.raises(SettingError, match="--decay step: needs the epochs"):
+    with pytest.raises(SettingError, match="--decay step: needs --decay-epochs"):
         Settings(decay="step")
-    with pytest.raises(SettingError, match="--decay-epochs 60,30: must rise"):
+    with pytest.raises(SettingError, match="--decay-epochs 60,30: must be ascending"):
         Settings(decay="step", decay_epochs=(60, 30))
 
 
@@ -20,7 +20,7 @@ def test_settings_from_anywhere_are_checked_as_flags_are() -> None:
         Settings(network="resnet51")
     with pytest.raises(SettingError, match="--profile-steps 9-5: must be FIRST-LAST"):
         Settings(profile_steps="9-5")
-    with pytest.raises(SettingError, match="--checkpoint-dir s3://my-runs: name a prefix"):
+    with pytest.raises(SettingError, match="--checkpoint-dir s3://my-runs: must have a prefix"):
         Settings(checkpoint_dir="s3://my-runs")
 
 

@@ -41,7 +41,7 @@ def test_a_rank_that_is_gone_ends_the_others_with_one_line(tmp_path: Path, rank:
     assert done.returncode != 0
     said = re.findall(rf"^\[{1 - rank}\]<stderr>:(payload\.train: error: .*)$", done.stderr, re.MULTILINE)
     assert len(said) == 1
-    assert re.match(rf"payload.train: error: a rank ended or its host is gone: ({reason})\. Its own last", said[0])
+    assert re.match(rf"payload.train: error: a rank exited or its host is lost: ({reason})\. See the last", said[0])
     assert "--resume" in said[0]
     assert f"[{1 - rank}]<stderr>:Traceback" not in done.stderr
     assert {path.name for path in (tmp_path / "checkpoints").iterdir()} == {"step-00000003", "writer.json"}

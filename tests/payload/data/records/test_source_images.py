@@ -80,7 +80,7 @@ def test_what_is_missing_is_told(root: Path, tmp_path: Path) -> None:
         Source.scan(tmp_path)
     (root / "validation" / "oval").mkdir()
     (root / "validation" / "oval" / "a.jpg").touch()
-    with pytest.raises(DataError, match="no class oval among the training images"):
+    with pytest.raises(DataError, match="class oval is not among the training images"):
         Source.scan(root)
     (tmp_path / "train" / "circle").mkdir(parents=True)
     with pytest.raises(DataError, match="no images in directories"):

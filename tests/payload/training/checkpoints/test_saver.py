@@ -395,8 +395,9 @@ def test_one_that_was_missed_is_in_the_metrics_in_the_log_and_in_the_totals(
         CheckpointReporter(metrics, totals, Settings()).missed(MISSED)
     assert totals.checkpoints_missed == ["step-00000009: cannot write /mnt/efs: No space left on device"]
     assert capsys.readouterr().out.startswith(
-        "payload.train: warning: checkpoint step-00000009 was not written: cannot write /mnt/efs: No space left on device. "
-        "Training "
+        "payload.train: warning: checkpoint step-00000009 was not written: cannot write /mnt/efs: No "
+        "space left on device"
+        ". Training "
     )
     event = json.loads((tmp_path / "metrics.jsonl").read_text())
     assert (event["event"], event["checkpoint"], event["reason"]) == (

@@ -343,7 +343,7 @@ def test_a_place_is_a_directory_or_a_prefix_of_a_bucket(place: str, address: str
 
 
 def test_a_whole_bucket_or_none_is_refused() -> None:
-    with pytest.raises(SettingError, match="--checkpoint-dir s3://my-runs: name a prefix of the run's own"):
+    with pytest.raises(SettingError, match="--checkpoint-dir s3://my-runs: must have a prefix for this run"):
         storage_for("s3://my-runs", RUN)
     with pytest.raises(SettingError, match="--checkpoint-dir: 's3://My/x': must be s3://BUCKET/PREFIX"):
         storage_for("s3://My/x", RUN)
