@@ -77,7 +77,7 @@ _GAVE_UP: Final = re.compile(
 """A rank's words when Gloo's time-out is over: in a collective, or before it where the ranks meet."""
 _NOTICED: Final = re.compile(
     r"^\[(\d{1,9})\]<stderr>:.*?(?:Horovod background loop uncaught exception|Wait timeout after \d+ seconds for key|"
-    r"Horovod has been shut down|HorovodInternalError|a rank ended or its host is gone)",
+    r"Horovod has been shut down|HorovodInternalError|a rank exited or its host is lost)",
     re.MULTILINE,
 )
 """A rank's words when it can no longer reach another, after Gloo's time-out or by a closed connection. Horovod's thread
