@@ -216,13 +216,15 @@ HELD: Final = each(
     fields(run_id=run_id, hosts=each(name), task=maybe(text), every=maybe(flag), started_by=maybe(STARTED_BY))
 )
 _HOLDING: Final = fields(holding=flag)
+_WAITING: Final = fields(alive=flag)
 LIVE: Final = fields(live=HELD, queued=each(run_id), replaced=maybe(each(REPLACED)))
 REFUSED: Final = fields(live=run_id, state=text, held=HELD)
 
 
 def hold(value: Any) -> str:
-    """Check for the answer that nodes are held, or the reason why they are not."""
-    return REFUSED(value) if isinstance(value, Mapping) and "live" in value else _HOLDING(value)
+    """Check for the answer that nodes are held, that the master still waits for them, or why they are not held."""
+    others = {"live": REFUSED, "alive": _WAITING} if isinstance(value, Mapping) else {}
+    return next((check for name, check in others.items() if name in value), _HOLDING)(value)
 
 
 class Counts(dict[str, Any]):

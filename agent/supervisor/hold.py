@@ -16,11 +16,11 @@ import os
 import secrets
 import select
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from agent.deadline import wait_until
 from agent.runs import follow
 from agent.runs.claims import ClaimedNode
 from agent.runs.store import LiveRunError, Runs
@@ -32,35 +32,50 @@ from agent.supervisor.lost_run import mark_lost
 HEARTBEAT_S: Final = 15.0
 """Something is written so often: else neither side would notice that the connection is gone."""
 PASSING_S: Final = 20.0
-"""How long is waited for a run that has ended and still clears its nodes, and for another change of the size."""
+"""How long to wait for another change of the size."""
+CLEARING_S: Final = 300.0
+"""How long to wait for a run that has ended and still clears its nodes, or is copied to the bucket."""
 LIVE_RUN: Final = 3
 
 
-def claim(runs: Runs, task: str, nodes: Sequence[ClaimedNode] | None) -> str:
-    """Claim nodes for a task, None for all, () for the group's size; return the claim's id. Raises LiveRunError."""
+def claim(
+    runs: Runs, task: str, nodes: Sequence[ClaimedNode] | None, on_wait: Callable[[], None] = lambda: None
+) -> str:
+    """Claim nodes for a task, None for all, () for the group's size; return the claim's id. Raises LiveRunError.
+
+    `on_wait` is called repeatedly while another one has the nodes, and soon releases them.
+    """
     hold_id = make_run_id(datetime.datetime.now(datetime.UTC), task, secrets.token_hex(2))
-
-    def take() -> None:
-        for lost in runs.claim(hold_id, nodes, task=task):
-            mark_lost(runs[lost])
-
-    def is_taken() -> bool:
+    began = time.monotonic()
+    while True:
         try:
-            take()
+            for lost in runs.claim(hold_id, nodes, task=task):
+                mark_lost(runs[lost])
+            return hold_id
         except LiveRunError as error:
-            if any(each.nodes == () or runs.is_over(each.run_id) for each in error.held):
-                return False
-            raise
-        return True
-
-    if not wait_until(is_taken, timeout_s=PASSING_S, poll_s=follow.POLL_S):
-        take()
-    return hold_id
+            is_clearing = any(runs.is_over(each.run_id) for each in error.held)
+            is_passing = any(each.nodes == () for each in error.held)
+            limit_s = CLEARING_S if is_clearing else PASSING_S if is_passing else 0.0
+            if time.monotonic() - began >= limit_s:
+                raise
+        on_wait()
+        time.sleep(follow.POLL_S)
 
 
 def hold(runs: Runs, task: str, nodes: Sequence[ClaimedNode] | None, stdin_fd: int) -> None:
-    """Hold nodes until the input ends; write that they are held, then a line now and then. Raises LiveRunError."""
-    hold_id = claim(runs, task, nodes)
+    """Hold nodes until the input ends; write that they are held, and before and after it a line now and then.
+
+    Raises LiveRunError.
+    """
+    said_at = time.monotonic()
+
+    def on_wait() -> None:
+        nonlocal said_at
+        if time.monotonic() >= said_at + HEARTBEAT_S:
+            said_at = time.monotonic()
+            _emit({"alive": True})
+
+    hold_id = claim(runs, task, nodes, on_wait)
     try:
         _emit({"holding": True})
         while not (select.select([stdin_fd], [], [], HEARTBEAT_S)[0] and not os.read(stdin_fd, 1024)):

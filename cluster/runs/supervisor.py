@@ -35,8 +35,8 @@ _REFUSED_STATUS = 2
 _LIVE_RUN_STATUS = 3
 _NO_SUCH_RUN_STATUS = 4
 HOLD_SILENCE_S: Final = 90.0
-"""Timeout for a message while nodes are held. The master writes every 15 s, and first waits up to 20 s for a run that
-is clearing some of the nodes.
+"""Timeout for a message while nodes are held. The master writes every 15 s, also while it waits for a run that is
+clearing some of the nodes.
 """
 RELEASE_S: Final = 5.0
 """Time limit for releasing the nodes, if the master is reachable."""
@@ -217,8 +217,10 @@ class Supervisor:
         stream = BackgroundReader(lines, self.master.where)
         try:
             with doing("holding the nodes"):
-                text = stream.next(timeout_s=HOLD_SILENCE_S) or ""
-            if "live" in (answer := self._read("hold", text, answers.hold)):
+                answer: dict[str, Any] = {"alive": True}
+                while "alive" in answer:  # the master waits for a run that is clearing its nodes
+                    answer = self._read("hold", stream.next(timeout_s=HOLD_SILENCE_S) or "", answers.hold)
+            if "live" in answer:
                 raise _refusal(answer, 0)
             yield
         finally:

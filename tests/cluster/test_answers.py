@@ -163,7 +163,7 @@ def test_any_value_in_a_message_of_a_followed_run_is_shown_or_rejected(place: tu
     if said is None:
         return
     shown: list[str] = []
-    display = PlainDisplay(shown.append, usd_per_hour=1.0)
+    display = PlainDisplay(lambda *lines: shown.extend(lines), usd_per_hour=1.0)
     progress = RunProgress(run_id="one", epochs=2, steps_per_epoch=3)
     try:
         progress = reduce(progress, said)

@@ -77,6 +77,29 @@ def test_no_node_is_held_that_a_run_has(efs: Path, supervisor: Call) -> None:
         pass
 
 
+def test_a_run_that_has_ended_is_waited_for_while_it_clears_its_nodes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Source: `fab down --force` failed if the clean-up of a run took longer than 20 s."""
+    runs, waited = Runs(root=tmp_path), list[str]()
+    runs.claim("one", None)
+    monkeypatch.setattr(holding, "PASSING_S", 0.0)
+    monkeypatch.setattr(Runs, "is_over", lambda self, run_id: run_id == "one")
+
+    def on_wait() -> None:
+        waited.append("")
+        if len(waited) == 3:
+            runs.release("one")
+
+    assert holding.claim(runs, "fab down", None, on_wait)
+    assert len(waited) == 3
+    monkeypatch.setattr(holding, "CLEARING_S", 0.0)
+    runs.release(runs.claims()[0].run_id)
+    runs.claim("one", None)
+    with pytest.raises(LiveRunError):
+        holding.claim(runs, "fab down", None, on_wait)
+
+
 def test_a_run_gets_other_nodes_than_those_that_are_held(tmp_path: Path) -> None:
     runs = Runs(root=tmp_path)
     holding.claim(runs, "fab scale", [ClaimedNode(name="deeplearning-worker2", instance_id="i-00000002")])

@@ -75,7 +75,7 @@ def test_a_live_run_is_told_by_its_id() -> None:
 
 
 def test_nodes_are_held_for_the_block_and_free_when_it_ends() -> None:
-    master = HoldingMaster('{"holding": true}', '{"alive": true}')
+    master = HoldingMaster('{"alive": true}', '{"alive": true}', '{"holding": true}', '{"alive": true}')
     caller = Supervisor(master, STACK, "/x")
     with caller.hold("fab scale", {"deeplearning-worker2": "i-00000002"}):
         assert master.held == [True]
