@@ -1,18 +1,19 @@
-"""Time the way to the first training step, `fab train` beside bare horovodrun: python -m benchmarks.first_step.
+"""Time the first training step with `fab train` and with plain horovodrun: python -m benchmarks.first_step.
 
     python -m benchmarks.first_step [--hosts N ...] [--repeat R] [--output FILE]
 
-On an embedded cloud of its own, which takes root. The same small program on the same hosts, each figure the median of
-its samples, all taken in turns:
+It starts its own embedded cloud, and needs root. All tools run the same small program on the same hosts, in turns. A
+figure is the median of its samples.
 
-- fab train: from Enter on the laptop, with the program and the payload there already and the allreduce proved
-- horovodrun: typed on the master, with the flags, the interfaces and the interpreter that `fab train` gives it
-- without check: the same, but for the import of TensorFlow by which horovodrun asks whether it has Gloo
+- fab train: from Enter on the laptop; the program and the payload are uploaded, and the allreduce is tested
+- horovodrun: started on the master, with the flags, interfaces and interpreter that `fab train` uses
+- without check: the same without horovodrun's import of TensorFlow, which checks for Gloo
 
-The cluster's master admits no worker, and the last two listen there for their ranks: a rule is added for them.
+The last two listen on the master for their ranks, so a firewall rule admits the workers there.
 
-Before the turns each starts once, unrecorded but for `fab train` on new nodes, which proves an allreduce first. All
-clocks are this machine's. It ends with status 1 where `fab train` is later than horovodrun by more than is promised.
+Before, each tool starts once without being recorded, except `fab train` on new nodes, which first tests an allreduce.
+All times are from this machine's clock. The exit status is 1 if `fab train` exceeds its promised delay after
+horovodrun.
 """
 
 from __future__ import annotations
@@ -82,7 +83,7 @@ def seconds_to_step(output: str) -> float:
     """
     steps = re.findall(r"first step ([0-9.]+)", output)
     if not steps:
-        raise RuntimeError(f"no first step in:\n{output[-3000:]}")
+        raise RuntimeError(f"no line `first step` in the output:\n{output[-3000:]}")
     return float(steps[-1]) - float(output.split(maxsplit=1)[0])
 
 

@@ -39,7 +39,8 @@ def output_of(command: Sequence[str]) -> str:
     )
     if done.returncode:
         raise RuntimeError(
-            f"{shlex.join(command)} ended with {done.returncode}:\n{done.stdout[-2000:]}{done.stderr[-2000:]}"
+            f"{shlex.join(command)} failed with exit status "
+            f"{done.returncode}:\n{done.stdout[-2000:]}{done.stderr[-2000:]}"
         )
     return done.stdout
 

@@ -111,9 +111,9 @@ def missing(tool: Tool, peers: Path) -> str:
     """Return the program or module that a tool lacks on this machine, or ""."""
     for program in tool.needs:
         if not shutil.which(program):
-            return f"no program {program}"
+            return f"program {program} not found"
     for module in tool.modules:
         found = list((peers / "lib").glob(f"python3*/site-packages/{module}"))
         if not found:
-            return f"no module {module} in {peers}"
+            return f"module {module} not found in {peers}"
     return ""

@@ -1,14 +1,17 @@
-"""How long a run takes to go on after a fault, and how much it trains while ranks are killed.
+"""Time how long a run takes to continue after a fault, and how much it trains while ranks are killed.
 
     python -m benchmarks.recovery [--nodes 4] [--faults KINDS] [--rounds N] [--seconds S] [--every S] [--output FILE]
 
-An embedded cloud trains the digits recipe on all of its workers but one. First each kind of fault is done to a worker
-or its rank, in turns, and the time is taken until the restart begins and until rank 0 tells the next step; it tells of
-steps twice a second. Then a rank is killed about every `--every` seconds, for `--seconds`, twice with the same
-seed: once the run restarts by itself, once a script looks every five seconds and types `fab resume`. Goodput is what
-was trained in that time, what was trained twice counted once, over what 30 s without a fault, just before, would have
-come to. Needs root, as the embedded cloud does. A fault after which a run does not train again within five minutes is
-told, and the benchmark ends with 1. `--faults ""` leaves the first part out.
+An embedded cloud trains the digits recipe on all of its workers except one. The first part injects each kind of fault
+into a worker or its rank, in turns. It measures the time until the restart begins, and until rank 0 reports the next
+step. Rank 0 reports steps twice a second. `--faults ""` skips this part.
+
+The second part kills a rank about every `--every` seconds, for `--seconds`, twice with the same seed: first the run
+restarts by itself, then a script checks every five seconds and runs `fab resume`. Goodput is the number of different
+steps trained in that time, divided by the number at the speed of the 30 s without a fault before.
+
+The benchmark needs root. A run that does not train again within five minutes after a fault is reported, and the exit
+status is 1.
 """
 
 from __future__ import annotations
@@ -240,7 +243,7 @@ def goodput(run: Run, way: str, options: argparse.Namespace, record: Path) -> Go
     with chaos(record, "worker", "--seed", str(options.seed), "--kinds", "kill-rank", *times):
         while (kept := kept_steps(run.events(), ended)) is None:
             if time.time() > ended + PATIENCE_S:
-                raise RuntimeError(f"run {run.id}, {run.state}, does not train again with {way}")
+                raise RuntimeError(f"run {run.id}, {run.state}, did not continue training with {way}")
             time.sleep(LOOK_S)
             if way == RESUMED and run.state == "failed":
                 run.resume()
@@ -295,7 +298,7 @@ def main(argv: Sequence[str]) -> int:
     """Measure and print the results; return 1 if a run did not recover by itself."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--nodes", type=int, default=4, help="on which the run trains (default: 4)")
-    parser.add_argument("--faults", default=FAULTS, help=f"kinds, with commas between (default: {FAULTS})")
+    parser.add_argument("--faults", default=FAULTS, help=f"kinds of faults, separated by commas (default: {FAULTS})")
     parser.add_argument("--rounds", type=int, default=3, help="how often each kind is done (default: 3)")
     parser.add_argument("--seconds", type=float, default=300.0, help="of kills, each way (default: 300); 0: none")
     parser.add_argument("--every", type=float, default=60.0, help="between kills, s, times 0.5 to 1.5 (default: 60)")

@@ -1,9 +1,9 @@
-"""Time the whole path on one machine, part by part, against what the project promises: python -m benchmarks.
+"""Time each part of the whole path on one machine, and compare with the project's promises: python -m benchmarks.
 
     python -m benchmarks [--repeat N] [--only WORD ...] [--output FILE]
 
-Each figure is the median of its repetitions. It needs root, as the embedded cloud does. `--output` keeps the samples,
-with the machine on which they were taken, as JSON.
+Each figure is the median of its samples. This needs root. `--output` writes the samples and a description of the
+machine as JSON.
 """
 
 from __future__ import annotations
@@ -141,7 +141,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser.error(f"--repeat must be 1 or more, not {options.repeat}")
     chosen = [m for m in measures() if not options.only or any(word in m.name for word in options.only)]
     if not chosen:
-        parser.error(f"--only {' '.join(options.only)} names no figure: {', '.join(m.name for m in measures())}")
+        parser.error(
+            f"--only {' '.join(options.only)} matches no figure; the figures are: "
+            f"{', '.join(m.name for m in measures())}"
+        )
     figures, all_kept = [], True
     for measure in chosen:
         if measure.warm_up:

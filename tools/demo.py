@@ -1,13 +1,15 @@
-"""Show a whole run on one machine: an embedded cloud, `cdk deploy`, `fab train`, the fetched results and their report.
+"""Show a whole run on one machine: embedded cloud, `cdk deploy`, `fab train`, downloaded results and their report.
 
     .venv/bin/python -m tools.demo [--nodes N] [--image NAME] [--packages] [--keep] [--verbose]
 
-Each command is one line: its time, the command, and its result. With `--verbose` it is printed as a user would type it
-on a laptop, with its whole output; so is the output of a command that fails. The cloud is taken down at the end, also
-after an error or Ctrl-C; `--keep` leaves it up and says how to go on. `--image debian-12` runs all nodes on
-Debian's own root, made by mmdebstrap at its first use, with its own cloud-init and apt. `--packages` lets the
-hosts reach the package index that pip is configured with here, for programs with requirements; with `--image debian-13`
-they do, and make their own training environment, since its Python is another one than here.
+The demo prints one line per command: its time, the command and its result. With `--verbose`, it prints each command as
+typed on a laptop, with the full output. The output of a failed command is always printed. At the end, also after an
+error or Ctrl-C, the cloud is removed. `--keep` keeps the cloud and prints how to continue.
+
+With `--image debian-12`, all nodes run on Debian's root file system with its cloud-init and apt. mmdebstrap creates it
+at the first use. With `--packages`, the hosts can reach the package index that pip is configured with here, for
+programs with requirements. With `--image debian-13`, they always can, and create their own training environment,
+because Debian 13 has another Python than this machine.
 """
 
 from __future__ import annotations
@@ -47,7 +49,7 @@ class StepFailedError(RuntimeError):
 
     def __init__(self, command: Sequence[str], exit_code: int) -> None:
         self.command, self.exit_code = list(command), exit_code
-        super().__init__(f"{shlex.join(command)} ended with exit code {exit_code}")
+        super().__init__(f"{shlex.join(command)} failed with exit status {exit_code}")
 
 
 def runtime_mount() -> list[str]:
@@ -187,9 +189,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--nodes", type=int, default=DEFAULT_NODES, help="workers to train on (each is one rank)")
     parser.add_argument("--image", default="", metavar="NAME", help="Debian's image for all nodes: debian-12 or 13")
-    parser.add_argument("--packages", action="store_true", help="let the hosts reach this machine's package index")
-    parser.add_argument("--keep", action="store_true", help="leave the embedded cloud up at the end")
-    parser.add_argument("--verbose", action="store_true", help="print all that the commands print")
+    parser.add_argument("--packages", action="store_true", help="let the hosts use this machine's package index")
+    parser.add_argument("--keep", action="store_true", help="keep the embedded cloud at the end")
+    parser.add_argument("--verbose", action="store_true", help="print the full output of the commands")
     options = parser.parse_args(argv)
     if not 1 <= options.nodes <= 64:
         parser.error(f"--nodes must be 1 to 64, not {options.nodes}")
@@ -201,7 +203,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         run(Step(title="Start the embedded cloud", shown=["python", *start[1:]], command=start))
         started = True
-        own = "Make an SSH key on the laptop, as you have one already"
+        own = "Create an SSH key on the laptop"
         run(Step(title=own, shown=SSH_KEYGEN, command=laptop("sh", "-c", shell(SSH_KEYGEN))))
         for title, command, result in commands(options.nodes, options.image):
             run(Step(title=title, shown=command, command=laptop(*command), result=result))
@@ -220,8 +222,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             subprocess.run(stop, cwd=ROOT, check=False)
     print(f"\nFrom nothing to results in {time.monotonic() - began:.0f} s.", end=" ")
     if options.keep:
-        print(f"The cloud is up; go on with:\n  {shlex.join(laptop('fab', 'status'))}")
-        print(f"Take it down with:\n  {shlex.join(localcloud('stop', '--name', CLOUD))}")
+        print(f"The cloud is running. To continue:\n  {shlex.join(laptop('fab', 'status'))}")
+        print(f"To remove it:\n  {shlex.join(localcloud('stop', '--name', CLOUD))}")
     else:
         print("Nothing is left running.")
     return 0

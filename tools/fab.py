@@ -14,7 +14,7 @@ def main() -> None:
         try:
             folders = (Path.cwd(), *Path.cwd().parents)
         except FileNotFoundError:
-            sys.exit("deepcdk: the current directory was deleted\n  do: go to another one, with cd")
+            sys.exit("deepcdk: the current directory was deleted\n  do: change to another directory with cd")
         checkout = next((folder for folder in folders if (folder / "cluster" / "cli" / "program.py").is_file()), None)
         if checkout is None and Path(sys.argv[0]).name != "deepcdk":
             from fabric.main import make_program

@@ -109,14 +109,16 @@ def about(source: str, today: datetime.date, count: int) -> str:
 def parse(argv: Sequence[str]) -> argparse.Namespace:
     """Parse the command line."""
     parser = argparse.ArgumentParser(
-        prog="python -m tools.instance_types", description="Write stacks/instance_types.csv anew."
+        prog="python -m tools.instance_types", description="Write stacks/instance_types.csv again."
     )
-    parser.add_argument("--region", help="region to ask; default: the one that the AWS CLI would use")
-    parser.add_argument("--recording", type=Path, help="a recorded DescribeInstanceTypes in place of AWS")
-    parser.add_argument("--source", help="where the recording is from, for the table's first line")
+    parser.add_argument("--region", help="region to query; default: the AWS CLI's region")
+    parser.add_argument(
+        "--recording", type=Path, help="file with recorded output of DescribeInstanceTypes, instead of AWS"
+    )
+    parser.add_argument("--source", help="origin of the recording, for the table's first line")
     given = parser.parse_args(argv)
     if bool(given.recording) != bool(given.source):
-        parser.error("--recording and --source go together: a table says where it is from")
+        parser.error("--recording and --source must be used together, because the table states its origin")
     return given
 
 

@@ -65,19 +65,19 @@ def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
     """Parse the command line."""
     parser = argparse.ArgumentParser(prog="python -m tools.price_table", description="Write the table of prices.")
     parser.add_argument("--region", action="append", required=True, help="may be repeated, but not with --recording")
-    parser.add_argument("--recording", type=Path, help="recorded prices in place of AWS")
-    parser.add_argument("--date", default="", help="day on which they were recorded: 2026-07-20")
-    parser.add_argument("--source", default="", help="where the recording is from")
+    parser.add_argument("--recording", type=Path, help="file with recorded prices, instead of AWS")
+    parser.add_argument("--date", default="", help="date of the recording, for example 2026-07-20")
+    parser.add_argument("--source", default="", help="origin of the recording")
     given = parser.parse_args(argv)
     if given.recording:
         if not given.source or len(given.region) != 1:
-            parser.error("--recording needs --date, --source and one --region: a table says where it is from")
+            parser.error("--recording needs --date, --source and one --region, because the table states its origin")
         try:
             datetime.date.fromisoformat(given.date)
         except ValueError:
             parser.error(f"--date must be a day as 2026-07-20, not {given.date!r}")
     elif given.source or given.date:
-        parser.error("--date and --source belong to --recording")
+        parser.error("--date and --source need --recording")
     return given
 
 

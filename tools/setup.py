@@ -131,7 +131,9 @@ def install_horovod(log: Log, uv: Path, cache: Path) -> None:
     site_changes.make_gloo_default(VENV)
     proved = wheel.with_suffix(".proved")
     if (name := unresolved_name()) is not None:
-        print_line(f"Horovod is not proved here: this machine's name, {name}, has no address (see /etc/hosts)")
+        print_line(
+            f"Horovod was not tested: this machine's hostname, {name}, does not resolve to an address (see /etc/hosts)"
+        )
     elif not proved.is_file():
         line = log.run([*module, "prove"], ROOT).splitlines()[-1]
         proved.write_text(f"{line}\n")
@@ -231,7 +233,7 @@ def main() -> int:
         print(f"set-up failed: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print("\nset-up interrupted; `make setup` goes on where it stopped", file=sys.stderr)
+        print("\nset-up interrupted; `make setup` continues from here", file=sys.stderr)
         return 130
     print_line(f"set up in {time.monotonic() - started:.1f} s")
     return 0

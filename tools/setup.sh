@@ -1,12 +1,12 @@
 #!/bin/sh
-# Set up a developer's machine: the system's packages here, then all the rest in tools/setup.py. `make setup` runs it.
+# Set up a developer's machine: system packages here, everything else in tools/setup.py. `make setup` runs this script.
 #
-# A package is installed only when what it brings is missing: by apt, as root or through `sudo -n`. Without either, or
-# without apt, the missing ones are listed and nothing is done. PYTHON=/path/to/python3.12 chooses another Python.
+# A package is installed only if its command is missing: by apt, as root or through `sudo -n`. Without these, the script
+# lists the missing packages and stops. PYTHON=/path/to/python3.12 chooses another Python.
 set -eu
 cd "$(dirname "$0")/.."
 
-# What must be there, and the Debian and Ubuntu package that brings it.
+# Required commands, and their packages in Debian and Ubuntu.
 needed='
 c++:g++
 make:make
@@ -25,7 +25,7 @@ bindfs:bindfs
 '
 PATH=$PATH:/usr/sbin:/sbin
 
-# The nodes of the embedded cloud see this machine's files but not its homes: a Python must not lie in one.
+# The embedded cloud's nodes see this machine's files except home directories, so Python must not be in a home directory.
 find_python() {
     fits='import ensurepip, sys, venv; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))'
     for candidate in ${PYTHON:-} /usr/bin/python3.11 /usr/bin/python3.12 /usr/bin/python3.13 \
@@ -43,7 +43,7 @@ missing_packages() {
     done | sort -u
 }
 
-# The newest of the Pythons known to work that the distribution has; none where it has none.
+# Print the packages of the distribution's latest supported Python; nothing if it has none.
 python_packages() {
     for version in 3.13 3.12 3.11; do
         if apt-cache show "python$version-venv" >/dev/null 2>&1; then
@@ -57,7 +57,7 @@ as_root() {
     if [ "$(id -u)" -eq 0 ]; then "$@"; else sudo -n "$@"; fi
 }
 
-# Run a command with its output in a log; show the end of the log when it fails.
+# Run a command with its output in a log; print the end of the log if the command fails.
 logged() {
     echo "\$ $*" >>.setup/logs/apt.log
     if ! "$@" >>.setup/logs/apt.log 2>&1; then
@@ -68,8 +68,8 @@ logged() {
 }
 
 install() {
-    # Only the program sshd is wanted, for the nodes of the embedded cloud, never a service of this machine. Debian
-    # starts a service when its package is installed, unless this policy says no (101), and enables it for later.
+    # Only the program sshd is needed, for the embedded cloud's nodes, not a service on this machine. Debian starts and
+    # enables a service when its package is installed, unless this policy forbids it (101).
     policy=/usr/sbin/policy-rc.d
     if [ -e "$policy" ]; then policy=; fi
     had_sshd=$(command -v sshd || true)
@@ -94,18 +94,18 @@ packages=$(missing_packages)
 python=$(find_python)
 if [ -n "$packages" ] || [ -z "$python" ]; then
     started=$(date +%s)
-    # No line breaks, so that the lists below can be pasted.
+    # One line, so that users can copy the commands below.
     # shellcheck disable=SC2086,SC2116 # the words of the list, one blank between them
     packages=$(echo $packages)
     lacking=
     if [ -z "$python" ]; then lacking=' python3 python3-venv'; fi
     if ! command -v apt-get >/dev/null; then
         echo "Missing: $packages$lacking (Debian's names; Python 3.11, 3.12 or 3.13)." >&2
-        echo "There is no apt here. Install them with the system's package manager and run 'make setup' again." >&2
+        echo "apt-get was not found. Install the packages with the system's package manager and run 'make setup' again." >&2
         exit 1
     fi
     if [ "$(id -u)" -ne 0 ] && ! sudo -n true 2>/dev/null; then
-        echo "Missing system packages, and neither root nor sudo without a password is at hand. Install them:" >&2
+        echo "System packages are missing, and installing them needs root, or sudo without a password. Install them:" >&2
         echo "    sudo apt-get update && sudo apt-get install $packages$lacking" >&2
         echo "and run 'make setup' again." >&2
         exit 1
@@ -120,7 +120,7 @@ if [ -n "$packages" ] || [ -z "$python" ]; then
     install $packages
     python=$(find_python)
     if [ -z "$python" ]; then
-        echo "This distribution has no Python 3.11, 3.12 or 3.13. Install one outside your home, and name it:" >&2
+        echo "This distribution has no Python 3.11, 3.12 or 3.13. Install one outside of your home directory, and run:" >&2
         echo "    make setup PYTHON=/usr/local/bin/python3.12" >&2
         exit 1
     fi

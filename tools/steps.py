@@ -52,7 +52,9 @@ class Log:
         if finished.returncode != 0:
             last = self.path.read_text(errors="replace").splitlines()[-MAX_LINES:]
             output = "\n".join(f"    {line}" for line in last)
-            raise StepError(f"{self.step}: {command[0]} ended with status {finished.returncode}\n{output}\n{self.path}")
+            raise StepError(
+                f"{self.step}: {command[0]} failed with exit status {finished.returncode}\n{output}\n{self.path}"
+            )
         return finished.stdout
 
 

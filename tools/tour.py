@@ -2,7 +2,7 @@
 
     .venv/bin/python -m tools.tour [--into docs/tour.md]
 
-Nothing is edited but what `Step.lines` leaves out; the home of the laptop is written ~.
+The output is not edited, except that `Step.lines` can omit lines and the laptop's home directory is replaced by ~.
 """
 
 from __future__ import annotations

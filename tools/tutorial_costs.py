@@ -130,7 +130,7 @@ def with_costs(text: str) -> str:
         text,
     )
     if count != 1:
-        raise ValueError(f"{PAGE} must have the marks `<!-- costs: ... -->` and `<!-- end -->` once")
+        raise ValueError(f"{PAGE} must contain the marks `<!-- costs: ... -->` and `<!-- end -->` once")
     return changed
 
 

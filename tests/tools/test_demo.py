@@ -46,7 +46,7 @@ def test_each_command_is_one_line_with_its_result(capfd: pytest.CaptureFixture[s
 
 
 def test_failed_command_is_shown_in_full_with_its_output(capfd: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(demo.StepFailedError, match="fab up --yes --set a=b ended with exit code 3"):
+    with pytest.raises(demo.StepFailedError, match="fab up --yes --set a=b failed with exit status 3"):
         step("print('zones: a'); print('why'); raise SystemExit(3)").run()
     assert capfd.readouterr().out == "$ fab up --yes --set a=b\nzones: a\nwhy\n"
 

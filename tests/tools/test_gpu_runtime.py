@@ -27,5 +27,5 @@ def test_a_size_counts_files_once_and_no_links(tmp_path: Path) -> None:
 
 def test_without_a_compiler_nothing_is_begun(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--cuda-home", str(tmp_path), "--root", str(tmp_path / "root")]) == 1
-    assert f"there is no {tmp_path}/bin/nvcc" in capsys.readouterr().err
+    assert f"{tmp_path}/bin/nvcc not found" in capsys.readouterr().err
     assert not (tmp_path / "root").exists()

@@ -123,7 +123,7 @@ def test_a_recording_and_its_source_go_together(capsys: pytest.CaptureFixture[st
     for words in (["--source", "nowhere"], ["--recording", "types.json"]):
         with pytest.raises(SystemExit):
             parse(words)
-        assert "go together" in capsys.readouterr().err
+        assert "must be used together" in capsys.readouterr().err
     assert parse(["--region", "us-west-2"]).region == "us-west-2"
 
 

@@ -82,7 +82,7 @@ def test_a_recording_says_where_and_when_it_is_from(
 def test_a_source_without_a_recording_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         price_table.main(["--region", "eu-west-1", "--source", "x"])
-    assert "belong to --recording" in capsys.readouterr().err
+    assert "need --recording" in capsys.readouterr().err
 
 
 def test_the_price_list_gives_types_with_exactly_one_price() -> None:

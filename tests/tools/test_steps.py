@@ -82,7 +82,7 @@ def test_a_failed_step_shows_the_end_of_its_log_and_runs_again_with_a_new_log(tm
             run_in(tmp_path / "state", step)
     log = tmp_path / "state" / "logs" / "one.log"
     last = "\n".join(f"    line {number}" for number in range(80, 100))
-    assert str(failed.value) == f"one: {sys.executable} ended with status 1\n{last}\n{log}"
+    assert str(failed.value) == f"one: {sys.executable} failed with exit status 1\n{last}\n{log}"
     assert log.read_text().count("line 50") == 1
 
 
@@ -95,5 +95,5 @@ def test_what_a_step_takes_is_announced_and_no_line_ends_in_blanks(tmp_path: Pat
 def test_a_log_that_is_not_text_is_shown_as_far_as_it_is(tmp_path: Path) -> None:
     log = Log(step="one", path=tmp_path / "log", environ={})
     program = "import os, sys; os.write(2, b'caf\\xe9\\n'); sys.exit(3)"
-    with pytest.raises(StepError, match=r"ended with status 3\n.*\n    caf\ufffd\n"):
+    with pytest.raises(StepError, match=r"failed with exit status 3\n.*\n    caf\ufffd\n"):
         log.run([sys.executable, "-c", program], tmp_path)

@@ -43,7 +43,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     into = parser.parse_args(argv).into
     status = build(into)
     if status == 0:
-        print(f"the site begins at {into / 'index.html'}")
+        print(f"the site's first page is {into / 'index.html'}")
         print(f"its search needs a server: python -m http.server --bind 127.0.0.1 --directory {into}")
     return status
 
