@@ -12,6 +12,7 @@ import html
 import io
 import logging
 import re
+import threading
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -80,6 +81,7 @@ _SETTINGS: Final[Any] = {
     "legend.fontsize": 8.5,
     "svg.hashsalt": "deepcdk",  # the same figure gives the same file
 }
+_DRAWING: Final = threading.RLock()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -103,12 +105,15 @@ class Drawn:
 
 @contextlib.contextmanager
 def drawing(**settings: Any) -> Iterator[None]:
-    """Apply the plots' settings, and `settings` on top of them, in a block. Matplotlib is imported here."""
+    """Apply the plots' settings, and `settings` on top of them, in a block. Matplotlib is imported here.
+
+    Matplotlib's settings belong to the whole process, so that other threads wait for the end of the block.
+    """
     logging.getLogger("matplotlib.font_manager").setLevel(logging.ERROR)  # it reports that it lists fonts
     import matplotlib
 
     chosen: Any = {**_SETTINGS, **settings}
-    with matplotlib.rc_context(chosen), warnings.catch_warnings():
+    with _DRAWING, matplotlib.rc_context(chosen), warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # the page's font has the characters that this font lacks
         yield
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import itertools
 import re
 from xml.etree import ElementTree
@@ -94,3 +95,17 @@ def test_the_settings_of_matplotlib_are_restored() -> None:
     before = dict(mpl.rcParams)
     drawn()
     assert dict(mpl.rcParams) == before
+
+
+def test_threads_do_not_change_each_others_settings() -> None:
+    def other() -> object:
+        with drawing(**{"font.size": 5.0}):
+            return mpl.rcParams["font.size"]
+
+    with concurrent.futures.ThreadPoolExecutor(max_workers=1) as pool:
+        with drawing(**{"font.size": 20.0}):
+            waiting = pool.submit(other)
+            with pytest.raises(TimeoutError):
+                waiting.result(timeout=0.2)
+            assert mpl.rcParams["font.size"] == 20.0
+        assert waiting.result(timeout=60) == 5.0
