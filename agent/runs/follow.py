@@ -112,7 +112,8 @@ def follow(
 
     `state` with the state's fields, at first and at each change; `metric` with `line` (counted from 0) and `record`,
     beginning with line `from_line`, unless that is None; `log` with `run_id`, `lines`, and `next`, the number of the
-    line behind them, beginning with line `log_from`, unless that is None, and with `rank` of this rank alone;
+    line behind them, beginning with line `log_from`, unless that is None, and with `rank` of this rank alone; a
+    negative `log_from` counts from the end of the log;
     `preflight` with the report on the nodes, once, unless the log or an earlier stream shows it; `heartbeat` when
     nothing else was sent for a while. The last one is the final state. With `is_once` and a live run it is `end`,
     behind all that is there.
@@ -138,6 +139,8 @@ def _messages(
     """Yield the messages of `follow` without its heartbeats, and None in between: it may take long to find the next."""
     tail, log, number, log_number = Tail(directory.metrics), Tail(directory.log), 0, 0
     sent: dict[str, Any] = {}
+    if log_from is not None and log_from < 0:
+        log_from = max(0, _count_lines(directory) + log_from)
     inspected = from_line != 0 or log_from is not None  # a reader that comes back has seen it; the log shows it too
     while True:
         state = with_queue_position(directory.effective_state(), directory)
@@ -172,6 +175,15 @@ def _messages(
             return
         yield None
         sleep(POLL_S)
+
+
+def _count_lines(directory: RunDirectory) -> int:
+    """Return the number of lines of the log, also of those that were cut off it."""
+    count = 0
+    for lines in Tail(directory.log).batches():
+        before = directory.lines_before(lines[0][:_CUT_LINE].encode()) if lines else 0
+        count = max(count, before) + len(lines)
+    return count
 
 
 def _cut_off(directory: RunDirectory, before: int, wanted: int) -> Iterator[tuple[int, list[str]]]:

@@ -290,7 +290,7 @@ def _parser() -> argparse.ArgumentParser:
     follow = commands.add_parser("follow", help="stream metrics and state as JSON lines until the run ends")
     follow.add_argument("run", nargs="?", default="")
     follow.add_argument("--from-line", type=int, default=0, help="first line of metrics.jsonl to send")
-    follow.add_argument("--log-from", type=int, help="first line of the log to send as well; default: none of it")
+    follow.add_argument("--log-from", type=int, help="first line of the log to send as well, or -N: the last N")
     follow.add_argument("--rank", type=int, help="of the log only the lines of this rank")
     follow.add_argument("--only-log", action="store_true", help="no metrics")
     follow.add_argument("--once", action="store_true", help="end behind what is there, and do not wait for the run")

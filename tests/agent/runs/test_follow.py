@@ -83,6 +83,15 @@ def test_the_log_comes_to_who_asks_for_it_from_the_line_that_was_asked(directory
     assert [m["type"] for m in follow(directory)] == ["state"]
 
 
+def test_a_negative_line_counts_from_the_end_of_the_log(directory: RunDirectory) -> None:
+    append(directory.log, "".join(f"line {number}\n" for number in range(5)))
+    end(directory)
+    for log_from, first in ((-2, 3), (-9, 0)):
+        log = [m for m in follow(directory, None, log_from=log_from) if m["type"] == "log"]
+        assert [line for m in log for line in m["lines"]] == [f"line {number}" for number in range(first, 5)]
+        assert log[-1]["next"] == 5
+
+
 def test_the_log_alone_comes_once_to_its_present_end(directory: RunDirectory) -> None:
     append(directory.metrics, '{"event": "start"}\n')
     append(directory.log, "[0]<stdout>:zero\n[1]<stdout>:one\n[1]<stdout>:half")
