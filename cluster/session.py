@@ -6,7 +6,7 @@ import functools
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from agent.spec.bounds import Replacements
 from agent.spec.nodes import Node
@@ -28,6 +28,8 @@ from stacks.config import ClusterConfig, ConfigError
 if TYPE_CHECKING:
     from cluster.planner.calibration import Calibration
     from cluster.runs.supervisor import Supervisor
+
+NO_TERMINAL: Final = "There is no terminal to ask on"
 
 
 def parse_overrides(given: Iterable[str]) -> dict[str, str]:
@@ -67,7 +69,7 @@ def confirm(question: str, *, yes: bool, remedy: str = "give --yes") -> None:
     if yes:
         return
     if not sys.stdin.isatty():
-        raise DeepcdkError(f"{question} There is no terminal to ask on", remedy=remedy)
+        raise DeepcdkError(f"{question} {NO_TERMINAL}", remedy=remedy)
     try:
         # Print to stderr, because stdout may be for a document. input() would truncate a long prompt.
         print(fitted(f"{question} [y/N]", sys.stderr), end=" ", file=sys.stderr, flush=True)

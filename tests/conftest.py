@@ -71,7 +71,14 @@ def missing_for(markers: set[str]) -> list[str]:
             missing.append("root")
         path = os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/sbin"])
         missing += [tool for tool in ROOT_TOOLS if shutil.which(tool, path=path) is None]
-    packages = {"tensorflow": ["tensorflow"], "horovod": ["tensorflow", "horovod"], "e2e": ["moto", "aws_cdk"]}
+    if "browser" in markers and shutil.which("chromium") is None:
+        missing.append("chromium")
+    packages = {
+        "browser": ["playwright"],
+        "tensorflow": ["tensorflow"],
+        "horovod": ["tensorflow", "horovod"],
+        "e2e": ["moto", "aws_cdk"],
+    }
     for marker in sorted(markers & packages.keys()):
         missing += [name for name in packages[marker] if importlib.util.find_spec(name) is None]
     return missing

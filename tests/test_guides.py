@@ -73,6 +73,7 @@ def unknown_flags(text: str) -> list[str]:
         own = words[: words.index("--")] if "--" in words else words
         task = tasks.get(name)
         known = {f"--{flag.parameter.rstrip('_').replace('_', '-')}" for flag in task.flags} if task else set()
+        known |= {f"--no-{flag.parameter}" for flag in task.flags if flag.typed_default is True} if task else set()
         if task is None or [word for word in own if re.match(r"--[a-z]", word) and word.split("=")[0] not in known]:
             found.append(command)
     return found

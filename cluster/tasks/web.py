@@ -1,10 +1,16 @@
-"""The tasks that open TensorBoard or JupyterLab in the browser."""
+"""The tasks that open the dashboard, TensorBoard or JupyterLab in the browser."""
 
 from __future__ import annotations
 
+import functools
+import os
 import re
+import subprocess
+import sys
+import webbrowser
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 from agent.spec.nodes import NODE_PYTHON
 from agent.spec.remote_command import NotebookRequest, RemoteCommand
@@ -15,18 +21,76 @@ from cluster.errors import UsageError
 from cluster.programs.program import Program
 from cluster.programs.program_environment import pack_for_notebook
 from cluster.programs.project_files import refuse_others
-from cluster.session import Session
+from cluster.session import NO_TERMINAL, Session
 from cluster.ssh import web_tunnel
 from cluster.ssh.config_file import find_node
 from cluster.terminal.output import print_sentence
 from cluster.terminal.paths import expanded, is_file, resolved
-from cluster.terminal.status_line import doing
+from cluster.terminal.status_line import LINE, doing
+from cluster.terminal.wrap import printable
 
 NOTEBOOK_S: Final = 900.0
 """Time limit for JupyterLab's first start, in which its packages are built into wheels."""
 NO_PACKAGES: Final = (
     "where the nodes reach no package index, bring the wheels: `fab notebook --requirements FILE`, see docs/tasks.md"
 )
+
+
+@task(short_flags=False)
+def dashboard(set_: Set = (), port: Port = 0, browser: Browser = True, key: Key = "") -> None:
+    """
+    Show the cluster, its load and cost, and all runs on a local web page that updates by itself.
+
+    Example: fab dashboard --port 8300
+    """
+    from cluster.dashboard.readers import Readers
+    from cluster.dashboard.server import Dashboard, Server
+    from cluster.report import chosen_runs, formats
+    from cluster.report.run_report import report_of
+
+    def open_session() -> Session:
+        return Session(PROJECT, set_, key=key)
+
+    def report(run_id: str) -> str:
+        """Fetch a run and return its report, like `fab report`."""
+        _, files = chosen_runs.read_chosen(run_id, lambda _: open_session())
+        return formats.rendered(report_of(files), formats.HTML)
+
+    local_port = web_tunnel.free_port(port)
+    session = open_session()
+    session.load_master()  # raises an error here if there is no cluster
+    readers = Readers(open_session)
+    flags = [*(f"--set={each}" for each in set_), *([f"--key={key}"] if key else [])]
+    server = Server(Dashboard(session.stack.name, readers, functools.partial(act, flags), report), local_port)
+    print_sentence(f"{server.address} until Ctrl-C")
+    if browser and web_tunnel.has_display(os.environ, sys.platform):
+        webbrowser.open(server.address)
+    LINE.pause()  # the sources read all the time, and need no spinner
+    try:
+        server.serve_forever()
+    except KeyboardInterrupt:
+        print_sentence("\nthe dashboard has ended")
+    finally:
+        LINE.resume()
+        server.server_close()
+        readers.link.close()
+
+
+def act(flags: Sequence[str], verb: str, run_id: str, agreed: bool) -> dict[str, str]:
+    """Run `fab stop` or `fab resume` in a process without a terminal. Returns `done`, or `question` or `error`.
+
+    Without a terminal, a question ends the task. With `agreed`, all its questions are answered with yes.
+    """
+    command = [sys.executable, "-m", "deepcdk", verb, "--run", run_id, *flags]
+    command += ["--queue", "--detach"] if verb == "resume" else []
+    command += ["--yes"] if agreed else []
+    streams: dict[str, Any] = {"stdin": subprocess.DEVNULL, "capture_output": True, "text": True}
+    done = subprocess.run(command, cwd=PROJECT, start_new_session=True, check=False, **streams)
+    if done.returncode == 0:
+        return {"done": (printable(done.stdout).strip().splitlines() or ["done"])[-1]}
+    error = printable(done.stderr).strip().removeprefix("deepcdk: ")
+    question, is_question, _ = error.partition(NO_TERMINAL)
+    return {"question": question.strip()} if is_question else {"error": error}
 
 
 @task(word="--run", short_flags=False)

@@ -51,8 +51,11 @@ def output_lines(text: str, stream: TextIO) -> list[str]:
     On a terminal, colours are dropped and a carriage return, as in progress bars, ends a line. All other control
     characters are escaped, also those of hyperlinks and titles. A pipe or a file gets the line unchanged.
     """
-    if not stream.isatty():
-        return [text]
+    return visible_lines(text) if stream.isatty() else [text]
+
+
+def visible_lines(text: str) -> list[str]:
+    """Split a line of a node's output into lines without control characters, as `output_lines` describes."""
     parts = [part for part in _STYLES.sub("", text).split("\r") if part]
     return printable("\n".join(parts)).split("\n")
 

@@ -1,0 +1,166 @@
+"""The contents of the dashboard's pages: a table of runs that can be sorted and filtered, and formats of values."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import functools
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from agent.spec.states import LIVE_STATES, QUEUED
+from cluster.aws.prices import as_of, shown
+from cluster.nodes.occupancy import shortened
+from cluster.report import formats
+from cluster.report.run_files import number
+from cluster.report.wording import percent, plain
+from cluster.runs import starter
+from cluster.terminal.units import duration, span
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+Run = Mapping[str, Any]
+"""A summary of `Supervisor.runs`."""
+ROWS: Final = 50
+"""Number of runs that a page shows at first, and that it adds at a click."""
+LIVE, ENDED = "live", "ended"
+GROUPS: Final = ("", LIVE, QUEUED, ENDED)
+"""Choices of the filter by state; "" for all."""
+_STYLE: Final = re.compile(r"<style.*?</style>", re.DOTALL)
+_SHARE: Final = re.compile(r"([\d.]+)(%| of ([\d.]+) GiB)")
+
+
+def group(run: Run) -> str:
+    """Return the run's group in the filter by state."""
+    return LIVE if run["state"] in LIVE_STATES else QUEUED if run["state"] == QUEUED else ENDED
+
+
+def owner(run: Run) -> str:
+    """Return who started a run; "" if nothing is recorded."""
+    return plain(starter.describe(run.get("started_by")))
+
+
+def accuracy(run: Run) -> float | None:
+    """Return the accuracy after a run's last epoch."""
+    epoch = run.get("epoch") or {}
+    return number(epoch.get("test_accuracy", epoch.get("validation_accuracy")))
+
+
+def money(usd: float) -> str:
+    """Format a cost in whole cents, so that a column of costs is aligned."""
+    return "<$0.01" if 0 < usd < 0.005 else f"${usd:,.2f}"
+
+
+def moment(unix: float) -> str:
+    """Format a time of today as a time of day, and an earlier one with its date, UTC."""
+    found, now = datetime.datetime.fromtimestamp(unix, datetime.UTC), datetime.datetime.now(datetime.UTC)
+    return f"{found:%H:%M}" if found.date() == now.date() else f"{found:%Y-%m-%d %H:%M}"
+
+
+def share(cell: str) -> float | None:
+    """Return the share in a cell of the table of load, as in `83% of 8` or `5.0 of 16.0 GiB`; None without one."""
+    if (found := _SHARE.match(cell)) is None:
+        return None
+    return float(found[1]) / float(found[3]) if found[3] else float(found[1]) / 100
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Column:
+    """A column of the table of runs. Runs without a value are last in its order."""
+
+    key: str
+    title: str
+    of: Callable[[Run], Any]
+    form: Callable[[Any], str] = str
+    is_number: bool = False
+
+    def text(self, run: Run) -> str:
+        """Return the text of a run's cell."""
+        value = self.of(run)
+        return "-" if value in (None, "") else self.form(value)
+
+
+_number: Final = functools.partial(Column, is_number=True)
+COLUMNS: Final = (
+    Column(key="run", title="Run", of=lambda run: run["run_id"]),
+    Column(key="state", title="State", of=lambda run: GROUPS.index(group(run))),
+    Column(key="owner", title="Started by", of=lambda run: owner(run) or None),
+    _number(key="nodes", title="Nodes", of=lambda run: len(run["hosts"]) or None),
+    _number(key="accuracy", title="Accuracy", of=accuracy, form=percent),
+    _number(
+        key="time",
+        title="Time",
+        of=lambda run: None if group(run) == QUEUED else run["updated"] - run["started"],
+        form=duration,
+    ),
+    _number(key="cost", title="Cost", of=lambda run: number((run.get("spent") or {}).get("usd")), form=money),
+)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Choice:
+    """What a reader has chosen on the page of runs. The address contains it."""
+
+    words: str = ""
+    group: str = ""
+    sort: str = "-run"
+    """Key of a column; with a minus in descending order."""
+    rows: int = ROWS
+
+    @classmethod
+    def of(cls, query: Mapping[str, str]) -> Choice:
+        """Read it from the query of an address. Invalid values are replaced by the default."""
+        sort, rows, chosen = query.get("sort", ""), query.get("rows", ""), query.get("group", "")
+        return cls(
+            words=query.get("q", "")[:200],
+            group=chosen if chosen in GROUPS else "",
+            sort=sort if sort.removeprefix("-") in {each.key for each in COLUMNS} else "-run",
+            rows=int(rows) if re.fullmatch("[1-9][0-9]{0,5}", rows, re.ASCII) else ROWS,
+        )
+
+    def next_sort(self, column: Column) -> str:
+        """Return the order after a click on a column's title: numbers begin with the largest."""
+        is_descending = not self.sort.startswith("-") if self.sort.strip("-") == column.key else column.is_number
+        return f"{'-' * is_descending}{column.key}"
+
+    def direction(self, column: Column) -> str:
+        """Return the column's `aria-sort`."""
+        return {column.key: "ascending", f"-{column.key}": "descending"}.get(self.sort, "none")
+
+    def apply(self, runs: Iterable[Run]) -> list[Run]:
+        """Return the runs that match, in the chosen order; the newest first among equal ones."""
+        words = self.words.lower().split()
+
+        def matches(run: Run) -> bool:
+            text = f"{run['run_id']} {run['state']} {owner(run)} {run.get('reason') or ''}".lower()
+            return self.group in ("", group(run)) and all(word in text for word in words)
+
+        found = sorted(filter(matches, runs), key=lambda run: str(run["run_id"]), reverse=True)
+        of = next(each.of for each in COLUMNS if each.key == self.sort.removeprefix("-"))
+        known = sorted((r for r in found if of(r) is not None), key=of, reverse=self.sort.startswith("-"))
+        return known + [run for run in found if of(run) is None]
+
+
+def live_first(runs: Iterable[Run]) -> list[Run]:
+    """Return the live runs, and then the queued ones in the order of their turns."""
+    found = [run for run in runs if group(run) != ENDED]
+    return sorted(found, key=lambda run: (group(run) == QUEUED, run.get("position") or 0, run["run_id"]))
+
+
+def templates() -> Environment:
+    """Return the Jinja templates of the dashboard. They share colours, tables and figures with the reports."""
+    from jinja2 import ChoiceLoader, PackageLoader
+
+    found = formats.templates()
+    found.loader = ChoiceLoader([PackageLoader(__package__), *filter(None, [found.loader])])
+    found.globals |= {"columns": COLUMNS, "groups": GROUPS, "step": ROWS}
+    found.filters |= {
+        "plain": plain, "span": span, "money": money, "moment": moment, "price": shown, "as_of": as_of, "share": share,
+        "group": group, "owner": owner, "is_others": lambda run: starter.is_others(run.get("started_by")),
+        "where": lambda run: shortened(run["hosts"]) if group(run) == LIVE else "",
+        # The content security policy forbids the style sheet in a figure. The page's own has the same rule.
+        "unstyled": lambda text: _STYLE.sub("", text),
+    }  # fmt: skip
+    return found

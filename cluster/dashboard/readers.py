@@ -1,0 +1,168 @@
+"""Read what the dashboard shows, with the readers of `fab status`, `fab runs`, `fab show` and `fab logs`."""
+
+from __future__ import annotations
+
+import collections
+import concurrent.futures
+import dataclasses
+import datetime
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from agent.spec.states import FINAL_STATES
+from cluster.aws import inventory, limits
+from cluster.dashboard.source import Link, Source
+from cluster.nodes import load as loads
+from cluster.nodes.status import read_status
+from cluster.report.page import Page, Section, run_page
+from cluster.report.run_files import RunFiles
+from cluster.report.run_report import RunReport, report_of
+from cluster.runs import display
+from cluster.runs.follow import RunProgress, log_lines, parse_message, reduce
+from cluster.terminal.tables import Table
+from cluster.terminal.wrap import visible_lines
+
+if TYPE_CHECKING:
+    from cluster.session import Session
+
+PAUSE_S: Final = 0.6
+"""Pause between two reads. With the read itself and the browser's own pause, a change shows within two seconds."""
+LIMITS_EVERY_S: Final = 60.0
+DRAWN_EVERY_S: Final = 10.0
+"""Seconds after which the figures of a live run are drawn again, although nothing but its duration has changed."""
+MAX_LOG_LINES: Final = 400
+MAX_OPEN_RUNS: Final = 50
+"""Maximum number of runs whose metrics stay in memory."""
+DRAWER: Final = concurrent.futures.ThreadPoolExecutor(max_workers=1)
+"""Draws figures in the background, which takes seconds."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ClusterView:
+    """The nodes of the cluster with their load, and the limits on time and cost."""
+
+    status: Mapping[str, Any]
+    """As `fab status --json` prints it."""
+    load: Table
+    """As `fab status --load` prints it."""
+    limits: Sequence[str]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RunView:
+    """One run with its figures and the end of its log."""
+
+    summary: Mapping[str, Any]
+    page: Page
+    """The sections of its report."""
+    log: Sequence[str]
+    progress: str
+    """Epoch, step, speed, accuracy and time left in one line."""
+    fraction: float
+    """The completed part of the training, 0 to 1."""
+
+
+class Readers:
+    """The sources of all pages. One connection to the master serves them."""
+
+    def __init__(self, open_session: Callable[[], Session]) -> None:
+        self.link = Link(open_session)
+        self.runs: Source[list[dict[str, Any]]] = Source(self._read_runs, pause_s=PAUSE_S)
+        self.cluster: Source[ClusterView] = Source(self._read_cluster, pause_s=PAUSE_S)
+        self._limits: tuple[float, tuple[limits.Limit, ...] | str] | None = None
+        self._open_runs: dict[str, Source[RunView]] = {}
+        self._lock = threading.Lock()
+
+    def run(self, run_id: str) -> Source[RunView]:
+        """Return the source of one run."""
+        with self._lock:
+            source = self._open_runs.pop(run_id, None) or Source(RunReader(self.link, run_id).read, pause_s=PAUSE_S)
+            self._open_runs[run_id] = source  # the last one is the newest
+            if len(self._open_runs) > MAX_OPEN_RUNS:
+                del self._open_runs[next(iter(self._open_runs))]
+        return source
+
+    def _read_runs(self) -> list[dict[str, Any]]:
+        with self.link.supervisor() as (_, supervisor):
+            return supervisor.runs()
+
+    def _read_cluster(self) -> ClusterView:
+        with self.link.supervisor() as (session, supervisor):
+            master = supervisor.master
+            nodes, occupied = session.nodes(master), supervisor.occupancy()
+            measured = loads.read(master, supervisor.directory, session.agent_directory, nodes)
+        found = inventory.refresh(session.aws, session.stack)
+        if self._limits is None or time.monotonic() - self._limits[0] > LIMITS_EVERY_S:
+            self._limits = time.monotonic(), limits.read_or_explain(session.aws, session.stack.name)
+        return ClusterView(
+            status=read_status(found, session.prices, wait_s=0.3),
+            load=loads.table(loads.rows(found, nodes, measured, occupied)),
+            limits=limits.lines(self._limits[1], datetime.datetime.now(datetime.UTC)),
+        )
+
+
+class RunReader:
+    """Read one run. Metrics and log lines that were received are not sent again."""
+
+    def __init__(self, link: Link, run_id: str) -> None:
+        self._link, self._run_id = link, run_id
+        self._progress = RunProgress(run_id=run_id)
+        self._events: list[Mapping[str, Any]] = []
+        self._log: collections.deque[str] = collections.deque(maxlen=MAX_LOG_LINES)
+        self._figures: tuple[Section, ...] = ()
+        self._shown: object = None
+        self._drawn_at = 0.0
+        self._drawing: concurrent.futures.Future[Page] | None = None
+
+    def read(self) -> RunView:
+        """Read the run. Raises DeepcdkError for an unknown run."""
+        with self._link.supervisor() as (_, supervisor):
+            record = supervisor.show(self._run_id)
+            log_from = self._progress.next_log_line or -MAX_LOG_LINES
+            words = ["--from-line", str(self._progress.next_line), "--log-from", str(log_from), "--once"]
+            self._receive(supervisor.messages(supervisor.master, self._run_id, words))
+        report = report_of(RunFiles(record=record, metrics=tuple(self._events)))
+        return RunView(
+            summary=record["state"],
+            page=self._page(report),
+            log=tuple(self._log),
+            progress=display.describe(self._progress, None) if self._events else "",
+            fraction=self._progress.fraction,
+        )
+
+    def _receive(self, lines: Iterable[str]) -> None:
+        for line in lines:
+            if (message := parse_message(line)) is None:
+                continue
+            self._progress = reduce(self._progress, message)
+            if message["type"] == "metric" and isinstance(message["record"].get("event"), str):
+                self._events.append(message["record"])
+            for text in log_lines(message):
+                self._log.extend(visible_lines(text))
+
+    def _page(self, report: RunReport) -> Page:
+        """Return the sections of the report, with the figures that were drawn last.
+
+        They are drawn again only if they change.
+        """
+        page, is_over = run_page(report, draw=False), report.state in FINAL_STATES
+        timeline = report.timeline
+        shown = (report.curves, timeline.phases[:-1], timeline.events, report.state)
+        if self._drawing is None:
+            due = self._shown != shown or (not is_over and time.monotonic() - self._drawn_at > DRAWN_EVERY_S)
+            if due:
+                self._shown, self._drawing = shown, DRAWER.submit(run_page, report, draw=True)
+        elif self._drawing.done():
+            self._figures, self._drawn_at = self._drawing.result().sections, time.monotonic()
+            self._drawing = None
+        current = {section.title: section for section in page.sections}
+        sections = tuple(
+            dataclasses.replace(current.get(each.title, each), figures=each.figures)
+            for each in self._figures or page.sections
+            if is_over or not each.points  # a live run's record is never complete
+        )
+        known = tuple(each for each in report.headlines if is_over or each.value is not None)
+        first = dataclasses.replace(sections[0], headlines=known)
+        return dataclasses.replace(page, sections=(first, *sections[1:]))

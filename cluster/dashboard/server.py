@@ -1,0 +1,225 @@
+"""The web server of the dashboard, on this machine's loopback.
+
+The server of the standard library suffices: the pages have few routes and one reader, who asks for changes twice a
+second. Starlette with Uvicorn would add seven packages to every laptop.
+
+Only a browser that has opened the address with the token gets a page. A request must name this machine's loopback as
+its host, so that no name on the internet can be rebound to it. A request that changes something must come from one of
+the server's own pages.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import http.server
+import json
+import secrets
+import socket
+import sys
+import time
+import urllib.parse
+from collections.abc import Callable, Mapping
+from http import HTTPStatus
+from http.cookies import CookieError, SimpleCookie
+from typing import Any, Final
+
+from agent.spec.states import is_run_id
+from cluster.dashboard import pages
+from cluster.dashboard.readers import Readers
+from cluster.dashboard.source import Seen
+from cluster.errors import DeepcdkError
+
+FIRST_WAIT_S: Final = 0.4
+"""Wait for the first read of a source before an empty page is sent."""
+MAX_FORM_BYTES: Final = 4096
+HOSTS: Final = ("127.0.0.1", "localhost", "::1")
+"""Names of the loopback. The port may differ, because an SSH forwarding may have another one."""
+SECURITY: Final = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; style-src-attr 'unsafe-inline'; img-src 'self' data:; "
+    "connect-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
+)
+"""Content security policy of the pages. Only figures have style attributes."""
+REPORT_SECURITY: Final = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; frame-ancestors 'none'"
+ASSETS: Final = {"/dashboard.css": "text/css", "/dashboard.js": "text/javascript"}
+Act = Callable[[str, str, bool], dict[str, str]]
+"""Stop or resume a run, after the answer yes to a question or before it; returns `done`, `question` or `error`."""
+
+
+class Dashboard:
+    """The pages of one cluster. `act` and `report` carry out what the pages offer."""
+
+    def __init__(self, name: str, readers: Readers, act: Act, report: Callable[[str], str]) -> None:
+        self.name, self.readers, self.act, self.report = name, readers, act, report
+        self.token = secrets.token_urlsafe(32)
+        self._templates = pages.templates()
+
+    def render(self, template: str, **content: Any) -> str:
+        """Return a page, the style sheet or the script."""
+        return self._templates.get_template(template).render(name=self.name, **content)
+
+    def page(self, path: str, query: Mapping[str, str]) -> tuple[str, Seen[Any]] | None:
+        """Return a page with the source behind it; None for an unknown address."""
+        match path.strip("/").split("/"):
+            case [""]:
+                cluster, runs = self.readers.cluster.look(FIRST_WAIT_S), self.readers.runs.look(FIRST_WAIT_S)
+                seen: Seen[Any] = min((cluster, runs), key=lambda each: (not each.trouble, each.at))
+                live = pages.live_first(runs.value or ())
+                text = self.render("cluster.html.j2", seen=seen, cluster=cluster.value, runs=runs.value, live=live)
+            case ["runs"]:
+                seen, choice = self.readers.runs.look(FIRST_WAIT_S), pages.Choice.of(query)
+                found = choice.apply(seen.value or ())
+                text = self.render("runs.html.j2", seen=seen, runs=seen.value, found=found, choice=choice)
+            case ["runs", run_id] if is_run_id(run_id):
+                seen = self.readers.run(run_id).look(FIRST_WAIT_S)
+                text = self.render("run.html.j2", seen=seen, run_id=run_id, view=seen.value)
+            case _:
+                return None
+        return text, seen
+
+
+class Server(http.server.ThreadingHTTPServer):
+    """Serve a dashboard on a port of the loopback."""
+
+    daemon_threads = True
+
+    def __init__(self, dashboard: Dashboard, port: int) -> None:
+        self.dashboard = dashboard
+        super().__init__((HOSTS[0], port), Handler)
+        self.cookie = f"deepcdk-{self.server_port}"  # a browser sends cookies to all ports of a host
+
+    @property
+    def address(self) -> str:
+        """Return the address to open, with the token."""
+        return f"http://{HOSTS[0]}:{self.server_port}/?token={self.dashboard.token}"
+
+    def handle_error(self, request: socket.socket | tuple[bytes, socket.socket], client_address: Any) -> None:
+        """Ignore browsers that close a connection; print other errors in one line."""
+        error = sys.exception()
+        if not isinstance(error, OSError):
+            print(f"dashboard: {type(error).__name__}: {error}", file=sys.stderr)
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    """Answer one connection."""
+
+    protocol_version = "HTTP/1.1"
+    timeout = 60
+    server: Server
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Log nothing: addresses may contain the token."""
+
+    def do_GET(self) -> None:
+        """Send a page, a report, the style sheet or the script."""
+        url = urllib.parse.urlsplit(self.path)
+        query = dict(urllib.parse.parse_qsl(url.query))
+        dashboard = self.server.dashboard
+        if not self._has_own_host():
+            self._send_text(HTTPStatus.FORBIDDEN, "The dashboard answers only to localhost.")
+        elif url.path == "/" and "token" in query:
+            self._sign_in(query["token"])
+        elif not self._is_signed_in():
+            self._send_text(HTTPStatus.FORBIDDEN, "Open the address that `fab dashboard` has printed.")
+        elif url.path in ASSETS:
+            self._send(HTTPStatus.OK, dashboard.render(url.path[1:]), f"{ASSETS[url.path]}; charset=utf-8")
+        elif run_id := self._run_id(url.path, "report"):
+            self._send_report(run_id)
+        elif page := dashboard.page(url.path, query):
+            self._send_page(*page)
+        else:
+            self._send_text(HTTPStatus.NOT_FOUND, "There is no such page.")
+
+    def do_POST(self) -> None:
+        """Stop or resume a run."""
+        path, size = urllib.parse.urlsplit(self.path).path, self.headers.get("Content-Length", "")
+        own = f"http://{self.headers.get('Host', '')}"
+        if not self._has_own_host() or not self._is_signed_in() or self.headers.get("Origin") != own:
+            self.close_connection = True  # the form was not read
+            self._send_text(HTTPStatus.FORBIDDEN, "Only the dashboard's own pages can do this.")
+            return
+        if not size.isdecimal() or int(size) > MAX_FORM_BYTES:
+            self.close_connection = True
+            self._send_text(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "This form is too large.")
+            return
+        form = dict(urllib.parse.parse_qsl(self.rfile.read(int(size)).decode("utf-8", errors="replace")))
+        for verb in ("stop", "resume"):
+            if run_id := self._run_id(path, verb):
+                answer = self.server.dashboard.act(verb, run_id, form.get("yes") == "1")
+                self._send(HTTPStatus.OK, json.dumps(answer), "application/json")
+                return
+        self._send_text(HTTPStatus.NOT_FOUND, "There is no such action.")
+
+    @staticmethod
+    def _run_id(path: str, verb: str) -> str:
+        """Return the run of an address /runs/ID/VERB; "" for another one."""
+        parts = path.split("/")
+        return parts[2] if [*parts[:2], *parts[3:]] == ["", "runs", verb] and is_run_id(parts[2]) else ""
+
+    def _has_own_host(self) -> bool:
+        """Return whether the request names the loopback as its host, and does not come from another site."""
+        host, origin = self.headers.get("Host", ""), self.headers.get("Origin")
+        try:
+            name = urllib.parse.urlsplit(f"//{host}").hostname
+        except ValueError:
+            return False
+        return name in HOSTS and origin in (None, f"http://{host}")
+
+    def _is_signed_in(self) -> bool:
+        try:
+            found = SimpleCookie(self.headers.get("Cookie", "")).get(self.server.cookie)
+        except CookieError:
+            return False
+        return found is not None and hmac.compare_digest(found.value.encode(), self.server.dashboard.token.encode())
+
+    def _sign_in(self, token: str) -> None:
+        """Exchange the token in the address for a cookie, and leave the address."""
+        if not hmac.compare_digest(token.encode(), self.server.dashboard.token.encode()):
+            self._send_text(
+                HTTPStatus.FORBIDDEN, "This token is not valid. `fab dashboard` prints a new one each time."
+            )
+            return
+        cookie = f"{self.server.cookie}={token}; Path=/; HttpOnly; SameSite=Strict"
+        self._send(HTTPStatus.SEE_OTHER, "", "text/plain", {"Location": "/", "Set-Cookie": cookie})
+
+    def _send_page(self, text: str, seen: Seen[Any]) -> None:
+        """Send a page, or only its age if the browser has this version."""
+        tag = f'"{base64.b32encode(hashlib.sha256(text.encode()).digest()[:15]).decode()}"'
+        age = f"{time.time() - seen.at:.1f}" if seen.at else ""
+        headers = {"ETag": tag, "X-Age": age, "X-State": seen.state}
+        if self.headers.get("If-None-Match") == tag:
+            self._send(HTTPStatus.NOT_MODIFIED, "", "text/html; charset=utf-8", headers)
+        else:
+            self._send(HTTPStatus.OK, text, "text/html; charset=utf-8", headers)
+
+    def _send_report(self, run_id: str) -> None:
+        try:
+            text = self.server.dashboard.report(run_id)
+        except DeepcdkError as error:
+            self._send_text(HTTPStatus.BAD_GATEWAY, f"deepcdk: {error}")
+            return
+        self._send(HTTPStatus.OK, text, "text/html; charset=utf-8", {"Content-Security-Policy": REPORT_SECURITY})
+
+    def _send_text(self, status: HTTPStatus, text: str) -> None:
+        self._send(status, f"{text}\n", "text/plain; charset=utf-8")
+
+    def _send(self, status: HTTPStatus, text: str, kind: str, headers: Mapping[str, str] | None = None) -> None:
+        body = text.encode("utf-8", errors="replace")
+        self.send_response(status)
+        fixed = {
+            "Content-Type": kind,
+            "Content-Security-Policy": SECURITY,
+            "X-Content-Type-Options": "nosniff",
+            "Referrer-Policy": "no-referrer",
+            "Cross-Origin-Opener-Policy": "same-origin",
+            "Cross-Origin-Resource-Policy": "same-origin",
+            "Cache-Control": "no-store",
+        }
+        for name, value in (fixed | dict(headers or {})).items():
+            self.send_header(name, value)
+        if status != HTTPStatus.NOT_MODIFIED:
+            self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        if status != HTTPStatus.NOT_MODIFIED:
+            self.wfile.write(body)

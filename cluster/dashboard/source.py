@@ -1,0 +1,118 @@
+"""Values that threads read again and again while somebody looks at them, over one SSH connection."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
+
+from cluster.errors import ConnectionFailedError, DeepcdkError
+from cluster.terminal.wrap import printable
+
+if TYPE_CHECKING:
+    from cluster.runs.supervisor import Supervisor
+    from cluster.session import Session
+
+T = TypeVar("T")
+
+IDLE_S: Final = 15.0
+"""Seconds without a look after which a source is not read any more."""
+READ_LIMIT_S: Final = 15.0
+"""Time limit for one read. A laptop that slept, or a lost network, leaves a connection that never answers."""
+FAILURES_TO_RENEW: Final = 2
+"""Consecutive failures after which the master is looked up again, because another one may have replaced it."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Seen(Generic[T]):
+    """The last value of a source. Before the first successful read, the value is None."""
+
+    value: T | None = None
+    at: float = 0.0
+    """Unix time of the last successful read, on this machine's clock."""
+    trouble: str = ""
+    """Why the last read failed; "" if it succeeded."""
+    state: str = "live"
+    """live, reconnecting (no connection to the master) or failing."""
+
+
+class Source(Generic[T]):
+    """Read a value in a thread every `pause_s` seconds. The thread ends when nobody has looked for `idle_s`."""
+
+    def __init__(self, read: Callable[[], T], *, pause_s: float, idle_s: float = IDLE_S) -> None:
+        self._read, self._pause_s, self._idle_s = read, pause_s, idle_s
+        self._lock, self._first = threading.Lock(), threading.Event()
+        self._thread: threading.Thread | None = None
+        self._looked_at = 0.0
+        self._seen: Seen[T] = Seen()
+
+    def look(self, wait_s: float = 0.0) -> Seen[T]:
+        """Return the last value, and keep the source alive. Waits up to `wait_s` for the end of the first read."""
+        with self._lock:
+            self._looked_at = time.monotonic()
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, daemon=True)
+                self._thread.start()
+        self._first.wait(wait_s)
+        return self._seen
+
+    def _run(self) -> None:
+        while True:
+            try:
+                self._seen = Seen(value=self._read(), at=time.time())
+            except Exception as error:  # an unexpected error must not end the updates without a message
+                text = str(error) if isinstance(error, DeepcdkError) else f"{type(error).__name__}: {error}"
+                state = "reconnecting" if isinstance(error, ConnectionFailedError) else "failing"
+                self._seen = dataclasses.replace(self._seen, trouble=printable(text), state=state)
+            self._first.set()
+            time.sleep(self._pause_s)
+            with self._lock:
+                if time.monotonic() - self._looked_at > self._idle_s:
+                    self._thread = None
+                    return
+
+
+class Link:
+    """One SSH connection for all sources. It is opened again when it breaks or does not answer in time."""
+
+    def __init__(self, open_session: Callable[[], Session], *, limit_s: float = READ_LIMIT_S) -> None:
+        self._open_session, self._limit_s = open_session, limit_s
+        self._lock = threading.Lock()
+        self._opened: tuple[Session, Supervisor] | None = None
+        self._failures = 0
+
+    @contextlib.contextmanager
+    def supervisor(self) -> Iterator[tuple[Session, Supervisor]]:
+        """Provide the session and the supervisor for one read. Raises ConnectionFailedError.
+
+        If the read takes too long, the connection is closed. The next command then opens it again.
+        """
+        try:
+            with self._lock:
+                if self._opened is None:
+                    session = self._open_session()
+                    self._opened = session, session.supervisor(session.connect())
+                opened = self._opened
+            limit = threading.Timer(self._limit_s, opened[1].master.close)
+            limit.daemon = True
+            limit.start()
+            try:
+                yield opened
+            finally:
+                limit.cancel()
+            self._failures = 0
+        except ConnectionFailedError:
+            self._failures += 1
+            if self._failures >= FAILURES_TO_RENEW:
+                self.close()
+            raise
+
+    def close(self) -> None:
+        """Close the connection."""
+        with self._lock:
+            if self._opened:
+                self._opened[1].master.close()
+                self._opened = None

@@ -1,0 +1,97 @@
+"""Facts about the table of runs: its order, its filter and its cells."""
+
+from __future__ import annotations
+
+import random
+import time
+
+import pytest
+
+from cluster.dashboard.pages import COLUMNS, Choice, live_first, moment, money, share
+from cluster.dashboard.server import Dashboard
+from tests.cluster.dashboard.fakes import FakeCluster, FakeReaders, live_cluster, make_run
+
+RUNS = live_cluster().runs_
+
+
+@pytest.mark.parametrize(
+    ("sort", "first"),
+    [("run", 0), ("-run", -2), ("state", -2), ("-cost", 3), ("accuracy", 0), ("-time", -2), ("owner", -2)],
+)
+def test_runs_are_sorted_by_a_column(sort: str, first: int) -> None:
+    runs = [*RUNS[:4], {**RUNS[4], "updated": RUNS[4]["started"] + 9000}, RUNS[5]]
+    found = Choice(sort=sort).apply(runs)
+    assert found[0]["run_id"] == runs[first]["run_id"]
+    assert len(found) == len(runs)
+
+
+def test_runs_without_a_value_are_last_in_both_orders() -> None:
+    unknown = make_run(9, spent=None)
+    for sort in ("cost", "-cost"):
+        assert Choice(sort=sort).apply([unknown, *RUNS[:3]])[-1] is unknown
+
+
+def test_the_filter_finds_all_words_in_run_owner_state_and_reason() -> None:
+    def found(words: str, group: str = "") -> list[str]:
+        return [run["run_id"][-4:] for run in Choice(words=words, group=group).apply(RUNS)]
+
+    assert found("BOB succeeded") == ["0001"]
+    assert found("shapes differ") == ["0005"]
+    assert found("", "live") == ["9f6a"]
+    assert found("", "queued") == ["0004"]
+    assert found("alice", "ended") == ["0000"]
+    assert found("nobody-has-this") == []
+
+
+def test_invalid_choices_are_replaced() -> None:
+    assert Choice.of({"sort": "-x", "rows": "-5", "group": "y"}) == Choice()
+    assert Choice.of({"rows": "\N{ARABIC-INDIC DIGIT THREE}"}) == Choice()
+    assert Choice.of({"sort": "cost", "rows": "100", "group": "live", "q": "a"}) == Choice(
+        sort="cost", rows=100, group="live", words="a"
+    )
+
+
+def test_a_click_on_a_column_begins_with_the_largest_number_and_then_turns() -> None:
+    run, cost = COLUMNS[0], COLUMNS[-1]
+    assert [Choice().next_sort(cost), Choice(sort="-cost").next_sort(cost)] == ["-cost", "cost"]
+    assert [Choice().next_sort(run), Choice(sort="cost").next_sort(run)] == ["run", "run"]
+    assert [Choice(sort=sort).direction(cost) for sort in ("cost", "-cost", "run")] == [
+        "ascending",
+        "descending",
+        "none",
+    ]
+
+
+def test_queued_runs_have_their_turns_behind_the_live_ones() -> None:
+    waiting = [make_run(n, state="queued", position=n) for n in (2, 1)]
+    assert [run.get("position") for run in live_first([*waiting, *RUNS[:4], RUNS[4]])] == [None, 1, 2]
+
+
+@pytest.mark.parametrize(("usd", "text"), [(0.0, "$0.00"), (0.004, "<$0.01"), (1234.5, "$1,234.50")])
+def test_costs_have_cents(usd: float, text: str) -> None:
+    assert money(usd) == text
+
+
+def test_times_have_a_date_unless_they_are_of_today() -> None:
+    assert moment(0) == "1970-01-01 00:00"
+    assert len(moment(time.time())) == 5
+
+
+@pytest.mark.parametrize(
+    ("cell", "part"),
+    [("83% of 8", 0.83), ("5.0 of 16.0 GiB", 0.3125), ("20% of 100 GiB", 0.2), ("-", None), ("1 MB/s", None)],
+)
+def test_cells_of_load_have_a_share(cell: str, part: float | None) -> None:
+    assert share(cell) == part
+
+
+def test_a_page_with_a_thousand_runs_is_small() -> None:
+    runs = [make_run(number) for number in range(1000)]
+    random.Random(1).shuffle(runs)
+    cluster = FakeCluster(runs_=runs)
+    dashboard = Dashboard("deepcdk", FakeReaders(cluster), cluster.act, cluster.report)
+    page = dashboard.page("/runs", {"sort": "-cost", "q": "digits"})
+    assert page is not None
+    assert page[0].count("<tr id=") == 50
+    assert "50 of 1000 runs" in page[0]
+    assert len(page[0]) < 60_000

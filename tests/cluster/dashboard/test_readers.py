@@ -1,0 +1,72 @@
+"""Facts about how the dashboard reads a run."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import pytest
+
+from cluster.dashboard.readers import MAX_LOG_LINES, RunReader, RunView
+from cluster.errors import DeepcdkError
+from tests.cluster.dashboard.fakes import RECORDED, FakeCluster, FakeReaders, live_cluster
+from tests.waiting import eventually
+
+
+@pytest.fixture
+def cluster() -> FakeCluster:
+    return live_cluster()
+
+
+def reader(cluster: FakeCluster, run_id: str = RECORDED) -> RunReader:
+    return RunReader(cast("Any", cluster), run_id)
+
+
+def test_metrics_and_log_lines_are_sent_once(cluster: FakeCluster) -> None:
+    found, lines = reader(cluster), len(cluster.metrics)
+    found.read()
+    cluster.metrics.append({"event": "step", "epoch": 21, "step": 1, "time": cluster.record["state"]["updated"]})
+    cluster.log.append("[0]<stdout>: epoch 2")
+    view = found.read()
+    assert view.log == ("[supervisor] preparing", "[0]<stdout>: epoch 1", "[0]<stdout>: epoch 2")
+    assert [(words[1], words[3]) for words in cluster.asked] == [("0", f"-{MAX_LOG_LINES}"), (str(lines), "2")]
+    assert view.progress.startswith("epoch 21/20, step 1/23")
+
+
+def test_the_log_has_no_control_characters_and_an_end(cluster: FakeCluster) -> None:
+    cluster.log = ["\x1b[31mred\x1b[0m", "10%\r20%", "\x1b]0;title\x07"] + [f"line {n}" for n in range(MAX_LOG_LINES)]
+    log = reader(cluster).read().log
+    assert len(log) == MAX_LOG_LINES
+    assert not [line for line in log if "\x1b" in line]
+    cluster.log = cluster.log[:3]
+    assert reader(cluster).read().log == ("red", "10%", "20%", "\\x1b]0;title\\x07")
+
+
+def test_figures_follow_the_figures_of_the_record(cluster: FakeCluster) -> None:
+    found = reader(cluster)
+    assert [section.title for section in found.read().page.sections][:2] == ["", "Curves"]
+
+    def drawn() -> RunView | None:
+        view = found.read()
+        return view if view.page.sections[1].figures else None
+
+    page = eventually(drawn).page
+    assert [figure.name for figure in page.sections[1].figures][:2] == ["loss", "accuracy"]
+    assert "unknown" not in [headline.text for headline in page.sections[0].headlines]
+    assert not [section for section in page.sections if section.points]  # a live run's record is never complete
+    cluster.record["state"]["state"] = "succeeded"
+    eventually(lambda: [section for section in found.read().page.sections if section.points])
+
+
+def test_an_unknown_run_is_reported(cluster: FakeCluster) -> None:
+    with pytest.raises(DeepcdkError, match="there is no run x"):
+        reader(cluster, "x").read()
+
+
+def test_readers_keep_few_runs_in_memory(cluster: FakeCluster) -> None:
+    readers = FakeReaders(cluster)
+    first = readers.run("run-0")
+    assert readers.run("run-0") is first
+    for number in range(60):
+        readers.run(f"run-{number}")
+    assert len(readers._open_runs) == 50
+    assert readers.run("run-0") is not first

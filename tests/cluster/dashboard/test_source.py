@@ -1,0 +1,98 @@
+"""Facts about values that are read again and again, and about the connection that they share."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any, cast
+
+import pytest
+
+from cluster.dashboard.source import FAILURES_TO_RENEW, Link, Source
+from cluster.errors import ConnectionFailedError, DeepcdkError
+from tests.waiting import eventually
+
+
+def test_a_source_is_read_only_while_somebody_looks() -> None:
+    read: list[int] = []
+
+    def count() -> int:
+        read.append(len(read))
+        return read[-1]
+
+    source = Source(count, pause_s=0.01, idle_s=0.2)
+    assert read == []
+    eventually(lambda: (source.look(1.0).value or 0) >= 3)
+    eventually(lambda: source._thread is None)
+    before = len(read)
+    eventually(lambda: (source.look().value or 0) > before)
+
+
+@pytest.mark.parametrize(
+    ("error", "state", "text"),
+    [
+        (ConnectionFailedError("no answer", where="host"), "reconnecting", "no answer\n  where: host"),
+        (DeepcdkError("AWS says no\x1b[2J"), "failing", "AWS says no\\x1b[2J"),
+        (ValueError("surprise"), "failing", "ValueError: surprise"),
+    ],
+)
+def test_a_failed_read_keeps_the_value_and_its_time(error: Exception, state: str, text: str) -> None:
+    trouble: list[Exception] = []
+
+    def read() -> int:
+        if trouble:
+            raise trouble[0]
+        return 7
+
+    source = Source(read, pause_s=0.01)
+    first = source.look(5.0)
+    assert (first.value, first.state, first.trouble) == (7, "live", "")
+    trouble.append(error)
+    seen = eventually(lambda: found if (found := source.look()).trouble else None)
+    assert (seen.value, seen.state, seen.trouble) == (7, state, text)
+    stopped_at = seen.at
+    assert source.look().at == stopped_at
+    trouble.clear()
+    assert eventually(lambda: found if (found := source.look()).state == "live" else None).at > stopped_at
+
+
+class FakeMaster:
+    """A connection that tells when it was closed."""
+
+    def __init__(self) -> None:
+        self.closed = threading.Event()
+
+    def close(self) -> None:
+        self.closed.set()
+
+
+class FakeSession:
+    """A session that opens a new connection each time."""
+
+    def connect(self) -> FakeMaster:
+        return FakeMaster()
+
+    def supervisor(self, master: FakeMaster) -> Any:
+        return type("Supervisor", (), {"master": master})()
+
+
+def test_a_connection_that_does_not_answer_is_closed() -> None:
+    link = Link(lambda: cast("Any", FakeSession()), limit_s=0.05)
+    with link.supervisor() as (_, supervisor):
+        assert supervisor.master.closed.wait(30)  # type: ignore[attr-defined]
+    with link.supervisor() as (_, again):
+        assert again is supervisor  # its next command opens the connection again
+
+
+def test_the_master_is_looked_up_again_after_failures() -> None:
+    link = Link(lambda: cast("Any", FakeSession()))
+    with link.supervisor() as (_, first):
+        pass
+    for _ in range(FAILURES_TO_RENEW):
+        with pytest.raises(ConnectionFailedError), link.supervisor() as (_, used):
+            assert used is first
+            raise ConnectionFailedError("broke")
+    assert first.master.closed.is_set()  # type: ignore[attr-defined]
+    with link.supervisor() as (_, second):
+        assert second is not first
+    link.close()
+    assert second.master.closed.is_set()  # type: ignore[attr-defined]
