@@ -32,7 +32,7 @@ from agent.environment.runtime import Runtime, runtime_for
 from agent.environment.toolchain import HorovodError, check_platform
 from agent.environment.virtual_environment import Installer, VirtualEnvironment, base_python, this_platform
 from agent.files.file_lock import file_lock
-from tools.steps import Log, Step, StepError, key_of, print_line, run_steps
+from tools.steps import Log, Step, StepError, key_of, print_line, run_lanes, run_steps
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 VENV: Final = ROOT / ".venv"
@@ -157,8 +157,11 @@ def make_environment(log: Log, made: VirtualEnvironment) -> None:
     log.run([*command, *(["--cache", str(made.cache)] if isinstance(made, Runtime) else [])], ROOT)
 
 
-def all_steps(environ: Mapping[str, str]) -> list[Step]:
-    """Return the steps of the setup with their inputs."""
+def all_steps(environ: Mapping[str, str]) -> tuple[Step, list[list[Step]]]:
+    """Return the first step with its inputs, and the others in two lanes that run at the same time.
+
+    Both lanes need Horovod's wheel. One lane builds it, and the other waits for it.
+    """
     python = Path(base_python())
     cache = default_cache(environ)
     uv = uv_program(cache)
@@ -166,13 +169,13 @@ def all_steps(environ: Mapping[str, str]) -> list[Step]:
     venv_key = key_of(DEV_LOCK, str(python), sys.version, str(LOCALCLOUD))
     horovod = [Path(module).resolve() for module in sorted((ROOT / "agent" / "environment").glob("*.py"))]
     node = VENV / "bin" / "node"
-    return [
-        Step(
-            name="uv",
-            key=installer.fingerprint,
-            present=lambda: installer.complete,
-            run=lambda log: make_environment(log, installer),
-        ),
+    first = Step(
+        name="uv",
+        key=installer.fingerprint,
+        present=lambda: installer.complete,
+        run=lambda log: make_environment(log, installer),
+    )
+    clone = [
         Step(
             name="python packages",
             key=venv_key,
@@ -182,30 +185,10 @@ def all_steps(environ: Mapping[str, str]) -> list[Step]:
         ),
         Step(name="fab", key=key_of(venv_key, fab_text()), present=fab_is_ours, run=install_fab),
         Step(
-            name="horovod",
-            key=key_of(venv_key, INCLUDE / XLA_BUILDER, *horovod),
-            present=lambda: (site_packages() / f"horovod-{VERSION}.dist-info").is_dir(),
-            run=lambda log: install_horovod(log, uv, cache),
-            note="3 to 6 minutes when it is not in the cache",
-        ),
-        Step(
-            name="custom op",
-            key=key_of(venv_key, custom_op.identity()),
-            present=lambda: (site_packages() / custom_op.file_name()).is_file(),
-            run=lambda log: install_custom_op(log, cache),
-        ),
-        Step(
             name="cdk",
             key=key_of(NODE_LOCK, venv_key),
             present=lambda: node.exists() and all((ROOT / "node_modules" / each).is_dir() for each in NODE_PACKAGES),
             run=link_commands,
-        ),
-        Step(
-            name="node runtime",
-            key=runtime.fingerprint,
-            present=lambda: runtime.complete,
-            run=lambda log: make_environment(log, runtime),
-            note="about 1 minute",
         ),
         Step(
             name="master's environment",
@@ -213,7 +196,30 @@ def all_steps(environ: Mapping[str, str]) -> list[Step]:
             present=lambda: master.complete,
             run=lambda log: make_environment(log, master),
         ),
+        Step(
+            name="horovod",
+            key=key_of(venv_key, INCLUDE / XLA_BUILDER, *horovod),
+            present=lambda: (site_packages() / f"horovod-{VERSION}.dist-info").is_dir(),
+            run=lambda log: install_horovod(log, uv, cache),
+            note="1 to 3 minutes when it is not in the cache",
+        ),
+        Step(
+            name="custom op",
+            key=key_of(venv_key, custom_op.identity()),
+            present=lambda: (site_packages() / custom_op.file_name()).is_file(),
+            run=lambda log: install_custom_op(log, cache),
+        ),
     ]
+    nodes = [
+        Step(
+            name="node runtime",
+            key=runtime.fingerprint,
+            present=lambda: runtime.complete,
+            run=lambda log: make_environment(log, runtime),
+            note="1 minute, and Horovod's build",
+        ),
+    ]
+    return first, [clone, nodes]
 
 
 def main() -> int:
@@ -228,7 +234,9 @@ def main() -> int:
     try:
         check_platform(this_platform())
         with file_lock(STATE / "lock", on_wait=lambda: print_line("waiting for another set-up of this clone")):
-            run_steps(all_steps(environ), STATE, environ, out=print_line)
+            first, lanes = all_steps(environ)
+            run_steps([first], STATE, environ, out=print_line)
+            run_lanes(lanes, STATE, environ, out=print_line)
     except (StepError, HorovodError, OSError) as error:
         print(f"set-up failed: {error}", file=sys.stderr)
         return 1

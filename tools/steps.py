@@ -6,8 +6,10 @@ import dataclasses
 import hashlib
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
 
@@ -83,6 +85,31 @@ def run_steps(steps: Sequence[Step], state: Path, environ: Mapping[str, str], *,
         step.run(Log(step=step.name, path=path, environ=environ))
         write_atomically(stamp, step.key)
         out(f"{step.name:<18} {time.monotonic() - started:.1f} s")
+
+
+def run_lanes(
+    lanes: Sequence[Sequence[Step]], state: Path, environ: Mapping[str, str], *, out: Callable[[str], None]
+) -> None:
+    """Run several sequences of steps at the same time. After an error or Ctrl-C no further step is started."""
+    stopped = threading.Event()
+
+    def run(lane: Sequence[Step]) -> None:
+        try:
+            for step in lane:
+                if not stopped.is_set():
+                    run_steps([step], state, environ, out=out)
+        except BaseException:
+            stopped.set()
+            raise
+
+    with ThreadPoolExecutor(len(lanes)) as pool:
+        running = [pool.submit(run, lane) for lane in lanes]
+        try:
+            for each in running:
+                each.result()
+        except BaseException:
+            stopped.set()
+            raise
 
 
 def print_line(line: str) -> None:

@@ -1,11 +1,11 @@
 """Build Horovod's source distribution into a wheel for the TensorFlow, Python and settings at hand.
 
 The build environment adds what current versions of TensorFlow need: two more include folders of TensorFlow's own
-wheel, and one forwarding header (`include` beside this module). `horovod_source` applies one patch to Horovod's source.
+wheel, and one forwarding header (`include` beside this module). `horovod_source` patches Horovod's source.
 Wheels are cached outside the tree under a fingerprint of their inputs. Run this module with the Python that has
 TensorFlow:
 
-    python -m agent.environment.horovod_build build    # 3 to 6 minutes on two cores; the last line is the wheel's path
+    python -m agent.environment.horovod_build build    # 1 to 3 minutes on two cores; the last line is the wheel's path
     python -m agent.environment.horovod_build prove    # after installing it: two ranks, an allreduce, a training step
 
 Supported: Linux, Python 3.11 to 3.13, TensorFlow 2.15 to 2.21, on CPUs over Gloo and over Open MPI 4. The wheel finds
@@ -97,9 +97,10 @@ def write_compiler(scratch: Path, search_path: str, *, cxx17: bool) -> Path:
     and the last -std is the effective one.
     nvcc calls the wrapper too. When nvcc preprocesses Horovod's kernels, the wrapper keeps nvcc's own -std. The
     result (.cudafe1.cpp) already contains all headers, so the wrapper adds nothing when it is compiled.
+    -g0 turns off the debug information that Horovod's build type asks for.
     """
     wrapper = scratch / "c++"
-    last = " -std=gnu++17" if cxx17 else ""
+    last = " -g0 -std=gnu++17" if cxx17 else " -g0"
     found = shlex.quote(str(find_compiler(search_path)))
     wrapper.write_text(
         "#!/bin/sh\n"
@@ -145,7 +146,7 @@ def build(
     def build_wheel() -> Path:
         report(
             f"building Horovod {VERSION} for {built_for(toolchain)}, {toolchain.platform.python_tag}, "
-            f"{settings.operations}; this takes 3 to 6 minutes on two cores"
+            f"{settings.operations}; this takes 1 to 3 minutes on two cores"
         )
         with temporary_files_beside(directory) as scratch:  # the objects take some 300 MiB
             env = _build_environment(settings, toolchain, base=base, jobs=jobs, scratch=scratch)

@@ -1,12 +1,17 @@
 """Horovod's source distribution: download, verify, unpack and patch it. Standard library only.
 
-The patch makes Horovod stop at a lost connection over Gloo. Unpatched, Horovod's background thread reports the failed
-allreduce to the framework and continues. It negotiates the next collective with the other ranks, by an allreduce of
-8 bytes over the same context, with the same tag. A rank whose neighbour has not yet noticed the loss then receives that
-neighbour's share of the tensor instead of 8 bytes, and Gloo aborts the process in one of its own threads (`enforce fail
-at gloo/transport/tcp/pair.cc:510, op.preamble.length <= op.nbytes`, seen with 8 ranks after one was killed). Such a
-SIGABRT looks like the first failure of the run, so the supervisor would blame a healthy host. Programs that define
-process sets are still aborted: to remove the sets, Horovod negotiates once more among all ranks.
+The patch of its CMake files leaves out what a build does not use. Gloo is compiled once instead of twice.
+xla_mpi_ops.cc is compiled only for GPUs, because without them it includes XLA's headers but defines nothing. Without
+GPUs, the 30 files of horovod/common are compiled in three units (CMake's unity build), because they include the same
+headers. mpi_ops.cc comes first, because it takes long.
+
+The patch of its code makes Horovod stop at a lost connection over Gloo. Unpatched, Horovod's background thread reports
+the failed allreduce to the framework and continues. It negotiates the next collective with the other ranks, by an
+allreduce of 8 bytes over the same context, with the same tag. A rank whose neighbour has not yet noticed the loss then
+receives that neighbour's share of the tensor instead of 8 bytes, and Gloo aborts the process in one of its own threads
+(`enforce fail at gloo/transport/tcp/pair.cc:510, op.preamble.length <= op.nbytes`, seen with 8 ranks after one was
+killed). Such a SIGABRT looks like the first failure of the run, so the supervisor would blame a healthy host. Programs
+that define process sets are still aborted: to remove the sets, Horovod negotiates once more among all ranks.
 """
 
 from __future__ import annotations
@@ -23,17 +28,35 @@ from agent.spec.frameworks import HOROVOD_VERSION
 VERSION: Final = HOROVOD_VERSION
 SDIST_SHA256: Final = "92a43f5a94c43907a56805bad15f19700c62ffc83b7ca483f9e104e229f67ef0"
 FILE: Final = "horovod/common/operations.cc"
+CMAKE: Final = "CMakeLists.txt"
+TENSORFLOW_CMAKE: Final = "horovod/tensorflow/CMakeLists.txt"
+_XLA: Final = 'list(APPEND TF_SOURCES "${PROJECT_SOURCE_DIR}/horovod/tensorflow/xla_mpi_ops.cc")\n'
+_LIBRARY: Final = "add_library(${TF_TARGET_LIB} SHARED "
+_UNITY: Final = """\
+if(NOT HAVE_CUDA)
+    set_target_properties(${TF_TARGET_LIB} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 10)
+    set_source_files_properties(${TF_SOURCES} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+endif()
+"""
 
 
 @dataclasses.dataclass(frozen=True)
 class Edit:
-    """A passage of FILE and its replacement."""
+    """A passage of a file and its replacement."""
 
     old: str
     new: str
+    file: str = FILE
 
 
 EDITS: Final = (
+    Edit("add_subdirectory(third_party/gloo)\n", "add_subdirectory(third_party/gloo EXCLUDE_FROM_ALL)\n", CMAKE),
+    Edit(f"\n{_XLA}", f"\nif(HAVE_CUDA)\n    {_XLA}endif()\n", TENSORFLOW_CMAKE),
+    Edit(
+        f"{_LIBRARY}${{SOURCES}} ${{TF_SOURCES}})\n",
+        f"{_LIBRARY}${{TF_SOURCES}} ${{SOURCES}})\n{_UNITY}",
+        TENSORFLOW_CMAKE,
+    ),
     Edit(
         '#include "gloo/gloo_controller.h"\n',
         '#include "gloo/common/error.h"\n#include "gloo/gloo_controller.h"\n',
@@ -90,21 +113,24 @@ EDITS: Final = (
 """,
     ),
 )
-DIGEST: Final = hashlib.sha256("\0".join(text for edit in EDITS for text in (edit.old, edit.new)).encode()).hexdigest()
+DIGEST: Final = hashlib.sha256(
+    "\0".join(text for edit in EDITS for text in dataclasses.astuple(edit)).encode()
+).hexdigest()
 """SHA-256 of the patch, an input of the wheel's fingerprint."""
 
 
 def patch(source: Path) -> None:
     """Patch the unpacked release in the folder `source`. Raises HorovodError unless each passage occurs once."""
-    path = source / FILE
-    text = path.read_text()
+    texts = {name: (source / name).read_text() for name in {edit.file for edit in EDITS}}
     for edit in EDITS:
-        if text.count(edit.old) != 1:
+        count = texts[edit.file].count(edit.old)
+        if count != 1:
             raise HorovodError(
-                f"cannot patch {path}: expected this passage once, found {text.count(edit.old)}:\n{edit.old}"
+                f"cannot patch {source / edit.file}: expected this passage once, found {count}:\n{edit.old}"
             )
-        text = text.replace(edit.old, edit.new)
-    path.write_text(text)
+        texts[edit.file] = texts[edit.file].replace(edit.old, edit.new)
+    for name, text in texts.items():
+        (source / name).write_text(text)
 
 
 def download_arguments(scratch: Path) -> list[str]:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import sys
+import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tools.steps import Log, Step, StepError, key_of, run_steps
+from tools.steps import Log, Step, StepError, key_of, run_lanes, run_steps
 
 
 def run_in(state: Path, *steps: Step) -> list[str]:
@@ -84,6 +86,31 @@ def test_a_failed_step_shows_the_end_of_its_log_and_runs_again_with_a_new_log(tm
     last = "\n".join(f"    line {number}" for number in range(80, 100))
     assert str(failed.value) == f"one: {sys.executable} failed with exit status 1\n{last}\n{log}"
     assert log.read_text().count("line 50") == 1
+
+
+def test_lanes_run_at_the_same_time_and_stop_after_a_failure(tmp_path: Path) -> None:
+    both, failed = threading.Barrier(2, timeout=60), threading.Event()
+
+    def step(name: str, run: Callable[[], object]) -> Step:
+        return Step(name=name, key="1", present=lambda: True, run=lambda log: void(run()))
+
+    def void(result: object) -> None:
+        """Drop a result."""
+
+    def fail() -> None:
+        both.wait()
+        failed.set()
+        raise StepError("one failed")
+
+    def outlast() -> None:
+        both.wait()
+        assert failed.wait(60)
+
+    told: list[str] = []
+    lanes = [[step("one", fail), step("next", both.wait)], [step("two", outlast), step("last", both.wait)]]
+    with pytest.raises(StepError, match="one failed"):
+        run_lanes(lanes, tmp_path / "state", {}, out=told.append)
+    assert {line.split()[0] for line in told} == {"one", "two"}
 
 
 def test_what_a_step_takes_is_announced_and_no_line_ends_in_blanks(tmp_path: Path) -> None:

@@ -22,27 +22,33 @@ LEARNED = 7
 """The exit status of a rank that has learned from Horovod that another one is gone."""
 
 
-def release(folder: Path, text: str) -> Path:
+def release(folder: Path, texts: dict[str, str]) -> None:
     """Write a source of Horovod, as far as the patch reads it."""
-    path = folder / FILE
-    path.parent.mkdir(parents=True)
-    path.write_text(text)
-    return path
+    for name, text in texts.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+
+
+def passages(file: str, part: str) -> str:
+    """Return the old or new passages of a file, with other text around them."""
+    return "first\n" + "between\n".join(getattr(edit, part) for edit in EDITS if edit.file == file) + "last\n"
 
 
 def test_each_passage_is_replaced_and_the_rest_stays(tmp_path: Path) -> None:
-    path = release(tmp_path, "first\n" + "between\n".join(edit.old for edit in EDITS) + "last\n")
+    files = {edit.file for edit in EDITS}
+    release(tmp_path, {file: passages(file, "old") for file in files})
     patch(tmp_path)
-    assert path.read_text() == "first\n" + "between\n".join(edit.new for edit in EDITS) + "last\n"
+    assert {file: (tmp_path / file).read_text() for file in files} == {file: passages(file, "new") for file in files}
 
 
 @pytest.mark.parametrize("times", [0, 2])
 def test_a_source_that_differs_is_refused_and_left_as_it_is(tmp_path: Path, times: int) -> None:
-    text = "".join(edit.old for edit in EDITS[:-1]) + EDITS[-1].old * times
-    path = release(tmp_path, text)
+    texts = {edit.file: passages(edit.file, "old") for edit in EDITS}
+    texts[FILE] = texts[FILE].replace(EDITS[-1].old, EDITS[-1].old * times)
+    release(tmp_path, texts)
     with pytest.raises(HorovodError, match=rf"operations\.cc: expected this passage once, found {times}"):
         patch(tmp_path)
-    assert path.read_text() == text
+    assert {file: (tmp_path / file).read_text() for file in texts} == texts
 
 
 @pytest.mark.full
