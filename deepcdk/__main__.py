@@ -48,8 +48,10 @@ def cdk() -> None:
 
         check_platform()
 
+        from cluster.cli.program import provide_user
         from cluster.deploy.cdk import become_cli
 
+        provide_user()
         become_cli(sys.argv[1:])
     except KeyboardInterrupt:
         exit_at_once(INTERRUPTED_STATUS)

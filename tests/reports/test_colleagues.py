@@ -138,15 +138,16 @@ def test_user_without_a_name_is_one_by_number(tmp_path: Path) -> None:
     code = "from cluster.cli.program import provide_user; provide_user(); import getpass; print(getpass.getuser())"
     where = {"PATH": os.environ["PATH"], "PYTHONPATH": str(Path(__file__).parents[2])}
 
-    def run(**environ: str) -> subprocess.CompletedProcess[str]:
+    def run(code: str, **environ: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-c", code]
         return subprocess.run(
             command, env={**where, **environ}, user=54321, group=54321, extra_groups=[], capture_output=True, text=True
         )
 
-    assert run(HOME=str(tmp_path)).stdout == "uid54321\n"
-    done = run()
-    assert done.returncode == 1 and "user 54321 has no home directory\n  do: set HOME" in done.stderr
+    assert run(code, HOME=str(tmp_path)).stdout == "uid54321\n"
+    for started in (code, "from deepcdk.__main__ import cdk; cdk()"):
+        done = run(started)
+        assert done.returncode == 1 and "user 54321 has no home directory\n  do: set HOME" in done.stderr
 
 
 PARAMETER = "/aws/service/ami-amazon-linux-latest/al2023-ami-kernel-default-x86_64"
