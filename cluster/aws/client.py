@@ -8,11 +8,13 @@ import functools
 import gc
 import os
 import random
+import shlex
+import subprocess
 import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -63,6 +65,10 @@ _REFRESHED_BY_ALL: Final = (
     *("iam-role", "container-role", "sso", "custom-process", "assume-role", "assume-role-with-web-identity"),
 )
 """Kinds of credentials that other programs obtain in the same way, and can refresh."""
+
+
+PROCESS_NOTE_S: Final = 10.0
+"""How long a credential_process may take before a note names it."""
 
 
 class Aws:
@@ -189,6 +195,21 @@ def _share_credentials(session: BotocoreSession) -> None:
     for name in ("assume-role", "assume-role-with-web-identity", "sso"):
         chain.get_provider(name).cache = cache
     chain.get_provider("assume-role")._prompter = _ask_code
+    chain.get_provider("custom-process")._popen = _CredentialProcess
+
+
+class _CredentialProcess(subprocess.Popen[bytes]):
+    """A credential_process. botocore waits for it without a time limit, because it may ask a person."""
+
+    def communicate(self, input: bytes | None = None, timeout: float | None = None) -> tuple[bytes, bytes]:
+        """Return the output, after a note if it takes long. The note leaves out the arguments, which may be secret."""
+        try:
+            return super().communicate(input, PROCESS_NOTE_S)
+        except subprocess.TimeoutExpired:
+            name = shlex.join(map(str, self.args[:1] if isinstance(self.args, Sequence) else ()))
+            text = f"still waiting for the credential_process {name} of your AWS profile"
+            status_line.warn(f"{text}; run it by hand if it does not end")
+            return super().communicate(None, timeout)
 
 
 def _ask_code(question: str) -> str:

@@ -17,6 +17,7 @@ import botocore.exceptions as boto
 import pytest
 from moto.server import ThreadedMotoServer
 
+from cluster.aws import client
 from cluster.aws.client import Aws, aws_errors
 from cluster.cli import PROJECT
 from cluster.errors import AwsError
@@ -239,6 +240,20 @@ def test_credentials_that_other_programs_refresh_are_left_to_them(
         monkeypatch.setenv("AWS_PROFILE", profile)
         child = Aws().environment()
         assert ("AWS_ACCESS_KEY_ID" not in child and child.get("AWS_PROFILE") == profile) == is_left, profile
+
+
+def test_a_slow_credential_process_is_named_while_it_runs(
+    home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A process that hung made every task hang without a message."""
+    answer = 'print(\'{"Version": 1, "AccessKeyId": "a", "SecretAccessKey": "b"}\')'
+    words = shlex.join([sys.executable, "-c", f"import time; time.sleep(0.5); {answer}"])
+    write(home, f"[default]\ncredential_process = {words}\n{REGION}", "")
+    monkeypatch.setattr(client, "PROCESS_NOTE_S", 0.05)
+    Aws().environment()
+    said = capsys.readouterr().err
+    assert f"still waiting for the credential_process {sys.executable} of your AWS profile" in said
+    assert "sleep" not in said
 
 
 def test_without_a_terminal_a_message_names_mfa_and_nothing_is_asked(api: str, monkeypatch: pytest.MonkeyPatch) -> None:
