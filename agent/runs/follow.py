@@ -30,6 +30,8 @@ MAX_LINE: Final = 1 << 18
 """Bytes of a line that are read. Ranks may write a line without an end."""
 MAX_METRICS_BYTES: Final = 256 << 20
 """Size of the end of the metrics that a summary reads: those of two weeks, written twice a second."""
+LAST_METRICS_BYTES: Final = (1 << 13, 1 << 18, MAX_METRICS_BYTES)
+"""Sizes of the end of an ended run's metrics, read until one has an epoch: `fab runs` lists all runs."""
 _BLOCK: Final = 1 << 16
 _CUT_LINE: Final = 100
 """Characters of the line that tells of a cut log."""
@@ -254,9 +256,16 @@ def _describe_stragglers(known: Mapping[int, str]) -> str:
     return f"straggler: {', '.join(named[:MOST_NAMED])}{more}" if named else ""
 
 
-def metrics(directory: RunDirectory) -> Iterator[dict[str, Any]]:
-    """Yield the events in the last MAX_METRICS_BYTES of a run's metrics; what is no JSON object is left out."""
-    lines = Tail(directory.metrics).lines(MAX_METRICS_BYTES)
+def _size(path: Path) -> int:
+    try:
+        return path.lstat().st_size
+    except OSError:
+        return 0
+
+
+def metrics(directory: RunDirectory, last_bytes: int = MAX_METRICS_BYTES) -> Iterator[dict[str, Any]]:
+    """Yield the events in the last bytes of a run's metrics; what is no JSON object is left out."""
+    lines = Tail(directory.metrics).lines(last_bytes)
     return (record for line in lines if (record := _record(line)) is not None)
 
 
@@ -266,11 +275,15 @@ def summary(state: State, directory: RunDirectory) -> dict[str, Any]:
     The reason of one that runs without any names its stragglers.
     `position` is its place in the queue, 1 for the next one, null for a run that does not wait.
     """
-    last = epoch = None
+    last: dict[str, Any] | None = None
+    epoch: dict[str, Any] | None = None
     stragglers: dict[int, str] = {}
-    for record in metrics(directory):
-        last, epoch = record, record if record.get("event") == "epoch" else epoch
-        _note_straggler(record, state.hosts, stragglers)
+    for size in (MAX_METRICS_BYTES,) if state.is_live else LAST_METRICS_BYTES:
+        for record in metrics(directory, size):
+            last, epoch = record, record if record.get("event") == "epoch" else epoch
+            _note_straggler(record, state.hosts, stragglers)
+        if epoch is not None or _size(directory.metrics) <= size:
+            break
     document = with_queue_position(state, directory).to_document()
     document.pop("last_lines")
     if state.state == "running" and not state.reason:

@@ -15,7 +15,16 @@ import pytest
 
 from agent.runs import liveness
 from agent.runs.directory import RunDirectory
-from agent.runs.follow import HEARTBEAT_S, MAX_LINE, Tail, follow, is_of_rank, sleep_while_read, summary
+from agent.runs.follow import (
+    HEARTBEAT_S,
+    LAST_METRICS_BYTES,
+    MAX_LINE,
+    Tail,
+    follow,
+    is_of_rank,
+    sleep_while_read,
+    summary,
+)
 from agent.runs.store import Runs
 from tests.factories import make_state
 from tests.nfs import nfs_client
@@ -183,6 +192,35 @@ def test_a_summary_holds_the_last_epoch(directory: RunDirectory) -> None:
     append(directory.metrics, '{"event":"epoch","epoch":1}\n{"event":"epoch","epoch":2}\n{"event":"step","step":3}\n')
     told = summary(directory.effective_state(), directory)
     assert (told["epoch"], told["last"]) == ({"event": "epoch", "epoch": 2}, {"event": "step", "step": 3})
+
+
+@pytest.mark.parametrize("steps_after", [0, 2000, 20_000])
+def test_a_summary_of_an_ended_run_reads_no_more_of_its_metrics_than_it_needs(
+    directory: RunDirectory, steps_after: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    step = '{"event": "step", "padding": "' + "x" * 30 + '"}\n'
+    append(directory.metrics, step * 200_000 + '{"event": "epoch", "epoch": 7}\n' + step * steps_after)
+    end(directory)
+    read: list[int] = []
+
+    def lines(self: Tail, last_bytes: int) -> list[str]:
+        read.append(last_bytes)
+        return self.path.read_text()[-last_bytes:].splitlines()
+
+    monkeypatch.setattr(Tail, "lines", lines)
+    told = summary(directory.effective_state(), directory)
+    assert (told["epoch"], told["last"]["event"]) == (
+        {"event": "epoch", "epoch": 7},
+        "step" if steps_after else "epoch",
+    )
+    wanted = len(step) * steps_after
+    assert read == [
+        size for size, before in zip(LAST_METRICS_BYTES, (0, 1 << 13, 1 << 18), strict=True) if before <= wanted
+    ]
+    directory.metrics.write_text(step)
+    read.clear()
+    assert summary(directory.effective_state(), directory)["epoch"] is None
+    assert len(read) == 1, "that is all"
 
 
 def test_a_summary_of_a_live_run_names_its_stragglers_until_they_keep_up_or_it_starts_again(
