@@ -210,6 +210,7 @@ def record(value: Any) -> str:
 
 STOPPED: Final = fields(run_id=run_id, state=state, was_live=flag)
 STARTED: Final = fields(run_id=run_id, position=maybe(whole), hosts=each(name))
+ENQUEUED: Final = fields(run_ids=each(run_id))
 RESUMED: Final = fields(run_id=run_id, position=maybe(whole), hosts=each(name), checkpoints=each(text))
 REMOVED: Final = fields(run_id=run_id, files=whole, bytes=whole)
 HELD: Final = each(

@@ -38,6 +38,7 @@ NEEDED = {
     "run": ("--", "true"),
     "scale": ("--nodes", "3"),
     "stage-data": ("--source", "payload"),
+    "sweep": ("--grid", "epochs=1,2"),
 }
 """Arguments without which a task has nothing to do."""
 
@@ -147,7 +148,8 @@ def test_the_deployed_cluster_bounds_the_nodes_and_not_the_local_settings(
         (("up",), "ssh_cidr"),
         *(((task, "--run=../x"), "must be a run's id") for task in RUN_TASKS),
         (("report", "--run=other:A"), "must be a run's id"),
-        (("compare", "--run", "one"), "must name two runs at least"),
+        (("compare",), "must name a sweep, or two runs at least"),
+        (("compare", "--run", "runs/one"), "must name a sweep, or two runs at least"),
         (("compare", "--run", RECORDED, "--run", RECORDED), "is named twice"),
         (("report", "--run", "one", "--format", "html,md", "--into", "one.html"), "must be a directory"),
         (("report", "--run=one", "--run=two", "--into", "page"), "for more than one report"),

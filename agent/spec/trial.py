@@ -30,7 +30,7 @@ class Trial:
     first: str = ""
     """Id of the run that starts before the others. If it fails at once, the others are not started."""
     plan: str = ""
-    """The sweep as JSON, from which the laptop computes the parameters of all runs; the agent does not read it."""
+    """The sweep as JSON, from which the laptop computes the parameters of all runs. Only the first run has it."""
 
     def __post_init__(self) -> None:
         if self.sweep and not is_run_id(self.sweep):

@@ -1,7 +1,7 @@
 """Start, watch and stop runs on the master: the one command line that the laptop calls there.
 
-`python3 -m agent.supervisor.cli --root /mnt/efs/runs start|resume|status|show|follow|logs|stop|remove|schedule ...`, in
-the agent's pushed tree.
+`python3 -m agent.supervisor.cli --root /mnt/efs/runs start|enqueue|resume|status|show|follow|stop|remove|schedule ...`,
+in the agent's pushed tree.
 Exit status: 0 well, 1 failed, 2 bad arguments, 3 other runs hold the nodes or wait for them, 4 no such run, or several.
 
 Each command imports what it alone needs: the laptop waits for every one of them.
@@ -43,7 +43,7 @@ NO_SUCH_RUN: Final = 4
 SHOWN_S: Final = 86400.0
 MAX_SHOWN: Final = 20
 """How long, and how many, replaced workers are shown."""
-CHANGING: Final = ("start", "resume", "stop", "remove")
+CHANGING: Final = ("start", "enqueue", "resume", "stop", "remove")
 """Commands that would store the runs of a former master as failed before this one knows that they go on."""
 
 
@@ -217,6 +217,11 @@ def _dispatch(runs: Runs, options: argparse.Namespace) -> int:
         case "start":
             directory = begin(runs, Submission.from_json(sys.stdin.read()), again=False, queueing=options.queue)
             print(json.dumps({"directory": str(directory.path), **begun(runs, directory)}))
+        case "enqueue":
+            from agent.supervisor import boot_hook, sweep
+
+            print(json.dumps({"run_ids": sweep.enqueue_all(runs, sweep.parse(sys.stdin.read()))}))
+            boot_hook.write_boot_hook(runs)
         case "supervise":
             return supervise(runs, options.run, options.ready_fd, options.lock_fd, options.lost)
         case "status" if options.list:
@@ -272,6 +277,7 @@ def _parser() -> argparse.ArgumentParser:
     again = commands.add_parser("resume", help="resume the run whose new spec comes on standard input")
     for starter in (begin, again):
         starter.add_argument("--queue", action="store_true", help="wait for its turn where too few nodes are free")
+    commands.add_parser("enqueue", help="queue the runs of a sweep, which come on standard input")
     scheduling = commands.add_parser("schedule", help="start the waiting runs, in order, and restart lost ones")
     scheduling.add_argument("--wait", type=float, default=0.0, help="seconds for another scheduler to end; default: 0")
     supervision = commands.add_parser("supervise", help="supervise a run; `start` calls this")

@@ -29,7 +29,7 @@ from agent.runs.directory import State
 from agent.runs.run_queue import RunQueue
 from agent.runs.store import LiveRunError, Runs
 from agent.spec.nodes import NODES_PATH
-from agent.supervisor import handover_wait, then_stop
+from agent.supervisor import handover_wait, sweep, then_stop
 from agent.supervisor.boot_hook import scheduler_command
 from agent.supervisor.handover import Handover
 from agent.supervisor.handover_wait import wait_until_settled
@@ -119,6 +119,12 @@ def _start_first(queue: RunQueue, run_id: str, nodes_path: str, warn: Callable[[
     except (SpecError, OSError) as error:
         queue.finish(run_id, "failed", f"its turn came, but {error}")
         return True
+    if held := sweep.reason_to_hold(runs, queued):
+        queue.finish(run_id, "stopped", held)
+        return True
+    if waits := sweep.reason_to_wait(runs, queued):
+        queue.set_reason(run_id, waits)
+        return False
     try:
         spec = on_free_nodes(queued, runs.held(), warn, nodes_path)
         claim_hosts(runs, spec)

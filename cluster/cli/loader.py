@@ -27,6 +27,7 @@ MODULES: Final = {
     "report": ("compare", "report"),
     "runs": ("fetch", "logs", "rm", "runs", "show", "stop"),
     "status": ("status",),
+    "sweep": ("sweep",),
     "train": ("push", "train"),
     "web": ("dashboard", "notebook", "tensorboard"),
     "attach": ("attach", "resume"),

@@ -159,15 +159,7 @@ class Program:
         """
         if keras not in ("", "2", "3"):
             raise UsageError("--keras", keras, "must be 2 or 3")
-        try:
-            words = shlex.split(entry)
-        except ValueError as error:
-            raise UsageError("--entry", entry, f"cannot be split into words: {error}") from None
-        if operator := next((found[1] for found in _OPERATOR.finditer(entry) if found[1]), ""):
-            name = operator.removeprefix("$").lower()
-            instead = f"{{{name}}}, " if name in PLACEHOLDERS else ""
-            rule = f"has {operator}, which only a shell reads: give {instead}sh -c '...', a script, or quote it"
-            raise UsageError("--entry", entry, rule)
+        words = split_entry(entry)
         directory = resolved(payload)
         if is_file(directory):
             raise UsageError("--payload", payload, f"must be a directory: give {directory.parent}, and --entry")
@@ -292,6 +284,20 @@ class Program:
             raise
         except OSError as error:
             raise unreadable(Path(error.filename or self.directory), error) from None
+
+
+def split_entry(entry: str) -> list[str]:
+    """Split --entry as a shell would. Raises UsageError for an open quote, and for syntax that only a shell reads."""
+    try:
+        words = shlex.split(entry)
+    except ValueError as error:
+        raise UsageError("--entry", entry, f"cannot be split into words: {error}") from None
+    if operator := next((found[1] for found in _OPERATOR.finditer(entry) if found[1]), ""):
+        name = operator.removeprefix("$").lower()
+        instead = f"{{{name}}}, " if name in PLACEHOLDERS else ""
+        rule = f"has {operator}, which only a shell reads: give {instead}sh -c '...', a script, or quote it"
+        raise UsageError("--entry", entry, rule)
+    return words
 
 
 def check_word(flag: str, word: str) -> None:

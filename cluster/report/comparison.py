@@ -24,6 +24,8 @@ OWN: Final = frozenset(
 CODE: Final = ("recipe", "variant", "program", "payload", "runtime")
 """Entries of the group RUN that are the same in repeats."""
 SEED: Final = "seed"
+MAX_NAME: Final = 20
+"""Maximum length of the parameters in a legend. The table of a sweep has the label of longer ones."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -70,11 +72,16 @@ class Repeats:
     figures: dict[str, Spread | None]
     """By the keys of the headlines."""
     epochs: tuple[MeanPoint, ...]
+    parameters: tuple[tuple[str, str], ...] = ()
+    """Names and values of the parameters, for runs of a sweep."""
 
     @property
     def name(self) -> str:
-        """Return the label, and the number of runs if there are several."""
-        return self.label if len(self.runs) == 1 else f"{self.label}, mean of {len(self.runs)}"
+        """Return the parameters if they are short. Otherwise the label, and the number of runs if there are several."""
+        text = ", ".join(f"{name}={value}" for name, value in self.parameters)
+        if 0 < len(text) <= MAX_NAME:
+            return text
+        return self.label if len(self.runs) == 1 or self.parameters else f"{self.label}, mean of {len(self.runs)}"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -115,6 +122,7 @@ def compare(runs: Sequence[RunReport]) -> Comparison:
                 for same in zip(*(headlines[place] for place in places), strict=True)
             },
             epochs=_mean_epochs([runs[place].curves.epochs for place in places]),
+            parameters=runs[places[0]].trial.parameters,
         )
         for label, places in zip(_letters(), members.values(), strict=False)
     )
@@ -138,7 +146,12 @@ def _letters() -> Iterator[str]:
 
 
 def _identity(run: RunReport) -> object:
-    """Return a value that is equal for repeats: node count, code, machines, settings without the seed, and versions."""
+    """Return a value that is equal for repeats: node count, code, machines, settings without the seed, and versions.
+
+    For runs of a sweep, the sweep and the parameters decide.
+    """
+    if run.trial.sweep:
+        return run.trial.sweep, run.trial.parameters
     code = run.group(RUN)
     settings = run.group(TRAINING).items() | run.group(HOROVOD).items()
     return (

@@ -14,8 +14,9 @@ from cluster.errors import DeepcdkError, UsageError
 from cluster.plots.style import DARK, LIGHT
 from cluster.report import tables
 from cluster.report.comparison import Comparison
-from cluster.report.page import Page, comparison_page, run_page
+from cluster.report.page import Page, comparison_page, run_page, sweep_page
 from cluster.report.run_report import RunReport
+from cluster.report.sweep import SweepReport, sweep_csv
 from cluster.terminal.tables import Table
 
 if TYPE_CHECKING:
@@ -23,27 +24,32 @@ if TYPE_CHECKING:
 
 FORMAT: Final = "deepcdk-report/2"
 """Version of the JSON documents. An incompatible change increases the number."""
-HTML, MARKDOWN, JSON = "html", "md", "json"
+HTML, MARKDOWN, JSON, CSV = "html", "md", "json", "csv"
 FORMATS: Final = (HTML, MARKDOWN, JSON)
+SWEEP_FORMATS: Final = (*FORMATS, CSV)
 _NUMBER: Final = re.compile(r"[-+$]{0,2}\d[\d,]*(\.\d+)?(e[-+]\d+)?(:\d\d)*( ?%| s)?( \N{PLUS-MINUS SIGN} .*| \(.*)?")
 
 
-def parse_formats(text: str) -> tuple[str, ...]:
+def parse_formats(text: str, known: Sequence[str] = FORMATS) -> tuple[str, ...]:
     """Parse --format html,md,json. Raises UsageError for an unknown format, or if none is given."""
     found = tuple(dict.fromkeys(word.strip() for word in text.split(",") if word.strip()))
-    if not found or not set(found) <= set(FORMATS):
-        raise UsageError("--format", text, f"must be some of {', '.join(FORMATS)}, with commas between")
+    if not found or not set(found) <= set(known):
+        raise UsageError("--format", text, f"must be some of {', '.join(known)}, with commas between")
     return found
 
 
-def rendered(report: RunReport | Comparison, kind: str) -> str:
+def rendered(report: RunReport | Comparison | SweepReport, kind: str) -> str:
     """Return a report in a format."""
-    is_run = isinstance(report, RunReport)
+    if kind == CSV and isinstance(report, SweepReport):
+        return sweep_csv(report)
     if kind == JSON:
-        document = {"format": FORMAT, "report": "run" if is_run else "comparison", **dataclasses.asdict(report)}
-        return json.dumps(document, indent=1) + "\n"
+        name = "run" if isinstance(report, RunReport) else "comparison" if isinstance(report, Comparison) else "sweep"
+        return json.dumps({"format": FORMAT, "report": name, **dataclasses.asdict(report)}, indent=1) + "\n"
     draw = kind == HTML
-    page = run_page(report, draw=draw) if isinstance(report, RunReport) else comparison_page(report, draw=draw)
+    if isinstance(report, SweepReport):
+        page = sweep_page(report, draw=draw)
+    else:
+        page = run_page(report, draw=draw) if isinstance(report, RunReport) else comparison_page(report, draw=draw)
     return _html(page) if draw else _markdown(page)
 
 

@@ -7,11 +7,13 @@ import dataclasses
 from cluster.plots.confusion import draw_confusion
 from cluster.plots.curves import comparison_plots, draw_plot, run_plots
 from cluster.plots.style import Drawn
+from cluster.plots.sweep import sweep_plots
 from cluster.plots.timeline import draw_timeline
 from cluster.report import tables
 from cluster.report.classes import MistakenImage
 from cluster.report.comparison import Comparison
 from cluster.report.run_report import Headline, RunReport
+from cluster.report.sweep import MAX_CURVES, SweepReport, combinations_table, sweep_runs_table, unfinished_table
 from cluster.report.wording import date_text, plural
 from cluster.terminal.tables import Table
 
@@ -130,6 +132,38 @@ def comparison_page(comparison: Comparison, *, draw: bool) -> Page:
                 title="What these records do not have",
                 points=tuple(f"{label}: {sentence}" for label, run in pairs for sentence in run.missing),
             ),
+        ),
+    )
+
+
+def sweep_page(report: SweepReport, *, draw: bool) -> Page:
+    """Return a sweep: figures by its parameters, with plots if `draw`, and the runs without a result."""
+    runs, combinations = report.succeeded, combinations_table(report)
+    curves = comparison_plots(runs) if draw and len(runs.repeats) <= MAX_CURVES else []
+    same = (tables.same_table(runs),) if runs.runs else ()
+    return Page(
+        title=f"Sweep {report.sweep}",
+        source=f"sweep {report.sweep}",
+        sections=_with_contents(
+            Section(
+                title="",
+                text=f"{plural(len(combinations.rows), 'combination')} of {', '.join(report.parameters) or 'repeats'}; "
+                f"{plural(len(runs.runs), 'run')} succeeded, {len(report.unfinished)} did not.",
+                tables=(combinations,),
+            ),
+            Section(title="Not finished", tables=(unfinished_table(report),)),
+            Section(
+                title="By parameter",
+                figures=tuple(sweep_plots(report)) if draw else (),
+                notes=("Small marks are runs. Bars are one standard deviation up and down.",) if draw else (),
+            ),
+            Section(
+                title="Curves",
+                figures=tuple(map(draw_plot, curves)),
+                notes=("Bands are one standard deviation up and down.",) if curves else (),
+            ),
+            Section(title="Runs", tables=(sweep_runs_table(report),)),
+            Section(title="Settings and versions", folded=same),
         ),
     )
 

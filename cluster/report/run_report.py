@@ -6,7 +6,9 @@ import dataclasses
 from collections.abc import Callable
 from typing import Final
 
+from agent.errors import SpecError
 from agent.spec.states import FINAL_STATES
+from agent.spec.trial import Trial
 from cluster.aws.prices import as_of
 from cluster.planner.expected_and_actual import Outcome, outcomes
 from cluster.report.classes import ConfusionMatrix, MistakenImage, confusion_of, mistakes_of
@@ -80,6 +82,8 @@ class RunReport:
     """Last lines of the log of a failed run."""
     missing: tuple[str, ...]
     """One sentence for each item that the record does not have."""
+    trial: Trial = dataclasses.field(default_factory=Trial)
+    """The run's place in a sweep, without the plan."""
 
     def headline(self, key: str) -> Headline:
         """Return a headline by its key."""
@@ -116,7 +120,17 @@ def report_of(files: RunFiles) -> RunReport:
         outcomes=outcomes(record),
         last_lines=tuple(plain(line) for line in state.get("last_lines") or ()),
         missing=_missing(files, curves, has_confusion=confusion is not None),
+        trial=trial_of(spec.get("trial")),
     )
+
+
+def trial_of(value: object) -> Trial:
+    """Return a run's place in a sweep from its spec or state, as printable text; an empty one if it is invalid."""
+    try:
+        found = Trial.from_document({**document(value), "plan": ""})
+    except (SpecError, KeyError, TypeError, ValueError):
+        return Trial()
+    return dataclasses.replace(found, parameters=tuple((plain(name), plain(text)) for name, text in found.parameters))
 
 
 def headlines(record: Document, curves: Curves, timeline: Timeline) -> tuple[Headline, ...]:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, cast
 
 from agent.spec.nodes import NODE_PYTHON
-from agent.spec.provenance import Submission
+from agent.spec.provenance import Origin, Submission
 from agent.spec.remote_command import secrets_command
 from agent.spec.run import RunSpec, placed
 from agent.spec.states import QUEUED
@@ -27,6 +27,7 @@ CLEANING: Final = "fab clean"
 """Name of the task that holds nodes while it deletes files on them."""
 _DOING = {
     "start": "starting the run",
+    "enqueue": "queueing the runs",
     "resume": "starting the run again",
     "stop": "waiting for the run's end",
     "remove": "removing the run",
@@ -141,6 +142,17 @@ class Supervisor:
         Raises LiveRunError if too few nodes are free or other runs are waiting, unless `queue` is set.
         """
         return self._submit("start", answers.STARTED, submission, secrets or {}, queue=queue)
+
+    def enqueue(
+        self, origin: Origin, runs: Sequence[tuple[RunSpec, Mapping[str, Any]]], secrets: Mapping[str, str]
+    ) -> None:
+        """Queue runs that differ in few fields of their specs, each with its estimate. All start from the queue."""
+        pairs = [{"spec": json.loads(spec.to_json()), "estimate": estimate} for spec, estimate in runs]
+        document = {"origin": dataclasses.asdict(origin), "runs": pairs}
+        with contextlib.ExitStack() as kept:
+            for spec, _ in runs:
+                kept.enter_context(self._with_secrets(spec.run_id, secrets))
+            self._call(answers.ENQUEUED, "enqueue", stdin=json.dumps(document).encode())
 
     def resume(self, submission: Submission, secrets: Mapping[str, str] | None = None, *, queue: bool = False) -> Begun:
         """Resume a run; with `queue` it may wait for its turn. Raises LiveRunError like `start`."""

@@ -8,9 +8,12 @@ from typing import Annotated
 from cluster.cli import PROJECT
 from cluster.cli.task import FromBucket, Json, Key, Set, task
 from cluster.errors import UsageError
+from cluster.runs.archive import archived
 from cluster.session import Session
+from cluster.tasks.runs import of_sweep
 from cluster.terminal.output import print_line, print_result
 from cluster.terminal.status_line import doing
+from cluster.terminal.tables import print_table
 
 Format = Annotated[str, "html, md, json, or some of them with commas between"]
 
@@ -77,8 +80,10 @@ def report(
 @task(word="--run")
 def compare(
     set_: Set = (),
-    run: Annotated[tuple[str, ...], "id or fetched directory of a run, CLUSTER:ID; two at least"] = (),
-    format: Format = "html",
+    run: Annotated[
+        tuple[str, ...], "name of a sweep; or id or fetched directory of a run, CLUSTER:ID, two at least"
+    ] = (),
+    format: Annotated[str, "html, md, json, or some of them with commas between; for a sweep csv too"] = "html",
     into: Annotated[str, "file, or directory with a / at its end; default: ./runs"] = "",
     from_bucket: FromBucket = False,
     json: Json = False,
@@ -87,15 +92,22 @@ def compare(
     """
     Write runs side by side: figures, shared curves, and what differs in settings and versions.
 
-    Runs of the same settings, with the same or another seed, are averaged, and their spread is shown.
+    Runs of the same settings, with the same or another seed, are averaged, and their spread is shown. For a sweep,
+    figures and plots are by parameter.
 
     Example: fab compare 20261120-121314-digits-ab12 20261121-101112-digits-cd34
+
+    Example: fab compare 20261120-121314-sweep-digits-ab12 --format html,csv
     """
     from cluster.report import chosen_runs, formats
 
-    kinds, session_of = formats.parse_formats(format), sessions(set_, key)
+    session_of = sessions(set_, key)
+    if len(run) == 1 and "/" not in run[0]:
+        compare_sweep(session_of(""), run[0], format, into, archive_only=from_bucket, json=json)
+        return
+    kinds = formats.parse_formats(format)
     if len(run) < 2:
-        raise UsageError("--run", " ".join(run), "must name two runs at least; `fab runs` lists them")
+        raise UsageError("--run", " ".join(run), "must name a sweep, or two runs at least; `fab runs` lists them")
     formats.destinations(into, chosen_runs.RUNS / "comparison", kinds)  # rejects an invalid path before fetching
     found = [chosen_runs.read_chosen(word, session_of, archive_only=from_bucket)[1] for word in run]
     ids = [str(files.record["run_id"]) for files in found]
@@ -111,3 +123,33 @@ def compare(
             formats.write(path, formats.rendered(comparison, kind))
     files = {kind: str(path) for kind, path in paths.items()}
     print_result({"runs": ids, "files": files}, f"{len(ids)} runs compared: {', '.join(files.values())}", json=json)
+
+
+def compare_sweep(session: Session, name: str, format: str, into: str, *, archive_only: bool, json: bool) -> None:
+    """Write the runs of a sweep by their parameters, and print the table of combinations."""
+    from cluster.report import chosen_runs, formats
+    from cluster.report.sweep import combinations_table, latest, sweep_report, unfinished_table
+
+    kinds = formats.parse_formats(format, formats.SWEEP_FORMATS)
+    paths = formats.destinations(into, chosen_runs.RUNS / name, kinds)  # rejects an invalid path before fetching
+    if archive := archived(session, archive_only=archive_only):
+        states = latest(of_sweep(archive.runs(), name))
+    else:
+        with session.connect() as master:
+            states = latest(of_sweep(session.supervisor(master).runs(), name))
+    done = [str(state["run_id"]) for state in states if state["state"] == "succeeded"]
+    found = [chosen_runs.read_chosen(run_id, lambda _: session, archive_only=archive_only)[1] for run_id in done]
+    with doing(f"comparing {len(done)} runs"):
+        from cluster.report.run_report import report_of
+
+        report = sweep_report(name, states, [report_of(files) for files in found])
+        for kind, path in paths.items():
+            formats.write(path, formats.rendered(report, kind))
+    files = {kind: str(path) for kind, path in paths.items()}
+    if json:
+        print_result({"sweep": name, "runs": done, "unfinished": len(report.unfinished), "files": files}, json=True)
+        return
+    for table in (combinations_table(report), unfinished_table(report)):
+        if table.rows:
+            print_table(table)
+    print_line(f"sweep {name}: {', '.join(files.values())}")

@@ -15,6 +15,7 @@ from cluster.nodes.worker_group import describe_alarms
 from cluster.planner.expected_and_actual import outcomes
 from cluster.runs import starter
 from cluster.runs.archive import archived, fetch_run
+from cluster.runs.supervisor import Supervisor
 from cluster.runs.tables import record_table, result_table, runs_table
 from cluster.runs.watch import print_log
 from cluster.session import Session, confirm
@@ -85,6 +86,7 @@ def stop(
         int, "seconds for a checkpoint before the run is killed", whole(lowest=0, highest=int(MAX_STOP_GRACE_S))
     ] = int(STOP_GRACE_S),
     force: Annotated[bool, "kill at once"] = False,
+    sweep: Annotated[str, "stop all runs of this sweep, and take those that wait out of the queue"] = "",
     json: Json = False,
     yes: Yes = False,
     key: Key = "",
@@ -99,6 +101,11 @@ def stop(
     session = Session(PROJECT, set_, key=key)
     with session.connect() as master:
         supervisor = session.supervisor(master)
+        if sweep:
+            if run:
+                raise UsageError("--sweep", sweep, "is given with a run; give one of them")
+            stop_sweep(supervisor, sweep, 0 if force else grace, yes=yes, json=json)
+            return
         found = supervisor.status(run)
         if found["state"] in (*LIVE_STATES, QUEUED) and starter.is_others(by := found.get("started_by")):
             confirm(f"stop run {found['run_id']}, which {starter.describe(by, identity=True)} started.", yes=yes)
@@ -107,6 +114,19 @@ def stop(
             state = supervisor.stop(run, 0 if force else grace)
     ended_before = "" if state["was_live"] else ", it had ended before"
     print_result(state, f"run {state['run_id']}: {state['state']}{ended_before}", json=json)
+
+
+def stop_sweep(supervisor: Supervisor, sweep: str, grace_s: float, *, yes: bool, json: bool) -> None:
+    """Stop the runs of a sweep that wait or are live. The last in the queue is stopped first, so that none starts."""
+    found = [run for run in of_sweep(supervisor.runs(), sweep) if run["state"] in (*LIVE_STATES, QUEUED)]
+    starters = {str(run["run_id"]): run.get("started_by") or {} for run in found}
+    if found and (others := starter.describe_others(starters, starters)):
+        confirm(f"stop {len(found)} runs of sweep {sweep}.{others}", yes=yes)
+    waiting = sorted((run for run in found if run["state"] == QUEUED), key=lambda run: -(run.get("position") or 0))
+    states = [supervisor.stop(str(run["run_id"]), grace_s) for run in waiting]
+    states += [supervisor.stop(str(run["run_id"]), grace_s) for run in found if run["state"] != QUEUED]
+    text = f"sweep {sweep}: {len(states)} runs stopped; `fab sweep --resume {sweep}` runs what is missing"
+    print_result({"sweep": sweep, "stopped": states}, text if states else f"sweep {sweep}: no run is left", json=json)
 
 
 @task(word="--run")

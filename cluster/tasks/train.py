@@ -17,7 +17,6 @@ from agent.spec.nodes import Node, workers
 from agent.spec.remote_command import RemoteCommand
 from agent.spec.run import RunSpec
 from cluster.aws.notify import check_notify, resolve_topics
-from cluster.aws.stack import Stack
 from cluster.cli import CODE, FOR_NODES, PROJECT
 from cluster.cli.flags import whole
 from cluster.cli.task import Json, Key, Notify, Queue, Set, Yes, task
@@ -92,28 +91,54 @@ def push(
         print_sentence(f"{pushed}: {pushed.tree.files} files at {pushed.directory}")
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TrainFlags:
+    """Flags that `fab train` and `fab sweep` have in common, as typed: what each run trains, and how."""
+
+    recipe: RecipeFlags
+    program: ProgramFlags
+    ranks: RankOptions
+    env: Annotated[
+        tuple[str, ...],
+        "variable for the ranks, as NAME=VALUE; may be repeated, and shows on no command line of the nodes",
+    ] = ()
+    secret: Annotated[
+        tuple[str, ...],
+        "variable for the ranks from your environment, as NAME, or from a file, as NAME=@FILE; in no record",
+    ] = ()
+    knobs: Knobs
+    preflight: PreflightOptions
+    restarts: RestartOptions
+    bounds: BoundOptions
+    notify: Notify = ()
+
+    def work(self, report: Callable[[str], None], further: Sequence[str]) -> Training | Program:
+        """Return what to train; its flags are followed by `further`, the words after `--`. Raises DeepcdkError."""
+        return read_work(self.recipe, with_payload(self.program, report), further, self.ranks)
+
+    def request(self, work: Training | Program, nodes: int, report: Callable[[str], None]) -> TrainRequest:
+        """Return the request for a run. Reads the secrets. Raises DeepcdkError."""
+        secrets = read_secrets(self.secret, os.environ)
+        options = RunOptions(
+            environment=parse_environment(self.env),
+            secrets=tuple(secrets),
+            ranks=with_launcher(work, self.ranks, self.knobs, report),
+            knobs=self.knobs,
+            preflight=self.preflight,
+            restarts=self.restarts,
+            bounds=self.bounds.over(Bounds()),
+        )
+        check_notify(self.notify)
+        return TrainRequest(work=work, nodes=nodes, options=options, secrets=secrets)
+
+
 @task(takes_words=True, short_flags=False)
 def train(
     *,
     set_: Set = (),
     nodes: Annotated[int, "worker nodes to train on; the group grows to it, after asking", whole(lowest=1)] = 2,
-    recipe: RecipeFlags,
-    program: ProgramFlags,
-    ranks: RankOptions,
-    env: Annotated[
-        tuple[str, ...],
-        "variable for the ranks, as NAME=VALUE; may be repeated, and shows on no command line of the nodes",
-    ] = (),
-    secret: Annotated[
-        tuple[str, ...],
-        "variable for the ranks from your environment, as NAME, or from a file, as NAME=@FILE; in no record",
-    ] = (),
-    knobs: Knobs,
+    flags: TrainFlags,
     queue: Queue = False,
-    preflight: PreflightOptions,
-    restarts: RestartOptions,
-    bounds: BoundOptions,
-    notify: Notify = (),
     yes: Yes = False,
     dry_run: Annotated[bool, "show the launcher's command and launch nothing"] = False,
     following: Following,
@@ -128,42 +153,17 @@ def train(
 
     Example: fab train --nodes 16 --payload ~/project --entry "train.py --batch-size 64"
     """
-    session, secrets = Session(PROJECT, set_, key=key), read_secrets(secret, os.environ)
-    report = progress_printer(json=following.json)
-    work = read_work(recipe, with_payload(program, report), words_after_dashes(sys.argv), ranks)
-    options = RunOptions(
-        environment=parse_environment(env),
-        secrets=tuple(secrets),
-        ranks=with_launcher(work, ranks, knobs, report),
-        knobs=knobs,
-        preflight=preflight,
-        restarts=restarts,
-        bounds=bounds.over(Bounds()),
-    )
-    request = TrainRequest(work=work, nodes=nodes, options=options, secrets=secrets)
-    check_notify(notify)
-    in_background(lambda: session.agent_tree)  # pack it while AWS answers
-    request.check()
-    several = nodes > 1 or ranks.ranks_per_node not in ("", "1")
-    trouble = request.trouble()
-    if several and trouble:
-        ask_to_train_apart(trouble, options.ranks, yes=yes or dry_run, report=report)
+    session, report = Session(PROJECT, set_, key=key), progress_printer(json=following.json)
+    request = flags.request(flags.work(report, words_after_dashes(sys.argv)), nodes, report)
+    trouble = request.check_together(session, yes=yes or dry_run, report=report)
     check_maximum(nodes, session.load_inventory(), session.config.max_workers)
-    request = request.resolved(session.stack, notify, then_stop=bounds.then_stop or session.config.then_stop)
-    launch = Launch(
-        session,
-        request.source,
-        task="fab train",
-        queue=queue,
-        yes=yes,
-        following=following,
-        unrecorded=request.secret_files,
-    )
+    request = request.resolved(session, flags)
+    launch = request.launch(session, task="fab train", queue=queue, yes=yes, following=following)
     if not dry_run:
-        launch.check_prices(options.bounds)
+        launch.check_prices(request.options.bounds)
     with session.connect() as master:
-        packed = request.pack(lambda: session.nodes(master), launch.progress)
         if dry_run:
+            packed = request.pack(lambda: session.nodes(master), launch.progress)
             for tree in packed.trees:
                 if tree.is_large:
                     launch.progress(f"the upload is large: {tree.size_text}")
@@ -172,19 +172,9 @@ def train(
             lines = list(dry_run_lines(there, spec))
             print_result({"dry_run": lines}, "\n".join(lines), json=following.json)
             return
-        if not several and trouble and any(node.slots > 1 for node in workers(session.nodes(master))):
-            ask_to_train_apart(trouble, options.ranks, yes=yes, report=report)
-        if missing := request.missing_gpus(lambda: session.nodes(master)):
-            confirm(f"{missing} Start the run anyway?", yes=yes, remedy="use workers with GPUs, or give --yes")
-        found = ready_nodes(request, launch, master, packed.trees)
-        if packed.kind and packed.kind != kind_of_hosts(found, nodes):
-            # The workers that joined have another Python than the master, or than expected.
-            packed = request.pack(lambda: found, lambda _: None)  # the notes were printed the first time
-            for tree in packed.trees:
-                launch.push(master, tree)
-        spec = launch.with_floors(specified(request, launch, master, packed, found))
+        spec = prepared(request, launch, master, trouble, describe=lambda: request.describe(launch))
         supervisor = session.supervisor(master)
-        begun = launch.submit(spec, lambda submission: supervisor.start(submission, secrets, queue=queue))
+        begun = launch.submit(spec, lambda submission: supervisor.start(submission, request.secrets, queue=queue))
         text = f"run {spec.run_id}: {begun.placed(spec)}"
         launch.follow(supervisor, spec.run_id, begun.position, text, log=bool(spec.program))
 
@@ -212,10 +202,20 @@ class TrainRequest:
         """Return the files of the source that may contain passwords or keys."""
         return self.work.upload.secrets if isinstance(self.work, Program) else ()
 
-    def check(self) -> None:
-        """Check a program's files and syntax, before the slow steps. Raises DeepcdkError."""
+    def check_together(self, session: Session, *, yes: bool, report: Callable[[str], None]) -> str:
+        """Check a program's files and syntax, before the slow steps. Ask if its ranks would not train together.
+
+        Return why they would not, if that depends on the nodes' ranks, else "". Raises DeepcdkError.
+        """
+        in_background(lambda: session.agent_tree)  # pack it while AWS answers
         if isinstance(self.work, Program):
             self.work.tree()
+        trouble = self.trouble()
+        if self.nodes == 1 and self.options.ranks.ranks_per_node in ("", "1"):
+            return trouble
+        if trouble:
+            ask_to_train_apart(trouble, self.options.ranks, yes=yes, report=report)
+        return ""
 
     def trouble(self) -> str:
         """Return why the program's ranks would not train together, or "" if there is no sign of that."""
@@ -235,14 +235,36 @@ class TrainRequest:
         instead = f" To train on CPUs, {uses[0].on_cpus}." if uses[0].on_cpus else ""
         return f"{uses[0]}, but the nodes have no GPU.{instead}" if kind and not kind.has_gpus else ""
 
-    def resolved(self, stack: Stack, notify: Sequence[str], *, then_stop: bool) -> TrainRequest:
+    def resolved(self, session: Session, flags: TrainFlags) -> TrainRequest:
         """Return the request completed from the deployed stack: topics and stop policy. Raises DeepcdkError if they are
         missing.
         """
+        stack, then_stop = session.stack, flags.bounds.then_stop or session.config.then_stop
         options = dataclasses.replace(
-            self.options, notify=resolve_topics(notify, stack), stop_policy=stop_policy(stack, wanted=then_stop)
+            self.options, notify=resolve_topics(flags.notify, stack), stop_policy=stop_policy(stack, wanted=then_stop)
         )
         return dataclasses.replace(self, options=options)
+
+    def launch(self, session: Session, *, task: str, queue: bool, yes: bool, following: Following) -> Launch:
+        """Return the launch of this request, which begins to read prices and limits."""
+        return Launch(
+            session,
+            self.source,
+            task=task,
+            queue=queue,
+            yes=yes,
+            following=following,
+            unrecorded=self.secret_files,
+        )
+
+    def describe(self, launch: Launch) -> None:
+        """Print the estimate of a recipe's run, or what a fault would cost a program."""
+        options = self.options
+        if isinstance(self.work, Training):
+            ranks, restarts = options.ranks.ranks_per_node, options.restarts.restarts
+            launch.estimate(self.work.settings, self.nodes, ranks, restarts=restarts)
+        else:
+            launch.progress(describe_of_program(options.restarts.restarts))
 
     def pack(self, nodes: Callable[[], Sequence[Node]], report: Callable[[str], None]) -> PackedProgram:
         """Check and pack the code to run: the payload, or the program with its environment for `nodes`."""
@@ -299,9 +321,40 @@ def ask_to_train_apart(trouble: str, ranks: RankOptions, *, yes: bool, report: C
     confirm(f"{text} Start the run anyway?", yes=False, remedy=remedy)
 
 
-def ready_nodes(request: TrainRequest, launch: Launch, master: Master, trees: Sequence[Tree]) -> tuple[Node, ...]:
+def prepared(
+    request: TrainRequest,
+    launch: Launch,
+    master: Master,
+    trouble: str,
+    *,
+    describe: Callable[[], None],
+    size: int = 0,
+) -> RunSpec:
+    """Push the code and return the spec of the run when its nodes are ready. Asks what has to be asked.
+
+    `trouble` is from `check_together`. `describe` is called before the cluster grows. `size` is the number of workers
+    to have, if that is more than the run needs.
+    """
+    session, nodes = launch.session, request.nodes
+    packed = request.pack(lambda: session.nodes(master), launch.progress)
+    if trouble and any(node.slots > 1 for node in workers(session.nodes(master))):
+        ask_to_train_apart(trouble, request.options.ranks, yes=launch.yes, report=launch.progress)
+    if missing := request.missing_gpus(lambda: session.nodes(master)):
+        confirm(f"{missing} Start the run anyway?", yes=launch.yes, remedy="use workers with GPUs, or give --yes")
+    found = ready_nodes(launch, master, packed.trees, max(size, nodes), describe)
+    if packed.kind and packed.kind != kind_of_hosts(found, nodes):
+        # The workers that joined have another Python than the master, or than expected.
+        packed = request.pack(lambda: found, lambda _: None)  # the notes were printed the first time
+        for tree in packed.trees:
+            launch.push(master, tree)
+    return launch.with_floors(specified(request, launch, master, packed, found))
+
+
+def ready_nodes(
+    launch: Launch, master: Master, trees: Sequence[Tree], count: int, describe: Callable[[], None]
+) -> tuple[Node, ...]:
     """Push the trees, print the estimate, and return the nodes to train on when they are ready."""
-    session, count, options = launch.session, request.nodes, request.options
+    session = launch.session
     # If everything is pushed and enough workers are live, the supervisor's start finds free nodes or rejects the run.
     pushed = session.find_pushed(master, [session.agent_tree, *trees])
     is_ready = pushed and len(workers(session.nodes(master, lambda _: None))) >= count
@@ -309,10 +362,7 @@ def ready_nodes(request: TrainRequest, launch: Launch, master: Master, trees: Se
     launch.size_for(count, occupied)  # reject the run before anything is uploaded or grown
     for tree in trees:
         launch.push(master, tree)
-    if isinstance(request.work, Training):
-        launch.estimate(request.work.settings, count, options.ranks.ranks_per_node, restarts=options.restarts.restarts)
-    else:
-        launch.progress(describe_of_program(options.restarts.restarts))
+    describe()
     return launch.free_nodes(master, count, occupied, least=session.config.least_workers)
 
 

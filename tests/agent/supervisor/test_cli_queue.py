@@ -62,6 +62,30 @@ def test_a_runs_directory_is_open_to_ranks_while_it_is_live_and_closed_while_it_
     assert modes() == [0o700, 0o700]
 
 
+def sweep(efs: Path, *scripts: str) -> str:
+    """Return the request to queue a sweep of these scripts: runs r1, r2 and so on."""
+    documents = [json.loads(spec(efs, f"r{number}", script)) for number, script in enumerate(scripts, 1)]
+    for number, document in enumerate(documents, 1):
+        document["trial"] |= {"sweep": "s", "number": number, "repeat": 1, "seed": 1, "first": "r1"}
+    return json.dumps({"origin": {}, "runs": [{"spec": document, "estimate": {}} for document in documents]})
+
+
+def test_failed_run_of_a_sweep_does_not_stop_the_others(efs: Path, supervisor: Call) -> None:
+    queued = supervisor("enqueue", stdin=sweep(efs, "true", "exit 3", "true"))
+    assert json.loads(queued.stdout) == {"run_ids": ["r1", "r2", "r3"]}
+    assert [final_state(efs, name)["state"] for name in ("r1", "r2", "r3")] == ["succeeded", "failed", "succeeded"]
+    listed = json.loads(supervisor("status", "--list").stdout)
+    assert [(run["trial"]["sweep"], run["trial"]["number"]) for run in listed] == [("s", 1), ("s", 2), ("s", 3)]
+
+
+def test_others_of_a_sweep_are_held_if_the_first_fails_at_once(efs: Path, supervisor: Call) -> None:
+    supervisor("enqueue", stdin=sweep(efs, "exit 3", "true", "true"))
+    states = [final_state(efs, name) for name in ("r1", "r2", "r3")]
+    assert [state["state"] for state in states] == ["failed", "stopped", "stopped"]
+    assert states[1]["reason"].startswith("held: the first run of sweep s, r1, failed at once: ")
+    assert supervisor("enqueue", stdin="{}").returncode == 2
+
+
 def test_nobody_pushes_in_before_those_who_wait(efs: Path, supervisor: Call) -> None:
     runs = Runs(root=efs / "runs")
     enqueue(runs, Submission.from_json(spec(efs, "one", "sleep 6000")))

@@ -1,0 +1,107 @@
+"""Queue the runs of a sweep together, and hold the others if the first one fails at once with the program's own error.
+
+A sweep has one program and many values. An error of the program, or a value that it rejects, would otherwise fail on
+all nodes, run after run.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+from typing import Final
+
+from agent.errors import SpecError
+from agent.runs import follow
+from agent.runs.directory import RunDirectory, State
+from agent.runs.going_on import read_course, restarts_made
+from agent.runs.store import Runs
+from agent.spec import json_text
+from agent.spec.provenance import Submission
+from agent.spec.run import RunSpec
+from agent.spec.states import QUEUED
+from agent.supervisor.submit import enqueue
+
+SETTLED_S: Final = 30.0
+"""The other runs start once the first one has trained for this long, ended an epoch, or ended."""
+AT_ONCE_S: Final = 120.0
+"""A first run that fails within this time after its launch holds the runs that still wait."""
+
+
+def parse(text: str) -> list[Submission]:
+    """Build the submissions of a sweep's runs from JSON: `origin`, and `runs` with `spec` and `estimate` each.
+
+    Raises SpecError if the text is invalid.
+    """
+    try:
+        document = json_text.parse(text)
+        origin = document["origin"]
+        return [
+            Submission.from_json(
+                json.dumps({"spec": run["spec"], "origin": {**origin, "estimate": run.get("estimate") or {}}})
+            )
+            for run in document["runs"]
+        ]
+    except SpecError:
+        raise
+    except (TypeError, ValueError, KeyError, AttributeError) as error:
+        raise SpecError(f"not the runs of a sweep: {error}") from None
+
+
+def enqueue_all(runs: Runs, submissions: list[Submission]) -> list[str]:
+    """Queue runs in this order; return their ids. Raises FileExistsError or SpecError as `enqueue`."""
+    return [enqueue(runs, submission).run_id for submission in submissions]
+
+
+def reason_to_hold(runs: Runs, spec: RunSpec) -> str:
+    """Return why a run must not start at all: the first run of its sweep failed at once. "" if it may start."""
+    first = _first(runs, spec)
+    if first is None or not _failed_at_once(*first):
+        return ""
+    directory, state = first
+    return (
+        f"held: the first run of sweep {spec.trial.sweep}, {directory.run_id}, failed at once: {state.reason}; "
+        f"correct the program or the values and start the sweep again, or run the others with "
+        f"`fab sweep --resume {spec.trial.sweep}`"
+    )
+
+
+def reason_to_wait(runs: Runs, spec: RunSpec) -> str:
+    """Return why a run does not start yet: the first run of its sweep has not trained for long. "" if it may start."""
+    first = _first(runs, spec)
+    if first is None or first[1].state == QUEUED or first[1].has_ended or _is_settled(*first):
+        return ""
+    return f"waiting until the first run of the sweep, {first[0].run_id}, has trained for {SETTLED_S:g} s"
+
+
+def _first(runs: Runs, spec: RunSpec) -> tuple[RunDirectory, State] | None:
+    """Return the first run of a run's sweep; None for this run itself, without a sweep, or if it was removed."""
+    if not spec.trial.first or spec.trial.first == spec.run_id:
+        return None
+    with contextlib.suppress(OSError, ValueError):
+        directory = runs[spec.trial.first]
+        return directory, directory.effective_state()
+    return None
+
+
+def _failed_at_once(directory: RunDirectory, state: State) -> bool:
+    """Return whether the launcher ended with an error soon after the first launch. Other failures have no status."""
+    launched = _launched(directory)
+    is_own = state.state == "failed" and state.exit_code is not None and not restarts_made(directory.path)
+    return is_own and launched is not None and state.updated - launched <= AT_ONCE_S
+
+
+def _is_settled(directory: RunDirectory, state: State) -> bool:
+    launched = _launched(directory)
+    if state.state != "running" or launched is None:
+        return False
+    return time.time() - launched >= SETTLED_S or any(
+        each.get("event") == "epoch" for each in follow.metrics(directory)
+    )
+
+
+def _launched(directory: RunDirectory) -> float | None:
+    """Return when the run was launched, in seconds since 1970, as its course says."""
+    times = read_course(directory.path).get("times")
+    launched = times.get("launched") if isinstance(times, dict) else None
+    return launched if isinstance(launched, int | float) else None

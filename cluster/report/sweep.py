@@ -1,0 +1,158 @@
+"""A sweep: the spread of each combination's repeats, and the runs that have no result."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import io
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from agent.spec.trial import Trial
+from cluster.report.comparison import Comparison, Repeats, Spread, compare
+from cluster.report.run_report import ACCURACY, COST, FIGURES, SECONDS, SPEED_PER_NODE, RunReport, trial_of
+from cluster.report.wording import plain
+from cluster.terminal.tables import Table
+
+SHOWN: Final = (ACCURACY, SECONDS, COST, SPEED_PER_NODE)
+"""Figures in the table and the plots of a sweep."""
+MAX_CURVES: Final = 12
+"""The curves of more combinations would not be distinguishable."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class UnfinishedRun:
+    """A run of a sweep that has not succeeded."""
+
+    run_id: str
+    state: str
+    reason: str
+    trial: Trial
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SweepReport:
+    """The runs of a sweep by their parameters."""
+
+    sweep: str
+    parameters: tuple[str, ...]
+    """Names, in the order of the command line."""
+    succeeded: Comparison
+    """The runs with a result. Repeats are the runs of one combination."""
+    unfinished: tuple[UnfinishedRun, ...]
+
+    @property
+    def groups(self) -> list[Repeats]:
+        """Return the combinations, in the order of the sweep."""
+        runs = self.succeeded.runs
+        return sorted(self.succeeded.repeats, key=lambda group: min(runs[place].trial.number for place in group.runs))
+
+    def known(self) -> list[str]:
+        """Return the keys of the figures that any run has."""
+        return [key for key in SHOWN if any(group.figures.get(key) for group in self.succeeded.repeats)]
+
+
+def latest(states: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Return the last run with each number; a run that succeeded replaces all others. `states` are oldest first."""
+    found = dict[int, Mapping[str, Any]]()
+    for state in states:
+        number = state["trial"]["number"]
+        if number not in found or found[number]["state"] != "succeeded":
+            found[number] = state
+    return [found[number] for number in sorted(found)]
+
+
+def sweep_report(sweep: str, states: Sequence[Mapping[str, Any]], reports: Sequence[RunReport]) -> SweepReport:
+    """Build the report of a sweep from the states of its runs, and the reports of those that succeeded."""
+    done = {report.run_id for report in reports}
+    unfinished = tuple(
+        UnfinishedRun(
+            run_id=str(state["run_id"]),
+            state=str(state["state"]),
+            reason=plain(state.get("reason")),
+            trial=trial_of(state["trial"]),
+        )
+        for state in states
+        if state["run_id"] not in done
+    )
+    trials = [*(report.trial for report in reports), *(run.trial for run in unfinished)]
+    names = dict.fromkeys(name for trial in trials for name, _ in trial.parameters)
+    return SweepReport(sweep=sweep, parameters=tuple(names), succeeded=compare(reports), unfinished=unfinished)
+
+
+def combinations_table(report: SweepReport) -> Table:
+    """Build the table with a row for each combination: runs with a result, and mean and spread of their figures."""
+    keys, total = report.known(), dict[tuple[tuple[str, str], ...], int]()
+    trials = [*(run.trial for run in report.succeeded.runs), *(run.trial for run in report.unfinished)]
+    for trial in trials:
+        total[trial.parameters] = total.get(trial.parameters, 0) + 1
+    by_parameters = {group.parameters: group for group in report.groups}
+    rows = []
+    for parameters in dict.fromkeys(trial.parameters for trial in sorted(trials, key=lambda trial: trial.number)):
+        values, group = dict(parameters), by_parameters.get(parameters)
+        figures = group.figures if group else dict[str, Spread | None]()
+        count = len(group.runs) if group else 0
+        rows.append(
+            (
+                group.label if group else "",
+                *(values.get(name, "-") for name in report.parameters),
+                f"{count} of {total[parameters]}",
+                *(_spread_text(key, figures.get(key)) for key in keys),
+            )
+        )
+    columns = ("", *report.parameters, "succeeded", *(FIGURES[key][0] for key in keys))
+    title = "By parameters: mean \N{PLUS-MINUS SIGN} standard deviation"
+    return Table(title=title, columns=columns, rows=tuple(rows))
+
+
+def _spread_text(key: str, spread: Spread | None) -> str:
+    form = FIGURES[key][1]
+    if spread is None:
+        return "-"
+    return form(spread.mean) + ("" if spread.deviation is None else f" \N{PLUS-MINUS SIGN} {form(spread.deviation)}")
+
+
+def unfinished_table(report: SweepReport) -> Table:
+    """Build the table of the runs without a result, with the reason."""
+    rows = tuple(
+        (run.trial.text or "-", str(run.trial.repeat), run.run_id, run.state, run.reason) for run in report.unfinished
+    )
+    return Table(title="Runs without a result", columns=("parameters", "repeat", "run", "state", "reason"), rows=rows)
+
+
+def sweep_runs_table(report: SweepReport) -> Table:
+    """Build the table with a row for each run that succeeded."""
+    found = zip(report.succeeded.runs, report.succeeded.headlines, strict=True)
+    rows = tuple(
+        (
+            *(dict(run.trial.parameters).get(name, "-") for name in report.parameters),
+            str(run.trial.repeat),
+            "-" if run.trial.seed is None else str(run.trial.seed),
+            run.run_id,
+            *(each.text for each in headlines if each.key in report.known()),
+        )
+        for run, headlines in sorted(found, key=lambda pair: pair[0].trial.number)
+    )
+    columns = (*report.parameters, "repeat", "seed", "run", *(FIGURES[key][0] for key in report.known()))
+    return Table(title="By run", columns=columns, rows=rows)
+
+
+def sweep_csv(report: SweepReport) -> str:
+    """Return a line for each run: id, state, place in the sweep, parameters and figures; empty if unknown."""
+    output, keys = io.StringIO(), list(FIGURES)
+    writer = csv.writer(output)
+    writer.writerow(["run", "state", "number", "repeat", "seed", *report.parameters, *keys, "reason"])
+
+    def row(run: RunReport | UnfinishedRun, figures: Mapping[str, float | None]) -> list[object]:
+        trial = run.trial
+        place = (run.run_id, run.state, trial.number, trial.repeat, trial.seed)
+        values = dict(trial.parameters)
+        return [*place, *(values.get(name) for name in report.parameters), *map(figures.get, keys), run.reason]
+
+    rows = [
+        (run.trial.number, row(run, {each.key: each.value for each in headlines}))
+        for run, headlines in zip(report.succeeded.runs, report.succeeded.headlines, strict=True)
+    ]
+    rows += [(run.trial.number, row(run, {})) for run in report.unfinished]
+    writer.writerows(cells for _, cells in sorted(rows, key=lambda pair: pair[0]))
+    return output.getvalue()

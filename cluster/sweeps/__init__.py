@@ -1,0 +1,1 @@
+"""Sweeps: runs of one program over values of its parameters."""

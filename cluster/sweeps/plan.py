@@ -1,0 +1,184 @@
+"""The plan of a sweep: its parameters and repeats, and the runs that follow from them."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import json
+import math
+import random
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from agent.spec.launchers import PLACEHOLDERS
+from agent.spec.trial import Trial
+from cluster.errors import DeepcdkError, UsageError
+from cluster.sweeps.values import Parameter, parse_parameter
+
+MAX_RUNS: Final = 10_000
+MAX_SEED: Final = (1 << 31) - 1
+SEED: Final = "seed"
+NODES: Final = "nodes"
+RUN_DIRECTORY: Final = "run_directory"
+"""Placeholder of a recipe's command for the directory of the run."""
+_COUNT: Final = re.compile("[1-9][0-9]{0,3}")
+_BRACES: Final = re.compile(r"\{\{([A-Za-z_][\w.-]*)\}\}|(?<![$\\])\{([A-Za-z_][\w.-]*)\}")
+Pairs = tuple[tuple[str, str], ...]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Plan:
+    """The parameters of a sweep, and how often it trains with each combination of values."""
+
+    parameters: tuple[Parameter, ...]
+    samples: int = 0
+    """Number of combinations to draw at random; 0: all."""
+    repeats: int = 1
+    seed: int = 1
+    """Seed of the first repeat, and of the draw. The next repeat has the next seed."""
+    nodes: int = 1
+    """Nodes of each run, unless `nodes` is a parameter."""
+    command: tuple[str, ...] = ()
+    """Command of each rank, with `{name}` for the value of a parameter."""
+
+    def __post_init__(self) -> None:
+        names = [parameter.name for parameter in self.parameters]
+        if twice := next((name for name in names if names.count(name) > 1), ""):
+            raise UsageError("--grid", twice, "is given twice; put all its values into one --grid")
+        if self.repeats > 1 and SEED in names:
+            raise UsageError("--repeats", self.repeats, "gives each repeat its own seed; leave out --grid seed")
+        if self.seed + self.repeats - 1 > MAX_SEED:
+            raise UsageError("--seed", self.seed, f"is too large for {self.repeats} repeats; at most {MAX_SEED}")
+        counts = [each for each in self.parameters if each.name == NODES]
+        if any(each.distribution or not all(map(_COUNT.fullmatch, each.values)) for each in counts):
+            raise UsageError("--nodes-each", None, "must be a number of nodes, or several with commas between")
+        drawn = next((parameter for parameter in self.parameters if parameter.distribution), None)
+        if drawn and not self.samples:
+            raise UsageError(f"--grid {drawn.name}", drawn.distribution, "is a distribution, and needs --samples N")
+        if not drawn and self.samples > (size := self.size):
+            raise UsageError("--samples", self.samples, f"is more than the {size:,} combinations of the values")
+        if self.count > MAX_RUNS:
+            rule = f"of {self.count:,} runs is too large, at most {MAX_RUNS:,} are allowed; --samples N draws some"
+            raise DeepcdkError(f"a sweep {rule}")
+
+    @property
+    def size(self) -> int:
+        """Return the number of combinations of all listed values."""
+        return math.prod(len(parameter.values) for parameter in self.parameters if not parameter.distribution)
+
+    @property
+    def count(self) -> int:
+        """Return the number of runs."""
+        return (self.samples or self.size) * self.repeats
+
+    def combinations(self) -> list[Pairs]:
+        """Return the names and values of each combination, the last parameter changing fastest, or the drawn ones."""
+        return list(self._drawn() if self.samples else self._grid())
+
+    def _grid(self) -> Iterator[Pairs]:
+        names = [parameter.name for parameter in self.parameters]
+        for values in itertools.product(*(parameter.values for parameter in self.parameters)):
+            yield tuple(zip(names, values, strict=True))
+
+    def _drawn(self) -> Iterator[Pairs]:
+        """Yield different combinations. The same plan always gives the same ones."""
+        source, seen = random.Random(f"{self.seed}"), set[Pairs]()  # noqa: S311  # not for secrets
+        is_small = not any(parameter.distribution for parameter in self.parameters) and self.size <= 10 * MAX_RUNS
+        if is_small:
+            yield from sorted(self._grid(), key=lambda _: source.random())[: self.samples]
+            return
+        for _ in range(100 * self.samples):
+            pairs = tuple((parameter.name, parameter.draw(source.random())) for parameter in self.parameters)
+            if pairs not in seen:
+                seen.add(pairs)
+                yield pairs
+            if len(seen) == self.samples:
+                return
+        raise UsageError("--samples", self.samples, f"is too many: only {len(seen)} different combinations were drawn")
+
+    def trials(self, sweep: str = "") -> list[Trial]:
+        """Return the place of each run in the sweep, in order: all combinations once, then all again."""
+        plan, has_seed = self.to_json(), any(parameter.name == SEED for parameter in self.parameters)
+        each = itertools.product(range(self.repeats), self.combinations())
+        return [
+            Trial(
+                sweep=sweep,
+                number=number,
+                parameters=pairs,
+                repeat=repeat + 1,
+                seed=None if has_seed else self.seed + repeat,
+                plan=plan,
+            )
+            for number, (repeat, pairs) in enumerate(each, start=1)
+        ]
+
+    def nodes_of(self, trial: Trial) -> int:
+        """Return the number of nodes of a run."""
+        return int(dict(trial.parameters).get(NODES, self.nodes))
+
+    @property
+    def most_nodes(self) -> int:
+        """Return the number of nodes of the largest run."""
+        own = [int(value) for each in self.parameters if each.name == NODES for value in each.values]
+        return max(own, default=self.nodes)
+
+    def to_json(self) -> str:
+        """Return the plan as JSON, for `from_json`."""
+        return json.dumps(dataclasses.asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> Plan:
+        """Build the plan that a run's record has. Raises DeepcdkError if it is invalid."""
+        try:
+            document: dict[str, Any] = json.loads(text)
+            parameters = tuple(
+                Parameter(**{**each, "values": tuple(each["values"]), "arguments": tuple(each["arguments"])})
+                for each in document["parameters"]
+            )
+            return cls(**{**document, "parameters": parameters, "command": tuple(document["command"])})
+        except (ValueError, TypeError, KeyError, LookupError, RecursionError) as error:
+            raise DeepcdkError(f"the record of the sweep has no valid plan: {error}") from None
+
+
+def read_plan(grid: Sequence[str], *, samples: int, repeats: int, seed: int, nodes: str) -> Plan:
+    """Build the plan from --grid, --samples, --repeats, --seed and --nodes-each. Raises DeepcdkError."""
+    parameters = [parse_parameter(text) for text in grid]
+    counts = tuple(word.strip() for word in nodes.split(","))
+    if not all(map(_COUNT.fullmatch, counts)):
+        raise UsageError("--nodes-each", nodes, "must be a number of nodes, or several with commas between")
+    if len(counts) > 1:
+        parameters.append(Parameter(name=NODES, values=counts))
+    if not parameters and repeats == 1:
+        raise UsageError("--grid", None, "must have a parameter with values, such as learning-rate=0.1,0.01")
+    return Plan(parameters=tuple(parameters), samples=samples, repeats=repeats, seed=seed, nodes=int(counts[0]))
+
+
+def expand(words: Sequence[str], values: Mapping[str, str]) -> tuple[str, ...]:
+    """Replace `{name}` in words by its value. `{{name}}` becomes `{name}`, and other braces stay."""
+
+    def value(found: re.Match[str]) -> str:
+        if found[1]:  # the agent expands its own placeholders later
+            return found[0] if found[1] in PLACEHOLDERS else f"{{{found[1]}}}"
+        return values.get(found[2], found[0])
+
+    return tuple(_BRACES.sub(value, word) for word in words)
+
+
+def check_placeholders(words: Sequence[str], names: Sequence[str]) -> None:
+    """Raise UsageError if the words of an entry have an unknown `{name}`, or lack one of the parameters."""
+    used = {found[2] for word in words for found in _BRACES.finditer(word) if found[2]}
+    known = {*names, SEED, *PLACEHOLDERS}
+    if clash := next((name for name in names if name in PLACEHOLDERS), ""):
+        raise UsageError("--grid", clash, f"is a placeholder with a value of its own: {', '.join(PLACEHOLDERS)}")
+    if unknown := sorted(used - known):
+        rule = f"has no values: give --grid {unknown[0]}=A,B, or write {{{{{unknown[0]}}}}} for a text in braces"
+        raise UsageError("--entry", f"{{{unknown[0]}}}", rule)
+    if unused := next((name for name in names if name not in used and name != NODES), ""):
+        raise UsageError("--entry", " ".join(words), f"does not use {{{unused}}}, the parameter of --grid {unused}")
+
+
+def values_of(trial: Trial, run_directory: str) -> dict[str, str]:
+    """Return the values of the placeholders in a run's command."""
+    seed = {} if trial.seed is None else {SEED: str(trial.seed)}
+    return {RUN_DIRECTORY: run_directory, **seed, **dict(trial.parameters)}

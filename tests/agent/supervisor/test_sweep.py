@@ -1,0 +1,134 @@
+"""Facts about the runs of a sweep in the queue: the first one goes ahead, and holds the others if it fails at once."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from agent.errors import SpecError
+from agent.runs import liveness, record
+from agent.runs.directory import State
+from agent.runs.run_queue import RunQueue
+from agent.runs.store import Runs
+from agent.spec.run import RunSpec
+from agent.spec.trial import Trial
+from agent.supervisor import scheduler, sweep
+from tests.factories import AGENT, PAYLOAD, make_nodes, make_spec, make_state, nodes_text
+
+
+@pytest.fixture
+def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Runs]:
+    """Return the runs of a master with the trees of the factories."""
+    monkeypatch.setattr("pathlib.Path.home", lambda: tmp_path)
+    for tree in (AGENT, PAYLOAD):
+        (tmp_path / "payloads" / tree).mkdir(parents=True)
+    yield Runs(root=tmp_path / "runs")
+    liveness.let_go("one")
+
+
+def specs(runs: Runs) -> list[RunSpec]:
+    """Return the specs of a sweep of three runs: one, two, three."""
+    trial = Trial(sweep="s", first="one", repeat=1)
+    return [
+        make_spec(run_id=run_id, efs_mount=str(runs.root.parent), hosts=make_nodes(1), trial=trial)
+        for run_id in ("one", "two", "three")
+    ]
+
+
+def enqueue(runs: Runs) -> list[RunSpec]:
+    """Queue the sweep as the laptop sends it; return its specs."""
+    found = specs(runs)
+    entries = [{"spec": json.loads(spec.to_json()), "estimate": {"usd": n}} for n, spec in enumerate(found)]
+    sent = json.dumps({"origin": {"stack": "deepcdk"}, "runs": entries})
+    assert sweep.enqueue_all(runs, sweep.parse(sent)) == ["one", "two", "three"]
+    return found
+
+
+def first_is(runs: Runs, state: str, *, after_s: float = 5.0, launched: bool = True, **changes: object) -> None:
+    """Store the state of the first run, as of now; it was launched `after_s` seconds before."""
+    now = time.time()
+    if state in ("starting", "running") and not liveness.is_held("one"):
+        liveness.hold("one")
+    times = {"times": {"launched": now - after_s} if launched else {}, **changes}
+    runs["one"].write(runs["one"].path / "course.json", json.dumps(times))
+    exit_code = 2 if state == "failed" and launched else None
+    runs["one"].write_state(
+        make_state(state=state, started=now - 60, updated=now, exit_code=exit_code, reason="status 2")
+    )
+
+
+def test_runs_of_a_sweep_wait_in_their_order_with_their_own_estimates(runs: Runs) -> None:
+    enqueue(runs)
+    assert RunQueue(runs=runs).ids() == ["one", "two", "three"]
+    assert record.record(runs["three"])["origin"]["estimate"] == {"usd": 2}
+    assert runs["two"].trial() == {
+        "sweep": "s", "number": 0, "parameters": (), "repeat": 1, "seed": None, "first": "one",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", "{}", '{"origin": 3, "runs": [{}]}', '{"origin": {}, "runs": [{"spec": 1}]}']
+)
+def test_damaged_request_is_rejected(text: str) -> None:
+    with pytest.raises(SpecError):
+        sweep.parse(text)
+
+
+def test_other_runs_wait_until_the_first_one_has_trained_for_a_while(runs: Runs) -> None:
+    one, two, _ = enqueue(runs)
+    assert (sweep.reason_to_wait(runs, one), sweep.reason_to_wait(runs, two)) == ("", "")  # it waits itself
+    for state, launched, after_s in (("starting", False, 0.0), ("running", True, 1.0)):
+        first_is(runs, state, launched=launched, after_s=after_s)
+        assert "until the first run of the sweep, one, has trained" in sweep.reason_to_wait(runs, two)
+    runs["one"].metrics.write_text('{"event": "epoch"}\n')
+    assert sweep.reason_to_wait(runs, two) == ""
+    runs["one"].metrics.unlink()
+    first_is(runs, "running", after_s=sweep.SETTLED_S + 1)
+    assert sweep.reason_to_wait(runs, two) == ""
+    first_is(runs, "stopped")
+    assert (sweep.reason_to_wait(runs, two), sweep.reason_to_hold(runs, two)) == ("", "")
+
+
+def test_error_of_the_first_run_holds_the_others(runs: Runs) -> None:
+    one, two, _ = enqueue(runs)
+    first_is(runs, "failed")
+    held = sweep.reason_to_hold(runs, two)
+    assert held.startswith("held: the first run of sweep s, one, failed at once: status 2; ")
+    assert "fab sweep --resume s" in held
+    assert sweep.reason_to_hold(runs, one) == ""
+
+
+@pytest.mark.parametrize("why", ["late", "before its launch", "after a restart", "removed", "no sweep"])
+def test_other_failures_of_the_first_run_hold_nothing(runs: Runs, why: str) -> None:
+    _, two, _ = enqueue(runs)
+    if why == "late":
+        first_is(runs, "failed", after_s=sweep.AT_ONCE_S + 1)
+    elif why == "after a restart":
+        first_is(runs, "failed", restarts=[{"for": "a lost node"}])
+    else:
+        first_is(runs, "failed", launched=why != "before its launch")
+    if why == "removed":
+        two = dataclasses.replace(two, trial=dataclasses.replace(two.trial, first="gone"))
+    if why == "no sweep":
+        two = dataclasses.replace(two, trial=Trial())
+    assert sweep.reason_to_hold(runs, two) == ""
+
+
+def test_scheduler_takes_held_runs_out_of_the_queue_and_goes_on_with_others(
+    runs: Runs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    enqueue(runs)
+    RunQueue(runs=runs).finish("one", "failed", "")
+    first_is(runs, "failed")
+    (tmp_path / "nodes").write_text(nodes_text(make_nodes(1)))
+    monkeypatch.setattr("agent.supervisor.scheduler.time.sleep", lambda _: pytest.fail("a held run must not wait"))
+    scheduler.run(runs, nodes_path=str(tmp_path / "nodes"))
+    states = [runs[run_id].stored_state() for run_id in ("two", "three")]
+    assert [(state.state, state.reason[:5]) for state in states] == [("stopped", "held:")] * 2
+    assert RunQueue(runs=runs).ids() == []
+    assert isinstance(states[0], State)

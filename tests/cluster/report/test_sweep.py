@@ -1,0 +1,107 @@
+"""Facts about the report of a sweep: spread of repeats by combination, and runs without a result."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import io
+import itertools
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+
+from agent.spec.trial import Trial
+from cluster.errors import UsageError
+from cluster.report.formats import SWEEP_FORMATS, parse_formats, rendered
+from cluster.report.run_report import RunReport, report_of
+from cluster.report.sweep import SweepReport, combinations_table, latest, sweep_report
+from tests.cluster.report.recorded_runs import MARKUP, another, changed
+
+
+def in_sweep(number: int, parameters: Mapping[str, str], repeat: int, accuracy: float) -> RunReport:
+    """Return a recorded run with a place in the sweep `s`."""
+    pairs = tuple(parameters.items())
+    trial = Trial(sweep="s", number=number, parameters=pairs, repeat=repeat, seed=repeat, first="run-1")
+    return dataclasses.replace(another(number, accuracy=accuracy, seed=repeat), trial=trial)
+
+
+def swept(values: Mapping[str, Sequence[str]], repeats: int = 2) -> SweepReport:
+    """Return the report of a sweep over all combinations, in which every run succeeded."""
+    combinations = [dict(zip(values, chosen, strict=True)) for chosen in itertools.product(*values.values())]
+    runs = [
+        in_sweep(1 + number, parameters, 1 + number // len(combinations), 0.9 + 0.001 * number)
+        for number, parameters in enumerate(combinations * repeats)
+    ]
+    return sweep_report("s", [state(run) for run in runs], runs)
+
+
+def state(run: RunReport, **changes: Any) -> dict[str, Any]:
+    trial = {**dataclasses.asdict(run.trial), "parameters": [list(pair) for pair in run.trial.parameters]}
+    return {"run_id": run.run_id, "state": "succeeded", "reason": "", "trial": trial, **changes}
+
+
+def test_repeats_are_averaged_by_their_parameters_and_failed_runs_are_counted() -> None:
+    runs = [in_sweep(1, {"lr": "0.1"}, 1, 0.90), in_sweep(3, {"lr": "0.1"}, 2, 0.94), in_sweep(2, {"lr": "1"}, 1, 0.5)]
+    failed = state(in_sweep(4, {"lr": "1"}, 2, 0.0), state="failed", reason="nan")
+    found = sweep_report("s", [*map(state, runs), failed], runs)
+    table = combinations_table(found)
+    assert table.columns[:4] == ("", "lr", "succeeded", "Test accuracy")
+    assert [row[:4] for row in table.rows] == [
+        ("A", "0.1", "2 of 2", "92.00% \N{PLUS-MINUS SIGN} 2.83%"), ("B", "1", "1 of 2", "50.00%"),
+    ]  # fmt: skip
+    assert [(run.state, run.reason, run.trial.repeat) for run in found.unfinished] == [("failed", "nan", 2)]
+
+
+def test_last_run_with_a_number_counts_unless_an_earlier_one_succeeded() -> None:
+    def one(run_id: str, number: int, state: str) -> dict[str, Any]:
+        return {"run_id": run_id, "state": state, "trial": {"number": number}}
+
+    states = [one("a", 1, "failed"), one("b", 2, "succeeded"), one("c", 1, "queued"), one("d", 2, "stopped")]
+    assert [each["run_id"] for each in latest(states)] == ["c", "b"]
+
+
+def test_sweep_without_a_result_lists_its_runs() -> None:
+    held = state(in_sweep(1, {"lr": "1"}, 1, 0.0), state="stopped", reason="held: the first run failed")
+    found = sweep_report("s", [held], [])
+    for kind in ("html", "md"):
+        assert "held: the first run failed" in rendered(found, kind)
+    assert combinations_table(found).rows == (("", "1", "0 of 1"),)
+
+
+def test_csv_has_a_line_for_each_run_and_json_all_figures() -> None:
+    found = swept({"lr": ["0.1", "0,2"]})
+    lines = [*csv.DictReader(io.StringIO(rendered(found, "csv")))]
+    assert [(line["number"], line["lr"], line["repeat"], line["seed"], line["state"]) for line in lines] == [
+        ("1", "0.1", "1", "1", "succeeded"), ("2", "0,2", "1", "1", "succeeded"),
+        ("3", "0.1", "2", "2", "succeeded"), ("4", "0,2", "2", "2", "succeeded"),
+    ]  # fmt: skip
+    assert float(lines[1]["test_accuracy"]) == pytest.approx(0.901)
+    document = json.loads(rendered(found, "json"))
+    assert (document["report"], document["sweep"], document["parameters"]) == ("sweep", "s", ["lr"])
+    assert document["succeeded"]["repeats"][0]["figures"]["test_accuracy"]["count"] == 2
+
+
+def test_page_shows_table_plots_and_curves_of_a_sweep() -> None:
+    page = rendered(swept({"augmented-epochs": ["0", "25", "50"]}), "html")
+    for text in ("Sweep s", "By parameter", "Test accuracy by augmented-epochs", "Time by augmented-epochs"):
+        assert text in page
+    assert page.count("augmented-epochs=25<") > 3  # the legends of the curves
+    assert "augmented-epochs=25<" not in rendered(swept({"augmented-epochs": ["25"], "depth": ["2"]}), "html")
+
+
+def test_markup_in_values_is_text_on_the_page() -> None:
+    page = rendered(swept({MARKUP: [MARKUP, "b"]}), "html")
+    assert "<script" not in page and "<img src=x" not in page and "&lt;script&gt;" in page
+
+
+@pytest.mark.parametrize("damaged", [3, {}, {"sweep": 3}, {"sweep": "s", "parameters": [[1, 2]]}])
+def test_damaged_trial_of_a_record_is_no_place_in_a_sweep(damaged: Any) -> None:
+    assert report_of(changed(spec={"trial": damaged})).trial == Trial()
+
+
+def test_csv_is_only_for_sweeps() -> None:
+    assert parse_formats("html,csv", SWEEP_FORMATS) == ("html", "csv")
+    with pytest.raises(UsageError, match="must be some of html, md, json"):
+        parse_formats("csv")
