@@ -19,7 +19,7 @@ from tests.waiting import eventually
 from tools import demo
 
 NODES: Final = 4
-EPOCHS: Final = 150
+EPOCHS: Final = 60
 
 
 @pytest.fixture(scope="module")
@@ -31,9 +31,9 @@ def own() -> Iterator[EmbeddedCloud]:
         yield four
 
 
-def course(cloud: EmbeddedCloud, run: str) -> dict[str, Any]:
-    """Return what the supervisor has recorded of a run."""
-    found: dict[str, Any] = json.loads(cloud.fab("show", "--run", run, "--json").stdout)["course"]
+def replaced_hosts(cloud: EmbeddedCloud, run: str) -> list[dict[str, Any]]:
+    """Return the replacements of a run's hosts."""
+    found: list[dict[str, Any]] = json.loads((cloud.run(run).path / "course.json").read_text()).get("replaced", [])
     return found
 
 
@@ -48,16 +48,16 @@ def has_trained(cloud: EmbeddedCloud, run: str, attempt: int) -> bool:
 
 def test_master_may_have_only_its_own_workers_replaced(own: EmbeddedCloud) -> None:
     (master,) = own.instances("master")
-    words = ("aws", "autoscaling", "set-instance-health", "--health-status", "Healthy", "--region", "us-east-1")
+    mark = "aws autoscaling set-instance-health --health-status Healthy --region us-east-1 --instance-id"
 
     def trouble(instance: str, *where: str) -> str:
-        done = own.fab("run", *where, "--", *words, "--instance-id", instance, check=False)
+        done = own.fab("run", *where, "--", "sh", "-c", f"{mark} {instance}", check=False)
         return done.stdout + done.stderr
 
     worker = own.instances("worker")[0]["InstanceId"]
     assert "AccessDenied" in trouble(master["InstanceId"], "--master")
     assert "AccessDenied" in trouble(worker, "--nodes", "1")
-    assert "AccessDenied" not in trouble(worker, "--master")
+    assert "error occurred" not in trouble(worker, "--master")
 
 
 def test_run_goes_on_after_a_killed_rank_and_a_host_that_is_cut_off_for_good(own: EmbeddedCloud) -> None:
@@ -76,7 +76,7 @@ def test_run_goes_on_after_a_killed_rank_and_a_host_that_is_cut_off_for_good(own
         cut = time.time()
         states = [i["State"]["Name"] for i in own.instances("worker") if i["InstanceId"] == lost["instance_id"]]
         assert states == ["running"], "EC2 does not notice"
-        replaced = eventually(lambda: course(own, run).get("replaced"), timeout_s=900.0)
+        replaced = eventually(lambda: replaced_hosts(own, run), timeout_s=900.0)
         marked = time.time()
         eventually(lambda: own.run(run).state in ("succeeded", "failed"), timeout_s=900.0)
         found = json.loads(own.fab("show", "--run", run, "--json").stdout)
