@@ -38,7 +38,7 @@ def test_wrong_arguments_are_told(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_failed_command_shows_its_last_lines() -> None:
     error = CommandError(["ip", "link"], 2, "\n".join(str(number) for number in range(10)))
-    assert str(error) == "`ip link` ended with 2: 5\n6\n7\n8\n9"
+    assert str(error) == "`ip link` failed with exit status 2: 5\n6\n7\n8\n9"
 
 
 def test_all_that_is_missing_is_listed() -> None:

@@ -296,7 +296,7 @@ def test_a_host_that_cannot_be_started_fails_its_instance_and_no_other(
 
     monkeypatch.setattr(Host, "boot", refuse)
     own_world.show(snapshot(WORKER, MASTER))
-    assert "could not be started" in own_world.cloud.failed[WORKER.id]
+    assert "failed to start" in own_world.cloud.failed[WORKER.id]
     assert own_world.reconciler.hosts.keys() == {MASTER.id}
 
 

@@ -21,7 +21,7 @@ def test_every_missing_command_is_named_with_its_package() -> None:
 
 def test_without_root_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.geteuid", lambda: 1000)
-    with pytest.raises(MissingRequirementsError, match="not run as root"):
+    with pytest.raises(MissingRequirementsError, match="root is needed"):
         requirements.check()
 
 
@@ -37,7 +37,7 @@ def test_an_option_names_its_missing_commands_and_devices(tmp_path: Path) -> Non
     commands = {"bash": "bash", "dnsmasq": "dnsmasq-base"}
     assert missing({"bash": "/bin/bash"}.get, commands, "--hosts vm", {tmp_path: "tun", Path("/dev/null"): "null"}) == [
         "--hosts vm: command dnsmasq not found; on Debian or Ubuntu: apt-get install dnsmasq-base",
-        f"--hosts vm: there is no {tmp_path}; load it with: modprobe tun",
+        f"--hosts vm: {tmp_path} does not exist; load its module with: modprobe tun",
     ]
 
 

@@ -48,7 +48,7 @@ def main(argv: Sequence[str]) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m localcloud", description="An AWS of one machine: an API, real hosts, real networks. Needs root."
+        prog="python -m localcloud", description="AWS on one machine: an API, real hosts and real networks. Needs root."
     )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
@@ -61,37 +61,39 @@ def _parser() -> argparse.ArgumentParser:
         return command
 
     for role, help, run in (
-        ("start", "start a cloud and return when it answers", _start),
+        ("start", "start a cloud and return when it is ready", _start),
         ("supervise", "", _supervise),
         ("daemon", "", _daemon),
     ):
         command = add(role, help, run)
         options.add_arguments(command)
         command.add_argument("--lock", type=int, default=-1, help=argparse.SUPPRESS)
-    add("stop", "stop a cloud and remove everything of it", _stop)
+    add("stop", "stop a cloud and remove everything that belongs to it", _stop)
     add("status", "show a cloud and its hosts", _status).add_argument("--json", action="store_true")
     for name, help in (("run", "run a command on the laptop"), ("outside", "run a command on a host of the internet")):
         command = add(name, help, _enter)
         command.set_defaults(place={"run": "laptop"}.get(name, name))
         command.add_argument("command", nargs=argparse.REMAINDER, metavar="-- COMMAND")
-    options.add_vcpus(add("api", "serve the API alone, without hosts or root, until standard input ends", _api))
+    options.add_vcpus(
+        add("api", "serve only the API, without hosts and without root, until standard input is closed", _api)
+    )
     shell = [os.environ.get("SHELL", "/bin/bash")]
     add("shell", "open a shell on the laptop", _enter).set_defaults(place="laptop", command=shell)
-    command = add("exec", "run a command in a host as root, past its network", _exec)
+    command = add("exec", "run a command on a host as root, without its network", _exec)
     command.add_argument("instance")
     command.add_argument("command", nargs=argparse.REMAINDER, metavar="-- COMMAND")
-    add("kill", "kill every process of a host, as a crash", _kill).add_argument("instance")
+    add("kill", "kill every process of a host, like a crash", _kill).add_argument("instance")
     add("logs", "print a host's console", _logs).add_argument("instance", nargs="?")
     command = add("interrupt", "interrupt a spot instance, after a notice in its metadata", _interrupt)
     command.add_argument("instance")
     command.add_argument("--notice", type=float, default=120.0, metavar="SECONDS", help="default: 120, as on AWS")
     command.add_argument(
-        "--recommendation", action="store_true", help="give no notice, but recommend that the instance be replaced"
+        "--recommendation", action="store_true", help="send only a rebalance recommendation, without an interruption"
     )
-    command = add("limit", "limit the capacity for an instance type, or lift the limit", _limit)
+    command = add("limit", "limit the capacity for an instance type, or remove the limit", _limit)
     command.add_argument("type")
-    command.add_argument("count", type=int, nargs="?", help="without it the limit is lifted")
-    chaos_options.add_arguments(add("chaos", "carry out faults drawn from a seed, and undo those that last", _chaos))
+    command.add_argument("count", type=int, nargs="?", help="number of instances; without it, the limit is removed")
+    chaos_options.add_arguments(add("chaos", "inject random faults from a seed, and undo lasting ones", _chaos))
     for name, help in (("cut", "drop all packets of a host"), ("mend", "end a cut")):
         command = add(name, help, _cut)
         command.set_defaults(do=name)
@@ -137,7 +139,7 @@ def _stop(arguments: argparse.Namespace) -> int:
     started = time.monotonic()
     was_running = lifecycle.stop(arguments.name)
     how = f"stopped after {time.monotonic() - started:.1f} s" if was_running else "was not running"
-    print(f"embedded cloud {arguments.name} {how}; nothing is left of it")
+    print(f"embedded cloud {arguments.name} {how}; all of its resources are removed")
     return 0
 
 

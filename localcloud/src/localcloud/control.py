@@ -77,7 +77,7 @@ class ControlServer:
         try:
             return answer.get(timeout=_ANSWER_TIMEOUT_S)
         except queue.Empty:
-            return {"failed": f"the daemon is busy and has not answered for {_ANSWER_TIMEOUT_S:.0f} s"}
+            return {"failed": f"the daemon did not answer within {_ANSWER_TIMEOUT_S:.0f} s"}
 
 
 def answer_one(connection: socket.socket, answer: Callable[[dict[str, str]], dict[str, Any]]) -> None:
@@ -86,7 +86,7 @@ def answer_one(connection: socket.socket, answer: Callable[[dict[str, str]], dic
     with connection.makefile("rw", encoding="utf-8") as stream:
         request = json.loads(stream.readline())
         if not isinstance(request, dict):
-            raise ValueError(f"{request!r} is no request")
+            raise ValueError(f"invalid request {request!r}")
         stream.write(json.dumps(answer(request)) + "\n")
 
 

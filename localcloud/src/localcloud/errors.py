@@ -41,4 +41,4 @@ class CommandError(LocalCloudError, ChildProcessError):
     def __init__(self, command: Sequence[str], exit_code: int, output: str) -> None:
         self.command, self.exit_code, self.output = tuple(command), exit_code, output
         last = "\n".join(output.strip().splitlines()[-5:])
-        super().__init__(f"`{' '.join(command)}` ended with {exit_code}: {last or 'no output'}")
+        super().__init__(f"`{' '.join(command)}` failed with exit status {exit_code}: {last or 'no output'}")

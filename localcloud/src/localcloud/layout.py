@@ -30,7 +30,9 @@ class Layout:
 
     def __post_init__(self) -> None:
         if not re.fullmatch(r"[a-z][a-z0-9-]{0,31}", self.name, flags=re.ASCII):
-            raise BadNameError(f"cloud name {self.name!r}: must be 1 to 32 of a-z, 0-9 and -, a letter first")
+            raise BadNameError(
+                f"cloud name {self.name!r}: must be 1 to 32 characters a-z, 0-9 and -, starting with a letter"
+            )
 
     @property
     def run(self) -> Path:

@@ -111,7 +111,7 @@ def stop(name: str) -> bool:
             if lock >= 0:
                 break
         if lock < 0:
-            raise LocalCloudError(f"the embedded cloud {name} does not end; see {layout.log}")
+            raise LocalCloudError(f"the embedded cloud {name} does not stop; see {layout.log}")
         _await_end(holders)
     cleanup.remove(layout)
     _release(layout, lock)
@@ -250,4 +250,4 @@ def _reap_orphans() -> None:
                 time.sleep(0.01)
         except ChildProcessError:
             return
-    log.warning("some processes of the hosts did not end")
+    log.warning("some processes of the hosts did not exit")

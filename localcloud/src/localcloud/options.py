@@ -54,10 +54,14 @@ class Options:
     def __post_init__(self) -> None:
         if self.hosts == MACHINES:
             for given, flag, why in (
-                (self.nfs_client, "nfs-client", "machines have the real client of a real server"),
-                (self.cpus, "cpus", "machines have processors of their own"),
-                (self.packages, "packages", "machines have no package index but apt's"),
-                (self.image and DISTRIBUTIONS[self.image].bare, "image", f"machines have no bare root as {self.image}"),
+                (self.nfs_client, "nfs-client", "machines already use a real NFS client and server"),
+                (self.cpus, "cpus", "machines have their own processors"),
+                (self.packages, "packages", "machines have only apt's package index"),
+                (
+                    self.image and DISTRIBUTIONS[self.image].bare,
+                    "image",
+                    f"machines have no root file system without packages, unlike {self.image}",
+                ),
             ):
                 if given:
                     raise LocalCloudError(f"--{flag} with --hosts {MACHINES}: {why}")
@@ -95,7 +99,7 @@ def _add(
 def add_vcpus(command: argparse.ArgumentParser) -> None:
     """Declare the option `--vcpus` of `start` and `api`."""
     _add(command, "--vcpus", r"0|[1-9][0-9]{0,5}", "a whole number from 0 to 999999", int, metavar="N",
-        help="give the account the quotas of a new one, with N standard vCPUs (AWS gives 5 or more); "
+        help="give the account the quotas of a new account, with N standard vCPUs (5 or more on AWS); "
         "default: more than any test needs",
     )  # fmt: skip
 
@@ -111,38 +115,40 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
         help="show SRC as DST in all hosts",
     )
     add("--efs-size", r"[1-9][0-9]{0,6}[kmg]", "1 to 9999999 and k, m or g, such as 64m", metavar="SIZE",
-        help="bound the shared file systems (e.g. 64m)")  # fmt: skip
+        help="limit the size of the shared file systems (e.g. 64m)")  # fmt: skip
     add("--metrics-speed", r"[1-9][0-9]{0,2}(\.0)?", "a whole number from 1 to 999", float, metavar="N",
-        help="let N minutes of metrics and alarms pass in one (default: 1)")  # fmt: skip
+        help="run metrics and alarms N times faster (default: 1)")  # fmt: skip
     add("--image", "|".join(DISTRIBUTIONS), f"one of {', '.join(DISTRIBUTIONS)}", metavar="NAME",
-        help=f"offer Debian's own image too, made by mmdebstrap: {', '.join(DISTRIBUTIONS)}")  # fmt: skip
+        help=f"also offer Debian's image, created by mmdebstrap: {', '.join(DISTRIBUTIONS)}")  # fmt: skip
     add("--reach", r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?", "the name of a host in lower case, without port or path",
         action="append", metavar="HOST",
-        help="let hosts reach HOST of the real internet, at ports 80 and 443; an image's package archive always is",
+        help="let hosts reach HOST on the internet at ports 80 and 443, in addition to the image's package archive",
     )  # fmt: skip
     command.add_argument(
         "--packages",
         action="store_true",
-        help="let hosts and laptop reach the package index that pip is configured with here, with its credentials",
+        help="let hosts and laptop use the package index that pip is configured with here, with its credentials",
     )
     command.add_argument(
         "--nfs-client",
         action="store_true",
-        help="show each host the shared file system as NFS does: others' files late, slow opens, locks asked for again",
+        help="show the shared file system as over NFS: late changes of other hosts, slow opens, locks "
+        "that are requested again",
     )
     add("--cpus", _CPUS, "a number from 0.05 to 999, such as 0.25", float, metavar="N",
-        help="give each host the time of N processors, such as 0.25, and no more; default: what the others leave",
+        help="limit each host to N processors, for example 0.25; default: no limit",
     )  # fmt: skip
     add("--link-mbit", r"[1-9][0-9]{0,5}", "a whole number from 1 to 999999", int, metavar="N",
-        help="let each host receive N Mbit/s and no more, such as 1000; default: what this machine can do")  # fmt: skip
+        help="limit what each host receives to N Mbit/s, for example 1000; default: no limit")  # fmt: skip
     add("--hosts", f"{NAMESPACES}|{MACHINES}", f"{NAMESPACES} or {MACHINES}", metavar="KIND",
-        help=f"{NAMESPACES} (default), or {MACHINES}: machines of QEMU, on Debian's own root")  # fmt: skip
+        help=f"{NAMESPACES} (default), or {MACHINES}: QEMU machines, on Debian's root file system")  # fmt: skip
     add("--api-faults", r"[0-9]{1,9}", "a whole number from 0 to 999999999", int, metavar="SEED",
-        help="throttle, delay and run out of capacity as a real account does; the same SEED draws the same faults",
+        help="inject API throttling, delays and missing capacity, as in a real account; the same SEED "
+             "gives the same faults",
     )  # fmt: skip
     add_vcpus(command)
     add("--owner", r"[1-9][0-9]{0,9}", "the id of a process", int, metavar="PID",
-        help="stop the cloud when process PID exits, however it exits")  # fmt: skip
+        help="stop the cloud when process PID exits for any reason")  # fmt: skip
 
 
 def from_arguments(arguments: argparse.Namespace) -> Options:

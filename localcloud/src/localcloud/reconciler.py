@@ -138,7 +138,9 @@ class Reconciler:
                 self.consoles.reader(host)()
                 last = last_line(self.consoles.text(host.instance.id))
                 self._remove([host])
-                reason = f"its host ended unexpectedly (exit code {code}); last on its console: {last or 'nothing'}"
+                reason = (
+                    f"its host exited unexpectedly (exit status {code}); last line of its console: {last or 'nothing'}"
+                )
                 now = time.monotonic()
                 has_run = now - self._booted_at.get(host.instance.id, now) >= _BOOTS_WITHIN_S
                 self._give_up(host.instance.id, reason, has_run=has_run)
@@ -208,7 +210,7 @@ class Reconciler:
             host.boot()
         except OSError as error:  # for example, out of memory; if ignored, the host would count as up forever
             self._remove([host])
-            self._give_up(host.instance.id, f"its host could not be started: {error}")
+            self._give_up(host.instance.id, f"its host failed to start: {error}")
 
     def _reboot(self, hosts: Sequence[Host]) -> None:
         """Shut hosts down and boot them again with the same disk and address."""
@@ -246,7 +248,7 @@ class Reconciler:
             except CommandError as error:
                 for host in mine:
                     host.remove()
-                    self._give_up(host.instance.id, f"its network could not be made: {error}")
+                    self._give_up(host.instance.id, f"its network could not be created: {error}")
         return linked
 
     def _remove(self, hosts: Iterable[Host], grace_s: float | None = None) -> None:

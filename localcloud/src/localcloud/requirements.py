@@ -60,7 +60,7 @@ def missing(
         if find(command) is None
     ]
     lines += [
-        f"there is no {path}; load it with: modprobe {module}"
+        f"{path} does not exist; load its module with: modprobe {module}"
         for path, module in devices.items()
         if not path.is_char_device()
     ]
@@ -80,7 +80,7 @@ def check(*, nfs: bool = False, machines: bool = False) -> None:
     if nfs:
         lines += missing(find, _NFS_COMMANDS, "--nfs-client", {Path("/dev/fuse"): "fuse"})
     if os.geteuid() != 0:
-        lines.append("not run as root, which namespaces and mounts need; use sudo, or a privileged container")
+        lines.append("root is needed for namespaces and mounts; use sudo, or a privileged container")
     else:
         lines += _missing_abilities(network=not absent)
     if lines:
@@ -96,7 +96,7 @@ def _missing_abilities(*, network: bool) -> list[str]:
     try:
         namespace = NetworkNamespace(ROUTER_SYSCTLS)
     except OSError as error:
-        missing.append(f"network namespaces cannot be made ({error}); in a container, run it with --privileged")
+        missing.append(f"cannot create network namespaces ({error}); in a container, run it with --privileged")
         return missing
     try:
         if network:

@@ -32,10 +32,10 @@ def test_an_unknown_cloud_is_rejected(capsys: pytest.CaptureFixture[str]) -> Non
     ("words", "told"),
     [
         (("--kinds", "cut,meteor"), "--kinds 'meteor': must be one of kill-rank, "),
-        (("--kinds", " ,"), "--kinds: name one at least"),
+        (("--kinds", " ,"), "--kinds: must list at least one kind"),
         (("--kinds", "cut,flip-bit"), "--kinds flip-bit needs --flip"),
         (("--kinds", "kill-supervisor"), "--kinds kill-supervisor needs --supervisor"),
-        (("--kinds", "cut,reboot@("), "--kinds reboot@'(' is no regular expression: missing )"),
+        (("--kinds", "cut,reboot@("), "--kinds reboot@'(' is not a valid regular expression: missing )"),
         (("--first", "300"), "--first 300: must be less than --duration, 300"),
     ],
 )
@@ -54,11 +54,11 @@ def test_arguments_that_do_not_fit_are_refused_by_name(
         ("--first=-1", "argument --first: '-1' must be 0 to"),
         ("--duration=inf", "argument --duration: 'inf' must be 0 to"),
         ("--close=1.5", "argument --close: '1.5' must be 0 to 1"),
-        ("--hosts=(", "argument --hosts: '(' is no regular expression: missing )"),
-        ("--flip=/etc/*", "argument --flip: '/etc/*' must lie below the shared file systems"),
+        ("--hosts=(", "argument --hosts: '(' is not a valid regular expression: missing )"),
+        ("--flip=/etc/*", "argument --flip: '/etc/*' must be relative to the shared file systems"),
         ("--flip=a/../../b", "argument --flip: 'a/../../b' must lie below"),
-        ("--flip=a**", "argument --flip: 'a**' is no pattern of files"),
-        ("--flip=.", "argument --flip: '.' is no pattern of files"),
+        ("--flip=a**", "argument --flip: 'a**' is not a valid file pattern"),
+        ("--flip=.", "argument --flip: '.' is not a valid file pattern"),
     ],
 )
 def test_malformed_arguments_are_refused_by_name(capsys: pytest.CaptureFixture[str], word: str, told: str) -> None:
@@ -128,9 +128,9 @@ def test_hosts_that_match_none_and_a_record_that_cannot_be_written_are_refused_b
     cloud: list[FakeCloud], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert chaos("--hosts", "wroker") == 1
-    assert "--hosts 'wroker' matches none of the hosts: w1, w2" in capsys.readouterr().err
+    assert "--hosts 'wroker' matches no host; the hosts are: w1, w2" in capsys.readouterr().err
     assert chaos("--kinds", "reboot@mister") == 1
-    assert "--kinds reboot@mister matches none of the hosts: w1, w2" in capsys.readouterr().err
+    assert "--kinds reboot@mister matches no host; the hosts are: w1, w2" in capsys.readouterr().err
     assert chaos("--record", str(tmp_path / "none/record")) == 1
     assert "none/record: No such file or directory" in capsys.readouterr().err
     assert [one.asked for one in cloud] == [[], [], []]

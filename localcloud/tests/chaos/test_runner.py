@@ -102,7 +102,7 @@ def test_without_a_checkpoint_a_notice_is_passed_over_and_told_why(tmp_path: Pat
     play = writing(tmp_path, begins_at_s=1e9)
     assert play.run(NOTICE, dataclasses.replace(REBOOT, at_s=30.0)) == ended(1)
     skipped, rebooted = play.told
-    assert skipped[1] == "spot-notice skipped: nothing like 'run/checkpoints/.partial-*' began within 60 s"
+    assert skipped[1] == "spot-notice skipped: no file like 'run/checkpoints/.partial-*' was created within 60 s"
     assert skipped[0] == pytest.approx(80.0, abs=0.1)
     assert rebooted[1] == "rebooted w1 (i-1)"
     assert [each for each in play.stage.asked if "do" in each] == []
@@ -217,7 +217,7 @@ def test_a_later_cloud_of_the_same_name_is_not_met(
     made.ask({"do": "cut", "instance": "i-1"})
     state["started"] = 2.0
     for call in (made.all_hosts, lambda: made.ask({"do": "cut", "instance": "i-1"})):
-        with pytest.raises(NotRunningError, match="x that the faults were for has ended; another of its name"):
+        with pytest.raises(NotRunningError, match="x was stopped, and another cloud with this name"):
             call()
 
 

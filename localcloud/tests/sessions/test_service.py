@@ -157,7 +157,7 @@ class CutNetwork:
     [
         ("", REQUIRED_ACTIONS, "it has no instance role"),
         ("node", REQUIRED_ACTIONS[:-1], "its role node does not allow ssmmessages:OpenDataChannel"),
-        ("node", REQUIRED_ACTIONS, "it does not reach the service: timed out"),
+        ("node", REQUIRED_ACTIONS, "it cannot reach the service: timed out"),
     ],
 )
 def test_an_agent_is_connected_only_with_a_role_its_rights_and_a_way_out(

@@ -30,7 +30,7 @@ class WrongMotoError(RuntimeError):
     def __init__(self, found: str, wanted: str) -> None:
         self.found, self.wanted = found, wanted
         super().__init__(
-            f"moto {found} is installed, but the embedded cloud corrects moto {wanted} by name; "
+            f"moto {found} is installed, but the embedded cloud patches moto {wanted}; "
             f"install moto[server]=={wanted}, or adapt localcloud/api and run its tests"
         )
 

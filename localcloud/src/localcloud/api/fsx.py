@@ -73,11 +73,15 @@ def _to_dict(original: Any, self: Any) -> dict[str, Any]:
 def check(values: dict[str, Any]) -> dict[str, Any]:
     """Return a request's Lustre configuration. Raises BadRequest if it is invalid on AWS or not supported here."""
     if values.get("file_system_type") != "LUSTRE":
-        raise BadRequest(f"The embedded cloud has no file systems of the type {values.get('file_system_type')}.")
+        raise BadRequest(
+            f"The embedded cloud does not support file systems of the type {values.get('file_system_type')}."
+        )
     given = dict(values.get("lustre_configuration") or {})
     deployment = given.get("DeploymentType", "SCRATCH_1")
     if deployment not in _THROUGHPUTS:
-        raise BadRequest(f"The embedded cloud has no Lustre file systems of the deployment type {deployment}.")
+        raise BadRequest(
+            f"The embedded cloud does not support Lustre file systems of the deployment type {deployment}."
+        )
     possible = _THROUGHPUTS[deployment]
     if given.get("PerUnitStorageThroughput") not in possible:
         known = "none" if possible == (None,) else ", ".join(map(str, possible))

@@ -106,7 +106,7 @@ class Application:
             code = "InvalidSignatureException" if error_replies.is_json(environ) else "SignatureDoesNotMatch"
             return error_replies.reply(environ, code, f"Credential should be scoped to a valid region: {region}", 403)
         if service == "cloudformation" and not action.startswith(_READING):
-            message = f"The embedded cloud makes stacks in {HOME_REGION} alone, not in {region}"
+            message = f"The embedded cloud only supports stacks in {HOME_REGION}, not in {region}"
             return error_replies.reply(environ, "ValidationError", message)
         return None
 

@@ -55,10 +55,10 @@ class Application:
     def _start(self, request: dict[str, Any]) -> dict[str, str]:
         document = request.get("DocumentName", "SSM-SessionManagerRunShell")
         if document != DOCUMENT:
-            raise RequestError("InvalidDocument", f"the embedded cloud carries out {DOCUMENT} alone, not {document}")
+            raise RequestError("InvalidDocument", f"the embedded cloud only supports {DOCUMENT}, not {document}")
         (port,) = request.get("Parameters", {}).get("portNumber", ["22"])
         if not port.isdecimal() or not 1 <= int(port) <= 65535:
-            raise RequestError("ValidationException", f"portNumber {port} is no TCP port")
+            raise RequestError("ValidationException", f"portNumber {port} is not a TCP port")
         try:
             session = self._service.start(request.get("Target", ""), int(port))
         except NotConnectedError as error:
@@ -70,7 +70,7 @@ class Application:
         return {"SessionId": request.get("SessionId", "")}
 
     def _resume(self, request: dict[str, Any]) -> dict[str, str]:
-        raise RequestError("DoesNotExistException", "the embedded cloud resumes no sessions: start a new one")
+        raise RequestError("DoesNotExistException", "the embedded cloud cannot resume sessions; start a new one")
 
     def _status(self, request: dict[str, Any]) -> dict[str, str]:
         target = request.get("Target", "")
@@ -100,6 +100,8 @@ def _wanted(request: dict[str, Any]) -> set[str] | None:
     for given in (*request.get("Filters", []), *request.get("InstanceInformationFilterList", [])):
         key, values = given.get("Key") or given.get("key"), given.get("Values") or given.get("valueSet") or []
         if key != "InstanceIds":
-            raise RequestError("InvalidFilterKey", f"the embedded cloud filters by InstanceIds alone, not {key}")
+            raise RequestError(
+                "InvalidFilterKey", f"the embedded cloud only supports the filter InstanceIds, not {key}"
+            )
         wanted = set(values) if wanted is None else wanted & set(values)
     return wanted

@@ -32,7 +32,7 @@ class ReplacedError(NotRunningError):
 
     def __init__(self, name: str) -> None:
         super().__init__(name)
-        self.args = (f"the embedded cloud {name} that the faults were for has ended; another of its name was started",)
+        self.args = (f"the embedded cloud {name} was stopped, and another cloud with this name was started",)
 
 
 class Cloud:
@@ -139,7 +139,7 @@ class Attempt:
     def once(self, target: str) -> str:
         """Return a target that exists once. Raises NoTargetError while a fault of this kind is active there."""
         if target in self.busy:
-            raise NoTargetError(f"it still lasts on the {target}")
+            raise NoTargetError(f"the previous one is not over on the {target}")
         return target
 
 

@@ -35,23 +35,35 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument("--seed", type=int, required=True, help="the same seed gives the same faults")
     seconds, a_second = _number(0, 1e6, " seconds"), _number(1, 1e6, " seconds")
     for flag, kind, default, metavar, help in (
-        ("--duration", seconds, 300.0, "S", "no fault after it: 300 s"),
-        ("--first", seconds, 20.0, "S", "before the first fault: 20 s"),
-        ("--every", a_second, 60.0, "S", "between two faults, times 0.5 to 1.5: 60 s"),
-        ("--longest", a_second, 60.0, "S", "of one that lasts: 60 s"),
-        ("--close", _number(0, 1), 0.0, "SHARE", "of faults that follow another within 1 to 5 s, as it recovers: 0"),
+        ("--duration", seconds, 300.0, "S", "time of the last fault: 300 s"),
+        ("--first", seconds, 20.0, "S", "time of the first fault: 20 s"),
+        ("--every", a_second, 60.0, "S", "mean time between two faults, times 0.5 to 1.5: 60 s"),
+        ("--longest", a_second, 60.0, "S", "duration of a lasting fault: 60 s"),
+        (
+            "--close",
+            _number(0, 1),
+            0.0,
+            "SHARE",
+            "probability that a fault follows within 1 to 5 s, during recovery: 0",
+        ),
         ("--kinds", str, ",".join(DEFAULT_KINDS), "KINDS", _KINDS_HELP),
-        ("--hosts", _expression, "", "REGEX", "spare hosts whose name and id do not match"),
-        ("--supervisor", _expression, "", "REGEX", "command line of what kill-supervisor kills"),
-        ("--flip", _pattern, "", "PATTERN", "files of flip-bit, below the file systems"),
-        ("--writing", _pattern, "", "PATTERN", "file of a checkpoint while it is written: spot-notice waits for one"),
-        ("--notice", seconds, NOTICE_S, "SECONDS", f"from spot-notice to the end of the instance: {NOTICE_S:g} s"),
+        ("--hosts", _expression, "", "REGEX", "regular expression; spare hosts with another name and ID"),
+        ("--supervisor", _expression, "", "REGEX", "command line of the process that kill-supervisor kills"),
+        ("--flip", _pattern, "", "PATTERN", "files for flip-bit, relative to the file systems"),
+        (
+            "--writing",
+            _pattern,
+            "",
+            "PATTERN",
+            "pattern of a checkpoint file that is being written, which spot-notice waits for",
+        ),
+        ("--notice", seconds, NOTICE_S, "SECONDS", f"time from the spot notice to the termination: {NOTICE_S:g} s"),
     ):
         command.add_argument(flag, type=kind, default=default, metavar=metavar, help=help)
-    command.add_argument("--record", type=Path, metavar="FILE", help="append each event as a line of JSON")
     command.add_argument(
-        "--dry-run", action="store_true", help="print the schedule, and append it to the record, but do nothing"
+        "--record", type=Path, metavar="FILE", help="file to which each event is appended as a line of JSON"
     )
+    command.add_argument("--dry-run", action="store_true", help="only print the schedule and append it to the record")
 
 
 def carry_out(layout: Layout, arguments: argparse.Namespace) -> int:
@@ -69,7 +81,7 @@ def carry_out(layout: Layout, arguments: argparse.Namespace) -> int:
     for only, flag in {"": f"--hosts {arguments.hosts!r}", **flags}.items():
         if known and not cloud.hosts(only):
             names = ", ".join(sorted(host["name"] or host["instance_id"] for host in known))
-            raise LocalCloudError(f"{flag} matches none of the hosts: {names}")
+            raise LocalCloudError(f"{flag} matches no host; the hosts are: {names}")
     began = time.monotonic()
 
     def record(values: dict[str, Any], at_s: float) -> None:
@@ -98,7 +110,7 @@ def carry_out(layout: Layout, arguments: argparse.Namespace) -> int:
         )
     print(f"{outcome.done} of {len(faults)} faults were carried out")
     if outcome.left:
-        raise LocalCloudError(f"not undone: {'; '.join(outcome.left)}. Stopping the cloud removes all of it")
+        raise LocalCloudError(f"not undone: {'; '.join(outcome.left)}. To remove these effects, stop the cloud")
     if outcome.interrupted:
         raise KeyboardInterrupt
     return 0
@@ -124,7 +136,7 @@ def _schedule(arguments: argparse.Namespace) -> tuple[schedule.Fault, ...]:
     """Draw the faults. Raises LocalCloudError if there are none, or if a kind lacks its flag."""
     kinds = [kind.strip() for kind in arguments.kinds.split(",") if kind.strip()]
     if not kinds:
-        raise LocalCloudError("--kinds: name one at least")
+        raise LocalCloudError("--kinds: must list at least one kind")
     for each in kinds:
         kind, _, hosts = each.partition("@")
         if kind not in schedule.KINDS:
@@ -178,7 +190,7 @@ def _expression(text: str) -> str:
     try:
         re.compile(text)
     except re.error as error:
-        raise argparse.ArgumentTypeError(f"{text!r} is no regular expression: {error}") from None
+        raise argparse.ArgumentTypeError(f"{text!r} is not a valid regular expression: {error}") from None
     return text
 
 
@@ -187,9 +199,11 @@ def _pattern(text: str) -> str:
         return text  # the default
     path = Path(text)
     if path.is_absolute() or ".." in path.parts:
-        raise argparse.ArgumentTypeError(f"{text!r} must lie below the shared file systems: no / before it, no ..")
+        raise argparse.ArgumentTypeError(
+            f"{text!r} must be relative to the shared file systems, without a leading / and without .."
+        )
     try:
         next(Path(os.devnull).glob(text), None)
     except (ValueError, IndexError) as error:  # IndexError for "."
-        raise argparse.ArgumentTypeError(f"{text!r} is no pattern of files: {error}") from None
+        raise argparse.ArgumentTypeError(f"{text!r} is not a valid file pattern: {error}") from None
     return text

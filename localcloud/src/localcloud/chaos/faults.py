@@ -65,7 +65,7 @@ def _freeze_rank(attempt: Attempt) -> Done:
 def _kill_supervisor(attempt: Attempt) -> Done:
     pattern = attempt.patterns.supervisor
     if not pattern:
-        raise NoTargetError("no --supervisor says which process it is")
+        raise NoTargetError("--supervisor, which describes the process, is not set")
     found = [
         (host, process)
         for host in attempt.hosts()
@@ -155,4 +155,4 @@ def _kill(pid: int) -> None:
     try:
         os.kill(pid, signal.SIGKILL)
     except ProcessLookupError:
-        raise NoTargetError("it ended by itself just now") from None
+        raise NoTargetError("the process exited by itself") from None

@@ -56,7 +56,7 @@ def _fill(path: Path) -> int:
 def flip_bit(attempt: Attempt) -> Done:
     """Flip one bit in the newest file that matches the user's pattern."""
     if not attempt.patterns.flip:
-        raise NoTargetError("no --flip says of which files")
+        raise NoTargetError("--flip, which describes the files, is not set")
     root = attempt.cloud.shared_file_system()
     found = []
     for path in root.glob(attempt.patterns.flip):

@@ -41,7 +41,7 @@ def locked(layout: Layout) -> Iterator[None]:
             file.seek(0)
             raise LocalCloudError(
                 f"chaos already runs on the embedded cloud {layout.name}, as process {file.read()}; "
-                "wait for its end, or end it by SIGTERM"
+                "wait until it exits, or send it SIGTERM"
             ) from None
         file.truncate(0)
         file.write(str(os.getpid()))
@@ -122,7 +122,7 @@ def run(
         until_s = clock() - began + LONGEST_WAIT_S
         while not has_begun():
             if clock() - began >= until_s:
-                raise NoTargetError(f"nothing like {patterns.writing!r} began within {LONGEST_WAIT_S:g} s")
+                raise NoTargetError(f"no file like {patterns.writing!r} was created within {LONGEST_WAIT_S:g} s")
             if not wait(clock() - began + LOOK_S):
                 return False
         return True

@@ -52,14 +52,14 @@ class Root:
         """Create the root in a new directory. Raises ImageError with mmdebstrap's output."""
         if shutil.which("mmdebstrap") is None:
             raise ImageError(
-                f"{self.name} needs mmdebstrap, which makes Debian's root file system; "
+                f"{self.name} needs mmdebstrap to create Debian's root file system; "
                 "on Debian or Ubuntu: apt-get install mmdebstrap"
             )
         print(f"making the root of {self.name} with mmdebstrap, once: {directory}", file=sys.stderr, flush=True)
         done = subprocess.run(self.command(directory), stdin=subprocess.DEVNULL, capture_output=True, check=False)
         if done.returncode:
             said = "\n".join(done.stderr.decode(errors="replace").splitlines()[-15:])
-            raise ImageError(f"mmdebstrap could not make {self.name}:\n{said}")
+            raise ImageError(f"mmdebstrap cannot create {self.name}:\n{said}")
 
 
 def default_cache(environment: Mapping[str, str]) -> Path:

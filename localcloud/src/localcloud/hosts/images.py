@@ -41,7 +41,7 @@ class Bind:
         if not separator or not source or not target.startswith("/") or ".." in target.split("/"):
             raise MountError(f"--mount {text!r}: must be SRC:DST, DST an absolute path in the hosts")
         if any(target == place or target.startswith(f"{place}/") for place in _RESERVED) or not target.strip("/"):
-            raise MountError(f"--mount {text!r}: {', '.join(_RESERVED)} and / itself are the hosts' own")
+            raise MountError(f"--mount {text!r}: {', '.join(_RESERVED)} and / are reserved for the hosts")
         path = Path(source).expanduser().resolve()
         if not path.is_dir():
             raise MountError(f"--mount {text!r}: {path} is not a directory of this machine")

@@ -123,18 +123,16 @@ def read_settings(environment: Mapping[str, str]) -> PipSettings:
         done = subprocess.run(command, env=dict(environment), capture_output=True, text=True, check=False)
         if done.returncode == 0:
             return parse_settings(json.loads(done.stdout), environment)
-    raise PackageIndexError(f"this machine's pip, which knows the package index, does not answer: {done.stderr[-500:]}")
+    raise PackageIndexError(f"cannot read the package index from this machine's pip: {done.stderr[-500:]}")
 
 
 def parse_settings(document: Mapping[str, Any], environment: Mapping[str, str]) -> PipSettings:
     """Parse pip's answer. Raises PackageIndexError for settings that hosts cannot use."""
     proxies = {name: url for name, url in urllib.request.getproxies_environment().items() if name in _PORTS}
     if document["proxy"] or proxies:
-        raise PackageIndexError(
-            "pip reaches its index through a proxy here, and connections of hosts are passed on without"
-        )
+        raise PackageIndexError("pip uses a proxy for its index here, but the hosts' connections cannot use a proxy")
     if document["client"]:
-        raise PackageIndexError(f"pip shows its index the certificate {document['client']}, which hosts are not given")
+        raise PackageIndexError(f"pip shows its index the certificate {document['client']}, which hosts do not get")
     named = (environment.get(name, "") for name in _CERTIFICATE_VARIABLES)
     return PipSettings(
         indexes=tuple(document["indexes"]),

@@ -94,7 +94,7 @@ def execute(path: Path, command: Sequence[str], answer_s: float = _ANSWER_S) -> 
         found = agent.request("guest-sync", id=token)
         while found != token:
             if time.monotonic() > deadline:
-                raise NoAnswerError(path, "it answers another client")
+                raise NoAnswerError(path, "it is serving another client")
             with contextlib.suppress(RefusedError):
                 found = agent.result("guest-sync")
         started = agent.request("guest-exec", path=command[0], arg=list(command[1:]), **{"capture-output": True})

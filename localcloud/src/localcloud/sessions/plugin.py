@@ -40,7 +40,9 @@ def _run(session: dict[str, str]) -> int:
     """Copy standard input and output to the session's stream until it is closed."""
     url = urlsplit(session["StreamUrl"])
     if url.scheme != "tcp":
-        raise ValueError(f"{session['StreamUrl']} is not of the embedded cloud; use AWS's own session-manager-plugin")
+        raise ValueError(
+            f"{session['StreamUrl']} is not an address of the embedded cloud; use AWS's session-manager-plugin"
+        )
     with socket.create_connection((url.hostname or "", url.port or 0), timeout=10) as connection:
         connection.settimeout(None)
         connection.sendall(session["TokenValue"].encode())

@@ -134,7 +134,7 @@ class Relay:
                 if token in (session.client_token, session.agent_token) and token not in session.ends:
                     session.ends[token] = connection
                     return session, len(session.ends) == 2
-        raise ValueError("its token opens no session")
+        raise ValueError("its token is not valid for a session")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -199,7 +199,7 @@ class SessionService:
                 lambda: socket.create_connection((API_ADDRESS, SESSIONS_PORT), timeout=_CONNECT_TIMEOUT_S)
             )
         except OSError as error:
-            raise NotConnectedError(instance_id, f"it does not reach the service: {error}") from None
+            raise NotConnectedError(instance_id, f"it cannot reach the service: {error}") from None
 
 
 def copy_both_ways(one: socket.socket, other: socket.socket) -> None:

@@ -78,7 +78,7 @@ def test_a_stack_is_destroyed_without_waiting(cloud: Cloud, stacks: Stacks) -> N
 def test_a_hook_at_launch_is_refused_and_says_why(stacks: Stacks) -> None:
     name = stacks.create(hooked(1, transition="autoscaling:EC2_INSTANCE_LAUNCHING"))
     assert stacks.describe(name)["StackStatus"] == "ROLLBACK_COMPLETE"
-    assert any("carries out lifecycle hooks of" in reason for reason in stacks.reasons(name, "Hook"))
+    assert any("only supports lifecycle hooks of" in reason for reason in stacks.reasons(name, "Hook"))
 
 
 def test_without_a_hook_an_instance_ends_at_once(cloud: Cloud, client: Client, stacks: Stacks) -> None:

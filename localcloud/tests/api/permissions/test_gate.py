@@ -291,7 +291,7 @@ def test_once_the_evaluator_has_died_every_call_is_refused() -> None:
         os.waitpid(cloud.evaluator.pid, 0)
         for mark in ("once", "again"):
             answer = listed_users(cloud, mark)
-            assert "AccessDenied" in answer and "the IAM evaluator has ended" in answer
+            assert "AccessDenied" in answer and "the IAM evaluator has exited" in answer
     finally:
         cloud.close()
 

@@ -73,7 +73,7 @@ def _emptiest_first(group: Any) -> list[str]:
 def _launch_into(group: Any, subnets: list[str], propagated_tags: dict[str, str]) -> Any:
     """Launch an instance into the first subnet with capacity. Return it, or None if no launch succeeded."""
     if group.ec2_launch_template is None:
-        raise invalid("The embedded cloud launches groups from a launch template only; give the group one.")
+        raise invalid("The embedded cloud only supports groups with a launch template.")
     ec2 = group.autoscaling_backend.ec2_backend
     template = group.ec2_launch_template
     version = template.get_version(group.launch_template_version)

@@ -93,7 +93,7 @@ def parse(expression: str) -> Expression:
         ) from None
     except UnexpectedCharacters as error:
         text = expression[error.pos_in_stream :][:20]
-        raise ExpressionError(expression, f"{text!r} is not understood here") from None
+        raise ExpressionError(expression, f"{text!r} is not supported here") from None
     for function in parsed.find_data("function"):
         name, operands = function.children[0], [each for each in function.children if isinstance(each, Tree)]
         counts = _OPERANDS.get(str(name))

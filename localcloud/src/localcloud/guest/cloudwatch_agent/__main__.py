@@ -54,7 +54,7 @@ def main(arguments: list[str]) -> int:
     given = parser.parse_args(arguments)
     kind, _, name = given.config.partition(":")
     if kind != "ssm" or not name:
-        parser.error(f"-c {given.config}: the embedded cloud's agent takes ssm:PARAMETER alone")
+        parser.error(f"-c {given.config}: the embedded cloud's agent supports only ssm:PARAMETER")
     try:
         document = json.loads(_api().parameter(name))
         check(document)
@@ -78,7 +78,7 @@ def check(document: Mapping[str, Any]) -> None:
         "logs_collected.files"
     }
     if unknown:
-        raise ConfigurationError(f"the embedded cloud's agent knows nothing of {', '.join(sorted(unknown))}")
+        raise ConfigurationError(f"the embedded cloud's agent does not support {', '.join(sorted(unknown))}")
 
 
 def _restart() -> None:
@@ -172,7 +172,7 @@ def _setting(name: str) -> str:
         key, _, value = line.partition("=")
         if key == name:
             return value
-    raise ConfigurationError(f"{name} is set nowhere")
+    raise ConfigurationError(f"{name} is not set")
 
 
 def _fact(path: str) -> str:

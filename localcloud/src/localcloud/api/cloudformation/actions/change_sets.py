@@ -97,7 +97,7 @@ class ChangeSetActions(Actions):
     def describe_events(self) -> ActionResult:
         """Show a change set's findings of early validation."""
         if not self._text("ChangeSetName"):
-            raise ValidationError("the embedded cloud shows the events of change sets alone: give ChangeSetName")
+            raise ValidationError("the embedded cloud only shows events of change sets; pass ChangeSetName")
         each = self._find_change_set()
         return ActionResult(
             {

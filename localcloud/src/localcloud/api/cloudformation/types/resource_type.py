@@ -12,7 +12,7 @@ Properties = Mapping[str, Any]
 Attributes = dict[str, Any]
 
 TAGS_SET_AT_CREATION = "tags are set when the resource is created"
-NOTHING_TO_ENCRYPT = "there is no disk behind it here that could be encrypted"
+NOTHING_TO_ENCRYPT = "it has no disk here that could be encrypted"
 DESCRIPTION = "a description only"
 LIFECYCLE = "nothing here lives long enough to be moved or removed by age"
 
