@@ -79,7 +79,7 @@ def state() -> dict[str, Any]:
 def test_stop_leaves_nothing_and_may_be_repeated(started: dict[str, Any]) -> None:
     assert trace()["processes"]
     done = call("stop")
-    assert (done.returncode, "nothing is left" in done.stdout) == (0, True)
+    assert (done.returncode, "resources are removed" in done.stdout) == (0, True)
     assert trace() == started
     again = call("stop")
     assert (again.returncode, "was not running" in again.stdout) == (0, True)

@@ -56,7 +56,7 @@ def test_arguments_that_do_not_fit_are_refused_by_name(
         ("--close=1.5", "argument --close: '1.5' must be 0 to 1"),
         ("--hosts=(", "argument --hosts: '(' is not a valid regular expression: missing )"),
         ("--flip=/etc/*", "argument --flip: '/etc/*' must be relative to the shared file systems"),
-        ("--flip=a/../../b", "argument --flip: 'a/../../b' must lie below"),
+        ("--flip=a/../../b", "argument --flip: 'a/../../b' must be relative"),
         ("--flip=a**", "argument --flip: 'a**' is not a valid file pattern"),
         ("--flip=.", "argument --flip: '.' is not a valid file pattern"),
     ],

@@ -182,7 +182,7 @@ def test_two_do_not_meet_a_cloud_at_once_and_one_that_was_killed_keeps_no_other_
     words = [sys.executable, "-c", code]
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT, text=True) as other:
         assert other.stdout and other.stdout.readline() == "1\n"
-        told = f"chaos already runs on the embedded cloud x, as process {other.pid}; wait for its end"
+        told = f"chaos already runs on the embedded cloud x, as process {other.pid}; wait until it exits"
         with pytest.raises(LocalCloudError, match=told), runner.locked(layout):
             pass
         other.kill()

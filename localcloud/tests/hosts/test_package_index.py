@@ -118,7 +118,7 @@ def test_places_below_the_home_are_named_whole_for_users_with_other_homes(monkey
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        ({"proxy": "http://proxy.example:3128"}, "through a proxy"),
+        ({"proxy": "http://proxy.example:3128"}, "uses a proxy"),
         ({"client": "/etc/client.pem"}, "shows its index the certificate /etc/client.pem"),
         ({"indexes": ["http://localhost:3141/simple"]}, "looks for packages at localhost"),
         ({"indexes": ["https://[::1]/simple"]}, "looks for packages at ::1"),

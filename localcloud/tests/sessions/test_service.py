@@ -141,7 +141,7 @@ def test_the_plugin_connects_its_standard_input_and_output(
 def test_the_plugin_rejects_an_answer_of_aws() -> None:
     answer = {"SessionId": "s", "TokenValue": "t", "StreamUrl": "wss://ssmmessages.us-east-1.amazonaws.com/x"}
     started = plugin(json.dumps(answer))
-    assert b"use AWS's own session-manager-plugin" in started.communicate(timeout=60)[1]
+    assert b"use AWS's session-manager-plugin" in started.communicate(timeout=60)[1]
     assert started.returncode == 1
 
 

@@ -47,7 +47,7 @@ def test_a_change_set_fails_with_awss_reason_and_the_rest_is_in_its_events(clien
 
 
 def test_events_are_those_of_a_change_set(client: Client) -> None:
-    with pytest.raises(ClientError, match="give ChangeSetName"):
+    with pytest.raises(ClientError, match="pass ChangeSetName"):
         client("cloudformation").describe_events(StackName="early")
 
 

@@ -62,14 +62,14 @@ def test_a_function_over_one_series_is_one_number_for_all_periods() -> None:
 @pytest.mark.parametrize(
     ("expression", "reason"),
     [
-        ("SEARCH('x', 'Sum', 300)", "is not understood"),
+        ("SEARCH('x', 'Sum', 300)", "is not supported"),
         ("ANOMALY_DETECTION_BAND(m1)", "does not know the function ANOMALY_DETECTION_BAND"),
         ("1 +", "it ends too early"),
         ("(1", "it ends too early"),
         ("1 2", "'2' is not expected"),
         ("IF(1)", "IF takes 2 or 3 operands"),
         ("FILL(m1, LINEAR)", "FILL takes a number or REPEAT"),
-        ("m1 + ;", "is not understood"),
+        ("m1 + ;", "is not supported"),
         ("", "it ends too early"),
     ],
 )
