@@ -16,6 +16,7 @@ from cluster.report import formats
 from cluster.report.run_files import number
 from cluster.report.wording import percent, plain
 from cluster.runs import starter
+from cluster.runs.tables import describe_trial
 from cluster.terminal.units import duration, span
 
 if TYPE_CHECKING:
@@ -40,6 +41,11 @@ def group(run: Run) -> str:
 def owner(run: Run) -> str:
     """Return who started a run; "" if nothing is recorded."""
     return plain(starter.describe(run.get("started_by")))
+
+
+def trial(run: Run) -> str:
+    """Return the parameters of a run of a sweep, and its repeat; "" for another run."""
+    return plain(describe_trial(found)) if (found := run.get("trial")) else ""
 
 
 def accuracy(run: Run) -> float | None:
@@ -134,7 +140,8 @@ class Choice:
         words = self.words.lower().split()
 
         def matches(run: Run) -> bool:
-            text = f"{run['run_id']} {run['state']} {owner(run)} {run.get('reason') or ''}".lower()
+            sweep = (run.get("trial") or {}).get("sweep", "")
+            text = f"{run['run_id']} {run['state']} {owner(run)} {sweep} {trial(run)} {run.get('reason') or ''}".lower()
             return self.group in ("", group(run)) and all(word in text for word in words)
 
         found = sorted(filter(matches, runs), key=lambda run: str(run["run_id"]), reverse=True)
@@ -158,7 +165,8 @@ def templates() -> Environment:
     found.globals |= {"columns": COLUMNS, "groups": GROUPS, "step": ROWS}
     found.filters |= {
         "plain": plain, "span": span, "money": money, "moment": moment, "price": shown, "as_of": as_of, "share": share,
-        "group": group, "owner": owner, "is_others": lambda run: starter.is_others(run.get("started_by")),
+        "group": group, "owner": owner, "trial": trial,
+        "is_others": lambda run: starter.is_others(run.get("started_by")),
         "where": lambda run: shortened(run["hosts"]) if group(run) == LIVE else "",
         # The content security policy forbids the style sheet in a figure. The page's own has the same rule.
         "unstyled": lambda text: _STYLE.sub("", text),

@@ -6,6 +6,7 @@ import collections
 import concurrent.futures
 import dataclasses
 import datetime
+import math
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -32,6 +33,9 @@ PAUSE_S: Final = 0.6
 LIMITS_EVERY_S: Final = 60.0
 DRAWN_EVERY_S: Final = 10.0
 """Seconds after which the figures of a live run are drawn again, although nothing but its duration has changed."""
+LIST_EVERY_S: Final = 30.0
+"""Seconds between two lists of all runs, if a list takes long. In between, only the live and queued runs are read."""
+SLOW_LIST_S: Final = 1.0
 MAX_LOG_LINES: Final = 400
 MAX_OPEN_RUNS: Final = 50
 """Maximum number of runs whose metrics stay in memory."""
@@ -72,6 +76,8 @@ class Readers:
         self.runs: Source[list[dict[str, Any]]] = Source(self._read_runs, pause_s=PAUSE_S)
         self.cluster: Source[ClusterView] = Source(self._read_cluster, pause_s=PAUSE_S)
         self._limits: tuple[float, tuple[limits.Limit, ...] | str] | None = None
+        self._runs: dict[str, dict[str, Any]] = {}
+        self._list_s, self._listed_at = 0.0, -math.inf
         self._open_runs: dict[str, Source[RunView]] = {}
         self._lock = threading.Lock()
 
@@ -85,8 +91,20 @@ class Readers:
         return source
 
     def _read_runs(self) -> list[dict[str, Any]]:
+        """Return the summaries of all runs, oldest first."""
+        began, listed_at = time.monotonic(), self._listed_at
+        self._listed_at = -math.inf  # an error below is followed by a list
         with self.link.supervisor() as (_, supervisor):
-            return supervisor.runs()
+            if self._list_s < SLOW_LIST_S or began - listed_at > LIST_EVERY_S:
+                self._runs = {run["run_id"]: run for run in supervisor.runs()}
+                self._list_s, listed_at = time.monotonic() - began, began
+            else:
+                occupied = supervisor.occupancy()
+                moving = [run_id for run_id, run in self._runs.items() if run["state"] not in FINAL_STATES]
+                for run_id in dict.fromkeys([*moving, *occupied.live, *occupied.queued]):
+                    self._runs[run_id] = supervisor.status(run_id)
+        self._listed_at = listed_at
+        return [self._runs[run_id] for run_id in sorted(self._runs)]
 
     def _read_cluster(self) -> ClusterView:
         with self.link.supervisor() as (session, supervisor):

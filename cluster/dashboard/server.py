@@ -126,10 +126,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self._send(HTTPStatus.OK, dashboard.render(url.path[1:]), f"{ASSETS[url.path]}; charset=utf-8")
         elif run_id := self._run_id(url.path, "report"):
             self._send_report(run_id)
-        elif page := dashboard.page(url.path, query):
-            self._send_page(*page)
         else:
-            self._send_text(HTTPStatus.NOT_FOUND, "There is no such page.")
+            self._send_page(url.path, query)
 
     def do_POST(self) -> None:
         """Stop or resume a run."""
@@ -183,8 +181,17 @@ class Handler(http.server.BaseHTTPRequestHandler):
         cookie = f"{self.server.cookie}={token}; Path=/; HttpOnly; SameSite=Strict"
         self._send(HTTPStatus.SEE_OTHER, "", "text/plain", {"Location": "/", "Set-Cookie": cookie})
 
-    def _send_page(self, text: str, seen: Seen[Any]) -> None:
+    def _send_page(self, path: str, query: Mapping[str, str]) -> None:
         """Send a page, or only its age if the browser has this version."""
+        try:
+            page = self.server.dashboard.page(path, query)
+        except Exception as error:  # a value of the master that no page expects
+            self._send_text(HTTPStatus.INTERNAL_SERVER_ERROR, f"This page failed: {type(error).__name__}: {error}")
+            return
+        if page is None:
+            self._send_text(HTTPStatus.NOT_FOUND, "There is no such page.")
+            return
+        text, seen = page
         tag = f'"{base64.b32encode(hashlib.sha256(text.encode()).digest()[:15]).decode()}"'
         age = f"{time.time() - seen.at:.1f}" if seen.at else ""
         headers = {"ETag": tag, "X-Age": age, "X-State": seen.state}

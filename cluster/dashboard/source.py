@@ -50,10 +50,11 @@ class Source(Generic[T]):
         self._seen: Seen[T] = Seen()
 
     def look(self, wait_s: float = 0.0) -> Seen[T]:
-        """Return the last value, and keep the source alive. Waits up to `wait_s` for the end of the first read."""
+        """Return the last value, and keep the source alive. Waits up to `wait_s` for its first read."""
         with self._lock:
             self._looked_at = time.monotonic()
             if self._thread is None:
+                self._first.clear()
                 self._thread = threading.Thread(target=self._run, daemon=True)
                 self._thread.start()
         self._first.wait(wait_s)

@@ -15,6 +15,7 @@ from cluster.dashboard.readers import ClusterView, Readers
 from cluster.dashboard.server import Dashboard, Server
 from cluster.errors import ConnectionFailedError, DeepcdkError
 from cluster.nodes import load as loads
+from cluster.nodes.occupancy import Occupancy
 from cluster.nodes.status import status_document
 from tests.cluster.report.recorded_runs import DIGITS, raw
 from tests.factories import LAUNCHED, MASTER_ID, make_instance, make_inventory, make_master_instance, make_node
@@ -50,7 +51,8 @@ class FakeCluster:
     """Why there is no connection; "" if there is one."""
     acted: list[tuple[str, str, bool]] = dataclasses.field(default_factory=list)
     answers: list[dict[str, str]] = dataclasses.field(default_factory=list)
-    asked: list[Sequence[str]] = dataclasses.field(default_factory=list)
+    followed: list[Sequence[str]] = dataclasses.field(default_factory=list)
+    asked: list[str] = dataclasses.field(default_factory=list)
     load: float = 0.83
     master: Any = None
 
@@ -68,6 +70,17 @@ class FakeCluster:
         """Return the summaries of all runs, oldest first."""
         return [*self.runs_]
 
+    def occupancy(self) -> Occupancy:
+        """Return the live and queued runs."""
+        states = {run["run_id"]: run["state"] for run in self.runs_}
+        live = {run_id: ("deeplearning-worker1",) for run_id, state in states.items() if state == "running"}
+        return Occupancy(hosts=live, queued=tuple(run_id for run_id in states if states[run_id] == "queued"))
+
+    def status(self, run_id: str) -> dict[str, Any]:
+        """Return the summary of a run."""
+        self.asked.append(run_id)
+        return next(run for run in self.runs_ if run["run_id"] == run_id)
+
     def show(self, run_id: str) -> dict[str, Any]:
         """Return the record of the recorded run."""
         if run_id != self.record["run_id"]:
@@ -76,7 +89,7 @@ class FakeCluster:
 
     def messages(self, master: object, run_id: str, words: Sequence[str]) -> Iterator[str]:
         """Yield the messages of `follow --once`."""
-        self.asked.append(words)
+        self.followed.append(words)
         given = dict(zip(words[::2], map(int, words[1:4:2]), strict=False))
         for line in range(given["--from-line"], len(self.metrics)):
             yield json.dumps({"type": "metric", "line": line, "record": self.metrics[line]})

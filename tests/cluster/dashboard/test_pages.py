@@ -43,6 +43,16 @@ def test_the_filter_finds_all_words_in_run_owner_state_and_reason() -> None:
     assert found("nobody-has-this") == []
 
 
+def test_runs_of_a_sweep_are_found_by_its_name_and_parameters() -> None:
+    trial = {"sweep": "lr-search", "number": 2, "parameters": [["lr", "0.1"]], "repeat": 1, "seed": 1}
+    cluster = FakeCluster(runs_=[*RUNS[:2], make_run(8, trial=trial)])
+    for words in ("lr-search", "lr=0.1"):
+        assert [run["run_id"][-4:] for run in Choice(words=words).apply(cluster.runs_)] == ["0008"]
+    page = Dashboard("deepcdk", FakeReaders(cluster), cluster.act, cluster.report).page("/runs", {})
+    assert page is not None
+    assert '<a href="/runs?q=lr-search">lr-search</a>: lr=0.1, repeat 1' in page[0]
+
+
 def test_invalid_choices_are_replaced() -> None:
     assert Choice.of({"sort": "-x", "rows": "-5", "group": "y"}) == Choice()
     assert Choice.of({"rows": "\N{ARABIC-INDIC DIGIT THREE}"}) == Choice()
@@ -83,6 +93,17 @@ def test_times_have_a_date_unless_they_are_of_today() -> None:
 )
 def test_cells_of_load_have_a_share(cell: str, part: float | None) -> None:
     assert share(cell) == part
+
+
+def test_a_summary_needs_only_what_the_master_must_send() -> None:
+    optional = ("reason", "position", "epoch", "spent", "started_by", "last_lines", "exit_code")
+    runs = [{key: value for key, value in run.items() if key not in optional} for run in RUNS]
+    cluster = FakeCluster(runs_=runs)
+    dashboard = Dashboard("deepcdk", FakeReaders(cluster), cluster.act, cluster.report)
+    for path in ("/", "/runs"):
+        page = dashboard.page(path, {})
+        assert page is not None
+        assert RUNS[4]["run_id"] in page[0]
 
 
 def test_a_page_with_a_thousand_runs_is_small() -> None:

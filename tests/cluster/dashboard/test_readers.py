@@ -7,8 +7,8 @@ from typing import Any, cast
 import pytest
 
 from cluster.dashboard.readers import MAX_LOG_LINES, RunReader, RunView
-from cluster.errors import DeepcdkError
-from tests.cluster.dashboard.fakes import RECORDED, FakeCluster, FakeReaders, live_cluster
+from cluster.errors import ConnectionFailedError, DeepcdkError
+from tests.cluster.dashboard.fakes import RECORDED, FakeCluster, FakeReaders, live_cluster, make_run
 from tests.waiting import eventually
 
 
@@ -28,7 +28,7 @@ def test_metrics_and_log_lines_are_sent_once(cluster: FakeCluster) -> None:
     cluster.log.append("[0]<stdout>: epoch 2")
     view = found.read()
     assert view.log == ("[supervisor] preparing", "[0]<stdout>: epoch 1", "[0]<stdout>: epoch 2")
-    assert [(words[1], words[3]) for words in cluster.asked] == [("0", f"-{MAX_LOG_LINES}"), (str(lines), "2")]
+    assert [(words[1], words[3]) for words in cluster.followed] == [("0", f"-{MAX_LOG_LINES}"), (str(lines), "2")]
     assert view.progress.startswith("epoch 21/20, step 1/23")
 
 
@@ -70,3 +70,32 @@ def test_readers_keep_few_runs_in_memory(cluster: FakeCluster) -> None:
         readers.run(f"run-{number}")
     assert len(readers._open_runs) == 50
     assert readers.run("run-0") is not first
+
+
+def test_a_slow_list_is_read_seldom_and_moving_runs_each_time(
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    readers = FakeReaders(cluster)
+    for _ in range(2):
+        assert readers._read_runs() == sorted(cluster.runs_, key=lambda run: run["run_id"])
+    assert cluster.asked == []  # the list is fast
+    readers._list_s = 5.0
+    cluster.runs_[4] = {**cluster.runs_[4], "state": "failed"}  # the live run has ended
+    cluster.runs_.append(make_run(70, state="running"))  # another one was started
+    assert readers._read_runs() == sorted(cluster.runs_, key=lambda run: run["run_id"])
+    assert sorted(cluster.asked) == sorted([RECORDED, make_run(4)["run_id"], make_run(70)["run_id"]])
+    del cluster.runs_[0]
+    assert len(readers._read_runs()) == len(cluster.runs_) + 1
+    monkeypatch.setattr("cluster.dashboard.readers.LIST_EVERY_S", 0.0)
+    assert len(readers._read_runs()) == len(cluster.runs_)
+
+
+def test_a_list_follows_an_error(cluster: FakeCluster) -> None:
+    readers = FakeReaders(cluster)
+    readers._read_runs()
+    readers._list_s, cluster.broken = 5.0, "timed out"
+    with pytest.raises(ConnectionFailedError):
+        readers._read_runs()
+    cluster.broken, cluster.asked = "", []
+    readers._read_runs()
+    assert cluster.asked == []
