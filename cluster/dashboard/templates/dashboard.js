@@ -157,7 +157,7 @@ async function act() {
 
 byId("dialog-no").addEventListener("click", () => dialog.close());
 byId("dialog-yes").addEventListener("click", act);
-dialog.addEventListener("close", () => { asked = null; });
+dialog.addEventListener("close", () => { if (!dialog.open) asked = null; });  // it may be open again by now
 document.addEventListener("click", (event) => {
   const button = event.target.closest("[data-act]");
   if (button) ask(button);
