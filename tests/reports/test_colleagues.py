@@ -47,8 +47,9 @@ from tests.stacks.clusters import snapshots
 ALICE = {"user": "alice", "host": "desk", "identity": "arn:aws:iam::1:user/alice", "laptop": "0" * 32}
 
 
-def test_who_started_a_run_is_recorded_and_shown(tmp_path: Path) -> None:
+def test_who_started_a_run_is_recorded_and_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Source: skypilot #1565."""
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))  # It keeps the lock of the run.
     spec = make_spec(run_id="20260101-000000-one-ab12")
     runs = Runs(root=tmp_path)
     directory = RunDirectory(path=tmp_path / spec.run_id)
