@@ -22,7 +22,7 @@ def cautions(config: ClusterConfig) -> Iterator[Problem]:
         yield Problem(
             key="ssh_cidr",
             value=config.ssh_cidr,
-            rule="ssh_cidr and ssh_prefix_lists are empty, so no network and no task can reach the master's SSH port",
+            rule="empty, like ssh_prefix_lists, so no network and no task can reach the master's SSH port",
             remedy="set ssh_cidr to the network from which you connect, such as your own address as a /32, "
             f"or ssh_access = {SESSION_MANAGER}",
         )
