@@ -18,8 +18,8 @@ from cluster.errors import MAX_SHOWN, DeepcdkError
 Rule = Callable[[Any], str]
 
 REMEDY: Final = (
-    "the answer was not used; repeat the command. If that goes on, do not trust the master: terminate its instance "
-    "in EC2, and its group starts another one"
+    "the answer was not used; repeat the command. If it fails again, do not trust the master: terminate its instance "
+    "in EC2, and the Auto Scaling group starts a new master"
 )
 
 
@@ -33,7 +33,7 @@ class AnswerError(DeepcdkError, ValueError):
         self.question, self.answer, self.rule = question, answer, rule
         text = ascii(answer)
         shown = text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}... ({len(text):,} characters)"
-        super().__init__(f"the master's answer to {question} cannot be used: {rule}\n  it said: {shown}", where=where)
+        super().__init__(f"the master's answer to {question} is invalid: {rule}\n  answer: {shown}", where=where)
         self.remedy = REMEDY
 
 
@@ -205,7 +205,7 @@ def record(value: Any) -> str:
     if wrong := _RECORD(value):
         return wrong
     parts = (("state", value["state"]), ("spec", value.get("spec") or value))
-    return next((f"{name} is of another run" for name, part in parts if part["run_id"] != value["run_id"]), "")
+    return next((f"{name} belongs to another run" for name, part in parts if part["run_id"] != value["run_id"]), "")
 
 
 STOPPED: Final = fields(run_id=run_id, state=state, was_live=flag)

@@ -52,9 +52,9 @@ class SystemRefusedError(DeepcdkError):
         self.errno, reason = error.errno, error.strerror or str(error)
         what, remedy = reason, "repeat the command"
         if error.filename is not None:
-            what, remedy = f"cannot use {error.filename}: {reason}", "check this path, then repeat"
+            what, remedy = f"cannot use {error.filename}: {reason}", "check this path, then repeat the command"
         elif error.errno in _OF_OUTPUT:
-            what, remedy = f"the output cannot be written: {reason}", "make room, or send it elsewhere"
+            what, remedy = f"the output cannot be written: {reason}", "free some space, or write the output elsewhere"
         super().__init__(what, remedy=remedy)
 
 
@@ -68,10 +68,10 @@ class NoStackError(DeepcdkError, LookupError):
     def __init__(self, name: str, region: str) -> None:
         self.name, self.region = name, region
         super().__init__(
-            f"no stack {name} is deployed",
+            f"stack {name} is not deployed",
             where=f"region {region}",
-            remedy="deploy it with `fab up`; "
-            "if it lives elsewhere, set AWS_REGION or AWS_PROFILE, or give --set name=NAME",
+            remedy="deploy it with `fab up`. If it is deployed elsewhere, set AWS_REGION or AWS_PROFILE, or give "
+            "--set name=NAME",
         )
 
 
@@ -111,7 +111,7 @@ class HeldNodesError(DeepcdkError):
         self.held = dict(held)
         super().__init__(
             "; ".join(f"`{task}` on another machine is {doing}" for task, doing in held.items()),
-            remedy="wait for its end (`fab status` shows the nodes), then repeat the command",
+            remedy="wait until that task is done (`fab status` shows the nodes), then repeat the command",
         )
 
 
@@ -127,7 +127,7 @@ class LiveRunError(DeepcdkError):
             f"run {live} is live" + (f" on {', '.join(names)}" if names else "") for live, names in self.hosts.items()
         ]
         if queued:
-            lines.append(f"run {run_id} waits in the queue, and no other run starts before it")
+            lines.append(f"run {run_id} is queued, and no other run starts before it")
         elif self.hosts:
             lines.append("too few nodes are free for another run")
         else:

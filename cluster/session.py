@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from cluster.planner.calibration import Calibration
     from cluster.runs.supervisor import Supervisor
 
-NO_TERMINAL: Final = "There is no terminal to ask on"
+NO_TERMINAL: Final = "There is no terminal on which to ask"
 
 
 def parse_overrides(given: Iterable[str]) -> dict[str, str]:
@@ -58,8 +58,8 @@ def read_config(project: Path, overrides: dict[str, str], *, deploying: bool, re
             raise ConfigError(
                 "ssh_cidr",
                 None,
-                "missing; set the network from which you connect in cdk.json, or give it for once with "
-                "--set ssh_cidr=ADDRESS/32; without any open port: --set ssh_access=session-manager",
+                "missing; set it to the network from which you connect, in cdk.json or with --set "
+                "ssh_cidr=ADDRESS/32. For access without an open port: --set ssh_access=session-manager",
             )
     return config
 
@@ -78,7 +78,7 @@ def confirm(question: str, *, yes: bool, remedy: str = "give --yes") -> None:
         print(file=sys.stderr)
         answer = ""
     if answer.strip().lower() not in ("y", "yes"):
-        raise DeepcdkError("not done: the answer was not yes")
+        raise DeepcdkError("Aborted.")
 
 
 class Session:
@@ -184,7 +184,7 @@ class Session:
         """Ask before uploading a large tree that is not pushed yet. Raises DeepcdkError like `confirm`."""
         if tree.is_large and tree.folder not in self._confirmed and not self.find_pushed(master, [tree]):
             tell(f"the upload is large: {tree.size_text}")
-            hint = "" if tree.folder == "wheels" else " A .deepcdkignore file leaves files out."
+            hint = "" if tree.folder == "wheels" else " To leave files out, list them in .deepcdkignore."
             confirm(f"upload it?{hint}", yes=yes)
             self._confirmed.add(tree.folder)  # the same program may be packed again with another environment
 

@@ -119,8 +119,8 @@ def test_the_deployed_cluster_bounds_the_nodes_and_not_the_local_settings(
     status, text = fab(task, "--nodes", "65")
     assert status == 1
     assert "the master is asked" not in text
-    assert "the deployed cluster takes 64 at most" in text
-    assert "cdk.json says max_workers = 16" in text
+    assert "the deployed cluster allows at most 64" in text
+    assert "max_workers in cdk.json is 16" in text
     assert "set max_workers to 65" in text
 
 
@@ -130,13 +130,13 @@ def test_the_deployed_cluster_bounds_the_nodes_and_not_the_local_settings(
         (("train", "--epochs", "0"), "--epochs"),
         (("train", "--recipe", "digit"), "did you mean digits"),
         (("train", "--entry", "train.py"), "needs --payload"),
-        (("train", "--payload", "payload", "--entry", "train.py", "--epochs", "3"), "is a recipe's"),
+        (("train", "--payload", "payload", "--entry", "train.py", "--epochs", "3"), "is for recipes"),
         (("train", "--", "--flag"), "argument = '--flag': unknown"),
         (("recipes", "--recipe", "digts"), "did you mean digits?"),
         (("recipes", "--recipe", "imagenet-fast", "--variant", "4-node"), "did you mean 4-nodes?"),
-        (("recipes", "--all"), "is about one recipe"),
+        (("recipes", "--all"), "needs a recipe"),
         (("bench", "--nodes", "2,1"), "must be ascending, without duplicates"),
-        (("bench", "--run", "runs/", "--repeats", "3"), "leave out what is to be measured"),
+        (("bench", "--run", "runs/", "--repeats", "3"), "leave out the flags that set what to measure"),
         (("plan", "--plot", "plan.gif"), "must end with .png or .svg"),
         (("train", "--env", "NAME"), "must be NAME=VALUE"),
         (("train", "--secret", "NOT_THERE"), "is not in your environment"),
@@ -148,12 +148,12 @@ def test_the_deployed_cluster_bounds_the_nodes_and_not_the_local_settings(
         (("up",), "ssh_cidr"),
         *(((task, "--run=../x"), "must be a run's id") for task in RUN_TASKS),
         (("report", "--run=other:A"), "must be a run's id"),
-        (("compare",), "must name a sweep, or two runs at least"),
-        (("compare", "--run", "runs/one"), "must name a sweep, or two runs at least"),
-        (("compare", "--run", RECORDED, "--run", RECORDED), "is named twice"),
+        (("compare",), "must name a sweep, or at least two runs"),
+        (("compare", "--run", "runs/one"), "must name a sweep, or at least two runs"),
+        (("compare", "--run", RECORDED, "--run", RECORDED), "is given twice"),
         (("report", "--run", "one", "--format", "html,md", "--into", "one.html"), "must be a directory"),
-        (("report", "--run=one", "--run=two", "--into", "page"), "for more than one report"),
-        (("report", "--run", "tests"), "no stack deepcdk"),
+        (("report", "--run=one", "--run=two", "--into", "page"), "for several reports"),
+        (("report", "--run", "tests"), "stack deepcdk is not deployed"),
         (("report", "--run", "./tests"), "has no record.json"),
         (("notebook", "--port", "65536"), "from 1 to 65535"),
         (("notebook", "--requirements", "missing.txt"), "--requirements"),
@@ -164,11 +164,11 @@ def test_the_deployed_cluster_bounds_the_nodes_and_not_the_local_settings(
         (("stop", "--grace", "soon"), "--grace"),
         (("scale",), "--nodes"),
         (("replace",), "must name the worker"),
-        (("train", "--skip-preflight", "--full-preflight"), "give one of them"),
+        (("train", "--skip-preflight", "--full-preflight"), "give only one of them"),
         (("rm",), "must be the id of the run to remove"),
         (("run",), "must follow after --"),
         (("run", "--nodes", "2", "--master", "--", "true"), "--master"),
-        (("status", "--", "true"), "taken by `fab run` and `fab train` alone"),
+        (("status", "--", "true"), "only `fab run` and `fab train` accept words after --"),
     ],
 )
 def test_bad_input_is_refused_with_what_was_wrong(fab: Fab, arguments: tuple[str, ...], says: str) -> None:
@@ -221,8 +221,8 @@ def test_a_plan_shows_the_choice_its_picture_and_what_was_assumed_and_is_a_docum
     words = ("plan", "--recipe", "imagenet-fast", "--instance", "p4d.24xlarge", "--nodes", "1,4")
     status, text = fab(*words, "--plot", str(picture), "--assumptions")
     assert (status, "Traceback" in text) == (0, False)
-    assert "because it has the least product of time and cost" in text
-    assert "assumed of p4d.24xlarge" in text
+    assert "because it has the lowest product of time and cost" in text
+    assert "assumptions for p4d.24xlarge" in text
     assert picture.read_text().startswith("<?xml")
     document = json.loads(fab(*words, "--json")[1])
     assert [each["nodes"] for each in document["candidates"]] == [1, 4]
@@ -248,7 +248,7 @@ def test_prices_are_shown_with_date_and_source_and_a_refusal_of_the_price_list_i
 def test_without_a_stack_each_task_says_so(fab: Fab, task: str) -> None:
     status, text = fab(task, *NEEDED.get(task, ()))
     assert (status, "Traceback" in text) == (1, False)
-    assert "no stack deepcdk is deployed" in text
+    assert "stack deepcdk is not deployed" in text
     assert "fab up" in text
 
 
@@ -276,7 +276,7 @@ def test_without_a_stack_the_runs_are_read_from_the_bucket_that_it_left(fab: Fab
     s3.put_object(Bucket=name, Key=f"runs/{run_id}/record.json", Body=json.dumps(record).encode())
     listed = fab("runs", "--json")
     assert listed[0] == 0
-    assert "the cluster is not deployed; what follows is from s3://deepcdk-runbucket-1/runs/" in listed[1]
+    assert "the cluster is not deployed; using the copy in s3://deepcdk-runbucket-1/runs/" in listed[1]
     assert f"run {run_id}" in fab("show", "--from-bucket")[1]
     assert fab("fetch", "--into", str(tmp_path / "here"))[0] == 0
     assert json.loads((tmp_path / "here" / run_id / "record.json").read_text()) == record
@@ -330,15 +330,15 @@ def test_up_refuses_what_the_account_cannot_run_and_force_deploys_it(
     status, text = fab("up", *flags, ssh_cidr)
     assert status == 1
     assert "stack deepcdk would fail in this account, so nothing was created" in text
-    assert "need 18, 130 with all of max_workers" in " ".join(text.split())
+    assert "need 18, or 130 with max_workers" in " ".join(text.split())
     assert "set workers = 1" in text
-    assert "--force deploys it all the same" in " ".join(text.split())
+    assert "or deploy anyway with --force" in " ".join(text.split())
     assert "[y/N]" not in text and "$" not in text
     _, forced = fab("up", *flags, ssh_cidr, "--force")
     assert "warning: vCPU quota" in forced
     assert "would fail in this account" not in forced
     _, smaller = fab("up", *flags, ssh_cidr, "--set=workers=1")
-    assert "with all of max_workers; set a smaller max_workers" in " ".join(smaller.split())
+    assert "with max_workers; set a smaller max_workers" in " ".join(smaller.split())
 
 
 def test_up_refuses_a_type_that_no_zone_offers(fab: Fab, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -373,7 +373,7 @@ def test_up_goes_on_without_the_quotas_that_it_may_not_read(fab: Fab, monkeypatc
 def test_cloudformation_chooses_zones_that_up_may_not_list(fab: Fab, monkeypatch: pytest.MonkeyPatch) -> None:
     refuse(monkeypatch, "DescribeAvailabilityZones")
     status, text = fab("up", "--set=ssh_cidr=198.18.0.7/32")
-    assert "warning: CloudFormation chooses the zones, because AWS does not list them" in " ".join(text.split())
+    assert "warning: AWS does not list the zones, so CloudFormation chooses them" in " ".join(text.split())
     assert (status, "a t3.medium master" in text) == (1, True), "the question is asked"
 
 
@@ -398,7 +398,7 @@ def test_up_leaves_a_deployed_cluster_whose_zones_it_cannot_read(fab: Fab, monke
     monkeypatch.setattr("cluster.doctor.finding.read_template", lambda *_: {"Resources": {"A": subnet}})
     refuse(monkeypatch, "DescribeAvailabilityZones")
     status, text = fab("up", "--yes", "--set=ssh_cidr=198.18.0.7/32", "--set=availability_zones=2")
-    assert (status, "deepcdk: AWS denies it: not for you" in text) == (1, True)
+    assert (status, "deepcdk: AWS denied the request: not for you" in text) == (1, True)
     assert "CloudFormation chooses" not in text
 
 
@@ -418,23 +418,23 @@ def test_up_with_force_names_the_zones_that_are_missing(fab: Fab, monkeypatch: p
 
 def test_up_prints_the_zones_to_write_down_for_cdk_deploy(fab: Fab, monkeypatch: pytest.MonkeyPatch) -> None:
     _, usual = fab("up", "--plan", "--set=ssh_cidr=198.18.0.7/32")
-    assert "zones: us-east-1a, by what they offer\n" in usual
+    assert "zones: us-east-1a, chosen by what they offer\n" in usual
     assert "the cluster keeps them" not in usual and "cdk deploy" not in usual
     monkeypatch.setattr("cluster.deploy.zones.all_zones", lambda _: ("us-east-1c",))
     _, other = fab("up", "--set=ssh_cidr=198.18.0.7/32")
-    assert "zones: us-east-1c, by what they offer; the cluster keeps them" in other
-    assert 'first write "zones": ["us-east-1c"] into cdk.json' in " ".join(other.split())
+    assert "zones: us-east-1c, chosen by what they offer; the cluster keeps them" in other
+    assert 'write "zones": ["us-east-1c"] into cdk.json' in " ".join(other.split())
 
 
 def test_equal_advice_is_printed_once() -> None:
     found = [Finding(check="zones", state="FAIL", what=what, remedy="set zones") for what in ("one", "two")]
-    assert AccountError("deepcdk", found).remedy == "set zones; --force deploys it all the same"
+    assert AccountError("deepcdk", found).remedy == "set zones; or deploy anyway with --force"
 
 
 def test_the_doctor_tells_everything_and_ends_with_1_where_something_would_fail(fab: Fab) -> None:
     status, text = fab("doctor")
     assert (status, "Traceback" in text) == (1, False)
-    assert "ssh_cidr = (): empty" in text
+    assert "ssh_cidr = (): ssh_cidr and ssh_prefix_lists" in text
     assert "ssh-keygen" in text
     assert "account 123456789012" in text
 

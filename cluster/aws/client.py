@@ -188,7 +188,7 @@ def _share_credentials(session: BotocoreSession) -> None:
             try:
                 super().__setitem__(key, value)
             except OSError as error:
-                status_line.warn(f"the AWS session is not kept for the next command: {error}")
+                status_line.warn(f"the AWS session could not be stored for later commands: {error}")
 
     cache = Cache(str(Path.home() / ".aws" / "cli" / "cache"))
     chain = session.get_component("credential_provider")
@@ -223,7 +223,9 @@ def _ask_code(question: str) -> str:
         )
     code = status_line.ask_secret(question).strip()
     if not code:
-        raise AwsError("no MFA code was given", remedy="repeat the command and type the code of your device")
+        raise AwsError(
+            "no MFA code was given", remedy="repeat the command and type the code that your MFA device shows"
+        )
     return code
 
 
@@ -271,8 +273,8 @@ def _without_gc() -> Iterator[None]:
 
 _PROFILES: Final = "`aws configure list-profiles` lists the profiles; then set AWS_PROFILE"
 _VARIABLES: Final = "check AWS_ENDPOINT_URL, AWS_MAX_ATTEMPTS, AWS_CA_BUNDLE and ~/.aws/config"
-_NEW_CODE: Final = "repeat the command with the code that your device shows then; each is accepted once"
-_CORRECT: Final = "correct ~/.aws/config; `aws configure list` then shows what is used"
+_NEW_CODE: Final = "repeat the command with the next code of your MFA device; AWS accepts each code once"
+_CORRECT: Final = "correct ~/.aws/config; `aws configure list` shows the settings in use"
 _FAILURES: Final = (
     (
         ("NoCredentialsError", "NoAuthTokenError"),
@@ -283,13 +285,13 @@ _FAILURES: Final = (
     (
         ("PartialCredentialsError",),
         "incomplete AWS credentials: {}",
-        "set both AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or neither; in a profile also both",
+        "set both AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or neither; the same applies in a profile",
     ),
     (("NoRegionError",), "no AWS region is set", "set AWS_REGION, or a region in your profile"),
     (
         ("InvalidRegionError", "UnknownRegionError", "UnknownEndpointError", "EndpointVariantError"),
         "invalid AWS region: {}",
-        "set AWS_REGION to a region's name, such as us-east-1",
+        "set AWS_REGION to the name of a region, such as us-east-1",
     ),
     (("ProfileNotFound",), "{}", _PROFILES),
     (("ConfigParseError", "ConfigNotFound"), "{}", _CORRECT),
@@ -299,21 +301,21 @@ _FAILURES: Final = (
          "InvalidS3AddressingStyleError", "InvalidChecksumConfigError", "InvalidIMDSEndpointError",
          "InvalidIMDSEndpointModeError", "InvalidEndpointConfigurationError", "UnknownTokenProviderError"),
         "invalid AWS settings: {}",
-        f"{_CORRECT}; a variable AWS_... comes before the file",
+        f"{_CORRECT}; environment variables (AWS_...) take precedence over the file",
     ),
     (
         ("UnauthorizedSSOTokenError", "SSOTokenLoadError", "TokenRetrievalError", "SSOError"),
         "the AWS session has expired or does not exist: {}",
         "run `aws sso login{profile}`, then repeat",
     ),
-    (("LoginInsufficientPermissions",), "{}", "ask for this permission, or sign in as another user"),
+    (("LoginInsufficientPermissions",), "{}", "request this permission, or sign in as another user"),
     (
         ("LoginError",),
         "the AWS session has expired or does not exist: {}",
         "run `aws login{profile}`, then repeat",
     ),
     (("MissingDependencyException",), "{}", "run `make setup`, which installs botocore[crt]"),
-    (("RefreshWithMFAUnsupportedError",), "the session of the role with MFA has ended", "repeat the command"),
+    (("RefreshWithMFAUnsupportedError",), "the session of the role with MFA has expired", "repeat the command"),
     (
         ("CredentialRetrievalError", "MetadataRetrievalError"),
         "no AWS credentials: {}",
@@ -322,7 +324,7 @@ _FAILURES: Final = (
     (
         ("SSLError",),
         "the certificate of the AWS API is not accepted: {}",
-        "behind a proxy that opens TLS, set AWS_CA_BUNDLE to the file with its certificates",
+        "if a proxy inspects TLS, set AWS_CA_BUNDLE to the file with the proxy's certificates",
     ),
     (("ProxyConnectionError",), "the HTTP proxy does not answer: {}", "check HTTPS_PROXY and NO_PROXY"),
     (
@@ -330,7 +332,7 @@ _FAILURES: Final = (
         "the AWS API does not answer: {}",
         "check the network, AWS_REGION{region}, AWS_ENDPOINT_URL and AWS_CA_BUNDLE",
     ),
-    (("BotoCoreError",), "{}", "look at `aws configure list`, AWS_PROFILE and AWS_REGION"),
+    (("BotoCoreError",), "{}", "check `aws configure list`, AWS_PROFILE and AWS_REGION"),
 )  # fmt: skip
 """Message and remedy, by names of botocore's exceptions. The first match is used."""
 _ALWAYS_ENABLED: Final = frozenset(
@@ -343,22 +345,21 @@ _REFUSALS: Final = (
     (
         {"PendingVerification"},
         "AWS has not verified this account yet: {message}",
-        "wait for AWS's e-mail, which can take some hours, then repeat; if there is none, ask AWS Support",
+        "wait for the e-mail from AWS, which can take some hours, then repeat; if no e-mail arrives, ask AWS Support",
     ),
     (
         {"OptInRequired", "SubscriptionRequiredException", "Blocked", "AccountProblem", "NotSignedUp"},
         "this account may not use the service ({code}): {message}",
-        "accept the terms at the address in the message, if it has one; otherwise complete the account's registration "
-        "(payment, telephone) in the AWS console, or ask AWS Support about it",
+        "accept the terms at the address in the message, if it has one; otherwise complete the account's "
+        "registration (payment, telephone) in the AWS console, or ask AWS Support",
     ),
     (_EXPIRED, "the AWS session has expired ({code})", _SIGN_IN),
-    (_INVALID, "AWS does not accept the credentials ({code})", "check AWS_PROFILE and the keys it names"),
-    (_DENIED, "AWS denies it: {message}", "ask for this permission, or use another profile"),
+    (_INVALID, "AWS does not accept the credentials ({code})", "check AWS_PROFILE and its keys"),
+    (_DENIED, "AWS denied the request: {message}", "request this permission, or use another profile"),
     (
         THROTTLED,
-        "AWS throttles {operation} ({code}): this account makes more calls than AWS takes from it, "
-        "and repeating the call for most of a minute did not help",
-        "wait a minute and repeat the command; nothing is lost, and other programs of the account may be the cause",
+        "AWS throttles {operation} ({code}): the account makes too many calls. Retries for most of a minute failed",
+        "wait a minute and repeat the command; nothing is lost. Other programs of the account may cause the calls",
     ),
 )
 """Message and remedy, by AWS's error codes."""
@@ -440,7 +441,7 @@ def _refused(refusal: ClientError, action: str) -> AwsError:
     code, text = error.get("Code", ""), str(refusal)
     if "scoped to a valid region" in text:
         return AwsError(
-            f"no such AWS region: {text}", where=action, remedy="check AWS_REGION and your profile's region"
+            f"unknown AWS region: {text}", where=action, remedy="check AWS_REGION and your profile's region"
         )
     if code in _SKEWED and abs(skew := _skew_s(refusal)) > MAX_SKEW_S:
         way = "behind" if skew > 0 else "ahead of"
@@ -450,7 +451,7 @@ def _refused(refusal: ClientError, action: str) -> AwsError:
             remedy="set the clock (`sudo timedatectl set-ntp true`; WSL: `sudo hwclock -s`), then repeat",
         )
     if "MultiFactorAuthentication failed" in text:
-        return AwsError(f"AWS does not accept the MFA code: {error.get('Message')}", where=action, remedy=_NEW_CODE)
+        return AwsError(f"AWS rejects the MFA code: {error.get('Message')}", where=action, remedy=_NEW_CODE)
     for codes, what, remedy in _REFUSALS:
         if code in codes:
             what = what.format(code=code, message=error.get("Message", text), operation=refusal.operation_name)

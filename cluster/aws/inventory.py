@@ -85,13 +85,13 @@ class Inventory:
         masters = [i for i in self.instances if i.role == MASTER and i.state == "running" and self._is_reachable(i)]
         if not masters:
             known = [f"{i.id} is {i.state}" for i in self.instances if i.role == MASTER]
-            states = ", ".join(known + [f"{id} is not yet listed by EC2" for id in self.unlisted_masters])
-            states = states or "its group is empty"
+            states = ", ".join(known + [f"{id} is not in EC2's list yet" for id in self.unlisted_masters])
+            states = states or "its Auto Scaling group is empty"
             without = " with a public address" if self.stack.ssh_access == SSH_PORT_OPEN else ""
             raise AwsError(
                 f"the master is not running{without}: {states}",
                 where=f"Auto Scaling group {self.stack.master_group}",
-                remedy="its group starts a new one within minutes; watch `fab status`",
+                remedy="the Auto Scaling group starts a new master within minutes; watch `fab status`",
             )
         return masters[-1]
 
@@ -149,7 +149,7 @@ def await_master(aws: Aws, found: Inventory) -> Inventory:
     for _ in poll(MASTER_WITHIN_S, every_s=MASTER_POLL_S):
         if not found.master_is_starting:
             break
-        with doing("waiting for the master, whose instance starts"):
+        with doing("waiting for the instance of the master to start"):
             found = refresh(aws, found.stack)
     return found
 

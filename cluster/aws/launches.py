@@ -26,11 +26,12 @@ _REMEDIES: Final = tuple(
     for words, todo in (
         (
             r"PendingVerification|being verified|is being validated",
-            "wait for AWS's e-mail, which can take some hours; if there is none, ask AWS Support",
+            "wait for the e-mail from AWS, which can take some hours; if no e-mail arrives, ask AWS Support",
         ),
         (
             r"eligible for Free Tier",
-            "upgrade the account's free plan to a paid one in the Billing console: it has no other instance types",
+            "upgrade the account from the free plan to a paid plan in the Billing console; the free plan has no "
+            "other instance types",
         ),
         (
             r"OptInRequired|accept terms|not subscribed",
@@ -39,30 +40,30 @@ _REMEDIES: Final = tuple(
         (r"\bBlocked\b|currently blocked|AccountProblem", "ask AWS Support to unblock the account"),
         (
             r"MaxSpotInstanceCount|Max spot instance count",
-            f"ask for a larger quota of spot vCPUs ({_QUOTAS}), set spot = false, or `fab scale` to fewer nodes",
+            f"request a larger quota of spot vCPUs ({_QUOTAS}), set spot = false, or `fab scale` to fewer nodes",
         ),
         (
             r"VcpuLimit|vCPU limit|InstanceLimitExceeded|current instance limit",
-            f"ask for a larger quota of vCPUs ({_QUOTAS}), or `fab scale` to fewer nodes",
+            f"request a larger quota of vCPUs ({_QUOTAS}), or `fab scale` to fewer nodes",
         ),
-        (r"VolumeLimit|volume storage limit|MaxIOPSLimit", f"ask for a larger quota of EBS volumes ({_QUOTAS})"),
+        (r"VolumeLimit|volume storage limit|MaxIOPSLimit", f"request a larger quota of EBS volumes ({_QUOTAS})"),
         (
             r"ReservationCapacityExceeded|capacity reservation",
-            "`fab scale` to as many nodes as the capacity reservation has room for",
+            "`fab scale` to the number of nodes that the capacity reservation has room for",
         ),
         (
             r"InsufficientInstanceCapacity|UnfulfillableCapacity|sufficient .*capacity|no (?:\w+ )*capacity",
-            "wait, since AWS's capacity changes within minutes or hours; or name further types in worker_alternatives, "
-            "or other zones or another region, and `fab up`",
+            "wait, because AWS's capacity changes within minutes or hours; or set more types in worker_alternatives, "
+            "other zones or another region, and run `fab up`",
         ),
         (
             r"not supported|InvalidParameterCombination|InvalidFleetConfiguration",
-            "`fab doctor` compares the types with zones and images; correct cdk.json by it, and `fab up`",
+            "compare types, zones and images with `fab doctor`; correct cdk.json, and run `fab up`",
         ),
-        (r"InsufficientFreeAddresses|free addresses", "name larger subnets, or terminate what is not used in them"),
+        (r"InsufficientFreeAddresses|free addresses", "set larger subnets, or terminate unused resources in them"),
         (
             r"KMS|InternalError: Client error on launch",
-            "let the policy of kms_key allow what docs/storage.md describes, or leave kms_key empty",
+            "correct the policy of kms_key as in docs/storage.md, or leave kms_key empty",
         ),
         (
             r"service-linked role",
@@ -70,7 +71,8 @@ _REMEDIES: Final = tuple(
         ),
         (
             r"UnauthorizedOperation|not authorized|AccessDenied",
-            "ask the administrators of the account: a policy of the organization or a permissions boundary denies it",
+            "a policy of the organization or a permissions boundary denies the launch; ask the administrators of the "
+            "account",
         ),
     )
 )
@@ -98,7 +100,7 @@ class LaunchFailures:
         if waited_s >= self._ask_at_s:
             self._ask_at_s = waited_s + ACTIVITY_POLL_S
             failure = last_failure(self._aws, self._group)
-            self._explanation = f"; EC2 Auto Scaling tries again after: {_with_remedy(failure)}" if failure else ""
+            self._explanation = f"; EC2 Auto Scaling retries after: {_with_remedy(failure)}" if failure else ""
         return self._explanation
 
 

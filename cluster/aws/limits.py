@@ -59,16 +59,19 @@ class Limit:
     def line(self, now: datetime.datetime) -> str:
         """Describe the limit and its state in one line."""
         if self.kind == "idle":
-            now_idle = "; idle, and being terminated now" if self.state == ALARM else ""
-            return f"workers are terminated after all were idle without a live run for {span(self.limit_s)}{now_idle}"
+            now_idle = "; the workers are idle and are being terminated now" if self.state == ALARM else ""
+            return (
+                "workers are terminated after all of them were idle without a live run for "
+                f"{span(self.limit_s)}{now_idle}"
+            )
         if self.kind == "budget":
-            spent = "; it is spent, and new workers are terminated at once until `fab release`"
+            spent = "; the budget is spent, so new workers are terminated immediately until `fab release`"
             return "workers are terminated when the budget is spent" + (spent if self.state == ALARM else "")
         cap = f"workers are terminated after {span(self.limit_s)}"
         if self.state == ALARM:
-            return f"{cap}; that time is over, and they are being terminated now"
+            return f"{cap}; the time is over, and the workers are being terminated now"
         if self.started is None:
-            return f"{cap} without a break; the time starts with the first one"
+            return f"{cap} without a pause; the time starts with the first worker"
         end = now + datetime.timedelta(seconds=self.left_s(now))
         return f"{cap}: {span(self.left_s(now))} left, until {end:%H:%M} UTC (since {self.started:%H:%M} UTC)"
 
@@ -170,7 +173,7 @@ def read_or_explain(aws: Aws, stack: str) -> tuple[Limit, ...] | str:
     try:
         return read(aws, stack)
     except AwsError as error:
-        return f"the limits of the workers are not known: {error}"
+        return f"the limits of the workers are unknown: {error}"
 
 
 def lines(found: tuple[Limit, ...] | str, now: datetime.datetime) -> list[str]:
@@ -190,8 +193,8 @@ def cautions(found: tuple[Limit, ...] | str, now: datetime.datetime) -> list[str
         if left_s < max(WARN_BELOW_S, WARN_BELOW_SHARE * limit.limit_s):
             end = now + datetime.timedelta(seconds=left_s)
             found_lines.append(
-                f"warning: max_hours terminates all workers in {span(left_s)} (at {end:%H:%M} UTC), and this "
-                "run with them; for the full time empty the group first: `fab scale --nodes 0`"
+                f"warning: max_hours terminates all workers in {span(left_s)} (at {end:%H:%M} UTC), and this run with "
+                "them. For the full time, first empty the group: `fab scale --nodes 0`"
             )
         else:
             found_lines.append(f"max_hours leaves this run {span(left_s)}")
@@ -213,15 +216,15 @@ def wait_until_allowed(aws: Aws, stack: str, report: Callable[[str], None]) -> N
             return
         if "budget" in active:
             raise DeepcdkError(
-                "the budget is spent: new workers would be terminated at once",
-                remedy="raise budget_usd and `fab up`, then `fab release`",
+                "the budget is spent: new workers would be terminated immediately",
+                remedy="raise budget_usd, run `fab up`, then `fab release`",
             )
         if not kinds:
-            report(f"waiting for the end of the alarm on {' and '.join(active)}, which has just terminated all workers")
+            report(f"waiting until the alarm on {' and '.join(active)} ends, which has just terminated all workers")
         kinds = " and ".join(active)
     raise DeepcdkError(
-        f"the alarm on {kinds} has not ended for {TIMEOUT_S:.0f} s: it would terminate new workers at once",
-        remedy="`fab status` shows it; repeat when it is over",
+        f"the alarm on {kinds} has not ended within {TIMEOUT_S:.0f} s, and would terminate new workers immediately",
+        remedy="repeat the command when `fab status` no longer shows the alarm",
     )
 
 
@@ -250,7 +253,8 @@ def wait_for_end(aws: Aws, stack: str, report: Callable[[str], None]) -> None:
         if not any(limit.kind == "budget" and limit.state == ALARM for limit in read(aws, stack)):
             return
         if not waited_s:
-            report("released; waiting for the end of the budget's alarm, which takes some minutes")
+            report("released; waiting until the budget's alarm ends, which takes some minutes")
     raise DeepcdkError(
-        f"the budget's alarm has not ended for {TIMEOUT_S:.0f} s", remedy="`fab status` shows when it is over"
+        f"the budget's alarm has not ended within {TIMEOUT_S:.0f} s",
+        remedy="`fab status` shows when the alarm has ended",
     )

@@ -19,12 +19,12 @@ _ADDRESS: Final = re.compile(r"[^\s@/'\"|;&<>$]+@[^\s@/'\"|;&<>$]+\.[a-z]+", re.
 def check_notify(given: Sequence[str]) -> None:
     """Raise UsageError for values that cannot notify anybody, as far as that is visible without the cluster."""
     if len(given) > MOST_COMMANDS:
-        raise UsageError("--notify", None, f"is given {len(given)} times; {MOST_COMMANDS} at most")
+        raise UsageError("--notify", None, f"is given {len(given)} times; at most {MOST_COMMANDS} are allowed")
     for command in given:
         if not command.strip() or "\0" in command:
             raise UsageError("--notify", command, "must be a command")
         if _ADDRESS.fullmatch(command.strip()):
-            rule = f"is a mail address, and no command; put it into alarm_emails, and give `--notify {TOPIC}`"
+            rule = f"is a mail address, not a command; set alarm_emails to it, and give `--notify {TOPIC}`"
             raise UsageError("--notify", command, rule)
 
 
@@ -37,14 +37,14 @@ def resolve_topics(given: Sequence[str], stack: Stack) -> tuple[str, ...]:
     for command in map(str.strip, given):
         if command == TOPIC and not stack.topics:
             raise DeepcdkError(
-                f"--notify {TOPIC}: the alarms of stack {stack.name} notify no topic",
-                remedy="set alarms = true, and alarm_emails or alarm_topic; `fab up` then creates or admits it",
+                f"--notify {TOPIC}: the alarms of stack {stack.name} have no topic",
+                remedy="set alarms = true, and alarm_emails or alarm_topic, then run `fab up`",
             )
         if is_topic(command) and command not in stack.topics:
             told = ", ".join(stack.topics) or "none"
             raise DeepcdkError(
-                f"--notify {command}: the master of stack {stack.name} may not publish to this topic, but to {told}",
-                remedy="set alarms = true and alarm_topic to it, then `fab up`",
+                f"--notify {command}: the master of stack {stack.name} may not publish to this topic, only to {told}",
+                remedy="set alarms = true and alarm_topic to this topic, then run `fab up`",
             )
         found += stack.topics if command == TOPIC else [command]
     return tuple(dict.fromkeys(found))

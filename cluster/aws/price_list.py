@@ -69,7 +69,9 @@ class PriceListError(ValueError):
 
     def __init__(self, line: int, rule: str) -> None:
         self.line, self.rule = line, rule
-        super().__init__(f"{FILE}, line {line}: {rule}; restore it with git, or run `python -m tools.price_table`")
+        super().__init__(
+            f"{FILE}, line {line}: {rule}; restore the file with git, or run `python -m tools.price_table`"
+        )
 
 
 PriceList = Mapping[tuple[str, str], Price]
@@ -101,7 +103,7 @@ def parse(lines: Iterable[str]) -> PriceList:
                 region, item, usd, unit, source = line.split(",")
                 date, words = sources[source]
                 if not 0 < float(usd) < float("inf"):
-                    raise PriceListError(number, f"{usd} is no price")
+                    raise PriceListError(number, f"{usd} is not a price")
                 if item not in SERVICES and "." not in item:
                     raise PriceListError(number, f"unknown item {item}; known: {', '.join(SERVICES)}")
                 found[region, item] = Price(usd=float(usd), unit=unit, date=date, source=words)
@@ -115,7 +117,7 @@ def parse(lines: Iterable[str]) -> PriceList:
         except (KeyError, ValueError) as error:
             if isinstance(error, PriceListError):
                 raise
-            raise PriceListError(number, f"{line!r} is not a region, item, price, unit and known source") from None
+            raise PriceListError(number, f"{line!r} must have a region, item, price, unit and known source") from None
     return found
 
 

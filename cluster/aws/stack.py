@@ -24,7 +24,7 @@ class BeingDestroyedError(DeepcdkError):
         super().__init__(
             f"stack {name} is being destroyed, by `fab down` on this machine or another",
             where=f"CloudFormation ({DELETING})",
-            remedy="wait for its end (`fab status`); `fab up` then deploys the cluster anew",
+            remedy="wait until it is deleted (`fab status`), then deploy it again with `fab up`",
         )
 
 
@@ -80,9 +80,9 @@ def parse_stack(description: Mapping[str, Any]) -> Stack:
         raise AwsError(
             f"stack {name} ({status}) lacks the outputs {', '.join(missing) or Output.MAX_WORKERS}",
             where="CloudFormation",
-            remedy="the last deployment failed and was rolled back; fix its cause and repeat `fab up`"
+            remedy="the last deployment failed and was rolled back; fix the cause and repeat `fab up`"
             if "ROLLBACK" in status
-            else f"wait if a deployment is under way, else repeat `fab up`; the status is {status}",
+            else f"if a deployment is in progress, wait; otherwise repeat `fab up`. The status is {status}",
         )
     return _stack(description)
 

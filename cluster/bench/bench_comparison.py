@@ -61,7 +61,7 @@ class Comparison:
     def sentences(self) -> Iterator[str]:
         """Yield the findings as sentences."""
         count = len(self.differences)
-        left_out = f"; {self.left_out} left out that only one of them has" if self.left_out else ""
+        left_out = f"; {self.left_out} left out, because only one benchmark has them" if self.left_out else ""
         yield f"against {self.before}: {count} {'cell' if count == 1 else 'cells'} compared{left_out}"
         if self.tuned_now != self.tuned_before:
             for each in self.differences:

@@ -112,8 +112,8 @@ def read_bench(directory: Path) -> Bench:
         lines = read_regular(path, MAX_BYTES).decode("utf-8", errors="replace").splitlines()
     except OSError as error:
         raise DeepcdkError(
-            f"{directory} has no {BENCH_FILE} that can be read ({error.strerror})",
-            remedy="give the run of a `fab bench` that has measured something; `fab runs` lists runs",
+            f"{BENCH_FILE} in {directory} cannot be read ({error.strerror})",
+            remedy="give the run of a `fab bench` with measurements; `fab runs` lists runs",
         ) from None
     rounds: dict[tuple[Cell, int], dict[int, float]] = {}
     origin: Mapping[str, Any] = {}
@@ -129,7 +129,9 @@ def read_bench(directory: Path) -> Bench:
         except (ValueError, KeyError, TypeError):
             continue
     if not rounds:
-        raise DeepcdkError(f"{path} has no measurement", remedy="`fab resume` continues a benchmark that was stopped")
+        raise DeepcdkError(
+            f"{path} has no measurement", remedy="to continue a benchmark that was stopped: `fab resume`"
+        )
     measurements = [
         Measurement(cell=cell, ranks=ranks, seconds=tuple(found[number] for number in sorted(found)))
         for (cell, ranks), found in sorted(rounds.items())

@@ -49,7 +49,7 @@ _TABLES: Final[dict[str, tuple[tuple[str, ...], dict[str, Column]]]] = {
             "nodes": lambda _, m: f"{m.cell.nodes}",
             "ranks": lambda _, m: f"{m.ranks}",
             "images/s": lambda _, m: f"{m.images_per_s:,.0f}",
-            "a rank": lambda _, m: f"{m.images_per_s / m.ranks:,.0f}",
+            "per rank": lambda _, m: f"{m.images_per_s / m.ranks:,.0f}",
         },
     ),
     "storage": (
@@ -58,9 +58,9 @@ _TABLES: Final[dict[str, tuple[tuple[str, ...], dict[str, Column]]]] = {
             "files": lambda _, m: m.cell.place,
             "": lambda _, m: m.cell.kind,
             "nodes": lambda _, m: f"{m.cell.nodes}",
-            "MiB a node": lambda _, m: f"{m.cell.message_bytes >> 20:,}",
+            "MiB per node": lambda _, m: f"{m.cell.message_bytes >> 20:,}",
             "MB/s": lambda _, m: f"{m.file_bytes_per_s / 1e6:,.0f}",
-            "a node": lambda _, m: f"{m.file_bytes_per_s / m.cell.nodes / 1e6:,.0f}",
+            "per node": lambda _, m: f"{m.file_bytes_per_s / m.cell.nodes / 1e6:,.0f}",
         },
     ),
 }

@@ -52,7 +52,7 @@ class WordsExecutor(Executor):  # type: ignore[misc]  # fabric has no types
         if self.core is not None and self.core.remainder:
             named = [self.collection[task.name] for task in tasks]
             if not any(getattr(task, "takes_words", False) for task in named):
-                raise Exit("deepcdk: words after -- are taken by `fab run` and `fab train` alone", code=1)
+                raise Exit("deepcdk: only `fab run` and `fab train` accept words after --", code=1)
             self.core.remainder = ""
         return super().execute(*tasks)
 
@@ -98,7 +98,7 @@ class Program(Fab):  # type: ignore[misc]  # fabric has no types
         if shell := self.args["print-completion-script"].value:
             if shell not in completion.SCRIPTS:
                 raise Exit(
-                    f"deepcdk: no completion for {shell!a}\n  do: name one of {', '.join(completion.SCRIPTS)}", 1
+                    f"deepcdk: no completion for {shell!a}\n  do: give one of {', '.join(completion.SCRIPTS)}", 1
                 )
             print(completion.SCRIPTS[shell], end="")
             raise Exit

@@ -21,20 +21,20 @@ from cluster.errors import DeepcdkError, SystemRefusedError
 from cluster.terminal.wrap import fitted
 from stacks.config import ConfigError
 
-Set = Annotated[tuple[str, ...], "override a value of context.cluster in cdk.json, as key=value; may be repeated"]
-Key = Annotated[str, "private SSH key; default: the agent's and those in ~/.ssh"]
+Set = Annotated[tuple[str, ...], "override a key of context.cluster in cdk.json, as key=value; may be repeated"]
+Key = Annotated[str, "private SSH key; default: the keys of the SSH agent and in ~/.ssh"]
 Json = Annotated[bool, "print JSON"]
 Yes = Annotated[bool, "answer every question with yes"]
 RunId = Annotated[str, "id of the run; default: the only live one, else the newest", parse_run_id]
-FromBucket = Annotated[bool, "read the copy in the bucket, as is done where the cluster is gone"]
-Port = Annotated[int, "port on this machine; default: any free one", whole(lowest=1, highest=65535)]
+FromBucket = Annotated[bool, "read the copy in the bucket; default: only if the cluster is gone"]
+Port = Annotated[int, "port on this machine; default: any free port", whole(lowest=1, highest=65535)]
 Notify = Annotated[
     tuple[str, ...],
-    "shell command for the master when the run ends, fails, restarts, waits for nodes or is near a bound; "
-    "it gets JSON; or topic: the alarms' topic of SNS, which sends mail to alarm_emails",
+    "shell command that the master starts when the run ends, fails, restarts, waits for nodes or is near a limit. It "
+    "gets JSON on stdin. Or topic: the SNS topic of the alarms, which sends mail to alarm_emails",
 ]
-Queue = Annotated[bool, "where another run is live, wait for its end and those before; default: refuse"]
-Browser = Annotated[bool, "open the browser, where there is a display"]
+Queue = Annotated[bool, "if another run is live, wait in the queue; default: fail"]
+Browser = Annotated[bool, "open the browser, if there is a display"]
 
 
 class Task(invoke.tasks.Task[Callable[..., None]]):

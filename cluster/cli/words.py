@@ -94,20 +94,20 @@ def _nearest(word: str, known: Sequence[str]) -> str:
 
 
 def _unknown_task(word: str, tasks: Sequence[str]) -> str:
-    return f"deepcdk: there is no task {word!r}{_nearest(word, tasks)}\n  do: `fab --list` lists the tasks"
+    return f"deepcdk: unknown task {word!r}{_nearest(word, tasks)}\n  do: list the tasks with `fab --list`"
 
 
 def _surplus(word: str, task: str, tasks: Sequence[str], flag: str) -> str:
-    takes = f"takes one word, as {flag}" if flag else "takes no word without a flag"
+    takes = f"accepts one word, as {flag}" if flag else "accepts no words without a flag"
     return (
-        f"deepcdk: `fab {task}` {takes}: {word!r} is too much{_nearest(word, tasks)}\n"
-        f"  do: `fab --help {task}` explains it"
+        f"deepcdk: `fab {task}` {takes}: unexpected word {word!r}{_nearest(word, tasks)}\n"
+        f"  do: read `fab --help {task}`"
     )
 
 
 def _without_value(flag: str, task: str) -> str:
-    return f"deepcdk: `fab {task}` needs a value behind {flag}\n  do: `fab --help {task}` explains it"
+    return f"deepcdk: `fab {task}` needs a value after {flag}\n  do: read `fab --help {task}`"
 
 
 def _unknown_flag(name: str, task: str, flags: Sequence[str]) -> str:
-    return f"deepcdk: `fab {task}` has no {name}{_nearest(name, flags)}\n  do: `fab --help {task}` lists its flags"
+    return f"deepcdk: `fab {task}` has no {name}{_nearest(name, flags)}\n  do: list its flags with `fab --help {task}`"

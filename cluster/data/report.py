@@ -15,17 +15,17 @@ from cluster.terminal.units import amount
 
 SHARED: Final = "the shared file system"
 REMEDIES: Final = {
-    "full": "make room there: `fab clean` removes what no run needs, `fab run -- df -h` shows all disks. "
-    "Give the workers a larger worker_volume_gib, "
-    "or a type with an instance store and scratch_mount; or stage less to each with --sharded. Then repeat the command",
-    "damaged": "repeat the command: damaged files are staged again",
-    "denied": "name the bucket in data_buckets of cdk.json, then `fab up`, and `fab replace` the workers that booted "
-    "while cdk.json named no bucket; "
-    "a bucket of another account must allow the nodes' roles by its own policy as well",
-    "refused": "let the login user write there",
-    "busy": "wait for its end, then repeat the command, or give another --name. If its laptop lost the connection, it "
-    "ends within minutes",
-    "broken off": "repeat the command: complete files are kept",
+    "full": "free space there: `fab clean` removes unused files, `fab run -- df -h` shows all disks. Or give the "
+    "workers a larger worker_volume_gib, or a type with an instance store and scratch_mount; or stage less "
+    "per worker with --sharded. Then repeat the command",
+    "damaged": "repeat the command, which stages damaged files again",
+    "denied": "add the bucket to data_buckets of cdk.json, run `fab up`, and `fab replace` the workers that booted "
+    "while cdk.json named no bucket. A bucket of another account must also allow the nodes' roles in its "
+    "policy",
+    "refused": "allow the login user to write there",
+    "busy": "wait until the other command ends, then repeat, or give another --name. If its laptop lost the "
+    "connection, it ends within minutes",
+    "repeat the command; complete files are kept": "repeat the command: complete files are kept",
 }
 
 
@@ -37,7 +37,7 @@ class StagingError(DeepcdkError, RuntimeError):
         lines = "".join(f"\n  {host}: {text}" for host, text in failures.items())
         super().__init__(
             f"staging failed on {len(failures)} nodes{lines}" if len(failures) > 1 else f"staging failed{lines}",
-            remedy=REMEDIES.get(kind, "fix that, then repeat the command: complete files are kept"),
+            remedy=REMEDIES.get(kind, "fix the cause, then repeat the command; complete files are kept"),
         )
 
 
@@ -67,7 +67,7 @@ class StagingResult:
     def __str__(self) -> str:
         """Describe the result in a few lines."""
         came = f"{amount(self.uploaded_bytes)} uploaded" if self.uploaded_bytes else "nothing uploaded"
-        lines = [f"{self.name}: {self.files:,} files, {amount(self.bytes)}, all checksums right; {came}"]
+        lines = [f"{self.name}: {self.files:,} files, {amount(self.bytes)}, all checksums correct; {came}"]
         for host, held in self.nodes.items():
             new = amount(held["came_bytes"]) if held["came_bytes"] else "nothing"
             lines.append(f"  {short(host)}: {held['files']:,} files, {amount(held['bytes'])}; {new} new")

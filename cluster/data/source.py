@@ -90,7 +90,7 @@ class Source:
             raise DeepcdkError(
                 f"a file cannot be read: {error.strerror}",
                 where=ascii(str(self.root / path)),
-                remedy="fix that; nothing was sent",
+                remedy="fix the cause; nothing was sent",
             ) from None
         return Entry(path=path, size=size, sha256=digest)
 
@@ -103,7 +103,7 @@ class BackgroundManifest:
 
         def check_and_report(files: int, size: int) -> None:
             if self._stopped.is_set():
-                raise InterruptedError("the manifest is no longer wanted")
+                raise InterruptedError("the connection no longer needs the manifest")
             report(files, size)
 
         self._future = in_background(lambda: source.manifest(check_and_report))
@@ -128,14 +128,14 @@ def survey(source: str, *, follow_links: bool) -> Source:
     if is_file(root):
         return Source(root=root.parent, files=((root.name, root.stat().st_size),))
     if not is_directory(root):
-        raise UsageError("SOURCE", source, "is neither a directory, nor a file, nor s3://BUCKET/PREFIX")
+        raise UsageError("SOURCE", source, "must be a directory, a file, or s3://BUCKET/PREFIX")
     links: list[str] = []
     special: list[str] = []
     files = sorted(_walk(root, "", follow_links, links, special, ()))
     _check_none("symbolic links", links, "give --follow-links to stage their targets, or remove them")
-    _check_none("neither files nor directories", special, "remove them: only plain files can be staged")
+    _check_none("neither files nor directories", special, "remove them; only plain files can be staged")
     if not files:
-        raise UsageError("SOURCE", source, "holds no file")
+        raise UsageError("SOURCE", source, "contains no file")
     return Source(root=root, files=tuple(files))
 
 
@@ -171,5 +171,7 @@ def _walk(
                     special.append(path)
     except OSError as error:
         raise DeepcdkError(
-            f"a directory cannot be read: {error.strerror}", where=ascii(str(here)), remedy="fix that; nothing was sent"
+            f"a directory cannot be read: {error.strerror}",
+            where=ascii(str(here)),
+            remedy="fix the cause; nothing was sent",
         ) from None

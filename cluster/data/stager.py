@@ -108,7 +108,7 @@ class Stager:
                 missing = lacking(attempt)
             if missing:
                 listed = ", ".join(ascii(entry.path) for entry in missing[:MAX_PATHS])
-                raise StagingError({SHARED: f"{len(missing)} files read back other bytes: {listed}"}, "damaged")
+                raise StagingError({SHARED: f"{len(missing)} files differ after the upload: {listed}"}, "damaged")
             connection.request({"finish": place})
         return sent
 
@@ -134,7 +134,9 @@ class Stager:
             self._progress.note(f"damaged on the shared file system, staged again: {path!a}")
         missing = sorted({path for _, path in reports.paths["missing"]})
         if unknown := [path for path in missing if path not in entries]:
-            raise AnswerError("what is missing", unknown[0], "no such file is staged", where=self._master.where)
+            raise AnswerError(
+                "the missing files", unknown[0], "the file is not in the data set", where=self._master.where
+            )
         return tuple(entries[path] for path in missing)
 
     def _copy(self, manifest: Manifest, disks: str, attempt: int, *, sharded: bool) -> Reports:
@@ -156,7 +158,9 @@ class Stager:
             reports = self._check_reports(self._on_nodes(words, as_rank=True))
         if len({done["listing" if sharded else "digest"] for done in reports.done.values()}) > 1:
             hosts = ", ".join(short(host) for host in reports.done)
-            raise StagingError({hosts: f"hold different bytes: {address} has changed meanwhile"}, "damaged")
+            raise StagingError(
+                {hosts: f"received different data, because {address} has changed in the meantime"}, "damaged"
+            )
         return reports
 
     def fetch_shared(self, address: str, region: str) -> Manifest:
@@ -176,7 +180,7 @@ class Stager:
             missing = self.missing(manifest, attempt=1, among=len(self._workers))  # each part by another worker
         if missing:
             listed_paths = ", ".join(ascii(entry.path) for entry in missing[:MAX_PATHS])
-            raise StagingError({SHARED: f"reads back other bytes: {listed_paths}"}, "damaged")
+            raise StagingError({SHARED: f"differ after the download: {listed_paths}"}, "damaged")
         return manifest
 
     def listing(self, address: str, region: str) -> Manifest:
@@ -195,7 +199,7 @@ class Stager:
         try:
             return Manifest.from_text(text)
         except ManifestError as error:
-            raise AnswerError("what is to be staged", text, str(error), where=self._master.where) from None
+            raise AnswerError("the list of files to stage", text, str(error), where=self._master.where) from None
 
     def _command(self, *words: str) -> list[str]:
         return [NODE_PYTHON, "-X", "utf8", "-m", "agent.staging.server", *words]
@@ -250,7 +254,7 @@ class Stager:
     def _warn_of_foreign(self, count: int, host: str) -> None:
         if count:
             where = SHARED if host == MASTER_NAME else short(host)
-            self._progress.note(f"{count:,} other files in the directory on {where} stay")
+            self._progress.note(f"{count:,} other files in the directory on {where} were kept")
 
     def _counted(self, blocks: Iterable[bytes], files: int) -> Iterator[bytes]:
         sent = 0

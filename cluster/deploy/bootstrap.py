@@ -55,7 +55,7 @@ class Names:
             raise DeepcdkError(
                 f"invalid bootstrap qualifier {qualifier!a}: must be 1 to 10 letters, digits, _ or -",
                 where=f"{_QUALIFIER_KEY} in cdk.json or ~/.cdk.json",
-                remedy="correct it; without it the CDK's own is used",
+                remedy="correct the qualifier, or remove it to use the CDK's default",
             )
         return cls(toolkit=environ.get("CDK_TOOLKIT_STACK_NAME") or toolkit, qualifier=qualifier)
 
@@ -116,24 +116,24 @@ class Bootstrap:
         gone = not self.status or self.status in ("REVIEW_IN_PROGRESS", "ROLLBACK_COMPLETE", "DELETE_COMPLETE")
         if self.version is None and gone and self.bucket_exists:
             raise CdkError(
-                f"half of the CDK's bootstrap is missing: bucket {bucket} is there, but its stack {toolkit} is not",
+                f"the CDK's bootstrap is incomplete: bucket {bucket} exists, but its stack {toolkit} does not",
                 where=self.place,
-                remedy=f"the bucket holds only uploaded templates and files of CDK applications. Empty and delete it "
-                f"(`aws s3 rb s3://{bucket} --force`, or Empty and Delete in the S3 console if it keeps versions), "
-                "then repeat `fab up`. If the account was bootstrapped under another qualifier, set "
+                remedy="the bucket contains only uploaded templates and files of CDK applications. Empty and delete "
+                f"it (`aws s3 rb s3://{bucket} --force`, or Empty and Delete in the S3 console if it keeps "
+                "versions), then repeat `fab up`. If the account was bootstrapped with another qualifier, set "
                 f"{_QUALIFIER_KEY} in cdk.json",
             )
         if self.bucket_exists is False and (self.version is not None or self.status in cdk.COMPLETE):
             raise CdkError(
-                f"half of the CDK's bootstrap is missing: stack {toolkit} is there, but its bucket {bucket} is not",
+                f"the CDK's bootstrap is incomplete: stack {toolkit} exists, but its bucket {bucket} does not",
                 where=self.place,
-                remedy=f"delete the stack (`aws cloudformation delete-stack --stack-name {toolkit}`), "
-                "then repeat `fab up`, which bootstraps again",
+                remedy=f"delete the stack (`aws cloudformation delete-stack --stack-name {toolkit}`), then repeat "
+                "`fab up`, which bootstraps again",
             )
 
     def question(self) -> str:
         """Return the question to ask before it is created or updated."""
-        makes = "a bucket, an image repository and roles, one of which may create everything that `fab up` deploys"
+        makes = "a bucket, an image repository and roles; one role can create everything that `fab up` deploys"
         if self.version is None:
             return f"bootstrap {self.place} for the CDK, once: stack {self.names.toolkit} with {makes}."
         return f"update the CDK's bootstrap of {self.place} from version {self.version}: stack {self.names.toolkit}."
@@ -195,7 +195,7 @@ def make(
     """Bootstrap the account and region. Another machine may be doing it at the same time."""
     report(f"bootstrapping {found.place} for the CDK (once)")
     operation = cdk.Operation(
-        noun="the bootstrap", doing=f"bootstrapping {found.place}", remedy="correct the cause, then repeat `fab up`"
+        noun="the bootstrap", doing=f"bootstrapping {found.place}", remedy="fix the cause, then repeat `fab up`"
     )
     with tempfile.TemporaryDirectory(prefix="deepcdk-") as empty:
         try:
@@ -208,7 +208,7 @@ def make(
                     break
             if not examine(aws, found.names).is_complete:
                 raise
-            report("another machine has bootstrapped it at the same time")
+            report("another machine bootstrapped the account at the same time")
 
 
 def _is_busy(stack: Mapping[str, Any] | None) -> bool:

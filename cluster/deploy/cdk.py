@@ -70,7 +70,7 @@ def find_node() -> Path:
     candidates = [path for path in (*packaged, Path(sys.prefix) / "bin" / "node") if path.exists()]
     found = candidates[0] if candidates else Path(shutil.which("node") or "")
     if not found.name:
-        raise CdkError("Node.js, which the CDK CLI needs, is not installed", remedy=REINSTALL)
+        raise CdkError("Node.js is not installed, but the CDK CLI needs it", remedy=REINSTALL)
     return found
 
 
@@ -155,7 +155,7 @@ class Activity:
             self._show(int(event["done"]), int(event["total"] or 0), "" if of_stack else f", {name}")
 
     def _show(self, done: int, total: int, name: str) -> None:
-        title = f"{self._title} failed; it is being undone" if self.failures else self._title
+        title = f"{self._title} failed; rolling back" if self.failures else self._title
         text = f"{title}: {done} of {total} resources" if total else f"{title}: {done} resources"
         status_line.now(text + name)
         part = done * 4 // total if total else done // 20
@@ -190,9 +190,9 @@ def run(
         raise
     if status != 0:
         raise CdkError(
-            f"{operation.noun} failed: the CDK CLI ended with status {status}",
+            f"{operation.noun} failed: the CDK CLI exited with status {status}",
             where=" ".join(command[:3]),
-            remedy=f"its messages are above; {operation.remedy}",
+            remedy=f"read its messages above; {operation.remedy}",
         )
 
 
@@ -210,7 +210,7 @@ def _run_with_progress(
         remedy = f"{operation.remedy}; --verbose shows all events of CloudFormation"
         raise CdkError(what, where=error.where, remedy=remedy) from None
     for each in dict.fromkeys(activity.skipped):
-        status_line.warn(f"CloudFormation could not delete {each}; it may still cost money, so delete it by hand")
+        status_line.warn(f"CloudFormation could not delete {each}, which may still cost money; delete it by hand")
 
 
 def run_quietly(
@@ -268,12 +268,12 @@ def execute(
     began, clock = datetime.datetime.now(datetime.UTC).replace(microsecond=0), time.monotonic()
     command = execute_command(find_cli(project), stack, change_set, assembly)
     operation = Operation(
-        noun="the deployment", doing=f"deploying stack {stack}", remedy="correct the cause, then repeat `fab up`"
+        noun="the deployment", doing=f"deploying stack {stack}", remedy="fix the cause, then repeat `fab up`"
     )
     try:
         run(command, project, operation, aws.environment(), events=events)
     except KeyboardInterrupt:
-        report("\nthe deployment may go on in CloudFormation: `fab status` shows it, `fab down` ends it")
+        report("\nthe deployment may continue in CloudFormation; `fab status` shows it, `fab down` removes the stack")
         raise
     except CdkError as error:
         messages = [*describe_since(aws, stack, began), *last_boot_messages(aws, stack, began)]
@@ -298,14 +298,14 @@ def destroy(
     report(f"destroying stack {stack}")
     clock = time.monotonic()
     operation = Operation(
-        noun="the destruction", doing=f"destroying stack {stack}", remedy="correct the cause, then repeat `fab down`"
+        noun="the deletion", doing=f"destroying stack {stack}", remedy="fix the cause, then repeat `fab down`"
     )
     try:
         with tempfile.TemporaryDirectory(prefix="deepcdk-") as assembly:
             command = destroy_command(find_cli(project), stack, Path(assembly), overrides)
             run(command, project, operation, aws.environment(), events=events)
     except KeyboardInterrupt:
-        report("\nthe destruction may go on in CloudFormation: `fab status` shows it, `fab down` repeats it")
+        report("\nthe deletion may continue in CloudFormation; `fab status` shows it, `fab down` repeats it")
         raise
     report(f"stack {stack}: destroyed in {duration(time.monotonic() - clock)}")
 

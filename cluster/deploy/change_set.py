@@ -53,11 +53,11 @@ class OvertakenError(DeepcdkError):
 
     def __init__(self, stack: str, status: str, output: str = "") -> None:
         self.stack, self.status = stack, status
-        what = f"stack {stack} has been changed meanwhile, or is being changed; CloudFormation no longer takes this one"
+        what = f"stack {stack} was changed by another deployment, so CloudFormation rejects this change"
         super().__init__(
-            f"{what}, and nothing of it was done" + (f"\n  {output}" if output else ""),
-            where=f"stack {stack} ({status or 'it is gone'})",
-            remedy="`fab status` shows the cluster; once the other change has ended, repeat `fab up`",
+            f"{what}, and none of it was made" + (f"\n  {output}" if output else ""),
+            where=f"stack {stack} ({status or 'deleted'})",
+            remedy="when the other change has ended (`fab status` shows the cluster), repeat `fab up`",
         )
 
 
@@ -213,7 +213,7 @@ def _read_plan(aws: Aws, stack: str, name: str, assembly: Path) -> Plan:
         reason = str(description.get("StatusReason", ""))
         if any(words in reason for words in _UNCHANGED):
             return Plan(stack=stack, change_set=change_set, is_new=new, assembly=assembly, unchanged=True)
-        raise CdkError(f"CloudFormation refuses the change: {reason}", where=f"change set {name} of stack {stack}")
+        raise CdkError(f"CloudFormation rejects the change: {reason}", where=f"change set {name} of stack {stack}")
     former = {} if new else read_template(aws, stack)
     parameters = changed_parameters((before or {}).get("Parameters", ()), description.get("Parameters", ()))
     plan = Plan(
@@ -261,7 +261,7 @@ def _delete(aws: Aws, stack: str, name: str, before: Mapping[str, Any] | None) -
     now = describe_stack(aws, arn)
     if now is None:
         return
-    with aws_errors(f"removing what the change set has left of {stack}"):
+    with aws_errors(f"removing the remains of the change set of {stack}"):
         if now["StackStatus"] == "REVIEW_IN_PROGRESS":
             if not left:
                 if now.get("EnableTerminationProtection"):

@@ -38,9 +38,9 @@ class Kind:
     """Whether a live run ends with it."""
 
 
-_FIREWALL = Kind(noun="firewall rule", loss="the traffic that it admits stops", ends_run=True)
-_NODES = Kind(noun="group of nodes", loss="ALL ITS NODES END", ends_run=True)
-_WAY_OUT = "the way out through it is cut"
+_FIREWALL = Kind(noun="firewall rule", loss="the traffic that it allows stops", ends_run=True)
+_NODES = Kind(noun="group of nodes", loss="ALL ITS NODES ARE TERMINATED", ends_run=True)
+_WAY_OUT = "the route out through it is lost"
 
 KINDS: Final[Mapping[str, Kind]] = {
     GROUP: _NODES,
@@ -60,13 +60,13 @@ KINDS: Final[Mapping[str, Kind]] = {
     "AWS::EC2::PlacementGroup": Kind(noun="placement group"),
     "AWS::EC2::Route": Kind(noun="route", loss=_WAY_OUT),
     "AWS::EC2::RouteTable": Kind(noun="route table", loss=_WAY_OUT),
-    "AWS::EC2::SecurityGroup": Kind(noun="security group", loss="the traffic that it admits stops", ends_run=True),
+    "AWS::EC2::SecurityGroup": Kind(noun="security group", loss="the traffic that it allows stops", ends_run=True),
     "AWS::EC2::SecurityGroupEgress": _FIREWALL,
     "AWS::EC2::SecurityGroupIngress": _FIREWALL,
-    "AWS::EC2::Subnet": Kind(noun="subnet", loss="THE NODES IN IT END", ends_run=True),
+    "AWS::EC2::Subnet": Kind(noun="subnet", loss="THE NODES IN IT ARE TERMINATED", ends_run=True),
     "AWS::EC2::SubnetRouteTableAssociation": Kind(noun="subnet's routing", loss=_WAY_OUT),
-    "AWS::EC2::VPC": Kind(noun="network (VPC)", loss="EVERYTHING IN IT ENDS", ends_run=True),
-    "AWS::EC2::VPCEndpoint": Kind(noun="VPC endpoint", loss="the way to the service through it is cut"),
+    "AWS::EC2::VPC": Kind(noun="network (VPC)", loss="EVERYTHING IN IT IS TERMINATED", ends_run=True),
+    "AWS::EC2::VPCEndpoint": Kind(noun="VPC endpoint", loss="the route to the service through it is lost"),
     "AWS::EC2::VPCGatewayAttachment": Kind(noun="internet gateway's attachment", loss=_WAY_OUT),
     "AWS::EFS::FileSystem": Kind(
         noun="shared file system", loss="ALL RUNS, CHECKPOINTS AND DATA ON IT ARE DELETED", ends_run=True
@@ -74,14 +74,14 @@ KINDS: Final[Mapping[str, Kind]] = {
     "AWS::EFS::MountTarget": Kind(noun="mount target", loss="the nodes lose the shared file system", ends_run=True),
     "AWS::FSx::DataRepositoryAssociation": Kind(noun="link between Lustre and S3", loss="files are no longer exported"),
     "AWS::FSx::FileSystem": Kind(
-        noun="Lustre file system", loss="WHAT IS ON IT AND NOT YET EXPORTED IS DELETED", ends_run=True
+        noun="Lustre file system", loss="DATA ON IT THAT IS NOT YET EXPORTED IS DELETED", ends_run=True
     ),
     "AWS::IAM::InstanceProfile": Kind(noun="instance profile", loss="running nodes lose their permissions"),
     "AWS::IAM::ManagedPolicy": Kind(noun="permissions", loss="the nodes lose these permissions"),
     "AWS::IAM::Policy": Kind(noun="permissions", loss="the nodes lose these permissions"),
     "AWS::IAM::Role": Kind(noun="role", loss="running nodes lose their permissions"),
     "AWS::KMS::Alias": Kind(noun="key alias"),
-    "AWS::KMS::Key": Kind(noun="encryption key", loss="WHAT IS ENCRYPTED WITH IT BECOMES UNREADABLE", ends_run=True),
+    "AWS::KMS::Key": Kind(noun="encryption key", loss="DATA ENCRYPTED WITH IT BECOMES UNREADABLE", ends_run=True),
     "AWS::Logs::LogGroup": Kind(noun="log group", loss="THE LOGS IN IT ARE DELETED"),
     "AWS::S3::Bucket": Kind(noun="bucket", loss="THE OBJECTS IN IT ARE DELETED", ends_run=True),
     "AWS::S3::BucketPolicy": Kind(noun="bucket policy"),
@@ -129,7 +129,7 @@ def describe_effect(change: Change, template: Mapping[str, Any], size: int | Non
         text, reason = _describe_group(change, declaration, size)
         details.append(text)
     elif change.type == TEMPLATE:
-        details.append("running nodes keep what they were launched with")
+        details.append("running nodes keep their old settings")
     details += [_policy(name, template, change.logical_id) for name in change.policies]
     text = "; ".join(filter(None, details)) or ", ".join(sorted(change.properties)) or "metadata"
     return Effect(
@@ -144,7 +144,9 @@ def describe_effect(change: Change, template: Mapping[str, Any], size: int | Non
 
 def describe_login_user(before: str, after: str) -> Effect:
     """Describe the effect of a changed login user: running nodes do not have the new user."""
-    details = f"{before} -> {after}; nodes that run keep {before} and refuse {after}: the tasks no longer reach the "
+    details = (
+        f"{before} -> {after}; running nodes have only {before} and reject {after}, so the tasks no longer reach the "
+    )
     details += f"master until its instance is replaced. `--set login_user={before}` keeps the user"
     return Effect(action=CHANGED, noun="login user", what="login user", details=details, ends_run="", loses=True)
 
@@ -158,7 +160,7 @@ def _describe_loss(change: Change, kind: Kind, what: str) -> Effect:
         empty = " and EMPTY" if kind.loss.endswith("DELETED") else ""
         details = [f"recreated{empty}{because}"]
         if change.action == PERHAPS_REPLACED:
-            details[0] = f"may be recreated{empty}, known only when it happens,{because}"
+            details[0] = f"may be recreated{empty} (known only during the change){because}"
         if change.kept:
             details.append("the old one stays in the account, unused")
     if kind.loss and not change.kept:
@@ -185,14 +187,14 @@ def _describe_group(change: Change, declaration: Mapping[str, Any], size: int | 
     )
     nodes = "its nodes" if size is None else f"its {size} nodes" if size != 1 else "its node"
     if obsolete and replacing and size != 0:
-        texts.append(f"{nodes} ARE REPLACED by the update policy, for {_listed(obsolete)} changes")
+        texts.append(f"{nodes} ARE REPLACED by the update policy, because {_listed(obsolete)} changes")
         reasons.append(f"{nodes} are replaced")
     elif obsolete:
-        texts.append("applies to new nodes; running nodes stay as they are")
+        texts.append("applies to new nodes; running nodes do not change")
     after = _size_after(change, declaration.get("Properties", {}), size)
     if size is not None and after is not None and after < size:
-        texts.append(f"{size - after} of {size} nodes END")
-        reasons.append(f"{size - after} of {size} nodes end")
+        texts.append(f"{size - after} of {size} nodes ARE TERMINATED")
+        reasons.append(f"{size - after} of {size} nodes are terminated")
     elif size is not None and after is not None and after > size:
         texts.append(f"{after - size} more nodes start")
     return "; ".join(texts), " and ".join(reasons)
@@ -225,11 +227,11 @@ def _policy(name: str, template: Mapping[str, Any], logical_id: str) -> str:
     """Describe the change of a resource's policy attribute, such as DeletionPolicy."""
     if name == "DeletionPolicy":
         declared = str(template.get("Resources", {}).get(logical_id, {}).get(name, "Delete"))
-        return "outlives the stack from now on" if declared.startswith("Retain") else "GOES WITH THE STACK from now on"
+        return "is kept when the stack is deleted" if declared.startswith("Retain") else "IS DELETED WITH THE STACK"
     return {
         "UpdateReplacePolicy": "",  # set together with DeletionPolicy, with the same meaning for a replacement
         "CreationPolicy": "",  # used only while a group is created
-        "UpdatePolicy": "another update policy",
+        "UpdatePolicy": "the update policy changes",
     }.get(name, name)
 
 
@@ -242,7 +244,7 @@ def change_table(stack: str, effects: Sequence[Effect]) -> Table:
     else:
         rows += [(ADDED, each.what, each.details) for each in added]
     rows = rows or [(CHANGED, "outputs, parameters or metadata", "no resource changes")]
-    return Table(title=f"stack {stack}: what this changes", columns=("change", "what", "details"), rows=tuple(rows))
+    return Table(title=f"stack {stack}: changes", columns=("change", "what", "details"), rows=tuple(rows))
 
 
 def _counted(effects: Sequence[Effect]) -> Iterator[str]:

@@ -66,18 +66,18 @@ def describe_deployment(session: Session) -> str:
 
 def describe_bounds(config: ClusterConfig) -> str:
     """Return a sentence on what limits a cluster's bill automatically."""
-    ends = [f"idle without a live run for {span(config.idle_minutes * 60)}"] if config.idle_minutes else []
-    ends += [f"there for {span(config.max_hours * 3600)}"] if config.max_hours else []
-    ends += ["done with the last run"] if config.then_stop else []
+    ends = [f"after {span(config.idle_minutes * 60)} idle without a live run"] if config.idle_minutes else []
+    ends += [f"after {span(config.max_hours * 3600)}"] if config.max_hours else []
+    ends += ["after the last run"] if config.then_stop else []
     budget = f"a budget of ${config.budget_usd:,.0f} a month"
     if config.budget_usd and config.budget_stops_workers:
-        ends += [f"over {budget}"]
+        ends += [f"above {budget}"]
     if ends:
-        return f"what bounds the bill: all workers are ended once they are {', or '.join(ends)}."
+        return f"cost limits: all workers are terminated {', or '.join(ends)}."
     notifies = f" ({budget} only notifies)" if config.budget_usd else ""
     return (
-        f"nothing bounds the bill{notifies}: workers cost until you stop them; idle_minutes, max_hours, then_stop and "
-        "budget_usd end them."
+        f"no cost limit is set{notifies}: workers cost money until you remove them. To set a limit: idle_minutes, "
+        "max_hours, then_stop or budget_usd in cdk.json."
     )
 
 
@@ -91,8 +91,9 @@ def describe_rest(session: Session) -> str:
     each = ", ".join(f"{name} {shown(price)}" for name, price in costs.items())
     further = further_costs(config, session.prices, [kind], volumes)
     together = "price unknown" if total is None else shown(total)
-    ended = "`fab down` ends it, but for data that are kept" if config.retain_data else "`fab down` ends it"
-    return f"what goes on costing without workers: {together} ({each}), plus {', '.join(further)}; {ended}."
+    kept = " Kept data costs money after `fab down`." if config.retain_data else ""
+    found = f"{together} ({each}), plus {', '.join(further)}"
+    return f"costs that continue without workers until `fab down`: {found}.{kept}"
 
 
 def further_costs(

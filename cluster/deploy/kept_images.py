@@ -52,7 +52,7 @@ def context(images: Mapping[str, str], newest: Mapping[str, str]) -> dict[str, s
 def describe(images: Mapping[str, str], newest: Mapping[str, str]) -> list[str]:
     """Return a line for each kept image that has a known newer version."""
     return [
-        f"image {images[name]} is kept; {name} names {image} now: `fab up --update-images` changes to that"
+        f"image {images[name]} is kept, but {name} now names {image}; to change to it: `fab up --update-images`"
         for name, image in newest.items()
         if image
     ]

@@ -28,10 +28,10 @@ class OtherKeyError(DeepcdkError):
     def __init__(self, match: Match) -> None:
         self.match = match
         super().__init__(
-            f"key pair {match.name} does not hold a key of yours: you could not log in to the new nodes",
-            where=f"EC2's is {match.theirs}; yours: {', '.join(match.yours) or 'none'}",
-            remedy="give its private key with --key FILE, or ssh-add it; or set another key_name, "
-            "under which `fab up` imports your own key",
+            f"key pair {match.name} does not match your keys, so you could not log in to new nodes",
+            where=f"the key in EC2 is {match.theirs}; your keys: {', '.join(match.yours) or 'none'}",
+            remedy="give the private key of the key pair with --key FILE, or add it with ssh-add; or set another "
+            "key_name, to which `fab up` imports your key",
         )
 
 
@@ -69,11 +69,11 @@ def find_importable(keys: Sequence[UserKey]) -> UserKey:
     for key in ranked:
         if key.algorithm in KINDS:
             return key
-    kinds = ", ".join(f"{key.place}: {key.algorithm or 'its passphrase hides the public half'}" for key in ranked)
+    kinds = ", ".join(f"{key.place}: {key.algorithm or 'the passphrase hides the public key'}" for key in ranked)
     raise DeepcdkError(
-        "you have no SSH key that EC2 accepts: it takes ed25519 and rsa",
-        where=kinds or "~/.ssh and the agent have no key",
-        remedy="make one with `ssh-keygen -t ed25519`, or give --key FILE",
+        "you have no SSH key that EC2 accepts; it accepts ed25519 and rsa",
+        where=kinds or "no key in ~/.ssh or in the SSH agent",
+        remedy="create a key with `ssh-keygen -t ed25519`, or give --key FILE",
     )
 
 

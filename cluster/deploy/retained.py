@@ -42,13 +42,14 @@ def check_deletable(stack: str, description: Mapping[str, Any] | None) -> None:
         raise DeepcdkError(
             f"stack {stack} is being changed, by `fab up` on this machine or another",
             where=f"CloudFormation ({status})",
-            remedy="wait for its end (`fab status`), then repeat the command; nothing was stopped or deleted",
+            remedy="wait until the change has ended (`fab status`), then repeat the command; nothing was stopped or "
+            "deleted",
         )
     if description is not None and description.get("EnableTerminationProtection"):
         raise DeepcdkError(
             f"stack {stack} has termination protection",
             where="termination_protection, as deployed last",
-            remedy="remove it with `fab up --set termination_protection=false`, then repeat",
+            remedy="remove the protection with `fab up --set termination_protection=false`, then repeat",
         )
 
 
@@ -83,17 +84,19 @@ def describe_fate(resources: Sequence[DataResource]) -> str:
     goes = [each.noun for each in resources if not each.kept]
     parts = [f"its {' and '.join(stays)} {'is' if len(stays) == 1 else 'are'} kept"] if stays else []
     if goes:
-        parts.append(f"ITS {' AND '.join(goes).upper()} GO{'ES' if len(goes) == 1 else ''} TOO, WITH WHAT IS ON IT")
-    return ", ".join(parts) or "it holds no data of its own"
+        parts.append(
+            f"ITS {' AND '.join(goes).upper()} {'IS' if len(goes) == 1 else 'ARE'} DELETED TOO, WITH ALL CONTENT"
+        )
+    return ", ".join(parts) or "it contains no data"
 
 
 def describe_remains(resources: Sequence[DataResource], key_name: str) -> list[str]:
     """Return lines on what remains after the destruction and what it costs."""
     kept = [each for each in resources if each.kept]
-    lines = ["gone: the nodes, the network and its NAT gateway; they cost nothing any more"]
-    lines += [f"still there: {each}; AWS bills what it holds until you delete it" for each in kept]
+    lines = ["deleted: the nodes, the network and its NAT gateway; they no longer cost money"]
+    lines += [f"kept: {each}; AWS bills it until you delete it" for each in kept]
     lines.append(
-        f"still there: key pair {key_name} and the CDK's own stack CDKToolkit, for the next `fab up`; "
-        "a key pair costs nothing, the toolkit's bucket holds templates"
+        f"kept: key pair {key_name} and the CDK's stack CDKToolkit, for the next `fab up`. A key pair costs nothing, "
+        "and the bucket of the stack contains only templates"
     )
     return lines

@@ -107,7 +107,7 @@ def describe_reservation(aws: Aws, reservation_id: str) -> Mapping[str, Any] | N
 
 def offers(aws: Aws, types: Sequence[str]) -> dict[str, set[str]]:
     """Return the zones that offer each instance type."""
-    with aws_errors("reading what the zones offer"):
+    with aws_errors("reading the instance types that the zones offer"):
         found = entries(
             aws.client("ec2"),
             "describe_instance_type_offerings",

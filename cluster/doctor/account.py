@@ -35,7 +35,7 @@ def session_manager(subject: Subject) -> Iterator[Finding]:
     if not subject.config.opens_ssh_port:
         missing = [each for each in ("aws", "session-manager-plugin") if shutil.which(each) is None]
         found = functools.partial(finding, "session manager")
-        remedy = "install them: without an SSH port they are the only way to the master"
+        remedy = "install them; without an SSH port there is no other way to the master"
         if missing:
             yield found(FAIL, f"not in PATH: {', '.join(missing)}", remedy)
         else:
@@ -50,7 +50,7 @@ def credentials(subject: Subject) -> Iterator[Finding]:
         raise AwsError("no AWS region is set", remedy="set AWS_REGION, or a region in your profile")
     place = subject.aws.region + (f", API at {subject.aws.endpoint}" if subject.aws.endpoint else "")
     root = str(found["Arn"]).endswith(":root")
-    remedy = "use the credentials of a user or a role, not of the account's root" if root else ""
+    remedy = "use the credentials of a user or a role, not the root user of the account" if root else ""
     what = f"account {found['Account']} as {found['Arn']}, {place}"
     yield finding("credentials", WARN if root else OK, what, remedy)
 
@@ -71,9 +71,9 @@ def judge_bootstrap(there: bootstraps.Bootstrap) -> Finding:
     if there.is_complete:
         unseen = "" if there.bucket_exists else f"; this user may not see bucket {there.bucket}"
         return finding(name, OK, f"version {there.version}: {there.place}{unseen}")
-    old = f"version {there.version} is too old, {bootstraps.LEAST_VERSION} is needed"
+    old = f"version {there.version} is too old; the minimum is {bootstraps.LEAST_VERSION}"
     what = f"the CDK is not bootstrapped: {there.place}" if there.version is None else f"{old}: {there.place}"
-    return finding(name, WARN, what, "`fab up` does it, once, and asks before; it creates a bucket and roles")
+    return finding(name, WARN, what, "run `fab up`, which asks, then bootstraps once; it creates a bucket and roles")
 
 
 def stack(subject: Subject) -> Iterator[Finding]:
@@ -91,17 +91,25 @@ def judge_stack(name: str, described: Mapping[str, Any] | None) -> Finding:
     if status in cdk.COMPLETE:
         return found(OK, f"{name} is deployed ({status}); `fab up --plan` shows what would change")
     if status.endswith("_IN_PROGRESS"):
-        return found(FAIL, f"{name} is {status}: it is being changed", "wait for the end: `fab status` shows it")
+        return found(
+            FAIL,
+            f"{name} is {status}: a change is in progress",
+            "wait until the change has ended; `fab status` shows the state",
+        )
     if status in ("ROLLBACK_COMPLETE", "ROLLBACK_FAILED", "CREATE_FAILED"):
         return found(
-            WARN, f"{name} failed to be created ({status})", "`fab up` removes what is left, and creates it again"
+            WARN,
+            f"{name} failed to be created ({status})",
+            "`fab up` removes what is left, and creates the stack again",
         )
     if status == "UPDATE_ROLLBACK_FAILED":
         command = f"aws cloudformation continue-update-rollback --stack-name {name}"
         return found(
-            FAIL, f"{name} is {status}: CloudFormation accepts no change", f"fix what its events name, then `{command}`"
+            FAIL,
+            f"{name} is {status}: CloudFormation accepts no change",
+            f"fix the cause that its events name, then run `{command}`",
         )
-    return found(FAIL, f"{name} is {status}", "`fab down` removes it; its events in CloudFormation say why")
+    return found(FAIL, f"{name} is {status}", "remove it with `fab down`; its events in CloudFormation show the cause")
 
 
 def key_pair(subject: Subject) -> Iterator[Finding]:
@@ -126,7 +134,7 @@ def key_pair(subject: Subject) -> Iterator[Finding]:
         other = keypair.OtherKeyError(match)
         yield finding(check_name, FAIL, f"{other.what}; {other.where}", other.remedy)
     elif match.found:
-        yield finding(check_name, OK, f"{name} holds your {match.found}")
+        yield finding(check_name, OK, f"{name} matches your {match.found}")
     else:
-        what = f"EC2 does not show the public key of {name}, so it cannot be compared with yours"
-        yield finding(check_name, UNKNOWN, what, "log in to a node, or set another key_name")
+        what = f"EC2 does not report the public key of {name}, so it cannot be compared with your keys"
+        yield finding(check_name, UNKNOWN, what, "log in to a node to check, or set another key_name")

@@ -50,7 +50,7 @@ def without_configuration(error: ConfigError) -> tuple[Finding, ...]:
     rest = ", ".join(["credentials", *(name for name, _ in REMOTE)])
     return (
         finding("configuration", FAIL, str(error), remedy),
-        finding("the others", UNKNOWN, f"not checked: {rest}", "they need the configuration"),
+        finding("other checks", UNKNOWN, f"not checked: {rest}", "the other checks need a valid configuration"),
     )
 
 
@@ -64,7 +64,7 @@ def examine(subject: Subject) -> tuple[Finding, ...]:
         return (
             *found,
             finding("credentials", FAIL, _line(error), error.remedy),
-            finding("the others", UNKNOWN, f"not checked: {rest}", "sign in, then repeat"),
+            finding("other checks", UNKNOWN, f"not checked: {rest}", "sign in to AWS, then repeat"),
         )
     return (*found, *examine_remote(subject, REMOTE))
 
@@ -100,7 +100,7 @@ def _line(error: DeepcdkError) -> str:
 def summary(findings: Sequence[Finding]) -> str:
     """Count the findings by state, in one line."""
     counts = Counter(each.state for each in findings)
-    words = {FAIL: "failed", WARN: "with a drawback", UNKNOWN: "unknown", OK: "ok"}
+    words = {FAIL: "failed", WARN: "warning", UNKNOWN: "unknown", OK: "ok"}
     return ", ".join(f"{counts[state]} {word}" for state, word in words.items() if counts[state])
 
 

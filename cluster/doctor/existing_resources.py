@@ -36,27 +36,27 @@ def judge_vpc(
     found = functools.partial(finding, "existing VPC")
 
     if not vpcs:
-        yield found(
-            FAIL, f"there is no {config.vpc_id} in this account and region", "set the right vpc_id, or AWS_REGION"
-        )
+        yield found(FAIL, f"{config.vpc_id} does not exist in this account and region", "correct vpc_id or AWS_REGION")
         return
     networks = [each["CidrBlock"] for each in vpcs[0].get("CidrBlockAssociationSet", ())] or [vpcs[0].get("CidrBlock")]
     if config.vpc_cidr not in networks:
         yield found(
-            FAIL, f"{config.vpc_id} is {networks[0]}, vpc_cidr says {config.vpc_cidr}", f"set vpc_cidr = {networks[0]}"
+            FAIL,
+            f"{config.vpc_id} has the CIDR {networks[0]}, but vpc_cidr is {config.vpc_cidr}",
+            f"set vpc_cidr = {networks[0]}",
         )
     there = {each["SubnetId"]: each for each in described}
     problems = 0
     for subnet_id in (*config.public_subnet_ids, *config.private_subnet_ids):
         subnet = there.get(subnet_id)
         if subnet is None or subnet["VpcId"] != config.vpc_id:
-            place = f"lies in {subnet['VpcId']}" if subnet else "does not exist here"
+            place = f"is in {subnet['VpcId']}" if subnet else "does not exist here"
             yield found(FAIL, f"{subnet_id} {place}", f"name subnets of {config.vpc_id}")
             problems += 1
     zones = [there[each]["AvailabilityZone"] for each in config.private_subnet_ids if each in there]
     if len(set(zones)) < len(zones):
-        remedy = "name one for each zone: a file system has one mount target in a zone"
-        yield found(FAIL, f"several of private_subnet_ids lie in one zone ({', '.join(zones)})", remedy)
+        remedy = "name one subnet per zone, because a file system has one mount target per zone"
+        yield found(FAIL, f"several of private_subnet_ids are in the same zone ({', '.join(zones)})", remedy)
         problems += 1
     if not problems and config.vpc_cidr in networks:
         yield found(OK, f"{config.vpc_id} with {len(there)} subnets in {', '.join(sorted(set(zones)))}")
@@ -66,10 +66,10 @@ def judge_room(config: ClusterConfig, described: Sequence[Mapping[str, Any]], *,
     """Judge whether the private subnets have enough addresses for the workers that are not deployed yet."""
     private = [each for each in described if each["SubnetId"] in config.private_subnet_ids]
     room = sum(max(0, int(each["AvailableIpAddressCount"]) - (0 if deployed else _MOUNT_TARGET)) for each in private)
-    what = f"{room} addresses free in private_subnet_ids; {config.workers} workers now, {config.max_workers} at most"
-    remedy = "name larger subnets, or free addresses in these"
+    what = f"{room} addresses free in private_subnet_ids; workers: {config.workers} now, at most {config.max_workers}"
+    remedy = "name larger subnets, or free addresses in these subnets"
     if deployed:
-        return finding("subnet room", OK, f"{what}; running nodes have theirs already")
+        return finding("subnet room", OK, f"{what}; running nodes already have their addresses")
     if room < config.workers:
         return finding("subnet room", FAIL, what, remedy)
     if room < config.max_workers:
@@ -114,22 +114,26 @@ def judge_file_system(
     found = functools.partial(finding, "file system")
 
     if not described:
-        return found(FAIL, f"there is no file system {fs} in this account and region", "set the right file_system_id")
+        return found(FAIL, f"{fs} does not exist in this account and region", "correct file_system_id")
     state = described[0].get("LifeCycleState", "available")
     if state not in ("available", "updating"):
         return found(FAIL, f"{fs} is {state}", "wait until it is available, or set another file_system_id")
     foreign = [each for each in targets if each["MountTargetId"] not in own]
     elsewhere = sorted({each.get("VpcId", "") for each in foreign} - {config.vpc_id})
     if foreign and elsewhere:
-        what = f"{fs} has mount targets in {', '.join(elsewhere)}; EFS allows them in one VPC at a time"
-        return found(FAIL, what, f"delete them, or set vpc_id = {elsewhere[0]}, or leave file_system_id empty")
+        what = f"{fs} has mount targets in {', '.join(elsewhere)}; EFS allows mount targets in one VPC at a time"
+        return found(
+            FAIL, what, f"delete the mount targets, set vpc_id = {elsewhere[0]}, or leave file_system_id empty"
+        )
     taken = sorted({each.get("AvailabilityZoneName", "") for each in foreign} & set(zones))
     if taken:
-        what = f"{fs} has a mount target in {', '.join(taken)} already, and EFS allows one in each zone"
-        return found(FAIL, what, "delete it, or leave file_system_id empty")
+        what = f"{fs} already has a mount target in {', '.join(taken)}, and EFS allows one per zone"
+        return found(FAIL, what, "delete the mount target, or leave file_system_id empty")
     if not described[0].get("Encrypted", True):
         return found(
-            WARN, f"{fs} is not encrypted", "copy its data to an encrypted one; encryption cannot be enabled later"
+            WARN,
+            f"{fs} is not encrypted",
+            "copy its data to an encrypted file system; encryption cannot be enabled later",
         )
     return found(OK, f"{fs} is {state}")
 
@@ -140,8 +144,8 @@ def permissions_boundary(subject: Subject) -> Iterator[Finding]:
     if not arn:
         return
     found = functools.partial(finding, "permissions boundary")
-    remedy = "set permissions_boundary to a policy of this account, or leave it out"
-    answer = found(FAIL, f"there is no policy {arn} in this account", remedy)
+    remedy = "set permissions_boundary to a policy of this account, or leave it empty"
+    answer = found(FAIL, f"policy {arn} does not exist in this account", remedy)
     with aws_errors(f"reading the policy {arn}"), IgnoredCodes("NoSuchEntity"):
         subject.aws.client("iam").get_policy(PolicyArn=arn)
         answer = found(OK, f"{arn} exists")

@@ -47,20 +47,20 @@ def judge_rules(config: ClusterConfig, entries: Mapping[str, int | None], limit:
 
     for name in config.ssh_prefix_lists:
         if name not in entries:
-            remedy = "set ssh_prefix_lists to lists of this account and region, or such as are shared with it"
-            yield found(FAIL, f"there is no prefix list {name} in this account and region", remedy)
+            remedy = "set ssh_prefix_lists to lists of this account and region, or to lists shared with the account"
+            yield found(FAIL, f"prefix list {name} does not exist in this account and region", remedy)
     count = own_rules(config) + sum(each or 0 for each in entries.values())
-    what = f"{count} inbound rules of the master, prefix lists counted with their most entries"
+    what = f"{count} inbound rules for the master, with prefix lists counted by their maximum entries"
     unknown = sorted(name for name, most in entries.items() if most is None)
     if limit is None:
         yield found(UNKNOWN, f"{what}; the quota is unknown")
     elif count > limit:
-        remedy = f"name fewer networks, make smaller lists, or {quotas.ASK.format(service='vpc')}"
-        yield found(FAIL, f"{what}; a security group takes {limit:g}", remedy)
+        remedy = f"name fewer networks, use smaller lists, or {quotas.ASK.format(service='vpc')}"
+        yield found(FAIL, f"{what}; the quota per security group is {limit:g}", remedy)
     elif unknown:
-        yield found(UNKNOWN, f"{what} of {limit:g}, and those of {', '.join(unknown)}, whose weight EC2 does not tell")
+        yield found(UNKNOWN, f"{what} of {limit:g}, plus those of {', '.join(unknown)}, whose size EC2 does not report")
     else:
-        yield found(OK, f"{what}; a security group takes {limit:g}")
+        yield found(OK, f"{what}; the quota per security group is {limit:g}")
 
 
 def own_rules(config: ClusterConfig) -> int:

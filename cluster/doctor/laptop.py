@@ -44,7 +44,9 @@ def python() -> Iterator[Finding]:
         yield found(OK, what)
     else:
         remedy = "install deepcdk in a virtual environment with Python {}.{} to {}.{}".format(*oldest, *newest)
-        yield found(FAIL if sys.version_info[:2] < oldest else WARN, f"{what}: deepcdk is not tested with it", remedy)
+        yield found(
+            FAIL if sys.version_info[:2] < oldest else WARN, f"{what}: deepcdk is not tested with this version", remedy
+        )
 
 
 def programs(project: Path = PROJECT) -> Iterator[Finding]:
@@ -72,17 +74,17 @@ def ssh() -> Iterator[Finding]:
     found = functools.partial(finding, "SSH client")
     needed = "`fab ssh` uses deepcdk's own connection, and ~/.ssh/config is not read"
     if (client := shutil.which("ssh")) is None:
-        remedy = "install OpenSSH's client (Debian and Ubuntu: apt install openssh-client)"
+        remedy = "install the OpenSSH client (Debian and Ubuntu: apt install openssh-client)"
         yield found(WARN, f"`ssh` is not in PATH: {needed}", remedy)
     elif not user_settings.openssh_knows_user():
         what = f"`ssh` does not run for user {os.getuid()}, who is not in the password database: {needed}"
-        yield found(WARN, what, "add an entry to /etc/passwd, if you need ~/.ssh/config or `fab ssh-config`")
+        yield found(WARN, what, "if you need ~/.ssh/config or `fab ssh-config`, add an entry to /etc/passwd")
     else:
         try:
             user_settings.read(SOME_ADDRESS)
         except (DeepcdkError, OSError) as error:
             what = " ".join(str(getattr(error, "what", error)).split())
-            yield found(FAIL, what, getattr(error, "remedy", "") or "reinstall OpenSSH's client")
+            yield found(FAIL, what, getattr(error, "remedy", "") or "reinstall the OpenSSH client")
         else:
             yield found(OK, f"{_output(client, '-V').partition(',')[0]}, {client}")
 
@@ -104,12 +106,14 @@ def home(directory: Path | None = None) -> Iterator[Finding]:
     found, directory = functools.partial(finding, "home"), directory or Path.home()
     if not is_directory(directory):
         yield found(
-            FAIL, f"HOME is {directory}, which is no directory", "set HOME to a directory that you may write to"
+            FAIL, f"HOME is {directory}, which is not a directory", "set HOME to a directory in which you may write"
         )
         return
     places = (directory, *(directory / name for name in (".cache", ".cache/deepcdk", ".ssh", ".ssh/deepcdk", ".aws")))
     if closed := [str(place) for place in places if os.path.lexists(place) and not _is_writable(place)]:
-        remedy = "make it yours (`ls -ld` shows the owner), or set HOME to a directory that you may write to"
+        remedy = (
+            "make the directory writable (`ls -ld` shows its owner), or set HOME to a directory in which you may write"
+        )
         yield found(FAIL, f"not writable: {', '.join(closed)}", remedy)
     else:
         yield found(OK, f"{directory} is writable")
@@ -121,7 +125,11 @@ def room(project: Path = PROJECT) -> Iterator[Finding]:
     try:
         places = {"home": Path.home(), "project": project, "temporary files": Path(tempfile.gettempdir())}
     except FileNotFoundError:
-        yield found(FAIL, "no directory for temporary files is writable", "set TMPDIR to a directory with 2 GB of room")
+        yield found(
+            FAIL,
+            "no directory for temporary files is writable",
+            "set TMPDIR to a writable directory with 2 GB of free space",
+        )
         return
     by_disk: dict[int, list[str]] = {}
     for name, place in places.items():
@@ -131,11 +139,11 @@ def room(project: Path = PROJECT) -> Iterator[Finding]:
         disk = os.statvfs(places[names[0]])
         free = disk.f_bavail * disk.f_frsize
         what = f"{amount(free)} free for {', '.join(names)} ({places[names[0]]})"
-        remedy = "make room" + (", or set TMPDIR to another disk" if names == ["temporary files"] else "")
+        remedy = "free some space" + (", or set TMPDIR to another disk" if names == ["temporary files"] else "")
         if disk.f_files and disk.f_favail < MIN_FREE_FILES:
             yield found(FAIL, f"{what}, but only for {disk.f_favail} more files", remedy)
         elif free < ENOUGH_FREE:
-            yield found(FAIL if free < MIN_FREE else WARN, f"{what}: packages of a program may need 2 GB", remedy)
+            yield found(FAIL if free < MIN_FREE else WARN, f"{what}: the packages of a program may need 2 GB", remedy)
         else:
             yield found(OK, what)
 

@@ -70,10 +70,13 @@ def judge_image(
     key = f"{role}_image_id" if wanted.id else f"{role}_image_parameter"
     parameter = wanted.parameter
     if not image_id:
-        remedy = f"set {key} to one that this region has: `aws ssm get-parameters-by-path --path /aws/service/...`"
-        return found(FAIL, f"there is no parameter {parameter} in this region", remedy)
+        remedy = (
+            f"set {key} to a parameter of this region; `aws ssm get-parameters-by-path --path /aws/service/...` "
+            "lists them"
+        )
+        return found(FAIL, f"parameter {parameter} does not exist in this region", remedy)
     if described is None:
-        what = f"{parameter} leads to {image_id}, which" if parameter else image_id
+        what = f"{parameter} names {image_id}, which" if parameter else image_id
         return found(FAIL, f"{what} is not visible to this account in this region", f"set another {key}")
     if described.get("State", "available") != "available":
         return found(FAIL, f"{image_id} is {described['State']}", f"set another {key}")
@@ -81,20 +84,21 @@ def judge_image(
     for kind in filter(None, map(find, _types(config, role))):
         if built_for not in kind.architectures:
             processors = " or ".join(kind.architectures)
-            return found(FAIL, f"{image_id} is for {built_for}, {kind.name} has {processors}", f"set another {key}")
+            return found(FAIL, f"{image_id} is for {built_for}, but {kind.name} has {processors}", f"set another {key}")
     root = described.get("RootDeviceName", wanted.root_device)
     if root != wanted.root_device:
-        what = f"the root device of {image_id} is {root}: {wanted.root_device} would become a second, empty volume"
+        what = f"the root device of {image_id} is {root}, so {wanted.root_device} would become a second, empty volume"
         return found(FAIL, what, f"set {role}_root_device = {root}")
     needs_gib, has_gib = _root_gib(described), getattr(config, f"{role}_volume_gib")
     if needs_gib > has_gib:
         remedy = f"set {role}_volume_gib to {needs_gib} or more"
-        return found(FAIL, f"{image_id} takes {needs_gib} GiB, {role}_volume_gib is {has_gib}", remedy)
+        return found(FAIL, f"{image_id} needs {needs_gib} GiB, but {role}_volume_gib is {has_gib}", remedy)
     runtime_gib = images.runtime_gib(role, _types(config, role)[0])
     # A caution of the configuration reports volumes that are known to be too small from the image's name.
     if images.smallest_volume_gib(parameter) <= has_gib - runtime_gib < needs_gib:
         what = (
-            f"{image_id} takes up to {needs_gib} of {has_gib} GiB, and the runtime {runtime_gib}: installing may fail"
+            f"{image_id} uses up to {needs_gib} of {has_gib} GiB and the runtime {runtime_gib}, so an installation may "
+            "fail"
         )
         return found(WARN, what, f"set {role}_volume_gib to {needs_gib + runtime_gib} or more")
     ends = str(described.get("DeprecationTime") or "")
@@ -147,18 +151,18 @@ def judge_offering(
     name = f"zones for {kind}"
     missing = [zone for zone in zones if zone not in offered]
     if not zones:
-        return finding(name, UNKNOWN, "the zones of the subnets are not known")
+        return finding(name, UNKNOWN, "the zones of the subnets are unknown")
     if not missing:
         return finding(name, OK, f"offered in {', '.join(zones)}")
     elsewhere = ", ".join(sorted(offered)) or "no zone of this region"
     remedy = (
-        "take another instance type, or another region"
+        "choose another instance type or region"
         if own and not offered
-        else f"take another type, or set zones to some that offer it ({elsewhere}){REPLACES if deployed else ''}"
+        else f"choose another type, or set zones to zones that offer it ({elsewhere}){REPLACES if deployed else ''}"
         if own
-        else "name subnets of a zone that offers it, or take another type"
+        else "name subnets in a zone that offers it, or choose another type"
     )
-    what = f"not offered in {', '.join(missing)}, where the nodes would be; offered in {elsewhere}"
+    what = f"not offered in {', '.join(missing)}, the zones of the nodes; offered in {elsewhere}"
     return finding(name, WARN if spare else FAIL, what, remedy)
 
 
@@ -171,17 +175,20 @@ def floors_of_types(subject: Subject) -> Iterator[Finding]:
         found = floors((name, name), efa=subject.config.efa)
         speed = SPEEDS.get(kind.gpu_name)
         if speed is None:
-            what = f"{name}: no published figure of {kind.gpu_name} GPUs is known: their speed is measured, not judged"
-            remedy = "compare the figures of the pre-flight on two nodes before a long run"
+            what = (
+                f"{name}: there is no published speed of {kind.gpu_name} GPUs, so their speed is measured but has "
+                "no minimum"
+            )
+            remedy = "before a long run, compare the pre-flight's figures on two nodes"
             yield finding("GPU floors", WARN, what, remedy)
             continue
         network = (
-            f"all GPUs of two nodes add up at {found.allreduce_gb_s:.3g} GB/s or more"
+            f"an allreduce over all GPUs of two nodes reaches {found.allreduce_gb_s:.3g} GB/s or more"
             if found.allreduce_gb_s
-            else "the allreduce is measured, not judged, for its slowest link has no published figure"
+            else "the allreduce is measured but has no minimum, because its slowest link has no published speed"
         )
         what = (
-            f"{name}: a run starts if each {kind.gpu_name} multiplies at {found.matmul_tflops:.3g} TFLOP/s or more "
-            f"({speed.source}), and {network}; `fab train --allow-degraded` starts below it"
+            f"{name}: a run starts only if each {kind.gpu_name} multiplies at {found.matmul_tflops:.3g} TFLOP/s or "
+            f"more ({speed.source}), and {network}; `fab train --allow-degraded` also starts below"
         )
         yield finding("GPU floors", OK, what)

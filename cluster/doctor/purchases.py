@@ -21,7 +21,7 @@ def reservation(subject: Subject) -> Iterator[Finding]:
     if not wanted:
         return
     if not wanted.startswith("cr-"):
-        what = f"{wanted} is a group of reservations, whose members are not checked"
+        what = f"{wanted} is a group of reservations; its members are not checked"
         yield finding("capacity reservation", UNKNOWN, what)
         return
     found = describe_reservation(subject.aws, wanted)
@@ -37,30 +37,30 @@ def judge_reservation(
     found = functools.partial(finding, "capacity reservation")
 
     if described is None:
-        return found(FAIL, f"there is no {wanted} in this account and region", "set the right capacity_reservation")
+        return found(FAIL, f"{wanted} does not exist in this account and region", "correct capacity_reservation")
     if described["State"] != "active":
         begins = described.get("StartDate")
-        when = f", begins {begins:%Y-%m-%d %H:%M} UTC" if begins and described["State"] == "scheduled" else ""
+        when = f", starts at {begins:%Y-%m-%d %H:%M} UTC" if begins and described["State"] == "scheduled" else ""
         what = f"{wanted} is {described['State']}{when}"
         if described["State"] == "scheduled" and not config.workers:
             return found(WARN, what, "start workers when it is active")
         return found(FAIL, what, "deploy while it is active")
     kind, zone = described["InstanceType"], described["AvailabilityZone"]
     if kind not in config.worker_types:
-        return found(FAIL, f"{wanted} holds {kind}", f"set worker_instance_type = {kind}")
+        return found(FAIL, f"{wanted} is for {kind}", f"set worker_instance_type = {kind}")
     if zone not in zones:
         remedy = (
             f"name a subnet of {zone} in private_subnet_ids"
             if config.vpc_id
             else f"set zones = {zone}{REPLACES if deployed else ''}"
         )
-        return found(FAIL, f"{wanted} is in {zone}, the workers would be in {', '.join(sorted(zones))}", remedy)
+        return found(FAIL, f"{wanted} is in {zone}, but the workers would be in {', '.join(sorted(zones))}", remedy)
     free = int(described["AvailableInstanceCount"])
     what = f"{wanted}: {free} of {described['TotalInstanceCount']} {kind} free in {zone}"
     if not deployed and free < config.workers:
-        return found(FAIL, f"{what}; {config.workers} workers wanted", f"set workers to {free} or less")
+        return found(FAIL, f"{what}, but workers is {config.workers}", f"set workers to {free} or less")
     if not deployed and free < config.max_workers:
-        return found(WARN, f"{what}; {config.max_workers} at most wanted", f"set max_workers to {free}")
+        return found(WARN, f"{what}, but max_workers is {config.max_workers}", f"set max_workers to {free}")
     return found(OK, what)
 
 
@@ -71,5 +71,5 @@ def budget(subject: Subject) -> Iterator[Finding]:
     with aws_errors("reading the account's budgets"):
         answer = subject.aws.impatient("budgets").describe_budgets(AccountId=subject.account, MaxResults=100)
     there = len(answer.get("Budgets", ()))
-    what = f"budgets can be read, {there} exist; the role of the deployment decides whether one can be created"
+    what = f"budgets can be read, {there} exist; whether one can be created depends on the role of the deployment"
     yield finding("budget", OK, what)

@@ -31,7 +31,7 @@ _NAMES: Final = {
     SPOT: re.compile(r"All (.+) Spot Instance Requests"),
 }
 ASK: Final = (
-    "ask for more in Service Quotas: https://console.aws.amazon.com/servicequotas/home/services/{service}/quotas"
+    "request an increase in Service Quotas: https://console.aws.amazon.com/servicequotas/home/services/{service}/quotas"
 )
 
 _PART_OF: Final = {"gr": "g", "im": "i", "is": "i"}
@@ -130,12 +130,12 @@ def vcpus(subject: Subject) -> Iterator[Finding]:
     used = _running(subject)
     by_quota = _by_quota(config, quotas)
     for kind in by_quota.pop("", {}):
-        what = f"no quota of this account is known to count {kind[1]} {kind[0]}"
+        what = f"no known quota of this account covers {kind[1]} {kind[0]}"
         yield finding(f"quota of {kind[1]} {kind[0]}", UNKNOWN, what)
     judged = {config.master_instance_type, *(() if config.capacity_block else (config.worker_instance_type,))}
     for instance_type in sorted(judged):
         if find(instance_type) is None:
-            what = f"it is not known how many vCPUs {instance_type} has"
+            what = f"the number of vCPUs of {instance_type} is unknown"
             yield finding(f"quota of {instance_type}", UNKNOWN, what)
     taken = {name: sum(count for kind, count in used.items() if quota_for(kind, {name: 0}) == name) for name in quotas}
     fitting = _fitting_workers(config, quotas, taken)
@@ -170,11 +170,15 @@ def _judge_together(
     free = {name: max(0.0, quotas[name] - taken[name] - with_master.get(name, 0)) for name in smallest}
     room = sum(int(free[name] // vcpus) for name, vcpus in smallest.items())
     if room < least:
-        limits = "; ".join(f"{name}: {quotas[name]:g} vCPUs, {taken[name]} in use by others" for name in smallest)
+        limits = "; ".join(
+            f"{name}: {quotas[name]:g} vCPUs, {taken[name]} used by other instances" for name in smallest
+        )
         what = (
             f"{limits}; there is room for {room} of the {least} {market} workers of {' or '.join(config.worker_types)}"
         )
-        yield finding("vCPU quota", FAIL, what, f"take a type whose quota has room, or {ASK.format(service='ec2')}")
+        yield finding(
+            "vCPU quota", FAIL, what, f"choose a type with a larger free quota, or {ASK.format(service='ec2')}"
+        )
 
 
 def _by_quota(config: ClusterConfig, quotas: Mapping[str, float]) -> dict[str, dict[Kind, Need]]:
@@ -205,8 +209,8 @@ def judge_vcpus(name: str, limit: float, taken: int, needed: Mapping[Kind, Need]
     """
     need = _total(needed)
     kinds = ", ".join(dict.fromkeys(instance_type for instance_type, _ in needed))
-    needs = f"{kinds} need {need.now}, {need.most} with all of max_workers"
-    what = f"{name}: {limit:g} vCPUs, {taken} in use by others; {needs}"
+    needs = f"{kinds} need {need.now}, or {need.most} with max_workers"
+    what = f"{name}: {limit:g} vCPUs, {taken} used by other instances; {needs}"
     ask = ASK.format(service="ec2")
     if taken + need.now > limit:
         fewer = (
@@ -252,7 +256,7 @@ def addresses_and_networks(subject: Subject) -> Iterator[Finding]:
     """Check that the account has room for a VPC, its NAT gateways and their addresses."""
     config = subject.config
     if subject.deployed or config.vpc_id:
-        yield finding("network quotas", OK, "no VPC and no elastic address is added")
+        yield finding("network quotas", OK, "no new VPC and no elastic address is needed")
         return
     wanted = 1 if config.nat_gateways == ONE_NAT_GATEWAY else config.availability_zones
     with aws_errors("counting VPCs and addresses"):
@@ -267,9 +271,9 @@ def addresses_and_networks(subject: Subject) -> Iterator[Finding]:
         ("vpc", "NAT gateways per Availability Zone", max((gateways[zone] for zone in zones), default=0), 1),
     ):
         limit = quotas_of(subject, service).get(name)
-        what = f"{name}: {'unknown limit' if limit is None else f'{limit:g}'}, {have} exist; {more} more wanted"
+        what = f"{name}: limit {'unknown' if limit is None else f'{limit:g}'}, {have} exist, {more} more needed"
         state = UNKNOWN if limit is None else OK if have + more <= limit else FAIL
-        remedy = f"delete what is not used, or {ASK.format(service=service)}" if state == FAIL else ""
+        remedy = f"delete unused ones, or {ASK.format(service=service)}" if state == FAIL else ""
         yield finding("network quotas", state, what, remedy)
 
 

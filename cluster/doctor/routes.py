@@ -59,7 +59,7 @@ def judge_names(config: ClusterConfig, attributes: Mapping[str, bool]) -> Findin
         return finding("VPC names", OK, f"{config.vpc_id} has {' and '.join(attributes)}")
     flags = {"enableDnsSupport": "--enable-dns-support", "enableDnsHostnames": "--enable-dns-hostnames"}
     calls = [f"aws ec2 modify-vpc-attribute --vpc-id {config.vpc_id} {flags[name]}" for name in off]
-    what = f"{config.vpc_id} lacks {' and '.join(off)}: the names of file systems and endpoints do not resolve"
+    what = f"{config.vpc_id} lacks {' and '.join(off)}, so the names of file systems and endpoints do not resolve"
     return finding("VPC names", FAIL, what, "; ".join(calls))
 
 
@@ -82,7 +82,7 @@ def judge_routes(config: ClusterConfig, tables: _Answers, endpoints: _Answers) -
     problems = [each for each in (*public, *private) if each]
     yield from problems
     if not problems:
-        yield finding(ROUTES, OK, f"{len(public) + len(private)} subnets of {config.vpc_id} have a way out")
+        yield finding(ROUTES, OK, f"{len(public) + len(private)} subnets of {config.vpc_id} have a route out")
 
 
 def _judge_public(subnet: str, table: Mapping[str, Any]) -> Finding | None:
@@ -103,12 +103,12 @@ def _judge_private(config: ClusterConfig, subnet: str, table: Mapping[str, Any],
     what = f"private {subnet} ({_name(table)}) {_fault(table)}"
     remedy = f"add a route {_INTERNET} to a NAT gateway, a NAT instance or a transit gateway to {_name(table)}"
     if _default_route(table):
-        return finding(ROUTES, FAIL, f"{what}: its nodes reach nothing", remedy)
+        return finding(ROUTES, FAIL, f"{what}: its nodes reach neither the internet nor AWS", remedy)
     if missing := missing_services(config, table, endpoints):
         what = f"{what}, and endpoints for {', '.join(missing)} are missing"
-        return finding(ROUTES, FAIL, what, f"{remedy}; or make these endpoints, with private names")
-    what = f"{what}, only endpoints: packages can be installed from nowhere but Amazon Linux's repositories in S3"
-    return finding(ROUTES, WARN, what, f"{remedy}; or take an image that has every package that node and run need")
+        return finding(ROUTES, FAIL, what, f"{remedy}; or create these endpoints, with private names")
+    what = f"{what}, only endpoints: packages can be installed only from Amazon Linux's repositories in S3"
+    return finding(ROUTES, WARN, what, f"{remedy}; or use an image with every package that nodes and runs need")
 
 
 def missing_services(config: ClusterConfig, table: Mapping[str, Any], endpoints: _Answers) -> list[str]:
@@ -159,7 +159,7 @@ def _fault(table: Mapping[str, Any]) -> str:
     route = _default_route(table)
     if route is None:
         return f"has no route {_INTERNET}"
-    gone = ", which no longer exists or takes nothing (blackhole)" if route.get("State") == "blackhole" else ""
+    gone = ", which no longer exists or accepts no traffic (blackhole)" if route.get("State") == "blackhole" else ""
     return f"routes {_INTERNET} to {_target(route)}{gone}"
 
 

@@ -60,7 +60,7 @@ def ensure_nodes(task: GroupTask, wanted: int, *, least: int = 0) -> tuple[Node,
         )
     except (KeyboardInterrupt, NotReadyError):
         if before < wanted:
-            report(f"\nthe worker group stays at {wanted} nodes; `fab scale --nodes {before}` shrinks it again")
+            report(f"\nthe worker group stays at {wanted} nodes; to shrink it again: `fab scale --nodes {before}`")
         raise
     if (ready := len(workers(found))) < wanted:
         report(worker_group.describe_shortfall(session.config.capacity_policy, ready, wanted))
@@ -81,7 +81,7 @@ def _grow(task: GroupTask, wanted: int) -> int:
             size, more = found.desired_workers, wanted - found.desired_workers
             if more <= 0:
                 if agreed:
-                    report(f"another machine has grown the worker group to {size} nodes; nothing is left to start")
+                    report(f"another machine has grown the worker group to {size} nodes; no more nodes are needed")
                 return size
             kind = found.workers[0].type if found.workers else session.config.worker_instance_type
             each = session.prices.per_hour([kind], wait_s=3.0)[kind]

@@ -98,7 +98,7 @@ class Leftovers:
         """Run `agent.supervisor.clean` on the master and return its answer."""
         command = [NODE_PYTHON, "-m", "agent.supervisor.clean", *words]
         with doing("measuring what is stored"):
-            done = self._master.check(command, directory=self._directory, doing="looking for what no run needs")
+            done = self._master.check(command, directory=self._directory, doing="looking for unused files")
         answer: dict[str, Any] = answers.read(done.text, _SHARED, "`clean`", where=self._master.where)
         return answer
 
@@ -111,7 +111,7 @@ class Leftovers:
             results = fanout.run(self._master, self._directory, request, None)
         for result in results:
             if result.failed:
-                warn(f"{fanout.short(result.name)} is left out: {result.reason}")
+                warn(f"not measured: {fanout.short(result.name)}: {result.reason}")
                 continue
             text = result.stdout.decode(errors="replace")
             found[result.name] = answers.read(text, answers.fields(items=_ITEMS), "`clean`", where=result.name)
@@ -142,10 +142,10 @@ def table(found: Sequence[Leftover]) -> Table:
     """Build the table of these directories."""
     rows = tuple((fanout.short(each.place), each.kind, amount(each.size), ascii(each.path)[1:-1]) for each in found)
     return Table(
-        title="no live, queued or kept run needs",
+        title="not needed by a live, queued or kept run",
         columns=("where", "what", "size", "path"),
         rows=rows,
-        footer=(f"together: {amount(size_of(found))}",),
+        footer=(f"total: {amount(size_of(found))}",),
     )
 
 

@@ -24,17 +24,17 @@ class EndsRunError(DeepcdkError):
         self.run_ids, self.reasons = tuple(run_ids), tuple(reasons)
         if run_ids:
             several = bool(run_ids[1:])
-            what = f"{describe_runs(run_ids)} {'are' if several else 'is'} live, and {doing} would end "
+            what = f"{describe_runs(run_ids)} {'are' if several else 'is'} live, and {doing} would stop "
             what += "them" if several else "it"
             attach = ", ".join(f"`fab attach --run {run_id}`" for run_id in run_ids)
             stop = ", ".join(f"`fab stop --run {run_id}`" for run_id in run_ids)
             remedy = (
-                f"wait for the end ({attach}), end with a checkpoint ({stop}),"
-                f" or repeat with --force: each run then gets {STOP_GRACE_S:g} s for its checkpoint"
+                f"wait for the end ({attach}), stop with a checkpoint ({stop}), or repeat with --force, which gives "
+                f"each run {STOP_GRACE_S:g} s for its checkpoint"
             )
         else:
-            what = f"{doing} would end a live run, and it is not known whether there is one: {why_unknown}"
-            remedy = "restore the connection to the master, or repeat with --force, which ends any run"
+            what = f"{doing} would stop a live run, and it is unknown whether a run is live: {why_unknown}"
+            remedy = "restore the connection to the master, or repeat with --force, which stops any run"
         super().__init__("\n  ".join([what, *reasons]), remedy=remedy)
 
 
@@ -95,7 +95,7 @@ def every_node_held(
             why = str(error.what).partition("\n")[0]
             if not force:
                 raise EndsRunError(doing, (), why, reasons) from None
-            report(f"warning: a run that begins meanwhile is lost, for the master cannot hold the nodes: {why}")
+            report(f"warning: the master cannot reserve the nodes, so a run that starts in the meantime is lost: {why}")
         yield
 
 
@@ -115,7 +115,7 @@ def stop_runs(session: Session, run_ids: Sequence[str], report: Callable[[str], 
         supervisor = session.supervisor(master)
         waiting = [str(each["run_id"]) for each in supervisor.runs() if each["state"] == QUEUED]
         for each in reversed(waiting):
-            report(f"taking run {each} out of the queue")
+            report(f"removing run {each} from the queue")
             supervisor.stop(each, 0.0)
         for run_id in run_ids:
             report(f"stopping run {run_id}, with {STOP_GRACE_S:g} s for its checkpoint")

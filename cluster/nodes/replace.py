@@ -42,8 +42,8 @@ class Replacement:
     def __str__(self) -> str:
         """Describe the replacement in one line."""
         return (
-            f"{self.node} ({self.instance}) is replaced by {self.new_node} ({self.new_instance}) "
-            f"after {self.seconds:.0f} s"
+            f"{self.node} ({self.instance}) was replaced by {self.new_node} ({self.new_instance}) after "
+            f"{self.seconds:.0f} s"
         )
 
 
@@ -57,13 +57,16 @@ def find(text: str, nodes: Sequence[Node], instances: Sequence[Instance]) -> tup
     wanted = f"{WORKER_PREFIX}{word}" if word.isdecimal() else f"{_COMMON}{word}"
     if wanted == MASTER_NAME:
         raise UsageError(
-            "--node", text, "is the master; terminate its instance in EC2, and its group starts another one"
+            "--node",
+            text,
+            "is the master; to replace it, terminate its instance in EC2, and the Auto Scaling group "
+            "starts a new master",
         )
     for instance in instances:
         if text.strip() == instance.id or names.get(instance.id) == wanted:
             return instance, names.get(instance.id, instance.id)
     named = sorted((i.id not in names, len(names.get(i.id, "")), names.get(i.id, i.id)) for i in instances)
-    there = ", ".join(name.removeprefix(_COMMON) for *_, name in named) or "none, since there is no worker"
+    there = ", ".join(name.removeprefix(_COMMON) for *_, name in named) or "none, because there is no worker"
     raise UsageError("--node", text, f"must be one of {there}")
 
 
@@ -79,13 +82,13 @@ def replace(task: GroupTask, node: str) -> Replacement:
     if (busy := occupied.run_on(name)) and not task.force:
         raise DeepcdkError(
             f"run {busy} is live on {name}",
-            remedy=f"wait for its end, or give --force: it is then stopped first, with a checkpoint, and "
-            f"`fab resume --run {busy}` goes on with it",
+            remedy="wait until the run ends, or give --force: it stops the run with a checkpoint, and "
+            f"`fab resume --run {busy}` continues it",
         )
     stopping = f" after stopping run {busy}" if busy else ""
     confirm(
-        f"replace {name} ({instance.id}, {instance.type}){stopping}: what is on its own disks is lost, and its group "
-        f"starts another one at the same price.{describe_others(occupied.starters, [busy])}",
+        f"replace {name} ({instance.id}, {instance.type}){stopping}: data on its own disks is lost, and the Auto "
+        f"Scaling group starts a new instance at the same price.{describe_others(occupied.starters, [busy])}",
         yes=task.yes,
     )
     if now := _run_on(supervisor, name):  # a run may have started while the question was open
@@ -100,7 +103,9 @@ def replace(task: GroupTask, node: str) -> Replacement:
             session.aws.client("autoscaling").terminate_instance_in_auto_scaling_group(
                 InstanceId=instance.id, ShouldDecrementDesiredCapacity=False
             )
-        with interruptible("\nits group replaces it all the same; `fab status` shows the new one", report):
+        with interruptible(
+            "\nthe Auto Scaling group replaces the worker anyway; `fab status` shows the new one", report
+        ):
             new = wait_joined(task, instance.id, {i.id for i in before}, timeout_s=timeout_s)
     return Replacement(
         node=name,
@@ -134,11 +139,11 @@ def wait_joined(task: GroupTask, gone: str, before: set[str], *, timeout_s: floa
         was, state = (
             state,
             (
-                f"waiting for {gone} to leave"
+                f"waiting for {gone} to terminate"
                 if new
                 else f"waiting for {', '.join(started)} to join"
                 if started
-                else f"waiting for the group to start another one{failures.explain(waited_s)}"
+                else f"waiting for the Auto Scaling group to start a new instance{failures.explain(waited_s)}"
             ),
         )
         if state != was:

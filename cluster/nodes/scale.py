@@ -110,7 +110,7 @@ def _shrink(task: GroupTask, wanted: int) -> tuple[tuple[Node, ...], tuple[shrin
     while True:
         there = shrink.remaining(found)
         if agreed:
-            report(f"the worker group has changed meanwhile: it has {len(there)} nodes")
+            report(f"the worker group has changed in the meantime: it has {len(there)} nodes")
         kind = there[0].type
         each = session.prices.per_hour([kind], wait_s=3.0)[kind]
         dated = as_of(session.prices.dated([kind]))
@@ -132,14 +132,14 @@ def _shrink(task: GroupTask, wanted: int) -> tuple[tuple[Node, ...], tuple[shrin
                 if not {removal.instance_id for removal in removals} <= agreed:
                     continue
                 if not removals:
-                    report(f"the worker group has shrunk to {len(shrink.remaining(found))} nodes meanwhile")
+                    report(f"the worker group has shrunk to {len(shrink.remaining(found))} nodes in the meantime")
                     return session.nodes(master), (), ()
                 for run_id in hit:
                     task.stop_run(run_id)
                 held.enter_context(supervisor.hold(task.name, {each.name: each.instance_id for each in removals}))
                 report(f"terminating {', '.join(removal.name for removal in removals)}")
                 shrink.terminate(session.aws, session.stack, found, removals)
-            with interruptible("\nthe nodes terminate all the same; `fab status` shows what is left", report):
+            with interruptible("\nthe nodes terminate anyway; `fab status` shows the remaining nodes", report):
                 left = shrink.wait_gone(session.aws, master, session.stack, removals, report=report)
         return left, removals, tuple(hit)
 
@@ -148,8 +148,8 @@ def starving_runs(runs: Sequence[Mapping[str, Any]], workers_left: int) -> list[
     """Return a warning for each queued run that needs more nodes than will be left."""
     waiting = [run for run in runs if run["state"] == QUEUED and len(run["hosts"]) > workers_left]
     return [
-        f"warning: run {run['run_id']} waits in the queue for {len(run['hosts'])} nodes, and fails when its turn comes "
-        f"and they are not there; `fab stop --run {run['run_id']}` takes it out"
+        f"warning: run {run['run_id']} is queued for {len(run['hosts'])} nodes, and fails if they are missing at its "
+        f"turn; to remove it from the queue: `fab stop --run {run['run_id']}`"
         for run in waiting
     ]
 

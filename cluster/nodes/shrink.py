@@ -35,9 +35,9 @@ class BusyNodesError(DeepcdkError):
         self.wanted, self.busy, self.lowest = wanted, dict(busy), lowest
         runs = ", and from ".join(f"run {run}, which is live on {', '.join(names)}" for run, names in busy.items())
         super().__init__(
-            f"a group of {wanted} would take nodes from {runs}",
-            remedy=f"give --nodes {lowest}, wait for the end of the run, or give --force: "
-            "it is then stopped first, with a checkpoint",
+            f"shrinking to {wanted} workers would take nodes from {runs}",
+            remedy=f"give --nodes {lowest}, wait until the run ends, or give --force, which stops the run with a "
+            "checkpoint",
         )
 
 
@@ -131,9 +131,9 @@ def wait_gone(
             return nodes
         if len(left) != reported:
             reported = len(left)
-            report(f"nodes still leaving: {reported}")
+            report(f"nodes still terminating: {reported}")
     raise NotReadyError(
-        f"{', '.join(sorted(names[i] for i in left))} still there after {timeout_s:.0f} s",
+        f"{', '.join(sorted(names[i] for i in left))} still exist after {timeout_s:.0f} s",
         {},
         remedy="`fab status` shows their state in EC2",
     )

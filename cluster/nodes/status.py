@@ -42,7 +42,7 @@ def status_table(
         columns=("role", "instance", "type", "state", "private", "public", "zone", "age", "price"),
         rows=rows,
         footer=(
-            f"workers: {workers} of {inventory.desired_workers} wanted, {inventory.max_workers} at most",
+            f"workers: {workers} of {inventory.desired_workers} wanted, at most {inventory.max_workers}",
             f"instances together: {_at_most(total, spot=on_spot)}" + _spent(inventory, prices, now) + as_of(dated),
         ),
         expendable=("zone", "type", "private"),

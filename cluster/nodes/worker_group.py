@@ -40,11 +40,13 @@ class OverMaximumError(DeepcdkError, ValueError):
     def __init__(self, wanted: int, maximum: int, configured: int | None = None) -> None:
         """Build the error. `configured` is max_workers in cdk.json, None if unknown."""
         self.wanted, self.maximum, self.configured = wanted, maximum, configured
-        here = "" if configured is None else f"; cdk.json says max_workers = {configured}"
+        here = "" if configured is None else f"; max_workers in cdk.json is {configured}"
         enough = configured is not None and configured >= wanted
-        deploy = "deploy that with `fab up`" if enough else f"set max_workers to {wanted} in cdk.json and run `fab up`"
+        deploy = (
+            "deploy cdk.json with `fab up`" if enough else f"set max_workers to {wanted} in cdk.json and run `fab up`"
+        )
         super().__init__(
-            f"{wanted} workers are wanted, and the deployed cluster takes {maximum} at most{here}",
+            f"{wanted} workers are wanted, but the deployed cluster allows at most {maximum}{here}",
             remedy=f"give {maximum} or fewer, or {deploy}",
         )
 
@@ -55,9 +57,9 @@ class ShrunkGroupError(DeepcdkError):
     def __init__(self, group: str, size: int, wanted: int) -> None:
         self.size, self.wanted = size, wanted
         super().__init__(
-            f"{group} was set to {size} nodes meanwhile, by `fab scale` on another machine or a bound of the cluster, "
-            f"and {wanted} are waited for",
-            remedy="repeat the command once the other change has ended; `fab status` shows the group",
+            f"{group} was set to {size} nodes in the meantime, by `fab scale` on another machine or a limit of the "
+            f"cluster, but this task waits for {wanted}",
+            remedy="repeat the command when the other change has ended; `fab status` shows the group",
         )
 
 
@@ -109,11 +111,13 @@ def keep_workers_of_all_zones(aws: Aws, found: Inventory, report: Callable[[str]
             aws.client("autoscaling").suspend_processes(AutoScalingGroupName=group, ScalingProcesses=[AZ_REBALANCE])
     except AwsError as error:
         report(
-            f"warning: EC2 Auto Scaling may end workers of a run to balance the zones of {group}: {error.what}. "
+            f"warning: EC2 Auto Scaling may terminate workers of a run to balance the zones of {group}: {error.what}. "
             "Allow autoscaling:SuspendProcesses, or set availability_zones to 1"
         )
     else:
-        report(f"EC2 Auto Scaling no longer balances the zones of {group}, which would end workers of a run")
+        report(
+            f"EC2 Auto Scaling no longer balances the zones of {group}, because that would terminate workers of a run"
+        )
 
 
 def read_nodes(master: Master, report: Callable[[str], None] = warn) -> tuple[Node, ...]:
@@ -164,8 +168,8 @@ def wait_ready(
 def describe_shortfall(policy: str, ready: int, wanted: int) -> str:
     """Return a sentence on a group with fewer workers than wanted."""
     return (
-        f"{ready} of {wanted} workers came, which is enough by capacity_policy {policy}; the group goes on trying to "
-        f"start the others, and `fab scale --nodes {ready}` ends that"
+        f"{ready} of {wanted} workers have started, which is enough by capacity_policy {policy}; the group keeps "
+        f"trying to start the others. To stop that: `fab scale --nodes {ready}`"
     )
 
 
@@ -177,7 +181,7 @@ def _not_ready(
     """
     absent = [i for i in current.workers if i.id not in joined]
     consoles = {
-        f"{i.id} ({i.state}, {i.private_ip or 'no address'})": last_console_lines(aws, i.id) or "(its console is empty)"
+        f"{i.id} ({i.state}, {i.private_ip or 'no address'})": last_console_lines(aws, i.id) or "(the console is empty)"
         for i in absent[:4]
     }
     group, first = current.stack.worker_group, ""
@@ -189,9 +193,9 @@ def _not_ready(
         first = remedy(message) if last and last["StatusCode"] == "Failed" else ""
     missing = ", ".join(i.id for i in absent) or "not started"
     otherwise = (
-        f"repeat with --nodes {ready}, or terminate the missing instance so that its group replaces it"
+        f"repeat with --nodes {ready}, or terminate the missing instance, so that the Auto Scaling group replaces it"
         if ready
-        else "look at the consoles above; `fab status` shows the nodes"
+        else "read the consoles above; `fab status` shows the nodes"
     )
     return NotReadyError(
         f"{ready} of {wanted} nodes are ready after {timeout_s:.0f} s; missing: {missing}",

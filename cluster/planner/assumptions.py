@@ -14,7 +14,8 @@ START_UP_S = Figure(
     low=60,
     high=600,
     evidence=ESTIMATED,
-    source="boot, registration, preparation, pre-flight and the first steps; on the embedded cloud 6.5 s with nodes up",
+    source="boot, registration, preparation, pre-flight and the first steps; on the embedded cloud 6.5 s if the "
+    "nodes are running",
 )
 """Time from the command to the first step if the nodes must be launched first. Not measured on AWS."""
 READY_START_UP_S = Figure(

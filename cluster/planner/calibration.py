@@ -196,7 +196,7 @@ class Calibration:
         here = (hardware.instance_type, self.embedded)
         starts = [each for each in self.starts if (each.instance_type, each.embedded) == here]
         if starts and nodes_are_up:
-            found["start_up_s"] = _figure([each.seconds for each in starts], starts, "all beside its epochs")
+            found["start_up_s"] = _figure([each.seconds for each in starts], starts, "all except its epochs")
         return dataclasses.replace(assumed, **found)
 
 

@@ -136,8 +136,8 @@ def choose(
     priced = [each for each in every if each.usd]
     if deadline_s is None and budget_usd is None:
         if priced:
-            return Choice(candidate=min(priced, key=_product), reason="it has the least product of time and cost")
-        return Choice(candidate=min(every, key=_time), reason="it is the quickest; no price is known")
+            return Choice(candidate=min(priced, key=_product), reason="it has the lowest product of time and cost")
+        return Choice(candidate=min(every, key=_time), reason="it is the fastest; no price is known")
     fitting = [
         each
         for each in (priced if budget_usd is not None else every)
@@ -147,29 +147,29 @@ def choose(
     if not fitting:
         return _none_fits(every, priced, deadline_s)
     if deadline_s is None:
-        return Choice(candidate=min(fitting, key=_time), reason="it is the quickest within the budget")
+        return Choice(candidate=min(fitting, key=_time), reason="it is the fastest within the budget")
     known = [each for each in fitting if each.usd]
     if not known:
         fewest = min(fitting, key=lambda each: each.nodes)
-        return Choice(candidate=fewest, reason="it keeps the deadline with the fewest nodes; no price is known")
+        return Choice(candidate=fewest, reason="it meets the deadline with the fewest nodes; no price is known")
     chosen = min(known, key=_price)
     late = chosen.seconds.high > deadline_s
-    doubt = "; the slow end of its range does not keep it" if late else ""
-    return Choice(candidate=chosen, reason=f"it is the cheapest that keeps the deadline{doubt}")
+    doubt = "; the slow end of its range misses the deadline" if late else ""
+    return Choice(candidate=chosen, reason=f"it is the cheapest that meets the deadline{doubt}")
 
 
 def _none_fits(every: Sequence[Candidate], priced: Sequence[Candidate], deadline_s: float | None) -> Choice:
     """Return a choice without a candidate. Its reason names the candidate that comes closest to the limits."""
     if deadline_s is not None:
-        quickest = min(every, key=_time)
-        hours = quickest.seconds.value / 3600
-        hint = f"the quickest is {quickest.nodes} x {quickest.instance_type} with {hours:.2f} h"
+        fastest = min(every, key=_time)
+        hours = fastest.seconds.value / 3600
+        hint = f"the fastest is {fastest.nodes} x {fastest.instance_type} with {hours:.2f} h"
     elif priced:
         cheapest = min(priced, key=_price)
         hint = f"the cheapest is {cheapest.nodes} x {cheapest.instance_type} with ${_price(cheapest):.2f}"
     else:
         hint = "no price is known"
-    return Choice(candidate=None, reason=f"no candidate keeps the bounds; {hint}")
+    return Choice(candidate=None, reason=f"no candidate meets the limits; {hint}")
 
 
 def _time(candidate: Candidate) -> float:

@@ -38,8 +38,8 @@ class ClusterPrices:
         return (
             *([] if self.region_is_set else [f"no AWS region is set: these are prices of {self.region}"]),
             f"costs in {self.region}: {self.included}, and {known}{as_of(self.date)}; not included: {self.excluded}",
-            *(["no spot price is known; `fab prices --refresh` asks EC2"] if not self._has_spot else []),
-            *([f"no price is known of {', '.join(missing)} in {self.region}"] if missing else []),
+            *(["no spot price is known; to get it: `fab prices --refresh`"] if not self._has_spot else []),
+            *([f"the price of {', '.join(missing)} in {self.region} is unknown"] if missing else []),
         )
 
     @property

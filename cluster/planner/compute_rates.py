@@ -80,7 +80,7 @@ def _resnet50(gpu: str) -> Figure:
             source=NVIDIA_PYTORCH_2018,
         )
     if gpu not in MEMORY_GB_S:
-        raise LookupError(f"nothing is known of the speed of a GPU {gpu}; known: {', '.join(MEMORY_GB_S)}")
+        raise LookupError(f"the speed of a GPU {gpu} is unknown; known: {', '.join(MEMORY_GB_S)}")
     rate = A100_IMAGES_S / 8 * MEMORY_GB_S[gpu] / A100_GB_S
     if gpu == "A100":  # published with XLA, which deepcdk leaves off by default
         return within(rate, 0.6, 1.05, CITED, NVIDIA_RATES)
@@ -121,5 +121,5 @@ def _of_cores(network: str, cores: float) -> Figure:
 
 def _multiply_adds(network: str) -> int:
     if network not in NETWORKS:
-        raise LookupError(f"nothing is known of the network {network}; known: {', '.join(NETWORKS)}")
+        raise LookupError(f"the work of the network {network} is unknown; known: {', '.join(NETWORKS)}")
     return NETWORKS[network].multiply_adds

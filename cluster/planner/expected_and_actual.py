@@ -69,7 +69,7 @@ def outcomes(record: Mapping[str, Any]) -> tuple[Outcome, ...]:
     if state["state"] == "succeeded" and record.get("attempts") == 1:
         found += _parts(estimate, document(record.get("result")), seconds)
     usd = document(estimate.get("usd"))
-    found.append(_ranged("cost, expected of the workers alone", USD, usd, number(record.get("usd"))))
+    found.append(_ranged("cost, expected for only the workers", USD, usd, number(record.get("usd"))))
     return tuple(each for each in found if each is not None)
 
 

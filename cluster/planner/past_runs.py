@@ -80,7 +80,7 @@ def past_rate(record: Mapping[str, Any], links: Sequence[PastLink] = ()) -> Past
     settings = Settings(**values)
     workload, epochs_s = workload_of(settings, cluster.ranks), _epochs(result)
     if workload.epochs != len(epochs_s):
-        raise LookupError("the run has not the epochs of its settings")
+        raise LookupError("the run did not train all epochs of its settings")
     training_s = number(result.get("training_seconds")) or 0.0
     value = rate_of(training_s, workload, cluster, _assumed_of(workload, cluster, record, links))
     down, up = _spread(epochs_s[1:])  # TensorFlow compiles in the first epoch
@@ -99,7 +99,7 @@ def past_start(record: Mapping[str, Any]) -> PastStart:
     state = record["state"]
     seconds = float(state["updated"]) - float(state["started"]) - sum(_epochs(result))
     if not 0 < seconds < 24 * 3600:
-        raise LookupError("the run has no time besides its epochs")
+        raise LookupError("the run has no time outside of its epochs")
     spread = Range(low=1 - START_SPREAD, value=1.0, high=1 + START_SPREAD)
     return PastStart(**_past(record, cluster), seconds=spread.times(seconds))
 
@@ -157,7 +157,7 @@ def rate_of(training_s: float, workload: Workload, cluster: Cluster, assumed: As
 
     low, high = MIN_RATE, MAX_RATE
     if not seconds(high) * 1.01 < training_s < seconds(low):
-        raise LookupError("the time says nothing of the computation")
+        raise LookupError("the time does not depend on the computation")
     for _ in range(HALVINGS):
         middle = math.sqrt(low * high)
         low, high = (middle, high) if seconds(middle) > training_s else (low, middle)

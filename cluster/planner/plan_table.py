@@ -13,7 +13,7 @@ from cluster.terminal.units import duration
 
 WORDS = {
     "images_s": "images/s of one rank",
-    "evaluation_speed": "images evaluated in the time of one trained on",
+    "evaluation_speed": "images evaluated in the time of training one image",
     "decode_images_s": "images/s that one vCPU decodes",
     "between_bytes_s": "bytes/s between nodes",
     "between_hop_s": "latency between nodes, s",
@@ -77,7 +77,7 @@ def assumption_table(instance_type: str, assumed: Assumptions) -> Table:
         spread = f"{figure.low:.4g} to {figure.high:.4g}" if figure.low < figure.high else ""
         rows.append((words, f"{figure.value:.4g}", spread, figure.evidence, figure.source))
     return Table(
-        title=f"assumed of {instance_type}",
+        title=f"assumptions for {instance_type}",
         columns=("figure", "value", "range", "", "source"),
         rows=tuple(rows),
         expendable=("source",),

@@ -98,7 +98,7 @@ class Question:
             return workload
         epochs = config.variant.target_epochs if config.variant else 0
         if not epochs:
-            rule = f"the source of {config.recipe.name} does not say after how many epochs it was reached"
+            rule = f"the source of {config.recipe.name} does not report after how many epochs it was reached"
             raise UsageError("--to-target", None, f"{rule}; leave the flag out")
         return workload.until(epochs)
 
@@ -112,11 +112,11 @@ class Question:
 
     def _cautions(self) -> tuple[str, ...]:
         """Return notes on the limits of the estimate."""
-        found = ["* the choice; --assumptions shows what was assumed, and from where"]
+        found = ["* the choice; --assumptions shows the assumptions and their sources"]
         if any(kind.gpus for kind in self.types):
-            found.append("rates of GPUs other than the H200's are published or estimated: no other was measured")
+            found.append("rates of GPUs other than the H200 are published or estimated; no other GPU was measured")
         if any(kind.gpus and kind.efa for kind in self.types) and not self.efa:
-            found.append("gradients travel over TCP; --set efa=true shows what EFA would change")
+            found.append("gradients use TCP; --set efa=true shows the effect of EFA")
         return tuple(found)
 
 
@@ -136,7 +136,7 @@ def read(
     names = _words(instances) or _default_types(training, config)
     counts = {parse_whole("--nodes", word, lowest=1, highest=MOST_NODES) for word in _words(nodes)}
     if not counts:
-        raise UsageError("--nodes", nodes, "must be numbers of nodes with commas between, as 1,2,4")
+        raise UsageError("--nodes", nodes, "must be numbers of nodes, comma-separated, such as 1,2,4")
     hours = _positive("--deadline", deadline)
     return Question(
         training=training,

@@ -149,7 +149,8 @@ def workload_of(settings: Settings, ranks: int) -> Workload:
     for phase in phases:
         if phase.global_batch > training - held_back:
             rule = (
-                f"{ranks} ranks make {phase.global_batch} images a step, more than the {training - held_back} there are"
+                f"{ranks} ranks use {phase.global_batch} images per step, more than the {training - held_back} images "
+                "of the data"
             )
             raise UsageError("--nodes", ranks, f"{rule}; choose fewer nodes")
     return Workload(

@@ -35,7 +35,9 @@ def draw_confusion(matrix: ConfusionMatrix) -> Drawn:
     images, right = sum(map(sum, matrix.counts)), sum(row[number] for number, row in enumerate(matrix.counts))
     description = f"{percent(right / images if images else None)} of {images:,} test images recognised."
     if matrix.confused:
-        description += f" Most often confused: {matrix.confused[0].truth} taken for {matrix.confused[0].recognised}."
+        description += (
+            f" Most frequent confusion: {matrix.confused[0].truth} recognised as {matrix.confused[0].recognised}."
+        )
     with drawing():
         figure = new_figure(side, side * 0.96)
         axes = figure.add_subplot()

@@ -141,8 +141,8 @@ def describe_unreachable(found: Sequence[Import], directory: Path) -> str:
     is_at_top = (directory / first.module).exists() or (directory / f"{first.module}.py").exists()
     path = "." if is_at_top else "src"
     return (
-        f"the nodes would not find a module of the program's own: {shown} is in {path}, where Python does not look for "
-        f"it; give --env PYTHONPATH={path}, or -e . in the requirements if the program is a package"
+        f"the nodes would not find a module of the program: {shown} is in {path}, which is not on Python's path. Give "
+        f"--env PYTHONPATH={path}; if the program is a package, name it as -e . in the requirements"
     )
 
 

@@ -259,7 +259,7 @@ class Joining:
         if horovods:
             return HOROVOD, f"{horovods} is a setting of Horovod"
         if self.launchers:
-            return PLAIN, f"{self.launchers[0]} itself"  # it is started as one process on each node
+            return PLAIN, str(self.launchers[0])  # it is started as one process on each node
         if any(use.name.startswith("horovod") for use in self.calls) and not self._groups:
             return HOROVOD, str(next(use for use in self.calls if use.name.startswith("horovod")))
         own = [use for use in self.uses if self.files and use.file == self.files[0]]
@@ -269,13 +269,16 @@ class Joining:
         if self.uses:
             first = [next(use for use in self.uses if use.launcher == name) for name in {u.launcher for u in self.uses}]
             named = " and ".join(f"{use} ({use.launcher})" for use in sorted(first, key=str))
-            raise UsageError("--launcher", None, f"must be given, because the sources fit more than one: {named}")
+            raise UsageError("--launcher", None, f"must be given, because the sources fit several launchers: {named}")
         for launcher in (HOROVOD, PLAIN):
             if read := [use for use in self.variables if use.name in _VARIABLES[launcher]]:
                 return launcher, str(read[0])
         if not self.files and not self.has_placeholder:
-            return HOROVOD, "it is the default: its sources were not found; give --launcher if it needs another"
-        return HOROVOD, "it is the default: nothing in the sources joins ranks"
+            return HOROVOD, (
+                "it is the default, and the program's sources were not found; if it needs another "
+                "launcher, give --launcher"
+            )
+        return HOROVOD, "it is the default, and nothing in the sources joins the ranks"
 
     def trouble(
         self, launcher: str, controller: str, *, nodes: int, variables: Mapping[str, str] = types.MappingProxyType({})
@@ -291,8 +294,8 @@ class Joining:
         if nodes > 1 and self.one_node and all(variables.get(name, "1") == "1" for name in _NODES_OF_LIGHTNING):
             return self.one_node
         if launcher == TORCHRUN and self.colliding:
-            other = f"below another torchrun, which listens at port {MASTER_PORT} of the first node"
-            return f"{self.colliding[0]} itself, {other}: give --launcher plain"
+            other = f"under another torchrun, which listens at port {MASTER_PORT} of the first node"
+            return f"{self.colliding[0]} {other}: give --launcher plain"
         if self.launchers or self.has_placeholder or not self.files:
             return ""
         places = {use.name for use in self.variables} - {"MASTER_ADDR"}
@@ -311,7 +314,7 @@ class Joining:
             words = " ".join(f"{name}={{{_OTHERS[name]}}}" for name in dict.fromkeys(use.name for use in others))
             mpi = ", or give --controller mpi" if others[0].name in _OF_MPI else ""
             what = f"{others[0]}, which --launcher {launcher} does not set"
-            return f"{what}: begin --entry with `env {words} python`{mpi}"
+            return f"{what}: start --entry with `env {words} python`{mpi}"
         found = [*self.uses, *(use for use in self.libraries if use.is_guarded)]
         if served := [use for use in found if use.launcher in _SERVES[launcher]]:
             if controller != MPI and all(use.name.startswith("mpi4py") for use in served):
@@ -322,8 +325,8 @@ class Joining:
             return f"{use}, and --launcher {launcher} does not provide what it needs: give --launcher {use.launcher}"
         more = " and the modules that it imports" if self.files[1:] else ""
         return (
-            f"nothing in {self.files[0]}{more} joins the ranks: no Horovod, torch.distributed, Accelerate, Lightning, "
-            "jax.distributed or MultiWorkerMirroredStrategy, and no variable such as RANK is read"
+            f"nothing in {self.files[0]}{more} joins the ranks: there is no Horovod, torch.distributed, Accelerate, "
+            "Lightning, jax.distributed or MultiWorkerMirroredStrategy, and no variable such as RANK is read"
         )
 
 
@@ -550,7 +553,7 @@ def examine(directory: Path, words: Sequence[str], entry_words: int, configs: Se
     for before, word in zip(("", *words), words, strict=False):
         name, _, value = ("", "", word) if word.startswith(("tcp:", "file:")) else word.partition("=")
         if _OWN_ADDRESS.match(value) and _ADDRESS_FLAG.search(name or before):
-            found.alone.append(f"{word} in the entry is an address of the own node: other nodes do not join")
+            found.alone.append(f"{word} in the entry is an address of the node itself: other nodes do not join")
     seen: set[Path] = set()
     installed: list[str] = []
     launched: dict[str, list[Mapping[str, str]]] = {}
@@ -593,7 +596,7 @@ def examine(directory: Path, words: Sequence[str], entry_words: int, configs: Se
         if all(reasons) and len(places) == 1:  # several starts may be for different nodes
             instead = HOROVOD if name in _HOROVODS_OWN else TORCHRUN
             found.launched_alone.append(
-                f"{reasons[0]}: leave it out, and give what it starts, with --launcher {instead}"
+                f"{reasons[0]}: leave the launcher out, and give the program that it starts, with --launcher {instead}"
             )
     found.files += installed
     found.needs_gpus += _asked_gpus(directory, words, configs)
@@ -654,7 +657,7 @@ def _on_one_node(found: Joining, words: Sequence[str], sources: Collection[Path]
     if any(map(_NUM_NODES.search, (*words, *texts, *map(_text, sources)))):
         return ""
     use = found.trainers[0][0] if found.trainers else use
-    return f"{use}, and nothing sets its num_nodes, which is 1 by default: set it, such as by {{num_nodes}} in --entry"
+    return f"{use}, and nothing sets num_nodes, which is 1 by default: set it, for example to {{num_nodes}} in --entry"
 
 
 def _settings(words: Sequence[str], directory: Path) -> dict[str, str]:
@@ -687,21 +690,21 @@ def _reason_alone(name: str, settings: Mapping[str, str]) -> str:
     is_whole = "$" not in settings
     lacks = not given or bool(places and not settings.keys() & set(places))
     if is_one or "standalone" in settings or (lacks and is_whole):
-        return f"{name} in the entry starts ranks of one node only, on each node"
+        return f"{name} in the entry starts the ranks of one node only, on each node"
     for flag, value in settings.items():
         if flag in _PLACES and value.isdecimal() and settings.get("rdzv_backend", "static") == "static":
-            return f"{name} in the entry gives each node the {flag} {value}, not {{node_rank}}"
+            return f"{name} in the entry gives each node the {flag} {value}; give {{node_rank}}"
         if _LOCALHOST.fullmatch(value):
-            return f"{name} in the entry meets the other nodes at {value}, the own node of each, not at {{master_addr}}"
+            return f"{name} in the entry lets each node connect to itself at {value}; give {{master_addr}}"
     uses_gpus = settings.get("distributed_type") in _GPU_TYPES or settings.keys() & _GPU_FLAGS
     if name.startswith("accelerate") and is_whole and uses_gpus and "main_process_ip" not in settings:
-        return f"{name} in the entry has no --main_process_ip, and no node finds the others"
+        return f"{name} in the entry has no --main_process_ip, so the nodes do not find each other"
     addresses = _ADDRESSES.get(name, ())
     if settings.get("rdzv_backend") == "c10d":
         addresses = tuple(flag for flag in addresses if flag != "master_addr")  # torchrun does not read it then
     if addresses and is_whole and not settings.keys() & set(addresses):
         flag = addresses[0].replace("_", "-")
-        return f"{name} in the entry has no --{flag}, and each node meets itself alone at localhost"
+        return f"{name} in the entry has no --{flag}, so each node connects only to itself at localhost"
     return ""
 
 
@@ -753,8 +756,8 @@ def _read(found: Joining, file: str, tree: ast.AST) -> None:
     found.free_names |= _names_outside(tree, chosen)
     for node, name in _own_addresses(tree):
         if id(node) not in chosen:
-            value = "1" if name == "WORLD_SIZE" else "an address of the own node"
-            reason = f"{file}:{node.lineno} sets {name}, to {value}: other nodes do not join"
+            value = "1" if name == "WORLD_SIZE" else "an address of the node itself"
+            reason = f"{file}:{node.lineno} sets {name} to {value}: other nodes do not join"
             found.addresses.append((around.get(id(node), ""), reason))
     for node in ast.walk(tree):
         if not isinstance(node, ast.Call):
@@ -919,8 +922,8 @@ def _call_alone(call: ast.Call) -> str:
         named = (*first[:1], given.get("coordinator_address"))
         places = [f"tcp://{place}" for place in named if isinstance(place, str)]
     if any(_OWN_ADDRESS.match(str(place)) for place in places):
-        return "meets at an address of the own node"
-    return "joins one rank alone (world_size=1)" if 1 in (given.get("world_size"), given.get("num_processes")) else ""
+        return "connects to an address of the node itself"
+    return "joins only one rank (world_size=1)" if 1 in (given.get("world_size"), given.get("num_processes")) else ""
 
 
 def _asks(node: ast.AST, known: Collection[str]) -> bool:

@@ -14,12 +14,12 @@ from cluster.errors import DeepcdkError
 
 _MODULES: Final = ("horovod.tensorflow.keras", "horovod.keras", "horovod.tensorflow")
 _TRAPS: Final = {
-    "DistributedOptimizer": "averages nothing with Keras 3, and raises no error: the ranks' weights drift apart",
-    "DistributedGradientTape": "fails with Keras 3 over a model's own variables; right over [v.value for v in ...]",
-    "callbacks.LearningRateWarmupCallback": "fails with Keras 3",
-    "callbacks.LearningRateScheduleCallback": "fails with Keras 3",
-    "elastic.KerasState": "fails with Keras 3",
-    "elastic.TensorFlowKerasState": "fails with Keras 3",
+    "DistributedOptimizer": "does not average under Keras 3, without an error: the ranks' weights diverge",
+    "DistributedGradientTape": "fails under Keras 3 for the variables of a model; use [v.value for v in ...]",
+    "callbacks.LearningRateWarmupCallback": "fails under Keras 3",
+    "callbacks.LearningRateScheduleCallback": "fails under Keras 3",
+    "elastic.KerasState": "fails under Keras 3",
+    "elastic.TensorFlowKerasState": "fails under Keras 3",
 }
 _TRAP_OF: Final = {f"{module}.{trap}": trap for module in _MODULES for trap in _TRAPS}
 _GUARDS: Final = {"ImportError", "ModuleNotFoundError", "Exception", "BaseException"}
@@ -49,9 +49,9 @@ class KerasTrapError(DeepcdkError):
     def __init__(self, traps: list[Trap]) -> None:
         self.traps = traps
         super().__init__(
-            "this program would train wrongly:" + "".join(f"\n  {trap}" for trap in traps),
-            remedy="give --keras 2 (tf.keras and keras are then Keras 2); or --keras 3 where the program does not go "
-            "that way: it is stopped if it does",
+            "this program would train incorrectly:" + "".join(f"\n  {trap}" for trap in traps),
+            remedy="give --keras 2 (tf.keras and keras are then Keras 2). If the program does not run this code, "
+            "give --keras 3; it is stopped if it does run it",
         )
 
 

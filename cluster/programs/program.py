@@ -67,9 +67,9 @@ class Program:
 
     def __post_init__(self) -> None:
         if not is_directory(self.directory):
-            raise UsageError("--payload", str(self.directory), "must be a directory, the one with the program")
+            raise UsageError("--payload", str(self.directory), "must be the directory with the program")
         if not self.entry:
-            raise UsageError("--entry", None, 'must say what each rank runs, such as --entry "train.py --epochs 3"')
+            raise UsageError("--entry", None, 'must be the command of each rank, such as --entry "train.py --epochs 3"')
         for word in self.entry:
             check_word("--entry", word)
         script = self.script
@@ -77,9 +77,11 @@ class Program:
             self.check_travels("--entry", str(script.relative_to(self.directory)), script.relative_to(self.directory))
             check_syntax(self.directory, [script.relative_to(self.directory)])
             if line := _line_of_magic(_read(script)):
-                rule = f"has a command of Jupyter at line {line}, which Python cannot run: remove it"
+                rule = f"has a Jupyter command at line {line}, which Python cannot run: remove it"
                 raise UsageError(
-                    "--entry", str(script.relative_to(self.directory)), f"{rule}, and name packages in requirements.txt"
+                    "--entry",
+                    str(script.relative_to(self.directory)),
+                    f"{rule}, and name its packages in requirements.txt",
                 )
         self._check_command()
 
@@ -103,7 +105,7 @@ class Program:
             if not os.access(file, os.X_OK):
                 raise UsageError("--entry", first, f"is not executable: `chmod +x {shlex.quote(str(file))}`")
             if not _begins_with(file, b"#!", b"\x7fELF"):
-                raise UsageError("--entry", first, "does not begin with the line of its interpreter, such as #!/bin/sh")
+                raise UsageError("--entry", first, "does not start with the line of its interpreter, such as #!/bin/sh")
         elif "/" not in first and is_file(self.directory / first) and not shutil.which(first):
             raise UsageError("--entry", first, f"is a file, not a command: give ./{first}")
 
@@ -111,12 +113,12 @@ class Program:
         """Raise UsageError for a module that the nodes cannot find or run."""
         top = module.partition(".")[0]
         if is_directory(self.directory / top) or is_file(self.directory / f"{top}.py"):
-            raise UsageError("--entry", f"-m {module}", f"is not a module in {self.directory} that can run")
+            raise UsageError("--entry", f"-m {module}", f"is not a runnable module in {self.directory}")
         if not self.requirements and top not in sys.stdlib_module_names | RUNTIME_MODULES:
             if is_directory(self.directory / "src" / top) or is_file(self.directory / "src" / f"{top}.py"):
-                rule = f"is in src/, where Python does not look: give 'env PYTHONPATH=src python -m {module}'"
+                rule = f"is in src/, which is not on Python's path: give 'env PYTHONPATH=src python -m {module}'"
                 raise UsageError("--entry", f"-m {module}", rule)
-            rule = f"is a module neither in {self.directory} nor in the nodes' environment"
+            rule = f"is neither in {self.directory} nor in the nodes' environment"
             raise UsageError("--entry", f"-m {module}", rule)
 
     def _check_script(self, name: str) -> None:
@@ -128,7 +130,7 @@ class Program:
             first_line = file.readline(MAX_WORD_BYTES)
         if first_line.endswith(b"\r\n"):
             path = shlex.quote(str(self.directory / name))
-            rule = f"has the line ends of Windows, which no shell on the nodes reads: `perl -pi -e 's/\\r$//' {path}`"
+            rule = f"has Windows line ends, which shells on the nodes cannot read: `perl -pi -e 's/\\r$//' {path}`"
             raise UsageError("--entry", name, rule)
 
     def check_travels(self, flag: str, given: str, file: Path) -> None:
@@ -232,7 +234,7 @@ class Program:
         if first == "-m" and rest:
             parts = rest[0].split(".")
             if "" in parts or "/" in rest[0]:
-                raise UsageError("--entry", rest[0], "is no module's name, such as package.train")
+                raise UsageError("--entry", rest[0], "is not the name of a module, such as package.train")
             path = self.directory.joinpath(*parts)
             return next((p for p in (path.with_suffix(".py"), path / "__main__.py") if is_file(p)), None)
         if not first.endswith(".py"):
@@ -276,7 +278,7 @@ class Program:
             sizes = {name: (self.directory / name).lstat().st_size for name in found.files}
             if (size := sum(sizes.values())) > MAX_TREE_BYTES:
                 largest = max(sizes, key=sizes.__getitem__)
-                rule = f"holds {size:,} bytes, more than {MAX_TREE_BYTES:,}; the largest file is {largest}"
+                rule = f"has {size:,} bytes, more than {MAX_TREE_BYTES:,}; the largest file is {largest}"
                 raise UsageError("--payload", str(self.directory), f"{rule}. Keep data on the shared file system")
             beside = {LOCK_FILE: lock.encode()} if lock else {}
             return pack(self.directory, found.files, PROGRAM_FOLDER, beside, links=found.links, folders=found.folders)
@@ -295,7 +297,7 @@ def split_entry(entry: str) -> list[str]:
     if operator := next((found[1] for found in _OPERATOR.finditer(entry) if found[1]), ""):
         name = operator.removeprefix("$").lower()
         instead = f"{{{name}}}, " if name in PLACEHOLDERS else ""
-        rule = f"has {operator}, which only a shell reads: give {instead}sh -c '...', a script, or quote it"
+        rule = f"has {operator}, which only a shell interprets: give {instead}sh -c '...', a script, or quote it"
         raise UsageError("--entry", entry, rule)
     return words
 
@@ -303,23 +305,23 @@ def split_entry(entry: str) -> list[str]:
 def check_word(flag: str, word: str) -> None:
     """Raise UsageError for a word that cannot be passed to a program as an argument."""
     if "\0" in word:
-        raise UsageError(flag, None, "holds a NUL, which no program can be given")
+        raise UsageError(flag, None, "has a NUL character, which no program can receive")
     try:
         word.encode()
     except UnicodeEncodeError:
         raise UsageError(flag, None, "has a word that is not UTF-8") from None
     if (size := len(os.fsencode(word))) > MAX_WORD_BYTES:
-        raise UsageError(flag, None, f"has a word of {size:,} bytes; Linux takes {MAX_WORD_BYTES:,} at most")
+        raise UsageError(flag, None, f"has a word of {size:,} bytes; Linux allows at most {MAX_WORD_BYTES:,}")
 
 
 def _unknown_to_nodes(first: str, rest: Sequence[str]) -> str:
     """Explain why nodes cannot start the first word of an entry; "" if they can."""
     if re.match(r"[A-Za-z_]\w*=", first):
-        return "sets a variable, which takes a shell or `env`: put `env` before it, or give --env NAME=VALUE"
+        return "sets a variable, which needs a shell or `env`: put `env` before it, or give --env NAME=VALUE"
     if first in ("cd", "source", ".", "export", "set"):
-        return "is a command of the shell alone: give sh -c '...', or a script"
+        return "is a command of the shell: give sh -c '...', or a script"
     if first in ("uv", "poetry", "conda", "mamba", "micromamba", "pipenv", "pdm") and rest[:1] == ["run"]:
-        return "is not on the nodes, which install the packages by themselves: give the command behind `run` alone"
+        return "is not on the nodes, which install the packages themselves: give only the command after `run`"
     if first.endswith(".ipynb"):
         convert = f"convert it with `jupyter nbconvert --to script {shlex.quote(first)}`"
         packages = "name the packages of its `pip install` cells in requirements.txt"
@@ -403,7 +405,9 @@ def _with_located_script(words: Sequence[str], directory: Path) -> list[str]:
             return list(words)  # a command on the nodes, such as /usr/bin/env
     script = _located("--entry", word, directory)
     if Path(script).is_absolute():
-        rule = f"is {script}, outside of the uploaded directory {directory}; give --payload a directory with both"
+        rule = (
+            f"is {script}, outside of the uploaded directory {directory}; give a --payload directory that contains both"
+        )
         raise UsageError("--entry", word, rule)
     return [*words[:at], script if word.endswith(".py") else f"./{script}", *words[at + 1 :]]
 

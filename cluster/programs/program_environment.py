@@ -161,7 +161,7 @@ def choose(wanted: Wanted, kind: RuntimeKind | None, *, project: Path, report: C
     if kind is None:
         raise RequirementsError(
             f"{wanted.file} cannot be resolved: no node has reported its Python",
-            remedy="`fab status` shows the nodes; replace those that an older version booted with `fab replace`",
+            remedy="check the nodes with `fab status`; replace nodes of an older version with `fab replace`",
         )
     # Import late: most programs have no requirements and start faster without these modules.
     from cluster.programs.resolution import Resolver

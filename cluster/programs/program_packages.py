@@ -126,7 +126,7 @@ class Environment:
             shown = [f"{name} {version}" for name, version in self.packages.items()]
             return f"over the nodes' runtime: {', '.join(shown[:8])}{', ...' * bool(shown[8:])}; {total}"
         listed = ", ".join([*shown, *horovod]) or "neither TensorFlow nor PyTorch"
-        return f"an environment of the program's own ({self.why}): {listed}; {total}"
+        return f"the program's own environment ({self.why}): {listed}; {total}"
 
 
 def megabytes(count: int) -> str:

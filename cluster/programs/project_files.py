@@ -59,7 +59,7 @@ def notes(directory: Path, chosen: str) -> list[str]:
     if is_file(directory / PYPROJECT) and "poetry" in _table(_toml(directory / PYPROJECT), "tool"):
         others = list(dict.fromkeys([*others, "poetry.lock"] if chosen != PYPROJECT else others))
     if chosen:
-        also = f" (not read: {', '.join(others)}; --requirements FILE chooses)" if others else ""
+        also = f" (not read: {', '.join(others)}; to choose: --requirements FILE)" if others else ""
         return [f"packages from {chosen}{also}"] if also or chosen != REQUIREMENTS else []
     return [f"{name} is not read; to install its packages: {EXPORTS[name]}" for name in others[:1]]
 
@@ -101,7 +101,7 @@ def sources(wanted: Wanted, uv: str, environ: Mapping[str, str]) -> tuple[list[s
             return [], _pylock_lines(file)
         except (AttributeError, TypeError):
             raise RequirementsError(
-                f"{file} is not a lock file of PEP 751: its packages have another form",
+                f"{file} is not a lock file of PEP 751: its packages have another format",
                 remedy=f"export it again: `uv export --format pylock.toml -o {base}`",
             ) from None
     if base == PYPROJECT:

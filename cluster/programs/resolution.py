@@ -45,7 +45,7 @@ ONE_TENSORFLOW: Final = TENSORFLOW_PACKAGES[:2]
 """Two names of the same package. Both install the same files, so the later one overwrites the other."""
 HOROVOD: Final = "horovod"
 TORCH_BACKEND: Final = "UV_TORCH_BACKEND"
-NOTHING_DONE: Final = "nothing was pushed or started"
+NOTHING_DONE: Final = "nothing was uploaded or started"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -124,8 +124,8 @@ class Resolver:
         found = self._checked(wanted, [])
         if wanted.uses_torch and TORCH not in found.packages:
             raise RequirementsError(
-                f"the program imports {TORCH_MODULE}, and its requirements bring no {TORCH}",
-                remedy=f"name {TORCH} in the program's requirements.txt",
+                f"the program imports {TORCH_MODULE}, but its requirements do not include {TORCH}",
+                remedy=f"add {TORCH} to the program's requirements.txt",
             )
         if (wanted.uses_tensorflow and not found.tensorflow) or (found.tensorflow and self.kind.has_gpus):
             roots.append(self._tensorflow_root())
@@ -191,9 +191,9 @@ class Resolver:
             hashes = frozenset({f"sha256:{_sha256(found.path)}"})
         if not hashes:
             raise RequirementsError(
-                f"{wanted.file}: the index has no hash of {package.name}=={package.version}, and the nodes install "
+                f"{wanted.file}: the index has no hash of {package.name}=={package.version}, but the nodes install "
                 "only files with a known hash",
-                remedy="take it from an index that has hashes, or name its wheel's directory in a line --find-links",
+                remedy="use an index that has hashes, or name the directory of its wheel in a line --find-links",
             )
         return found, allowed_hashes(package.name, package.version, hashes, allowed)
 
@@ -223,9 +223,9 @@ class Resolver:
             if self._ask(wanted, roots, constraints=[f"{name}=={version}" for name in ONE_TENSORFLOW]).fits:
                 return version
         raise RequirementsError(
-            f"{wanted.file} brings {' and '.join(ONE_TENSORFLOW)}, which are one package, and no version serves both: "
-            f"{', '.join(sorted(versions))}",
-            remedy=f"name one of them, in a version that all other requirements go with; {NOTHING_DONE}",
+            f"{wanted.file} includes {' and '.join(ONE_TENSORFLOW)}, which are the same package, and no version meets "
+            f"the requirements of both: {', '.join(sorted(versions))}",
+            remedy=f"name only one of them, in a version that fits all other requirements; {NOTHING_DONE}",
         )
 
     def _fitting(
@@ -237,7 +237,7 @@ class Resolver:
             answer = self._ask(wanted, roots, constraints=constraints, excludes=excludes, options=ONE_BY_ONE)
         if not answer.fits:
             raise RequirementsError(
-                f"{wanted.file} cannot be met on {self.kind.processor} with Python {self.kind.python}:\n"
+                f"{wanted.file} cannot be resolved for {self.kind.processor} with Python {self.kind.python}:\n"
                 f"{answer.reasons}",
                 remedy=f"change the requirements; {NOTHING_DONE}",
             )
@@ -273,11 +273,11 @@ class Resolver:
             smaller = asked(*options, "--torch-backend", "cpu")
             trouble = "" if smaller.fits else f"the requirements do not allow it: {smaller.reasons.splitlines()[-1]}"
         except UnresolvedHereError as error:
-            smaller, trouble = answer, f"its index was not reached: {error.what.partition(': ')[2]}"
+            smaller, trouble = answer, f"its index could not be reached: {error.what.partition(': ')[2]}"
         if not trouble:
             return smaller
         self.notes.append(
-            f"{TORCH} is the build for CUDA, on nodes without GPUs. The build for CPUs is smaller, but {trouble}"
+            f"{TORCH} is the CUDA build, but the nodes have no GPUs. The CPU build is smaller, but {trouble}"
         )
         return answer
 
@@ -287,8 +287,9 @@ def check_tensorflow(version: str, wanted: Wanted) -> None:
     if not FIRST_TENSORFLOW <= _numbers(version) <= LAST_TENSORFLOW:
         first, last = (".".join(map(str, pair)) for pair in (FIRST_TENSORFLOW, LAST_TENSORFLOW))
         raise RequirementsError(
-            f"{wanted.file} asks for TensorFlow {version}; Horovod {HOROVOD_VERSION} is built for {first} to {last}",
-            remedy=f"name one of these, as tensorflow-cpu=={last}.*, or start it with --launcher plain",
+            f"{wanted.file} requires TensorFlow {version}, but Horovod {HOROVOD_VERSION} is built for {first} to "
+            f"{last}",
+            remedy=f"require one of these versions, such as tensorflow-cpu=={last}.*, or give --launcher plain",
         )
 
 
@@ -296,17 +297,19 @@ def check_horovod(asked: RequirementsFile, wanted: Wanted, kind: RuntimeKind) ->
     """Raise RequirementsError if the requirements exclude the version of Horovod that the nodes build."""
     if refusal := asked.refusal(HOROVOD, HOROVOD_VERSION, kind):
         raise RequirementsError(
-            f"{wanted.file} asks for {refusal}, and the nodes build {HOROVOD_VERSION}",
-            remedy="leave the line out: Horovod is there, or is built, for every program that it starts",
+            f"{wanted.file} requires {refusal}, but the nodes build {HOROVOD_VERSION}",
+            remedy="remove the line; Horovod is installed or built for every program that uses it",
         )
 
 
 def reason(packages: Mapping[str, str], kept: Mapping[str, str], wanted: Wanted) -> str:
     """Return briefly why these packages cannot be installed on top of a runtime with the packages `kept`."""
     if wanted.uses_torch:
-        return f"it imports {TORCH_MODULE}, and the runtime's Horovod is built for TensorFlow"
+        return f"it imports {TORCH_MODULE}, but the runtime's Horovod is built for TensorFlow"
     differ = [f"{name} {kept[name]}" for name in KEPT if name in kept and packages.get(name, kept[name]) != kept[name]]
-    return f"the runtime has {differ[0]}" if differ else "its requirements do not go with the runtime's"
+    if differ:
+        return f"the runtime has {differ[0]}"
+    return "its requirements are not compatible with the runtime's packages"
 
 
 def _keras_2(tensorflow: str) -> str:

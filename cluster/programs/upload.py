@@ -75,7 +75,7 @@ class UploadError(DeepcdkError, OSError):
 def unreadable(path: Path, error: OSError) -> UploadError:
     """Return the error for a path that cannot be read or has disappeared."""
     if isinstance(error, FileNotFoundError):
-        what, remedy = f"{path} vanished while it was read", "stop what writes there"
+        what, remedy = f"{path} disappeared while it was read", "stop the program that changes the directory"
     else:
         what, remedy = f"cannot read {path}: {error.strerror or error}", "make it readable"
     return UploadError(what, remedy=f"{remedy}, or name it in {IGNORE_FILE}; nothing was uploaded")
@@ -108,15 +108,15 @@ class Upload:
         lines = []
         if self.secrets:
             lines.append(
-                f"not uploaded, because passwords or keys may be in it: {_listed(self.secrets)}. Give a value to ranks "
-                f"with --secret NAME or --secret NAME=@FILE. {_way_back(self.secrets)}"
+                f"not uploaded, because it may contain passwords or keys: {_listed(self.secrets)}. Give a value to "
+                f"ranks with --secret NAME or --secret NAME=@FILE. {_way_back(self.secrets)}"
             )
         if self.ignored:
             lines.append(f"not uploaded, because git ignores it: {_listed(self.ignored)}. {_way_back(self.ignored)}")
         if self.outside:
             lines.append(
-                f"not uploaded, because they lead out of {self.root}: symbolic links {_listed(self.outside)}. "
-                "`fab stage-data` brings data to the nodes"
+                f"not uploaded, because the symbolic links lead out of {self.root}: {_listed(self.outside)}. Copy data "
+                "to the nodes with `fab stage-data`"
             )
         if self.special:
             lines.append(f"not uploaded: sockets, pipes and devices ({_listed(self.special)})")
@@ -127,8 +127,8 @@ class Upload:
             )
         if self.without_git:
             lines.append(
-                "git is not installed (on a Mac: `xcode-select --install`), so .gitignore has no effect: "
-                f"name in {IGNORE_FILE} what is to stay"
+                "git is not installed (on a Mac: `xcode-select --install`), so .gitignore has no effect. List files "
+                f"that should not be uploaded in {IGNORE_FILE}"
             )
         return lines
 
@@ -139,18 +139,18 @@ class Upload:
             return ""
         for other in self.files:  # on a disk that ignores case, train.py is also found as Train.py
             if str(other).lower() == str(real).lower() and (self.root / other).samefile(self.root / file):
-                return f"its name is {other}; upper and lower case differ on the nodes"
+                return f"its name is {other}; on the nodes, upper and lower case differ"
         if real.parts[0] == "..":
-            return "leads out of the directory by a symbolic link"
+            return "it is a symbolic link out of the directory"
         if any(str(real) == name or str(real).startswith(name.rstrip("/") + "/") for name in self.ignored):
-            return f"git ignores it; the line !{real} in {IGNORE_FILE} uploads it"
+            return f"git ignores it; to upload it, add the line !{real} to {IGNORE_FILE}"
         if str(real) in self.secrets:
-            return f"passwords or keys may be in it; the line !{real} in {IGNORE_FILE} uploads it"
+            return f"it may contain passwords or keys; to upload it, add the line !{real} to {IGNORE_FILE}"
         return f"it is in a cache or a virtual environment, or {IGNORE_FILE} names it"
 
 
 def _way_back(names: Sequence[str]) -> str:
-    return f"The line !{_listed(names[:1])} in {IGNORE_FILE} uploads it"
+    return f"To upload it, add the line !{_listed(names[:1])} to {IGNORE_FILE}"
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -300,7 +300,7 @@ class _Search:
             remedy = (
                 f"git config --global --add safe.directory '{owned[1]}'"
                 if owned
-                else f"repair it: `git -C {directory} status`"
+                else f"run `git -C {directory} status` to see the problem"
             )
             line = next(iter(trouble.splitlines()), f"status {done.returncode}")
             raise UploadError(f"git cannot list {directory}: {line}", remedy=f"{remedy}; nothing was uploaded")
@@ -416,4 +416,4 @@ def _read_rules(file: Path) -> GitIgnoreSpec | None:
     try:
         return GitIgnoreSpec.from_lines(line.rstrip("\r") for line in text.split("\n"))
     except ValueError as error:
-        raise UploadError(f"{file}: {error}", remedy="correct it: its syntax is that of .gitignore") from None
+        raise UploadError(f"{file}: {error}", remedy="correct the line; the syntax is that of .gitignore") from None

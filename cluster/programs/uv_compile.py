@@ -255,24 +255,25 @@ def check_answer(answer: Answer, status: int) -> None:
     last = answer.words.splitlines()[-1].strip().removeprefix("cause: ") if answer.words else ""
     if refused := re.search(r"HTTP status \w+ error \((\d+ [^)]*)\) for url \(([^)]+)\)", answer.words):
         raise UnresolvedHereError(
-            f"{masked(refused[2])} answers {refused[1]}",
-            remedy="correct the URL, or give uv the credentials that this server asks for",
+            f"{masked(refused[2])} returned {refused[1]}",
+            remedy="correct the URL, or give uv credentials for this server",
         )
     if UNREACHABLE.search(answer.words):
         url = re.search(r"https?://[^\s`)]+", answer.words)
         raise UnresolvedHereError(
-            f"this machine reaches no package index: {url[0] if url else 'uv'}: {last}",
-            remedy="let uv reach one (UV_DEFAULT_INDEX or PIP_INDEX_URL names it)",
+            f"this machine cannot reach a package index: {url[0] if url else 'uv'}: {last}",
+            remedy="set UV_DEFAULT_INDEX or PIP_INDEX_URL to an index that this machine can reach",
         )
     if UNPREPARED.search(answer.words):
         raise UnresolvedHereError(
-            f"this machine cannot get or build a package that has no wheel:\n{answer.reasons}",
-            remedy="check the repository's address and your access to it: `git ls-remote URL` must work here"
+            f"this machine cannot download or build a package that has no wheel:\n{answer.reasons}",
+            remedy="check the address of the repository and your access to it: `git ls-remote URL` must work on this "
+            "machine"
             if "Git operation failed" in answer.words
-            else "name a version that has a wheel, or install here what the build asks for",
+            else "require a version that has a wheel, or install what the build needs on this machine",
         )
     if not answer.words:
-        raise UvError(f"uv ended with status {status} and said nothing", remedy="run `uv --version`; reinstall uv")
+        raise UvError(f"uv exited with status {status} and no message", remedy="run `uv --version`; reinstall uv")
 
 
 def masked(words: str) -> str:
@@ -292,7 +293,7 @@ def uv_program() -> str:
         return find_uv_bin()
     except (ImportError, FileNotFoundError):
         raise UvError(
-            "uv, which resolves the requirements of programs, is not installed beside this project",
+            "uv, which resolves the requirements of programs, is not installed with this project",
             remedy="install this project's requirements again: `make setup`",
         ) from None
 

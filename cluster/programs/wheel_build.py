@@ -172,10 +172,10 @@ class WheelBuilder:
             refused = isinstance(error, urllib.error.HTTPError) and error.code in REFUSED
             raise RequirementsError(
                 f"{package.name}: cannot download {masked(file.url)}: {masked(str(error))}",
-                remedy="check the password of its index: UV_INDEX_NAME_USERNAME and UV_INDEX_NAME_PASSWORD give it, "
-                "where NAME is the index's name in uv's settings, or netrc does"
+                remedy="check the password of its index: set UV_INDEX_NAME_USERNAME and UV_INDEX_NAME_PASSWORD (NAME "
+                "is the name of the index in uv's settings), or use netrc"
                 if refused
-                else "repeat the command, or put its wheel in a --find-links directory",
+                else "repeat the command, or put the wheel of the package in a --find-links directory",
             ) from None
         known = {each for each in file.hashes if each.startswith("sha256:")}
         if known and f"sha256:{_sha256(path)}" not in known:
@@ -213,7 +213,7 @@ class WheelBuilder:
             lines = "\n".join(masked(output).strip().splitlines()[-LINES:])
             raise RequirementsError(
                 f"this machine cannot build {package.name}, which has no wheel for the nodes:\n{lines}",
-                remedy="correct that, or name a version that has a wheel",
+                remedy="fix the build, or require a version that has a wheel",
             )
 
     def _check(self, package: Package, wheel: Path) -> None:
@@ -221,10 +221,10 @@ class WheelBuilder:
         if self.best([File(url=wheel.as_uri())]) is None or _glibc(wheel) > int(LIBC.rpartition("_")[2]):
             raise RequirementsError(
                 f"{package.name} has no wheel for the nodes (Linux {self.kind.processor}, Python {self.kind.python}, "
-                f"glibc {LIBC.removeprefix('manylinux_').replace('_', '.')}), and the one that this machine builds, "
+                f"glibc {LIBC.removeprefix('manylinux_').replace('_', '.')}), and the wheel built on this machine, "
                 f"{wheel.name}, contains code compiled for another platform or Python",
-                remedy="name a version that has a wheel, or build the wheel on a machine like the nodes and name its "
-                "directory with a line --find-links DIRECTORY",
+                remedy="require a version that has a wheel, or build the wheel on a machine like the nodes and name "
+                "its directory in a line --find-links DIRECTORY",
             )
 
 

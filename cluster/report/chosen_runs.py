@@ -41,7 +41,7 @@ def locate(word: str, session_of: Callable[[str], Session], *, archive_only: boo
     except DeepcdkError as error:
         if state not in FINAL_STATES:
             raise
-        print_note(f"{error.what}; the copy in {kept} is used")
+        print_note(f"{error.what}; using the copy in {kept}")
         return kept
 
 

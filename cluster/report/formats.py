@@ -34,7 +34,7 @@ def parse_formats(text: str, known: Sequence[str] = FORMATS) -> tuple[str, ...]:
     """Parse --format html,md,json. Raises UsageError for an unknown format, or if none is given."""
     found = tuple(dict.fromkeys(word.strip() for word in text.split(",") if word.strip()))
     if not found or not set(found) <= set(known):
-        raise UsageError("--format", text, f"must be some of {', '.join(known)}, with commas between")
+        raise UsageError("--format", text, f"must be one or several of {', '.join(known)}, comma-separated")
     return found
 
 
@@ -96,7 +96,9 @@ def _markdown(page: Page) -> str:
             parts += _table(table)
         if section.images:
             rows = tuple((each.truth, each.recognised, f"{each.confidence:.1%}") for each in section.images)
-            parts += _table(Table(title="Surest mistakes", columns=("true class", "taken for", "sure"), rows=rows))
+            parts += _table(
+                Table(title="Most confident mistakes", columns=("true class", "recognised as", "sure"), rows=rows)
+            )
         if section.points:
             parts.append("\n".join(f"- {escaped(each)}" for each in section.points))
     return "\n\n".join(parts) + "\n"
@@ -125,7 +127,7 @@ def destinations(into: str, default: Path, formats: Sequence[str]) -> dict[str, 
     if not into or into.endswith("/") or path.is_dir():
         return {kind: path / f"{default.name}.{kind}" for kind in formats}
     if len(formats) > 1:
-        raise UsageError("--into", into, "must be a directory (with a / at its end) for more than one file")
+        raise UsageError("--into", into, "must be a directory (with a trailing /) for several files")
     return {formats[0]: path}
 
 
@@ -136,5 +138,7 @@ def write(path: Path, text: str) -> None:
         write_atomically(path, text)
     except OSError as error:
         raise DeepcdkError(
-            f"the report cannot be written: {error.strerror}", where=str(path), remedy="give another place with --into"
+            f"the report cannot be written: {error.strerror}",
+            where=str(path),
+            remedy="give another location with --into",
         ) from None

@@ -93,7 +93,7 @@ def run_page(report: RunReport, *, draw: bool) -> Page:
                 is_side_by_side=True,
             ),
             Section(title="Settings and versions", folded=tables.setting_tables(report)),
-            Section(title="What this record does not have", points=report.missing),
+            Section(title="Missing from this record", points=report.missing),
         ),
     )
 
@@ -104,7 +104,7 @@ def comparison_page(comparison: Comparison, *, draw: bool) -> Page:
     pairs = zip(comparison.labels, comparison.runs, strict=True)
     about_repeats = (
         "Repeats are runs with the same code, settings, versions, machines and node count, with the same or another "
-        "seed. Time and cost of a resumed run are those of its last attempt."
+        "seed. For a resumed run, time and cost are those of its last attempt."
     )
     return Page(
         title=f"{len(comparison.runs)} runs compared",
@@ -119,17 +119,17 @@ def comparison_page(comparison: Comparison, *, draw: bool) -> Page:
             Section(
                 title="Curves",
                 figures=tuple(map(draw_plot, comparison_plots(comparison))) if draw else (),
-                notes=("Bands are one standard deviation up and down.",) if draw and repeats.rows else (),
+                notes=("Bands show one standard deviation up and down.",) if draw and repeats.rows else (),
             ),
             Section(
                 title="Settings and versions",
                 text="" if differences.rows else "All settings and versions are the same.",
                 tables=(differences,),
-                notes=(f"{tables.MARK}marks values that differ from the first run's.",) if differences.rows else (),
+                notes=(f"{tables.MARK}marks values that differ from the first run.",) if differences.rows else (),
                 folded=(tables.same_table(comparison),),
             ),
             Section(
-                title="What these records do not have",
+                title="Missing from these records",
                 points=tuple(f"{label}: {sentence}" for label, run in pairs for sentence in run.missing),
             ),
         ),

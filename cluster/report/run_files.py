@@ -51,8 +51,8 @@ def read_run(directory: Path) -> RunFiles:
     if text is None:
         raise DeepcdkError(
             f"{directory} has no {RECORD_FILE}",
-            remedy="give a run's id, or the directory of a fetched run, as ./runs/ID; a run has a record from its "
-            "first minute on",
+            remedy="give the id of a run, or the directory of a fetched run, such as ./runs/ID. A run has a record "
+            "from its first minute",
         )
     try:
         record = answers.parse(text)

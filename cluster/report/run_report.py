@@ -145,7 +145,7 @@ def headlines(record: Document, curves: Curves, timeline: Timeline) -> tuple[Hea
     training, waited = number(result.get("training_seconds")), number(result.get("data_wait_seconds"))
     share = training / seconds if training is not None and seconds else None
     wait = waited / training if waited is not None and training else None
-    attempt = f"attempt {record['attempts']} alone" if record["attempts"] > 1 else ""
+    attempt = f"only attempt {record['attempts']}" if record["attempts"] > 1 else ""
     cost = Headline.of(COST, number(record.get("usd")), _cost_note(record, attempt))
     if cost.value is None:
         cost = dataclasses.replace(cost, note="no price is known for its instances")
@@ -190,11 +190,11 @@ def _missing(files: RunFiles, curves: Curves, *, has_confusion: bool) -> tuple[s
     record, times = files.record, document(document(files.record.get("course")).get("times"))
     sentences = {
         "The run had not ended when this record was written.": record["state"]["state"] not in FINAL_STATES,
-        "There is no result. Only recipes write one, when they succeed.": not record.get("result"),
-        "There is no epoch, so no curves are drawn.": not curves.epochs,
-        "There is no confusion matrix. `fab train ... -- --confusion-matrix` writes one.": not has_confusion,
-        "There is no time at which the nodes were prepared and checked.": not times,
-        "Of earlier attempts, only the training is recorded, without cost and preparation.": times
+        "There is no result. Only recipes write a result, when they succeed.": not record.get("result"),
+        "There are no epochs, so no curves are drawn.": not curves.epochs,
+        "There is no confusion matrix. To write one: `fab train ... -- --confusion-matrix`.": not has_confusion,
+        "The time at which the nodes were prepared and checked is missing.": not times,
+        "For earlier attempts, only the training is recorded, without cost and preparation.": times
         and record["attempts"] > 1,
         f"{files.skipped_lines} lines of metrics.jsonl have no event.": files.skipped_lines,
     }

@@ -90,7 +90,7 @@ def confusion_tables(matrix: ConfusionMatrix) -> tuple[Table, Table]:
     )
     pairs = tuple((pair.truth, pair.recognised, f"{pair.images:,}") for pair in matrix.confused)
     return (
-        Table(title="Most often confused", columns=("true class", "taken for", "images"), rows=pairs),
+        Table(title="Most frequent confusions", columns=("true class", "recognised as", "images"), rows=pairs),
         Table(title=title, columns=("class", "images", "recall", "precision"), rows=classes),
     )
 
@@ -156,7 +156,7 @@ def differences_table(comparison: Comparison) -> Table:
         for each in comparison.settings
         if each.differs
     )
-    return Table(title="What differs", columns=("setting", "of", *comparison.labels), rows=rows)
+    return Table(title="Differences", columns=("setting", "of", *comparison.labels), rows=rows)
 
 
 def same_table(comparison: Comparison) -> Table:

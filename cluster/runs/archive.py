@@ -55,7 +55,8 @@ class Archive:
             record = self._record(bucket, chosen)
         if record is None:
             raise DeepcdkError(
-                f"{bucket} holds no whole record of run {chosen}", remedy="`fab fetch` brings what it has"
+                f"{bucket} has no complete record of run {chosen}",
+                remedy="fetch the files that it has with `fab fetch`",
             )
         return record
 
@@ -91,7 +92,7 @@ class Archive:
                     raise DeepcdkError(
                         f"downloading {place[0]!a} failed: {error}",
                         where=f"s3://{bucket}/",
-                        remedy="the object may have changed meanwhile; repeat `fab fetch`",
+                        remedy="the object may have changed in the meantime; repeat `fab fetch`",
                     ) from None
                 return place[1].stat().st_size
 
@@ -107,7 +108,7 @@ class Archive:
                 return bucket, found
         listed = ", ".join(found for _, found in places[-5:]) or "none"
         raise DeepcdkError(
-            f"no run {run_id} in {self}" if run_id else f"no run in {self}", remedy=f"the last ones: {listed}"
+            f"no run {run_id} in {self}" if run_id else f"no run in {self}", remedy=f"the last runs: {listed}"
         )
 
     def _places(self) -> list[tuple[str, str]]:
@@ -184,15 +185,15 @@ def archived(session: Session, *, archive_only: bool) -> Archive | None:
             return None
         except NoStackError:
             if found := find(session.aws, session.config.stack_name):
-                print_note(f"the cluster is not deployed; what follows is from {found}")
+                print_note(f"the cluster is not deployed; using the copy in {found}")
                 return found
             raise
     if found := find(session.aws, session.config.stack_name):
         return found
     raise DeepcdkError(
-        f"no bucket of {session.config.stack_name} is left",
+        f"no run bucket of {session.config.stack_name} exists",
         where=f"region {session.aws.region}",
-        remedy="it goes with the cluster where that is deployed with retain_data=false",
+        remedy="the bucket is deleted with the cluster if it was deployed with retain_data=false",
     )
 
 

@@ -33,12 +33,12 @@ def check_left(spec: RunSpec, spent: Mapping[str, Any] | None) -> None:
     seconds, usd = float(spent["seconds"]), spent.get("usd")
     if spec.bounds.max_usd and usd is None:
         raise DeepcdkError(
-            f"--max-cost cannot be kept: what the earlier attempts of run {spec.run_id} cost is not known",
-            remedy="bound its time with --max-hours",
+            f"--max-cost cannot be checked: the cost of the earlier attempts of run {spec.run_id} is unknown",
+            remedy="limit the time with --max-hours",
         )
     if spec.bounds.share(seconds, usd) >= 1:
         told = spec.bounds.describe(seconds, usd)
-        raise DeepcdkError(f"run {spec.run_id} has reached {told}", remedy="give that flag with more")
+        raise DeepcdkError(f"run {spec.run_id} has reached {told}", remedy="give a higher limit")
 
 
 def stop_policy(stack: Stack, *, wanted: bool) -> str:
@@ -48,8 +48,8 @@ def stop_policy(stack: Stack, *, wanted: bool) -> str:
     """
     if wanted and not stack.stop_policy:
         raise DeepcdkError(
-            f"--then-stop: the stack {stack.name} has no policy that ends its workers",
-            remedy="`fab up` adds it",
+            f"--then-stop: stack {stack.name} has no policy that terminates its workers",
+            remedy="add the policy with `fab up`",
         )
     return stack.stop_policy if wanted else ""
 
@@ -67,7 +67,11 @@ def describe(spec: RunSpec, origin: Origin) -> list[str]:
     bounds, price = spec.bounds, usd_per_hour(spec, origin)
     if bounds.max_usd and price is None:
         raise _unpriced(sorted(kind for kind, known in origin.usd_per_hour.items() if known is None))
-    ends = ["all workers are ended after the run, unless another waits; the master goes on"] if spec.stop_policy else []
+    ends = (
+        ["all workers are terminated after the run, unless another run is queued; the master keeps running"]
+        if spec.stop_policy
+        else []
+    )
     if not bounds:
         return ends
     told = [f"{dollars(bounds.max_usd)} for its instances"] if bounds.max_usd else []
@@ -91,6 +95,6 @@ def describe_spent(record: Mapping[str, Any]) -> str:
 def _unpriced(kinds: Sequence[str]) -> DeepcdkError:
     """Build the error for a cost limit with unknown prices."""
     return DeepcdkError(
-        f"--max-cost cannot be kept: the price of {', '.join(kinds) or 'a node'} in this region is not known",
-        remedy="bound the time with --max-hours; AWS's price list is read with the permission pricing:GetProducts",
+        f"--max-cost cannot be checked: the price of {', '.join(kinds) or 'a node'} in this region is unknown",
+        remedy="limit the time with --max-hours; to read AWS's price list, get the permission pricing:GetProducts",
     )

@@ -92,8 +92,8 @@ def remarks(message: dict[str, Any]) -> list[str]:
         return [printable(f"{'' if record.get('is_over') else 'warning: '}{record.get('text')}")]
     if record.get("event") == "start" and record.get("passed_over"):
         resumed = record.get("resumed_from")
-        goes_on = f"goes on from {resumed}" if resumed else "begins anew"
-        return [printable(f"warning: passed over {record['passed_over']}; {goes_on}")]
+        goes_on = f"continues from {resumed}" if resumed else "starts from the beginning"
+        return [printable(f"warning: skipped {record['passed_over']}; {goes_on}")]
     return []
 
 

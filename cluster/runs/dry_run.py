@@ -52,5 +52,5 @@ def dry_run_lines(nodes: Sequence[Node], spec: RunSpec) -> Iterator[str]:
     yield f"# in ~/{MASTERS_TREES}/{spec.agent} on the master, once RUNTIME is the same on all hosts:"
     launcher = MASTERS if spec.rank_launcher == HOROVOD else NODE_PYTHON
     yield shlex.join(launcher_command(spec, Interpreters(launcher=launcher, ranks=RANKS, runtime="RUNTIME")))
-    yield f"# and each rank then turns, in {spec.working_directory}, into:"
+    yield f"# and each rank then runs, in {spec.working_directory}:"
     yield shlex.join(spec.rank_command(RANKS))

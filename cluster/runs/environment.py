@@ -25,7 +25,7 @@ def parse_environment(given: Iterable[str]) -> tuple[tuple[str, str], ...]:
     for text in given:
         name, equals, value = text.partition("=")
         if not equals:
-            rule = f"must be NAME=VALUE; for a secret that stands in your environment say --secret {name}"
+            rule = f"must be NAME=VALUE; for a secret in your environment give --secret {name}"
             raise UsageError("--env", name if _is_name(name) else None, rule)
         _check("--env", name, value)
         pairs[name] = value
@@ -41,11 +41,14 @@ def read_secrets(given: Iterable[str], environ: Mapping[str, str]) -> dict[str, 
     for text in given:
         name, equals, source = text.partition("=")
         if equals and not source.startswith("@"):
-            rule = "must be NAME or NAME=@FILE: a value on a command line shows in `ps` and in your shell's history"
+            rule = (
+                "must be NAME or NAME=@FILE, because a value on the command line is visible in `ps` and in the "
+                "shell's history"
+            )
             raise UsageError("--secret", name, rule)
         value = _read_file(name, expanded(source[1:])) if equals else environ.get(name)
         if value is None:
-            raise UsageError("--secret", name, "is not in your environment; export it, or say NAME=@FILE")
+            raise UsageError("--secret", name, "is not in your environment; export it, or give NAME=@FILE")
         _check("--secret", name, value)
         found[name] = value
     if sum(map(len, found.values())) > MAX_SECRETS_BYTES:
@@ -57,10 +60,12 @@ def check_secrets(run_id: str, wanted: Iterable[str], given: Mapping[str, str]) 
     """Raise UsageError unless a resumed run is given exactly the secrets that it had before."""
     if absent := sorted(set(wanted) - set(given)):
         raise UsageError(
-            "--secret", None, f"run {run_id} needs {', '.join(absent)} again: none is kept when a run ends"
+            "--secret",
+            None,
+            f"run {run_id} needs {', '.join(absent)}; give each again, because secrets are not kept after a run",
         )
     if unknown := sorted(set(given) - set(wanted)):
-        raise UsageError("--secret", unknown[0], f"is none of run {run_id}'s")
+        raise UsageError("--secret", unknown[0], f"is not a secret of run {run_id}")
 
 
 def _read_file(name: str, path: Path) -> str:
@@ -80,14 +85,14 @@ def _is_name(text: str) -> bool:
 def _check(flag: str, name: str, value: str) -> None:
     """Check a variable's name and value. Raises UsageError without the value."""
     if not _is_name(name):
-        raise UsageError(flag, name, "must begin with a variable's name: letters, digits and _")
+        raise UsageError(flag, name, "must start with the name of a variable: letters, digits and _")
     if OURS.fullmatch(name):
-        raise UsageError(flag, name, "is set by the launcher itself; leave it out")
+        raise UsageError(flag, name, "is set by the launcher; leave it out")
     if "\0" in value:
-        raise UsageError(flag, name, "has a value with a NUL, which no program can be given")
+        raise UsageError(flag, name, "has a value with a NUL character, which no program can receive")
     try:
         value.encode()
     except UnicodeEncodeError:
         raise UsageError(flag, name, "has a value that is not UTF-8") from None
     if (size := len(os.fsencode(f"{name}={value}"))) > MAX_WORD_BYTES:
-        raise UsageError(flag, name, f"with its value has {size:,} bytes; Linux takes {MAX_WORD_BYTES:,} at most")
+        raise UsageError(flag, name, f"has {size:,} bytes with its value; Linux allows at most {MAX_WORD_BYTES:,}")

@@ -21,25 +21,25 @@ def describe_of_recipe(
     settings: Settings, *, epochs: int, run_s: float | None, usd_per_hour: float | None, restarts: int
 ) -> str:
     """Describe what a fault costs a recipe. `usd_per_hour` is the price of its workers, or None if unknown."""
-    goes_on = "and a restart" if restarts else "and ends it (--restarts 0), until `fab resume` goes on"
+    goes_on = "and a restart" if restarts else "and stops the run (--restarts 0) until `fab resume` continues it"
     seconds = lost_s(settings, epochs=epochs, run_s=run_s)
     if seconds is None:
         every = f"{settings.checkpoint_epochs} epochs" if settings.checkpoint_epochs > 1 else "epoch"
         return (
-            f"a fault costs the training since the last checkpoint, {goes_on}: there is one every {every}, whose time "
-            "is unknown; --checkpoint-minutes bounds it"
+            f"a fault costs the training since the last checkpoint, {goes_on}. There is a checkpoint every {every}, "
+            "and the time of an epoch is unknown. To limit the loss, set --checkpoint-minutes"
         )
     price = "price unknown" if usd_per_hour is None else f"${usd_per_hour * seconds / 3600:,.2f} for its workers"
-    told = f"a fault costs {duration(seconds)} of training at most, {price}, {goes_on}"
+    told = f"a fault costs at most {duration(seconds)} of training, {price}, {goes_on}"
     percent, minutes = settings.checkpoint_cost_percent, settings.checkpoint_minutes
     if percent and seconds == 60 * minutes:
-        told += f"; more only where a checkpoint takes over {0.6 * minutes * percent:.1f} s of the training"
+        told += f"; more if a checkpoint takes over {0.6 * minutes * percent:.1f} s of training time"
     return told
 
 
 def describe_of_program(restarts: int) -> str:
     """Describe what a fault costs a user program."""
-    kept = "what the program has not saved by itself"
+    kept = "whatever the program has not saved"
     if restarts:
-        return f"a fault costs {kept}: it is started again in the directory that it left"
-    return f"a fault ends the run (--restarts 0), and costs {kept}"
+        return f"a fault costs {kept}: the program is started again in the same directory"
+    return f"a fault stops the run (--restarts 0), and costs {kept}"

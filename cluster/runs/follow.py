@@ -224,16 +224,16 @@ def follow(
                 display.show(progress, message)
                 if progress.is_final or message["type"] == "end":
                     return progress
-            raise SilenceError("the stream ended before the run did", remedy="`fab attach` takes it up again")
+            raise SilenceError("the stream ended before the run", remedy="watch the run again with `fab attach`")
         except AnswerError as error:
             error.where = where
             raise
         except ConnectionFailedError as error:
             if failures >= len(pauses_s):
                 if isinstance(error, SilenceError):
-                    error.remedy = "the run goes on; `fab attach` takes it up again"
+                    error.remedy = "the run continues; watch it again with `fab attach`"
                 raise
-            display.note(f"connection lost ({error.what}); trying again")
+            display.note(f"connection lost ({error.what}); reconnecting")
             wait(pauses_s[failures])
             failures += 1
         finally:

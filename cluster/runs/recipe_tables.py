@@ -51,7 +51,7 @@ def variant_named(recipe: Recipe, name: str) -> Variant | None:
         if variant.name == name:
             return variant
     if not recipe.variants:
-        raise UsageError("--variant", name, f"recipe {recipe.name} has no variants; leave the flag out")
+        raise UsageError("--variant", name, f"recipe {recipe.name} has no variants; leave out --variant")
     raise _unknown("--variant", name, [variant.name for variant in recipe.variants])
 
 
@@ -135,9 +135,9 @@ def _settings_table(recipe: Recipe, variant: Variant | None, *, everything: bool
     shown = [each for each in found if everything or each.differs]
     name = f"{recipe.name}, variant {variant.name}" if variant else recipe.name
     rest = len(found) - len(shown)
-    footer = (f"{rest} more settings are as always; --all shows them",) if rest else ()
+    footer = (f"{rest} more settings have default values; --all shows them",) if rest else ()
     return Table(
-        title=f"settings of {name}; after `fab train --recipe {recipe.name} --` each flag changes its own",
+        title=f"settings of {name}; to change one: `fab train --recipe {recipe.name} -- --FLAG VALUE`",
         columns=("flag", "value", "default", "what"),
         rows=tuple((each.flag, text(each.value), text(each.default), each.help) for each in shown),
         footer=footer,

@@ -25,15 +25,17 @@ MOST_HOURS: Final = 24 * 366.0
 class PreflightOptions:
     """Options for the checks of the nodes before a run."""
 
-    skip_preflight: Annotated[bool, "do not look at the nodes before the run"] = False
-    full_preflight: Annotated[bool, "prove an allreduce even where these nodes have done so since their boot"] = False
+    skip_preflight: Annotated[bool, "do not check the nodes before the run"] = False
+    full_preflight: Annotated[bool, "test an allreduce even if these nodes have passed the test since their boot"] = (
+        False
+    )
     allow_degraded: Annotated[
-        bool, "begin also where GPUs would lie idle, or are slower than they must be; the record says so"
+        bool, "also start if GPUs would be idle or are slower than their minimum; the record says so"
     ] = False
 
     def __post_init__(self) -> None:
         if self.skip_preflight and self.full_preflight:
-            raise UsageError("--skip-preflight", None, "leaves out what --full-preflight asks for; give one of them")
+            raise UsageError("--skip-preflight", None, "contradicts --full-preflight; give only one of them")
 
     @property
     def mode(self) -> str:
@@ -50,24 +52,25 @@ class RestartOptions:
 
     restarts: Annotated[
         int,
-        "restarts by itself after a fault of the machine: a node lost, a rank killed or stuck; never for an error",
+        "number of automatic restarts after a machine fault: a lost node, or a killed or stuck rank; an error of the "
+        "program is no fault",
         whole(lowest=0, highest=MOST_RESTARTS),
     ] = 3
     min_nodes: Annotated[
         int,
-        "go on with as many nodes where not all come back within 3 minutes; default: all, or fewer after 5 minutes "
-        "if AWS has no replacement",
+        "after a fault, continue with at least this many nodes if not all are back within 3 minutes; default: all, "
+        "or fewer after 5 minutes if AWS has no replacement",
         whole(lowest=1),
     ] = 0
     stall_minutes: Annotated[
         int,
-        "kill a rank that is stuck: no step, no output and no CPU time for so many minutes; 0: never",
+        "kill a rank that is stuck (no step, no output, no CPU time) for this many minutes; 0: never",
         STALL_MINUTES,
     ] = 10
 
     def __post_init__(self) -> None:
         if self.min_nodes and not self.restarts:
-            raise UsageError("--min-nodes", self.min_nodes, "is for restarts, and --restarts 0 makes none")
+            raise UsageError("--min-nodes", self.min_nodes, "applies to restarts, and --restarts 0 allows none")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -76,16 +79,20 @@ class BoundOptions:
 
     max_cost: Annotated[
         float | None,
-        "US dollars that its instances may cost, the master's too; then the run writes a checkpoint and is stopped",
+        "limit on the cost of the run's instances and the master, in US dollars; at the limit, the run writes a "
+        "checkpoint and is stopped",
         positive(highest=MOST_USD, unit="US dollars"),
     ] = None
     max_hours: Annotated[
         float | None,
-        "hours that it may take, restarts and resumes together; then it writes a checkpoint and is stopped",
+        "limit on the hours of the run, restarts and resumes included; at the limit, the run writes a checkpoint and "
+        "is stopped",
         positive(highest=MOST_HOURS, unit="hours"),
     ] = None
     then_stop: Annotated[
-        bool, "end all workers when the run has ended, in whatever way, and none waits; default: then_stop of cdk.json"
+        bool,
+        "terminate all workers after the run, whether it succeeds or not, unless another run is queued; "
+        "default: then_stop of cdk.json",
     ] = False
 
     def over(self, before: Bounds) -> Bounds:
@@ -97,25 +104,32 @@ class BoundOptions:
 class RankOptions:
     """Options for the ranks: how many per node, their launcher, and how they communicate."""
 
-    ranks_per_node: Annotated[str, "a number, or cores; default: one a GPU, or one where a node has none"] = ""
+    ranks_per_node: Annotated[
+        str,
+        "ranks per node: a number, or cores (one rank per core); default: one per GPU, or one per node without GPUs",
+    ] = ""
     launcher: Annotated[
         str,
-        "what starts the ranks of a program of yours: horovod, torchrun (PyTorch's), or plain (variables alone); "
-        "default: chosen by its sources",
+        "launcher of your program's ranks: horovod, torchrun (PyTorch), or plain (only environment variables); "
+        "default: chosen from the program's sources",
     ] = ""
     together: Annotated[
         str,
-        "if the ranks of a program of yours do not train together: auto asks and warns, require stops the run, no "
-        "means that each is to train alone",
+        "if your program's ranks would not train together: auto asks and warns, require stops the run, no lets each "
+        "rank train its own model",
     ] = TOGETHER[0]
     controller: Annotated[
-        str, "what the ranks meet and add up over: gloo, mpi (Open MPI), or auto: mpi for cores of one node"
+        str,
+        "how ranks connect and run allreduces: gloo, mpi (Open MPI), or auto: mpi for several ranks on the cores "
+        "of one node, otherwise gloo",
     ] = AUTO
     placement: Annotated[
-        str, "auto: give each rank cores, memory, threads and a GPU near them; none: leave that to the program"
+        str, "auto: give each rank cores, memory, threads and a nearby GPU; none: leave that to the program"
     ] = PLACED
     own_gpu: Annotated[
-        bool, "show each rank of a program of yours its own GPU alone; default: all, of which it takes its local rank's"
+        bool,
+        "let each rank of your program see only its own GPU; default: each sees all, and uses the one of its "
+        "local rank",
     ] = False
 
     def __post_init__(self) -> None:
@@ -126,11 +140,13 @@ class RankOptions:
         if self.together not in TOGETHER:
             raise UsageError("--together", self.together, f"must be {', '.join(TOGETHER)}")
         if self.launcher not in ("", HOROVOD) and self.controller != AUTO:
-            raise UsageError("--controller", self.controller, f"is Horovod's; --launcher {self.launcher} has none")
+            raise UsageError(
+                "--controller", self.controller, f"is a setting of Horovod; --launcher {self.launcher} does not use it"
+            )
         if self.placement not in (PLACED, UNPLACED):
             raise UsageError("--placement", self.placement, f"must be {PLACED} or {UNPLACED}")
         if self.own_gpu and self.placement == UNPLACED:
-            raise UsageError("--own-gpu", None, f"gives GPUs out, which --placement {UNPLACED} leaves to the program")
+            raise UsageError("--own-gpu", None, f"assigns GPUs, but --placement {UNPLACED} leaves that to the program")
         if self.controller not in (*CONTROLLERS, AUTO):
             raise UsageError("--controller", self.controller, f"must be {', '.join(CONTROLLERS)} or {AUTO}")
 
@@ -155,14 +171,16 @@ class RunOptions:
 
     def __post_init__(self) -> None:
         if both := {name for name, _ in self.environment} & set(self.secrets):
-            raise UsageError("--secret", min(both), "is given with --env too; give it once")
+            raise UsageError("--secret", min(both), "is also given with --env; give it only once")
         if (launcher := self.ranks.launcher or HOROVOD) != HOROVOD:
             if self.knobs != Knobs():
-                raise UsageError("--launcher", launcher, "does not start Horovod, whose settings are given too")
+                raise UsageError(
+                    "--launcher", launcher, "does not use Horovod, so Horovod's settings have no effect; leave them out"
+                )
             if theirs := {*dict(self.environment), *self.secrets} & set(PLACE_VARIABLES):
-                raise UsageError("--env", min(theirs), f"is what --launcher {launcher} itself tells the ranks")
+                raise UsageError("--env", min(theirs), f"is set by --launcher {launcher}; leave it out")
         if self.knobs.hierarchical_allreduce and self.ranks.controller != MPI:
-            rule = "needs nodes with GPUs and --controller mpi; else Horovod would ignore it"
+            rule = "needs nodes with GPUs and --controller mpi; otherwise Horovod ignores it"
             raise UsageError("--hierarchical-allreduce", None, rule)
         if self.knobs.hierarchical_allgather and self.ranks.controller != MPI:
-            raise UsageError("--hierarchical-allgather", None, "needs --controller mpi; over Gloo Horovod ignores it")
+            raise UsageError("--hierarchical-allgather", None, "needs --controller mpi; with Gloo, Horovod ignores it")

@@ -28,8 +28,8 @@ CLEANING: Final = "fab clean"
 _DOING = {
     "start": "starting the run",
     "enqueue": "queueing the runs",
-    "resume": "starting the run again",
-    "stop": "waiting for the run's end",
+    "resume": "resuming the run",
+    "stop": "waiting for the run to stop",
     "remove": "removing the run",
 }
 _REFUSED_STATUS = 2
@@ -54,7 +54,7 @@ def _named(run_id: str) -> list[str]:
 
 
 def _no_such_run(said: str) -> DeepcdkError:
-    return DeepcdkError(said.strip(), remedy="`fab runs` lists them")
+    return DeepcdkError(said.strip(), remedy="list the runs with `fab runs`")
 
 
 def _refusal(answer: Mapping[str, Any], nodes: int) -> LiveRunError | HeldNodesError:
@@ -69,8 +69,8 @@ def _refusal(answer: Mapping[str, Any], nodes: int) -> LiveRunError | HeldNodesE
 def _describe_hold(held: Mapping[str, Any]) -> str:
     """Describe what a task is doing with the nodes that it holds."""
     if held["hosts"]:
-        return f"{'cleaning' if held['task'] == CLEANING else 'ending'} {', '.join(held['hosts'])}"
-    return "ending all nodes" if held.get("every") else "changing the size of the worker group"
+        return f"{'cleaning' if held['task'] == CLEANING else 'terminating'} {', '.join(held['hosts'])}"
+    return "terminating all nodes" if held.get("every") else "changing the number of workers"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -132,7 +132,7 @@ class Supervisor:
             return answers.read(text, shape, f"`{verb}`", run_id=run_id, where=self.master.where)
         except AnswerError as error:
             if verb in _DOING:
-                error.remedy = f"the master may have done it all the same: look with `fab runs` first; {error.remedy}"
+                error.remedy = f"the master may have run the command anyway: check with `fab runs`; {error.remedy}"
             raise
 
     def start(self, submission: Submission, secrets: Mapping[str, str] | None = None, *, queue: bool = False) -> Begun:
@@ -174,7 +174,7 @@ class Supervisor:
         if not secrets:
             yield
             return
-        action, text = "leaving the secrets with the master", json.dumps(dict(secrets)).encode()
+        action, text = "sending the secrets to the master", json.dumps(dict(secrets)).encode()
         self.master.check(secrets_command("keep", run_id), directory=self.directory, stdin=text, doing=action)
         try:
             yield
@@ -228,7 +228,7 @@ class Supervisor:
         lines = self.master.lines(command, directory=self.directory, silence_s=HOLD_SILENCE_S, feed=until_over())
         stream = BackgroundReader(lines, self.master.where)
         try:
-            with doing("holding the nodes"):
+            with doing("reserving the nodes"):
                 answer: dict[str, Any] = {"alive": True}
                 while "alive" in answer:  # the master waits for a run that is clearing its nodes
                     answer = self._read("hold", stream.next(timeout_s=HOLD_SILENCE_S) or "", answers.hold)

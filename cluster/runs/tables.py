@@ -125,12 +125,12 @@ def _origin_rows(record: Mapping[str, Any]) -> list[tuple[str, str]]:
         rows.append(("warning", str(unpublished)))
     if workers := course.get("workers"):
         rows.append(("workers", str(workers)))
-    rows += [("not told", str(trouble)) for trouble in course.get("notify") or ()]
+    rows += [("not notified", str(trouble)) for trouble in course.get("notify") or ()]
     costs = record.get("restart_costs") or ()
     for n, again in enumerate(course.get("restarts") or (), start=1):
         hosts = ", ".join(again["hosts"])
         cost = _cost_of_restart(costs[n - 1]) if n <= len(costs) else ""
-        rows.append((f"restart {n}", f"for {again['for']}; after {again['waited_s']:g} s on {hosts}{cost}"))
+        rows.append((f"restart {n}", f"{again['for']}; after {again['waited_s']:g} s on {hosts}{cost}"))
     rows += [("replaced", describe_replacement(each)) for each in course.get("replaced") or ()]
     rows += [("alarm", line) for line in record.get("alarms") or ()]
     preflight = record.get("preflight") or {}
@@ -143,7 +143,7 @@ def _origin_rows(record: Mapping[str, Any]) -> list[tuple[str, str]]:
         rows += [("versions", versions)] if versions else []
     if course.get("archive"):
         trouble = course.get("trouble")
-        rows.append(("copy", course["archive"] + (f" (not whole: {trouble})" if trouble else "")))
+        rows.append(("copy", course["archive"] + (f" (incomplete: {trouble})" if trouble else "")))
     return rows
 
 
@@ -151,8 +151,8 @@ def describe_spot(spot: Mapping[str, Any]) -> str:
     """Describe how many nodes were spot instances, and the run's cost at spot prices."""
     nodes = f"{spot['hosts']} node{'s' * (spot['hosts'] != 1)}"
     if spot.get("usd") is None:
-        return f"{nodes}, at less than that; `fab prices --refresh` asks for what they cost"
-    return f"{nodes}; with them about ${spot['usd']:.2f}{as_of(spot['prices_of'])}"
+        return f"{nodes}, cheaper than that; `fab prices --refresh` reads the spot prices"
+    return f"{nodes}; about ${spot['usd']:.2f} with spot prices{as_of(spot['prices_of'])}"
 
 
 def _cost_of_restart(recovery: Mapping[str, Any]) -> str:
@@ -160,7 +160,7 @@ def _cost_of_restart(recovery: Mapping[str, Any]) -> str:
     lost, seconds, usd = recovery.get("steps_lost"), recovery.get("seconds"), recovery.get("usd")
     told = []
     if lost is not None:
-        told.append(f"{lost} step{'s' * (lost != 1)} made again from {recovery['went_on_at']} on")
+        told.append(f"{lost} step{'s' * (lost != 1)} repeated from step {recovery['went_on_at']}")
     if seconds is not None:
         told.append(f"{duration(seconds)} without a step" + (f", about ${usd:.2f}" if usd is not None else ""))
     return f"; {', '.join(told)}" if told else ""

@@ -117,7 +117,7 @@ def describe_end(progress: RunProgress, usd_per_hour: float | None, *, log: bool
     if progress.state != "failed":
         accuracy = f", test accuracy {progress.test_accuracy:.2%}" if progress.test_accuracy is not None else ""
         if progress.bound:
-            again = f"`fab resume {progress.run_id}` with more of it goes on"
+            again = f"to continue, give `fab resume {progress.run_id}` a higher limit"
             return f"run {progress.run_id} stopped{took}{accuracy}: it has {progress.bound}; {again}", False
         results = f"results: `fab fetch --run {progress.run_id}`"
         warning = f"\n{printable(progress.reason)}" if progress.state == "succeeded" and progress.reason else ""

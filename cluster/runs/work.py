@@ -36,9 +36,7 @@ class Training:
         except ReportedError as error:
             raise UsageError("--recipe", self.recipe, str(error)) from None
         if str(config.run_dir) != _ANY_RUN:
-            raise UsageError(
-                "--run-dir", str(config.run_dir), "each run has a directory of its own; leave the flag out"
-            )
+            raise UsageError("--run-dir", str(config.run_dir), "is set by the task; leave it out")
 
     @property
     def label(self) -> str:
@@ -76,15 +74,17 @@ class Benchmark:
 class RecipeFlags:
     """Flags of `fab train` for a recipe, as typed. Empty flags keep the recipe's values."""
 
-    recipe: Annotated[str, "what to train, of `fab recipes`; default: digits"] = ""
+    recipe: Annotated[str, "recipe to train, from `fab recipes`; default: digits"] = ""
     epochs: Annotated[str, "epochs; default: the recipe's"] = ""
     batch_per_rank: Annotated[str, "images per step and rank; default: the recipe's"] = ""
     learning_rate: Annotated[
-        str, "learning rate at the recipe's batch, scaled with the global batch; default: the recipe's"
+        str, "learning rate for the recipe's batch size, scaled with the global batch; default: the recipe's"
     ] = ""
     seed: Annotated[str, "seed of weights and shuffling; default: the recipe's"] = ""
     data_dir: Annotated[str, "directory of the data on the nodes, for recipes that need one"] = ""
-    args: Annotated[str, "settings of the recipe, as one shell-quoted string; words after -- do the same unquoted"] = ""
+    args: Annotated[
+        str, "settings of the recipe, as one shell-quoted string; the same settings can follow unquoted after --"
+    ] = ""
 
     def training(self, further: Sequence[str] = ()) -> Training:
         """Return the recipe with these flags, then --args, then the words after `--`."""
@@ -97,20 +97,19 @@ class ProgramFlags:
     """Flags of `fab train` for a user program, as typed."""
 
     payload: Annotated[
-        str, "directory of your program, to run in place of a recipe; default with --entry: the project"
+        str, "directory of your program, to run instead of a recipe; default with --entry: the project"
     ] = ""
     entry: Annotated[
-        str, "what each rank runs in it, such as 'train.py --epochs 3'; words after -- follow unchanged"
+        str, "command of each rank, such as 'train.py --epochs 3'; words after -- are appended unchanged"
     ] = ""
     requirements: Annotated[
         str,
-        "what lists its packages; default: requirements.txt, uv.lock, pylock.toml or pyproject.toml of its directory",
+        "file that lists the packages; default: requirements.txt, uv.lock, pylock.toml or pyproject.toml in the "
+        "program's directory",
     ] = ""
-    extra: Annotated[str, "optional dependencies of pyproject.toml or uv.lock to install, with commas between them"] = (
-        ""
-    )
-    group: Annotated[str, "dependency groups of pyproject.toml or uv.lock, with commas between them"] = ""
-    keras: Annotated[str, "what tf.keras and keras mean to the program: 3, or 2"] = ""
+    extra: Annotated[str, "optional dependencies of pyproject.toml or uv.lock to install, comma-separated"] = ""
+    group: Annotated[str, "dependency groups of pyproject.toml or uv.lock to install, comma-separated"] = ""
+    keras: Annotated[str, "major version of Keras that the program imports as tf.keras and keras: 3, or 2"] = ""
 
 
 def given(flags: RecipeFlags | ProgramFlags) -> list[tuple[str, str]]:
@@ -124,19 +123,21 @@ def read_work(
     """Return what to run: the user's program, or else a recipe. Raises UsageError if flags of both are given."""
     if not program.payload:
         if ranks.launcher not in ("", HOROVOD):
-            rule = f"is for a program of your own; {HOROVOD} starts the recipes"
+            rule = f"is for your own program; {HOROVOD} starts the recipes"
             raise UsageError("--launcher", ranks.launcher, rule)
         if ranks.together != TOGETHER[0]:
-            raise UsageError("--together", ranks.together, "is for a program of your own; a recipe joins its ranks")
+            raise UsageError(
+                "--together", ranks.together, "is for your own program; the ranks of a recipe always train together"
+            )
         if ranks.own_gpu:
-            raise UsageError("--own-gpu", None, "is for a program of your own; a recipe's ranks have a GPU each")
+            raise UsageError("--own-gpu", None, "is for your own program; the ranks of a recipe have a GPU each")
         for flag, text in given(program):
-            raise UsageError(flag, text, "needs --payload DIRECTORY, the one with your program")
+            raise UsageError(flag, text, "needs --payload DIRECTORY, the directory of your program")
         # A recipe's ranks place themselves. Their setting for that has the same name.
         unplaced = ("--placement", UNPLACED) if ranks.placement == UNPLACED else ()
         return recipe.training((*unplaced, *further))
     for flag, text in given(recipe):
-        rule = "is a recipe's; a program of your own takes its arguments in --entry or after --"
+        rule = "is for recipes; give arguments of your own program in --entry or after --"
         raise UsageError(flag, text, rule)
     return Program.from_arguments(
         program.payload,

@@ -111,7 +111,7 @@ def config_text(
     `identity` is the key that the nodes accept. `agent` is the socket of an agent other than SSH_AUTH_SOCK.
     `proxy_command` reaches the master through a proxy, or without a public address.
     """
-    lines = [f"# Written by `fab ssh-config` for stack {stack}; repeat that when nodes have come or gone."]
+    lines = [f"# Written by `fab ssh-config` for stack {stack}; repeat the command after nodes were added or removed."]
     master = alias(stack, MASTER_NAME)
     for entry in entries:
         lines += ["", f"Host {entry.alias}", f"    HostName {entry.address}", f"    HostKeyAlias {entry.alias}"]

@@ -97,7 +97,8 @@ def open_proxied(connect: Callable[[Tunnel], Master], settings: UserSettings) ->
         raise ConnectionFailedError(
             f"the proxy of your SSH settings failed: {output}",
             where=settings.proxy_source,
-            remedy=f"try it by hand: ssh -v {settings.tokens['h']}; ssh_cidr in cdk.json must contain its address",
+            remedy=f"test the proxy with ssh -v {settings.tokens['h']}; ssh_cidr in cdk.json must contain the proxy's "
+            "address",
         ) from None
     except BaseException:
         tunnel.close()
@@ -160,11 +161,11 @@ def open_connection(
         connection.close()
         shown = HostKey(algorithm=error.key.get_name(), blob=error.key.asbytes()).fingerprint
         raise ConnectionFailedError(
-            f"the host that answers is not the master: its SSH host key is {shown}, "
-            f"and the master's, by its console, {' or '.join(key.fingerprint for key in host_keys) or 'none'}",
+            f"the host that answers is not the master. Its SSH host key is {shown}, but the master's console shows "
+            f"{' or '.join(key.fingerprint for key in host_keys) or 'none'}",
             where=where,
-            remedy="do not go on from this network; "
-            "compare with the console (`aws ec2 get-console-output`) from another one",
+            remedy="do not continue from this network; compare with the console (`aws ec2 get-console-output`) from "
+            "another network",
         ) from None
     except (paramiko.SSHException, OSError, EOFError) as error:
         connection.close()
@@ -181,10 +182,12 @@ def _open_socket(host: str, port: int, where: str) -> socket.socket:
     except socket.gaierror as error:
         what, remedy = f"the name {host} cannot be resolved: {error.strerror}", "check your network and its DNS"
     except ConnectionRefusedError:
-        what, remedy = "the connection is refused: the SSH server is not up", _BOOTING
+        what, remedy = "the connection was refused: the SSH server is not running", _BOOTING
     except TimeoutError:
         what = f"no answer within {CONNECT_TIMEOUT_S} s"
-        remedy = "your address must lie in ssh_cidr of cdk.json: set it to your own address as a /32, then `fab up`"
+        remedy = (
+            "your address must be in ssh_cidr of cdk.json: set ssh_cidr to your address as a /32, then run `fab up`"
+        )
     except OSError as error:
         what = f"no route to the master: {error.strerror or error}"
         remedy = "check your network, VPN and local firewall; no packet has reached AWS"
@@ -204,9 +207,9 @@ class _HandshakeError(ConnectionFailedError):
         super().__init__(
             f"no SSH {'through the tunnel' if tunnelled else 'at the port'}: {what}",
             where=where,
-            remedy=f"{_BOOTING}; else look at its console"
+            remedy=f"{_BOOTING}; otherwise check its console"
             if tunnelled
-            else f"{_BOOTING}; else your address may lie outside of ssh_cidr, or a firewall may stop SSH",
+            else f"{_BOOTING}; otherwise your address may be outside of ssh_cidr, or a firewall may block SSH",
         )
 
 
@@ -219,14 +222,16 @@ class RefusedKeysError(ConnectionFailedError):
         self, offered: Sequence[str], skipped: Sequence[str], *, key_name: str, where: str, disconnected: bool
     ) -> None:
         self.offered, self.skipped = tuple(offered), tuple(skipped)
-        refused = f"the master refuses your SSH key{'s'[: len(offered) != 1]}: {', '.join(offered)}"
-        what = refused if offered else "you have no SSH key to offer to the master"
+        refused = f"the master rejects your SSH key{'s'[: len(offered) != 1]}: {', '.join(offered)}"
+        what = refused if offered else "no SSH key was found to offer to the master"
         if disconnected:
-            what += f". It disconnected after {len(offered)} (MaxAuthTries)"
+            what += f". It disconnected after {len(offered)} keys (MaxAuthTries)"
         if skipped:
             what += f"; not offered: {', '.join(skipped)}"
         pair = f"EC2 key pair {key_name}" if key_name else "EC2 key pair that key_name names in cdk.json"
-        super().__init__(what, where=where, remedy=f"give the private key of the {pair}: --key FILE, or ssh-add it")
+        super().__init__(
+            what, where=where, remedy=f"give the private key of the {pair} with --key FILE, or add it with ssh-add"
+        )
 
 
 class _Offer:
@@ -257,15 +262,15 @@ class _Offer:
                     raise ConnectionFailedError(
                         f"no answer within {_auth_timeout_s(self._keys)} s to the key {key.place}",
                         where=self._where,
-                        remedy="repeat, and approve the key if your agent asks (1Password, Secretive, ...)"
+                        remedy="repeat, and approve the key if your SSH agent asks (1Password, Secretive, ...)"
                         if key.agent_key is not None
-                        else f"{_BOOTING}; else check your network",
+                        else f"{_BOOTING}; otherwise check your network",
                     ) from None
                 offered[key.place] = private.asbytes()
             except (paramiko.SSHException, OSError, EOFError) as error:
                 if not transport.is_active():
                     break
-                skipped.append(f"{key.place} ({error or 'the agent does not sign'})")
+                skipped.append(f"{key.place} ({error or 'the SSH agent does not sign'})")
             else:
                 self.accepted = key
                 return

@@ -172,7 +172,7 @@ def run(
                 raise DeepcdkError(
                     error.output.strip() or "the nodes cannot be listed",
                     where=master.where,
-                    remedy="`fab status` shows the nodes, `fab scale --nodes N` adds some",
+                    remedy="`fab status` shows the nodes, `fab scale --nodes N` adds nodes",
                 ) from None
             if error.status != 1:
                 raise
@@ -221,7 +221,7 @@ def collect(lines: Iterable[str], listener: OutputListener | None, where: str = 
         message = answers.read(line, _message, _QUESTION, where=where)
         host = message.get("host", "")
         if "host" in message and host not in hosts:
-            raise AnswerError(_QUESTION, host, "it is not one of the listed nodes", where=where)
+            raise AnswerError(_QUESTION, host, "the host is not one of the listed nodes", where=where)
         if "warning" in message:
             warn(message["warning"])
         elif "hosts" in message:
@@ -247,5 +247,5 @@ def collect(lines: Iterable[str], listener: OutputListener | None, where: str = 
                 trouble=message.get("trouble") or "",
             )
     if lost := [host for host in hosts if host not in results]:
-        raise SilenceError(f"no result came from {', '.join(lost)}", remedy="repeat the command")
+        raise SilenceError(f"no result from {', '.join(lost)}", remedy="repeat the command")
     return tuple(results[host] for host in hosts)

@@ -97,8 +97,8 @@ class Intake:
         self._entries += 1
         if self._entries > MAX_ENTRIES:
             raise DeepcdkError(
-                f"{self._action}: it has more than {MAX_ENTRIES:,} files and directories; no file was kept",
-                remedy="look at the run's directory on the master, and copy what you need from there",
+                f"{self._action}: the run has more than {MAX_ENTRIES:,} files and directories; no file was kept",
+                remedy="copy what you need from the run's directory on the master",
             )
 
     def count_bytes(self, size: int) -> None:
@@ -112,10 +112,10 @@ class Intake:
             self._unchecked = 0
         if (free := shutil.disk_usage(self.directory).free) < KEPT_FREE:
             raise DeepcdkError(
-                f"after {amount(self._arrived)} only {amount(free)} of the disk are left, "
-                f"and {amount(KEPT_FREE)} stay free",
+                f"after {amount(self._arrived)}, only {amount(free)} of the disk are free, and {amount(KEPT_FREE)} "
+                "must stay free",
                 where=str(self.directory.parent),
-                remedy="make room there, or give another --into DIRECTORY",
+                remedy="free some space, or give another --into DIRECTORY",
             )
 
     def create(self, name: str) -> Path:
@@ -149,8 +149,8 @@ class Intake:
         """Print how many files have another name on the laptop than in the run."""
         if self._renamed:
             warn(
-                f"{self._renamed:,} of the files in {target} have another name than in the run: {self._example}. "
-                "git, editors and other programs would obey files of the original names"
+                f"{self._renamed:,} of the files in {target} have another name than in the run: {self._example}. With "
+                "their original names, git, editors and other programs would obey them"
             )
 
 
@@ -229,7 +229,7 @@ def atomic_directory(into: Path, run_id: str) -> Iterator[Intake]:
             raise
         where = str(error.filename or into)
         raise DeepcdkError(
-            str(error.strerror or error), where=where, remedy="make room there, then repeat `fab fetch`"
+            str(error.strerror or error), where=where, remedy="free some space, then repeat `fab fetch`"
         ) from None
     finally:
         shutil.rmtree(partial, ignore_errors=True)
@@ -255,9 +255,9 @@ def _check_free(target: Path, file: Path) -> None:
     for place in (target, *(target / parent for parent in reversed(file.parents[:-1]))):
         if place.is_symlink():
             raise DeepcdkError(
-                f"{place} is a symbolic link to {place.readlink()}, and nothing is written through it",
+                f"{place} is a symbolic link to {place.readlink()}, through which nothing is written",
                 where=str(target.parent),
-                remedy="put a directory in its place, or give another --into DIRECTORY",
+                remedy="replace it with a directory, or give another --into DIRECTORY",
             )
         if place.exists() and not place.is_dir():
             raise DeepcdkError(f"{place} is not a directory", where=str(target.parent), remedy="move it away")
@@ -288,7 +288,7 @@ def unpack(blocks: Iterator[bytes], into: Path, run_id: str) -> Fetched:
                     files += 1
                     size_bytes += path.stat().st_size
         except bootstrap.EntryError as error:
-            rule = "it has an entry that is no plain file below the run"
+            rule = "it has an entry that is not a plain file below the run"
             raise AnswerError(f"`fetch {run_id}`", error.name, rule) from None
         except (tarfile.TarError, ValueError, OverflowError, EOFError) as error:
             what = f"the results of {run_id} are incomplete: {error}"

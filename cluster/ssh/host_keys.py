@@ -90,8 +90,8 @@ def read_host_keys(aws: Aws, instance_id: str) -> tuple[HostKey, ...]:
     raise ConnectionFailedError(
         f"the console of {instance_id} shows no SSH host keys, so no host can be identified as this instance",
         where="EC2 GetConsoleOutput",
-        remedy="wait for the end of its boot and repeat; a node prints them at each boot and once an hour, "
-        "and one that does not is to be replaced",
+        remedy="wait until it has booted, then repeat. A node prints its host keys at each boot and once an hour; "
+        "replace a node that does not",
     )
 
 
@@ -125,7 +125,7 @@ class KeptHostKeys:
             if keys and len(keys) == len(found):
                 return keys
             what, remedy = "are damaged", "remove the file; the keys are then read from the instance's console again"
-        raise ConnectionFailedError(f"the kept SSH host keys of {instance_id} {what}", where=str(path), remedy=remedy)
+        raise ConnectionFailedError(f"the stored SSH host keys of {instance_id} {what}", where=str(path), remedy=remedy)
 
     def keep(self, instance_id: str, keys: Sequence[HostKey]) -> None:
         """Write the keys of an instance to its file, readable only by its owner. Print a warning if that
@@ -134,7 +134,7 @@ class KeptHostKeys:
         try:
             write_private(self.path(instance_id), "".join(f"{instance_id} {key}\n" for key in keys))
         except OSError as error:
-            warn(f"the SSH host keys of {instance_id} were not kept: {error}")
+            warn(f"the SSH host keys of {instance_id} could not be stored: {error}")
 
     def identify(self, aws: Aws, instance_id: str) -> tuple[HostKey, ...]:
         """Return the host keys of an instance, from its console or from its file, and keep them.
@@ -147,12 +147,13 @@ class KeptHostKeys:
         if changed := find_change(kept, shown):
             before, now = changed
             raise ConnectionFailedError(
-                f"the SSH host key of {instance_id} HAS CHANGED: its console shows {now.fingerprint}, "
-                f"and showed {before.fingerprint} before",
+                f"the SSH host key of {instance_id} HAS CHANGED: its console shows {now.fingerprint}, and showed "
+                f"{before.fingerprint} before",
                 where=str(self.path(instance_id)),
-                remedy="an instance keeps its keys, so somebody may have taken it over: "
-                "end it (`fab replace` for a worker; the master's group starts a new master). Only if you have "
-                "changed its host keys or replaced its root volume yourself, remove this file and repeat",
+                remedy="an instance keeps its host keys, so somebody may have taken it over: terminate it "
+                "(`fab replace` for a worker; for the master, the Auto Scaling group starts a new one). Only "
+                "if you changed its host keys or replaced its root volume yourself, remove this file and "
+                "repeat",
             )
         found = tuple({key.algorithm: key for key in (*kept, *shown)}.values())
         self.keep(instance_id, found)

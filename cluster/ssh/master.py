@@ -154,10 +154,10 @@ class Master:
                 try:
                     other = connect()
                 except ConnectionFailedError as error:
-                    raise self._silence(f"broke: {reason}, and it cannot be opened again: {error.what}") from None
+                    raise self._silence(f"broke: {reason}, and reconnecting failed: {error.what}") from None
                 self.close()
                 self._connection, self._on_close = other._connection, other._on_close
-                print_note(f"note: the connection to the master broke ({reason}); connected again")
+                print_note(f"note: the connection to the master broke ({reason}); reconnected")
             return self._connection
 
     def _silence(self, what: str) -> SilenceError:
@@ -234,7 +234,7 @@ class Master:
                 status = channel.recv_exit_status()
                 reader.join(timeout=5.0)
             except (OSError, EOFError) as error:
-                raise self._silence(f"fell silent: {error}") from None
+                raise self._silence(f"broke: {str(error) or 'timed out'}") from None
             finally:
                 _close(channel)
         if status == -1:
@@ -299,7 +299,7 @@ def _reason(connection: fabric.Connection, error: Exception) -> str:
     transport = connection.client.get_transport()
     met = (transport.get_exception() if transport is not None else None) or error
     if isinstance(met, EOFError):
-        return "the other side closed it"
+        return "the other side closed the connection"
     return (isinstance(met, OSError) and met.strerror) or str(met)
 
 

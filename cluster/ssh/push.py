@@ -258,9 +258,9 @@ def bootstrap_command(*arguments: str) -> list[str]:
 def find_pushed(master: Master, payloads_root: str, trees: Sequence[Tree]) -> frozenset[str]:
     """Return the names of the trees that are in all their directories. One command checks them all."""
     directories = [(tree, each) for tree in trees for each in tree.directories(payloads_root)]
-    with doing("asking the master what it has"):
+    with doing("asking the master for pushed files"):
         asked = ["sh", "-c", _LOOK, "sh", *(directory for _, directory in directories)]
-        said = master.check(asked, doing="looking for the pushed trees").text
+        said = master.check(asked, doing="listing the pushed files").text
     answers = said.split()
     if len(answers) != len(directories) or not {*answers} <= {"yes", "no"}:
         rule = f"must be yes or no, {len(directories)} times"
@@ -291,7 +291,9 @@ def push(
             _upload(master, directories, tree, tell if len(tree.archive) >= LONG_BYTES else None, terminal=terminal)
         except RemoteError as error:
             if any(os.strerror(number) in error.output for number in (errno.ENOSPC, errno.EDQUOT)):
-                error.remedy = f"make room below {payloads_root}: `fab clean` removes what no run needs, `fab rm` a run"
+                error.remedy = (
+                    f"free space below {payloads_root}: `fab clean` removes unused files, `fab rm` removes a run"
+                )
             raise
     return Pushed(tree=tree, directory=directory, uploaded_bytes=0 if found else len(tree.archive))
 

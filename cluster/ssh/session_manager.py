@@ -65,7 +65,7 @@ def check_programs(find: Callable[[str], str | None] = shutil.which) -> None:
     for program in (CLI, PLUGIN):
         if find(program) is None:
             raise ConnectionFailedError(
-                f"the program {program} is not installed, and the cluster is reached only over Session Manager",
+                f"{program} is not installed, but the cluster is reached only over Session Manager",
                 where="ssh_access = session-manager",
                 remedy=_REMEDIES[program],
             )
@@ -151,14 +151,16 @@ def open_tunnel(
 
 def explain(output: str, argv: Sequence[str]) -> ConnectionFailedError:
     """Return the error for an error output of the AWS CLI, with what to do."""
-    remedy = "try the command by hand"
+    remedy = "run the command by hand"
     if _NOT_REGISTERED in output:
         remedy = (
-            "the master must be running, have the SSM agent in its image and reach AWS: look at its boot with "
-            "`aws ec2 get-console-output`; repeat in a minute if it restarts"
+            "the master must be running, have the SSM agent in its image, and reach AWS. Check its boot with "
+            "`aws ec2 get-console-output`. If the master restarts, repeat in a minute"
         )
     elif "AccessDenied" in output:
-        remedy = f"ask for ssm:StartSession on the master's instance and on the document {DOCUMENT}"
+        remedy = f"request ssm:StartSession on the master's instance and on the document {DOCUMENT}"
     elif "Expired" in output or "credentials" in output:
-        remedy = "sign in again (`aws sso login`, or fresh keys), then repeat"
-    return ConnectionFailedError(f"Session Manager opens no session: {output}", where=shlex.join(argv), remedy=remedy)
+        remedy = "sign in again (`aws sso login`, or new keys), then repeat"
+    return ConnectionFailedError(
+        f"Session Manager did not open a session: {output}", where=shlex.join(argv), remedy=remedy
+    )

@@ -61,7 +61,7 @@ class BackgroundReader(Generic[T]):
             item = self._queue.get(timeout=timeout_s)
         except queue.Empty:
             raise SilenceError(
-                f"the connection to the master fell silent: nothing was received for {timeout_s:g} s",
+                f"the connection to the master timed out: nothing was received for {timeout_s:g} s",
                 where=self._where,
                 remedy="repeat the command",
             ) from None

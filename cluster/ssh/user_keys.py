@@ -24,7 +24,7 @@ from cluster.terminal.paths import expanded, is_file
 if TYPE_CHECKING:
     import paramiko
 
-ADD_TO_AGENT: Final = "add it to an agent: eval $(ssh-agent); ssh-add FILE"
+ADD_TO_AGENT: Final = "add the key to an SSH agent: eval $(ssh-agent); ssh-add FILE"
 MAX_KEY_BYTES: Final = 1 << 16
 _BEGIN: Final = "-----BEGIN OPENSSH PRIVATE KEY-----"
 _MAGIC: Final = b"openssh-key-v1\0"
@@ -37,7 +37,9 @@ _SHA1_TEXT: Final = 59
 class LockedKeyError(ConnectionFailedError):
     """Report a private key with an unknown passphrase."""
 
-    def __init__(self, path: Path, why: str = "has a passphrase, and there is no terminal to ask for it") -> None:
+    def __init__(
+        self, path: Path, why: str = "has a passphrase, and there is no terminal on which to ask for it"
+    ) -> None:
         super().__init__(f"{path} {why}", remedy=ADD_TO_AGENT.replace("FILE", str(path)))
 
 
@@ -72,7 +74,7 @@ class UserKey:
         if self.agent_key is not None:
             return self.agent_key
         if self.path is None:
-            raise ConnectionFailedError(f"{self.place} has no private key beside it", remedy="give --key FILE")
+            raise ConnectionFailedError(f"{self.place} has no private key next to it", remedy="give --key FILE")
         if not self.unlocked:
             self.unlocked.append(_load(self.path))
         return self.unlocked[0]
@@ -233,17 +235,17 @@ def _load(path: Path, *, ask: bool = True) -> paramiko.PKey:
             return paramiko.PKey.from_path(path, passphrase)
         except FileNotFoundError:
             raise ConnectionFailedError(
-                f"no private key at {path}", remedy="give --key FILE, or leave it out to use the agent and ~/.ssh"
+                f"no private key at {path}", remedy="give --key FILE, or leave it out to use the SSH agent and ~/.ssh"
             ) from None
         except (paramiko.PasswordRequiredException, TypeError):
             if not ask or not sys.stdin.isatty():
                 raise LockedKeyError(path) from None
         except (paramiko.SSHException, paramiko.pkey.UnknownKeyType, ValueError, OSError) as error:
             if passphrase is None:
-                raise ConnectionFailedError(f"{path} is no private key: {error}", remedy="give --key FILE") from None
+                raise ConnectionFailedError(f"{path} is not a private key: {error}", remedy="give --key FILE") from None
         if attempt < _PASSPHRASE_ATTEMPTS:
             passphrase = status_line.ask_secret(f"Passphrase of {path}: ").encode()
-    raise LockedKeyError(path, "has another passphrase")
+    raise LockedKeyError(path, "has a different passphrase")
 
 
 def fingerprints(key: UserKey) -> tuple[str, ...]:

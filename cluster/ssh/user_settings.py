@@ -69,7 +69,7 @@ def read(address: str, user: str = "", *, port: int = SSH_PORT, home: Path | Non
         raise ConnectionFailedError(
             f"ssh did not read your SSH settings within {TIMEOUT_S:.0f} s",
             where=shlex.join(command),
-            remedy="look for a slow `Match exec` in ~/.ssh/config, or for a name server that does not answer",
+            remedy="check ~/.ssh/config for a slow `Match exec`, and whether your name server answers",
         ) from None
     if done.returncode != 0 and _NOBODY in done.stderr:
         return _without_openssh(home, "needs an entry for your user in the password database")
@@ -78,7 +78,7 @@ def read(address: str, user: str = "", *, port: int = SSH_PORT, home: Path | Non
         raise ConnectionFailedError(
             "\n  ".join(["ssh rejects your SSH settings:", *(ascii(line)[1:-1] for line in said or ["no message"])]),
             where=shlex.join(command),
-            remedy="correct that line; the command above then prints the settings",
+            remedy="correct that line; then the command above prints the settings",
         )
     return parse(os.fsdecode(done.stdout), address, user, port=port, home=home, environ=os.environ, ssh=ssh)
 
@@ -94,7 +94,7 @@ def openssh_knows_user() -> bool:
 def _without_openssh(home: Path, why: str) -> UserSettings:
     """Return OpenSSH's defaults, for a machine without a working OpenSSH client."""
     if os.path.lexists(config := home / ".ssh" / "config"):
-        warn(f"{config} is not used: OpenSSH's client, which reads it, {why}")
+        warn(f"{config} is not used, because the OpenSSH client {why}")
     files = tuple(home / ".ssh" / name for name in DEFAULT_NAMES)
     return UserSettings(identity_files=files, agent=os.environ.get("SSH_AUTH_SOCK", ""))
 
@@ -134,7 +134,7 @@ def parse(
     for line in text.splitlines():
         if not _LINE.fullmatch(line):
             raise ConnectionFailedError(
-                f"`ssh -G {address}` printed a line that is no setting: {line[:200]!a}",
+                f"`ssh -G {address}` printed a line that is not a setting: {line[:200]!a}",
                 remedy="run the command by hand; the ssh program in PATH must be OpenSSH's",
             )
         keyword, _, value = line.partition(" ")
@@ -150,7 +150,7 @@ def parse(
         raise ConnectionFailedError(
             "your SSH settings have ProxyUseFdpass, which deepcdk cannot use",
             where=f"ProxyCommand {command}",
-            remedy="use a ProxyCommand that passes the stream on, such as `nc -X 5 -x PROXY:1080 %h %p`",
+            remedy="use a ProxyCommand that forwards the stream, such as `nc -X 5 -x PROXY:1080 %h %p`",
         )
     return UserSettings(
         identity_files=tuple(

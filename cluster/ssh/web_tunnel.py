@@ -93,7 +93,7 @@ def serve(
     except queue.Empty:
         raise _ended(f"did not print its address within {start_s:.0f} s", lines, remedy) from None
     if not isinstance(first, tuple):
-        raise first if isinstance(first, DeepcdkError) else _ended("ended at its start", lines, remedy)
+        raise first if isinstance(first, DeepcdkError) else _ended("exited at its start", lines, remedy)
     with master.forward(port, first[0]):
         try:
             url = f"http://localhost:{port}{first[1]}"
@@ -104,7 +104,7 @@ def serve(
                 continue  # the same address again
         except KeyboardInterrupt:
             return
-    raise last if isinstance(last, DeepcdkError) else _ended("has ended", lines, remedy)
+    raise last if isinstance(last, DeepcdkError) else _ended("has exited", lines, remedy)
 
 
 def _ended(what: str, lines: list[str], remedy: str) -> DeepcdkError:

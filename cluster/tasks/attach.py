@@ -28,7 +28,7 @@ from cluster.tasks.launch import Following, Launch, watch_to_end
 @task(word="--run")
 def attach(set_: Set = (), run: RunId = "", json: Json = False, key: Key = "") -> None:
     """
-    Watch a run from its start to its end.
+    Watch a run from its first output until it ends.
 
     Example: fab attach 20261120-121314-digits-ab12
     """
@@ -46,15 +46,16 @@ def resume(
     *,
     set_: Set = (),
     secret: Annotated[
-        tuple[str, ...], "one of the run's secrets again, as NAME or NAME=@FILE: none is kept when a run ends"
+        tuple[str, ...],
+        "a secret of the run, as NAME or NAME=@FILE. Give each again, because secrets are not kept after a run",
     ] = (),
     run: Annotated[str, "id of the run; default: the newest", parse_run_id] = "",
-    nodes: Annotated[int, "workers that take part; default: as many as before", whole(lowest=1)] = 0,
+    nodes: Annotated[int, "number of workers; default: as many as before", whole(lowest=1)] = 0,
     queue: Queue = False,
     bounds: BoundOptions,
     stall_minutes: Annotated[
         int | None,
-        "kill a rank that made no progress for so many minutes; 0: never; default: as before",
+        "kill a rank that made no progress for this many minutes; 0: never; default: as before",
         STALL_MINUTES,
     ] = None,
     notify: Notify = (),
@@ -64,11 +65,11 @@ def resume(
     key: Key = "",
 ) -> None:
     """
-    Go on with a stopped or failed run, from its last checkpoint, in its own directory.
+    Continue a stopped or failed run from its last checkpoint, in the same directory.
 
-    It takes as many nodes as before, or --nodes, growing the group after asking. On another number of ranks a
-    recipe keeps its images a step, dealt out anew. What its earlier attempts took counts towards --max-cost and
-    --max-hours, which stay as they were unless given.
+    The run gets as many nodes as before, or --nodes. fab asks before it adds nodes. With another number of ranks, a
+    recipe keeps the images per step and divides them among the ranks. --max-cost and --max-hours count earlier
+    attempts. Their values stay the same unless given.
 
     Example: fab resume 20261120-121314-digits-ab12
     """
@@ -97,7 +98,7 @@ def resume(
         hosts, agent = choose_hosts(found, count), session.agent_tree.name
         spec = launch.with_floors(resumed_spec(before, found, hosts, agent=agent, other_ranks=nodes > 0))
         begun = launch.submit(spec, lambda submission: supervisor.resume(submission, secrets, queue=queue))
-        text = f"run {spec.run_id} goes on {resume_point(spec, begun.checkpoints)}: {begun.placed(spec)}"
+        text = f"run {spec.run_id} continues {resume_point(spec, begun.checkpoints)}: {begun.placed(spec)}"
         launch.follow(supervisor, spec.run_id, begun.position, text, log=False)
 
 
@@ -119,9 +120,9 @@ class ResumeRequest:
         """
         run_id, state = str(record["run_id"]), record["state"]["state"]
         if not record.get("spec"):
-            raise DeepcdkError(f"run {run_id} has no spec any more, and cannot go on", where=record["directory"])
+            raise DeepcdkError(f"run {run_id} cannot be resumed: its spec is missing", where=record["directory"])
         if state == "succeeded":
-            raise DeepcdkError(f"run {run_id} has succeeded; there is nothing left to go on with")
+            raise DeepcdkError(f"run {run_id} has succeeded, so there is nothing to resume")
         if state in (*LIVE_STATES, QUEUED):
             raise LiveRunError(run_id, queued=state == QUEUED)
         check_secrets(run_id, record["spec"].get("secrets") or [], self.secrets)

@@ -28,16 +28,22 @@ from payload.settings.bench import BenchSettings, parse_settings
 class BenchFlags:
     """Flags for what to measure, as typed. Empty flags keep the benchmark's defaults."""
 
-    networks: Annotated[str, "networks, with commas between; default: lenet,resnet50"] = ""
-    batch_sizes: Annotated[str, "images a step and rank, ascending, with commas between; default: 32"] = ""
-    precisions: Annotated[str, "number formats of the layers, with commas between; default: float32"] = ""
-    image_size: Annotated[str, "side of the images, pixels; default: as each network was published"] = ""
-    input_size: Annotated[str, "side to which the input pipeline resizes, pixels, 0 for none; default: 224"] = ""
-    storage_mib: Annotated[str, "MiB that each node writes and reads, 0 for none; default: 64"] = ""
-    message_bytes: Annotated[str, "sizes of the allreduces, ascending; default: 1 KiB to 64 MiB in five"] = ""
-    tuning: Annotated[str, "chosen, or defaults: TensorFlow's, Horovod's and Linux's own; default: chosen"] = ""
-    repeats: Annotated[str, "rounds, in each of which every cell is measured; default: 5"] = ""
-    steps: Annotated[str, "steps timed in a cell, whose median counts; default: 10"] = ""
+    networks: Annotated[str, "networks, comma-separated; default: lenet,resnet50"] = ""
+    batch_sizes: Annotated[str, "images per step and rank, ascending, comma-separated; default: 32"] = ""
+    precisions: Annotated[str, "number formats of the layers, comma-separated; default: float32"] = ""
+    image_size: Annotated[str, "width and height of the images, pixels; default: as each network was published"] = ""
+    input_size: Annotated[
+        str, "width and height to which the input pipeline resizes, pixels; 0: no resizing; default: 224"
+    ] = ""
+    storage_mib: Annotated[str, "MiB that each node writes and reads; 0: none; default: 64"] = ""
+    message_bytes: Annotated[
+        str, "sizes of the allreduces in bytes, ascending, comma-separated; default: five from 1 KiB to 64 MiB"
+    ] = ""
+    tuning: Annotated[
+        str, "chosen (deepcdk's) or defaults (those of TensorFlow, Horovod and Linux); default: chosen"
+    ] = ""
+    repeats: Annotated[str, "number of rounds; each round measures every cell; default: 5"] = ""
+    steps: Annotated[str, "number of timed steps per cell; the median is reported; default: 10"] = ""
 
     def settings(self, nodes: str) -> BenchSettings:
         """Return the benchmark settings for these numbers of nodes. Raises UsageError."""
@@ -59,11 +65,11 @@ def bench(
     *,
     set_: Set = (),
     nodes: Annotated[
-        str, "numbers of worker nodes to measure on, as 1,2,4; default: 1, 2, 4 and so on up to all that are up"
+        str, "numbers of worker nodes to measure on, such as 1,2,4; default: powers of 2 up to the number of workers"
     ] = "",
     cells: BenchFlags,
-    run: Annotated[str, "measure nothing: show this earlier benchmark, by its id or fetched directory"] = "",
-    against: Annotated[str, "compare with this earlier benchmark, by its id or fetched directory"] = "",
+    run: Annotated[str, "measure nothing and show this earlier benchmark: its id or its fetched directory"] = "",
+    against: Annotated[str, "compare with this earlier benchmark: its id or its fetched directory"] = "",
     queue: Queue = False,
     preflight: PreflightOptions,
     yes: Yes = False,
@@ -71,9 +77,9 @@ def bench(
     key: Key = "",
 ) -> None:
     """
-    Measure the cluster: networks by batch and nodes, allreduces, input, storage; as table, picture and JSON.
+    Measure networks, allreduces, input pipeline and storage of the cluster, as tables, a picture and JSON.
 
-    A benchmark is a run, which goes on without the laptop; one that was stopped goes on with `fab resume`.
+    A benchmark is a run: it continues without the laptop. If it was stopped, `fab resume` continues it.
 
     Example: fab bench --nodes 1,2,4 --networks lenet,resnet50 --batch-sizes 32
 
@@ -91,7 +97,7 @@ def bench(
     earlier = directory_of(against) if against else None
     if run:
         if nodes or cells != BenchFlags():
-            raise UsageError("--run", run, "shows what was measured; leave out what is to be measured")
+            raise UsageError("--run", run, "shows an earlier benchmark; leave out the flags that set what to measure")
         _show(directory_of(run), earlier, json=following.json)
         return
     counts = nodes or powers_up_to(len(session.load_inventory().workers))
@@ -126,7 +132,9 @@ def measure(
         launch.push(master, tree)
         found = launch.free_nodes(master, count, occupied)
         if len(workers(found)) < count:
-            raise DeepcdkError(f"{len(workers(found))} workers are up, not {count}", remedy="`fab status` shows them")
+            raise DeepcdkError(
+                f"only {len(workers(found))} of {count} workers are ready", remedy="list them with `fab status`"
+            )
         spec = specify(
             session.stack,
             Benchmark(settings=settings),
@@ -149,8 +157,9 @@ def measure(
         state = watch_to_end(session, supervisor, spec.run_id, log=True, json=following.json, with_document=False)
     if state != "succeeded":
         raise DeepcdkError(
-            f"benchmark {spec.run_id} {state} before its end",
-            remedy=f"`fab resume {spec.run_id}` goes on with it, `fab bench --run {spec.run_id}` shows what there is",
+            f"benchmark {spec.run_id} {state} before it was complete",
+            remedy=f"continue it with `fab resume {spec.run_id}`, "
+            f"or show what it has measured with `fab bench --run {spec.run_id}`",
         )
     return spec.run_id
 

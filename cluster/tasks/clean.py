@@ -21,15 +21,16 @@ from cluster.terminal.units import amount
 @task()
 def clean(
     set_: Set = (),
-    dry_run: Annotated[bool, "list, and remove nothing"] = False,
+    dry_run: Annotated[bool, "list the directories, and remove nothing"] = False,
     json: Json = False,
     yes: Yes = False,
     key: Key = "",
 ) -> None:
     """
-    Remove what no live, queued or kept run needs: uploaded programs, wheels, environments, data on node disks.
+    Remove unused files from the nodes: uploaded programs, wheels, environments and data on the nodes' disks.
 
-    It lists them with their sizes and asks. Nodes of live runs, runs and data on the shared file system stay.
+    Files that a live, queued or kept run needs are kept, and so are runs and data on the shared file system, and the
+    disks of nodes with a live run. The task lists directories with their sizes, and asks.
 
     Example: fab clean --dry-run
     """
@@ -44,7 +45,7 @@ def clean(
         if not json and found:
             print_table(table(found))
         if busy:
-            print_note(f"left out, because of live runs: the disks of {', '.join(sorted(map(short, busy)))}")
+            print_note(f"not cleaned, because runs are live: the disks of {', '.join(sorted(map(short, busy)))}")
         removed = []
         if found and not dry_run:
             confirm(f"remove {len(found)} directories, {amount(size_of(found))}.", yes=yes)
@@ -58,5 +59,5 @@ def clean(
     elif not found:
         print_line("nothing to remove")
     elif not dry_run:
-        stays = f"; {kept} stay, because something began to use them" if kept else ""
+        stays = f"; {kept} were kept, because a run or task now uses them" if kept else ""
         print_line(f"removed: {len(removed)} directories, {amount(size_of(removed))}{stays}")

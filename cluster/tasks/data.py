@@ -24,19 +24,19 @@ from cluster.terminal.status_line import doing
 @task(word="--source", short_flags=False)
 def stage_data(
     set_: Set = (),
-    source: Annotated[str, "a directory or a file of this machine, or s3://BUCKET/PREFIX"] = "",
+    source: Annotated[str, "directory or file on this machine, or s3://BUCKET/PREFIX"] = "",
     to: Annotated[str, "shared: the file system that all nodes see; local: each worker's own disk"] = "shared",
     name: Annotated[str, "name of the data set; default: the last part of the source"] = "",
-    sharded: Annotated[bool, "with --to local: whole files, each to one worker alone"] = False,
-    follow_links: Annotated[bool, "stage what symbolic links lead to; default: refuse them"] = False,
+    sharded: Annotated[bool, "with --to local: distribute whole files, each to one worker only"] = False,
+    follow_links: Annotated[bool, "stage the targets of symbolic links; default: reject links"] = False,
     json: Json = False,
     yes: Yes = False,
     key: Key = "",
 ) -> None:
     """
-    Bring data to the nodes: once, whatever their number, and every byte compared.
+    Copy data to the nodes, and verify every file by its checksum. The laptop uploads each file once.
 
-    Repeat it after an interruption: what is there with the right checksum is not sent again.
+    After an interruption, repeat the command. Files with the right checksum are not sent again.
 
     Example: fab stage-data ~/imagenet --to local --sharded
     """
@@ -47,7 +47,7 @@ def stage_data(
     if sharded and to == "shared":
         raise UsageError("--sharded", None, "is for --to local: every node sees the whole shared file system")
     chosen = parse_name(name, source)
-    with doing("looking at what is to be staged"):
+    with doing("listing the files to stage"):
         found = None if is_bucket(source) else survey(source, follow_links=follow_links)
     session = Session(PROJECT, set_, key=key)
     terminal = sys.stdout.isatty() and not json
@@ -64,7 +64,7 @@ def stage_data(
         began = time.monotonic()
         there = workers(session.nodes(master))
         if to == "local" and not there:
-            raise DeepcdkError("no worker is ready", remedy="`fab scale --nodes N` starts some")
+            raise DeepcdkError("no worker is ready", remedy="start some with `fab scale --nodes N`")
         stager = Stager(master, session.push_agent(master), session.agent_directory, shared, chosen, there, shown)
         try:
             if found:
@@ -79,7 +79,7 @@ def stage_data(
                 manifest = stager.listing(source, session.aws.region)
                 reports = stager.fetch(source, session.aws.region, local, sharded=sharded)
         except KeyboardInterrupt:
-            shown.note("\ncomplete files are kept: repeat the command to go on")
+            shown.note("\ncomplete files are kept; to continue, repeat the command")
             raise
     staged = StagingResult(
         name=chosen,

@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from cluster.doctor.finding import Finding
 
 CHANGE: Final = "the change"
-Verbose = Annotated[bool, "show CloudFormation's events, and all that the CDK CLI prints"]
-Force = Annotated[bool, "do it although a run is live: each live run is stopped first, with a checkpoint"]
+Verbose = Annotated[bool, "show CloudFormation's events, and everything that the CDK CLI prints"]
+Force = Annotated[bool, "stop live runs first, each with a checkpoint, then continue"]
 
 
 class AccountError(DeepcdkError):
@@ -46,17 +46,17 @@ class AccountError(DeepcdkError):
         remedies = "; ".join(dict.fromkeys(each.remedy for each in findings if each.remedy))
         super().__init__(
             f"stack {stack} would fail in this account, so nothing was created{found}",
-            remedy=f"{remedies}; --force deploys it all the same",
+            remedy=f"{remedies}; or deploy anyway with --force",
         )
 
 
 @task()
 def doctor(set_: Set = (), json: Json = False, key: Key = "") -> None:
     """
-    Check what a deployment needs of laptop, configuration and account, such as keys, images, zones and quotas.
+    Check laptop, configuration and account for a deployment: keys, images, zones, quotas and more.
 
-    Without a project or credentials it checks the laptop. It changes nothing and costs nothing. It ends with 1 where
-    something would fail.
+    Without a project or credentials it checks only the laptop. It changes nothing and costs nothing. It exits with
+    status 1 if something would fail.
 
     Example: fab doctor --set worker_instance_type=p5.48xlarge --set efa=true
     """
@@ -86,9 +86,11 @@ def doctor(set_: Set = (), json: Json = False, key: Key = "") -> None:
 def up(
     set_: Set = (),
     plan: Annotated[bool, "show what would change, and change nothing"] = False,
-    update_images: Annotated[bool, "change to the newest machine images; otherwise those deployed stay"] = False,
+    update_images: Annotated[bool, "change to the newest machine images; default: keep the deployed images"] = False,
     force: Annotated[
-        bool, "deploy although the account's limits forbid it, or a run is live: it is stopped first, with a checkpoint"
+        bool,
+        "deploy even if the account's limits forbid it or a run is live; live runs are stopped first, with a "
+        "checkpoint",
     ] = False,
     verbose: Verbose = False,
     json: Json = False,
@@ -96,9 +98,10 @@ def up(
     key: Key = "",
 ) -> None:
     """
-    Deploy the cluster of cdk.json, or change it to what cdk.json says now.
+    Deploy the cluster of cdk.json, or change the deployed cluster to the current cdk.json.
 
-    What a change adds, alters, replaces and removes is shown before. One that a live run would not survive is refused.
+    The task first shows which resources a change adds, modifies, replaces and removes. It rejects a change that would
+    stop a live run, unless forced.
 
     Example: fab up --set ssh_cidr=198.51.100.7/32 --set workers=4
     """
@@ -164,11 +167,11 @@ def _check_changeable(stack: str, there: Mapping[str, Any] | None) -> None:
     why = str((there or {}).get("StackStatusReason", "")).strip()
     told = f"\n  {why}" if why else ""
     if status == "DELETE_FAILED":
-        remedy = "remove what is named above if it is in the way, repeat `fab down`, then `fab up`"
+        remedy = "fix what the reason above names, repeat `fab down`, then `fab up`"
         raise DeepcdkError(f"stack {stack} was not destroyed completely ({status}){told}", remedy=remedy)
     if status == "UPDATE_ROLLBACK_FAILED":
-        remedy = f"`aws cloudformation continue-update-rollback --stack-name {stack}`, or `fab down`"
-        raise DeepcdkError(f"a change of stack {stack} could not be undone ({status}){told}", remedy=remedy)
+        remedy = f"run `aws cloudformation continue-update-rollback --stack-name {stack}`, or `fab down`"
+        raise DeepcdkError(f"a change of stack {stack} could not be rolled back ({status}){told}", remedy=remedy)
 
 
 def _check_account(session: Session, progress: Callable[[str], None], *, new: bool, plan: bool, force: bool) -> None:
@@ -200,16 +203,16 @@ def _check_account(session: Session, progress: Callable[[str], None], *, new: bo
     except AwsError as error:
         if not new:
             raise  # different zones would replace the cluster's subnets
-        print_note(f"warning: CloudFormation chooses the zones, because AWS does not list them: {error}")
+        print_note(f"warning: AWS does not list the zones, so CloudFormation chooses them: {error}")
         return
     if len(chosen) < config.availability_zones:
         what = f"availability_zones = {config.availability_zones}, but this account has only {', '.join(chosen)}"
         raise DeepcdkError(what, remedy=f"set availability_zones = {len(chosen)}, or take another region")
     if new:
-        progress(f"zones: {', '.join(chosen)}, by what they offer{'' if plan else '; the cluster keeps them'}")
+        progress(f"zones: {', '.join(chosen)}, chosen by what they offer{'' if plan else '; the cluster keeps them'}")
         if chosen != listed[: len(chosen)]:
             line = f'"zones": {json_format.dumps(chosen)}'
-            progress(f"`cdk deploy` would take other zones: to use it, first write {line} into cdk.json")
+            progress(f"`cdk deploy` would use other zones: before you use it, write {line} into cdk.json")
     session.overrides["zones"] = ",".join(chosen)
     session.config = dataclasses.replace(config, zones=chosen)
 
@@ -229,18 +232,22 @@ def _show_plan(session: Session, there: Mapping[str, Any] | None, *, as_json: bo
     stack = session.config.stack_name
     if there is not None and there["StackStatus"] in FAILED_CREATION:
         raise DeepcdkError(
-            f"stack {stack} failed to be created ({there['StackStatus']}); a plan would begin by removing what is left",
-            remedy="`fab up` removes it and creates the cluster anew; `fab down` only removes it",
+            f"stack {stack} failed to be created ({there['StackStatus']}), so there is nothing to compare with",
+            remedy="`fab up` removes the failed stack and creates the cluster again; `fab down` only removes it",
         )
     found_bootstrap = bootstrap.examine(session.aws, bootstrap.names_of(PROJECT))
     found_bootstrap.check()
     if not found_bootstrap.is_complete:
         old = f" in version {found_bootstrap.version}, which is too old" if found_bootstrap.version is not None else ""
         raise DeepcdkError(
-            f"the CDK is {'' if old else 'not '}bootstrapped{old}, and so CloudFormation cannot be asked",
+            f"CloudFormation cannot compare: the CDK is {'' if old else 'not '}bootstrapped{old}",
             where=found_bootstrap.place,
-            remedy="`fab up` bootstraps it, once, and asks before"
-            + ("; nothing but the new cluster would be in the plan" if is_new(there) else ", and shows what changes"),
+            remedy="run `fab up`: it asks, then bootstraps once"
+            + (
+                "; the plan of a new cluster would list every resource as new"
+                if is_new(there)
+                else ", and shows the changes before it makes them"
+            ),
         )
     with change_set.planned(session.aws, PROJECT, stack, session.overrides, update_images=update_images) as planned:
         for line in planned.notes:
@@ -252,7 +259,7 @@ def _show_plan(session: Session, there: Mapping[str, Any] | None, *, as_json: bo
         else:
             print_table(effects.change_table(stack, planned.effects))
             for reason in planned.ends_run:
-                print_line(f"ends a live run: {reason}")
+                print_line(f"stops a live run: {reason}")
 
 
 def _provide_key_pair(session: Session, progress: Callable[[str], None], *, new: bool) -> None:
@@ -269,7 +276,7 @@ def _provide_key_pair(session: Session, progress: Callable[[str], None], *, new:
             return
         described = key_pair.describe(session.aws, name)  # another first deployment has imported one in the meantime
         if described is None:
-            raise DeepcdkError(f"key pair {name} was made and deleted meanwhile", remedy="repeat `fab up`")
+            raise DeepcdkError(f"key pair {name} was created and deleted while `fab up` ran", remedy="repeat `fab up`")
     try:
         match = key_pair.match(described, key_pair.own_keys(home, session.key))
         if match.differs:
@@ -304,7 +311,7 @@ def _permit(
     reasons = plan.ends_run
     ended = live_run.check_live_runs(session, CHANGE, reasons, force=force) if reasons else live_run.LiveRuns()
     stopped = describe_stop(ended)
-    lost = " What the table says is lost cannot be brought back." if any(each.loses for each in plan.effects) else ""
+    lost = " What the table shows as lost cannot be restored." if any(each.loses for each in plan.effects) else ""
     confirm(f"change stack {plan.stack}: {effects.summary(plan.effects)}.{lost}{stopped}", yes=yes)
     now = with_current_sizes(session.aws, plan)
     if now.effects == plan.effects and reasons:
@@ -312,7 +319,7 @@ def _permit(
         live_run.stop_runs(session, ended.run_ids, progress)
         now = with_current_sizes(session.aws, plan)  # stopping a run takes up to half a minute
     if now.effects != plan.effects:
-        progress("a group has got another size meanwhile; what the change does now:")
+        progress("the size of a group has changed in the meantime; the effects are now:")
         return _permit(session, now, progress, asked=asked, force=force, yes=yes, aside=aside)
     return plan
 
@@ -344,9 +351,9 @@ def down(
     key: Key = "",
 ) -> None:
     """
-    Destroy the cluster. Its data stay where it was deployed with retain_data.
+    Destroy the cluster. If it was deployed with retain_data, its data are kept.
 
-    While a run is live it does nothing, unless forced.
+    The task does nothing while a run is live, unless forced.
 
     Example: fab down --yes
     """
@@ -354,7 +361,7 @@ def down(
     stack, progress = session.deployed_stack, progress_printer(json=json)
     events = _events_stream(verbose=verbose, json=json)
     retained.check_deletable(stack.name, describe_stack(session.aws, stack.name))
-    with status_line.doing("asking AWS what holds data"):
+    with status_line.doing("asking AWS which resources contain data"):
         holders = retained.find(session.aws, stack.name)
     doing = f"destroying stack {stack.name}"
     stopped = describe_stop(live_run.check_live_runs(session, doing, (), force=force))

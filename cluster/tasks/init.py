@@ -22,17 +22,17 @@ FILES: Final = {
     "fabric.yaml": "# For Fabric's own fab. deepcdk needs neither this file nor fabfile.py.\n"
     "tasks:\n  executor_class: deepcdk.WordsExecutor\nload_ssh_configs: false\n",
     ".gitignore": "/.venv/\n/cdk.out*/\n/cdk.context.json\n/runs/\n__pycache__/\n",
-    ".deepcdkignore": "# Not uploaded by --payload, also if this is no git repository.\n"
-    "/cdk.out*/\n/cdk.context.json\n/runs/\n",
+    ".deepcdkignore": "# Files that --payload does not upload, also outside of a git repository.\n/cdk.out*/\n"
+    "/cdk.context.json\n/runs/\n",
 }
 """Files of a new project, in addition to cdk.json."""
-NEXT: Final = "next: set ssh_cidr in cdk.json to your address/32, then run `cdk synth` or `deepcdk up` there"
+NEXT: Final = "next: in cdk.json set ssh_cidr to your address/32; then run `cdk synth` or `deepcdk up` in the project"
 
 
 @task(word="--directory")
 def init(directory: Annotated[str, "directory of the project; default: the current one"] = "") -> None:
     """
-    Write the files of a new project, to change and extend. Existing files stay, and a diff shows what would change.
+    Write the files of a new project. Existing files are kept, and a diff shows the differences.
 
     Example: fab init my-cluster
     """
@@ -49,12 +49,12 @@ def init(directory: Annotated[str, "directory of the project; default: the curre
     except FileExistsError:
         raise UsageError("DIR", directory, "is a file; give a directory, or a name that does not exist") from None
     except OSError as error:
-        remedy = "give a directory that you may write to: `deepcdk init DIR`"
+        remedy = "give a directory in which you may write: `deepcdk init DIR`"
         what, where = f"cannot write the project: {error.strerror}", str(error.filename or directory)
         raise DeepcdkError(what, where=where, remedy=remedy) from None
     print_sentence(f"{project}: " + (f"wrote {', '.join(written)}" if written else "nothing to write"))
     if kept:
-        remedy = "add the lines with + that you want by hand, or give another directory"
+        remedy = "copy the lines with + that you want, or give another directory"
         raise DeepcdkError(f"not written, because they exist: {', '.join(kept)}", where=str(project), remedy=remedy)
     print_sentence(NEXT)
 

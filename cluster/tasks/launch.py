@@ -48,8 +48,8 @@ BOUND_STATUS: Final = 3
 class Following:
     """Options for watching a launched run and for the format of the output."""
 
-    follow: Annotated[bool, "watch the run to its end"] = True
-    detach: Annotated[bool, "launch and return: the same as --no-follow"] = False
+    follow: Annotated[bool, "watch the run until it ends"] = True
+    detach: Annotated[bool, "launch the run and exit; same as --no-follow"] = False
     json: Json = False
 
     @property
@@ -171,15 +171,16 @@ class Launch:
     def submit(self, spec: RunSpec, send: Callable[[Submission], Begun]) -> Begun:
         """Submit the run with `send`. On Ctrl-C, print that the run may have started."""
         submission = self.submission(dataclasses.replace(spec, replacements=self.session.replacements))
-        remedy = f"`fab attach --run {spec.run_id}` shows it, `fab stop --run {spec.run_id}` ends it"
-        with interruptible(f"\nrun {spec.run_id} may have begun; {remedy}", self.progress):
+        remedy = f"watch it with `fab attach --run {spec.run_id}`, or stop it with `fab stop --run {spec.run_id}`"
+        with interruptible(f"\nrun {spec.run_id} may have started; {remedy}", self.progress):
             return send(submission)
 
     def announce(self, run_id: str, position: int | None, text: str) -> None:
         """Print the run's position in the queue if it waits, and `text`."""
         if position:
             self.progress(
-                f"run {run_id} waits at place {position} in the queue; `fab stop --run {run_id}` takes it out"
+                f"run {run_id} is at position {position} of the queue; `fab stop --run {run_id}` removes it from the "
+                "queue"
             )
         self.progress(text)
 
@@ -189,7 +190,7 @@ class Launch:
         if self.following.watched:
             watch_to_end(self.session, supervisor, run_id, log=log, json=self.following.json)
             return
-        self.progress(f"it goes on by itself; watch it with `fab attach --run {run_id}`")
+        self.progress(f"run {run_id} continues on the cluster; watch it with `fab attach --run {run_id}`")
         if self.following.json:
             print_result(document(run_id, position=position), json=True)
 
@@ -206,8 +207,8 @@ def watch_to_end(
         usd_per_hour = session.usd_per_hour(PRICE_WAIT_S)
         progress = watch(supervisor, run_id, connect=session.connect, usd_per_hour=usd_per_hour, log=log, aside=json)
     except KeyboardInterrupt:
-        remedy = f"  `fab attach --run {run_id}` watches it again, `fab stop --run {run_id}` ends it"
-        text = f"\nno longer watching; run {run_id} goes on\n{remedy}"
+        remedy = f"  watch it again with `fab attach --run {run_id}`, stop it with `fab stop --run {run_id}`"
+        text = f"\nstopped watching; run {run_id} continues\n{remedy}"
         raise Exit(fitted(text, sys.stderr), code=INTERRUPTED_STATUS) from None
     usd_per_hour = session.usd_per_hour(wait_s=0.0)
     text, failed = describe_end(progress, usd_per_hour, log=log)

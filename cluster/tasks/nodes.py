@@ -33,16 +33,16 @@ from stacks.config_keys.network import SESSION_MANAGER
 @task(word="--nodes")
 def scale(
     set_: Set = (),
-    nodes: Annotated[str, "worker nodes that the cluster is to have, from 0"] = "",
-    force: Annotated[bool, "take nodes of a live run too, after stopping it with a checkpoint"] = False,
+    nodes: Annotated[str, "number of worker nodes, from 0"] = "",
+    force: Annotated[bool, "also remove nodes of a live run, after stopping it with a checkpoint"] = False,
     json: Json = False,
     yes: Yes = False,
     key: Key = "",
 ) -> None:
     """
-    Grow or shrink the worker group, and wait until it is so.
+    Set the number of workers, and wait until it is reached.
 
-    A live run keeps its nodes: the highest-numbered idle ones go first.
+    A live run keeps its nodes. Idle workers with the highest numbers are removed first.
 
     Example: fab scale 4
     """
@@ -59,20 +59,20 @@ def scale(
 @task(word="--node")
 def replace(
     set_: Set = (),
-    node: Annotated[str, "worker3, 3, or an instance's id"] = "",
-    force: Annotated[bool, "also a node of a live run, after stopping it with a checkpoint"] = False,
+    node: Annotated[str, "worker3, 3, or the id of an instance"] = "",
+    force: Annotated[bool, "also replace a node of a live run, after stopping it with a checkpoint"] = False,
     json: Json = False,
     yes: Yes = False,
     key: Key = "",
 ) -> None:
     """
-    Replace a bad worker: end its instance, and wait until a new one has joined.
+    Replace a worker: terminate its instance, and wait until a new one has joined.
 
     Example: fab replace worker3
     """
     session, progress = Session(PROJECT, set_, key=key), progress_printer(json=json)
     if not node:
-        raise UsageError("--node", node, "must name the worker to replace; `fab status` shows the instances")
+        raise UsageError("--node", node, "must name the worker to replace; `fab status` lists the instances")
     with session.connect() as master:
         task = GroupTask(session=session, master=master, name="fab replace", yes=yes, force=force, report=progress)
         done = replacing.replace(task, node)
@@ -82,9 +82,9 @@ def replace(
 @task()
 def release(set_: Set = (), json: Json = False, yes: Yes = False) -> None:
     """
-    Allow workers again after the budget stopped them all.
+    Allow workers again after the budget stopped all of them.
 
-    Raise budget_usd first, or nothing limits them: the budget alarms once a month only.
+    Raise budget_usd first. Otherwise the cost has no limit, because the budget raises its alarm only once a month.
 
     Example: fab release && fab scale 4
     """
@@ -95,16 +95,16 @@ def release(set_: Set = (), json: Json = False, yes: Yes = False) -> None:
     budget = next((limit for limit in found if limit.kind == "budget"), None)
     if budget is None:
         raise DeepcdkError(
-            f"stack {stack} has no budget that terminates workers", remedy="`fab status` shows its limits"
+            f"stack {stack} has no budget that terminates workers", remedy="`fab status` shows the limits of the stack"
         )
     held = bool(limits.count_messages(session.aws, budget))
     if held:
         confirm("allow workers again, although the budget is spent.", yes=yes)
         limits.purge_messages(session.aws, budget)
         limits.wait_for_end(session.aws, stack, progress)
-        progress("released; `fab scale` and `fab train` grow the group again")
+        progress("released; `fab scale` and `fab train` can add workers again")
     else:
-        progress("the budget holds no workers back")
+        progress("the budget does not block workers")
     if json:
         print_result({"stack": stack, "released": held}, json=True, indent=None)
 
@@ -112,15 +112,15 @@ def release(set_: Set = (), json: Json = False, yes: Yes = False) -> None:
 @task()
 def ssh_config(
     set_: Set = (),
-    install: Annotated[bool, "include it at the top of ~/.ssh/config, once"] = False,
+    install: Annotated[bool, "add the Include line to ~/.ssh/config"] = False,
     json: Json = False,
     yes: Yes = False,
     key: Key = "",
 ) -> None:
     """
-    Write an ssh_config with which plain ssh, scp and rsync reach every node.
+    Write an ssh_config, so that plain ssh, scp and rsync reach every node.
 
-    Host keys are those on the instances' consoles; your private key stays where it is.
+    The host keys are read from the instances' consoles. Your private key is not copied.
 
     Example: fab ssh-config --install && ssh deepcdk-worker3
     """
@@ -129,13 +129,14 @@ def ssh_config(
         files, found = _write_ssh_config(session, master, session.nodes(master))
     if not user_settings.openssh_knows_user():
         print_note(
-            "warning: OpenSSH's ssh and scp need an entry for your user in the password database; `fab ssh` works"
+            "warning: OpenSSH's ssh and scp need an entry for your user in the password database; `fab ssh` works "
+            "without it"
         )
     config = Path.home() / ".ssh" / "config"
     included, place = False, str(config)
     try:
         if install and not config_file.is_included(config):
-            confirm(f"put the line `{config_file.INCLUDE}` at the top of {config}.", yes=yes)
+            confirm(f"add the line `{config_file.INCLUDE}` at the top of {config}.", yes=yes)
             config_file.include(config)
         included = config_file.is_included(config)
     except DeepcdkError:
@@ -152,14 +153,14 @@ def ssh_config(
     if included:
         print_line(f"try: ssh {last} hostname; scp FILE {last}:; rsync -a DIR {last}:")
     else:
-        print_line(f"put this line at the top of {place}, or repeat with --install:\n  {config_file.INCLUDE}")
-        print_line(f"without it: ssh -F {files.config} {last}")
+        print_line(f"add this line at the top of {place}, or repeat with --install:\n  {config_file.INCLUDE}")
+        print_line(f"without the line: ssh -F {files.config} {last}")
 
 
 @task(word="--node")
 def ssh(set_: Set = (), node: Annotated[str, "master, worker3 or 3; default: the master"] = "", key: Key = "") -> None:
     """
-    Open a shell on the master, or on a worker through it.
+    Open a shell on the master, or through the master on a worker.
 
     Example: fab ssh worker3
     """
@@ -176,7 +177,7 @@ def ssh(set_: Set = (), node: Annotated[str, "master, worker3 or 3; default: the
         # ssh then handles the terminal, its size and signals itself. Its ProxyCommand may be the AWS CLI.
         os.execvpe(command[0], command, session.aws.environment())
     except FileNotFoundError:
-        raise DeepcdkError("there is no ssh program", remedy="install OpenSSH's client") from None
+        raise DeepcdkError("ssh is not installed", remedy="install the OpenSSH client") from None
 
 
 def _write_ssh_config(

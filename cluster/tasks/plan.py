@@ -27,8 +27,8 @@ TASK: Final = "fab plan --calibrate"
 class Bounds:
     """The limits on the run, as typed."""
 
-    deadline: Annotated[str, "hours that the run may take; chooses the cheapest that keeps it"] = ""
-    budget: Annotated[str, "USD that the run may cost; chooses the quickest that keeps it"] = ""
+    deadline: Annotated[str, "maximum hours for the run; chooses the cheapest candidate that meets it"] = ""
+    budget: Annotated[str, "maximum cost of the run in USD; chooses the fastest candidate that meets it"] = ""
 
 
 @task(takes_words=True, short_flags=False)
@@ -36,23 +36,25 @@ def plan(
     *,
     set_: Set = (),
     recipe: RecipeFlags,
-    nodes: Annotated[str, "numbers of worker nodes to compare, with commas between"] = "1,2,4,8,16",
+    nodes: Annotated[str, "numbers of worker nodes to compare, comma-separated"] = "1,2,4,8,16",
     instance: Annotated[
-        str, "instance types to compare, with commas between; default: those of the recipe, else the cluster's"
+        str, "instance types to compare, comma-separated; default: the recipe's types, or the cluster's"
     ] = "",
     bounds: Bounds,
-    to_target: Annotated[bool, "until the accuracy that the recipe's source reached, not to the last epoch"] = False,
-    plot: Annotated[str, "draw time and cost to this file, .png or .svg"] = "",
-    assumptions: Annotated[bool, "show what was assumed of each type, with its source"] = False,
+    to_target: Annotated[
+        bool, "estimate until the accuracy that the recipe's source reached, not until the last epoch"
+    ] = False,
+    plot: Annotated[str, "write a picture of time and cost to this file, .png or .svg"] = "",
+    assumptions: Annotated[bool, "show the assumptions for each type, with their sources"] = False,
     calibrate: Annotated[
-        bool, "first measure the recipe's network, and the link between nodes, on the cluster's workers: two minutes"
+        bool, "first measure the recipe's network, and the link between nodes, on the cluster's workers (two minutes)"
     ] = False,
     json: Json = False,
     yes: Yes = False,
     key: Key = "",
 ) -> None:
     """
-    Estimate time, cost and bottleneck of a recipe by nodes and instance types, before anything is started.
+    Estimate time, cost and bottleneck of a recipe for several node counts and instance types, without starting it.
 
     Example: fab plan --recipe imagenet-fast --nodes 1,4,16 --instance p4d.24xlarge,p5.48xlarge --deadline 1
 
@@ -100,7 +102,7 @@ def plan(
             print_table(plan_table.assumption_table(name, assumed))
     print_line(plan_table.choice_sentence(answer.choice))
     if picture:
-        print_line(f"drawn to {picture}")
+        print_line(f"written: {picture}")
 
 
 def _calibrate(session: Session, asked: Question, *, yes: bool, json: bool) -> None:
@@ -135,9 +137,9 @@ def _measured_type(asked: Question, theirs: Collection[str]) -> Hardware:
     """Return the workers' type. Raises UsageError if they have several types, or a type that is not compared."""
     names = ", ".join(sorted(theirs))
     if len(theirs) > 1:  # A measured speed applies to one type, so workers of several types cannot be calibrated.
-        raise UsageError("--calibrate", None, f"measures workers of one type; the cluster's are of several: {names}")
+        raise UsageError("--calibrate", None, f"measures workers of one type; this cluster has several types: {names}")
     for kind in asked.types:
         if kind.instance_type in theirs:
             return kind
-    rule = f"compares none of the cluster's workers, which --calibrate measures: {names}"
+    rule = f"measures the cluster's workers, but the plan compares other types: {names}"
     raise UsageError("--instance", ",".join(kind.instance_type for kind in asked.types), rule)

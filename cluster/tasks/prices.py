@@ -23,12 +23,12 @@ WAIT_S = 5.0
 @task()
 def prices(
     set_: Set = (),
-    instance: Annotated[str, "further instance types, with commas between; default: the cluster's alone"] = "",
-    refresh: Annotated[bool, "ask AWS: the price list, and EC2's history of spot prices"] = False,
+    instance: Annotated[str, "more instance types, comma-separated; default: only the cluster's types"] = "",
+    refresh: Annotated[bool, "ask AWS for its price list, and EC2 for the history of spot prices"] = False,
     json: Json = False,
 ) -> None:
     """
-    Show what instances, storage, gateways and traffic cost, each with its date and source; unknown where it is unknown.
+    Show the prices of instances, storage, gateways and traffic, with date and source.
 
     Example: fab prices --instance p4d.24xlarge,p5.48xlarge --refresh
     """
@@ -42,7 +42,7 @@ def prices(
         with doing("asking AWS for prices"):
             errors = session.prices.refresh(types, datetime.datetime.now(datetime.UTC))
         for error in errors:
-            print_note(f"not refreshed: {error}")
+            print_note(f"prices not refreshed: {error}")
     found = every_price(session.prices, types, WAIT_S if refresh else 0.0)
     if json:
         rows = [{"what": what, **(dataclasses.asdict(price) if price else UNKNOWN)} for what, price in found.items()]
@@ -53,14 +53,14 @@ def prices(
     print_table(
         Table(
             title=f"prices in {region}, USD",
-            columns=("what", "price", "for each", "of", "source"),
+            columns=("item", "price", "unit", "date", "source"),
             rows=tuple(
                 (what, f"{price.usd:.6g}", price.unit, price.date, price.source)
                 if price
                 else (what, "unknown", "", "", "")
                 for what, price in found.items()
             ),
-            footer=("`fab prices --refresh` asks AWS for today's",),
+            footer=("run `fab prices --refresh` for current prices",),
             expendable=("source",),
         )
     )

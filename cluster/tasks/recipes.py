@@ -10,13 +10,13 @@ from cluster.terminal.output import print_line, print_result
 
 @task(word="--recipe")
 def recipes(
-    recipe: Annotated[str, "show this one with its settings; default: all, in short"] = "",
-    variant: Annotated[str, "the settings of this variant of it"] = "",
-    all: Annotated[bool, "every setting, also those that are as always"] = False,
+    recipe: Annotated[str, "show this recipe with its settings; default: list all recipes"] = "",
+    variant: Annotated[str, "show the settings of this variant"] = "",
+    all: Annotated[bool, "show every setting, also those with default values"] = False,
     json: Json = False,
 ) -> None:
     """
-    Show the recipes: command, hardware, expected time and accuracy, measured or cited; of one, every setting.
+    List the recipes with command, hardware, expected time and accuracy, or show the settings of one recipe.
 
     Example: fab recipes imagenet-fast --variant 16-nodes
     """
@@ -29,7 +29,7 @@ def recipes(
     if not recipe:
         for flag, given in (("--variant", variant), ("--all", all)):
             if given:
-                raise UsageError(flag, None, "is about one recipe; name it: `fab recipes NAME`")
+                raise UsageError(flag, None, "needs a recipe; name it: `fab recipes NAME`")
         if json:
             print_result([shown.document(each) for each in RECIPES], json=True)
             return
@@ -37,7 +37,7 @@ def recipes(
             tables.print_table(shown.summary_table(each))
             print_line("")
         print_line(
-            "`fab recipes NAME` shows the settings of one, `fab train --recipe NAME -- --FLAG VALUE` changes them"
+            "`fab recipes NAME` shows the settings of a recipe, `fab train --recipe NAME -- --FLAG VALUE` changes them"
         )
         return
     chosen = shown.recipe_named(recipe)

@@ -15,7 +15,7 @@ from cluster.terminal.output import print_line, print_result
 from cluster.terminal.status_line import doing
 from cluster.terminal.tables import print_table
 
-Format = Annotated[str, "html, md, json, or some of them with commas between"]
+Format = Annotated[str, "html, md, json, or several of them, comma-separated"]
 
 
 def sessions(set_: tuple[str, ...], key: str) -> Callable[[str], Session]:
@@ -34,18 +34,19 @@ def sessions(set_: tuple[str, ...], key: str) -> Callable[[str], Session]:
 def report(
     set_: Set = (),
     run: Annotated[
-        tuple[str, ...], "id or fetched directory of a run, CLUSTER:ID; default: the only live one, else the newest"
+        tuple[str, ...],
+        "run: its id, CLUSTER:ID, or its fetched directory; default: the only live run, else the newest",
     ] = (),
     format: Format = "html",
-    into: Annotated[str, "file, or directory with a / at its end; default: the run's directory in ./runs"] = "",
+    into: Annotated[str, "file, or directory with a trailing /; default: the run's directory in ./runs"] = "",
     from_bucket: FromBucket = False,
     json: Json = False,
     key: Key = "",
 ) -> None:
     """
-    Write a run's report, one HTML file: figures, curves, timeline, confusion matrix, settings and versions.
+    Write a report of a run as one HTML file: figures, curves, timeline, confusion matrix, settings and versions.
 
-    What the run has left is fetched to ./runs/ID first, unless it is there and the run has succeeded.
+    The run's results are fetched to ./runs/ID first, unless the run has succeeded and its results are already there.
 
     Example: fab report 20261120-121314-digits-ab12 --format html,md
     """
@@ -56,7 +57,7 @@ def report(
     formats.destinations(into, chosen_runs.RUNS / "report", kinds)  # rejects an invalid path before fetching
     session_of = sessions(set_, key)
     if len(run) > 1 and into and not into.endswith("/"):
-        raise UsageError("--into", into, "must be a directory (with a / at its end) for more than one report")
+        raise UsageError("--into", into, "must be a directory (with a trailing /) for several reports")
     written = []
     for word in run or ("",):
         directory, files = chosen_runs.read_chosen(word, session_of, archive_only=from_bucket)
@@ -83,17 +84,17 @@ def compare(
     run: Annotated[
         tuple[str, ...], "name of a sweep; or id or fetched directory of a run, CLUSTER:ID, two at least"
     ] = (),
-    format: Annotated[str, "html, md, json, or some of them with commas between; for a sweep csv too"] = "html",
-    into: Annotated[str, "file, or directory with a / at its end; default: ./runs"] = "",
+    format: Annotated[str, "html, md, json, or several of them, comma-separated; for a sweep also csv"] = "html",
+    into: Annotated[str, "file, or directory with a trailing /; default: ./runs"] = "",
     from_bucket: FromBucket = False,
     json: Json = False,
     key: Key = "",
 ) -> None:
     """
-    Write runs side by side: figures, shared curves, and what differs in settings and versions.
+    Write a comparison of runs: figures, curves, and differences in settings and versions.
 
-    Runs of the same settings, with the same or another seed, are averaged, and their spread is shown. For a sweep,
-    figures and plots are by parameter.
+    Runs that differ only in their seed, or not at all, are shown as their mean and spread. For a sweep, figures and
+    plots are by parameter.
 
     Example: fab compare 20261120-121314-digits-ab12 20261121-101112-digits-cd34
 
@@ -107,12 +108,12 @@ def compare(
         return
     kinds = formats.parse_formats(format)
     if len(run) < 2:
-        raise UsageError("--run", " ".join(run), "must name a sweep, or two runs at least; `fab runs` lists them")
+        raise UsageError("--run", " ".join(run), "must name a sweep, or at least two runs; `fab runs` lists them")
     formats.destinations(into, chosen_runs.RUNS / "comparison", kinds)  # rejects an invalid path before fetching
     found = [chosen_runs.read_chosen(word, session_of, archive_only=from_bucket)[1] for word in run]
     ids = [str(files.record["run_id"]) for files in found]
     if twice := next((run_id for run_id in ids if ids.count(run_id) > 1), ""):
-        raise UsageError("--run", twice, "is named twice")
+        raise UsageError("--run", twice, "is given twice")
     paths = formats.destinations(into, chosen_runs.RUNS / chosen_runs.comparison_name(ids), kinds)
     with doing(f"comparing {len(ids)} runs"):
         from cluster.report.comparison import compare as compare_reports

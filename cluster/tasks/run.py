@@ -25,17 +25,17 @@ def run(
     set_: Set = (),
     env: Annotated[
         tuple[str, ...],
-        "variable for the command, as NAME=VALUE; may be repeated, and shows on no command line of the nodes",
+        "environment variable of the command, as NAME=VALUE; may be repeated. It is on no command line of the nodes",
     ] = (),
-    nodes: Annotated[int, "run on the first N workers; default: on all", whole(lowest=1)] = 0,
+    nodes: Annotated[int, "run on the first N workers; default: all workers", whole(lowest=1)] = 0,
     master: Annotated[bool, "run once, on the master"] = False,
     json: Json = False,
     key: Key = "",
 ) -> None:
     """
-    Run a command on all workers at once: its words, unchanged, after --.
+    Run a command on all workers at the same time. Its words follow after --.
 
-    No shell reads them on the way; for one of your own, say sh -c 'LINE'.
+    No shell interprets the words. For a shell, use sh -c 'LINE'.
 
     Example: fab run --nodes 4 -- nvidia-smi --query-gpu=name --format=csv
     """
@@ -44,7 +44,7 @@ def run(
     if not command:
         raise UsageError("COMMAND", "", "must follow after --, such as `fab run -- df -h`")
     if master and nodes:
-        raise UsageError("--master", nodes, "is one node; leave --nodes out")
+        raise UsageError("--master", nodes, "runs on one node; leave out --nodes")
     request = RemoteCommand(
         command=command,
         nodes=nodes,

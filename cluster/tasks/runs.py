@@ -33,7 +33,7 @@ def runs(
     key: Key = "",
 ) -> None:
     """
-    List all runs, the newest first: those on the shared file system, or in the bucket once the cluster is gone.
+    List all runs, newest first, from the shared file system, or from the bucket if the cluster is gone.
 
     Example: fab runs --json
     """
@@ -63,13 +63,13 @@ def of_sweep(runs: Sequence[dict[str, Any]], sweep: str) -> list[dict[str, Any]]
 @task(word="--run")
 def logs(
     set_: Set = (),
-    follow: Annotated[bool, "go on until the run ends"] = False,
+    follow: Annotated[bool, "print new lines until the run ends"] = False,
     run: RunId = "",
-    rank: Annotated[int | None, "only this rank's lines"] = None,
+    rank: Annotated[int | None, "print only this rank's lines"] = None,
     key: Key = "",
 ) -> None:
     """
-    Print a run's log: the supervisor's, horovodrun's and each rank's output.
+    Print the log of a run: the output of the supervisor, the launcher and each rank.
 
     Example: fab logs -f --rank 0
     """
@@ -83,18 +83,20 @@ def stop(
     set_: Set = (),
     run: RunId = "",
     grace: Annotated[
-        int, "seconds for a checkpoint before the run is killed", whole(lowest=0, highest=int(MAX_STOP_GRACE_S))
+        int,
+        "seconds that the run has to write a checkpoint before it is killed",
+        whole(lowest=0, highest=int(MAX_STOP_GRACE_S)),
     ] = int(STOP_GRACE_S),
-    force: Annotated[bool, "kill at once"] = False,
+    force: Annotated[bool, "kill the run without a checkpoint"] = False,
     sweep: Annotated[str, "stop all runs of this sweep, and take those that wait out of the queue"] = "",
     json: Json = False,
     yes: Yes = False,
     key: Key = "",
 ) -> None:
     """
-    Stop a run: gracefully, so that it writes a checkpoint, then hard; take a queued one out of the queue.
+    Stop a run with a checkpoint, and kill it after the grace period. A queued run is removed from the queue.
 
-    It asks before it stops a run that somebody else started.
+    The task asks before it stops a run that somebody else started.
 
     Example: fab stop --grace 60
     """
@@ -110,9 +112,11 @@ def stop(
         if found["state"] in (*LIVE_STATES, QUEUED) and starter.is_others(by := found.get("started_by")):
             confirm(f"stop run {found['run_id']}, which {starter.describe(by, identity=True)} started.", yes=yes)
         run = str(found["run_id"])
-        with interruptible("\nthe run was asked to stop all the same; `fab runs` shows when it has", print_note):
+        with interruptible(
+            "\nthe request to stop the run was sent; `fab runs` shows when the run has stopped", print_note
+        ):
             state = supervisor.stop(run, 0 if force else grace)
-    ended_before = "" if state["was_live"] else ", it had ended before"
+    ended_before = "" if state["was_live"] else ", it had already ended"
     print_result(state, f"run {state['run_id']}: {state['state']}{ended_before}", json=json)
 
 
@@ -133,16 +137,16 @@ def stop_sweep(supervisor: Supervisor, sweep: str, grace_s: float, *, yes: bool,
 def fetch(
     set_: Set = (),
     run: RunId = "",
-    checkpoints: Annotated[bool, "bring the checkpoints too; the bucket has none"] = False,
+    checkpoints: Annotated[bool, "also fetch the checkpoints from the cluster; the bucket has none"] = False,
     from_bucket: FromBucket = False,
     into: Annotated[str, "directory on the laptop"] = "runs",
     json: Json = False,
     key: Key = "",
 ) -> None:
     """
-    Bring a run's results to ./runs/ID: result, metrics, log, TensorBoard events.
+    Fetch the results of a run to ./runs/ID: result, metrics, log, TensorBoard events.
 
-    Files that programs would obey, as .git or CLAUDE.md, are stored under another name, which begins with `fetched-`.
+    Files that programs on the laptop would obey, such as .git or CLAUDE.md, get a name that begins with `fetched-`.
 
     Example: fab fetch --checkpoints
     """
@@ -159,7 +163,7 @@ def fetch(
 @task(word="--run")
 def show(set_: Set = (), run: RunId = "", from_bucket: FromBucket = False, json: Json = False, key: Key = "") -> None:
     """
-    Show a run's record: what was asked, on which nodes, how it stands or ended, its result.
+    Show the record of a run: command, nodes, state and result.
 
     Example: fab show 20261120-121314-digits-ab12 --json
     """
@@ -179,15 +183,15 @@ def show(set_: Set = (), run: RunId = "", from_bucket: FromBucket = False, json:
 @task(word="--run")
 def rm(
     set_: Set = (),
-    run: Annotated[str, "id of the run, in full", parse_run_id] = "",
+    run: Annotated[str, "full id of the run", parse_run_id] = "",
     json: Json = False,
     yes: Yes = False,
     key: Key = "",
 ) -> None:
     """
-    Remove an ended run from the shared file system, with its checkpoints.
+    Remove an ended run, with its checkpoints, from the shared file system.
 
-    What `fab fetch` has brought to the laptop stays.
+    Results that `fab fetch` copied to the laptop are kept.
 
     Example: fab rm 20261120-121314-digits-ab12
     """
@@ -200,7 +204,7 @@ def rm(
         if record["state"]["state"] in LIVE_STATES:
             raise LiveRunError(run)
         if record["state"]["state"] == QUEUED:
-            raise DeepcdkError(f"run {run} waits in the queue", remedy=f"`fab stop --run {run}` takes it out")
+            raise DeepcdkError(f"run {run} is queued", remedy=f"remove it from the queue with `fab stop --run {run}`")
         by = starter.describe_others({run: record["state"].get("started_by") or {}}, [run])
         size = f"{record['files']} files, {record['bytes']:,} bytes"
         confirm(

@@ -33,13 +33,13 @@ CLEAR: Final = "\x1b[H\x1b[2J"
 @task()
 def status(
     set_: Set = (),
-    load: Annotated[bool, "ask every node for its processor, memory, GPU, network and disk, too"] = False,
-    watch: Annotated[bool, "repeat --load until Ctrl-C"] = False,
+    load: Annotated[bool, "also show each node's load: processor, memory, GPU, network and disk"] = False,
+    watch: Annotated[bool, "repeat --load until you press Ctrl-C"] = False,
     json: Json = False,
     key: Key = "",
 ) -> None:
     """
-    Show the stack and its nodes: address, state, age, price per hour; with --load, what they are doing, for which run.
+    Show the stack and its nodes: address, state, age and price per hour. --load adds the load and run of each node.
 
     Example: fab status --watch
     """
@@ -84,7 +84,7 @@ def _show_runs(session: Session) -> None:
             occupied = supervisor.occupancy()
             stored = Leftovers(master, session.stack, supervisor.directory, session.agent_directory).shared()
     except DeepcdkError as error:
-        print_note(f"the live runs and the size of uploads are not known: {str(error.what).partition(chr(10))[0]}")
+        print_note(f"live runs and the size of uploads are unknown: {str(error.what).partition(chr(10))[0]}")
         return
     for run_id, hosts in occupied.hosts.items():
         by = starter.describe(occupied.starters.get(run_id))

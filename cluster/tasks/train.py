@@ -57,13 +57,13 @@ from cluster.terminal.status_line import doing
 @task()
 def push(
     set_: Set = (),
-    payload: Annotated[str, "directory of a program of your own, to upload in place of the recipes"] = "",
+    payload: Annotated[str, "directory of your program; default: upload the recipes"] = "",
     json: Json = False,
     yes: Yes = False,
     key: Key = "",
 ) -> None:
     """
-    Upload the agent and the payload to the shared file system, each once per content.
+    Upload the agent and the payload to the shared file system. Content that is already there is not uploaded.
 
     Example: fab push --payload ~/project
     """
@@ -100,11 +100,12 @@ class TrainFlags:
     ranks: RankOptions
     env: Annotated[
         tuple[str, ...],
-        "variable for the ranks, as NAME=VALUE; may be repeated, and shows on no command line of the nodes",
+        "environment variable of the ranks, as NAME=VALUE; may be repeated. It is on no command line of the nodes",
     ] = ()
     secret: Annotated[
         tuple[str, ...],
-        "variable for the ranks from your environment, as NAME, or from a file, as NAME=@FILE; in no record",
+        "secret environment variable of the ranks: NAME takes it from your environment, NAME=@FILE from a file. "
+        "Records do not contain it",
     ] = ()
     knobs: Knobs
     preflight: PreflightOptions
@@ -136,16 +137,16 @@ class TrainFlags:
 def train(
     *,
     set_: Set = (),
-    nodes: Annotated[int, "worker nodes to train on; the group grows to it, after asking", whole(lowest=1)] = 2,
+    nodes: Annotated[int, "worker nodes to train on; fab asks before it adds nodes", whole(lowest=1)] = 2,
     flags: TrainFlags,
     queue: Queue = False,
     yes: Yes = False,
-    dry_run: Annotated[bool, "show the launcher's command and launch nothing"] = False,
+    dry_run: Annotated[bool, "print the launcher's command, and launch nothing"] = False,
     following: Following,
     key: Key = "",
 ) -> None:
     """
-    Train on N nodes, a recipe or a program of your own, and watch the run, which goes on without the laptop.
+    Train a recipe or your program on N nodes, and watch the run. The run continues without the laptop.
 
     Example: fab train --nodes 4 --recipe digits --epochs 20
 
@@ -190,7 +191,7 @@ class TrainRequest:
 
     def __post_init__(self) -> None:
         if (least := self.options.restarts.min_nodes) > self.nodes:
-            raise UsageError("--min-nodes", least, f"is more than the {self.nodes} nodes of the run")
+            raise UsageError("--min-nodes", least, f"must not exceed the {self.nodes} nodes of the run")
 
     @property
     def source(self) -> Path:
@@ -313,11 +314,11 @@ def ask_to_train_apart(trouble: str, ranks: RankOptions, *, yes: bool, report: C
 
     With `yes` or `--together require` it only prints a warning.
     """
-    text = f"The ranks would not train together: {trouble}. Each rank would train a model of its own."
+    text = f"The ranks would not train together: {trouble}. Each rank would train its own model."
     if yes or ranks.together == REQUIRED:
         report(f"warning: {text}")
         return
-    remedy = "change the program or --launcher; if each rank is to train alone, give --together=no (or --yes)"
+    remedy = "change the program or --launcher; if each rank should train its own model, give --together=no (or --yes)"
     confirm(f"{text} Start the run anyway?", yes=False, remedy=remedy)
 
 

@@ -32,7 +32,8 @@ from cluster.terminal.wrap import printable
 NOTEBOOK_S: Final = 900.0
 """Time limit for JupyterLab's first start, in which its packages are built into wheels."""
 NO_PACKAGES: Final = (
-    "where the nodes reach no package index, bring the wheels: `fab notebook --requirements FILE`, see docs/tasks.md"
+    "if the nodes cannot reach a package index, upload the wheels: `fab notebook --requirements FILE`, see "
+    "docs/tasks.md"
 )
 
 
@@ -97,13 +98,13 @@ def act(flags: Sequence[str], verb: str, run_id: str, agreed: bool) -> dict[str,
 def tensorboard(
     set_: Set = (),
     run: RunId = "",
-    all: Annotated[bool, "show all runs side by side"] = False,
+    all: Annotated[bool, "show all runs"] = False,
     port: Port = 0,
     browser: Browser = True,
     key: Key = "",
 ) -> None:
     """
-    Show a run in TensorBoard, which runs on the master and is seen through a tunnel.
+    Show a run in TensorBoard, which runs on the master, through a tunnel.
 
     Example: fab tensorboard --all
     """
@@ -113,7 +114,7 @@ def tensorboard(
         chosen = "" if all else session.supervisor(master).status(run)["run_id"]
         agent = session.push_agent(master)
         ensure = [NODE_PYTHON, "-m", "agent.environment.master_environment", "ensure"]
-        making = "making the master's environment"
+        making = "preparing the master's environment"
         with doing(making):
             made = master.check(ensure, directory=agent, doing=making)
         python = next(iter(made.text.strip().splitlines()[-1:]), "")
@@ -129,7 +130,7 @@ def tensorboard(
         print_sentence(f"TensorBoard of {chosen or 'all runs'} on the master")
         request = RemoteCommand(command=command, master=True)
         web_tunnel.serve(master, agent, request, port=local_port, browser=browser, report=print_sentence)
-        print_sentence("\nTensorBoard has ended")
+        print_sentence("\nTensorBoard has stopped")
 
 
 @task(word="--node", short_flags=False)
@@ -137,7 +138,7 @@ def notebook(
     set_: Set = (),
     node: Annotated[str, "master, worker3 or 3; default: the master"] = "",
     requirements: Annotated[
-        str, "requirements file that names jupyterlab and whatever else; its directory is uploaded with it"
+        str, "requirements file that names jupyterlab and further packages; its directory is uploaded with it"
     ] = "",
     port: Port = 0,
     browser: Browser = True,
@@ -163,13 +164,13 @@ def notebook(
         agent = session.push_agent(master)
         asked = NotebookRequest(node=chosen.name, efs_mount=session.stack.efs_mount, tree=folder)
         command = ("env", "-C", agent, NODE_PYTHON, "-m", "agent.remote.notebook", asked.to_json())
-        print_sentence(f"JupyterLab on {chosen.name}; the first time, its packages are installed")
+        print_sentence(f"JupyterLab on {chosen.name}; the first start installs its packages")
         request = RemoteCommand(command=command, master=True)
         web_tunnel.serve(
             master, agent, request, port=local_port, browser=browser, report=print_sentence,
             start_s=NOTEBOOK_S, remedy=NO_PACKAGES,
         )  # fmt: skip
-        print_sentence("\nJupyterLab has ended")
+        print_sentence("\nJupyterLab has stopped")
 
 
 def notebook_program(text: str) -> Program:

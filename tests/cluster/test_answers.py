@@ -78,9 +78,9 @@ def put(document: Any, path: tuple[Any, ...], value: Any) -> Any:
 
 @pytest.mark.parametrize("verb", ANSWERS)
 def test_an_invalid_run_id_is_rejected_and_the_master_named(verb: str) -> None:
-    done = "the master may have done it all the same: look with `fab runs` first; "
+    done = "the master may have run the command anyway: check with `fab runs`; "
     for bad in ("./..", "../fabfile.py", "", "-rf", "a\x1b[2J", "a/b", 7, None, ["one"]):
-        with pytest.raises(AnswerError, match=f"the master's answer to `{verb}` cannot be used: run_id") as caught:
+        with pytest.raises(AnswerError, match=f"the master's answer to `{verb}` is invalid: run_id") as caught:
             ask(answer({**ANSWERS[verb], "run_id": bad}), verb, "")
         assert caught.value.where == "ec2-user@198.18.1.2"
         assert caught.value.remedy == (done if verb in ("stop", "remove") else "") + REMEDY
@@ -89,7 +89,7 @@ def test_an_invalid_run_id_is_rejected_and_the_master_named(verb: str) -> None:
 
 @pytest.mark.parametrize("verb", ANSWERS)
 def test_an_answer_about_another_run_is_refused(verb: str) -> None:
-    with pytest.raises(AnswerError, match="it is not about run two\n  it said: 'one'"):
+    with pytest.raises(AnswerError, match="it is not about run two\n  answer: 'one'"):
         ask(answer(ANSWERS[verb]), verb, "two")
     assert ask(answer(ANSWERS[verb]), verb, "one") == ANSWERS[verb]
     assert ask(answer(ANSWERS[verb]), verb, "") == ANSWERS[verb] or verb == "remove"
@@ -98,7 +98,7 @@ def test_an_answer_about_another_run_is_refused(verb: str) -> None:
 def test_a_record_is_of_one_run() -> None:
     for part in ("state", "spec"):
         spoilt = put(RECORD, (part, "run_id"), "two")
-        with pytest.raises(AnswerError, match=f"{part} is of another run"):
+        with pytest.raises(AnswerError, match=f"{part} belongs to another run"):
             ask(answer(spoilt), "show", "one")
 
 
@@ -176,5 +176,5 @@ def test_any_value_in_a_message_of_a_followed_run_is_shown_or_rejected(place: tu
 
 @pytest.mark.parametrize("bad", ["two", "./..", "one\x1b[2J", 1])
 def test_a_followed_run_stays_the_one_that_was_asked_for(bad: object) -> None:
-    with pytest.raises(AnswerError, match="`follow` cannot be used"):
+    with pytest.raises(AnswerError, match="`follow` is invalid"):
         reduce(RunProgress(run_id="one"), {**SUMMARY, "type": "state", "run_id": bad})

@@ -120,12 +120,12 @@ def test_only_yes_is_consent(monkeypatch: pytest.MonkeyPatch, typed: str, consen
     if consents:
         confirm("grow?", yes=False)
     else:
-        with pytest.raises(DeepcdkError, match="not done"):
+        with pytest.raises(DeepcdkError, match="Aborted"):
             confirm("grow?", yes=False)
 
 
 def test_the_end_of_the_input_is_no_consent(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin.isatty", lambda: True)
     monkeypatch.setattr("builtins.input", mock.Mock(side_effect=EOFError))
-    with pytest.raises(DeepcdkError, match="not done"):
+    with pytest.raises(DeepcdkError, match="Aborted"):
         confirm("grow?", yes=False)

@@ -74,7 +74,7 @@ def test_a_run_is_watched_stopped_and_resumed(cluster: EmbeddedCloud, page: Page
 
     page.get_by_role("button", name="Resume …").click()
     page.get_by_role("button", name="Resume the run").click()
-    expect(page.get_by_role("dialog")).to_contain_text("it goes on by itself")
+    expect(page.get_by_role("dialog")).to_contain_text("continues on the cluster")
     page.get_by_role("button", name="Close").click()
     expect(page.locator("main > p .state")).to_have_text("running")
     cluster.fab("stop", "--run", run_id)

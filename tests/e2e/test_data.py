@@ -77,7 +77,7 @@ def test_an_interrupted_upload_keeps_what_came_whole_and_goes_on(staged: Embedde
     output, _ = process.communicate(timeout=PATIENCE_S)
     if process.returncode == 0:
         pytest.fail(f"the upload was over before it could be interrupted:\n{output}")
-    assert "repeat the command to go on" in output
+    assert "to continue, repeat the command" in output
     again, _ = stage(cloud, folder)
     assert 0 < again["uploaded_bytes"] <= sum(SIZES.values()) - SIZES["a b.bin"]
     assert names(cloud, master["InstanceId"], "/mnt/efs/data/e2e") == set(SIZES)

@@ -66,7 +66,7 @@ def test_a_fetched_run_lies_below_into_whatever_the_master_calls_it(
     with answering(cluster, SUMMARY):
         done = cluster.fab("fetch", *words, "--into", str(tmp_path / "runs"), check=False)
     assert done.returncode == 1
-    assert "the master's answer to `status` cannot be used: run_id must be a run's id" in done.stderr
+    assert "the master's answer to `status` is invalid: run_id must be a run's id" in done.stderr
     assert "'run_id': './..'" in done.stderr
     assert "where: ec2-user@" in done.stderr
     assert "Traceback" not in done.stderr

@@ -227,7 +227,7 @@ def test_a_program_whose_packages_do_not_go_with_the_runtime_has_an_environment_
     )
     given = ["--nodes", "2", "--yes", *demo.settings(2), "--payload", str(program), "--entry", "train.py"]
     done = cluster.laptop("fab", "train", *given, "--launcher", "plain")
-    assert "an environment of the program's own (the runtime has numpy " in done.stdout
+    assert "the program's own environment (the runtime has numpy " in done.stdout
     for rank in (0, 1):
         assert f"[{rank}]<stdout>:numpy 1.26.4 tensorflow None" in done.stdout
     record = json.loads(cluster.fab("show", "--json").stdout)
@@ -235,5 +235,5 @@ def test_a_program_whose_packages_do_not_go_with_the_runtime_has_an_environment_
     assert record["course"]["runtime"]["versions"]["numpy"] == "1.26.4"
     refused = cluster.laptop("fab", "train", *given, check=False)
     assert refused.returncode == 1
-    assert "requirements.txt cannot be met on " in refused.stderr
-    assert "nothing was pushed or started" in refused.stderr
+    assert "requirements.txt cannot be resolved for " in refused.stderr
+    assert "nothing was uploaded or started" in refused.stderr

@@ -106,7 +106,7 @@ def test_the_dashboard_is_kept_with_every_reference_filled_in(told: EmbeddedClou
 def test_a_budget_that_holds_nobody_back_has_nothing_to_release(told: EmbeddedCloud) -> None:
     done = fab(told, "release", "--json")
     assert json.loads(done.stdout) == {"stack": "told", "released": False}
-    assert "the budget holds no workers back" in done.stderr
+    assert "the budget does not block workers" in done.stderr
 
 
 def test_a_run_is_told_by_the_topic_of_the_alarms(told: EmbeddedCloud, tmp_path: Path) -> None:

@@ -186,7 +186,7 @@ def test_a_second_run_is_refused_and_the_first_goes_on_without_the_laptop(cluste
 
 def test_what_would_end_a_live_run_is_refused(cluster: EmbeddedCloud, waiting: str) -> None:
     shrunk = cluster.fab("up", "--yes", "--set", "workers=1", check=False)
-    assert "1 of 2 nodes END" in shrunk.stdout
+    assert "1 of 2 nodes ARE TERMINATED" in shrunk.stdout
     destroyed = cluster.fab("down", "--yes", check=False)
     for refused in (shrunk, destroyed):
         assert refused.returncode == 1

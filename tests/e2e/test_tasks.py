@@ -152,9 +152,9 @@ def test_a_stopped_run_goes_on_from_its_checkpoint_on_fewer_nodes(
     assert (before["state"]["state"], len(before["checkpoints"]) > 0) == ("stopped", True)
     last_epoch = cluster.run(stopped).last_epoch()
     many = cluster.fab("resume", "--run", stopped, "--nodes", "99", "--detach", check=False)
-    assert (many.returncode, "the deployed cluster takes 16 at most" in many.stderr) == (1, True)
+    assert (many.returncode, "the deployed cluster allows at most 16" in many.stderr) == (1, True)
     resumed = cluster.fab("resume", "--run", stopped, "--nodes", "1", "--skip-preflight", "--detach", "--json")
-    assert f"goes on from {before['checkpoints'][-1]}: 1 rank on deeplearning-worker1" in resumed.stderr
+    assert f"continues from {before['checkpoints'][-1]}: 1 rank on deeplearning-worker1" in resumed.stderr
     document = json.loads(resumed.stdout)
     assert (document["run_id"], document["state"], document["position"]) == (stopped, "starting", None)
     try:
@@ -194,8 +194,8 @@ def test_the_group_grows_and_shrinks_by_the_newest_and_keeps_the_others(deployme
 def test_more_nodes_than_are_deployed_for_are_refused_with_both_bounds(cluster: EmbeddedCloud, task: str) -> None:
     many = cluster.fab(task, "--nodes", "17", "--yes", "--set", "max_workers=64", check=False)
     assert many.returncode == 1
-    assert "the deployed cluster takes 16 at most; cdk.json says max_workers = 64" in many.stderr
-    assert "deploy that with `fab up`" in many.stderr
+    assert "the deployed cluster allows at most 16; max_workers in cdk.json is 64" in many.stderr
+    assert "deploy cdk.json with `fab up`" in many.stderr
     assert len(cluster.instances("worker")) == 2
 
 
@@ -210,7 +210,7 @@ def test_a_benchmark_is_a_run_that_goes_on_where_it_was_stopped_and_ends_in_a_pi
     assert json.loads(cluster.fab("stop", run_id, "--json").stdout)["state"] == "stopped"
     assert 0 < measured.read_text().count('"type": "cell"') < 14 * rounds
     resumed = cluster.fab("resume", run_id, "--skip-preflight")
-    assert "goes on with the remaining measurements" in resumed.stdout
+    assert "continues with the remaining measurements" in resumed.stdout
     shown = json.loads(cluster.fab("bench", "--run", run_id, "--against", run_id, "--json").stdout)
     assert measured.read_text().count('"type": "cell"') == 14 * rounds
     assert {len(row["rounds_s"]) for kind in ("training", "allreduce") for row in shown[kind]} == {rounds}
@@ -248,6 +248,6 @@ def test_a_plan_is_calibrated_by_the_cluster_s_own_network_and_link(cluster: Emb
     assert len(answer["candidates"]) == 2
     other = cluster.fab("plan", "--recipe", "digits", "--instance", "c5.large", "--calibrate", check=False)
     assert other.returncode == 1
-    assert f"compares none of the cluster's workers, which --calibrate measures: {kind}" in " ".join(
+    assert f"measures the cluster's workers, but the plan compares other types: {kind}" in " ".join(
         other.stderr.split()
     )

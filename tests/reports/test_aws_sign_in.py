@@ -272,7 +272,7 @@ def test_no_code_and_a_wrong_one_are_reported(api: str, monkeypatch: pytest.Monk
     with pytest.raises(AwsError, match="no MFA code was given"), aws_errors("x"):
         Aws().client("sts").get_caller_identity()
     text = "MultiFactorAuthentication failed with invalid MFA one time pass code. "
-    with pytest.raises(AwsError, match="does not accept the MFA code") as caught, aws_errors("x"):
+    with pytest.raises(AwsError, match="rejects the MFA code") as caught, aws_errors("x"):
         raise boto.ClientError({"Error": {"Code": "AccessDenied", "Message": text}}, "AssumeRole")
     assert "repeat the command" in caught.value.remedy
 
@@ -286,7 +286,7 @@ def test_a_home_that_cannot_be_written_to_costs_a_question_each_time(
     for _ in range(2):
         Aws().client("sts").get_caller_identity()
     assert len(asked) == 2
-    assert "not kept for the next command" in capsys.readouterr().err
+    assert "could not be stored for later commands" in capsys.readouterr().err
 
 
 def test_keys_of_the_environment_are_passed_on_as_they_are(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -184,7 +184,7 @@ def test_deployed_image_is_kept_while_the_parameter_names_another(
     found = kept_images.context(images, superseded)
     assert {key: json.loads(value) for key, value in found.items()} == ({KEPT_IMAGES: context} if context else {})
     said = "\n".join(kept_images.describe(images, superseded))
-    assert ("`fab up --update-images` changes to that" in said) == (newest == "ami-new")
+    assert ("to change to it: `fab up --update-images`" in said) == (newest == "ami-new")
 
 
 def test_image_by_id_is_the_users_own(tmp_path: Path) -> None:

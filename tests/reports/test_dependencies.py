@@ -162,7 +162,7 @@ def test_uv_lock_is_read_and_chosen_before_pyproject(tmp_path: Path, index: Path
     subprocess.run([uv_compile.uv_program(), "lock", "--quiet"], cwd=directory, check=True)
     said: list[str] = []
     assert packed(directory, said).environment.packages == {"einops": "0.7.0"}
-    assert "packages from uv.lock (not read: pyproject.toml; --requirements FILE chooses)" in said
+    assert "packages from uv.lock (not read: pyproject.toml; to choose: --requirements FILE)" in said
     assert packed(directory, requirements="uv.lock").environment.packages == {"einops": "0.7.0"}
 
 
@@ -436,7 +436,7 @@ def test_a_file_that_is_not_read_is_named_with_its_export(tmp_path: Path, name: 
 )
 def test_command_of_a_converted_notebook_is_rejected(tmp_path: Path, line: str) -> None:
     """Report of this project: `!pip install` of a notebook was a NameError on billed nodes."""
-    with pytest.raises(UsageError, match=r"train.py.*Jupyter at line 3.*requirements.txt"):
+    with pytest.raises(UsageError, match=r"train.py.*Jupyter command at line 3.*requirements.txt"):
         packed(write_project(tmp_path, f"#!/usr/bin/env python\n# coding: utf-8\n{line}\n"))
     guarded = f"try:\n    {line}\nexcept NameError:\n    pass\ndef f():\n    {line}\n"
     packed(write_project(tmp_path, guarded))
@@ -464,7 +464,7 @@ def test_a_script_that_works_with_and_without_jupyter_is_accepted(tmp_path: Path
 def test_ipythons_own_function_gives_none_to_a_script(tmp_path: Path) -> None:
     """Spyder's header `from IPython import get_ipython`: an AttributeError of None on billed nodes."""
     line = "get_ipython().run_line_magic('reset', '-sf')"
-    with pytest.raises(UsageError, match="Jupyter at line 2"):
+    with pytest.raises(UsageError, match="Jupyter command at line 2"):
         packed(write_project(tmp_path, f"from IPython import get_ipython\n{line}\n"))
 
 
@@ -647,14 +647,14 @@ def test_an_unreachable_index_of_torch_for_cpus_is_reported(
 
     def ask(*arguments: Any, **more: Any) -> Answer:
         if more.get("options") == ("--torch-backend", "cpu"):
-            raise UnresolvedHereError("this machine reaches no package index: https://index/: refused")
+            raise UnresolvedHereError("this machine cannot reach a package index: https://index/: refused")
         return real(*arguments, **more)
 
     monkeypatch.setattr(uv_compile, "ask", ask)
     said: list[str] = []
     packed(write_project(tmp_path, "import torch", requirements__txt="torch\n"), said)
-    assert said[0].startswith("torch is the build for CUDA")
-    assert "its index was not reached: https://index/: refused" in said[0]
+    assert said[0].startswith("torch is the CUDA build")
+    assert "its index could not be reached: https://index/: refused" in said[0]
     assert "2 packages, " in said[1]
 
 
@@ -735,8 +735,8 @@ def test_own_modules_where_python_does_not_look_are_reported(
     for variables in ((), ("PYTHONPATH",)):
         said: list[str] = []
         pack(program, lambda: nodes, 1, "plain", project=PROJECT, report=said.append, variables=variables)
-        found = [line for line in said if "a module of the program's own" in line]
-        assert [f"give --env PYTHONPATH={path}, or" in line for line in found] == [True] * bool(path and not variables)
+        found = [line for line in said if "would not find a module of the program" in line]
+        assert [f"Give --env PYTHONPATH={path};" in line for line in found] == [True] * bool(path and not variables)
 
 
 @pytest.mark.parametrize(
@@ -767,4 +767,4 @@ def test_a_project_that_its_requirements_install_is_found(tmp_path: Path, index:
     program = Program.from_arguments(str(project), "projects/train.py", ())
     nodes = (make_master(kind=KIND), make_node(1, kind=KIND))
     pack(program, lambda: nodes, 1, "plain", project=PROJECT, report=said.append)
-    assert not [line for line in said if "a module of the program's own" in line]
+    assert not [line for line in said if "would not find a module of the program" in line]

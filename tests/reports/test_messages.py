@@ -47,27 +47,27 @@ def project(tmp_path: Path) -> Path:
     ("entry", "reason"),
     [
         ("./plain.sh", "is not executable: `chmod \\+x"),
-        ("./windows.sh --lr 3", "has the line ends of Windows"),
-        ("bash windows.sh", "has the line ends of Windows"),
-        ("sh -eu ./windows.sh", "has the line ends of Windows"),
-        ("./bare.sh", "does not begin with the line of its interpreter"),
+        ("./windows.sh --lr 3", "has Windows line ends"),
+        ("bash windows.sh", "has Windows line ends"),
+        ("sh -eu ./windows.sh", "has Windows line ends"),
+        ("./bare.sh", "does not start with the line of its interpreter"),
         ("bare.sh", "is a file, not a command: give ./bare.sh"),
         ("./missing.sh", "is not a file in"),
         ("bash missing.sh", "is not a file in"),
         ("./package", "is not a file in"),
         ("./../other.sh", "is not a file in "),
         ("python -u missing.py", "is not a file in"),
-        ("-m nomod", "is a module neither in .* nor in the nodes' environment"),
-        ("python -m nomod.train --x", "is a module neither in"),
-        ("-m package.nomod", "is not a module in .* that can run"),
-        ("-m package", "is not a module in .* that can run"),
-        ("train.py --rank $RANK", r"has \$RANK, which only a shell reads: give \{rank\}, sh -c"),
-        ("train.py --n ${COUNT}", r"has \$\{, which only a shell reads: give sh -c"),
-        ("train.py --n $(nproc)", "only a shell reads"),
-        ("train.py --n `nproc`", "only a shell reads"),
-        ("train.py > out.txt 2>&1", "has >, which only a shell reads"),
+        ("-m nomod", "is neither in .* nor in the nodes' environment"),
+        ("python -m nomod.train --x", "is neither in"),
+        ("-m package.nomod", "is not a runnable module in"),
+        ("-m package", "is not a runnable module in"),
+        ("train.py --rank $RANK", r"has \$RANK, which only a shell interprets: give \{rank\}, sh -c"),
+        ("train.py --n ${COUNT}", r"has \$\{, which only a shell interprets: give sh -c"),
+        ("train.py --n $(nproc)", "only a shell interprets"),
+        ("train.py --n `nproc`", "only a shell interprets"),
+        ("train.py > out.txt 2>&1", "has >, which only a shell interprets"),
         ("train.py 2>/dev/null", "has 2>/dev/null, which"),
-        ("train.py &", "has &, which only a shell reads"),
+        ("train.py &", "has &, which only a shell interprets"),
     ],
 )
 def test_entry_that_cannot_start_is_rejected_on_the_laptop(project: Path, entry: str, reason: str) -> None:
@@ -146,7 +146,7 @@ def test_program_without_a_result_file_is_not_reported_as_missing_one(tmp_path: 
 def test_region_that_does_not_exist_is_named_with_its_setting() -> None:
     """Report of this project: a mistyped region was an InternalFailure, or blamed on the credentials."""
     text = "Credential should be scoped to a valid region: us-est-1"
-    with pytest.raises(AwsError, match=r"(?s)no such AWS region.*us-est-1.*AWS_REGION"), aws_errors("asking"):
+    with pytest.raises(AwsError, match=r"(?s)unknown AWS region.*us-est-1.*AWS_REGION"), aws_errors("asking"):
         raise ClientError({"Error": {"Code": "SignatureDoesNotMatch", "Message": text}}, "DescribeStacks")
 
 

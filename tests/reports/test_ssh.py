@@ -205,7 +205,7 @@ def test_user_whom_openssh_does_not_know_has_its_default_keys(
     config.touch()
     found = user_settings.read("h", home=tmp_path)
     assert tmp_path / ".ssh" / "id_ed25519" in found.identity_files
-    assert f"{config} is not used: OpenSSH's client, which reads it, needs an entry" in capsys.readouterr().err
+    assert f"{config} is not used, because the OpenSSH client needs an entry" in capsys.readouterr().err
 
 
 def test_shell_needs_no_openssh(
@@ -336,7 +336,7 @@ def test_ssh_config_writes_its_files_if_the_users_own_config_cannot_be_read(
 
     status, out, err = run()
     assert status == 0, err
-    assert f"put this line at the top of a readable {own}" in out
+    assert f"add this line at the top of a readable {own}" in out
     assert f"ssh -F {files.config} deepcdk-master" in out
     assert err.count("warning: ") == (config != "loop"), err
     status, _, err = run("--install", "--yes")
@@ -491,7 +491,7 @@ def test_a_proxy_that_fails_is_reported_with_its_own_words(laptop: Laptop) -> No
         (socket.gaierror(-3, "Temporary failure in name resolution"), "name 198.18.1.2 cannot be resolved", "DNS"),
         (OSError(101, "Network is unreachable"), "no route to the master: Network is unreachable", "VPN"),
         (OSError(113, "No route to host"), "no route to the master: No route to host", "firewall"),
-        (ConnectionRefusedError(111, "Connection refused"), "connection is refused", "booting"),
+        (ConnectionRefusedError(111, "Connection refused"), "connection was refused", "booting"),
         (TimeoutError("timed out"), "no answer within 10 s", "ssh_cidr"),
     ],
 )

@@ -109,7 +109,7 @@ def examined(root: Path, entry: str, files: dict[str, str], further: tuple[str, 
         ("./a.sh", {"a.sh": "#!/bin/bash\nbash b.sh\n", "b.sh": 'python "$DIR/t.py"\n', "t": DDP}, TORCHRUN, "t.py"),
         ("env A=1 python -u t.py", {"t": JAX}, PLAIN, "t.py"),
         ("python -c 'import horovod.torch'", {}, HOROVOD, "python -c"),
-        ("torchrun --nnodes {num_nodes} t.py", {"t": DDP}, PLAIN, "the entry starts torchrun itself"),
+        ("torchrun --nnodes {num_nodes} t.py", {"t": DDP}, PLAIN, "the entry starts torchrun"),
         ("./a.sh", {"a.sh": "#!/bin/sh\naccelerate launch --num_machines 2 t.py\n", "t": DDP}, PLAIN, "accelerate"),
         *((f"sh -c '{before} torchrun --nnodes 2 t.py'", {"t": DDP}, PLAIN, "starts torchrun") for before in (
             "A=1", "exec", "time", "nohup", "env -u B A=1", "numactl -N 0 -m 0", "srun -n 1", "uv run --frozen",
@@ -138,7 +138,7 @@ def examined(root: Path, entry: str, files: dict[str, str], further: tuple[str, 
         ("python -c 'import t; t.main()'", {"t": DDP}, TORCHRUN, "t.py:2"),
         ("fit", {"pyproject.toml": "[project.scripts]\nfit = 'p.t:main'\n", "p/t": DDP}, TORCHRUN, "p/t.py:2"),
         ("fit", {"pyproject.toml": "[project.scripts]\nfit = 'p:main'\n", "src/p/__init__": DDP}, TORCHRUN, "src/p"),
-        ("fit", {}, HOROVOD, "its sources were not found; give --launcher"),
+        ("fit", {}, HOROVOD, "the program's sources were not found; if it needs another launcher, give --launcher"),
         # An import that may fail is a hint alone.
         ("t.py", {"t": OPTIONAL + "from lightning import Trainer\n"}, TORCHRUN, "lightning.Trainer"),
         ("t.py", {"t": OPTIONAL}, HOROVOD, "horovod.torch"),
@@ -173,20 +173,20 @@ def test_sources_that_fit_two_launchers_are_an_error_with_both_places(tmp_path: 
         ("t.py", {"t": KERAS_GUIDE}, PLAIN, "t.py:3 sets TF_CONFIG"),
         ("t.py", {"t": "from mpi4py import MPI\n"}, HOROVOD, "--controller mpi"),
         ("./a.sh", {"a.sh": "#!/bin/sh\npython t.py\n", "t": ALONE}, PLAIN, "nothing in t.py"),
-        ("torchrun --standalone t.py", {"t": DDP}, PLAIN, "torchrun in the entry starts ranks of one node only"),
-        ("accelerate launch t.py", {"t": DDP}, PLAIN, "accelerate in the entry starts ranks of one node only"),
-        ("horovodrun -np 4 python t.py", {"t": HVD}, PLAIN, "what it starts, with --launcher horovod"),
-        ("accelerate-launch t.py", {"t": DDP}, PLAIN, "accelerate-launch in the entry starts ranks of one node only"),
+        ("torchrun --standalone t.py", {"t": DDP}, PLAIN, "torchrun in the entry starts the ranks of one node only"),
+        ("accelerate launch t.py", {"t": DDP}, PLAIN, "accelerate in the entry starts the ranks of one node only"),
+        ("horovodrun -np 4 python t.py", {"t": HVD}, PLAIN, "the program that it starts, with --launcher horovod"),
+        ("accelerate-launch t.py", {"t": DDP}, PLAIN, "accelerate-launch in the entry starts the ranks of one node"),
         ("sh -c 'python -m torch.distributed.run --nproc-per-node 2 t.py'", {"t": DDP}, PLAIN, "one node only"),
-        ("fabric run --accelerator=cpu t.py", {"t": DDP}, PLAIN, "fabric in the entry starts ranks of one node only"),
-        ("composer -n 2 t.py", {"t": DDP}, PLAIN, "composer in the entry starts ranks of one node only"),
-        ("tune run --nproc_per_node 2 t.py", {"t": DDP}, PLAIN, "tune in the entry starts ranks of one node only"),
+        ("fabric run --accelerator=cpu t.py", {"t": DDP}, PLAIN, "fabric in the entry starts the ranks of one node"),
+        ("composer -n 2 t.py", {"t": DDP}, PLAIN, "composer in the entry starts the ranks of one node only"),
+        ("tune run --nproc_per_node 2 t.py", {"t": DDP}, PLAIN, "tune in the entry starts the ranks of one node only"),
         *((f"torchrun {flags} t.py --nnodes 2 --node_rank 1", {"t": DDP}, PLAIN, says) for flags, says in (
             ("--nnodes=1 --nproc_per_node=2 --rdzv_endpoint=localhost:5972", "one node only"),
             ("--nnodes=1:1 --rdzv-backend c10d", "one node only"),
-            ("--nnodes 2", "one node only, on each node: leave it out, and give what it starts, with --launcher torch"),
-            ("--nnodes=2 --node_rank=0 --master_addr=192.0.2.1", "gives each node the node_rank 0, not {node_rank}"),
-            ("--nnodes 2 --rdzv-backend c10d --rdzv-endpoint 127.0.0.1:29501", "at 127.0.0.1:29501, the own node"),
+            ("--nnodes 2", "leave the launcher out, and give the program that it starts, with --launcher torch"),
+            ("--nnodes=2 --node_rank=0 --master_addr=192.0.2.1", "gives each node the node_rank 0; give {node_rank}"),
+            ("--nnodes 2 --rdzv-backend c10d --rdzv-endpoint 127.0.0.1:29501", "to itself at 127.0.0.1:29501; give"),
         )),
         *((f"accelerate launch {flags} t.py", {"t": DDP, "c.yaml": config}, PLAIN, says) for flags, config, says in (
             ("--config_file c.yaml", "num_machines: 2\nmachine_rank: 0  # of this node\n", "the machine_rank 0"),
@@ -199,7 +199,7 @@ def test_sources_that_fit_two_launchers_are_an_error_with_both_places(tmp_path: 
         )),
         *((f"accelerate launch {flags} --num_machines 2 --machine_rank {{node_rank}} t.py", {"t": DDP}, PLAIN, says)
           for flags, says in (
-            ("--multi_gpu", "no --main_process_ip, and no node finds the others"),
+            ("--multi_gpu", "no --main_process_ip, so the nodes do not find each other"),
             ("--use_fsdp", "no --main_process_ip"),
             ("--multi_gpu --main_process_ip {master_addr}", ""),
             ("--cpu", ""),
@@ -207,7 +207,7 @@ def test_sources_that_fit_two_launchers_are_an_error_with_both_places(tmp_path: 
         # Variables of other launchers.
         *(("t.py", {"t": f"import os\n{DDP}rank = {text}\n"}, TORCHRUN, says) for text, says in (
             ("int(os.environ['SLURM_PROCID'])", "t.py:4 uses SLURM_PROCID, which --launcher torchrun does not set: "
-             "begin --entry with `env SLURM_PROCID={rank} python`"),
+             "start --entry with `env SLURM_PROCID={rank} python`"),
             ("os.environ.get('PMI_RANK', 0)", "env PMI_RANK={rank} python"),
             ("os.environ.get('SLURM_PROCID', os.environ.get('RANK'))", ""),
             ("0\nif 'SLURM_PROCID' in os.environ:\n    rank = int(os.environ['SLURM_PROCID'])", ""),
@@ -217,12 +217,12 @@ def test_sources_that_fit_two_launchers_are_an_error_with_both_places(tmp_path: 
         ("t.py", {"t": f"{HVD}import os\nrank = os.environ['OMPI_COMM_WORLD_RANK']\n"}, HOROVOD, ""),
         *((f"torchrun --nnodes 2 --node_rank {{node_rank}} {flag} t.py", {"t": DDP}, launcher, says)
           for flag, launcher, says in (
-            ("--master_addr {master_addr}", TORCHRUN, "the entry starts torchrun itself, below another torchrun"),
-            ("--master_addr {master_addr} --master_port {master_port}", TORCHRUN, "below another torchrun"),
+            ("--master_addr {master_addr}", TORCHRUN, "the entry starts torchrun under another torchrun"),
+            ("--master_addr {master_addr} --master_port {master_port}", TORCHRUN, "under another torchrun"),
             ("--master_addr {master_addr}", PLAIN, ""),
             ("--rdzv-endpoint {master_addr}:29501", TORCHRUN, ""),
             ("--master-addr={master_addr} --master-port=29501", TORCHRUN, ""),
-            ("", PLAIN, "no --master-addr, and each node meets itself alone at localhost"),
+            ("", PLAIN, "no --master-addr, so each node connects only to itself at localhost"),
             ("--rdzv-backend c10d", PLAIN, "no --rdzv-endpoint"),
             ("--rdzv-backend c10d --master_addr {master_addr}", PLAIN, "no --rdzv-endpoint"),
         )),
@@ -248,11 +248,11 @@ def test_sources_that_fit_two_launchers_are_an_error_with_both_places(tmp_path: 
         ("./a.sh", {"a.sh": "#!/bin/sh\ntorchrun --nnodes 2 --node_rank $R --master_addr $M t.py", "t": DDP},
          PLAIN, ""),
         # Addresses and a size of the own node, in a call or in the entry.
-        ("t.py", {"t": DDP.replace("'gloo'", "'gloo', 'tcp://127.0.0.1:23456'")}, TORCHRUN, "t.py:2 meets at an addr"),
-        ("t.py", {"t": DDP.replace("'gloo'", "init_method='tcp://localhost:1'")}, TORCHRUN, "own node: other nodes"),
-        ("t.py", {"t": DDP.replace("'gloo'", "'gloo', rank=0, world_size=1")}, TORCHRUN, "one rank alone"),
+        ("t.py", {"t": DDP.replace("'gloo'", "'gloo', 'tcp://127.0.0.1:23456'")}, TORCHRUN, "connects to an addr"),
+        ("t.py", {"t": DDP.replace("'gloo'", "init_method='tcp://localhost:1'")}, TORCHRUN, "node itself: other nodes"),
+        ("t.py", {"t": DDP.replace("'gloo'", "'gloo', rank=0, world_size=1")}, TORCHRUN, "only one rank"),
         ("t.py", {"t": DDP.replace("'gloo'", "init_method='tcp://10.0.0.1:1', world_size=2")}, TORCHRUN, ""),
-        ("t.py", {"t": DDP.replace("'gloo'", "init_method='file:///tmp/shared', rank=r")}, TORCHRUN, "own node: other"),
+        ("t.py", {"t": DDP.replace("'gloo'", "init_method='file:///tmp/shared', rank=r")}, TORCHRUN, "itself: other"),
         ("t.py", {"t": DDP.replace("'gloo'", "init_method='file:///mnt/efs/data/shared', rank=r")}, TORCHRUN, ""),
         ("t.py --dist-url file:///dev/shm/a", {"t": DDP}, TORCHRUN, "file:///dev/shm/a in the entry"),
         # Processes that the program starts on its own node.
@@ -270,13 +270,13 @@ def test_sources_that_fit_two_launchers_are_an_error_with_both_places(tmp_path: 
             ("t.py", SPAWN.replace("mp.spawn", "dist.init_process_group()\nmp.spawn"), ""),
         )),
         *(("t.py", {"t": f"import os, jax\njax.distributed.initialize({words})\n"}, PLAIN, says) for words, says in (
-            ("'localhost:1234', 1, 0", "t.py:2 meets at an address of the own node"),
-            ("coordinator_address='127.0.0.1:1', num_processes=2", "own node: other nodes"),
-            ("num_processes=1", "joins one rank alone"),
+            ("'localhost:1234', 1, 0", "t.py:2 connects to an address of the node itself"),
+            ("coordinator_address='127.0.0.1:1', num_processes=2", "node itself: other nodes"),
+            ("num_processes=1", "joins only one rank"),
             ("'10.0.0.1:1234', 2, 0", ""),
         )),
         *(("t.py", {"t": f"import os\n{text}\n{DDP}"}, TORCHRUN, says) for text, says in (
-            ("os.environ['WORLD_SIZE'] = '1'", "t.py:2 sets WORLD_SIZE, to 1: other nodes do not join"),
+            ("os.environ['WORLD_SIZE'] = '1'", "t.py:2 sets WORLD_SIZE to 1: other nodes do not join"),
             ("os.environ.update(MASTER_ADDR='127.0.0.1')", "t.py:2 sets MASTER_ADDR"),
             ("os.environ.update({'RANK': '0', 'MASTER_ADDR': 'localhost'})", "t.py:2 sets MASTER_ADDR"),
             ("os.environ.setdefault('MASTER_ADDR', 'localhost')", ""),
@@ -429,7 +429,7 @@ def test_a_trainer_of_lightning_needs_the_number_of_nodes(
 ) -> None:
     """lightning-hydra-template's `trainer=cpu` and Fabric's examples: each rank of several nodes trains alone."""
     found = examined(tmp_path, entry, files).trouble(TORCHRUN, "auto", nodes=2)
-    assert ("nothing sets its num_nodes" in found) == is_alone, found
+    assert ("nothing sets num_nodes" in found) == is_alone, found
 
 
 @pytest.mark.parametrize(

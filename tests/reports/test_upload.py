@@ -92,7 +92,7 @@ def test_files_that_git_ignores_stay(project: Path) -> None:
     assert files(project) == {".gitignore", "package/.gitignore", "package/code.py", "new.py", "train.py"}
     assert found.folders == ()
     assert found.ignored == ("a.ckpt", "data/", "old/", "package/a.tmp")
-    assert any("!a.ckpt in .deepcdkignore" in note for note in found.notes())
+    assert any("!a.ckpt to .deepcdkignore" in note for note in found.notes())
 
 
 def test_ignored_files_that_git_tracks_are_uploaded_and_deleted_ones_are_not(project: Path) -> None:
@@ -277,7 +277,7 @@ def test_links_within_the_directory_are_kept_and_others_are_named(project: Path,
     assert (there / "run.py").is_symlink()
     Program.from_arguments(str(project), "run.py", ())
     (project / "bad.py").symlink_to(outside)
-    with pytest.raises(UsageError, match="is not uploaded: leads out of the directory"):
+    with pytest.raises(UsageError, match="is not uploaded: it is a symbolic link out of the directory"):
         Program.from_arguments(str(project), "bad.py", ())
 
 
@@ -372,7 +372,7 @@ def test_file_that_vanishes_before_it_is_packed_is_named(project: Path) -> None:
     program = Program(directory=project, entry=("true",))
     assert Path("c108") in program.upload.files
     gone.unlink()
-    with pytest.raises(UploadError, match="c108 vanished while it was read"):
+    with pytest.raises(UploadError, match="c108 disappeared while it was read"):
         program.tree()
 
 
@@ -500,7 +500,7 @@ def test_a_large_upload_is_confirmed_once_and_not_if_the_cluster_has_it(
     session, tree, printed = Session(PROJECT, []), Program(directory=project, entry=("true",)).tree(), list[str]()
     there: list[bool] = [False]
     monkeypatch.setattr(session, "find_pushed", lambda *_: there[0])
-    with pytest.raises(DeepcdkError, match="no terminal to ask on") as caught:
+    with pytest.raises(DeepcdkError, match="no terminal on which to ask") as caught:
         session.confirm_upload(mock.Mock(), tree, printed.append, yes=False)
     assert caught.value.remedy == "give --yes"
     assert "2 files, 51,000,014 bytes; the largest: data.bin 51,000,000, train.py 14" in printed[0]

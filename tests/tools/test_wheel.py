@@ -290,8 +290,11 @@ def test_user_without_root_and_compiler_installs_the_wheel_and_uses_a_new_projec
         host, port = server.get_host_and_port()
         variables["AWS_ENDPOINT_URL"] = f"http://{host}:{port}"
         text = run(project, "deepcdk", "train", "--dry-run", "--entry", "train.py", status=1)
-        assert (f"payload: {project}, the project" in text, "no stack deepcdk is deployed" in text) == (True, True)
-        assert "no stack deepcdk" in run(project, "fab", "run", "--", "true", status=1), (
+        assert (f"payload: {project}, the project" in text, "stack deepcdk is not deployed" in text) == (
+            True,
+            True,
+        )
+        assert "stack deepcdk is not deployed" in run(project, "fab", "run", "--", "true", status=1), (
             "fabric.yaml gives it the words"
         )
     finally:

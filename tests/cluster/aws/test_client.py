@@ -162,7 +162,7 @@ def test_pauses_grow_up_to_a_bound() -> None:
         (client_error("Blocked", "no"), "may not use the service (Blocked): no", "AWS Support"),
         (
             client_error("UnauthorizedOperation", "with an explicit deny in a service control policy"),
-            "AWS denies it",
+            "AWS denied the request",
             "the administrators of your AWS organization",
         ),
     ],

@@ -115,7 +115,7 @@ def test_a_master_that_does_not_run_is_told_with_its_state(state: str) -> None:
 
 def test_a_stack_that_is_not_deployed_is_told_with_the_region(aws: Aws) -> None:
     for ask in (find, find_master, find_stack):
-        with pytest.raises(NoStackError, match="no stack deepcdk is deployed\n  where: region us-east-1"):
+        with pytest.raises(NoStackError, match="stack deepcdk is not deployed\n  where: region us-east-1"):
             ask(aws, "deepcdk")
 
 
@@ -231,7 +231,7 @@ def test_another_refusal_of_a_console_is_an_error_of_aws(aws: Aws) -> None:
 
     events: Any = aws.client("ec2").meta.events  # its type has no place for a handler that answers
     events.register("before-call.ec2.GetConsoleOutput", deny)
-    with pytest.raises(AwsError, match="AWS denies it") as caught:
+    with pytest.raises(AwsError, match="AWS denied the request") as caught:
         read_console(aws, "i-00000000000000000")
     assert caught.value.where == "reading the console of i-00000000000000000"
 
@@ -257,7 +257,7 @@ def test_it_is_not_waited_for_without_end_and_not_where_nothing_starts(
     aws: Aws, monkeypatch: pytest.MonkeyPatch, slept: list[float]
 ) -> None:
     monkeypatch.setattr(inventory, "refresh", lambda aws, stack: parse_inventory(**starting()))
-    with pytest.raises(AwsError, match="i-0 is not yet listed by EC2"):
+    with pytest.raises(AwsError, match="i-0 is not in EC2's list yet"):
         _ = await_master(aws, parse_inventory(**starting())).master
     assert sum(slept) == pytest.approx(inventory.MASTER_WITHIN_S)
     slept.clear()

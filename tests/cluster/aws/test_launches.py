@@ -46,16 +46,16 @@ def aws_with(*activities: dict[str, Any]) -> mock.Mock:
 @pytest.mark.parametrize(
     ("message", "todo"),
     [
-        (VERIFIED, "wait for AWS's e-mail"),
+        (VERIFIED, "wait for the e-mail from AWS"),
         (
             "PendingVerification - Your request for accessing resources in this region is being validated, and you "
             "will not be able to launch additional resources in this region until the validation is complete.",
-            "wait for AWS's e-mail",
+            "wait for the e-mail from AWS",
         ),
         (
             "The specified instance type is not eligible for Free Tier. For a list of Free Tier instance types, run "
             "'describe-instance-types' with the filter 'free-tier-eligible=true'. Launching EC2 instance failed.",
-            "upgrade the account's free plan",
+            "upgrade the account from the free plan",
         ),
         (
             "OptInRequired - In order to use this AWS Marketplace product you need to accept terms and subscribe.",
@@ -99,7 +99,7 @@ def test_what_to_do_about_a_failed_launch_is_known(message: str, todo: str) -> N
 def test_an_unknown_reason_is_shown_without_advice() -> None:
     assert remedy("The Moon is in the wrong phase") == ""
     failures = LaunchFailures(aws_with(activity("workers", "The Moon is in the wrong phase")), "workers")
-    assert failures.explain(0) == "; EC2 Auto Scaling tries again after: The Moon is in the wrong phase"
+    assert failures.explain(0) == "; EC2 Auto Scaling retries after: The Moon is in the wrong phase"
 
 
 def test_a_termination_that_failed_is_no_failed_launch() -> None:
@@ -116,7 +116,7 @@ def test_a_group_is_asked_every_ten_seconds() -> None:
     explained = [failures.explain(waited_s) for waited_s in (0.0, 1.0, 9.0, 10.0)]
     assert len(set(explained)) == 1
     assert explained[0].endswith(
-        "; do: wait for AWS's e-mail, which can take some hours; if there is none, ask AWS Support"
+        "; do: wait for the e-mail from AWS, which can take some hours; if no e-mail arrives, ask AWS Support"
     )
     assert aws.client.return_value.describe_scaling_activities.call_count == 2
 

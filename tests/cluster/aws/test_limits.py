@@ -83,19 +83,19 @@ def test_cloudwatch_tells_the_whole_span_at_once(span_s: float) -> None:
     ("bound", "text"),
     [
         (hours(12, 2), "workers are terminated after 12 h: 10 h left, until 03:00 UTC (since 15:00 UTC)"),
-        (hours(12, None), "workers are terminated after 12 h without a break; the time starts with the first one"),
+        (hours(12, None), "workers are terminated after 12 h without a pause; the time starts with the first worker"),
         (
             hours(12, 13, "ALARM"),
-            "workers are terminated after 12 h; that time is over, and they are being terminated now",
+            "workers are terminated after 12 h; the time is over, and the workers are being terminated now",
         ),
         (
             Limit(kind="idle", state="OK", limit_s=1800),
-            "workers are terminated after all were idle without a live run for 30 min",
+            "workers are terminated after all of them were idle without a live run for 30 min",
         ),
         (
             Limit(kind="budget", state="ALARM"),
-            "workers are terminated when the budget is spent; it is spent, and new workers are terminated at once "
-            "until `fab release`",
+            "workers are terminated when the budget is spent; the budget is spent, so new workers are "
+            "terminated immediately until `fab release`",
         ),
     ],
 )
@@ -116,7 +116,7 @@ def test_a_run_is_warned_where_less_than_an_hour_or_a_tenth_is_left(bound: Limit
 def test_what_is_not_known_is_said_and_ends_nothing() -> None:
     class Denied(Aws):
         def _client(self, service: str, *, impatient: bool) -> Any:
-            raise AwsError("AWS denies it", where=service)
+            raise AwsError("AWS denied the request", where=service)
 
     found = limits.read_or_explain(Denied(), "deepcdk")
     assert isinstance(found, str)
@@ -173,29 +173,31 @@ def test_a_release_waits_for_the_end_of_the_alarm_and_not_forever(slept: list[fl
     wait_for_end(
         alarms("ALARM", "ALARM", "OK", budget=True), "deepcdk", lambda line: reported.append((line, len(slept)))
     )
-    assert reported == [("released; waiting for the end of the budget's alarm, which takes some minutes", 0)]
+    assert reported == [("released; waiting until the budget's alarm ends, which takes some minutes", 0)]
     assert slept == [5.0, 5.0]
-    with pytest.raises(DeepcdkError, match="the budget's alarm has not ended for 600 s") as caught:
+    with pytest.raises(DeepcdkError, match="the budget's alarm has not ended within 600 s") as caught:
         wait_for_end(alarms("ALARM", budget=True), "deepcdk", lambda line: None)
-    assert "`fab status` shows" in caught.value.remedy
+    assert "`fab status`" in caught.value.remedy
 
 
 def test_a_group_grows_only_when_the_alarm_that_emptied_it_is_over(slept: list[float]) -> None:
     reported: list[tuple[str, int]] = []
     wait_until_allowed(alarms("ALARM", "ALARM", "OK"), "deepcdk", lambda line: reported.append((line, len(slept))))
-    assert reported == [("waiting for the end of the alarm on idle, which has just terminated all workers", 0)]
+    assert reported == [("waiting until the alarm on idle ends, which has just terminated all workers", 0)]
     assert len(slept) == 2
     slept.clear()
-    with pytest.raises(DeepcdkError, match="the alarm on idle has not ended for 600 s") as caught:
+    with pytest.raises(DeepcdkError, match="the alarm on idle has not ended within 600 s") as caught:
         wait_until_allowed(alarms("ALARM"), "deepcdk", lambda line: None)
     assert sum(slept) == 600
-    assert "`fab status` shows" in caught.value.remedy
+    assert "`fab status`" in caught.value.remedy
 
 
 def test_a_spent_budget_refuses_growth_at_once() -> None:
-    with pytest.raises(DeepcdkError, match="the budget is spent: new workers would be terminated at once") as caught:
+    with pytest.raises(
+        DeepcdkError, match="the budget is spent: new workers would be terminated immediately"
+    ) as caught:
         wait_until_allowed(alarms("ALARM", budget=True), "deepcdk", pytest.fail)
-    assert caught.value.remedy == "raise budget_usd and `fab up`, then `fab release`"
+    assert caught.value.remedy == "raise budget_usd, run `fab up`, then `fab release`"
 
 
 def test_without_an_alarm_nothing_is_waited_for(slept: list[float]) -> None:

@@ -22,22 +22,22 @@ def test_topic_stands_for_all_topics_of_the_alarms_and_each_is_told_once() -> No
 
 
 def test_a_cluster_whose_alarms_notify_nobody_has_no_topic_and_the_remedy_is_told() -> None:
-    with pytest.raises(DeepcdkError, match="alarms of stack deepcdk notify no topic") as caught:
+    with pytest.raises(DeepcdkError, match="alarms of stack deepcdk have no topic") as caught:
         resolve_topics(("topic",), make_stack())
     assert "alarm_emails" in str(caught.value)
 
 
 def test_a_topic_to_which_the_master_may_not_publish_is_refused_with_those_to_which_it_may() -> None:
     other = f"{MAILS}2"
-    with pytest.raises(DeepcdkError, match=f"may not publish to this topic, but to {re.escape(PAGER)}, "):
+    with pytest.raises(DeepcdkError, match=f"may not publish to this topic, only to {re.escape(PAGER)}, "):
         resolve_topics((other,), STACK)
-    with pytest.raises(DeepcdkError, match="but to none"):
+    with pytest.raises(DeepcdkError, match="only to none"):
         resolve_topics((other,), make_stack())
 
 
 @pytest.mark.parametrize("address", ["you@example.com", " Ops.Team+x@mail.example.org "])
 def test_a_mail_address_is_refused_with_the_way_to_get_mail(address: str) -> None:
-    with pytest.raises(UsageError, match=r"is a mail address, .* alarm_emails, .*`--notify topic`"):
+    with pytest.raises(UsageError, match=r"is a mail address, .* alarm_emails to it, .*`--notify topic`"):
         check_notify((address,))
 
 

@@ -53,11 +53,11 @@ def test_price_of_one_region_does_not_count_in_another() -> None:
     ("lines", "rule"),
     [
         ([SOURCE, "region,item"], "line 2: the columns must be"),
-        ([SOURCE, HEADER, "r,efs,0,GB,1"], "line 3: 0 is no price"),
-        ([SOURCE, HEADER, "r,efs,inf,GB,1"], "line 3: inf is no price"),
-        ([SOURCE, HEADER, "r,efs,free,GB,1"], "line 3: 'r,efs,free,GB,1' is not a region, item"),
-        ([SOURCE, HEADER, "r,efs,1,GB"], "line 3: 'r,efs,1,GB' is not"),
-        ([SOURCE, HEADER, "r,efs,1,GB,2"], "line 3: 'r,efs,1,GB,2' is not"),
+        ([SOURCE, HEADER, "r,efs,0,GB,1"], "line 3: 0 is not a price"),
+        ([SOURCE, HEADER, "r,efs,inf,GB,1"], "line 3: inf is not a price"),
+        ([SOURCE, HEADER, "r,efs,free,GB,1"], "line 3: 'r,efs,free,GB,1' must have a region, item"),
+        ([SOURCE, HEADER, "r,efs,1,GB"], "line 3: 'r,efs,1,GB' must have"),
+        ([SOURCE, HEADER, "r,efs,1,GB,2"], "line 3: 'r,efs,1,GB,2' must have"),
         ([SOURCE, HEADER, "r,ebs,1,GB,1"], "line 3: unknown item ebs"),
     ],
 )

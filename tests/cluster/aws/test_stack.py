@@ -44,5 +44,5 @@ def test_a_stack_in_any_state_is_found_with_its_template(aws: Aws) -> None:
     assert find_stack(aws, "deepcdk").max_workers == 0
     assert read_template(aws, "deepcdk") == template
     assert describe_stack(aws, "other") is None
-    with pytest.raises(NoStackError, match="no stack other"):
+    with pytest.raises(NoStackError, match="stack other is not deployed"):
         find_stack(aws, "other")

@@ -69,6 +69,9 @@ def test_what_is_in_one_of_the_two_alone_is_counted_and_nothing_in_common_is_ref
     one = read_bench(written(tmp_path, [event(TRAINING, 1, (0.1, 0.1))], "one"))
     other = read_bench(written(tmp_path, [event(TRAINING, 8, (0.1, 0.1))], "other"))
     comparison = compare(one, scaling(tmp_path))
-    assert next(comparison.sentences()) == "against bench: 1 cell compared; 4 left out that only one of them has"
+    assert (
+        next(comparison.sentences())
+        == "against bench: 1 cell compared; 4 left out, because only one benchmark has them"
+    )
     with pytest.raises(DeepcdkError, match="no cell in common"):
         compare(one, other)

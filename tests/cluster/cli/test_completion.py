@@ -92,7 +92,7 @@ def test_unknown_shell_is_rejected() -> None:
         [sys.executable, "-c", ANSWER, "fab", "--print-completion-script", "tcsh"],
         cwd=PROJECT, capture_output=True, text=True, check=False,
     )  # fmt: skip
-    assert (done.returncode, "name one of bash, zsh, fish" in done.stderr) == (1, True)
+    assert (done.returncode, "give one of bash, zsh, fish" in done.stderr) == (1, True)
 
 
 TYPED = {

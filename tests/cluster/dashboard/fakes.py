@@ -116,7 +116,7 @@ class FakeCluster:
             loads.Row(instance_id=make_node(1).instance_id, name=make_node(1).name, load=busy, run_id=live),
             loads.Row(instance_id=make_node(2).instance_id, name=make_node(2).name, load="no answer within 20 s"),
         )
-        limits = ("workers are terminated after all were idle without a live run for 1 h",)
+        limits = ("workers are terminated after all of them were idle without a live run for 1 h",)
         return ClusterView(status=status, load=loads.table(rows), limits=limits)
 
     def act(self, verb: str, run_id: str, agreed: bool) -> dict[str, str]:

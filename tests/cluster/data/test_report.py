@@ -40,7 +40,7 @@ def test_each_kind_of_failure_has_its_remedy(kind: str, remedy: str) -> None:
     ],
 )
 def test_what_a_node_does_not_say_so_is_refused_and_the_master_named(line: bytes) -> None:
-    with pytest.raises(AnswerError, match="the staging cannot be used") as caught:
+    with pytest.raises(AnswerError, match="the staging is invalid") as caught:
         Reports(None, "ec2-user@198.18.1.2").feed(HOSTS[0], "stdout", line + b"\n")
     assert (caught.value.where, "\x1b" in str(caught.value)) == ("ec2-user@198.18.1.2", False)
 

@@ -229,7 +229,7 @@ def test_of_two_that_stage_other_data_by_one_name_the_second_is_refused_and_neit
 
     monkeypatch.setattr(scene.stager, "missing", staged_meanwhile)
     assert scene.upload() == 6000
-    assert "wait for its end, then repeat the command, or give another --name" in refused[0].remedy
+    assert "wait until the other command ends, then repeat, or give another --name" in refused[0].remedy
     assert (scene.efs / "set" / "f0").read_bytes() == bytes(1000)
     assert not (scene.efs / "set.manifest.new").exists()
     assert second.upload() == len(b"other bytes")
@@ -261,5 +261,5 @@ def test_a_file_that_is_not_staged_cannot_be_missing(scene: Scene, monkeypatch: 
     _, manifest = scene.read()
     reports = Reports(None)
     reports.take("deeplearning-worker1", '{"missing": ["../../.ssh/id_ed25519"]}')
-    with pytest.raises(AnswerError, match=r"no such file is staged\n  it said: '\.\./"):
+    with pytest.raises(AnswerError, match=r"the file is not in the data set\n  answer: '\.\./"):
         scene.stager._lacking(manifest, reports, 0)

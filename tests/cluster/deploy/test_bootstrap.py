@@ -91,8 +91,8 @@ def test_settings_that_the_cdk_cli_would_reject_are_reported(tmp_path: Path, tex
 @pytest.mark.parametrize(
     ("bucket", "version", "stack", "missing", "advice"),
     [
-        (True, "", "", "its stack CDKToolkit is not", "s3 rb"),
-        (False, "33", "CDKToolkit", "its bucket cdk-hnb659fds-assets-123456789012-us-east-1 is not", "delete-stack"),
+        (True, "", "", "its stack CDKToolkit does not", "s3 rb"),
+        (False, "33", "CDKToolkit", "its bucket cdk-hnb659fds-assets-123456789012-us-east-1 does not", "delete-stack"),
         (False, "33", "", "its bucket", "delete-stack"),
         (False, "", "CDKToolkit", "its bucket", "delete-stack"),
     ],
@@ -102,7 +102,7 @@ def test_a_half_is_reported_with_what_is_missing(
 ) -> None:
     """Source: aws-cdk #24143, #18261, #1270."""
     put(aws, "hnb659fds", bucket=bucket, version=version, stack=stack)
-    with pytest.raises(CdkError, match=f"half of the CDK's bootstrap is missing.*{missing}") as caught:
+    with pytest.raises(CdkError, match=f"the CDK's bootstrap is incomplete.*{missing}") as caught:
         bootstrap.examine(aws, Names()).check()
     assert advice in caught.value.remedy
 
@@ -130,7 +130,7 @@ def test_a_user_who_may_not_read_the_parameter_is_answered_by_the_stack(
     put(aws, "hnb659fds", version="")
     assert bootstrap.examine(aws, Names()).is_complete
     stack["Outputs"] = []
-    with pytest.raises(DeepcdkError, match="AWS denies it"):
+    with pytest.raises(DeepcdkError, match="AWS denied the request"):
         bootstrap.examine(aws, Names())
 
 
@@ -143,7 +143,7 @@ def test_of_two_bootstraps_at_once_the_one_that_fails_waits_for_the_other_one(
     (project / "status").write_text("1")
     put(aws, "hnb659fds")
     bootstrap.make(aws, project, there(version=None, bucket_exists=False, status=""), told.append)
-    assert (statuses, told[-1]) == ([], "another machine has bootstrapped it at the same time")
+    assert (statuses, told[-1]) == ([], "another machine bootstrapped the account at the same time")
 
 
 @pytest.mark.parametrize(("code", "exists"), [("404", False), ("403", None), ("AccessDenied", None), ("", True)])

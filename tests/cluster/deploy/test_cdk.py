@@ -77,7 +77,7 @@ def test_what_the_cli_said_is_shown_where_it_fails_and_only_there(
 
 def test_a_failed_deployment_is_told_with_its_status(aws: Aws, project: Path) -> None:
     (project / "status").write_text("7")
-    with pytest.raises(cdk.CdkError, match=r"the destruction failed.*status 7"):
+    with pytest.raises(cdk.CdkError, match=r"the deletion failed.*status 7"):
         cdk.destroy(aws, project, "deepcdk", {}, print, events=sys.stderr)
 
 
@@ -155,19 +155,21 @@ def test_failure_is_reported_with_the_reason_of_each_resource(aws: Aws, project:
         "  Workers/Group (AWS::AutoScaling::AutoScalingGroup): Received 1 FAILURE signal(s) in all",
         "  Subnet (AWS::EC2::Subnet): has dependencies",
     ]
-    assert caught.value.remedy.startswith("correct the cause, then repeat `fab up`; --verbose shows all events")
+    assert caught.value.remedy.startswith("fix the cause, then repeat `fab up`; --verbose shows all events")
 
 
 def test_failure_without_events_is_reported_with_the_last_lines(aws: Aws, project: Path) -> None:
     prints(project, "reading\n\n\N{CROSS MARK}  deepcdk failed: AccessDenied: not for you\n", status=1)
-    with pytest.raises(cdk.CdkError, match=r"(?s)the destruction failed\n  reading\n.*AccessDenied: not for you"):
+    with pytest.raises(cdk.CdkError, match=r"(?s)the deletion failed\n  reading\n.*AccessDenied: not for you"):
         cdk.destroy(aws, project, "deepcdk", {}, print)
 
 
 def test_a_failed_deployment_names_the_launches_that_failed(
     aws: Aws, project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    line = "deepcdk-WorkerGroup-1A cannot launch an instance: Max spot instance count exceeded; do: ask for more"
+    line = (
+        "deepcdk-WorkerGroup-1A cannot launch an instance: Max spot instance count exceeded; do: request a larger quota"
+    )
     monkeypatch.setattr(cdk, "describe_since", lambda *_: [line])
     (project / "status").write_text("1")
     with pytest.raises(cdk.CdkError) as caught:

@@ -129,7 +129,7 @@ def test_no_change_is_no_failure_and_any_other_is_told(
             assert (plan.unchanged, plan.effects) == (True, ())
     else:
         with (
-            pytest.raises(CdkError, match="CloudFormation refuses the change: Template error"),
+            pytest.raises(CdkError, match="CloudFormation rejects the change: Template error"),
             change_set.planned(aws, PROJECT, "deepcdk", {}),
         ):
             raise AssertionError("a plan that failed is none")
@@ -162,7 +162,7 @@ def test_a_group_that_has_grown_since_a_plan_was_made_is_told_with_its_size_of_n
     shown = with_current_sizes(aws, plan)
     assert ("2 more nodes start" in shown.effects[0].details, shown.ends_run) == (True, ())
     size["DesiredCapacity"] = 8
-    assert with_current_sizes(aws, shown).ends_run == ("group of nodes Workers: 4 of 8 nodes end",)
+    assert with_current_sizes(aws, shown).ends_run == ("group of nodes Workers: 4 of 8 nodes are terminated",)
 
 
 def test_the_remains_of_a_failed_creation_count_as_nothing() -> None:

@@ -123,7 +123,7 @@ def test_of_two_that_create_a_stack_at_once_one_does_and_the_other_is_told(forma
     with formation.planned(16) as ours, formation.planned(17) as theirs:
         assert (ours.is_new, theirs.is_new, ours.change_set != theirs.change_set) == (True, True, True)
         formation.execute(theirs)
-        with pytest.raises(OvertakenError, match="nothing of it was done") as caught:
+        with pytest.raises(OvertakenError, match="none of it was made") as caught:
             formation.execute(ours)
     assert "CREATE_COMPLETE" in caught.value.where
     assert "repeat `fab up`" in caught.value.remedy

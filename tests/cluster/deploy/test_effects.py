@@ -45,7 +45,7 @@ def test_what_is_kept_is_not_lost_but_ends_a_run_nevertheless() -> None:
 
 def test_what_may_be_replaced_counts_as_replaced_for_a_run() -> None:
     found = describe_effect(change(PERHAPS_REPLACED, "AWS::EC2::Subnet", recreating=("VpcId",)), {}, None)
-    assert found.details.startswith("may be recreated, known only when it happens, because VpcId changes")
+    assert found.details.startswith("may be recreated (known only during the change) because VpcId changes")
     assert found.ends_run
 
 
@@ -56,7 +56,7 @@ def test_a_dashboard_or_a_route_ends_no_run() -> None:
 
 def test_running_nodes_stay_where_no_policy_replaces_them() -> None:
     found = group(["LaunchTemplate"])
-    assert (found.details, found.ends_run) == ("applies to new nodes; running nodes stay as they are", "")
+    assert (found.details, found.ends_run) == ("applies to new nodes; running nodes do not change", "")
     assert "running nodes keep" in describe_effect(change(CHANGED, TEMPLATE), {}, None).details
 
 
@@ -75,9 +75,9 @@ def test_an_update_policy_that_replaces_nodes_ends_a_run(policy: dict[str, Any])
 @pytest.mark.parametrize(
     ("properties", "declared", "says", "ends"),
     [
-        (["DesiredCapacity"], {"DesiredCapacity": "3"}, "1 of 4 nodes END", True),
+        (["DesiredCapacity"], {"DesiredCapacity": "3"}, "1 of 4 nodes ARE TERMINATED", True),
         (["DesiredCapacity"], {"DesiredCapacity": "6", "MaxSize": "16"}, "2 more nodes start", False),
-        (["MaxSize"], {"DesiredCapacity": "2", "MaxSize": "3"}, "1 of 4 nodes END", True),
+        (["MaxSize"], {"DesiredCapacity": "2", "MaxSize": "3"}, "1 of 4 nodes ARE TERMINATED", True),
         (["MaxSize"], {"DesiredCapacity": "2", "MaxSize": "32"}, "MaxSize", False),
         (["MinSize"], {"MinSize": "5"}, "1 more nodes start", False),
     ],
@@ -93,10 +93,10 @@ def test_a_group_that_shrinks_ends_a_run_whatever_shrinks_it(
 def test_data_that_will_go_with_the_stack_are_told() -> None:
     changed = change(CHANGED, "AWS::S3::Bucket", policies=("DeletionPolicy", "UpdateReplacePolicy"))
     assert describe_effect(changed, {"Resources": {"X": {"DeletionPolicy": "Delete"}}}, None).details == (
-        "GOES WITH THE STACK from now on"
+        "IS DELETED WITH THE STACK"
     )
     kept = describe_effect(changed, {"Resources": {"X": {"DeletionPolicy": "RetainExceptOnCreate"}}}, None)
-    assert kept.details == "outlives the stack from now on"
+    assert kept.details == "is kept when the stack is deleted"
 
 
 def test_many_additions_are_counted_and_few_are_listed() -> None:

@@ -68,7 +68,7 @@ def test_without_a_price_of_volumes_the_rest_is_added_up(task: Session, monkeypa
     instances = 0.0416 + 2 * 0.34
     assert f", ${instances + 0.055:.3f}/h together" in said and said.endswith("(t3.medium), storage and traffic.")
     assert "volume" not in said + describe_rest(task)
-    assert "(t3.medium), storage; " in describe_rest(task)
+    assert "(t3.medium), storage. " in describe_rest(task)
 
 
 def test_a_gateway_in_each_zone_is_counted_and_spot_costs_at_most_that(
@@ -83,15 +83,16 @@ def test_a_gateway_in_each_zone_is_counted_and_spot_costs_at_most_that(
 @pytest.mark.parametrize(
     ("keys", "said"),
     [
-        ({"idle_minutes": 60}, "all workers are ended once they are idle without a live run for 1 h."),
+        ({"idle_minutes": 60}, "all workers are terminated after 1 h idle without a live run."),
         (
             {"idle_minutes": 30, "max_hours": 12.0, "then_stop": True, "budget_usd": 500.0},
-            "for 30 min, or there for 12 h, or done with the last run, or over a budget of $500 a month.",
+            "after 30 min idle without a live run, or after 12 h, or after the last run, "
+            "or above a budget of $500 a month.",
         ),
-        ({}, "nothing bounds the bill: workers cost until you stop them; idle_minutes, max_hours, then_stop and"),
+        ({}, "no cost limit is set: workers cost money until you remove them. To set a limit: idle_minutes, max_hours"),
         (
             {"budget_usd": 500.0, "budget_stops_workers": False, "budget_emails": ("ops@example.com",)},
-            "nothing bounds the bill (a budget of $500 a month only notifies): ",
+            "no cost limit is set (a budget of $500 a month only notifies): ",
         ),
     ],
 )
@@ -106,10 +107,10 @@ def test_what_goes_on_costing_is_the_master_the_way_out_and_the_storage(
     at(task, monkeypatch, "us-east-1", ssh_cidr=("198.51.100.7/32",))
     master, volume = 0.0416, 50 * 0.08 / 730
     assert describe_rest(task) == (
-        f"what goes on costing without workers: ${master + volume + 0.055:.3f}/h (a t3.medium master "
+        f"costs that continue without workers until `fab down`: ${master + volume + 0.055:.3f}/h (a t3.medium master "
         f"${master:.3f}/h, a root volume ${volume:.3f}/h, a NAT gateway $0.045/h, 2 public IPv4 addresses $0.010/h), "
-        "plus up to $0.080/h for CPU credits (t3.medium), other storage; "
-        "`fab down` ends it, but for data that are kept."
+        "plus up to $0.080/h for CPU credits (t3.medium), other storage. "
+        "Kept data costs money after `fab down`."
     )
 
 
@@ -119,10 +120,12 @@ def test_what_has_no_figure_is_named_and_an_unknown_price_is_no_zero(
     keys = {"fsx_capacity_gib": 1200, "vpc_endpoints": ("s3", "ssm"), "kms_key": "create", "retain_data": False}
     at(task, monkeypatch, "eu-west-3", **keys)
     said = describe_rest(task)
-    assert "without workers: price unknown (a t3.medium master unknown, a NAT gateway unknown, " in said
+    assert (
+        "without workers until `fab down`: price unknown (a t3.medium master unknown, a NAT gateway unknown, " in said
+    )
     assert "3 interface endpoints unknown), plus" in said
     assert "an unknown price for CPU credits (t3.medium), storage, " in said
-    assert said.endswith("storage, 1,200 GiB of FSx for Lustre, a KMS key; `fab down` ends it.")
+    assert said.endswith("storage, 1,200 GiB of FSx for Lustre, a KMS key.")
 
 
 def test_an_interface_endpoint_of_each_service_costs_in_each_zone(

@@ -43,7 +43,7 @@ def test_the_key_at_the_usual_place_is_imported(home: Path) -> None:
 )
 def test_a_key_of_a_kind_that_ec2_does_not_import_is_refused_before_the_call(home: Path, text: str, said: str) -> None:
     (home / "mine.pub").write_text(text)
-    with pytest.raises(DeepcdkError, match="it takes ed25519 and rsa") as caught:
+    with pytest.raises(DeepcdkError, match="it accepts ed25519 and rsa") as caught:
         importable(home, str(home / "mine"))
     assert caught.value.where == f"{home / 'mine.pub'}: {said}"
     assert "ssh-keygen -t ed25519" in caught.value.remedy
@@ -52,7 +52,7 @@ def test_a_key_of_a_kind_that_ec2_does_not_import_is_refused_before_the_call(hom
 @pytest.mark.parametrize("text", ["ssh-ed25519", "-----BEGIN PUBLIC KEY-----", ""])
 def test_a_file_that_is_no_key_is_refused(home: Path, text: str) -> None:
     (home / "mine").write_text(text)
-    with pytest.raises(DeepcdkError, match="is no private key"):
+    with pytest.raises(DeepcdkError, match="is not a private key"):
         importable(home, str(home / "mine"))
 
 
@@ -112,7 +112,7 @@ def test_another_key_is_told_with_both_sides_and_what_to_do(aws: Aws, home: Path
     match = compared(aws, home)
     assert match.differs
     text = str(key_pair.OtherKeyError(match))
-    assert "key pair deepcdk does not hold a key of yours" in text
+    assert "key pair deepcdk does not match your keys" in text
     assert match.theirs in text
     assert str(home / ".ssh" / "id_ed25519") in text
     assert "key_name" in text

@@ -57,21 +57,21 @@ def test_what_was_never_made_or_is_gone_is_left_out() -> None:
 
 def test_what_goes_with_a_stack_is_said_in_capitals() -> None:
     assert describe_fate([holder("file system", False), holder("bucket", False)]) == (
-        "ITS FILE SYSTEM AND BUCKET GO TOO, WITH WHAT IS ON IT"
+        "ITS FILE SYSTEM AND BUCKET ARE DELETED TOO, WITH ALL CONTENT"
     )
     assert describe_fate([holder("file system", True), holder("bucket", True)]) == (
         "its file system and bucket are kept"
     )
     assert describe_fate([holder("file system", True), holder("bucket", False)]) == (
-        "its file system is kept, ITS BUCKET GOES TOO, WITH WHAT IS ON IT"
+        "its file system is kept, ITS BUCKET IS DELETED TOO, WITH ALL CONTENT"
     )
-    assert describe_fate([]) == "it holds no data of its own"
+    assert describe_fate([]) == "it contains no data"
 
 
 def test_what_stays_is_told_with_its_id_and_what_it_costs() -> None:
     gone, kept, tools = describe_remains([holder("bucket", True), holder("file system", False)], "mine")
-    assert "cost nothing any more" in gone
-    assert kept.startswith("still there: bucket id")
+    assert "no longer cost money" in gone
+    assert kept.startswith("kept: bucket id")
     assert "key pair mine" in tools
 
 

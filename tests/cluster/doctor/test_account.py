@@ -39,7 +39,7 @@ def test_every_rule_of_the_configuration_is_a_line_of_its_own(subject: Examined)
 def test_a_missing_source_of_ssh_is_told(subject: Examined) -> None:
     (found,) = configuration(subject(ssh_cidr=()))
     assert found.state == FAIL
-    assert found.what.startswith("ssh_cidr = (): empty")
+    assert found.what.startswith("ssh_cidr = (): ssh_cidr and ssh_prefix_lists are empty")
     assert "session-manager" in found.remedy
 
 
@@ -62,8 +62,8 @@ def test_an_account_without_the_cdk_and_without_a_stack_is_ready_to_be_set_up(su
         ({"bucket_exists": None}, OK, "may not see bucket"),
         ({"version": 5}, WARN, "too old"),
         ({"version": None, "bucket_exists": False, "status": "ROLLBACK_COMPLETE"}, WARN, "not bootstrapped"),
-        ({"version": None, "status": ""}, FAIL, "half of the CDK's bootstrap is missing"),
-        ({"bucket_exists": False}, FAIL, "half of the CDK's bootstrap is missing"),
+        ({"version": None, "status": ""}, FAIL, "the CDK's bootstrap is incomplete"),
+        ({"bucket_exists": False}, FAIL, "the CDK's bootstrap is incomplete"),
     ],
 )
 def test_each_state_of_the_cdks_bootstrap_is_reported(changes: dict[str, Any], state: str, says: str) -> None:
@@ -82,7 +82,7 @@ def test_each_state_of_the_cdks_bootstrap_is_reported(changes: dict[str, Any], s
     [
         ("CREATE_COMPLETE", OK, "--plan"),
         ("REVIEW_IN_PROGRESS", OK, "creates it"),
-        ("UPDATE_IN_PROGRESS", FAIL, "it is being changed"),
+        ("UPDATE_IN_PROGRESS", FAIL, "a change is in progress"),
         ("ROLLBACK_COMPLETE", WARN, "failed to be created"),
         ("UPDATE_ROLLBACK_FAILED", FAIL, "accepts no change"),
         ("DELETE_FAILED", FAIL, "DELETE_FAILED"),
@@ -114,10 +114,10 @@ def test_the_key_pair_must_be_the_users_or_be_made_from_a_key_of_theirs(
     make_key(who, "id_ed25519")
     assert (look().state, "imports" in look().what) == (OK, True)
     key_pairs.import_public_key(who.aws, "deepcdk", key_pairs.own_keys(who.home)[0])
-    assert (look().state, "holds your" in look().what) == (OK, True)
+    assert (look().state, "matches your" in look().what) == (OK, True)
     shutil.rmtree(who.home / ".ssh")
     make_key(who, "id_ed25519")
-    assert (look().state, "not hold a key of yours" in look().what) == (FAIL, True)
+    assert (look().state, "not match your keys" in look().what) == (FAIL, True)
     monkeypatch.setattr(key_pairs, "describe", lambda *_: {"KeyName": "deepcdk"})
     assert look().state == UNKNOWN
 

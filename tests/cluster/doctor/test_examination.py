@@ -18,7 +18,7 @@ from stacks.config import ClusterConfig
 FINDINGS = (
     Finding(check="stack", state=OK, what="is not deployed"),
     Finding(check="vCPU quota", state=FAIL, what="64 vCPUs, 60 in use", remedy="ask for more"),
-    Finding(check="images", state=UNKNOWN, what="denied", remedy="ask for this permission"),
+    Finding(check="images", state=UNKNOWN, what="denied", remedy="request this permission"),
 )
 
 
@@ -31,15 +31,17 @@ def test_every_checkup_is_told_and_what_cannot_be_asked_is_unknown(
     aws: Aws, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def denied(*_: object) -> None:
-        raise AwsError("AWS denies it: why", where="reading the quotas of ec2", remedy="ask for this permission")
+        raise AwsError(
+            "AWS denied the request: why", where="reading the quotas of ec2", remedy="request this permission"
+        )
 
     monkeypatch.setattr(quotas, "read_quotas", denied)
     found = {each.check: each for each in examine(subject(aws, tmp_path))}
     assert found["credentials"].state == OK
     assert found["CDK bootstrap"].state == WARN
     unknown = found["vCPU quota"]
-    assert (unknown.state, unknown.remedy) == (UNKNOWN, "ask for this permission")
-    assert unknown.what == "reading the quotas of ec2: AWS denies it: why"
+    assert (unknown.state, unknown.remedy) == (UNKNOWN, "request this permission")
+    assert unknown.what == "reading the quotas of ec2: AWS denied the request: why"
     assert {"configuration", "stack", "key pair", "master image", "worker image", "network quotas"} <= found.keys()
 
 
@@ -57,7 +59,7 @@ def test_without_credentials_the_rest_is_not_asked(aws: Aws, tmp_path: Path, mon
 def test_the_table_says_what_to_do_about_all_that_is_not_well() -> None:
     lines = list(plain_lines(findings_table("this laptop", FINDINGS)))
     assert "1 failed, 1 unknown, 1 ok" in lines
-    assert lines[-2:] == ["  vCPU quota: ask for more", "  images: ask for this permission"]
+    assert lines[-2:] == ["  vCPU quota: ask for more", "  images: request this permission"]
     well = list(plain_lines(findings_table("this laptop", FINDINGS[:1])))
     assert well[-1] == summary(FINDINGS[:1]) == "1 ok"
 

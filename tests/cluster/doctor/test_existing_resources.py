@@ -33,10 +33,10 @@ BOTH = [subnet(PUBLIC), subnet(PRIVATE)]
 @pytest.mark.parametrize(
     ("vpcs", "described", "says"),
     [
-        ([], BOTH, "there is no vpc-"),
-        ([{"VpcId": VPC, "CidrBlock": "10.1.0.0/16"}], BOTH, "vpc_cidr says 10.0.0.0/16"),
+        ([], BOTH, "does not exist in this account"),
+        ([{"VpcId": VPC, "CidrBlock": "10.1.0.0/16"}], BOTH, "vpc_cidr is 10.0.0.0/16"),
         (THERE, [subnet(PUBLIC)], "does not exist here"),
-        (THERE, [subnet(PUBLIC), subnet(PRIVATE, vpc="vpc-2")], "lies in vpc-2"),
+        (THERE, [subnet(PUBLIC), subnet(PRIVATE, vpc="vpc-2")], "is in vpc-2"),
     ],
 )
 def test_subnets_must_lie_in_the_vpc_that_is_named(
@@ -53,7 +53,7 @@ def test_a_vpc_that_fits_is_ok_and_two_private_subnets_in_one_zone_are_not() -> 
     other = "subnet-0123456789abcdef2"
     config = config_of(**{**EXISTING, "private_subnet_ids": (PRIVATE, other), "availability_zones": 2})
     (found,) = judge_vpc(config, THERE, [*BOTH, subnet(other)])
-    assert (found.state, "in one zone" in found.what) == (FAIL, True)
+    assert (found.state, "in the same zone" in found.what) == (FAIL, True)
 
 
 @pytest.mark.parametrize(
@@ -71,10 +71,10 @@ def target(vpc: str = "vpc-2", zone: str = "us-east-1a") -> dict[str, str]:
 @pytest.mark.parametrize(
     ("described", "targets", "own", "state", "says"),
     [
-        ([], [], (), FAIL, "there is no file system"),
+        ([], [], (), FAIL, "does not exist in this account"),
         ([{"LifeCycleState": "deleting"}], [], (), FAIL, "is deleting"),
         ([{}], [target()], (), FAIL, "in one VPC at a time"),
-        ([{}], [target(VPC)], (), FAIL, "one in each zone"),
+        ([{}], [target(VPC)], (), FAIL, "EFS allows one per zone"),
         ([{}], [target(VPC, "us-east-1b")], (), OK, "is available"),
         ([{}], [target()], ("fsmt-1",), OK, "is available"),
         ([{"Encrypted": False}], [], (), WARN, "not encrypted"),

@@ -52,6 +52,6 @@ def test_the_lists_are_read_from_the_account(subject: Examined, monkeypatch: pyt
     made = ec2.create_managed_prefix_list(PrefixListName="offices", MaxEntries=61, AddressFamily="IPv4")
     found = list(rules(subject(ssh_prefix_lists=(made["PrefixList"]["PrefixListId"],))))
     assert [each.state for each in found] == [FAIL]
-    assert found[0].what.startswith("62 inbound rules of the master")
+    assert found[0].what.startswith("62 inbound rules for the master")
     (missing, _) = rules(subject(ssh_prefix_lists=(LIST,)))
     assert (missing.state, LIST in missing.what) == (FAIL, True)

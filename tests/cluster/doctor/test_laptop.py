@@ -116,7 +116,7 @@ def test_user_without_an_entry_in_passwd_is_a_warning(monkeypatch: pytest.Monkey
 
 def test_home_must_be_writable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert only(laptop.home(tmp_path)).state == OK
-    assert "no directory" in only(laptop.home(tmp_path / "none")).what
+    assert "not a directory" in only(laptop.home(tmp_path / "none")).what
     (tmp_path / ".ssh").mkdir()
     (tmp_path / ".cache").write_text("a file")
     monkeypatch.setattr(os, "access", lambda place, _: Path(place).name != ".ssh")  # root may write to any directory

@@ -23,13 +23,13 @@ def described(**values: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("found", "state", "says"),
     [
-        (None, FAIL, "there is no cr-"),
-        (described(State="scheduled", StartDate=BEGINS), FAIL, "begins 2026-12-01 11:30 UTC"),
+        (None, FAIL, "does not exist in this account"),
+        (described(State="scheduled", StartDate=BEGINS), FAIL, "starts at 2026-12-01 11:30 UTC"),
         (described(State="expired"), FAIL, "is expired"),
-        (described(InstanceType="c5.large"), FAIL, "holds c5.large"),
+        (described(InstanceType="c5.large"), FAIL, "is for c5.large"),
         (described(AvailabilityZone="us-east-1d"), FAIL, "the workers would be in us-east-1a"),
-        (described(AvailableInstanceCount=1), FAIL, "2 workers wanted"),
-        (described(AvailableInstanceCount=3), WARN, "16 at most"),
+        (described(AvailableInstanceCount=1), FAIL, "but workers is 2"),
+        (described(AvailableInstanceCount=3), WARN, "but max_workers is 16"),
         (described(), OK, "16 of 16 c5.2xlarge free"),
     ],
 )

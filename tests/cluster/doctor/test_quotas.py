@@ -143,7 +143,7 @@ def test_capacity_rebalancing_needs_a_worker_beyond_the_size(
 def test_a_quota_must_hold_the_deployment_and_should_hold_the_growth(taken: int, state: str) -> None:
     found = judge_vcpus(STANDARD, 64.0, taken, {("c5.2xlarge", ON_DEMAND): Need(least=16, now=16, most=32)})
     assert found.state == state
-    assert f"64 vCPUs, {taken} in use by others; c5.2xlarge need 16" in found.what
+    assert f"64 vCPUs, {taken} used by other instances; c5.2xlarge need 16" in found.what
     assert state == OK or "servicequotas" in found.remedy
 
 
@@ -178,7 +178,7 @@ def test_what_others_use_counts_and_what_the_cluster_uses_itself_does_not(subjec
     launch(who.aws, "g4dn.xlarge", 1)
     (found,) = vcpus(who)
     assert found.state == OK
-    assert "8 in use by others" in found.what
+    assert "8 used by other instances" in found.what
     launch(who.aws, "m5.12xlarge", 1)
     (found,) = vcpus(who)
     assert found.state == FAIL
@@ -190,15 +190,15 @@ def test_an_account_with_16_vcpus_is_told_how_many_workers_fit(
     monkeypatch.setattr(quotas, "read_quotas", lambda aws, service: {STANDARD: 16.0})
     (found,) = vcpus(subject())
     assert found.state == FAIL
-    assert "16 vCPUs, 0 in use by others; t3.medium, c5.2xlarge need 18, 130 with all of max_workers" in found.what
-    assert found.remedy.startswith("set workers = 1, or ask for more in Service Quotas: https://")
+    assert "16 vCPUs, 0 used by other instances; t3.medium, c5.2xlarge need 18, or 130 with max_workers" in found.what
+    assert found.remedy.startswith("set workers = 1, or request an increase in Service Quotas: https://")
     assert "(18 vCPUs or more)" in found.remedy
     (fits,) = vcpus(subject(workers=1, max_workers=1))
     assert fits.state == OK
     launch(subject().aws, "c5.2xlarge", 1)
     (full,) = vcpus(subject(workers=1))
     assert full.state == FAIL
-    assert full.remedy.startswith("use smaller instance types, or ask for more")
+    assert full.remedy.startswith("use smaller instance types, or request an increase")
 
 
 def test_instances_of_a_capacity_block_are_not_in_use(subject: Examined, told: None) -> None:
@@ -320,4 +320,4 @@ def test_checks_at_the_same_time_read_the_quotas_of_a_service_once(
 def test_an_account_without_spot_vcpus_is_told_to_buy_on_demand() -> None:
     name = "All Standard (A, C, D, H, I, M, R, T, Z) Spot Instance Requests"
     found = quotas.judge_vcpus(name, 0.0, 0, {("c5.2xlarge", quotas.SPOT): quotas.Need(least=16, now=16, most=16)})
-    assert (found.state, found.remedy.startswith("set spot = false, or ask for more")) == (FAIL, True)
+    assert (found.state, found.remedy.startswith("set spot = false, or request an increase")) == (FAIL, True)

@@ -133,7 +133,7 @@ def test_without_a_default_route_the_missing_endpoints_are_named(
 def test_endpoints_alone_are_a_drawback() -> None:
     found = of_private(endpoints=(gateway(), interface("cloudformation")))
     assert (found.state, "packages" in found.what) == (WARN, True)
-    assert "an image that has every package" in found.remedy
+    assert "an image with every package" in found.remedy
 
 
 def test_what_the_nodes_call_is_the_configurations() -> None:

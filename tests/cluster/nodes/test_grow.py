@@ -79,7 +79,7 @@ FROM_2 = "grow the worker group from 2 to 4 nodes: 2 more c5.2xlarge, price $2.0
     [
         (2, 2, [FROM_2], [4], "growing the worker group from 2 to 4 nodes (c5.2xlarge, price $2.000/h)"),
         (2, 3, [FROM_2], [4], "growing the worker group from 3 to 4 nodes (c5.2xlarge, price $1.000/h)"),
-        (2, 8, [FROM_2], [], "another machine has grown the worker group to 8 nodes; nothing is left to start"),
+        (2, 8, [FROM_2], [], "another machine has grown the worker group to 8 nodes; no more nodes are needed"),
         (
             2,
             1,
@@ -133,5 +133,5 @@ def test_fewer_nodes_are_told_of_with_what_becomes_of_the_others(
     monkeypatch.setattr(worker_group, "wait_ready", wait_ready)
     assert ensure_nodes(task, 4, yes=True, report=reported.append, least=9) == make_nodes(3)
     assert asked == [4]
-    assert "3 of 4 workers came" in reported[-1]
+    assert "3 of 4 workers have started" in reported[-1]
     assert "fab scale --nodes 3" in reported[-1]

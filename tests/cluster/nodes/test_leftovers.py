@@ -131,7 +131,7 @@ def test_the_task_asks_and_leaves_out_the_master_and_nodes_of_live_runs(
     status, out, err = fab("--dry-run")
     assert status == 0 and str(tree) in out and "2.0 MB" in out
     assert str(layer) not in out and str(masters) not in out
-    assert "because of live runs: the disks of master, worker1" in err
+    assert "because runs are live: the disks of master, worker1" in err
     monkeypatch.setattr("sys.stdin", open(os.devnull))  # noqa: SIM115, PTH123
     status, _, err = fab()
     assert (status, "remove 1 directories, 2.0 MB" in err, "give --yes" in err) == (1, True, True)

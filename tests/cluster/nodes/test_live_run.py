@@ -87,7 +87,7 @@ def test_without_a_running_master_no_run_is_live() -> None:
 
 def test_doubt_is_no_permission() -> None:
     unreachable = fake(error=ConnectionFailedError("no answer within 10 s\nand more", where="SSH"))
-    with pytest.raises(EndsRunError, match="is not known whether there is one: no answer within 10 s") as caught:
+    with pytest.raises(EndsRunError, match="is unknown whether a run is live: no answer within 10 s") as caught:
         check_live_runs(unreachable, "the change", [], force=False)
     assert (caught.value.run_ids, "and more" in str(caught.value)) == ((), False)
     assert check_live_runs(unreachable, "the change", [], force=True).run_ids == ()
@@ -126,10 +126,10 @@ def test_a_run_that_has_begun_since_the_look_ends_the_task_also_by_force() -> No
     session = fake()
     session.refusal = LiveRunError("two", hosts={"two": ("deeplearning-worker1",)})
     for force in (False, True):
-        with pytest.raises(EndsRunError, match="run two is live, and the end would end it"):
+        with pytest.raises(EndsRunError, match="run two is live, and the end would stop it"):
             held(session, force=force)
-    session.refusal = HeldNodesError({"fab scale": "ending deeplearning-worker2"})
-    with pytest.raises(HeldNodesError, match="`fab scale` on another machine is ending deeplearning-worker2"):
+    session.refusal = HeldNodesError({"fab scale": "terminating deeplearning-worker2"})
+    with pytest.raises(HeldNodesError, match="`fab scale` on another machine is terminating deeplearning-worker2"):
         held(session, force=True)
 
 
@@ -146,14 +146,16 @@ def test_a_master_that_does_not_answer_holds_nothing_and_that_is_forced_or_refus
 
 def test_a_refusal_carries_the_run_its_reasons_and_what_to_do() -> None:
     several = EndsRunError("the change", ["one", "two"], "", [])
-    assert several.what == "runs one, two are live, and the change would end them"
+    assert several.what == "runs one, two are live, and the change would stop them"
     assert "`fab stop --run one`, `fab stop --run two`" in several.remedy
-    known = EndsRunError("the change", ["one"], "", ["2 nodes end"])
-    assert (known.run_ids, known.reasons) == (("one",), ("2 nodes end",))
+    known = EndsRunError("the change", ["one"], "", ["2 nodes are terminated"])
+    assert (known.run_ids, known.reasons) == (("one",), ("2 nodes are terminated",))
     assert "fab attach --run one" in known.remedy and f"{STOP_GRACE_S:g} s for its checkpoint" in known.remedy
-    assert str(known).partition("\n  do: ")[0] == "run one is live, and the change would end it\n  2 nodes end"
+    assert (
+        str(known).partition("\n  do: ")[0] == "run one is live, and the change would stop it\n  2 nodes are terminated"
+    )
     assert EndsRunError("the change", [], "no route", []).remedy == (
-        "restore the connection to the master, or repeat with --force, which ends any run"
+        "restore the connection to the master, or repeat with --force, which stops any run"
     )
 
 
@@ -163,6 +165,6 @@ def test_waiting_runs_are_given_no_time_and_each_is_reported() -> None:
     stop_runs(session, ("one", "four"), told.append)
     assert session.stopped == [("three", 0.0), ("two", 0.0), ("one", STOP_GRACE_S), ("four", STOP_GRACE_S)]
     assert told[1:3] == [
-        "taking run two out of the queue",
+        "removing run two from the queue",
         f"stopping run one, with {STOP_GRACE_S:g} s for its checkpoint",
     ]

@@ -27,7 +27,7 @@ def test_the_cluster_must_hold_the_nodes_of_live_runs_and_the_new_ones() -> None
         TWO_RUNS.size_for(3, 5, queueing=False)
     assert "run one is live on deeplearning-worker1, deeplearning-worker3; run two is live on" in refused.value.what
     assert "wait your turn with --queue, add nodes with `fab scale 6`" in refused.value.remedy
-    with pytest.raises(LiveRunError, match="run six waits in the queue, and no other run starts before it"):
+    with pytest.raises(LiveRunError, match="run six is queued, and no other run starts before it"):
         Occupancy(queued=("six",)).size_for(1, 5, queueing=False)
 
 

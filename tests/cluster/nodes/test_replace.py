@@ -114,12 +114,12 @@ def test_the_group_keeps_its_size_so_that_it_starts_another_one(task: Session, m
     monkeypatch.setattr(replacing, "wait_joined", lambda *_, **__: nodes(worker3=N)[1])
     done = replace(task, with_run("worker1"))
     assert ended(task) == [{"InstanceId": B, "ShouldDecrementDesiredCapacity": False}]
-    assert str(done).startswith(f"deeplearning-worker2 ({B}) is replaced by deeplearning-worker3 ({N}) after ")
+    assert str(done).startswith(f"deeplearning-worker2 ({B}) was replaced by deeplearning-worker3 ({N}) after ")
 
 
 def test_without_an_answer_nothing_goes(task: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin.isatty", lambda: False)
-    with pytest.raises(DeepcdkError, match=rf"replace deeplearning-worker2 \({B}, c5\.2xlarge\): what is on its"):
+    with pytest.raises(DeepcdkError, match=rf"replace deeplearning-worker2 \({B}, c5\.2xlarge\): data on its"):
         replace(task, with_run(), yes=False)
     assert ended(task) == []
 
@@ -166,15 +166,17 @@ def test_the_new_one_is_there_once_it_is_listed_and_the_old_one_is_not(
     )  # fmt: skip
     assert (node.name, node.instance_id) == ("deeplearning-worker3", N)
     assert reported == [
-        "waiting for the group to start another one", f"waiting for {N} to join", f"waiting for {B} to leave",
-    ]  # fmt: skip
+        "waiting for the Auto Scaling group to start a new instance",
+        f"waiting for {N} to join",
+        f"waiting for {B} to terminate",
+    ]
 
 
 def test_a_group_that_cannot_launch_another_one_says_why(task: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     looks = (nodes(worker1=A), (A,)), (nodes(worker1=A, worker3=N), (A, N))
     _, reported = waited(task, monkeypatch, *looks, timeout_s=60, status="Failed")
     assert reported == [
-        "waiting for the group to start another one; EC2 Auto Scaling tries again after: no room",
+        "waiting for the Auto Scaling group to start a new instance; EC2 Auto Scaling retries after: no room",
     ]
 
 

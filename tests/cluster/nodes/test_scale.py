@@ -120,7 +120,7 @@ def test_nodes_that_another_laptop_started_meanwhile_are_asked_for_before_they_g
         2,
     ]
     assert "from 5 to 2 nodes by terminating i-00000004, i-00000005, deeplearning-worker3" in cluster.asked[1]
-    assert "the worker group has changed meanwhile: it has 5 nodes" in cluster.lines
+    assert "the worker group has changed in the meantime: it has 5 nodes" in cluster.lines
     assert cluster.ended == ["i-00000004", "i-00000005", "deeplearning-worker3"]
 
 
@@ -130,7 +130,7 @@ def test_a_group_that_another_laptop_has_shrunk_so_far_already_loses_nothing_mor
     cluster.become_while_asked(monkeypatch, 2)
     scaled = cluster.scale(2, Live(), yes=False)
     assert (cluster.ended, scaled.removed, scaled.after) == ([], (), 2)
-    assert "the worker group has shrunk to 2 nodes meanwhile" in cluster.lines
+    assert "the worker group has shrunk to 2 nodes in the meantime" in cluster.lines
 
 
 def test_a_group_is_lowered_to_what_is_wanted_by_its_size_of_now(
@@ -154,8 +154,8 @@ def test_a_queued_run_that_would_find_too_few_nodes_is_named_before(cluster: Clu
     cluster.scale(1, live)
     warnings = [line for line in cluster.lines if line.startswith("warning")]
     assert warnings == [
-        "warning: run two waits in the queue for 2 nodes, and fails when its turn comes and they are not there; "
-        "`fab stop --run two` takes it out"
+        "warning: run two is queued for 2 nodes, and fails if they are missing at its turn; "
+        "to remove it from the queue: `fab stop --run two`"
     ]
     assert cluster.lines.index(warnings[0]) < cluster.lines.index(
         "terminating deeplearning-worker3, deeplearning-worker2"
@@ -189,7 +189,7 @@ def test_of_several_runs_only_those_are_stopped_whose_nodes_go(cluster: Cluster)
     with pytest.raises(BusyNodesError) as refused:
         cluster.scale(1, live)
     assert refused.value.what == (
-        "a group of 1 would take nodes from run two, which is live on deeplearning-worker2, "
+        "shrinking to 1 workers would take nodes from run two, which is live on deeplearning-worker2, "
         "and from run six, which is live on deeplearning-worker3"
     )
     scaled = cluster.scale(1, live, force=True)

@@ -85,10 +85,10 @@ def test_waiting_ends_once_the_registry_has_forgotten_the_node(aws: Aws, group: 
     reported: list[str] = []
     master = ListingMaster(nodes_text(NODES[:2]), nodes_text(NODES[:1]))
     nodes = wait_gone(aws, master, STACK, gone, report=reported.append)
-    assert ([node.name for node in nodes], reported) == (["deeplearning-worker1"], ["nodes still leaving: 1"])
+    assert ([node.name for node in nodes], reported) == (["deeplearning-worker1"], ["nodes still terminating: 1"])
 
 
 def test_a_node_that_does_not_go_is_named(aws: Aws, group: list[str]) -> None:
     gone = [Removal(instance_id=group[0], name="deeplearning-worker1")]
-    with pytest.raises(NotReadyError, match="deeplearning-worker1 still there after 0 s"):
+    with pytest.raises(NotReadyError, match="deeplearning-worker1 still exist after 0 s"):
         wait_gone(aws, ListingMaster(""), STACK, gone, report=lambda _: None, timeout_s=0)

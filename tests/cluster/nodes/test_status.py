@@ -23,7 +23,7 @@ def test_a_node_has_address_state_age_and_price() -> None:
     )  # fmt: skip
     assert table.rows[1][3] == "running (Terminating)"
     assert table.footer == (
-        "workers: 1 of 2 wanted, 16 at most",
+        "workers: 1 of 2 wanted, at most 16",
         "instances together: $0.382/h, $0.03 since their launch",
     )
 

@@ -79,7 +79,7 @@ def test_who_may_not_suspend_it_is_warned_and_goes_on(aws: Aws, monkeypatch: pyt
     reported: list[str] = []
     keep_workers_of_all_zones(aws, make_inventory(2, rebalances_zones=True), reported.append)
     (line,) = reported
-    assert line.startswith("warning: EC2 Auto Scaling may end workers of a run")
+    assert line.startswith("warning: EC2 Auto Scaling may terminate workers of a run")
     assert "Allow autoscaling:SuspendProcesses" in line
 
 
@@ -97,7 +97,7 @@ def test_more_than_the_groups_maximum_is_refused_with_both_numbers(
 ) -> None:
     refuse(aws, monkeypatch, "New SetDesiredCapacity value 9 is above max value 4 for the AutoScalingGroup.")
     with pytest.raises(
-        OverMaximumError, match="9 workers are wanted, and the deployed cluster takes 4 at most"
+        OverMaximumError, match="9 workers are wanted, but the deployed cluster allows at most 4"
     ) as caught:
         resize(aws, STACK, 9)
     assert "max_workers to 9" in caught.value.remedy
@@ -168,18 +168,19 @@ def test_a_launch_that_failed_is_reported_once_while_the_group_tries_again(
     with pytest.raises(NotReadyError, match="2 of 3 nodes") as caught:
         wait_ready(aws, ListingMaster(both), STACK, 3, timeout_s=25, report=reported.append)
     assert reported == [
-        "nodes ready: 2 of 3 (2 instances, 0 s); EC2 Auto Scaling tries again after: "
-        "We currently do not have sufficient capacity; do: wait, since AWS's capacity changes within minutes or hours; "
-        "or name further types in worker_alternatives, or other zones or another region, and `fab up`"
+        "nodes ready: 2 of 3 (2 instances, 0 s); EC2 Auto Scaling retries after: "
+        "We currently do not have sufficient capacity; do: wait, because AWS's capacity changes "
+        "within minutes or hours; or set more types in worker_alternatives, other zones or "
+        "another region, and run `fab up`"
     ]
-    assert caught.value.remedy.startswith("wait, since AWS's capacity changes")
+    assert caught.value.remedy.startswith("wait, because AWS's capacity changes")
     assert asked == [0, 10, 20, 25], "seldom while it waits, and once at the end"
 
 
 def test_a_group_that_another_laptop_has_shrunk_is_not_waited_for_and_one_old_answer_shrinks_none(
     aws: Aws, workers: list[str], slept: list[float]
 ) -> None:
-    with pytest.raises(ShrunkGroupError, match=r"was set to 2 nodes meanwhile.* 3 are waited for") as caught:
+    with pytest.raises(ShrunkGroupError, match=r"was set to 2 nodes in the meantime.* waits for 3") as caught:
         wait_ready(aws, ListingMaster(listing(*workers)), STACK, 3, timeout_s=900, report=lambda _: None)
     assert (sum(slept), "repeat the command" in caught.value.remedy) == (2, True)
     both = listing(*workers)
@@ -222,9 +223,9 @@ def test_whether_a_number_of_nodes_is_too_large_is_for_the_deployed_cluster_to_s
     with pytest.raises(OverMaximumError) as caught:
         check_maximum(65, deployed, 16)
     assert str(caught.value).splitlines() == [
-        "65 workers are wanted, and the deployed cluster takes 64 at most; cdk.json says max_workers = 16",
+        "65 workers are wanted, but the deployed cluster allows at most 64; max_workers in cdk.json is 16",
         "  do: give 64 or fewer, or set max_workers to 65 in cdk.json and run `fab up`",
     ]
     with pytest.raises(OverMaximumError) as caught:
         check_maximum(65, deployed, 128)
-    assert caught.value.remedy == "give 64 or fewer, or deploy that with `fab up`"
+    assert caught.value.remedy == "give 64 or fewer, or deploy cdk.json with `fab up`"

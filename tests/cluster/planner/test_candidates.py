@@ -61,7 +61,7 @@ def test_every_type_and_number_is_evaluated_at_its_price() -> None:
 def test_an_unknown_price_is_an_unknown_cost_and_never_zero() -> None:
     found = evaluate(lambda _: RUN, lambda *_: ASSUMED, [P3], [2], {"p3.16xlarge": HourlyPrices(node=None, rest=1.0)})
     assert (found[0].usd, found[0].spot_usd, found[0].on_frontier) == (None, None, False)
-    assert choose(found).reason == "it is the quickest; no price is known"
+    assert choose(found).reason == "it is the fastest; no price is known"
 
 
 def test_the_frontier_has_what_nothing_beats_in_both() -> None:
@@ -76,19 +76,19 @@ def test_without_bounds_the_product_of_time_and_cost_decides() -> None:
 
 def test_a_deadline_takes_the_cheapest_that_keeps_it_and_says_where_the_range_does_not() -> None:
     chosen = choose(EVERY, deadline_s=3.1 * 3600)
-    assert (chosen.candidate, chosen.reason) == (TWO, "it is the cheapest that keeps the deadline")
-    assert "the slow end of its range does not keep it" in choose(EVERY, deadline_s=2.6 * 3600).reason
+    assert (chosen.candidate, chosen.reason) == (TWO, "it is the cheapest that meets the deadline")
+    assert "the slow end of its range misses the deadline" in choose(EVERY, deadline_s=2.6 * 3600).reason
 
 
-def test_a_budget_takes_the_quickest_and_both_bounds_hold_together() -> None:
+def test_a_budget_takes_the_fastest_and_both_bounds_hold_together() -> None:
     assert choose(EVERY, budget_usd=15).candidate == TWO
     assert choose(EVERY, budget_usd=100).candidate == EIGHT
     assert choose(EVERY, budget_usd=15, deadline_s=3600).candidate is None
 
 
 def test_bounds_that_nothing_keeps_are_answered_with_the_nearest() -> None:
-    assert choose(EVERY, deadline_s=60).reason == "no candidate keeps the bounds; the quickest is 8 x x with 1.00 h"
-    assert choose(EVERY, budget_usd=1).reason == "no candidate keeps the bounds; the cheapest is 1 x x with $10.00"
+    assert choose(EVERY, deadline_s=60).reason == "no candidate meets the limits; the fastest is 8 x x with 1.00 h"
+    assert choose(EVERY, budget_usd=1).reason == "no candidate meets the limits; the cheapest is 1 x x with $10.00"
     assert "no price is known" in choose([candidate(1, 1, None)], budget_usd=1).reason
 
 

@@ -49,7 +49,7 @@ def test_a_type_without_a_price_is_named_and_its_price_is_none(
     monkeypatch.setenv("AWS_REGION", "eu-nowhere-1")
     found = look_up(unanswered, [hardware_of("p4d.24xlarge")], wait_s=0)
     assert found.by_type["p4d.24xlarge"].node is None
-    assert "no price is known of p4d.24xlarge in eu-nowhere-1" in found.sentences
+    assert "the price of p4d.24xlarge in eu-nowhere-1 is unknown" in found.sentences
     assert "a NAT gateway unknown" in found.sentences[0]
     assert "costs in eu-nowhere-1: workers, and a t3.medium master unknown, " in found.sentences[0]
 

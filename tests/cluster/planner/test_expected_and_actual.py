@@ -28,7 +28,7 @@ def test_the_parts_add_up_to_the_time_on_both_sides() -> None:
     assert sum(each.actual for each in parts) == pytest.approx(found["time"].actual)
     assert found["training steps"].actual == record()["result"]["training_seconds"]
     assert found["images/s"].actual == record()["result"]["images_per_s"]
-    assert found["cost, expected of the workers alone"].actual == 0.02
+    assert found["cost, expected for only the workers"].actual == 0.02
 
 
 def test_a_figure_is_worded_with_its_range_and_its_difference() -> None:
@@ -45,9 +45,9 @@ def test_a_figure_is_worded_with_its_range_and_its_difference() -> None:
         ({"state": {"state": "running"}}, []),
         ({"origin": {"estimate": {}}}, []),
         ({"origin": {"estimate": {"seconds": "soon"}}}, []),
-        ({"state": {"state": "stopped"}}, ["time", "cost, expected of the workers alone"]),
-        ({"attempts": 2}, ["time", "cost, expected of the workers alone"]),
-        ({"result": {"epoch_seconds": None}}, ["time", "cost, expected of the workers alone"]),
+        ({"state": {"state": "stopped"}}, ["time", "cost, expected for only the workers"]),
+        ({"attempts": 2}, ["time", "cost, expected for only the workers"]),
+        ({"result": {"epoch_seconds": None}}, ["time", "cost, expected for only the workers"]),
     ],
 )
 def test_only_what_can_be_compared_is_compared(parts: dict[str, Any], names: list[str]) -> None:

@@ -44,7 +44,7 @@ def test_the_choice_is_a_sentence_with_its_reason() -> None:
     found = candidates()
     said = choice_sentence(choose(found))
     assert said.startswith("4 x p3.16xlarge: ")
-    assert said.endswith(", because it has the least product of time and cost")
+    assert said.endswith(", because it has the lowest product of time and cost")
     assert choice_sentence(Choice(candidate=None, reason="none fits")) == "none fits"
 
 

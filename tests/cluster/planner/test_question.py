@@ -44,7 +44,7 @@ def test_each_number_of_nodes_has_the_variant_for_its_ranks() -> None:
 
 def test_to_the_target_the_run_ends_with_the_epoch_that_reached_it() -> None:
     assert asked(to_target=True).workload(128).epochs == 38
-    with pytest.raises(UsageError, match="the source of imagenet-90 does not say after how many epochs"):
+    with pytest.raises(UsageError, match="the source of imagenet-90 does not report after how many epochs"):
         asked(recipe="imagenet-90", to_target=True).answer(FREE)
 
 
@@ -92,7 +92,7 @@ def test_the_cluster_s_placement_and_efa_set_the_link() -> None:
 
 def test_bounds_reach_the_choice() -> None:
     cheap = asked(budget="1000000").answer(FREE)
-    assert cheap.choice.reason == "it is the quickest within the budget"
+    assert cheap.choice.reason == "it is the fastest within the budget"
     assert asked(deadline="0.001").answer(FREE).choice.candidate is None
 
 

@@ -69,7 +69,7 @@ def test_fewer_epochs_drop_the_phases_after_them() -> None:
 
 def test_a_batch_larger_than_the_data_is_refused() -> None:
     large = dataclasses.replace(DIGITS.settings, global_batch_limit=1 << 20)
-    with pytest.raises(UsageError, match="64 ranks make 2048 images a step, more than the 1438"):
+    with pytest.raises(UsageError, match="64 ranks use 2048 images per step, more than the 1438"):
         workload_of(large, 64)
 
 

@@ -40,12 +40,12 @@ def test_the_others_are_found_too(tmp_path: Path) -> None:
     )
     (tmp_path / "train.py").write_text(source)
     assert [str(trap) for trap in find(tmp_path, tmp_path / "train.py")] == [
-        "train.py:2: hvd.callbacks.LearningRateWarmupCallback fails with Keras 3",
-        "train.py:3: hvd.elastic.KerasState fails with Keras 3",
-        "train.py:5: hvd.callbacks.LearningRateScheduleCallback fails with Keras 3",
-        "train.py:6: hvd.elastic.TensorFlowKerasState fails with Keras 3",
-        "train.py:7: hvd.DistributedGradientTape fails with Keras 3 over a model's own variables; "
-        "right over [v.value for v in ...]",
+        "train.py:2: hvd.callbacks.LearningRateWarmupCallback fails under Keras 3",
+        "train.py:3: hvd.elastic.KerasState fails under Keras 3",
+        "train.py:5: hvd.callbacks.LearningRateScheduleCallback fails under Keras 3",
+        "train.py:6: hvd.elastic.TensorFlowKerasState fails under Keras 3",
+        "train.py:7: hvd.DistributedGradientTape fails under Keras 3 for the variables of a model; "
+        "use [v.value for v in ...]",
     ]
 
 
@@ -71,20 +71,20 @@ def test_modules_of_the_program_are_read_as_far_as_they_are_imported(tmp_path: P
     (tmp_path / "train.py").write_text("from lib import optimizer\nimport train\n")
     (found,) = find(tmp_path, tmp_path / "train.py")
     assert str(found) == (
-        "lib/optimizer.py:3: hvd.DistributedOptimizer averages nothing with Keras 3, and raises no error: "
-        "the ranks' weights drift apart"
+        "lib/optimizer.py:3: hvd.DistributedOptimizer does not average under Keras 3, without an error: "
+        "the ranks' weights diverge"
     )
 
 
 def test_a_program_that_would_train_wrongly_is_refused_unless_the_user_says_which_keras(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("import horovod.keras as hvd\nhvd.DistributedOptimizer(o)\n")
-    with pytest.raises(KerasTrapError, match=r"train\.py:2: .*averages nothing") as caught:
+    with pytest.raises(KerasTrapError, match=r"train\.py:2: .*does not average") as caught:
         Program.from_arguments(str(tmp_path), "train.py", ())
     assert [trap.line for trap in caught.value.traps] == [2]
-    assert str(caught.value).startswith("this program would train wrongly:\n  train.py:2: hvd.DistributedOptimizer")
+    assert str(caught.value).startswith("this program would train incorrectly:\n  train.py:2: hvd.DistributedOptimizer")
     assert caught.value.remedy == (
-        "give --keras 2 (tf.keras and keras are then Keras 2); or --keras 3 where the program does not go that way: "
-        "it is stopped if it does"
+        "give --keras 2 (tf.keras and keras are then Keras 2). If the program does not run this code, give --keras 3; "
+        "it is stopped if it does run it"
     )
     assert Program.from_arguments(str(tmp_path), "train.py", (), keras="2").keras_traps() == []
     assert len(Program.from_arguments(str(tmp_path), "train.py", (), keras="3").keras_traps()) == 1

@@ -56,17 +56,17 @@ def make(directory: Path, entry: str, *further: str) -> Program:
 @pytest.mark.parametrize(
     ("entry", "says"),
     [
-        ("", "must say what each rank runs"),
+        ("", "must be the command of each rank"),
         ("'open", "cannot be split into words"),
         ("trian.py --flag", "is not a file in "),
         ("../other/train.py", "is not a file in "),
         ("/etc/train.py", "is not a file in "),
-        ("python train.py && python train.py", "has &&, which only a shell reads"),
+        ("python train.py && python train.py", "has &&, which only a shell interprets"),
         ("python train.py; true", "has ;"),
         ("python train.py | cat", "quote it"),
         ("A=1 python train.py", "put `env` before it"),
         ("cd package", "give sh -c"),
-        ("uv run train.py", "give the command behind `run` alone"),
+        ("uv run train.py", "give only the command after `run`"),
         ("train.ipynb", "jupyter nbconvert --to script train.ipynb"),
     ],
 )
@@ -126,7 +126,7 @@ def test_any_word_reaches_the_entry_unchanged_or_is_refused(
 
 @pytest.mark.parametrize("module", ["/", "/etc/x", ".", "..train", "package.", "a/b"])
 def test_what_is_no_modules_name_is_refused(tmp_path: Path, module: str) -> None:
-    with pytest.raises(UsageError, match="is no module's name"):
+    with pytest.raises(UsageError, match="is not the name of a module"):
         Program.from_arguments(str(tmp_path), f"-m {module}", ())
 
 
@@ -161,7 +161,9 @@ def test_a_script_that_would_not_be_on_the_nodes_is_refused(directory: Path) -> 
     (directory / "linked.py").symlink_to(__file__)
     (directory / ".git" / "x.py").touch()
     for entry in ("linked.py", "-m linked", ".git/x.py"):
-        with pytest.raises(UsageError, match=r"is not uploaded: (leads out of the directory|it is in a cache)"):
+        with pytest.raises(
+            UsageError, match=r"is not uploaded: (it is a symbolic link out of the directory|it is in a cache)"
+        ):
             make(directory, entry)
     assert make(directory, "./train.py").script == directory / "train.py"
 

@@ -70,7 +70,7 @@ def test_a_programs_own_environment_is_told_and_goes_with_its_tree(tmp_path: Pat
     program, said = make_program(tmp_path, script=TRAP), list[str]()
     packed = pack(program, lambda: nodes(HERE), 1, "horovod", project=PROJECT, report=said.append)
     assert said == [
-        "an environment of the program's own (a test): numpy 1.26.4, Horovod 0.28.1 for tensorflow; 1 package, "
+        "the program's own environment (a test): numpy 1.26.4, Horovod 0.28.1 for tensorflow; 1 package, "
         "0.0 MB to download"
     ]
     assert packed.tree == program.tree("numpy==1.26.4\n")
@@ -124,10 +124,10 @@ def test_where_the_runtime_serves_a_trap_of_keras_3_is_refused(tmp_path: Path, m
 
 def test_without_an_index_here_nothing_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def unreachable(self: Resolver, wanted: Wanted) -> Environment:
-        raise UnresolvedHereError("this machine reaches no package index: u: refused")
+        raise UnresolvedHereError("this machine cannot reach a package index: u: refused")
 
     monkeypatch.setattr(Resolver, "resolve", unreachable)
-    with pytest.raises(UnresolvedHereError, match="reaches no package index"):
+    with pytest.raises(UnresolvedHereError, match="cannot reach a package index"):
         pack(make_program(tmp_path), lambda: nodes(HERE), 1, "horovod", project=PROJECT, report=print)
 
 

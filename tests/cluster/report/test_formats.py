@@ -263,7 +263,7 @@ def test_any_invalid_value_is_left_out_or_the_record_is_rejected(place: tuple[in
 def test_formats_are_parsed_and_unknown_ones_are_rejected() -> None:
     assert (parse_formats("html"), parse_formats("json, html,json")) == (("html",), ("json", "html"))
     for text in ("", ",", "html,pdf", "HTML"):
-        with pytest.raises(UsageError, match="must be some of html, md, json"):
+        with pytest.raises(UsageError, match="must be one or several of html, md, json"):
             parse_formats(text)
 
 

@@ -55,7 +55,7 @@ OTHER = json.dumps({**raw(), "state": {**raw()["state"], "run_id": "another"}})
 
 @pytest.mark.parametrize(
     ("text", "says"),
-    [("{", "invalid JSON"), ('{"run_id": "../x"}', "must be a run's id"), (OTHER, "state is of another run")],
+    [("{", "invalid JSON"), ('{"run_id": "../x"}', "must be a run's id"), (OTHER, "state belongs to another run")],
 )
 def test_an_invalid_record_is_rejected_with_the_reason(text: str, says: str, copied: Path) -> None:
     (copied / "record.json").write_text(text)

@@ -51,9 +51,9 @@ def test_the_head_shows_what_ran_where_and_the_best_epoch() -> None:
 def test_time_and_cost_of_a_resumed_run_are_those_of_the_last_attempt() -> None:
     found = report(RESUMED)
     assert found.attempts == 2
-    assert found.headline(SECONDS).note == "attempt 2 alone"
-    assert "attempt 2 alone" in found.headline(COST).note
-    assert any("Of earlier attempts" in sentence for sentence in found.missing)
+    assert found.headline(SECONDS).note == "only attempt 2"
+    assert "only attempt 2" in found.headline(COST).note
+    assert any("For earlier attempts" in sentence for sentence in found.missing)
 
 
 def test_a_run_without_a_result_shows_the_figures_of_its_epochs() -> None:

@@ -74,14 +74,14 @@ def test_a_record_is_the_named_runs_or_the_newest_ones(archive: Archive) -> None
     assert archive.record("20261120-121314-digits-000a")["run_id"] == "20261120-121314-digits-000a"
     with pytest.raises(DeepcdkError, match="no run x in s3://deepcdk-runbucket-1/runs/, s3://") as caught:
         archive.record("x")
-    assert caught.value.remedy == "the last ones: 20261120-121314-digits-000a, 20261121-121314-digits-000b"
+    assert caught.value.remedy == "the last runs: 20261120-121314-digits-000a, 20261121-121314-digits-000b"
 
 
 def test_a_record_that_was_cut_short_is_told_and_its_files_can_be_fetched(
     aws: Aws, archive: Archive, tmp_path: Path
 ) -> None:
     put(aws, archive.buckets[0], "20261122-121314-digits-000c", record_json="{", launcher_log="three")
-    with pytest.raises(DeepcdkError, match="no whole record of run 20261122-121314-digits-000c"):
+    with pytest.raises(DeepcdkError, match="no complete record of run 20261122-121314-digits-000c"):
         archive.record()
     assert len(archive.runs()) == 2
     assert (archive.fetch("", tmp_path).directory / "launcher.log").read_text() == "three"
@@ -101,7 +101,7 @@ def test_a_record_that_was_cut_short_is_told_and_its_files_can_be_fetched(
 )
 def test_a_record_that_is_none_is_told_as_one_that_was_cut_short(aws: Aws, archive: Archive, bad: object) -> None:
     put(aws, archive.buckets[0], "20261122-121314-digits-000c", record_json=json.dumps(bad))
-    with pytest.raises(DeepcdkError, match="no whole record of run 20261122-121314-digits-000c"):
+    with pytest.raises(DeepcdkError, match="no complete record of run 20261122-121314-digits-000c"):
         archive.record()
     assert [state["run_id"] for state in archive.runs()] == [
         "20261120-121314-digits-000a",
@@ -114,7 +114,7 @@ def test_a_record_that_is_too_large_is_told_as_one_that_was_cut_short(
 ) -> None:
     monkeypatch.setattr("cluster.runs.archive.MAX_RECORD_BYTES", 20_000)
     put(aws, archive.buckets[0], "20261122-c", record_json=json.dumps(record_of("20261122-c")) + " " * 30_000)
-    with pytest.raises(DeepcdkError, match="no whole record of run 20261122-c"):
+    with pytest.raises(DeepcdkError, match="no complete record of run 20261122-c"):
         archive.record()
 
 
@@ -195,7 +195,7 @@ def test_a_large_object_leaves_room_on_the_disk(
     monkeypatch.setattr(fetch, "CHECKED_EVERY", 1 << 20)
     monkeypatch.setattr(fetch, "KEPT_FREE", 1 << 60)
     add(aws, archive, large=bytes(2 << 20))
-    with pytest.raises(DeepcdkError, match=r"of the disk are left, and .* stay free"):
+    with pytest.raises(DeepcdkError, match=r"of the disk are free, and .* stay free"):
         archive.fetch("", tmp_path)
     assert list(tmp_path.iterdir()) == []
 
@@ -219,7 +219,7 @@ def test_many_small_objects_leave_room_on_the_disk_too(
     monkeypatch.setattr(fetch, "CHECKED_EVERY", 10 * fetch.DISK_BLOCK)
     monkeypatch.setattr(fetch, "KEPT_FREE", 1 << 60)
     add(aws, archive, **{f"x{n}": b"x" for n in range(10)})
-    with pytest.raises(DeepcdkError, match="of the disk are left"):
+    with pytest.raises(DeepcdkError, match="of the disk are free"):
         archive.fetch("", tmp_path)
     assert list(tmp_path.iterdir()) == []
 
@@ -248,5 +248,5 @@ def test_a_very_large_record_counts_as_damaged(aws: Aws, archive: Archive, monke
         "20261122-121314-digits-000c",
         record_json=json.dumps({**record_of("20261122-121314-digits-000c"), "reason": "x" * 1000}),
     )
-    with pytest.raises(DeepcdkError, match="no whole record of run 20261122-121314-digits-000c"):
+    with pytest.raises(DeepcdkError, match="no complete record of run 20261122-121314-digits-000c"):
         archive.record()

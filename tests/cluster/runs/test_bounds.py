@@ -36,7 +36,7 @@ def check(bounds: Bounds, *kinds: str, **known: float) -> None:
 
 
 def test_a_cost_is_refused_where_a_price_is_unknown_and_the_types_are_named() -> None:
-    with pytest.raises(DeepcdkError, match="--max-cost cannot be kept: the price of b, c in this region is not known"):
+    with pytest.raises(DeepcdkError, match="--max-cost cannot be checked: the price of b, c in this region is unknown"):
         check(COST, "a", "c", "b", a=1.0)
     check(COST, "a", a=1.0)
     check(HOURS, "a")
@@ -46,7 +46,7 @@ def test_what_is_used_up_is_not_begun_again() -> None:
     spec = make_spec(bounds=COST)
     with pytest.raises(DeepcdkError, match=f"run {spec.run_id} has reached --max-cost 5: .5.02 of .5 after 2 h"):
         check_left(spec, {"seconds": 7200, "usd": 5.02})
-    with pytest.raises(DeepcdkError, match=f"what the earlier attempts of run {spec.run_id} cost is not known"):
+    with pytest.raises(DeepcdkError, match=f"the cost of the earlier attempts of run {spec.run_id} is unknown"):
         check_left(spec, {"seconds": 7200, "usd": None})
     check_left(spec, {"seconds": 7200, "usd": 4.0})
     check_left(spec, None)

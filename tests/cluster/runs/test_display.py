@@ -89,8 +89,8 @@ def test_a_missed_checkpoint_and_a_damaged_one_are_told_while_the_run_is_watched
     assert (
         written[0].startswith("warning: no checkpoint step-9: cannot write /mnt/efs: No ") and "\x1b" not in written[0]
     )
-    assert written[1] == "warning: passed over step-8: damaged checkpoint: cut; goes on from step-7"
-    assert written[2] == "warning: passed over step-8: damaged checkpoint: cut; begins anew"
+    assert written[1] == "warning: skipped step-8: damaged checkpoint: cut; continues from step-7"
+    assert written[2] == "warning: skipped step-8: damaged checkpoint: cut; starts from the beginning"
     shown = capsys.readouterr().out
     assert "warning: no checkpoint step-9" in shown and written[1] in shown
 

@@ -32,11 +32,11 @@ def test_the_last_one_of_a_name_counts() -> None:
         ("NAME", "must be NAME=VALUE; .*--secret NAME"),
         ("=swordfish", "letters, digits and _"),
         ("MY-NAME=swordfish", "letters, digits and _"),
-        ("HOROVOD_RANK=swordfish", "is set by the launcher itself"),
-        ("DEEPCDK_RUN=swordfish", "is set by the launcher itself"),
+        ("HOROVOD_RANK=swordfish", "is set by the launcher"),
+        ("DEEPCDK_RUN=swordfish", "is set by the launcher"),
         ("NAME=swordfish\0", "NUL"),
         ("NAME=swordfish\udcff", "not UTF-8"),
-        ("NAME=swordfish" + "x" * 131072, "Linux takes 131,071"),
+        ("NAME=swordfish" + "x" * 131072, "Linux allows at most 131,071"),
     ],
 )
 def test_a_bad_variable_is_refused_without_its_value(text: str, says: str) -> None:
@@ -57,7 +57,7 @@ def test_secrets_come_from_the_environment_or_a_file(tmp_path: Path) -> None:
         ("KEY=swordfish", "must be NAME or NAME=@FILE"),
         ("MISSING", "is not in your environment"),
         ("KEY=@/no/such/file", "cannot be read: No such file"),
-        ("HOROVOD_SIZE", "is set by the launcher itself"),
+        ("HOROVOD_SIZE", "is set by the launcher"),
     ],
 )
 def test_a_bad_secret_is_refused_without_its_value(given_: str, says: str) -> None:
@@ -98,9 +98,9 @@ def test_a_file_that_cannot_be_is_refused_by_its_name(file: str) -> None:
 
 def test_a_run_that_goes_on_needs_all_its_secrets_again_and_no_others() -> None:
     check_secrets("one", ["A", "B"], {"A": "1", "B": "2"})
-    with pytest.raises(UsageError, match="run one needs B again"):
+    with pytest.raises(UsageError, match="run one needs B; give each again"):
         check_secrets("one", ["A", "B"], {"A": "1"})
-    with pytest.raises(UsageError, match=r"C.*is none of run one's"):
+    with pytest.raises(UsageError, match=r"C.*is not a secret of run one"):
         check_secrets("one", ["A"], {"A": "1", "C": "3"})
 
 

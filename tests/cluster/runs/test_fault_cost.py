@@ -20,11 +20,11 @@ def told(run_s: float | None = 90 * 1200.0, usd: float | None = 7.2, restarts: i
 
 def test_the_minutes_between_checkpoints_bound_the_loss_and_the_price_is_that_of_the_workers() -> None:
     assert told() == (
-        "a fault costs 5:00 of training at most, $0.60 for its workers, and a restart; more only where a checkpoint "
-        "takes over 6.0 s of the training"
+        "a fault costs at most 5:00 of training, $0.60 for its workers, and a restart; more if a checkpoint "
+        "takes over 6.0 s of training time"
     )
     assert "takes over" not in told(checkpoint_cost_percent=0)
-    assert "at most, price unknown, and a restart" in told(usd=None)
+    assert "of training, price unknown, and a restart" in told(usd=None)
 
 
 @pytest.mark.parametrize(
@@ -46,11 +46,13 @@ def test_the_loss_is_bounded_by_the_clock_by_epochs_and_by_the_run(
 
 def test_where_nothing_bounds_it_in_time_that_is_said() -> None:
     said = told(run_s=None, checkpoint_minutes=0, checkpoint_epochs=4)
-    assert "there is one every 4 epochs, whose time is unknown; --checkpoint-minutes bounds it" in said
-    assert "one every epoch, whose" in told(run_s=None, checkpoint_minutes=0)
+    assert (
+        "There is a checkpoint every 4 epochs, and the time of an epoch is unknown. To limit the loss, set --" in said
+    )
+    assert "a checkpoint every epoch, and" in told(run_s=None, checkpoint_minutes=0)
 
 
 def test_without_restarts_a_fault_ends_the_run() -> None:
-    assert "and ends it (--restarts 0), until `fab resume` goes on" in told(restarts=0)
-    assert describe_of_program(0).startswith("a fault ends the run (--restarts 0)")
-    assert describe_of_program(3).startswith("a fault costs what the program has not saved by itself: it is started")
+    assert "and stops the run (--restarts 0) until `fab resume` continues it" in told(restarts=0)
+    assert describe_of_program(0).startswith("a fault stops the run (--restarts 0)")
+    assert describe_of_program(3).startswith("a fault costs whatever the program has not saved: the program is started")

@@ -47,7 +47,7 @@ def test_only_what_differs_is_shown_unless_all_is_asked_for() -> None:
     _, whole = tables(DIGITS, None, everything=True)
     assert ("--epochs", "20", "10", "passes over the training images") in short.rows
     assert "--momentum" not in {row[0] for row in short.rows}
-    assert short.footer == (f"{len(whole.rows) - len(short.rows)} more settings are as always; --all shows them",)
+    assert short.footer == (f"{len(whole.rows) - len(short.rows)} more settings have default values; --all shows them",)
     assert "--momentum" in {row[0] for row in whole.rows}
     assert whole.footer == ()
 

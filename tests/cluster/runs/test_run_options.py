@@ -18,7 +18,7 @@ from cluster.tasks.train import TrainRequest
 def test_what_is_looked_at_before_a_run_is_chosen_by_one_flag_at_most() -> None:
     chosen = (PreflightOptions(), PreflightOptions(skip_preflight=True), PreflightOptions(full_preflight=True))
     assert [each.mode for each in chosen] == ["auto", "skip", "full"]
-    with pytest.raises(UsageError, match="--skip-preflight: leaves out what --full-preflight"):
+    with pytest.raises(UsageError, match="--skip-preflight: contradicts --full-preflight"):
         PreflightOptions(skip_preflight=True, full_preflight=True)
 
 
@@ -26,7 +26,10 @@ def test_what_is_looked_at_before_a_run_is_chosen_by_one_flag_at_most() -> None:
     ("options", "says"),
     [
         ({"launcher": "torch"}, "--launcher = 'torch': must be horovod, torchrun, plain"),
-        ({"launcher": "plain", "controller": "gloo"}, "--controller = 'gloo': is Horovod's; --launcher plain has none"),
+        (
+            {"launcher": "plain", "controller": "gloo"},
+            "--controller = 'gloo': is a setting of Horovod; --launcher plain does not use it",
+        ),
     ],
 )
 def test_a_launcher_is_one_of_three_and_only_horovods_has_a_controller(options: dict[str, Any], says: str) -> None:
@@ -38,7 +41,7 @@ def test_ranks_are_placed_or_left_alone_and_a_gpu_of_its_own_is_for_a_placed_one
     assert RankOptions(own_gpu=True).placement == "auto"
     with pytest.raises(UsageError, match="--placement = 'no': must be auto or none"):
         RankOptions(placement="no")
-    with pytest.raises(UsageError, match="--own-gpu: gives GPUs out, which --placement none leaves to the program"):
+    with pytest.raises(UsageError, match="--own-gpu: assigns GPUs, but --placement none leaves that to the program"):
         RankOptions(placement="none", own_gpu=True)
 
 
@@ -47,9 +50,12 @@ def test_only_horovods_ranks_take_its_settings_and_only_they_may_be_given_the_ot
     RunOptions(knobs=knobs, environment=given)
     for launcher in ("torchrun", "plain"):
         ranks = RankOptions(launcher=launcher)
-        with pytest.raises(UsageError, match=f"'{launcher}': does not start Horovod, whose settings are given too"):
+        with pytest.raises(
+            UsageError,
+            match=f"'{launcher}': does not use Horovod, so Horovod's settings have no effect; leave them out",
+        ):
             RunOptions(ranks=ranks, knobs=knobs)
-        with pytest.raises(UsageError, match=f"--env = 'RANK': is what --launcher {launcher} itself tells the ranks"):
+        with pytest.raises(UsageError, match=f"--env = 'RANK': is set by --launcher {launcher}"):
             RunOptions(ranks=ranks, environment=given)
         with pytest.raises(UsageError, match="'MASTER_PORT'"):
             RunOptions(ranks=ranks, secrets=("MASTER_PORT",))
@@ -85,9 +91,9 @@ def test_a_bound_that_is_not_given_stays_as_it_was() -> None:
 
 def test_min_nodes_needs_restarts_and_no_more_nodes_than_the_run_has() -> None:
     assert read(RestartOptions, min_nodes="2").min_nodes == 2
-    with pytest.raises(UsageError, match="--min-nodes = 2: is for restarts"):
+    with pytest.raises(UsageError, match="--min-nodes = 2: applies to restarts"):
         read(RestartOptions, restarts="0", min_nodes="2")
     options = RunOptions(restarts=RestartOptions(min_nodes=3))
     assert TrainRequest(work=Training(), nodes=3, options=options, secrets={}).nodes == 3
-    with pytest.raises(UsageError, match="--min-nodes = 3: is more than the 2 nodes of the run"):
+    with pytest.raises(UsageError, match="--min-nodes = 3: must not exceed the 2 nodes of the run"):
         TrainRequest(work=Training(), nodes=2, options=options, secrets={})

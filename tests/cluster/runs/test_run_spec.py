@@ -84,7 +84,7 @@ def test_ranks_on_the_cores_of_one_host_meet_over_open_mpi(asked: str, given: st
 
 def test_a_secret_is_in_the_spec_by_name_alone_and_not_a_variable_as_well() -> None:
     assert make_launch(options=RunOptions(secrets=("TOKEN",))).secrets == ("TOKEN",)
-    with pytest.raises(UsageError, match=r"TOKEN.*--env too"):
+    with pytest.raises(UsageError, match=r"TOKEN.*also given with --env"):
         RunOptions(environment=(("TOKEN", "x"),), secrets=("TOKEN",))
 
 

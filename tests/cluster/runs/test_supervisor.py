@@ -91,9 +91,12 @@ def test_nodes_are_held_for_the_block_and_free_when_it_ends() -> None:
 @pytest.mark.parametrize(
     ("held", "says"),
     [
-        ({"hosts": ["deeplearning-worker2"], "task": "fab scale", "every": False}, "is ending deeplearning-worker2"),
-        ({"hosts": [], "task": "fab down", "every": True}, "`fab down` on another machine is ending all nodes"),
-        ({"hosts": [], "task": "fab train", "every": False}, "is changing the size of the worker group"),
+        (
+            {"hosts": ["deeplearning-worker2"], "task": "fab scale", "every": False},
+            "is terminating deeplearning-worker2",
+        ),
+        ({"hosts": [], "task": "fab down", "every": True}, "`fab down` on another machine is terminating all nodes"),
+        ({"hosts": [], "task": "fab train", "every": False}, "is changing the number of workers"),
     ],
 )
 def test_who_is_refused_is_told_what_another_machine_does(held: dict[str, Any], says: str) -> None:
@@ -101,7 +104,7 @@ def test_who_is_refused_is_told_what_another_machine_does(held: dict[str, Any], 
     caller = Supervisor(AnsweringMaster(answer(refusal, status=3)), STACK, "/x")
     with pytest.raises(HeldNodesError, match=says) as caught:
         caller.start(Submission(spec=make_spec(run_id="three")))
-    assert "wait for its end" in caught.value.remedy
+    assert "wait until that task is done" in caught.value.remedy
     with (
         pytest.raises(HeldNodesError, match=says),
         Supervisor(HoldingMaster(json.dumps(refusal), status=3), STACK, "/x").hold("fab scale", {}),
@@ -121,7 +124,7 @@ def test_a_hold_that_a_run_refuses_names_it_and_other_answers_are_told() -> None
 
 def test_a_waiting_run_is_told_as_one_that_goes_first() -> None:
     caller = Supervisor(AnsweringMaster(answer({"live": "one", "state": "queued", "held": []}, status=3)), STACK, "/x")
-    with pytest.raises(LiveRunError, match="run one waits in the queue") as caught:
+    with pytest.raises(LiveRunError, match="run one is queued") as caught:
         caller.runs()
     assert "--queue" in caught.value.remedy
 

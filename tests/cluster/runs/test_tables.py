@@ -110,10 +110,13 @@ def test_a_cost_at_older_prices_has_their_date() -> None:
     ("spot", "told"),
     [
         (None, None),
-        ({"hosts": 2, "usd": 0.5, "prices_of": "2026-11-20"}, "2 nodes; with them about $0.50 (prices of 2026-11-20)"),
+        (
+            {"hosts": 2, "usd": 0.5, "prices_of": "2026-11-20"},
+            "2 nodes; about $0.50 with spot prices (prices of 2026-11-20)",
+        ),
         (
             {"hosts": 1, "usd": None, "prices_of": ""},
-            "1 node, at less than that; `fab prices --refresh` asks for what they cost",
+            "1 node, cheaper than that; `fab prices --refresh` reads the spot prices",
         ),
     ],
 )
@@ -144,9 +147,9 @@ def test_the_record_tells_what_each_restart_has_cost() -> None:
     record = {"run_id": "one", "state": state, "attempts": 5, "directory": "/r", "files": 1, "bytes": 1,
               "checkpoints": [], "course": {"restarts": [restart] * 4}, "restart_costs": costs}  # fmt: skip
     rows = {row[0]: row[1] for row in record_table(record).rows}
-    told = "for w2 rebooted; after 7.5 s on w1, w2"
-    assert rows["restart 1"] == f"{told}; 13 steps made again from 20 on, {duration(90.4)} without a step, about $0.04"
-    assert rows["restart 2"] == f"{told}; 1 step made again from 40 on"
+    told = "w2 rebooted; after 7.5 s on w1, w2"
+    assert rows["restart 1"] == f"{told}; 13 steps repeated from step 20, {duration(90.4)} without a step, about $0.04"
+    assert rows["restart 2"] == f"{told}; 1 step repeated from step 40"
     assert rows["restart 3"] == rows["restart 4"] == told
 
 

@@ -36,5 +36,6 @@ def test_a_run_that_its_bound_stopped_tells_the_bound_and_how_to_go_on() -> None
     text, failed = describe_end(progress, 3.0)
     assert not failed
     assert text == (
-        "run one stopped after 1:00: it has reached --max-hours 1: ...; `fab resume one` with more of it goes on"
+        "run one stopped after 1:00: it has reached --max-hours 1: ...; "
+        "to continue, give `fab resume one` a higher limit"
     )

@@ -38,7 +38,7 @@ def test_the_ranks_refusals_come_before_anything_is_asked(field: str, value: str
 
 @pytest.mark.parametrize("further", [("--run-dir", "/mnt/efs/runs/other"), ("--run-dir=/mnt/efs/runs/other",)])
 def test_a_run_cannot_be_sent_to_the_directory_of_another(further: tuple[str, ...]) -> None:
-    with pytest.raises(UsageError, match=r"--run-dir = '/mnt/efs/runs/other': each run has a directory of its own"):
+    with pytest.raises(UsageError, match=r"--run-dir = '/mnt/efs/runs/other': is set by the task"):
         Training(arguments=further)
 
 
@@ -46,8 +46,8 @@ def test_a_run_cannot_be_sent_to_the_directory_of_another(further: tuple[str, ..
     ("payload", "entry", "further", "recipe", "says"),
     [
         ("", "train.py", (), {}, "--entry = 'train.py': needs --payload"),
-        (".", "train.py", (), {"batch_per_rank": "8"}, "--batch-per-rank = '8': is a recipe's"),
-        (".", "train.py", (), {"recipe": "digits"}, "--recipe = 'digits': is a recipe's"),
+        (".", "train.py", (), {"batch_per_rank": "8"}, "--batch-per-rank = '8': is for recipes"),
+        (".", "train.py", (), {"recipe": "digits"}, "--recipe = 'digits': is for recipes"),
     ],
 )
 def test_a_mixture_of_recipe_and_program_is_refused(
@@ -99,9 +99,9 @@ def test_what_a_recipe_is_given_reaches_the_ranks_reader_unchanged_or_is_refused
 
 
 def test_recipes_are_started_by_horovod_with_all_gpus_shown() -> None:
-    with pytest.raises(UsageError, match="--launcher = 'plain': is for a program of your own"):
+    with pytest.raises(UsageError, match="--launcher = 'plain': is for your own program"):
         read_work(RecipeFlags(), ProgramFlags(), (), RankOptions(launcher="plain"))
-    with pytest.raises(UsageError, match="--own-gpu: is for a program of your own"):
+    with pytest.raises(UsageError, match="--own-gpu: is for your own program"):
         read_work(RecipeFlags(), ProgramFlags(), (), RankOptions(own_gpu=True))
 
 

@@ -43,7 +43,7 @@ def test_a_host_with_another_key_is_refused(
 
 def test_a_refused_user_key_points_to_the_key_pair(server: SshServer, tmp_path: Path) -> None:
     paramiko.ECDSAKey.generate().write_private_key_file(str(tmp_path / "other"))
-    with pytest.raises(ConnectionFailedError, match="refuses your SSH key") as caught:
+    with pytest.raises(ConnectionFailedError, match="rejects your SSH key") as caught:
         connect_to(server, tmp_path / "other")
     assert "key_name" in caught.value.remedy
 

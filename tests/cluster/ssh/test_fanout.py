@@ -97,7 +97,7 @@ def test_failures_are_told_as_host_and_last_lines() -> None:
 
 
 def test_a_result_that_never_came_is_an_error() -> None:
-    with pytest.raises(SilenceError, match=f"no result came from {TWO}"):
+    with pytest.raises(SilenceError, match=f"no result from {TWO}"):
         collect([HOSTS, ended(ONE)], None)
 
 
@@ -136,6 +136,6 @@ def test_a_fan_out_that_breaks_is_told() -> None:
     ],
 )
 def test_what_is_no_message_or_tells_of_no_node_is_refused_and_the_master_named(line: str) -> None:
-    with pytest.raises(AnswerError, match="a command on the nodes cannot be used") as caught:
+    with pytest.raises(AnswerError, match="a command on the nodes is invalid") as caught:
         run(StreamingMaster(HOSTS, line), "/x", REQUEST, None)
     assert (caught.value.where, "\x1b" in str(caught.value)) == ("ec2-user@198.18.1.2", False)

@@ -143,7 +143,7 @@ def test_a_name_that_leads_out_of_the_run_is_told_and_nothing_is_written(
         (tmp_path / "runs" / RUN).mkdir(parents=True)
     (tmp_path / "runs").mkdir(exist_ok=True)
     before = tree(tmp_path)
-    with pytest.raises(AnswerError, match=f"`fetch {RUN}` cannot be used: it has an ent") as caught:
+    with pytest.raises(AnswerError, match=f"`fetch {RUN}` is invalid: it has an ent") as caught:
         unpack(blocks(tar_of({"result.json": b"{}", name: b"theirs"})), tmp_path / "runs", RUN)
     assert ascii(name) in str(caught.value)
     assert tree(tmp_path) == before
@@ -233,7 +233,7 @@ def test_git_finds_no_repository_in_what_was_fetched(
     assert (tmp_path / f"runs/{RUN}/result.json").read_text() == "{}"
     assert (tmp_path / f"runs/{RUN}/made/fetched-.gitignore").exists()
     assert not any(path.name.lower() == ".git" for path in (tmp_path / "runs").rglob("*"))
-    assert "git, editors and other programs would obey files of the original names" in capsys.readouterr().err
+    assert "With their original names, git, editors and other programs would obey them" in capsys.readouterr().err
 
 
 def test_a_worktree_elsewhere_is_no_repository_either(tmp_path: Path) -> None:
@@ -381,7 +381,7 @@ def test_a_stream_without_end_leaves_room_on_the_disk(tmp_path: Path, monkeypatc
             sent += 1 << 16
             yield bytes(1 << 16)
 
-    with pytest.raises(DeepcdkError, match=r"after 1\.. MB only .* of the disk are left, and .* stay free\n.*where"):
+    with pytest.raises(DeepcdkError, match=r"after 1\.. MB, only .* of the disk are free, and .* stay free\n.*where"):
         unpack(endless(), tmp_path, RUN)
     assert sent < 4 << 20
     assert list(tmp_path.iterdir()) == []

@@ -92,8 +92,8 @@ def test_a_console_that_never_shows_keys_is_an_error(monkeypatch: pytest.MonkeyP
         host_keys.read_host_keys(Aws(), "i-0aa")
     assert caught.value.where == "EC2 GetConsoleOutput"
     assert caught.value.remedy == (
-        "wait for the end of its boot and repeat; a node prints them at each boot and once an hour, "
-        "and one that does not is to be replaced"
+        "wait until it has booted, then repeat. A node prints its host keys at each boot and once an hour; "
+        "replace a node that does not"
     )
     assert sum(slept) == 60
 
@@ -228,12 +228,12 @@ def test_keys_that_cannot_be_kept_are_warned_of_and_count_all_the_same(
     monkeypatch.setattr(host_keys, "write_private", full)
     consoles[ID] = console(ED25519)
     assert kept.identify(Aws(), ID) == (ED25519,)
-    assert f"host keys of {ID} were not kept: [Errno 28] No space left" in capsys.readouterr().err
+    assert f"host keys of {ID} could not be stored: [Errno 28] No space left" in capsys.readouterr().err
 
 
 def test_a_file_that_cannot_be_read_is_named(kept: KeptHostKeys) -> None:
     kept.path(ID).mkdir(parents=True)
-    with pytest.raises(ConnectionFailedError, match=f"kept SSH host keys of {ID} cannot be read") as caught:
+    with pytest.raises(ConnectionFailedError, match=f"stored SSH host keys of {ID} cannot be read") as caught:
         kept.read(ID)
     assert caught.value.where == str(kept.path(ID))
 

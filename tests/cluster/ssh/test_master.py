@@ -19,7 +19,7 @@ from cluster.errors import RemoteError
 from cluster.ssh.master import MOST_ERRORS, Master, SilenceError, remote_line
 from tests.cluster.ssh.ssh_server import SshServer, connect_to, serving
 
-CLOSED = "(the other side closed it|Connection reset by peer)"
+CLOSED = "(the other side closed the connection|Connection reset by peer)"
 """Which of the two depends on whether anything was still to be read."""
 TEXT = st.text(st.characters(codec="utf-8", exclude_characters="\0"))
 
@@ -78,7 +78,7 @@ def test_a_real_shell_hands_a_word_over_unchanged(word: str) -> None:
 def test_an_answer_without_end_is_refused(master: Master, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("cluster.ssh.master.MOST_BYTES", 3_000_000)
     assert len(master.run(["head", "-c", "3000000", "/dev/zero"]).stdout) == 3_000_000
-    with pytest.raises(AnswerError, match=r"a command cannot be used: it has more than 3\.0 MB") as caught:
+    with pytest.raises(AnswerError, match=r"a command is invalid: it has more than 3\.0 MB") as caught:
         master.run(["yes"])
     assert caught.value.where == master.where
     assert len(str(caught.value)) < 1000
@@ -92,7 +92,7 @@ def test_a_line_without_end_is_refused_and_lines_without_end_are_not(
         3_000_000,
         1,
     ]
-    with pytest.raises(AnswerError, match="a line of a command cannot be used"):
+    with pytest.raises(AnswerError, match="a line of a command is invalid"):
         list(master.lines(["cat", "/dev/zero"]))
     lines = master.lines(["yes"])
     assert all(next(lines) == "y" for _ in range(2_000_000))
@@ -116,7 +116,7 @@ def test_a_connection_that_broke_between_two_commands_is_opened_again_and_told(
             assert list(connected.lines(["echo", "third"])) == ["third"]
         captured = capsys.readouterr()
         assert captured.out == ""
-        assert re.fullmatch(rf"note: the connection to the master broke \({CLOSED}\); connected again\n", captured.err)
+        assert re.fullmatch(rf"note: the connection to the master broke \({CLOSED}\); reconnected\n", captured.err)
 
 
 def test_threads_that_meet_a_broken_connection_open_one_other(user_key: Path) -> None:
@@ -167,7 +167,7 @@ def test_a_connection_that_cannot_be_opened_again_is_told_with_both_reasons(user
     own = SshServer(paramiko.ECDSAKey.from_private_key_file(str(user_key)))
     with connect_to(own, user_key).reopen_with(lambda: connect_to(own, user_key)) as connected:
         own.close()
-        with pytest.raises(SilenceError, match=r"broke: .+, and it cannot be opened again: .+ refused") as caught:
+        with pytest.raises(SilenceError, match=r"broke: .+, and reconnecting failed: .+ refused") as caught:
             connected.run(["true"])
         assert (caught.value.where, caught.value.remedy) == (connected.where, "repeat the command")
 

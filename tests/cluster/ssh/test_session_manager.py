@@ -49,7 +49,7 @@ def test_the_command_is_the_one_of_awss_manual() -> None:
 
 @pytest.mark.parametrize("missing", ["aws", "session-manager-plugin"])
 def test_a_missing_program_is_named_with_where_to_get_it(missing: str) -> None:
-    with pytest.raises(ConnectionFailedError, match=f"the program {missing} is not installed") as caught:
+    with pytest.raises(ConnectionFailedError, match=f"{missing} is not installed") as caught:
         session_manager.check_programs(lambda program: None if program == missing else f"/usr/bin/{program}")
     assert "https://docs.aws.amazon.com/" in caught.value.remedy
     session_manager.check_programs(lambda program: f"/usr/bin/{program}")
@@ -84,9 +84,9 @@ def test_only_a_new_node_is_waited_for_until_its_agent_registers(minutes: int, t
     ("words", "remedy"),
     [
         (NOT_YET, "the master must be running, have the SSM agent in its image"),
-        ("An error occurred (AccessDeniedException): not authorized", "ask for ssm:StartSession"),
+        ("An error occurred (AccessDeniedException): not authorized", "request ssm:StartSession"),
         ("Unable to locate credentials", "sign in again"),
-        ("something else", "try the command by hand"),
+        ("something else", "run the command by hand"),
     ],
 )
 def test_what_the_cli_says_is_told_with_what_to_do(words: str, remedy: str) -> None:
@@ -98,7 +98,7 @@ def test_what_the_cli_says_is_told_with_what_to_do(words: str, remedy: str) -> N
 
 def test_where_the_command_did_not_fail_the_attempts_own_error_counts() -> None:
     def refused(through: Tunnel) -> None:
-        raise ConnectionFailedError("the master refuses your SSH key")
+        raise ConnectionFailedError("the master rejects your SSH key")
 
-    with pytest.raises(ConnectionFailedError, match="refuses your SSH key"):
+    with pytest.raises(ConnectionFailedError, match="rejects your SSH key"):
         session_manager.open_tunnel(refused, ECHO)

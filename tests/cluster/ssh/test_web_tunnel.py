@@ -82,7 +82,7 @@ def test_a_browser_is_opened_only_with_a_display(environ: dict[str, str], platfo
 def test_the_tunnel_leads_to_the_port_that_the_server_chose() -> None:
     master = ServingMaster("NOTE: loading", TENSORBOARD, "W1121 a warning")
     told: list[str] = []
-    with pytest.raises(DeepcdkError, match="has ended") as raised:
+    with pytest.raises(DeepcdkError, match="has exited") as raised:
         serve(master, "/mnt/efs/payloads/x", REQUEST, port=7007, browser=False, report=told.append)
     assert master.forwarded == [(7007, 43123)]
     assert told == ["http://localhost:7007/ until Ctrl-C"]
@@ -90,7 +90,7 @@ def test_the_tunnel_leads_to_the_port_that_the_server_chose() -> None:
 
 
 def test_a_server_that_fails_at_its_start_is_told_with_its_last_lines() -> None:
-    with pytest.raises(DeepcdkError, match="ended at its start\n    no module named tensorboard"):
+    with pytest.raises(DeepcdkError, match="exited at its start\n    no module named tensorboard"):
         serve(ServingMaster("no module named tensorboard"), "/x", REQUEST, port=7007, browser=False, report=print)
 
 

@@ -56,25 +56,25 @@ def test_a_change_is_asked_for_once_where_the_groups_stay_as_they_are(monkeypatc
 def test_a_group_that_grew_while_the_question_stood_is_shown_and_asked_for_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    grown = plan_that("4 of 8 nodes END", "4 of 8 nodes end")
+    grown = plan_that("4 of 8 nodes ARE TERMINATED", "4 of 8 nodes are terminated")
     change = Change(monkeypatch, grown, dataclasses.replace(grown))
     assert change.permit(plan_that("2 more nodes start")) == grown
     assert len(change.asked) == 2
-    assert "a group has got another size meanwhile; what the change does now:" in change.told
-    assert any("4 of 8 nodes END" in line for line in change.told)
+    assert "the size of a group has changed in the meantime; the effects are now:" in change.told
+    assert any("4 of 8 nodes ARE TERMINATED" in line for line in change.told)
 
 
 def test_a_group_that_grew_while_a_run_was_ended_is_shown_and_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    plan = plan_that("2 of 4 nodes END", "2 of 4 nodes end")
-    change = Change(monkeypatch, plan, plan_that("4 of 8 nodes END", "4 of 8 nodes end"))
-    assert change.permit(plan).ends_run == ("4 of 8 nodes end",)
+    plan = plan_that("2 of 4 nodes ARE TERMINATED", "2 of 4 nodes are terminated")
+    change = Change(monkeypatch, plan, plan_that("4 of 8 nodes ARE TERMINATED", "4 of 8 nodes are terminated"))
+    assert change.permit(plan).ends_run == ("4 of 8 nodes are terminated",)
     assert (len(change.asked), len(change.ended)) == (2, 2)
 
 
 def test_a_run_that_began_on_nodes_that_came_while_the_question_stood_is_not_ended(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    change = Change(monkeypatch, plan_that("4 of 8 nodes END", "4 of 8 nodes end"))
+    change = Change(monkeypatch, plan_that("4 of 8 nodes ARE TERMINATED", "4 of 8 nodes are terminated"))
     change.live = ("one",)
     with pytest.raises(live_run.EndsRunError, match="run one is live"):
         change.permit(plan_that("2 more nodes start"))
@@ -116,7 +116,7 @@ def test_nothing_is_planned_or_imported_for_a_stack_that_is_being_destroyed(
     monkeypatch.setattr("cluster.aws.client.Aws._client", lambda *_, **__: pytest.fail("AWS is asked for more"))
     monkeypatch.setattr(deploy, "describe_stack", lambda aws, name: {"StackName": name, "StackStatus": DELETING})
     monkeypatch.setattr(cdk, "run_quietly", lambda *_: pytest.fail("the CDK is run"))
-    with pytest.raises(BeingDestroyedError, match="`fab up` then deploys the cluster anew"):
+    with pytest.raises(BeingDestroyedError, match="wait until it is deleted"):
         deploy.up.body(set_=("ssh_cidr=198.51.100.7/32",), plan=plan)
 
 

@@ -44,7 +44,7 @@ def test_the_estimate_is_printed_before_and_kept_with_the_origin(
     monkeypatch.setattr(started, "progress", said.append)
     started.estimate(Training().settings, 2, "", restarts=3)
     assert said[0].startswith("estimated: ")
-    assert said[1].startswith("a fault costs ") and "of training at most, $" in said[1]
+    assert said[1].startswith("a fault costs ") and "of training, $" in said[1]
     kept = started.submission(make_launch()).origin
     assert kept.stack == "one"
     assert kept.estimate["seconds"]["value"] > 0

@@ -77,8 +77,8 @@ def test_up_is_rejected_with_what_to_do_and_creates_nothing(account: NewAccount,
     done = account.fab("up", *flags, SSH)
     assert done.returncode == 1
     assert "stack deepcdk would fail in this account, so nothing was created" in done.stderr
-    assert "16 vCPUs, 0 in use by others; t3.medium, c5.2xlarge need 18" in done.stderr
-    assert "do: set workers = 1, or ask for more in Service Quotas: https://" in done.stderr
+    assert "16 vCPUs, 0 used by other instances; t3.medium, c5.2xlarge need 18" in done.stderr
+    assert "do: set workers = 1, or request an increase in Service Quotas: https://" in done.stderr
     assert "18 vCPUs or more" in done.stderr
     assert account.contents() == before
 
@@ -86,17 +86,17 @@ def test_up_is_rejected_with_what_to_do_and_creates_nothing(account: NewAccount,
 def test_families_that_a_new_account_may_not_launch_are_rejected(account: NewAccount) -> None:
     done = account.fab("up", "--yes", SSH, "--set=worker_instance_type=p5.48xlarge", "--set=workers=1")
     assert done.returncode == 1
-    assert "Running On-Demand P instances: 0 vCPUs, 0 in use by others; p5.48xlarge need 192" in done.stderr
+    assert "Running On-Demand P instances: 0 vCPUs, 0 used by other instances; p5.48xlarge need 192" in done.stderr
     spot = account.fab("up", "--yes", SSH, "--set=spot=true", "--set=workers=3")
     assert spot.returncode == 1
-    assert "Spot Instance Requests: 16 vCPUs, 0 in use by others; c5.2xlarge need 24" in spot.stderr
+    assert "Spot Instance Requests: 16 vCPUs, 0 used by other instances; c5.2xlarge need 24" in spot.stderr
 
 
 def test_a_cluster_that_fits_is_asked_for_with_a_warning_of_its_growth(account: NewAccount) -> None:
     done = account.fab("up", SSH, "--set=workers=1")
     assert "warning: vCPU quota: " in done.stderr
     assert "set a smaller max_workers" in done.stderr
-    assert "There is no terminal to ask on" in done.stderr
+    assert "There is no terminal on which to ask" in done.stderr
     fits = account.fab("up", SSH, "--set=workers=1", "--set=max_workers=1")
     assert "warning: vCPU quota" not in fits.stderr
     assert "zones: us-east-1a" in fits.stdout

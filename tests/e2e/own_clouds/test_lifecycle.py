@@ -131,7 +131,7 @@ def test_of_two_deployments_at_once_one_is_done_and_keeps_the_grown_group_and_th
     assert {i["InstanceId"] for i in own.instances("worker")} == set(before)
     assert registered(own) == before
     assert (waiting.returncode, "VolumeSize 100 -> 110" in output) == (1, True), output
-    assert "stack deepcdk has been changed meanwhile" in output
+    assert "stack deepcdk was changed by another deployment" in output
     assert "repeat `fab up`" in output
     (stack,) = own.ask("cloudformation", "describe_stacks", StackName="deepcdk")["Stacks"]
     assert (stack["StackStatus"], stack["ChangeSetId"] != own_set) == ("UPDATE_COMPLETE", True)
@@ -265,7 +265,7 @@ def test_a_failed_boot_rolls_the_deployment_back(own: EmbeddedCloud) -> None:
     assert done.returncode == 1
     assert "Workers/Group/ASG (AWS::AutoScaling::AutoScalingGroup): " in done.stderr
     assert "failed: boot_commands: no-such-program (exit status 127)" in done.stderr
-    assert "do: correct the cause, then repeat `fab up`" in done.stderr
+    assert "do: fix the cause, then repeat `fab up`" in done.stderr
     assert "_IN_PROGRESS" not in done.stdout + done.stderr
     stacks = own.aws("cloudformation", "describe-stacks")["Stacks"]
     assert [s["StackStatus"] for s in stacks if s["StackName"] == "deepcdk"] in (["ROLLBACK_COMPLETE"], [])

@@ -28,15 +28,15 @@ BRIEF: Final = "import sys, time; time.sleep(5); sys.exit(1)\n"
 WORKING_COPY: Final = ("agent", "cluster", "payload", "stacks", "app.py", "cdk.json", "fabfile.py", "pyproject.toml")
 
 LIVE: Final = r"run \S+ is live"
-HELD: Final = r"on another machine is (ending|changing)"
+HELD: Final = r"on another machine is (terminating|changing)"
 LEFT: Final = r"left the cluster while run \S+ was being launched"
-RESIZED: Final = r"was set to \d+ nodes meanwhile"
+RESIZED: Final = r"was set to \d+ nodes in the meantime"
 TAKEN: Final = r"would take nodes from run"
 GONE: Final = r"no run \S+ under"
 STAGING: Final = r"another `fab stage-data` has been writing to"
-OVERTAKEN: Final = r"has been changed meanwhile, or is being changed"
-DESTROYED: Final = r"is being destroyed|no stack deepcdk is deployed"
-CUT_OFF: Final = r"the connection to the master (broke|fell silent)|the master (closed|is not running)"
+OVERTAKEN: Final = r"was changed by another deployment"
+DESTROYED: Final = r"is being destroyed|stack deepcdk is not deployed"
+CUT_OFF: Final = r"the connection to the master (broke|timed out)|the master (closed|is not running)"
 
 REFUSALS: Final = {
     ("resume", "resume"): LIVE,
