@@ -147,7 +147,9 @@ def waited(
     monkeypatch.setattr(worker_group, "read_console", lambda *_: "deepcdk: failed: mounting")
     client = cast(mock.Mock, task.aws).client.return_value
     client.describe_scaling_activities.return_value = {
-        "Activities": [{"StatusCode": status, "StatusMessage": "no room"}]
+        "Activities": [
+            {"StatusCode": status, "StatusMessage": "no room", "Description": "Launching a new EC2 instance"}
+        ]
     }
     node = wait_joined(group_task(task, reported.append), B, {A, B}, timeout_s=timeout_s)
     return node, reported

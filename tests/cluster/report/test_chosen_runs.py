@@ -87,7 +87,7 @@ def test_what_is_found_nowhere_else_is_taken_as_fetched_with_a_note(
     with pytest.raises(NoStackError):
         locate("one", cluster.session_of)
     said = " ".join(capsys.readouterr().err.split())
-    assert said == f"no stack deepcdk is deployed; the copy in runs/{ID} is used"
+    assert said == f"stack deepcdk is not deployed; using the copy in runs/{ID}"
 
 
 def test_a_word_that_can_name_no_run_is_rejected_at_once(cluster: Cluster) -> None:

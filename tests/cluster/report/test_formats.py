@@ -155,7 +155,7 @@ def test_the_page_of_a_comparison_marks_what_differs_and_lists_the_rest(pages: d
     marked = [each.text for each in page.all("td") if "differs" in each.attributes.get("class", "")]
     assert "\u2260 60" in marked and all(text.startswith("\u2260 ") for text in marked)
     assert "training: momentum" in page.texts("dt")
-    assert any(text.startswith("B: Of earlier attempts") for text in page.texts("li"))
+    assert any(text.startswith("B: For earlier attempts") for text in page.texts("li"))
     assert len(page.all("svg")) == 5
 
 

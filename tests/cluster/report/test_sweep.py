@@ -103,5 +103,5 @@ def test_damaged_trial_of_a_record_is_no_place_in_a_sweep(damaged: Any) -> None:
 
 def test_csv_is_only_for_sweeps() -> None:
     assert parse_formats("html,csv", SWEEP_FORMATS) == ("html", "csv")
-    with pytest.raises(UsageError, match="must be some of html, md, json"):
+    with pytest.raises(UsageError, match="must be one or several of html, md, json"):
         parse_formats("csv")

@@ -75,7 +75,7 @@ def test_values_are_words_of_a_program_and_never_a_shells(tmp_path: Path) -> Non
     assert [command_of(scripts, trial, "/r") for trial in scripts.trials()] == [("train.py",), ("other.py",)]
     with pytest.raises(UsageError, match=r"absent.py.* is not a file"):
         program(plan("name=train,absent"), "{name}.py", tmp_path)
-    with pytest.raises(UsageError, match="only a shell reads"):
+    with pytest.raises(UsageError, match="only a shell interprets"):
         program(plan("x=1"), "train.py {x} > log", tmp_path)
 
 
