@@ -106,6 +106,7 @@ replace worker3 --yes | A fresh one for a bad one.
 scale 2 --yes | One less.
 notebook | The hosts here reach no package index; docs/tasks.md tells the way around. | status=1
 release | There is no budget here. | status=1
+sweep --recipe digits --grid learning-rate=0.1 --grid learning-rate=0.2 | One parameter twice. | status=1
 sttaus | A slip of the finger. | status=1
 ssh worker9 | Nor is there such a node. | status=1
 down --yes | Take it all down. | lines=8
