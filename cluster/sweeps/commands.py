@@ -95,7 +95,7 @@ def specs_of(
     plan: Plan, trials: Sequence[Trial], base: RunSpec, *, now: datetime.datetime, token: str
 ) -> list[RunSpec]:
     """Return the specs of runs, which differ from `base`, the spec of the largest one. Their ids sort in this order."""
-    ids = [make_run_id(now, f"{base.recipe}-{token}", f"{trial.number:04x}") for trial in trials]
+    ids = [make_run_id(now, f"{base.recipe}-{token}", f"{place:04x}") for place in range(1, len(trials) + 1)]
     others = tuple(pair for pair in base.environment if pair[0] != SEED_VARIABLE)
     return [
         dataclasses.replace(

@@ -85,6 +85,8 @@ def test_runs_of_a_sweep_differ_in_command_seed_and_nodes_only(tmp_path: Path) -
     base = make_program_spec(hosts=make_nodes(2), environment=(("A", "b"),), recipe="train")
     specs = specs_of(found, found.trials("s"), base, now=NOW, token="beef")
     assert [spec.run_id for spec in specs] == [f"20261120-121314-train-beef-000{n}" for n in (1, 2, 3, 4)]
+    later = specs_of(found, found.trials("s")[2:], base, now=NOW, token="beef")  # as for --resume
+    assert [(spec.run_id[-4:], spec.trial.number) for spec in later] == [("0001", 3), ("0002", 4)]
     assert [len(spec.hosts) for spec in specs] == [1, 2, 1, 2]
     assert specs[3].environment == (("A", "b"), (SEED_VARIABLE, "1"))
     assert {spec.trial.first for spec in specs} == {specs[0].run_id}

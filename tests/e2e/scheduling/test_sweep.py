@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import secrets
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -13,7 +14,6 @@ import pytest
 from tests.e2e.conftest import EmbeddedCloud
 from tests.waiting import eventually
 
-NAME: Final = "augmentation"
 PROGRAM: Final = """\
 import os, sys
 
@@ -36,6 +36,12 @@ def two_workers(cluster: EmbeddedCloud) -> Iterator[None]:
         cluster.fab("scale", "--nodes", "2", "--force", "--yes", check=False)
 
 
+@pytest.fixture
+def name() -> str:
+    """Return the name of a sweep that the cluster does not have, also if its cloud stays up."""
+    return f"sweep-{secrets.token_hex(3)}"
+
+
 def runs(cloud: EmbeddedCloud, *words: str) -> list[dict[str, Any]]:
     """Return the state of all runs, oldest first."""
     found: list[dict[str, Any]] = json.loads(cloud.fab("runs", "--json", *words).stdout)
@@ -49,7 +55,7 @@ def ended(cloud: EmbeddedCloud, name: str) -> list[dict[str, Any]] | None:
 
 
 def test_eighteen_trainings_are_compared_by_environment_and_augmented_epochs(
-    cluster: EmbeddedCloud, tmp_path: Path
+    cluster: EmbeddedCloud, tmp_path: Path, name: str
 ) -> None:
     """Repeat the protocol of the Fashion-MNIST benchmark: three environments, three numbers of epochs, two runs each.
 
@@ -61,65 +67,65 @@ def test_eighteen_trainings_are_compared_by_environment_and_augmented_epochs(
     assert asked.returncode == 1
     assert "18 runs, 2 at a time: about " in asked.stderr and "for their workers" in asked.stderr
 
-    started = json.loads(cluster.fab("sweep", "--name", NAME, "--json", "--yes", *grid, *limits).stdout)
+    started = json.loads(cluster.fab("sweep", "--name", name, "--json", "--yes", *grid, *limits).stdout)
     assert [run["seed"] for run in started["runs"]] == [1] * 9 + [2] * 9
-    found = eventually(lambda: ended(cluster, NAME), timeout_s=900)
+    found = eventually(lambda: ended(cluster, name), timeout_s=900)
     assert [run["state"] for run in found] == ["succeeded"] * 18
 
     page = tmp_path / "compared"
-    printed = cluster.fab("compare", NAME, "--format", "html,md,json,csv", "--into", f"{page}/").stdout
+    printed = cluster.fab("compare", name, "--format", "html,md,json,csv", "--into", f"{page}/").stdout
     assert printed.count("2 of 2") == 9
-    lines = [*csv.DictReader((page / f"{NAME}.csv").read_text().splitlines())]
+    lines = [*csv.DictReader((page / f"{name}.csv").read_text().splitlines())]
     by_parameters: dict[tuple[str, str], set[str]] = {}
     for line in lines:
         by_parameters.setdefault((line["batch-per-rank"], line["augmented-epochs"]), set()).add(line["seed"])
         assert 0 < float(line["test_accuracy"]) <= 1 and float(line["seconds"]) > 0
     assert by_parameters == {(batch, epochs): {"1", "2"} for batch in ("64", "128", "256") for epochs in "012"}
-    document = json.loads((page / f"{NAME}.json").read_text())
+    document = json.loads((page / f"{name}.json").read_text())
     epochs = {run["trial"]["parameters"][1][1]: len(run["curves"]["epochs"]) for run in document["succeeded"]["runs"]}
     assert epochs == {"0": 1, "1": 2, "2": 3}
-    html = (page / f"{NAME}.html").read_text()
+    html = (page / f"{name}.html").read_text()
     assert "Time by augmented-epochs" in html and "Test accuracy by batch-per-rank" in html
 
-    nothing = cluster.fab("sweep", "--resume", NAME, "--yes", check=False)
-    assert f"sweep {NAME} has no missing runs" in nothing.stderr
-    named = cluster.fab("sweep", "--name", NAME, "--yes", *grid, *limits, check=False)
+    nothing = cluster.fab("sweep", "--resume", name, "--yes", check=False)
+    assert f"sweep {name} has no missing runs" in nothing.stderr
+    named = cluster.fab("sweep", "--name", name, "--yes", *grid, *limits, check=False)
     assert "is the name of an earlier sweep" in named.stderr
 
 
 def test_value_that_the_program_rejects_holds_the_others_until_they_are_resumed(
-    cluster: EmbeddedCloud, tmp_path: Path
+    cluster: EmbeddedCloud, tmp_path: Path, name: str
 ) -> None:
     (tmp_path / "train.py").write_text(PROGRAM)
     words = ("--payload", str(tmp_path), "--entry", "train.py {rate}", "--skip-preflight", "--yes")
-    cluster.fab("sweep", "--name", "rates", "--grid", "rate=5,0.1,0.2,7", *words)
-    first, *others = eventually(lambda: ended(cluster, "rates"))
+    cluster.fab("sweep", "--name", name, "--grid", "rate=5,0.1,0.2,7", *words)
+    first, *others = eventually(lambda: ended(cluster, name))
     assert (first["state"], first["trial"]["parameters"]) == ("failed", [["rate", "5"]])
     assert {run["state"] for run in others} == {"stopped"}
-    assert all(f"the first run of sweep rates, {first['run_id']}, failed at once" in run["reason"] for run in others)
+    assert all(f"the first run of sweep {name}, {first['run_id']}, failed at once" in run["reason"] for run in others)
 
-    cluster.fab("sweep", "--resume", "rates", "--yes")
-    again = eventually(lambda: ended(cluster, "rates"))[4:]
+    cluster.fab("sweep", "--resume", name, "--yes")
+    again = eventually(lambda: ended(cluster, name))[4:]
     assert [(run["trial"]["parameters"][0][1], run["state"]) for run in again] == [
         ("0.1", "succeeded"), ("0.2", "succeeded"), ("7", "failed"), ("5", "failed"),
     ]  # fmt: skip
     log = cluster.fab("logs", again[0]["run_id"]).stdout
     assert "rate 0.1 seed 1" in log
-    compared = cluster.fab("compare", "rates", "--into", f"{tmp_path}/").stdout
+    compared = cluster.fab("compare", name, "--into", f"{tmp_path}/").stdout
     assert "1 of 1" in compared and "rate=7" in compared
 
 
 def test_runs_that_no_longer_fit_are_reported_and_a_sweep_stops_as_a_whole(
-    cluster: EmbeddedCloud, tmp_path: Path
+    cluster: EmbeddedCloud, tmp_path: Path, name: str
 ) -> None:
     (tmp_path / "train.py").write_text("import time\ntime.sleep(3600)\n")
     words = ("--payload", str(tmp_path), "--entry", "train.py {x}", "--skip-preflight", "--together", "no", "--yes")
-    cluster.fab("sweep", "--name", "pairs", "--grid", "x=1,2,3", "--nodes-each", "2", *words)
-    eventually(lambda: runs(cluster, "--sweep", "pairs")[0]["state"] == "running")
+    cluster.fab("sweep", "--name", name, "--grid", "x=1,2,3", "--nodes-each", "2", *words)
+    eventually(lambda: runs(cluster, "--sweep", name)[0]["state"] == "running")
     cluster.fab("scale", "--nodes", "1", "--force", "--yes")
     found = eventually(
-        lambda: [run["reason"] for run in runs(cluster, "--sweep", "pairs") if "2 nodes wanted" in run["reason"]]
+        lambda: [run["reason"] for run in runs(cluster, "--sweep", name) if "2 nodes requested" in run["reason"]]
     )
     assert found[0].startswith("waiting: ")
-    cluster.fab("stop", "--sweep", "pairs", "--force")
-    assert {run["state"] for run in runs(cluster, "--sweep", "pairs")} == {"stopped"}
+    cluster.fab("stop", "--sweep", name, "--force")
+    assert {run["state"] for run in runs(cluster, "--sweep", name)} == {"stopped"}
