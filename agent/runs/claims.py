@@ -1,4 +1,4 @@
-"""Which live run, or task of a laptop, has which nodes: the claims in the lock file of the runs.
+"""Which live run, or task of a laptop, has which nodes: the claims in the database of runs.
 
 Two claims exclude each other where they have a node in common.
 """
@@ -6,14 +6,11 @@ Two claims exclude each other where they have a node in common.
 from __future__ import annotations
 
 import dataclasses
-import json
+import sqlite3
 from collections.abc import Sequence
-from typing import Any
 
-from agent.runs import liveness
-from agent.spec import json_text
+from agent.runs import database, liveness
 from agent.spec.nodes import Node
-from agent.spec.states import is_run_id
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -50,7 +47,7 @@ class Claim:
     @property
     def is_live(self) -> bool:
         """Return whether the process that has it is alive: the supervisor, or before that the one that starts it."""
-        return self.run_id != "" and liveness.is_held(self.run_id)
+        return liveness.is_held(self.run_id)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -68,28 +65,29 @@ class Claim:
             return together and bool(self.task and other.task)
         return other.nodes is None or self.nodes is None or any(self.has(node) for node in other.nodes)
 
-    def to_document(self) -> dict[str, Any]:
-        """Return the claim as JSON values."""
-        return dataclasses.asdict(self)
+    def store(self, changing: sqlite3.Connection) -> None:
+        """Insert this claim. The database refuses a node that another claim has."""
+        changing.execute(
+            "INSERT INTO claims (run_id, task, every_node) VALUES (?, ?, ?)",
+            (self.run_id, self.task, self.nodes is None),
+        )
+        self.store_nodes(changing)
 
-    @classmethod
-    def from_document(cls, document: Any) -> Claim:
-        """Build the claim from JSON values. Raises ValueError, TypeError or KeyError where they are not one."""
-        run_id, nodes = document["run_id"], None
-        if not is_run_id(run_id):
-            raise ValueError("not a run's id")
-        if document.get("nodes") is not None:
-            nodes = tuple(
-                ClaimedNode(name=str(n["name"]), instance_id=str(n["instance_id"])) for n in document["nodes"]
-            )
-        return cls(run_id=run_id, nodes=nodes, task=str(document.get("task", "")))
+    def store_nodes(self, changing: sqlite3.Connection) -> None:
+        """Insert the nodes of this claim."""
+        nodes = [(self.run_id, node.name, node.instance_id) for node in self.nodes or ()]
+        changing.executemany("INSERT INTO claimed_nodes VALUES (?, ?, ?)", nodes)
 
 
-def to_text(claims: Sequence[Claim]) -> str:
-    """Return the text of the lock file."""
-    return json.dumps([claim.to_document() for claim in claims])
-
-
-def parse(text: bytes) -> tuple[Claim, ...]:
-    """Return the claims in a lock file's text, oldest first. Raises ValueError, TypeError or KeyError."""
-    return tuple(map(Claim.from_document, json_text.parse(text)))
+def stored() -> tuple[Claim, ...]:
+    """Return all claims, oldest first, also those of runs whose supervisor is gone. Raises DatabaseError."""
+    found: dict[str, Claim] = {}
+    query = """
+        SELECT run_id, task, every_node, name, instance_id
+        FROM claims LEFT JOIN claimed_nodes USING (run_id) ORDER BY place, claimed_nodes.rowid
+    """
+    for run_id, task, every_node, name, instance_id in database.rows(query):
+        nodes = () if run_id not in found else found[run_id].nodes or ()
+        more = () if name is None else (ClaimedNode(name=name, instance_id=instance_id),)
+        found[run_id] = Claim(run_id=run_id, task=task, nodes=None if every_node else (*nodes, *more))
+    return tuple(found.values())

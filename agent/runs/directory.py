@@ -21,11 +21,11 @@ from typing import Any, Final
 
 from agent.files.atomic_write import no_follow, open_to_append, write_atomically
 from agent.files.listing import is_listed, names_in, open_regular, read_regular
-from agent.runs import going_on, liveness
+from agent.runs import database, going_on, liveness
 from agent.spec import json_text
 from agent.spec.nodes import RUN_GIDS, RUN_GROUP
 from agent.spec.run import RunSpec
-from agent.spec.states import FINAL_STATES, LAST_TIME, LIVE_STATES, MAX_STOP_GRACE_S, STATES, STOP_GRACE_S
+from agent.spec.states import FINAL_STATES, LAST_TIME, LIVE_STATES, MAX_STOP_GRACE_S, QUEUED, STATES, STOP_GRACE_S
 from agent.spec.trial import Trial
 
 DISK_FULL: Final = (errno.ENOSPC, errno.EDQUOT)
@@ -394,6 +394,9 @@ class RunDirectory:
         It writes nothing: `mark_failed` does, which only the supervisor's own commands call. Raises as `stored_state`.
         """
         state = self._present_state()
+        if state.state == QUEUED and not database.rows("SELECT 1 FROM queue WHERE run_id = ?", self.run_id):
+            reason = f"it is not in the queue of this master; `fab resume {self.run_id}` queues it again"
+            return dataclasses.replace(state, state="failed", reason=reason)
         if not state.is_orphaned:
             return state
         reason = self.cause_of_death(state)

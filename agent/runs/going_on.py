@@ -50,7 +50,7 @@ def restarts_made(path: Path) -> list[dict[str, Any]]:
 
 def _restartable_spec(path: Path) -> RunSpec | None:
     try:
-        spec = accepted_spec.read(path / "spec.json")
+        spec = accepted_spec.read(path.name)
     except (OSError, ValueError):
         return None
     return spec if spec.restarts and not spec.launcher else None

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeVar
 
 from agent.files.listing import count_files, is_listed, names_in, read_listed
-from agent.runs import follow, spending
+from agent.runs import accepted_spec, follow, spending
 from agent.runs.directory import ORIGIN_FILE, RunDirectory, State
 from agent.runs.going_on import COURSE_FILE, read_course
 from agent.runs.restart_costs import restart_costs
@@ -59,7 +59,9 @@ def record(directory: RunDirectory, state: State | None = None) -> dict[str, Any
     """
     files, size_bytes = count_files(directory.path)
     state = state or directory.effective_state()
-    spec, origin = _read(directory, "spec.json"), _read(directory, ORIGIN_FILE)
+    accepted = accepted_spec.text_of(directory.run_id)  # `fab resume` submits what is shown.
+    spec = _read(directory, "spec.json") if accepted is None else json_text.parse(accepted)
+    origin = _read(directory, ORIGIN_FILE)
     course = _read(directory, COURSE_FILE)
     return {
         "run_id": directory.run_id,

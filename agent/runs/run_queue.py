@@ -1,18 +1,17 @@
-"""The queue of runs, the next one first, in one file on the shared file system."""
+"""The queue of runs, the next one first, in the database of runs."""
 
 from __future__ import annotations
 
 import dataclasses
-import json
 import time
 from collections.abc import Callable
 from typing import Final
 
 from agent.files.atomic_write import write_atomically
+from agent.runs import database
 from agent.runs.directory import State
 from agent.runs.store import Runs
-from agent.spec import json_text
-from agent.spec.states import QUEUED, is_run_id
+from agent.spec.states import QUEUED
 
 WITHDRAWN: Final = "taken out of the queue"
 
@@ -25,15 +24,11 @@ class RunQueue:
 
     def ids(self) -> list[str]:
         """Return the ids of the waiting runs, the next one first. A run that has begun or gone no longer waits."""
-        try:
-            listed = json_text.parse((self.runs.root / ".queue").read_bytes())
-        except (OSError, ValueError):
-            return []
-        return [run_id for run_id in listed if self._is_waiting(run_id)] if isinstance(listed, list) else []
+        return [run_id for (run_id,) in database.rows("SELECT run_id FROM queue ORDER BY place") if self._waits(run_id)]
 
-    def _is_waiting(self, run_id: object) -> bool:
+    def _waits(self, run_id: str) -> bool:
         try:
-            return isinstance(run_id, str) and is_run_id(run_id) and self.runs[run_id].stored_state().state == QUEUED
+            return self.runs[run_id].stored_state().state == QUEUED
         except (OSError, ValueError):
             return False
 
@@ -52,13 +47,10 @@ class RunQueue:
         return f"place {place + 1} in the queue" + (f", after {before}" if before else "")
 
     def add(self, run_id: str, store: Callable[[], object]) -> None:
-        """Put a run at the end; `store` checks it, and stores that it is queued, with nobody else at it.
-
-        The place comes first: one without a run that waits counts for nothing, but a run that waited without a place
-        would never start or end. So nothing is half done where `store` raises, or this process ends.
-        """
-        with self.runs.mutex():
-            self._write([*(each for each in self.ids() if each != run_id), run_id])
+        """Put a run at the end; `store` checks it, and stores that it is queued, in the same transaction."""
+        with self.runs.mutex() as changing:
+            changing.execute("DELETE FROM queue WHERE run_id = ?", (run_id,))
+            changing.execute("INSERT INTO queue (run_id) VALUES (?)", (run_id,))
             store()
 
     def start(self, state: State, spec: str) -> bool:
@@ -90,9 +82,8 @@ class RunQueue:
                 directory.write_state(dataclasses.replace(state, reason=reason, updated=time.time()))
 
     def _take(self, run_id: str) -> bool:
-        waiting = self.ids()
-        self._write([each for each in waiting if each != run_id])
-        return run_id in waiting
-
-    def _write(self, ids: list[str]) -> None:
-        write_atomically(self.runs.root / ".queue", json.dumps(ids))
+        """Take a run out, within a transaction; return whether it was waiting."""
+        was_waiting = run_id in self.ids()
+        with self.runs.mutex() as changing:
+            changing.execute("DELETE FROM queue WHERE run_id = ?", (run_id,))
+        return was_waiting

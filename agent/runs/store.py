@@ -1,19 +1,20 @@
-"""All runs on the shared file system, and the lock that keeps two of them from having a node in common."""
+"""All runs on the shared file system, and the claims that keep two of them from having a node in common."""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
-import fcntl
+import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from agent.files.atomic_write import no_follow, open_to_append, write_atomically
-from agent.runs import going_on, liveness
-from agent.runs.claims import Claim, ClaimedNode, parse, to_text
-from agent.runs.directory import DISK_FULL, RunDirectory
+from agent.runs import accepted_spec, database, going_on, liveness
+from agent.runs import claims as claiming
+from agent.runs.claims import Claim, ClaimedNode
+from agent.runs.directory import RunDirectory
 from agent.spec.nodes import Node
+from agent.spec.run import RunSpec
 from agent.spec.states import FINAL_STATES, is_run_id
 
 
@@ -57,10 +58,6 @@ class Runs:
 
     root: Path
 
-    @property
-    def lock(self) -> Path:
-        return self.root / ".live"
-
     def __getitem__(self, run_id: str) -> RunDirectory:
         return RunDirectory(path=self.root / run_id)
 
@@ -84,7 +81,7 @@ class Runs:
 
     def watched(self) -> list[str]:
         """Return the ids of the runs with nodes that go on by themselves if their supervisor is lost, oldest first."""
-        runs = [claim.run_id for claim in self.claims() if claim.run_id and not claim.task]
+        runs = [claim.run_id for claim in self.claims() if not claim.task]
         return [run_id for run_id in runs if going_on.is_watched(self.root / run_id)]
 
     def claim(
@@ -102,24 +99,24 @@ class Runs:
         """
         self.root.mkdir(parents=True, exist_ok=True)
         wanted = Claim.on(run_id, hosts, task)
-        with self.mutex():
-            check()
-            found = self.claims()
-            held = [claim for claim in found if self._is_in_force(claim)]
-            for claim in held:
-                if claim.run_id == run_id or claim.excludes(wanted):
-                    raise LiveRunError(claim.run_id, "live", held)
-            liveness.hold(run_id)
-            try:
-                self._write([*held, wanted])
-            except BaseException:
-                liveness.forget(run_id)
-                raise
-            lost = [claim for claim in found if claim not in held and claim.run_id not in ("", run_id)]
-            for claim in lost:
-                if claim.task:
-                    liveness.forget(claim.run_id)
-        return [claim.run_id for claim in lost if not claim.task]
+        with contextlib.ExitStack() as undo:
+            with self.mutex() as changing:
+                check()
+                found = self.claims()
+                held = [claim for claim in found if self._is_in_force(claim)]
+                for claim in held:
+                    if claim.run_id == run_id or claim.excludes(wanted):
+                        raise LiveRunError(claim.run_id, "live", held)
+                liveness.hold(run_id)
+                undo.callback(liveness.forget, run_id)
+                lost = [claim for claim in found if claim not in held]
+                changing.executemany("DELETE FROM claims WHERE run_id = ?", [(claim.run_id,) for claim in lost])
+                wanted.store(changing)
+                for claim in lost:
+                    if claim.task:
+                        liveness.forget(claim.run_id)
+            undo.pop_all()
+        return [claim.run_id for claim in lost if claim.run_id != run_id and not claim.task]
 
     def move(self, run_id: str, hosts: Sequence[Node]) -> None:
         """Claim other nodes for a live run in place of those that it has.
@@ -127,19 +124,29 @@ class Runs:
         Raises LiveRunError while another live run has one of them, and RuntimeError where this run's claim has been
         taken away.
         """
-        with self.mutex():
+        with self.mutex() as changing:
             held = [claim for claim in self.held() if claim.run_id != run_id]
             wanted = Claim.on(run_id, hosts)
             if others := [claim for claim in held if claim.excludes(wanted)]:
                 raise LiveRunError(others[0].run_id, "live", held)
-            self._change(run_id, nodes=wanted.nodes)
+            for node in hosts:  # A lost run that does not go on may have one.
+                values = (node.name, node.instance_id)
+                changing.execute("DELETE FROM claimed_nodes WHERE name = ? OR instance_id = ?", values)
+            self._replace(wanted)
 
     def claim_every_node(self, run_id: str) -> None:
         """Let no run begin until this one releases its claim; nodes that another live run has stay with it, too.
 
         Called under the mutex. Raises RuntimeError as `move`.
         """
-        self._change(run_id, nodes=None)
+        self._replace(Claim.on(run_id, None))
+
+    def reclaim(self, spec: RunSpec) -> None:
+        """Store the claim and the spec of a live run again if they are missing, because the database was damaged."""
+        if all(claim.run_id != spec.run_id for claim in self.claims()):
+            with self.mutex() as changing:
+                accepted_spec.accept(spec)
+                Claim.on(spec.run_id, spec.hosts or None).store(changing)
 
     def is_over(self, run_id: str) -> bool:
         """Return whether a run has ended for certain; one without a state may not have begun."""
@@ -150,10 +157,8 @@ class Runs:
 
     def release(self, run_id: str) -> None:
         """Release the nodes that a run has claimed, if any."""
-        with self.mutex():
-            found = self.claims()
-            if any(claim.run_id == run_id for claim in found):
-                self._write([claim for claim in found if claim.run_id != run_id])
+        with self.mutex() as changing:
+            changing.execute("DELETE FROM claims WHERE run_id = ?", (run_id,))
             liveness.forget(run_id)
 
     def take_over(self, run_id: str) -> bool:
@@ -169,11 +174,10 @@ class Runs:
 
         Between finding it lost and this, it may have been resumed.
         """
-        with self.mutex():
-            found = self.claims()
-            if any(claim.run_id == run_id and claim.is_live for claim in found):
+        with self.mutex() as changing:
+            if any(claim.run_id == run_id and claim.is_live for claim in self.claims()):
                 return False
-            self._write([claim for claim in found if claim.run_id != run_id])
+            changing.execute("DELETE FROM claims WHERE run_id = ?", (run_id,))
         return True
 
     def lost(self) -> list[str]:
@@ -182,17 +186,19 @@ class Runs:
         Under the mutex: no claim is released, and its process exits, between reading it and looking for the process.
         """
         with self.mutex():
-            return [claim.run_id for claim in self.claims() if claim.run_id and not claim.is_live]
+            return [claim.run_id for claim in self.claims() if not claim.is_live]
 
-    def _change(self, run_id: str, **changes: Any) -> None:
-        """Change a run's claim, under the mutex. Raises RuntimeError where it has been taken away."""
-        found = self.claims()
-        if all(claim.run_id != run_id for claim in found):
-            raise RuntimeError(f"run {run_id} no longer holds its nodes")
-        self._write([dataclasses.replace(each, **changes) if each.run_id == run_id else each for each in found])
+    def _replace(self, claim: Claim) -> None:
+        """Replace a run's claim. Raises RuntimeError if it has been taken away."""
+        with self.mutex() as changing:
+            values = (claim.nodes is None, claim.run_id)
+            if not changing.execute("UPDATE claims SET every_node = ? WHERE run_id = ?", values).rowcount:
+                raise RuntimeError(f"run {claim.run_id} no longer holds its nodes")
+            changing.execute("DELETE FROM claimed_nodes WHERE run_id = ?", (claim.run_id,))
+            claim.store_nodes(changing)
 
     def _is_in_force(self, claim: Claim) -> bool:
-        if claim.is_live or claim.task or not claim.run_id:
+        if claim.is_live or claim.task:
             return claim.is_live
         try:
             return self[claim.run_id].goes_on
@@ -201,31 +207,10 @@ class Runs:
 
     def claims(self) -> tuple[Claim, ...]:
         """Return all claims, oldest first, also those of runs whose supervisor is gone."""
-        try:
-            return parse(self.lock.read_bytes())
-        except FileNotFoundError:
-            return ()
-        except (ValueError, TypeError, KeyError, AttributeError):
-            # Spoilt: as good as stale.
-            return (Claim(run_id=""),)
-
-    def _write(self, held: Sequence[Claim]) -> None:
-        """Write the lock file, under the mutex; on a full disk in the room that it has already."""
-        if not held:
-            self.lock.unlink(missing_ok=True)
-            return
-        text = to_text(held)
-        try:
-            write_atomically(self.lock, text)
-        except OSError as error:
-            if error.errno not in DISK_FULL or not self.lock.exists() or len(text) > self.lock.stat().st_size:
-                raise
-            with open(self.lock, "r+b", buffering=0, opener=no_follow) as file:  # a run that ends must let its nodes go
-                file.write(text.encode().ljust(self.lock.stat().st_size))
+        return claiming.stored()
 
     @contextlib.contextmanager
-    def mutex(self) -> Iterator[None]:
-        """Lock the mutex, so that no other process changes the lock or the queue between a check and a change."""
-        with open_to_append(self.root / ".mutex") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
-            yield
+    def mutex(self) -> Iterator[sqlite3.Connection]:
+        """Begin a transaction: no other process changes claims, queue or specs between a check and a change."""
+        with database.transaction() as changing:
+            yield changing

@@ -56,7 +56,7 @@ def supervise(runs: Runs, run_id: str, ready_fd: int, lock_fd: int, lost: str) -
     from agent.supervisor import lost_supervisor
     from agent.supervisor.supervisor import Supervisor
 
-    spec = accepted_spec.read(runs[run_id].spec)
+    spec = accepted_spec.read(run_id)
     with open_to_append(runs[run_id].log, buffering=0) as log:
         before = lost_supervisor.read(runs[run_id], spec, lost) if lost else None
         supervisor = Supervisor(runs, spec, log, before=before)
@@ -233,8 +233,6 @@ def _dispatch(runs: Runs, options: argparse.Namespace) -> int:
                 print(json.dumps(followed.summary(directory.effective_state(), directory)))
         case "show":
             with resolved(runs, options.run) as directory:
-                with contextlib.suppress(OSError):  # A record can do without.
-                    accepted_spec.check_unchanged(directory.spec)  # `fab resume` submits what it shows.
                 print(json.dumps(record.record(directory)))
         case "resume":
             submission = Submission.from_json(sys.stdin.read())

@@ -1,10 +1,10 @@
-"""What a master leaves to the one that replaces it: the agent, and the digests of the specs that it has accepted.
+"""What a master leaves to the one that replaces it: the agent, and its database of runs.
 
     python3 -m agent.supervisor.handover RUNS_ROOT    # take over what is unpacked here; a booting master calls it
 
 A master carries out what lies on its own disk, since root on any worker can write on the shared file system; and that
 disk goes with it. So the scheduler, while runs wait or are to be watched, packs the agent that a booting master runs,
-and the digests of their specs, into an archive among the runs, named by its SHA-256, and writes that into a parameter
+and a backup of the database, into an archive among the runs, named by its SHA-256, and writes that into a parameter
 of Systems Manager that no role but the master's may write or read. The next master takes from the shared file system
 what has this digest, and nothing else (`stacks/scripts/master.sh`); its scheduler then finds the runs lost, and takes
 them up.
@@ -25,17 +25,17 @@ import subprocess
 import sys
 import tarfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from agent.files.atomic_write import new_directory
 from agent.hardware.machine import NODE_CONF, read_node_conf
-from agent.runs import accepted_spec
+from agent.runs import accepted_spec, database
+from agent.runs.claims import Claim
 from agent.runs.run_queue import RunQueue
 from agent.runs.store import Runs
 from agent.spec.nodes import MASTERS_TREES
-from agent.spec.states import is_run_id
 from agent.staging.aws_cli import aws_command, cli_environment
 from agent.supervisor.boot_hook import HOOK, hooked_tree, write_boot_hook
 
@@ -44,6 +44,7 @@ FOLDER: Final = ".handover"
 NOTHING: Final = "none"
 """The parameter's value where nothing is left: no run would go on."""
 CONTENTS: Final = "handover.json"
+DATABASE: Final = "runs.sqlite"
 AGENT: Final = "agent"
 RETRY_S: Final = 60.0
 AGAIN_S: Final = 300.0
@@ -71,8 +72,10 @@ class Handover:
         self._start, self._clock = start or _start, clock
         self._packed: dict[Path, bytes] = {}
         self._call: subprocess.Popen[bytes] | None = None
-        self._shared: tuple[Path, Mapping[str, Sequence[str]]] | None = None
-        """Of which AWS was told last, or is being told: the agent's tree, and the digests of specs."""
+        self._shared: tuple[Path, list[str], bytes] | None = None
+        """What AWS was told of last, or is being told of: the agent's tree, the runs to go on with, the database."""
+        self._stamp: tuple[tuple[int, int], ...] = ()
+        self._backup = b""
         self._digest = ""
         self._next = 0.0
         """When the same is told again."""
@@ -92,38 +95,36 @@ class Handover:
                 return
             if self._call:
                 self._finish(self._call)
-            wanted = (self._tree(), self._specs())
+            ids = sorted({*RunQueue(runs=self._runs).ids(), *self._runs.watched()})
+            if ids and (stamp := database.stamp()) != self._stamp:
+                self._backup, self._stamp = database.backup(), stamp
+            wanted = (self._tree(), ids, self._backup if ids else b"")
             if wanted != self._shared or self._clock() >= self._next:
                 self._share(wanted)
         except (OSError, ValueError) as error:
             self._fail(str(error))
 
-    def _specs(self) -> dict[str, list[str]]:
-        """Return the digests of the accepted specs of all runs that wait, or would be restarted."""
-        ids = {*RunQueue(runs=self._runs).ids(), *self._runs.watched()}
-        found = {run_id: accepted_spec.digests(run_id) for run_id in sorted(ids)}
-        return {run_id: digests for run_id, digests in found.items() if digests}
-
-    def _share(self, wanted: tuple[Path, dict[str, list[str]]]) -> None:
-        tree, specs = wanted
+    def _share(self, wanted: tuple[Path, list[str], bytes]) -> None:
+        tree, ids, backup = wanted
         self._shared, self._next = wanted, self._clock() + AGAIN_S
         self._digest = NOTHING
-        if specs:
-            archive = self._pack(tree, specs)
+        if ids:
+            archive = self._pack(tree, ids, backup)
             self._digest = hashlib.sha256(archive).hexdigest()
             with _folder(self._runs.root / FOLDER) as folder:
                 _write(folder, f"{self._digest}.tar", archive)
         words = ("--name", self.parameter, "--type", "String", "--value", self._digest, "--overwrite")
         self._call = self._start(aws_command("ssm", "put-parameter", *words, region=self._region, in_background=True))
 
-    def _pack(self, tree: Path, specs: Mapping[str, Sequence[str]]) -> bytes:
-        """Return the archive of an agent and these digests: the same bytes for the same content."""
+    def _pack(self, tree: Path, ids: Sequence[str], backup: bytes) -> bytes:
+        """Return the archive of an agent and a database: the same bytes for the same content."""
         if tree not in self._packed:
             self._packed = {tree: _packed_agent(tree)}
         buffer = io.BytesIO(self._packed[tree])
-        contents = json.dumps({"tree": tree.name, "specs": specs}, sort_keys=True)
+        contents = json.dumps({"tree": tree.name, "runs": ids}, sort_keys=True)
         with tarfile.open(fileobj=buffer, mode="a:") as archive:
             _add(archive, CONTENTS, contents.encode(), 0o600)
+            _add(archive, DATABASE, backup, 0o600)
         return buffer.getvalue()
 
     def _finish(self, call: subprocess.Popen[bytes]) -> None:
@@ -144,21 +145,21 @@ class Handover:
 
     def _fail(self, why: str) -> None:
         self._next = self._clock() + RETRY_S
-        self._shared = self._shared or (Path(), {})
+        self._shared = self._shared or (Path(), [], b"")
         if why != self._failure:
             self._failure = why
             self._log(f"a master that replaces this one would not go on with the runs: {why}; tried again each minute")
 
 
 def take_over(left: Path, runs: Runs, home: Path) -> Path:
-    """Make what a master has left, unpacked in `left`, this one's: agent, digests, boot hook. Return the agent's tree.
+    """Make what a master has left, unpacked in `left`, this one's: agent, database, boot hook. Return the agent's tree.
 
     What this master has by then, because a laptop was faster, stays as it is. Raises OSError, and ValueError for what
     no scheduler has written.
     """
     contents: Any = json.loads((left / CONTENTS).read_bytes())
-    tree, specs = str(contents["tree"]), contents["specs"]
-    if not _TREE.fullmatch(tree) or not all(is_run_id(run_id) for run_id in specs):
+    tree = str(contents["tree"])
+    if not _TREE.fullmatch(tree):
         raise ValueError(f"{left / CONTENTS} is not a master's")
     target = home / MASTERS_TREES / tree
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -166,11 +167,25 @@ def take_over(left: Path, runs: Runs, home: Path) -> Path:
         with new_directory(target) as partial:
             shutil.copytree(left / AGENT, partial / AGENT)
             os.sync()  # A tree that is there counts as whole: a crash must not leave empty files in it.
-    for run_id, digests in specs.items():
-        accepted_spec.take_over(run_id, digests)
+    database.restore(left / DATABASE)
+    _claim_begun(runs)
     if not (home / HOOK).exists():
         write_boot_hook(runs, target)
     return target
+
+
+def _claim_begun(runs: Runs) -> None:
+    """Claim nodes for the runs that have begun since the backup was made, so that the scheduler takes them up too."""
+    with runs.mutex() as changing:
+        claimed = {claim.run_id for claim in runs.claims()}
+        for (run_id,) in database.rows("SELECT run_id FROM specs"):
+            with contextlib.suppress(OSError, ValueError):
+                if run_id not in claimed and runs[run_id].stored_state().is_live:
+                    hosts = accepted_spec.read(run_id).hosts
+                    for host in hosts:  # A run that has ended since may have it in the backup.
+                        values = (host.name, host.instance_id)
+                        changing.execute("DELETE FROM claimed_nodes WHERE name = ? OR instance_id = ?", values)
+                    Claim.on(run_id, hosts or None).store(changing)
 
 
 @contextlib.contextmanager
@@ -194,7 +209,7 @@ def _write(folder: int, name: str, data: bytes) -> None:
     with contextlib.suppress(FileNotFoundError):
         os.unlink(partial, dir_fd=folder)
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    with os.fdopen(os.open(partial, flags, 0o644, dir_fd=folder), "wb") as file:
+    with os.fdopen(os.open(partial, flags, 0o600, dir_fd=folder), "wb") as file:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())

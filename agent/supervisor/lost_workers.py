@@ -142,7 +142,7 @@ class LostWorkers:
         found = []
         for run_id in (*self._runs.live(), *RunQueue(runs=self._runs).ids()):
             with contextlib.suppress(OSError, SpecError):
-                found.append(accepted_spec.read(self._runs[run_id].spec))
+                found.append(accepted_spec.read(run_id))
         return found
 
     def _hosts_of_live_runs(self, specs: Sequence[RunSpec]) -> Iterator[Node]:

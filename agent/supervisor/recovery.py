@@ -52,7 +52,7 @@ def _restart(runs: Runs, directory: RunDirectory) -> str | None:
     """
     if not directory.goes_on:
         return ""
-    spec = accepted_spec.read(directory.spec)
+    spec = accepted_spec.read(directory.run_id)
     spending.settle(directory, time.time())
     if obstacle := _obstacle(directory, spec):
         return obstacle
@@ -102,12 +102,12 @@ def _fail(runs: Runs, run_id: str, obstacle: str) -> None:
     with contextlib.suppress(OSError, ValueError):
         kill(runs, RunSpec.from_json(read_regular(runs[run_id].spec).decode("utf-8")))
     with contextlib.suppress(OSError, ValueError):
-        then_stop.remember(runs, accepted_spec.read(runs[run_id].spec).stop_policy)
+        then_stop.remember(runs, accepted_spec.read(run_id).stop_policy)
     mark_lost(runs[run_id], obstacle)
     if not runs.release_lost(run_id):
         return  # It has been resumed meanwhile.
     with contextlib.suppress(OSError, ValueError):
-        commands = accepted_spec.read(runs[run_id].spec).notify
+        commands = accepted_spec.read(run_id).notify
         notifier = Notifier(commands, run_id, runs[run_id].path, log)
         notifier.tell_end(runs[run_id].effective_state())
         notifier.finish()

@@ -114,7 +114,7 @@ def _start_first(queue: RunQueue, run_id: str, nodes_path: str, warn: Callable[[
     """Start the first run, if as many nodes are free as it needs; return whether it no longer waits."""
     runs = queue.runs
     try:
-        queued = accepted_spec.read(runs[run_id].spec)
+        queued = accepted_spec.read(run_id)
         check_trees(queued)
     except (SpecError, OSError) as error:
         queue.finish(run_id, "failed", f"its turn came, but {error}")

@@ -112,6 +112,7 @@ class Supervisor:
                 return self._carry_through()
         except SupersededError as error:
             self._attempt.abandon()
+            self.runs.release(self._attempt.spec.run_id)  # on this master
             return dataclasses.replace(self.state, state="failed", reason=str(error))
 
     def _carry_through(self) -> State:
@@ -329,6 +330,8 @@ class Supervisor:
         if time.time() - self.state.updated >= HEARTBEAT_S:
             self._stored.update()
             self._report_replaced()
+            with contextlib.suppress(OSError):
+                self.runs.reclaim(self._attempt.spec)
             with contextlib.suppress(OSError):
                 self.directory.cut_log()
             if not self._stop.is_made():  # at a shutdown none is to begin

@@ -180,7 +180,7 @@ settle() {
   printf '%s\n' "$instance_id" >"$root/opt/deepcdk/inherited"
 }
 
-# Take over what the master before this one left, once: its agent, and which specs it accepted. It lies among the runs,
+# Take over what the master before this one left, once: its agent, and its database of runs. It lies among the runs,
 # where root on any node can write, and counts only with the digest in the parameter that a master alone may write.
 inherit() {
   local digest archive home=$root$login_home/.deepcdk marker=$root/opt/deepcdk/inherited
@@ -188,7 +188,7 @@ inherit() {
   read_line "$marker"
   if [[ $text == "$instance_id" ]]; then return; fi
   # This disk is an image of another master's.
-  if [[ -e $marker ]]; then rm -rf "$marker" "$home"/{at-boot,specs,locks}; fi
+  if [[ -e $marker ]]; then rm -rf "$marker" "$home"/{at-boot,locks,runs.sqlite*}; fi
   digest=$(ask_aws ssm get-parameter --name "$handover_parameter" --query Parameter.Value 2>"$errors") \
     || digest=$(tail -n 1 "$errors")
   if [[ $digest == none ]]; then

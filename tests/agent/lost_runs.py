@@ -29,7 +29,8 @@ def lose(runs: Runs, *, faults: Sequence[str] = (), **changes: Any) -> RunDirect
     course = {**BEGUN, "restarts": [restart(fault) for fault in faults]}
     (directory.path / "course.json").write_text(json.dumps(course))
     directory.write_state(make_state(owner="gone"))
-    with runs.mutex():
-        runs._write([*(claim for claim in runs.claims() if claim.run_id != "one"), Claim.on("one", spec.hosts)])
+    with runs.mutex() as changing:
+        changing.execute("DELETE FROM claims WHERE run_id = 'one'")
+        Claim.on("one", spec.hosts).store(changing)
     abandon("one")
     return directory

@@ -20,13 +20,11 @@ from agent.launch.rank_parent import BAR_S, Lines
 from agent.preflight import checks, nccl_log
 from agent.preflight.node_facts import MARK, NodeFacts
 from agent.runs import follow, record
-from agent.runs.run_queue import RunQueue
 from agent.runs.store import Runs
 from agent.spec.nodes import parse_nodes
 from agent.spec.provenance import Submission
 from agent.spec.remote_command import RemoteCommand
 from agent.spec.run import RunSpec
-from agent.spec.states import is_run_id
 from agent.staging.manifest import Entry, Manifest, ManifestError
 from agent.supervisor import archive, cli, failure, prepare_node
 from tests.agent.preflight import test_checks as preflight
@@ -88,18 +86,6 @@ def test_one_runs_files_keep_no_other_run_from_being_listed(
             status = cli.main(["--root", str(runs.root), *words])
             assert status in (0, cli.FAILED) or name == "state.json"
             assert status == 0 or words[1] == "one"
-
-
-@settings(max_examples=EXAMPLES)
-@given(live=json_of([{"run_id": "one", "owner": STATE["owner"]}]), queue=json_of(["one", "two"]))
-def test_the_lock_and_the_queue(tmp_path_factory: pytest.TempPathFactory, live: str, queue: str) -> None:
-    above = tmp_path_factory.mktemp("efs")
-    runs = runs_with(above)
-    (above / "state.json").write_text(json.dumps({**STATE, "state": "queued"}))
-    (runs.root / ".live").write_text(live, errors="surrogateescape")
-    (runs.root / ".queue").write_text(queue, errors="surrogateescape")
-    assert set(RunQueue(runs=runs).ids()) <= {"one", "two"}
-    assert all(map(is_run_id, (*runs.live(), *runs.lost())))  # who can write there can claim for any id
 
 
 @settings(max_examples=EXAMPLES)

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from agent.remote import secret_files
 from agent.runs.directory import State
+from agent.runs.run_queue import RunQueue
 from agent.runs.store import Runs
 from tests.factories import make_spec
 from tests.words import LONG
@@ -51,11 +52,15 @@ def test_a_value_is_read_as_it_was_given_whatever_it_holds(
     assert secret_files.read(directory, "one", ("TOKEN",)) == {"TOKEN": value}
 
 
-def test_what_a_crash_left_is_swept_away_and_nothing_else(directory: Path, tmp_path: Path) -> None:
+def test_what_a_crash_left_is_swept_away_and_nothing_else(
+    directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
     runs = Runs(root=tmp_path / "runs")
     for run_id, state in (("ended", "failed"), ("queued", "queued")):
         runs[run_id].path.mkdir(parents=True)
         runs[run_id].write_state(dataclasses.replace(State.starting(SPEC), run_id=run_id, state=state))
+    RunQueue(runs=runs).add("queued", lambda: None)
     for run_id in ("ended", "queued", "sent just now", "sent long ago"):
         secret_files.write(directory, run_id, "{}")
     os.utime(directory / "sent long ago", (0, 0))

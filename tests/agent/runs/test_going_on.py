@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from agent.runs import going_on
+from agent.runs import accepted_spec, going_on
 from agent.runs.directory import RunDirectory
 from agent.runs.store import LiveRunError, Runs
 from tests.agent.lost_runs import lose
@@ -41,10 +41,6 @@ def test_no_run_and_no_task_takes_the_nodes_of_a_run_that_goes_on(runs: Runs) ->
     assert runs.lost() == ["one"], "it is still to be taken up"
 
 
-def spoil(directory: RunDirectory) -> None:
-    directory.spec.write_text(directory.spec.read_text() + " ")
-
-
 def not_begun(directory: RunDirectory) -> None:
     (directory.path / "course.json").write_text(json.dumps({"archive": "", "times": {}}))
 
@@ -57,10 +53,9 @@ def not_begun(directory: RunDirectory) -> None:
         (lambda directory: (directory.path / "course.json").unlink(), True),
         (lambda directory: (directory.path / "course.json").write_text('{"times": [], "restarts": 7}'), True),
         (lambda directory: (directory.path / "course.json").write_bytes(b"\xff["), True),
-        (spoil, False),
-        (lambda directory: directory.spec.unlink(), False),
+        (lambda directory: accepted_spec.forget("one"), False),
     ],
-    ids=["stop", "not begun", "no course", "course of junk", "no JSON", "changed spec", "no spec"],
+    ids=["stop", "not begun", "no course", "course of junk", "no JSON", "of another master"],
 )
 def test_a_stopped_one_one_not_begun_and_one_that_a_rank_has_changed_fail(
     runs: Runs, change: Callable[[RunDirectory], object], is_watched: bool
@@ -70,12 +65,6 @@ def test_a_stopped_one_one_not_begun_and_one_that_a_rank_has_changed_fail(
     assert (directory.goes_on, directory.effective_state().state) == (False, "failed")
     assert (runs.live(), runs.held(), runs.lost()) == ([], [], ["one"])
     assert going_on.is_watched(directory.path) == is_watched
-
-
-def test_one_of_another_master_fails(runs: Runs, home: Path) -> None:
-    directory = lose(runs)
-    (home / ".deepcdk" / "specs" / "one").unlink()
-    assert (directory.effective_state().state, runs.live(), runs.watched()) == ("failed", [], [])
 
 
 @pytest.mark.parametrize(

@@ -60,12 +60,6 @@ def test_a_run_whose_directory_is_gone_waits_no_more(tmp_path: Path) -> None:
     assert queue.describe_position("one") == ""
 
 
-@pytest.mark.parametrize("content", ["", "{", "{}", "[1, null]", "null"])
-def test_a_queue_that_was_cut_short_is_empty(tmp_path: Path, content: str) -> None:
-    (tmp_path / ".queue").write_text(content)
-    assert RunQueue(runs=Runs(root=tmp_path)).ids() == []
-
-
 def test_a_remark_is_made_on_those_who_wait_alone(tmp_path: Path) -> None:
     queue = queued(tmp_path, ["one"])
     queue.set_reason("one", "waiting: 2 nodes requested, but 1 ready")

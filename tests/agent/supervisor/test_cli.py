@@ -33,7 +33,7 @@ def test_a_run_outlives_the_process_that_started_it_and_succeeds(efs: Path, supe
     state = final_state(efs, "one")
     assert (state["state"], state["exit_code"], state["recipe"]) == ("succeeded", 0, "digits")
     assert "hello" in (efs / "runs" / "one" / "launcher.log").read_text()
-    eventually(lambda: not (efs / "runs" / ".live").exists())
+    eventually(lambda: not Runs(root=efs / "runs").claims())
 
 
 def test_a_failed_run_tells_its_status_and_last_lines(efs: Path, supervisor: Call) -> None:

@@ -14,11 +14,13 @@ import pytest
 from agent.errors import SpecError
 from agent.remote.command import OWN_TREE
 from agent.runs import accepted_spec
+from agent.runs.run_queue import RunQueue
 from agent.runs.store import Runs
+from agent.spec.states import QUEUED
 from agent.supervisor import boot_hook, cli, handover, handover_wait, hold, scheduler
 from agent.supervisor.handover import Handover, take_over
 from tests.agent.lost_runs import lose
-from tests.factories import make_spec
+from tests.factories import make_spec, make_state
 
 PARAMETER = "CFN-RolesHandover"
 
@@ -257,7 +259,7 @@ def unpacked(runs: Runs, into: Path) -> Path:
     return into
 
 
-def test_the_next_master_has_the_agent_the_digests_and_the_hook(
+def test_the_next_master_has_the_agent_the_database_and_the_hook(
     runs: Runs, kept: Kept, tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lose(runs)
@@ -266,16 +268,36 @@ def test_the_next_master_has_the_agent_the_digests_and_the_hook(
     home.mkdir()
     monkeypatch.setenv("HOME", str(home))
     with pytest.raises(SpecError, match="has not accepted the spec"):
-        accepted_spec.read(runs["one"].spec)
+        accepted_spec.read("one")
     taken = take_over(unpacked(runs, tmp_path / "left"), runs, home)
     assert taken == home / ".deepcdk/trees/0123456789abcdef"
     there = {path.relative_to(taken): path.read_bytes() for path in taken.rglob("*") if path.is_file()}
     assert there == {path.relative_to(tree): path.read_bytes() for path in tree.rglob("*") if path.is_file()}
     assert (taken / "agent/bin/ssh").stat().st_mode & 0o111
-    assert accepted_spec.read(runs["one"].spec).run_id == "one"
+    assert accepted_spec.read("one").run_id == "one"
     hook = home / boot_hook.HOOK
     assert hook.read_text().splitlines()[1].startswith(f"cd {taken} && exec ")
     assert hook.read_text().rstrip().endswith("schedule --wait 300")
+
+
+def test_runs_that_began_after_the_backup_are_taken_up_and_do_not_wait(
+    runs: Runs, kept: Kept, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lose(runs)
+    two = runs["two"]
+    two.path.mkdir()
+    accepted_spec.accept(make_spec(run_id="two", restarts=1))
+    two.write_state(make_state(run_id="two", state=QUEUED))
+    RunQueue(runs=runs).add("two", lambda: None)
+    kept.rounds(1)
+    runs["one"].mark_failed("over")
+    two.write_state(make_state(run_id="two"))
+    (two.path / "course.json").write_text('{"times": {"started": 1.0}}')
+    left = unpacked(runs, tmp_path / "left")
+    monkeypatch.setenv("HOME", str(tmp_path / "next"))
+    take_over(left, runs, tmp_path / "next")
+    assert (runs.live(), RunQueue(runs=runs).ids(), two.goes_on) == (["two"], [], True)
+    assert runs.lost() == ["one", "two"]
 
 
 def test_what_the_next_master_has_already_stays(
@@ -287,19 +309,18 @@ def test_what_the_next_master_has_already_stays(
     (home / ".deepcdk/trees/0123456789abcdef/agent").mkdir(parents=True)
     monkeypatch.setenv("HOME", str(home))
     accepted_spec.accept(make_spec(run_id="one", restarts=7))
-    before = accepted_spec.digests("one")
     left = unpacked(runs, tmp_path / "left")
     for _ in range(2):
         taken = take_over(left, runs, home)
-    assert (accepted_spec.digests("one"), list((taken / "agent").iterdir())) == (before, [])
+    assert (accepted_spec.read("one").restarts, list((taken / "agent").iterdir())) == (7, [])
 
 
 @pytest.mark.parametrize(
     "contents",
     [
-        {"tree": "../../etc", "specs": {}},
-        {"tree": "0123456789abcdef", "specs": {"../one": []}},
-        {"tree": "0123456789abcdef", "specs": {"one": ["x"]}},
+        {"tree": "../../etc"},
+        {"tree": "0123456789abcdef"},
+        {},
     ],
 )
 def test_what_no_scheduler_has_written_is_refused(
@@ -308,6 +329,7 @@ def test_what_no_scheduler_has_written_is_refused(
     left = tmp_path / "left"
     (left / "agent").mkdir(parents=True)
     (left / handover.CONTENTS).write_text(json.dumps(contents))
+    (left / handover.DATABASE).write_bytes(b"no database")
     monkeypatch.chdir(left)
     assert handover.main([str(runs.root)]) == 1
     assert not (Path.home() / boot_hook.HOOK).exists()

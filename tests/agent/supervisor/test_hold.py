@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from agent.runs.claims import Claim, ClaimedNode, parse, to_text
+from agent.runs.claims import ClaimedNode
 from agent.runs.store import LiveRunError, Runs
 from agent.supervisor import hold as holding
 from tests.agent.supervisor.live_runs import Call, spec
@@ -160,15 +160,6 @@ def test_a_run_that_lost_its_supervisor_is_marked_by_the_task_that_takes_its_nod
     abandon("one")
     holding.claim(runs, "fab down", None)
     assert runs["one"].stored_state().state == "failed"
-
-
-def test_a_claim_comes_back_from_the_lock_file_as_it_was() -> None:
-    claims = (
-        Claim(run_id="a", nodes=(), task="fab scale"),
-        Claim(run_id="b", nodes=None, task="fab down"),
-        Claim.on("c", [make_node(1)]),
-    )
-    assert parse(to_text(claims).encode()) == claims
 
 
 def test_the_hold_ends_with_the_connection(efs: Path) -> None:

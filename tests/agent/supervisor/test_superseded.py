@@ -12,8 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.runs import claims, liveness
-from agent.runs.claims import Claim
+from agent.runs import liveness
 from agent.runs.directory import RunDirectory, SupersededError
 from agent.runs.run_queue import RunQueue
 from agent.runs.store import LiveRunError, Runs
@@ -122,15 +121,14 @@ def test_a_supervisor_that_outlives_its_master_ends_its_launcher_and_touches_not
     assert old is not None
     runs = Runs(root=efs / "runs")
     launched = set(eventually(lambda: run_processes(efs)))
-    # What `resume` on another master does: the lock, and the state of a new attempt.
-    runs.lock.write_text(claims.to_text([Claim.on("one", None)]))
+    # What `resume` on another master does: the state of a new attempt.
     taken = make_state(state="starting", owner=OTHER, started=time.time(), updated=time.time())
     runs["one"].write_state(taken)
     eventually(lambda: not _is_running(old))
     files = {path.name: path.read_bytes() for path in runs["one"].path.iterdir() if path.is_file()}
     assert not launched & set(run_processes(efs))
     assert runs["one"].stored_state() == taken
-    assert [claim.run_id for claim in runs.claims()] == ["one"], "it is another's"
+    assert runs.claims() == (), "this master's scheduler must not take it up"
     assert b"failed" not in files["launcher.log"]
 
 
@@ -153,7 +151,7 @@ def test_a_run_that_was_resumed_since_one_found_it_lost_keeps_its_nodes(tmp_path
     runs.claim("one", None)
     abandon("one")
     assert runs.release_lost("one")
-    assert not runs.lock.exists()
+    assert runs.claims() == ()
 
 
 @pytest.fixture
@@ -176,19 +174,6 @@ def test_a_run_that_cannot_be_stored_takes_no_place_in_the_queue(ended: Runs) ->
     with pytest.raises(OSError, match="nothing is there"):
         queue.add("two", lambda: (_ for _ in ()).throw(OSError("nothing is there")))
     assert queue.ids() == []
-
-
-def test_a_run_has_its_place_before_it_waits(ended: Runs) -> None:
-    """A process that ended between the two would leave a run that waits for ever."""
-    queue = RunQueue(runs=ended)
-    listed = []
-
-    def store() -> None:
-        listed.extend(json.loads((ended.root / ".queue").read_text()))
-        ended["one"].write_state(make_state(state=QUEUED))
-
-    queue.add("one", store)
-    assert (listed, queue.ids()) == (["one"], ["one"])
 
 
 def test_a_run_that_was_queued_since_one_looked_is_not_removed(ended: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -232,7 +217,7 @@ def test_a_run_that_another_laptop_removed_since_one_looked_is_no_such_run(
 def test_of_two_laptops_that_queue_an_ended_run_again_at_once_one_is_refused(efs: Path, supervisor: Call) -> None:
     assert supervisor("start", stdin=spec(efs, "one", "exit 3")).returncode == 0
     eventually(lambda: json.loads((efs / "runs/one/state.json").read_text())["state"] == "failed")
-    eventually(lambda: not (efs / "runs/.live").exists())
+    eventually(lambda: not Runs(root=efs / "runs").claims())
     supervisor("start", stdin=spec(efs, "two", "sleep 6000"))
     live_state(efs, "two")
     again = spec(efs, "one", "exit 0")
@@ -240,6 +225,6 @@ def test_of_two_laptops_that_queue_an_ended_run_again_at_once_one_is_refused(efs
         done = list(pool.map(lambda _: supervisor("resume", "--queue", stdin=again), range(2)))
     assert sorted(each.returncode for each in done) == [0, 3]
     assert len(list((efs / "runs/one").glob("spec-*.json"))) == 1
-    assert json.loads((efs / "runs/.queue").read_text()) == ["one"]
+    assert RunQueue(runs=Runs(root=efs / "runs")).ids() == ["one"]
     supervisor("stop", "one")
     supervisor("stop", "two", "--grace", "0")

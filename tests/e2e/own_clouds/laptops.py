@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
 
+from agent.runs.database import FILE
 from agent.runs.store import Runs
 from agent.staging.dataset import StagedDataset
 from agent.staging.manifest import is_as_listed
@@ -83,8 +84,16 @@ class Scene:
         eventually(lambda: len(self.cloud.instances("worker")) == self.desired())
 
     def holders(self) -> str:
-        """Return the text of the claims of runs and tasks, "" of none; one of a run that has ended passes."""
-        return self.runs.lock.read_text() if self.runs.lock.exists() else ""
+        """Return the runs and tasks that have claims, as text; the claim of a run that has ended passes."""
+        return self.select("SELECT run_id, task FROM claims")
+
+    def select(self, query: str) -> str:
+        """Return the answer of the master's database of runs."""
+        database = f"/home/ec2-user/{FILE}"
+        script = f"import sqlite3; print(sqlite3.connect({database!r}).execute({query!r}).fetchall())"
+        (master,) = self.cloud.instances("master")
+        python = ("runuser", "-u", "ec2-user", "--", "/opt/deepcdk/bin/python3", "-c")
+        return self.cloud.on(master["InstanceId"], *python, script).stdout
 
     def resumable_run(self) -> str:
         """Return the id of a run that has failed; start one where there is none."""
@@ -123,7 +132,7 @@ def check_outcomes(done: Sequence[Done], refusal: str) -> int:
 def check_consistent(scene: Scene) -> None:
     """Check the files that all laptops share: runs and queue, pushed trees by their hashes, and staged data."""
     scene.settle()
-    assert not json.loads((scene.runs.root / ".queue").read_text() if (scene.runs.root / ".queue").exists() else "[]")
+    assert scene.select("SELECT * FROM queue").strip() == "[]"
     assert not list(scene.runs.root.glob(".removed-*"))
     for run_id, state in scene.states().items():
         assert state == "failed" and json.loads(scene.runs[run_id].spec.read_text())["run_id"] == run_id

@@ -77,7 +77,7 @@ def handed_over(cloud: EmbeddedCloud, run: str) -> set[str]:
     with tarfile.open(archive) as packed:
         contents = packed.extractfile("handover.json")
         assert contents is not None
-        return set(json.load(contents)["specs"])
+        return set(json.load(contents)["runs"])
 
 
 def on_workers(cloud: EmbeddedCloud, *words: str) -> dict[str, str]:

@@ -95,7 +95,7 @@ def test_a_master_that_replaces_another_has_its_agent_and_digests_and_runs_its_h
     assert f"cd {home}/.deepcdk/trees/{TREE} && exec" in hook.read_text()
     assert hook.stat().st_uid == os.getuid()
     monkeypatch.setenv("HOME", str(home))
-    assert accepted_spec.read(runs["one"].spec).run_id == "one"
+    assert accepted_spec.read("one").run_id == "one"
     assert not (home / ".deepcdk/handover").exists()
     assert master.text(INHERITED).strip() == master.instance_id
 
@@ -145,8 +145,9 @@ def test_a_reboot_takes_over_nothing_and_runs_the_hook_without_aws(lab: Lab, mas
 
 def test_a_disk_that_is_an_image_of_another_masters_loses_what_that_one_had(lab: Lab, master: Node) -> None:
     own = master.root / HOME / ".deepcdk"
-    (own / "specs").mkdir(parents=True)
-    (own / "specs/old").write_text("0" * 64)
+    own.mkdir(parents=True)
+    (own / "runs.sqlite").write_text("of another master")
+    (own / "runs.sqlite-wal").write_text("of another master")
     (own / "at-boot").write_text("#!/bin/sh\n")
     (own / "at-boot").chmod(0o755)
     (master.root / INHERITED).write_text("i-0fedcba9876543210\n")
@@ -154,7 +155,7 @@ def test_a_disk_that_is_an_image_of_another_masters_loses_what_that_one_had(lab:
     for _ in watching(master):
         eventually(lambda: master.text(INHERITED).strip() == master.instance_id)
     assert not (own / "at-boot").exists()
-    assert not (own / "specs").exists()
+    assert not list(own.glob("runs.sqlite*"))
     assert not (master.root / "watchers").exists()
 
 

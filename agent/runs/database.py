@@ -1,0 +1,211 @@
+"""The database of runs: one SQLite file on the master's own disk, which no rank can read or write.
+
+It holds the nodes that runs and tasks have claimed, the queue, and the specs that this master has accepted. Each change
+is one transaction: after a crash it has happened completely, or not at all.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sqlite3
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+FILE: Final = ".deepcdk/runs.sqlite"
+"""Below the login user's home."""
+BACKUP: Final = f"{FILE}.backup"
+"""The last backup that this master has made, for a damaged database."""
+BUSY_S: Final = 600.0
+"""How long a transaction waits for another one. `fab clean` reads the specs of all runs in one."""
+MIGRATIONS: Final = (
+    """
+    CREATE TABLE claims (
+        place INTEGER PRIMARY KEY,
+        run_id TEXT NOT NULL UNIQUE,
+        task TEXT NOT NULL,
+        every_node INTEGER NOT NULL CHECK (every_node IN (0, 1))
+    ) STRICT;
+    CREATE TABLE claimed_nodes (
+        run_id TEXT NOT NULL REFERENCES claims (run_id) ON DELETE CASCADE,
+        name TEXT NOT NULL UNIQUE,
+        instance_id TEXT NOT NULL UNIQUE
+    ) STRICT;
+    CREATE TABLE queue (place INTEGER PRIMARY KEY AUTOINCREMENT, run_id TEXT NOT NULL UNIQUE) STRICT;
+    CREATE TABLE specs (run_id TEXT PRIMARY KEY, spec TEXT NOT NULL) STRICT;
+    """,
+)
+"""Statements that make each version of the schema from the one before; `user_version` counts them."""
+_local = threading.local()
+
+
+class DatabaseError(OSError):
+    """Report a database that cannot be read or written. Carries `path`."""
+
+    def __init__(self, path: Path, error: Exception) -> None:
+        self.path = path
+        full = "full" in str(error)
+        advice = "make room on the master's disk" if full else "the message of SQLite says why"
+        super().__init__(f"the database of runs, {path} on the master: {error}; {advice}, then repeat the command")
+
+
+@contextlib.contextmanager
+def transaction() -> Iterator[sqlite3.Connection]:
+    """Change the database in the block, with no other process at it. A block within joins the one around it.
+
+    An error undoes the changes. Raises DatabaseError.
+    """
+    if outer := getattr(_local, "connection", None):
+        yield outer
+        return
+    with _connected() as connection:
+        connection.execute("BEGIN IMMEDIATE")
+        _local.connection = connection
+        try:
+            yield connection
+            connection.execute("COMMIT")
+        finally:
+            _local.connection = None
+            if connection.in_transaction:
+                connection.rollback()
+
+
+def rows(query: str, *values: object) -> list[tuple[Any, ...]]:
+    """Return the rows of a query; none before the first change has made the database. Raises DatabaseError."""
+    if outer := getattr(_local, "connection", None):
+        return list(outer.execute(query, values))
+    if not _path().exists():
+        return []
+    with _connected() as connection:
+        return list(connection.execute(query, values))
+
+
+def backup() -> bytes:
+    """Return a consistent copy of the database as a file's content, and keep it on this disk. Raises DatabaseError."""
+    copy = Path.home() / BACKUP
+    with _connected() as connection:
+        partial = _new_file(copy.with_suffix(".partial"))
+        with contextlib.closing(sqlite3.connect(partial)) as target:
+            connection.backup(target)
+            target.execute("PRAGMA journal_mode = DELETE")
+            _check(target)
+        partial.replace(copy)
+        return copy.read_bytes()
+
+
+def stamp() -> tuple[tuple[int, int], ...]:
+    """Return a value that differs from an earlier one if the database was changed in between."""
+    found = []
+    for path in (_path(), _path().with_name(f"{_path().name}-wal")):
+        with contextlib.suppress(FileNotFoundError):
+            status = path.stat()
+            found.append((status.st_mtime_ns, status.st_size))
+    return tuple(found)
+
+
+def restore(copy: Path) -> None:
+    """Take over the database of another master, unless this one has accepted a run. Raises DatabaseError."""
+    with contextlib.closing(sqlite3.connect(copy)) as source:
+        try:
+            _check(source)
+        except sqlite3.Error as error:
+            raise DatabaseError(copy, error) from error
+        with _connected() as connection:
+            if not connection.execute("SELECT 1 FROM specs").fetchone():
+                source.backup(connection)
+                _migrate(connection)
+
+
+def _path() -> Path:
+    return Path.home() / FILE
+
+
+def _new_file(path: Path) -> Path:
+    """Make an empty file that this user alone can read."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    path.unlink(missing_ok=True)
+    os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+    return path
+
+
+@contextlib.contextmanager
+def _connected() -> Iterator[sqlite3.Connection]:
+    """Open the database for a block, and make it if it is missing. A damaged one is replaced by its backup.
+
+    Raises DatabaseError.
+    """
+    path = _path()
+    try:
+        try:
+            opened = _open(path)
+        except sqlite3.DatabaseError as error:
+            if type(error) is not sqlite3.DatabaseError:
+                raise
+            _replace_damaged(path, error)
+            opened = _open(path)
+        with contextlib.closing(opened):
+            yield opened
+    except sqlite3.Error as error:
+        if type(error) is sqlite3.DatabaseError:  # its subclasses report other errors
+            _replace_damaged(path, error)
+        raise DatabaseError(path, error) from error
+
+
+def _open(path: Path) -> sqlite3.Connection:
+    with contextlib.suppress(FileExistsError):
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+    connection = sqlite3.connect(path, timeout=BUSY_S, isolation_level=None)
+    try:
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = FULL")
+        connection.execute("PRAGMA foreign_keys = ON")
+        _migrate(connection)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _migrate(connection: sqlite3.Connection) -> None:
+    """Bring the schema up to date. Raises DatabaseError for a database of a newer version of deepcdk."""
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    if version > len(MIGRATIONS):
+        raise sqlite3.OperationalError(f"schema {version} is of a newer deepcdk, this one knows {len(MIGRATIONS)}")
+    if version == len(MIGRATIONS):
+        return
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        (version,) = connection.execute("PRAGMA user_version").fetchone()  # another process may have been faster
+        for number, statements in enumerate(MIGRATIONS[version:], start=version + 1):
+            for statement in statements.split(";"):
+                connection.execute(statement)
+            connection.execute(f"PRAGMA user_version = {number}")
+        connection.execute("COMMIT")
+    finally:
+        if connection.in_transaction:
+            connection.rollback()
+
+
+def _check(connection: sqlite3.Connection) -> None:
+    (found,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+    if found != "ok":
+        raise sqlite3.DatabaseError("its pages are malformed")
+
+
+def _replace_damaged(path: Path, error: Exception) -> None:
+    """Put the last backup in place of a damaged database, which is kept beside it, and warn."""
+    kept, copy = path.with_name(f"{path.name}.damaged-{time.time():.0f}"), Path.home() / BACKUP
+    path.rename(kept)
+    for end in ("-wal", "-shm"):
+        path.with_name(path.name + end).unlink(missing_ok=True)
+    if copy.exists():
+        _new_file(path).write_bytes(copy.read_bytes())
+        now = f"its backup of {time.strftime('%Y-%m-%d %H:%M:%S', time.gmtime(copy.stat().st_mtime))} UTC replaces it"
+    else:
+        now = "there is no backup: queued runs have to be submitted again"
+    print(f"warning: the database of runs is damaged ({error}); {now}. It is kept as {kept}", file=sys.stderr)

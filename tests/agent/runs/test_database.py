@@ -1,0 +1,358 @@
+"""The database of runs: its rights, its migrations, crashes, full disks, damage, and the claims and queue in it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from agent.runs import accepted_spec, database, liveness
+from agent.runs.database import DatabaseError
+from agent.runs.run_queue import RunQueue
+from agent.runs.store import LiveRunError, Runs
+from tests.factories import abandon, make_node, make_spec, make_state
+
+PROJECT = Path(__file__).resolve().parents[3]
+NODES = 4
+VERSION_1 = """
+CREATE TABLE claims (
+    place INTEGER PRIMARY KEY, run_id TEXT NOT NULL UNIQUE, task TEXT NOT NULL,
+    every_node INTEGER NOT NULL CHECK (every_node IN (0, 1))
+) STRICT;
+CREATE TABLE claimed_nodes (
+    run_id TEXT NOT NULL REFERENCES claims (run_id) ON DELETE CASCADE, name TEXT NOT NULL UNIQUE,
+    instance_id TEXT NOT NULL UNIQUE
+) STRICT;
+CREATE TABLE queue (place INTEGER PRIMARY KEY AUTOINCREMENT, run_id TEXT NOT NULL UNIQUE) STRICT;
+CREATE TABLE specs (run_id TEXT PRIMARY KEY, spec TEXT NOT NULL) STRICT;
+INSERT INTO claims VALUES (1, 'one', '', 0);
+INSERT INTO claimed_nodes VALUES ('one', 'deeplearning-worker1', 'i-00000001');
+INSERT INTO queue VALUES (3, 'two');
+INSERT INTO specs VALUES ('one', '{}');
+PRAGMA user_version = 1;
+"""
+"""The tables of version 1 with a row in each."""
+
+
+@pytest.fixture
+def path(home: Path) -> Path:
+    """Return the path of the database."""
+    return home / database.FILE
+
+
+def rows() -> list[tuple[object, ...]]:
+    return database.rows("SELECT run_id FROM queue ORDER BY place")
+
+
+def insert(run_id: str) -> None:
+    with database.transaction() as changing:
+        changing.execute("INSERT INTO queue (run_id) VALUES (?)", (run_id,))
+
+
+def test_only_its_user_can_read_it_and_a_look_does_not_make_it(path: Path) -> None:
+    assert (rows(), path.exists()) == ([], False)
+    before = os.umask(0)
+    try:
+        insert("one")
+        database.backup()
+    finally:
+        os.umask(before)
+    assert {each.name: each.stat().st_mode & 0o777 for each in path.parent.glob("runs.sqlite*")} == {
+        "runs.sqlite": 0o600, "runs.sqlite.backup": 0o600,
+    }  # fmt: skip
+
+
+def test_a_database_of_version_1_is_migrated_and_keeps_its_rows(path: Path) -> None:
+    path.parent.mkdir()
+    with contextlib.closing(sqlite3.connect(path)) as old:
+        old.executescript(VERSION_1)
+    assert rows() == [("two",)]
+    (version,) = database.rows("PRAGMA user_version")[0]
+    assert version == len(database.MIGRATIONS)
+    (claim,) = Runs(root=path.parent).claims()
+    assert (claim.run_id, claim.names) == ("one", ("deeplearning-worker1",))
+
+
+def test_a_database_of_a_newer_version_is_left_alone(path: Path) -> None:
+    insert("one")
+    with contextlib.closing(sqlite3.connect(path)) as newer:
+        newer.execute("PRAGMA user_version = 1000")
+    with pytest.raises(DatabaseError, match="schema 1000 is of a newer deepcdk"):
+        rows()
+    assert not list(path.parent.glob("*.damaged-*"))
+
+
+def test_an_error_undoes_the_whole_transaction_also_within_another(path: Path) -> None:
+    with pytest.raises(ValueError, match="no"), database.transaction():
+        insert("one")
+        raise ValueError("no")
+    assert rows() == []
+
+
+def test_the_database_itself_refuses_a_node_of_another_claim(path: Path) -> None:
+    runs = Runs(root=path.parent)
+    runs.claim("one", [make_node(1)])
+    with pytest.raises(DatabaseError, match="UNIQUE constraint failed"), database.transaction() as changing:
+        changing.execute("INSERT INTO claims (run_id, task, every_node) VALUES ('two', '', 0)")
+        changing.execute("INSERT INTO claimed_nodes VALUES ('two', 'deeplearning-worker1', 'i-0000000b')")
+    assert [claim.run_id for claim in runs.claims()] == ["one"]
+
+
+def test_a_full_disk_is_reported_and_changes_nothing(path: Path) -> None:
+    insert("one")
+    with pytest.raises(DatabaseError, match="full; make room on the master's disk"), database.transaction() as changing:
+        changing.execute("PRAGMA max_page_count = 1")
+        changing.execute("INSERT INTO specs VALUES ('one', ?)", ("x" * 1_000_000,))
+    assert (rows(), database.rows("SELECT * FROM specs")) == ([("one",)], [])
+
+
+@pytest.mark.parametrize("has_backup", [True, False])
+def test_a_damaged_database_is_replaced_by_its_backup_with_a_warning(
+    path: Path, capsys: pytest.CaptureFixture[str], has_backup: bool
+) -> None:
+    insert("one")
+    if has_backup:
+        database.backup()
+    path.write_bytes(b"x" * 10_000)
+    assert rows() == ([("one",)] if has_backup else [])
+    said = capsys.readouterr().err
+    assert "the database of runs is damaged (file is not a database)" in said
+    assert ("its backup of " if has_backup else "there is no backup: queued runs have to be submitted again") in said
+    (kept,) = path.parent.glob("*.damaged-*")
+    assert (kept.read_bytes(), f"It is kept as {kept}" in said) == (b"x" * 10_000, True)
+    insert("two")
+    assert rows()[-1] == ("two",)
+
+
+def test_a_live_run_claims_its_nodes_again_after_its_claim_was_lost(path: Path) -> None:
+    runs, spec = Runs(root=path.parent / "runs"), make_spec(run_id="one", hosts=(make_node(1),))
+    runs.claim("one", spec.hosts)
+    path.write_bytes(b"x" * 10_000)
+    assert runs.live() == []
+    for _ in range(2):
+        runs.reclaim(spec)
+        assert (runs.live(), accepted_spec.read("one")) == (["one"], spec)
+    with pytest.raises(LiveRunError, match="run one is live"):
+        runs.claim("two", spec.hosts)
+
+
+def test_damage_that_shows_in_a_query_is_replaced_for_the_next_and_never_backed_up(path: Path) -> None:
+    insert("one")
+    database.backup()
+    with database.transaction() as changing:
+        changing.executemany("INSERT INTO specs VALUES (?, ?)", [(f"{n}", "x" * 500) for n in range(200)])
+    with contextlib.closing(sqlite3.connect(path)) as flushed:
+        flushed.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    content = path.read_bytes()
+    path.write_bytes(content[:8192] + b"\xff" * (len(content) - 8192))
+    with pytest.raises(DatabaseError, match="malformed"):
+        database.backup()
+    assert rows() == [("one",)]
+    assert len(list(path.parent.glob("*.damaged-*"))) == 1
+
+
+def test_another_masters_database_is_taken_over_by_a_master_without_runs_alone(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    insert("one")
+    accepted_spec.accept(make_spec(run_id="one"))
+    copy = tmp_path / "left"
+    copy.write_bytes(database.backup())
+    insert("later")
+    database.restore(copy)
+    assert rows() == [("one",), ("later",)], "the disk is newer than the backup"
+    monkeypatch.setenv("HOME", str(tmp_path / "next"))
+    database.restore(copy)
+    assert (rows(), accepted_spec.read("one").run_id) == ([("one",)], "one")
+    monkeypatch.setenv("HOME", str(tmp_path / "third"))
+    copy.write_bytes(b"no database")
+    with pytest.raises(DatabaseError, match="file is not a database"):
+        database.restore(copy)
+    assert rows() == []
+
+
+CHANGES = """
+import sys
+from agent.runs import accepted_spec, database
+from agent.runs.store import Runs
+from agent.runs.run_queue import RunQueue
+from tests.factories import make_node, make_spec, make_state
+from pathlib import Path
+runs = Runs(root=Path(sys.argv[1]))
+queue = RunQueue(runs=runs)
+for number in range(int(sys.argv[2]), 100_000):
+    name = f"run{number}"
+    directory = runs[name]
+    def store():
+        directory.path.mkdir(parents=True)
+        directory.write_state(make_state(run_id=name, state="queued"))
+        accepted_spec.accept(make_spec(run_id=name))
+    queue.add(name, store)
+    print("queued", name, flush=True)
+    runs.claim(name, [make_node(1)])
+    assert queue.start(make_state(run_id=name, state="starting"), "spec")
+    print("started", name, flush=True)
+    directory.mark_failed("over")
+    runs.release(name)
+    print("ended", name, flush=True)
+"""
+"""A master that queues, starts and ends runs, and reports each step once it is done."""
+
+
+def test_200_kills_leave_a_database_that_opens_and_lose_nothing_that_was_reported(tmp_path: Path, home: Path) -> None:
+    choose, runs, first = random.Random(1), Runs(root=tmp_path / "runs"), 0
+    kills = int(os.environ.get("DEEPCDK_KILLS", "10"))
+    started: list[str] = []
+    for _ in range(kills):
+        command = [sys.executable, "-c", CHANGES, str(runs.root), str(first)]
+        with subprocess.Popen(command, cwd=PROJECT, stdout=subprocess.PIPE, text=True) as master:
+            assert master.stdout is not None
+            master.stdout.readline()
+            time.sleep(choose.random() * 0.2)
+            master.send_signal(signal.SIGKILL)
+            said = [line.split() for line in master.stdout.read().splitlines()]
+        (found,) = database.rows("PRAGMA integrity_check")[0]
+        assert found == "ok"
+        started += [name for step, name in said if step == "started"]
+        waiting = RunQueue(runs=runs).ids()
+        assert len(started) == len(set(started)) and not set(started) & set(waiting)
+        last: dict[str, str] = {name: step for step, name in said}
+        for name, step in last.items():
+            state = runs[name].effective_state().state
+            assert step != "queued" or name in waiting or state in ("starting", "failed")
+            assert step != "ended" or (state == "failed" and name not in waiting)
+        assert runs.live() == [], "whatever the killed process had can be taken"
+        assert len(runs.claims()) <= 1
+        for run_id in runs.lost():
+            assert runs.release_lost(run_id)
+        for run_id in waiting:
+            assert RunQueue(runs=runs).finish(run_id, "stopped", "out")
+        first = 1 + max([first, *(int(each.name[3:]) for each in runs.root.glob("run*"))])
+
+
+class ClaimsAndQueue(RuleBasedStateMachine):
+    """Runs that are submitted, started, moved, ended and lost, beside a model of who has which node."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.home = Path(tempfile.mkdtemp())
+        self.patch = pytest.MonkeyPatch()
+        self.patch.setenv("HOME", str(self.home))
+        self.runs = Runs(root=self.home / "runs")
+        self.queue = RunQueue(runs=self.runs)
+        self.held: dict[str, set[int]] = {}
+        self.lost: set[str] = set()
+        self.waiting: list[str] = []
+        self.started: list[str] = []
+        self.count = 0
+
+    def teardown(self) -> None:
+        for run_id in self.held:
+            liveness.let_go(run_id)
+        self.patch.undo()
+        shutil.rmtree(self.home)
+
+    def _new(self, state: str) -> str:
+        self.count += 1
+        name = f"run{self.count}"
+        self.runs[name].path.mkdir(parents=True)
+        self.runs[name].write_state(make_state(run_id=name, state=state))
+        return name
+
+    def _taken(self) -> set[int]:
+        return set().union(*(nodes for run_id, nodes in self.held.items() if run_id not in self.lost))
+
+    @rule(nodes=st.sets(st.integers(1, NODES), min_size=1))
+    def submit(self, nodes: set[int]) -> None:
+        name = self._new("starting")
+        try:
+            self.runs.claim(name, [make_node(index) for index in sorted(nodes)])
+        except LiveRunError:
+            assert nodes & self._taken()
+            self.runs[name].write_state(make_state(run_id=name, state="queued"))
+            self.queue.add(name, lambda: None)
+            self.waiting.append(name)
+        else:
+            assert not nodes & self._taken()
+            for run_id in self.lost:
+                del self.held[run_id]
+            self.lost.clear()
+            self.held[name] = nodes
+
+    @precondition(lambda self: self.waiting)
+    @rule(node=st.integers(1, NODES), is_submitted_twice=st.booleans())
+    def start(self, node: int, is_submitted_twice: bool) -> None:
+        name = self.waiting[0]
+        try:
+            self.runs.claim(name, [make_node(node)])
+        except LiveRunError:
+            assert node in self._taken()
+            return
+        for run_id in self.lost:
+            del self.held[run_id]
+        self.lost.clear()
+        self.held[name] = {node}
+        assert self.queue.start(make_state(run_id=name, state="starting"), "spec")
+        assert not (is_submitted_twice and self.queue.start(make_state(run_id=name, state="starting"), "spec"))
+        self.waiting.remove(name)
+        self.started.append(name)
+
+    @precondition(lambda self: set(self.held) - self.lost)
+    @rule(data=st.data())
+    def end(self, data: st.DataObject) -> None:
+        name = data.draw(st.sampled_from(sorted(set(self.held) - self.lost)))
+        self.runs[name].mark_failed("over")
+        self.runs.release(name)
+        del self.held[name]
+
+    @precondition(lambda self: set(self.held) - self.lost)
+    @rule(data=st.data())
+    def lose(self, data: st.DataObject) -> None:
+        name = data.draw(st.sampled_from(sorted(set(self.held) - self.lost)))
+        abandon(name)
+        self.lost.add(name)
+
+    @precondition(lambda self: set(self.held) - self.lost)
+    @rule(data=st.data(), node=st.integers(1, NODES))
+    def move(self, data: st.DataObject, node: int) -> None:
+        name = data.draw(st.sampled_from(sorted(set(self.held) - self.lost)))
+        others = set().union(*(nodes for each, nodes in self.held.items() if each != name and each not in self.lost))
+        try:
+            self.runs.move(name, [make_node(node)])
+        except LiveRunError:
+            assert node in others
+        else:
+            assert node not in others
+            self.held[name] = {node}
+
+    @precondition(lambda self: self.waiting)
+    @rule(data=st.data())
+    def withdraw(self, data: st.DataObject) -> None:
+        name = data.draw(st.sampled_from(self.waiting))
+        assert self.queue.finish(name, "stopped", "out")
+        self.waiting.remove(name)
+
+    @invariant()
+    def database_and_model_agree(self) -> None:
+        assert self.queue.ids() == self.waiting
+        assert {claim.run_id for claim in self.runs.held()} == set(self.held) - self.lost
+        claimed = [name for claim in self.runs.held() for name in claim.names]
+        assert len(claimed) == len(set(claimed)), "a node has at most one live run"
+        assert len(self.started) == len(set(self.started)), "a queued run starts at most once"
+
+
+TestClaimsAndQueue = ClaimsAndQueue.TestCase
+TestClaimsAndQueue.settings = settings(max_examples=15, stateful_step_count=20, deadline=None)
