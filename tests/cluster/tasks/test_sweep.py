@@ -67,7 +67,7 @@ def test_dry_run_of_a_program_shows_its_commands(sweep: Sweep) -> None:
 def test_ten_thousand_runs_ask_with_number_time_and_price(sweep: Sweep) -> None:
     _, err = sweep("--grid", "learning-rate=0.001..0.1..0.001", "--grid", "batch-per-rank=1..100", "--epochs", "1")
     assert "10,000 runs, 2 at a time: about " in err and "for their workers" in err
-    assert "There is no terminal to ask on" in err
+    assert "There is no terminal on which to ask" in err
 
 
 @pytest.mark.parametrize(
