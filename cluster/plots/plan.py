@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from cluster.errors import UsageError
 from cluster.planner.candidates import Candidate
-from cluster.plots.style import INK, MARKERS, SERIES, drawing, label_decades, new_figure
+from cluster.plots.style import INK, MARKERS, SERIES, check_installed, drawing, label_decades, new_figure
 from cluster.terminal.units import duration
 
 if TYPE_CHECKING:
@@ -19,10 +19,11 @@ SUFFIXES: Final = (".png", ".svg")
 
 
 def check_path(text: str) -> Path:
-    """Return the file to draw to. Raises UsageError unless it ends with .png or .svg."""
+    """Return the file to draw to. Raises UsageError for another ending than .png or .svg; needs Matplotlib."""
     path = Path(text).expanduser()
     if path.suffix not in SUFFIXES:
         raise UsageError("--plot", text, f"must end with {' or '.join(SUFFIXES)}")
+    check_installed()
     return path
 
 

@@ -9,9 +9,11 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import html
+import importlib.util
 import io
 import logging
 import re
+import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterator
@@ -103,12 +105,23 @@ class Drawn:
         return cls(name=name, title=title, description=description, svg=svg)
 
 
+def check_installed() -> None:
+    """Raise DeepcdkError if Matplotlib is not installed, before a task starts to work for a figure."""
+    if importlib.util.find_spec("matplotlib") is None:
+        raise DeepcdkError(
+            "figures need Matplotlib, which is not installed",
+            where=sys.prefix,
+            remedy="pip install 'deepcdk[plots]', or pip install matplotlib",
+        )
+
+
 @contextlib.contextmanager
 def drawing(**settings: Any) -> Iterator[None]:
     """Apply the plots' settings, and `settings` on top of them, in a block. Matplotlib is imported here.
 
     Matplotlib's settings belong to the whole process, so that other threads wait for the end of the block.
     """
+    check_installed()
     logging.getLogger("matplotlib.font_manager").setLevel(logging.ERROR)  # it reports that it lists fonts
     import matplotlib
 

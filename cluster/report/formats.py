@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from agent.files.atomic_write import write_atomically
 from cluster.errors import DeepcdkError, UsageError
-from cluster.plots.style import DARK, LIGHT
+from cluster.plots.style import DARK, LIGHT, check_installed
 from cluster.report import tables
 from cluster.report.comparison import Comparison
 from cluster.report.page import Page, comparison_page, run_page, sweep_page
@@ -31,10 +31,15 @@ _NUMBER: Final = re.compile(r"[-+$]{0,2}\d[\d,]*(\.\d+)?(e[-+]\d+)?(:\d\d)*( ?%|
 
 
 def parse_formats(text: str, known: Sequence[str] = FORMATS) -> tuple[str, ...]:
-    """Parse --format html,md,json. Raises UsageError for an unknown format, or if none is given."""
+    """Parse --format html,md,json.
+
+    Raises UsageError for an unknown format, or if none is given, and DeepcdkError for HTML without Matplotlib.
+    """
     found = tuple(dict.fromkeys(word.strip() for word in text.split(",") if word.strip()))
     if not found or not set(found) <= set(known):
         raise UsageError("--format", text, f"must be one or several of {', '.join(known)}, comma-separated")
+    if HTML in found:
+        check_installed()
     return found
 
 

@@ -85,8 +85,10 @@ def bench(
 
     Example: fab bench --against 20261120-121314-bench-ab12
     """
+    from cluster.plots.style import check_installed
     from cluster.report import chosen_runs  # imports what fetches runs, which the other tasks do not need
 
+    check_installed()
     session = Session(PROJECT, set_, key=key)
 
     def directory_of(word: str) -> Path:

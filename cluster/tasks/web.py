@@ -46,8 +46,11 @@ def dashboard(set_: Set = (), port: Port = 0, browser: Browser = True, key: Key 
     """
     from cluster.dashboard.readers import Readers
     from cluster.dashboard.server import Dashboard, Server
+    from cluster.plots.style import check_installed
     from cluster.report import chosen_runs, formats
     from cluster.report.run_report import report_of
+
+    check_installed()
 
     def open_session() -> Session:
         return Session(PROJECT, set_, key=key)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib.metadata
+import itertools
 import json
 import os
 import subprocess
@@ -140,10 +141,9 @@ def test_report_has_its_templates(packages: Path, project: Path) -> None:
 
 
 def test_imported_distributions_are_declared() -> None:
-    declared = {
-        Requirement(text).name
-        for text in tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
-    }
+    package = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = itertools.chain(*package["optional-dependencies"].values())
+    declared = {Requirement(text).name for text in [*package["dependencies"], *extras]}
     trees = [
         ast.parse(path.read_text()) for name in ("cluster", "deepcdk", "stacks") for path in (ROOT / name).rglob("*.py")
     ]

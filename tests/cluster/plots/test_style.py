@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import concurrent.futures
+import importlib.util
 import itertools
 import re
 from xml.etree import ElementTree
@@ -10,7 +11,10 @@ from xml.etree import ElementTree
 import matplotlib as mpl
 import pytest
 
+from cluster.errors import DeepcdkError
+from cluster.plots import plan, style
 from cluster.plots.style import DARK, DASHES, INK, LIGHT, MARKERS, SERIES, drawing, new_figure, page_svg
+from cluster.report import formats
 
 
 def luminance(colour: str) -> float:
@@ -109,3 +113,11 @@ def test_threads_do_not_change_each_others_settings() -> None:
                 waiting.result(timeout=0.2)
             assert mpl.rcParams["font.size"] == 20.0
         assert waiting.result(timeout=60) == 5.0
+
+
+def test_missing_matplotlib_is_reported_with_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    for check in (style.check_installed, lambda: formats.parse_formats("md,html"), lambda: plan.check_path("a.png")):
+        with pytest.raises(DeepcdkError, match=r"Matplotlib[^$]*deepcdk\[plots\]"):
+            check()
+    assert formats.parse_formats("md,json") == ("md", "json")
