@@ -1,6 +1,6 @@
-"""The end-to-end tests on an AWS account: price and question first, a record of the calls, and clean-up in any case.
+"""Run the end-to-end tests on an AWS account: confirm the price first, record all API calls, and always clean up.
 
-`tests/e2e/conftest.py` uses it for `pytest tests/e2e --aws`.
+`tests/e2e/conftest.py` uses this module for `pytest tests/e2e --aws`.
 """
 
 from __future__ import annotations
@@ -65,9 +65,10 @@ SECRETS: Final = (
 
 
 def settings(name: str, given: Sequence[str]) -> dict[str, str]:
-    """Return the settings of the test cluster, with those that are given as KEY=VALUE.
+    """Return the settings of the test cluster, with overrides given as KEY=VALUE.
 
-    The vCPUs fit a new account. Without `ssh_cidr` the cluster has no open port, and Session Manager is used.
+    The number of vCPUs fits the quotas of a new account. Without `ssh_cidr` the cluster has no open port and the tests
+    connect through Session Manager.
     """
     chosen = dict(each.split("=", 1) for each in given)
     reached = {} if "ssh_cidr" in chosen else {"ssh_access": "session-manager"}
@@ -96,7 +97,7 @@ def overrides(given: Mapping[str, str]) -> list[str]:
 
 
 def redact(text: str, known: Mapping[str, str]) -> str:
-    """Return the text without credentials and numbers of accounts; `known`: what else to replace, and by what."""
+    """Return the text without credentials and account numbers; `known` maps further text to its replacement."""
     for secret in sorted(filter(None, known), key=len, reverse=True):
         text = text.replace(secret, known[secret])
     for pattern, replacement in SECRETS:
@@ -105,9 +106,9 @@ def redact(text: str, known: Mapping[str, str]) -> str:
 
 
 class Recorder:
-    """Write each AWS call of this process and of the programs that it starts into a file, a JSON document a line.
+    """Write each AWS call of this process and its child processes to a file, one JSON document per line.
 
-    botocore reports its calls by UDP where these variables are set ("SDK Metrics", AWS SDKs reference guide).
+    botocore reports its calls over UDP if these variables are set ("SDK Metrics", AWS SDKs reference guide).
     """
 
     def __init__(self, path: Path, known: Mapping[str, str]) -> None:
@@ -136,9 +137,9 @@ class Recorder:
 
 
 def run(command: Sequence[str], *, timeout_s: float) -> subprocess.CompletedProcess[str]:
-    """Run a command apart from the terminal, and end all its processes before an interruption goes on.
+    """Run a command in its own session, and kill all its processes before an interruption propagates.
 
-    Otherwise the CDK CLI could outlive `fab`, and create the stack after the clean-up.
+    Otherwise the CDK CLI could outlive `fab` and create the stack after the clean-up.
     """
     process = subprocess.Popen(
         command, cwd=demo.ROOT, env=demo.environment(), text=True, start_new_session=True,
@@ -163,18 +164,18 @@ def ignore_signals() -> None:
 
 
 def interrupt_once(number: int, frame: object) -> None:
-    """Raise KeyboardInterrupt, and ignore what comes after it: a second Ctrl-C would interrupt the clean-up."""
+    """Raise KeyboardInterrupt once and ignore later signals: a second Ctrl-C would interrupt the clean-up."""
     ignore_signals()
     raise KeyboardInterrupt
 
 
 def is_tagged(tags: Iterable[Mapping[str, object]], name: str) -> bool:
-    """Return whether a resource has the tag of a test cluster; `*`: of any."""
+    """Return whether a resource has the tag of this test cluster; `*` matches any test cluster."""
     return any(each["Key"] == TAG and name in ("*", each["Value"]) for each in tags)
 
 
 def find_left(aws: Aws, name: str) -> list[str]:
-    """List what exists of a test cluster and costs money, one line for each resource; `*`: of all test clusters."""
+    """List the remaining billed resources of a test cluster, one per line; `*` includes all test clusters."""
     tagged: list[FilterTypeDef] = [{"Name": f"tag:{TAG}", "Values": [name]}]
     with aws_errors("looking for what is left"):
         ec2 = aws.client("ec2")
@@ -213,13 +214,13 @@ class Trial:
 
     @property
     def directory(self) -> Path:
-        """Return the directory of the results."""
+        """Return the directory for the results."""
         return RESULTS / self.name
 
     def agree(self, tests: int, ask: Callable[[str], str] | None) -> None:
-        """Show the account and the price and ask for the cluster's name, without `ask` not; record from then on.
+        """Show the account and the price, ask for the cluster's name (unless `ask` is false), and start recording.
 
-        Raises DeepcdkError if the answer is different, or if there is nobody to ask.
+        Raises DeepcdkError if the answer is different or if there is no terminal.
         """
         try:
             session = Session(demo.ROOT, [f"{key}={value}" for key, value in self.given.items()], deploying=True)
@@ -244,7 +245,7 @@ class Trial:
 
     @contextmanager
     def cleaned_up(self) -> Iterator[list[str]]:
-        """Destroy the cluster after the block in any case; the yielded list then has what went wrong."""
+        """Always destroy the cluster after the block; the yielded list then contains the errors."""
         atexit.register(self.destroy)  # in case pytest itself fails
         for each in SIGNALS:
             signal.signal(each, interrupt_once)
@@ -256,7 +257,7 @@ class Trial:
             problems += self.destroy()
 
     def destroy(self) -> list[str]:
-        """Destroy the cluster and its key pair, once; print and return what went wrong and what is left."""
+        """Destroy the cluster and its key pair once; print and return the errors and the remaining resources."""
         if self.destroyed:
             return []
         self.destroyed = True
@@ -274,7 +275,7 @@ class Trial:
         problems = []
         if stack := self._settled_stack(aws):
             started = time.monotonic()
-            # A stack without resources is left of a change set; CloudFormation alone deletes it.
+            # A change set can leave a stack without resources. Delete it directly with CloudFormation.
             if stack["StackStatus"] != "REVIEW_IN_PROGRESS":
                 done = run(("fab", "down", "--yes", "--force", *overrides(self.given)), timeout_s=CHANGE_S)
                 if done.returncode:
@@ -286,7 +287,7 @@ class Trial:
                 self._delete_stack(aws)
             self.say(f"the cluster was destroyed in {time.monotonic() - started:.0f} s")
             with aws_errors("reading the stack's events"):
-                # By its id: its name means nothing once it is gone.
+                # Use the stack's id: after deletion its name no longer identifies it.
                 client = aws.client("cloudformation")
                 events = entries(client, "describe_stack_events", "StackEvents", StackName=stack["StackId"])
             text = json.dumps(events, default=str, indent=1)
@@ -298,7 +299,7 @@ class Trial:
         return problems + find_left(aws, self.name)
 
     def _delete_stack(self, aws: Aws) -> None:
-        """Delete the stack, whatever runs on it; nodes that are still there may fill the bucket again, so twice."""
+        """Delete the stack and everything on it. Try twice, because running nodes may write to the bucket again."""
         for _ in range(2):
             if stack := self._settled_stack(aws):
                 if stack["StackStatus"] != "REVIEW_IN_PROGRESS":
@@ -309,7 +310,7 @@ class Trial:
                     aws.client("cloudformation").delete_stack(StackName=self.name)
 
     def _settled_stack(self, aws: Aws) -> Mapping[str, Any] | None:
-        """Return the stack once it can be deleted; None if it does not exist."""
+        """Return the stack once it can be deleted, or None if it does not exist."""
         deadline = time.monotonic() + CHANGE_S
         while stack := describe_stack(aws, self.name):
             status = stack["StackStatus"]
@@ -321,7 +322,7 @@ class Trial:
         return None
 
     def finish(self, report: Path) -> None:
-        """Remove credentials and numbers of accounts from the JUnit report; the whole report if the answer was no."""
+        """Redact credentials and account numbers in the JUnit report; delete all results if the user answered no."""
         if self.recorder is None:
             shutil.rmtree(self.directory, ignore_errors=True)
             return
@@ -334,7 +335,7 @@ TRIAL: Final = pytest.StashKey[Trial]()
 
 
 def configure(config: pytest.Config) -> None:
-    """Prepare `--aws`: the tests marked so, one process, no time limits for one test, and a JUnit report."""
+    """Prepare `--aws`: select the marked tests, use one process, disable test timeouts, and write a JUnit report."""
     option = config.option
     if getattr(option, "numprocesses", None) or hasattr(config, "workerinput"):
         raise pytest.UsageError("--aws: the tests share one cluster, so leave -n out")
@@ -348,7 +349,7 @@ def configure(config: pytest.Config) -> None:
 
 
 def agree(config: pytest.Config, tests: int) -> None:
-    """Show the price and ask, unless `--aws-yes` was given; end the session without a cluster if the answer is no."""
+    """Show the price and ask, unless `--aws-yes` was given. If the answer is no, end the session without a cluster."""
     trial = config.stash[TRIAL]
     capture: Any = config.pluginmanager.getplugin("capturemanager")
 

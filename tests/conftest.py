@@ -1,4 +1,4 @@
-"""What the machine can run: a test that needs more is skipped with the reason, or fails where all must run."""
+"""Check what the machine can run: a test with unmet requirements is skipped with a reason, or fails if all must run."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ FULL = ("tests/fuzz/", "tests/payload/bench/test_ranks.py", "tests/payload/train
 """Folders and files that `make test` leaves out, besides most of tests/e2e (see its conftest.py)."""
 
 
-# No deadline: the time for an example depends on the machine's load. The same examples each time, so that a change
-# fails by its own faults; with DEEPCDK_EXAMPLES=N, tests that take a number draw N new ones.
+# No deadline: the time for an example depends on the load of the machine. The same examples are used each time, so that
+# a change can fail only because of its own faults. With DEEPCDK_EXAMPLES=N, tests that support it draw N new ones.
 settings.register_profile("repeatable", deadline=None, derandomize=True)
 settings.register_profile("searching", deadline=None)
 settings.load_profile("searching" if "DEEPCDK_EXAMPLES" in os.environ else "repeatable")
@@ -49,7 +49,7 @@ settings.load_profile("searching" if "DEEPCDK_EXAMPLES" in os.environ else "repe
 
 @pytest.fixture
 def deep(tmp_path: Path) -> Iterator[Path]:
-    """Return a directory with 3,000 folders within each other, so that the path of the last one is too long to open."""
+    """Return a directory nested 3,000 levels deep, so that the innermost path is too long to open."""
     root = tmp_path / "deep"
     root.mkdir()
     here = os.open(root, os.O_RDONLY)
@@ -64,7 +64,7 @@ def deep(tmp_path: Path) -> Iterator[Path]:
 
 
 def missing_for(markers: set[str]) -> list[str]:
-    """List what the tests under these markers need and this machine lacks."""
+    """List the requirements of these markers that this machine does not meet."""
     missing: list[str] = []
     if markers & {"root", "e2e"}:
         if os.geteuid() != 0:
@@ -85,19 +85,19 @@ def missing_for(markers: set[str]) -> list[str]:
 
 
 def pytest_configure() -> None:
-    """Allow what tests start to be interrupted: a shell starts its background jobs with SIGINT ignored."""
+    """Let child processes of tests be interrupted: a shell starts its background jobs with SIGINT ignored."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     NodeManager.EXIT_TIMEOUT = CLOUDS_END_S
 
 
 def pytest_xdist_auto_num_workers() -> int:
-    """Start three processes on two cores for `-n auto`: tests of runs and launchers wait most of their time."""
+    """Start three processes on two cores for `-n auto`: tests of runs and launchers mostly wait."""
     return max(1, len(os.sched_getaffinity(0)) * 3 // 2)
 
 
 def place(item: pytest.Item) -> int:
-    """Return the place of a test's folder in LONG_FIRST."""
+    """Return the index of a test's folder in LONG_FIRST."""
     return next((number for number, folder in enumerate(LONG_FIRST) if item.nodeid.startswith(folder)), len(LONG_FIRST))
 
 
@@ -117,6 +117,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Fail a test that must run and cannot."""
+    """Fail a test that must run but cannot."""
     if why := item.stash.get(MISSING, None):
         pytest.fail(why, pytrace=False)

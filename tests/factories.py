@@ -1,7 +1,7 @@
-"""Nodes, instances, stacks, states and specs for the tests: valid as they are, with any field open to change.
+"""Build nodes, instances, stacks, states and specs for tests. The defaults are valid and every field can be changed.
 
-Names, addresses and instance ids follow from one index: worker 3 is deeplearning-worker3, 10.0.1.3 and i-00000003, as a
-node and as an EC2 instance. A field that a test is about is given by that test.
+Names, addresses and instance ids follow from one index: worker 3 is deeplearning-worker3, 10.0.1.3 and i-00000003, both
+as a node and as an EC2 instance. A test passes the fields that it is about.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ LAUNCHED: Final = datetime.datetime(2026, 11, 20, 12, 0, tzinfo=datetime.UTC)
 
 
 def make_node(index: int = 1, /, **changes: Any) -> Node:
-    """Return the worker of this index."""
+    """Return the worker with this index."""
     values = {
         "name": f"{WORKER_PREFIX}{index}", "address": f"10.0.1.{index}", "instance_id": f"i-{index:08x}", "slots": 1,
         "interface": "ens5", "zone": "us-east-1a", "kind": "x86_64",
@@ -41,12 +41,12 @@ def make_master(**changes: Any) -> Node:
 
 
 def make_nodes(count: int, /, **changes: Any) -> tuple[Node, ...]:
-    """Return the workers from 1 to `count`, each with these changes."""
+    """Return workers 1 to `count`, each with these changes."""
     return tuple(make_node(index, **changes) for index in range(1, count + 1))
 
 
 def nodes_text(nodes: Iterable[Node]) -> str:
-    """Return the nodes file that lists these nodes."""
+    """Return the nodes file for these nodes."""
     return "".join(f"{n.name} {n.address} {n.instance_id} {n.slots} {n.interface} {n.zone} {n.kind}\n" for n in nodes)
 
 
@@ -68,7 +68,7 @@ def make_master_instance(**changes: Any) -> Instance:
 
 
 def make_stack(**changes: Any) -> Stack:
-    """Return a stack that has been created, for 16 workers at most."""
+    """Return a created stack that allows up to 16 workers."""
     values = {
         "name": "deepcdk", "status": "CREATE_COMPLETE", "master_group": "masters", "worker_group": "workers",
         "efs_mount": "/mnt/efs", "bucket": "bucket", "login_user": "ec2-user", "max_workers": 16,
@@ -78,13 +78,13 @@ def make_stack(**changes: Any) -> Stack:
 
 
 def make_inventory(workers: int = 2, /, **changes: Any) -> Inventory:
-    """Return a cluster of this many running workers, as many as are desired."""
+    """Return a cluster with this number of desired and running workers."""
     instances = tuple(make_instance(index) for index in range(1, workers + 1))
     return Inventory(**{"stack": make_stack(), "desired_workers": workers, "instances": instances, **changes})
 
 
 def make_spec(**changes: Any) -> RunSpec:
-    """Return the spec of a run of the recipe digits on two workers of 4 slots each."""
+    """Return the spec of a run of the recipe digits on two workers with 4 slots each."""
     values = {
         "run_id": "20261120-121314-digits-ab12", "efs_mount": "/mnt/efs", "agent": AGENT, "payload": PAYLOAD,
         "command": ("-m", "payload.train", "--recipe", "digits"), "hosts": make_nodes(2, slots=4), "interface": "ens5",
@@ -93,18 +93,18 @@ def make_spec(**changes: Any) -> RunSpec:
 
 
 def make_program_spec(**changes: Any) -> RunSpec:
-    """Return the spec of a run of a user's own train.py."""
+    """Return the spec of a run of a user's train.py."""
     return make_spec(**{"payload": "", "program": PROGRAM, "command": ("train.py",), **changes})
 
 
 def make_state(**changes: Any) -> State:
-    """Return the state of run `one`, which runs. Its supervisor is this process if that holds the lock of the run."""
+    """Return the state of the running run `one`. This process is its supervisor if it holds the run's lock."""
     values = {"run_id": "one", "state": "running", "started": 1.0, "updated": 2.0, "hosts": ("deeplearning-worker1",)}
     return State(**{**values, "owner": liveness.this_process(), **changes})
 
 
 def abandon(*run_ids: str) -> None:
-    """Leave the locks of runs as a supervisor leaves them that was killed."""
+    """Leave the run locks as a killed supervisor leaves them."""
     for run_id in run_ids:
         if not liveness.is_held(run_id):
             liveness.hold(run_id)

@@ -1,4 +1,4 @@
-"""A directory as one node's NFS client shows it, with what it has cached of names and attributes."""
+"""Mount a directory as an NFS client of one node shows it, with cached names and attributes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ CACHES = "attr_timeout=3,entry_timeout=30,negative_timeout=30,direct_io"
 
 @contextmanager
 def nfs_client(server: Path, directory: Path) -> Iterator[Path]:
-    """Mount `server` at the new `directory` as the embedded cloud's hosts may do; other nodes write to `server`."""
+    """Mount `server` at the new `directory` as hosts of the embedded cloud may do; other nodes write to `server`."""
     directory.mkdir()
     mount = ["bindfs", "--enable-lock-forwarding", "--multithreaded", "-o", CACHES]
     subprocess.run([*mount, str(server), str(directory)], check=True, timeout=60)

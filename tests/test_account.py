@@ -1,6 +1,6 @@
-"""Facts about `pytest tests/e2e --aws`: nothing starts without a confirmation, and nothing is left in any case.
+"""`pytest tests/e2e --aws` starts nothing without confirmation and always cleans up.
 
-A test file with the real fixtures runs in another process, against moto and a stand-in for `fab`.
+A test file that uses the real fixtures runs in another process, against moto and a fake `fab`.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from tests.e2e.conftest import (
     deployment, pytest_addoption, pytest_collection_finish, pytest_configure, pytest_unconfigure,
 )
 """
-# `up` makes a stack from a process that ignores Ctrl-C, as the CDK CLI could.
+# `up` creates a stack from a process that ignores Ctrl-C, as the CDK CLI could.
 FAB = """\
 #!{python}
 import json, os, pathlib, subprocess, sys, time
@@ -107,7 +107,7 @@ class Scene:
         return path.read_text().split() if path.exists() else []
 
     def stacks(self) -> list[str]:
-        """Return the names of the stacks that exist."""
+        """Return the names of the existing stacks."""
         session = boto3.Session(KEY, SECRET, region_name="us-east-1")
         client = session.client("cloudformation", endpoint_url=self.variables["AWS_ENDPOINT_URL"])
         return [stack["StackName"] for stack in client.describe_stacks()["Stacks"]]
@@ -153,7 +153,7 @@ def test_a_failed_test_leaves_no_cluster_and_a_report_without_secrets(scene: Sce
         assert [secret for secret in (ACCOUNT, KEY, SECRET, TOKEN) if secret in text] == [], name
     calls = [json.loads(line) for line in texts["calls.jsonl"].splitlines()]
     made = {(call["Service"], call["Api"]): call for call in calls}
-    # Of the tests, of the fab tasks, and of the clean-up.
+    # The process ids of the tests, the fab tasks and the clean-up.
     expected = {("STS", "GetCallerIdentity"), ("CloudFormation", "CreateStack"), ("EC2", "DeleteKeyPair")}
     assert expected <= made.keys()
     failed = next(call for call in calls if call["FinalHttpStatusCode"] == 400)
@@ -166,7 +166,7 @@ def test_an_interrupted_deployment_leaves_nothing(scene: Scene) -> None:
     eventually((scene.folder / "started").exists)
     tests.send_signal(signal.SIGINT)
     eventually((scene.folder / "down").exists)
-    for number in SIGNALS:  # an impatient user, who closes the terminal too
+    for number in SIGNALS:  # an impatient user also closes the terminal
         tests.send_signal(number)
     output, _ = tests.communicate(timeout=PATIENCE_S)
     assert tests.returncode == 2, output
@@ -198,7 +198,7 @@ def test_each_signal_interrupts_once(number: signal.Signals) -> None:
 
 
 def configured(*given: str, **options: object) -> pytest.Config:
-    """Return a configuration of pytest with `--aws` and these settings."""
+    """Return a pytest configuration with `--aws` and these settings."""
     usual = {"aws_set": list(given), "markexpr": "", "timeout": 900, "xmlpath": None}
     config: Any = SimpleNamespace(option=SimpleNamespace(**usual | options), stash=pytest.Stash())
     account.configure(config)

@@ -1,4 +1,4 @@
-"""Facts about the tasks: each has help with an example, and bad input ends with a message and a status."""
+"""Every task has help with an example, and invalid input ends with a message and an exit status."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ Fab = Callable[..., tuple[int, str]]
 
 @pytest.fixture
 def fab(aws: Aws, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> Fab:  # noqa: F811  # the fixture above
-    """Return a caller of `fab` in this process, with an AWS that holds nothing."""
+    """Return a function that calls `fab` in this process, with an empty AWS account."""
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.chdir(PROJECT)
 
@@ -74,7 +74,7 @@ def fab(aws: Aws, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd: pytest
         captured = capfd.readouterr()
         return status, captured.out + captured.err
 
-    del aws  # which serves an empty account
+    del aws  # moto, which serves an empty account
     monkeypatch.setattr("cluster.doctor.quotas.read_quotas", lambda *_: QUOTAS)
     return call
 
@@ -194,7 +194,7 @@ def test_ctrl_c_ends_each_task_with_130_while_aws_is_asked(
     fab: Fab, task: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def interrupted(*_: object) -> None:
-        if threading.current_thread().name.startswith("Thread-"):  # Nobody waits for it, nor hears of it.
+        if threading.current_thread().name.startswith("Thread-"):  # No process waits for it or reads its output.
             raise EndpointConnectionError(endpoint_url="http://nowhere")
         raise KeyboardInterrupt
 
@@ -253,7 +253,7 @@ def test_without_a_stack_each_task_says_so(fab: Fab, task: str) -> None:
 
 
 def left_bucket() -> tuple[Any, str]:
-    """Return a client of S3, and the name of a bucket that a cluster left."""
+    """Return an S3 client and the name of a bucket that a destroyed cluster left behind."""
     s3, name = boto3.Session().client("s3", region_name="us-east-1"), "deepcdk-runbucket-1"
     s3.create_bucket(Bucket=name)
     s3.put_bucket_tagging(Bucket=name, Tagging={"TagSet": [{"Key": "deepcdk:cluster", "Value": "deepcdk"}]})
@@ -349,7 +349,7 @@ def test_up_refuses_a_type_that_no_zone_offers(fab: Fab, monkeypatch: pytest.Mon
 
 
 def refuse(monkeypatch: pytest.MonkeyPatch, operation: str) -> None:
-    """Have AWS refuse an operation of EC2's."""
+    """Make AWS reject an EC2 operation."""
     call: Any = BaseClient._make_api_call  # type: ignore[attr-defined]  # as botocore's users replace it
 
     def refused(self: Any, name: str, given: Any) -> Any:

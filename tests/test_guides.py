@@ -1,4 +1,4 @@
-"""The README and the guides name what exists: files, headings, modules, tests, tasks and their flags."""
+"""Everything that the README and the guides mention exists: files, headings, modules, tests, tasks and flags."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ OTHERS: Final = ("CHANGELOG.md", "tour.md", "comparison.md")
 
 
 def prose(text: str) -> str:
-    """Return a guide without its blocks of code."""
+    """Return a guide without its code blocks."""
     return re.sub(r"^```.*?^```|^    [^\n]*$", "", text, flags=re.DOTALL | re.MULTILINE)
 
 
 def anchors(text: str) -> set[str]:
-    """Return the anchors of a guide's headings, as GitHub makes them."""
+    """Return the anchors of a guide's headings, as GitHub generates them."""
     headings = re.findall(r"^#+ (.+)$", prose(text), flags=re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
 def broken_links(guide: Path) -> list[str]:
-    """Return the links of a guide to files or headings that do not exist."""
+    """Return a guide's links to files or headings that do not exist."""
     broken = []
     for link in re.findall(r"\]\(([^)\s]+)\)", re.sub(r"`[^`\n]*`", "", prose(guide.read_text(encoding="utf-8")))):
         if re.match(r"[a-z]+:", link):
@@ -45,7 +45,7 @@ def broken_links(guide: Path) -> list[str]:
 
 
 def missing_paths(text: str) -> list[str]:
-    """Return the paths and modules of the project that a text names and that do not exist."""
+    """Return the paths and modules of the project that a text mentions but that do not exist."""
     named = re.findall(r"`([^`\n]+)`", prose(text))
     paths = [name for name in named if re.fullmatch(rf"(?:{ROOMS})/[a-z0-9_./-]*", name)]
     dotted = [name for name in named if re.fullmatch(rf"(?:{ROOMS})(?:\.[a-z0-9_]+)+", name)]
@@ -56,13 +56,13 @@ def missing_paths(text: str) -> list[str]:
 
 
 def is_module(name: str) -> bool:
-    """Return whether a name is a module or a package of the project."""
+    """Return whether a name is a module or package of the project."""
     paths = [base.joinpath(*name.split(".")) for base in (ROOT, ROOT / "localcloud" / "src")]
     return any(path.with_suffix(".py").is_file() or path.is_dir() for path in paths)
 
 
 def unknown_flags(text: str) -> list[str]:
-    """Return the `fab` commands in a text with a task or a flag that does not exist."""
+    """Return the `fab` commands in a text that have an unknown task or flag."""
     tasks = loader.collection().tasks
     found = []
     for command in re.findall(r"(?m)(?:`|^    (?:\$ )?)(fab [a-z][^`\n#|]*)", text):

@@ -1,4 +1,4 @@
-"""Every call of AWS in the code of the tasks is allowed by the policies in docs/policies."""
+"""The policies in docs/policies allow every AWS call in the code of the tasks."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def policy(*names: str) -> list[dict[str, Any]]:
 
 
 def calls() -> dict[str, str]:
-    """Return the operations of AWS that the code of the tasks names, each with one file: `ec2:DescribeVpcs`."""
+    """Map each AWS operation in the code of the tasks, such as `ec2:DescribeVpcs`, to one file that calls it."""
     found: dict[str, str] = {}
     session = botocore.session.Session()
     for path in sorted((ROOT / "cluster").rglob("*.py")):
@@ -87,7 +87,7 @@ def calls() -> dict[str, str]:
 
 
 def checks(operation: str) -> Iterator[Check]:
-    """Yield what a call needs, with the policies of the user."""
+    """Yield the permissions that a call needs, with the user's policies."""
     for name in ACTIONS.get(operation, (operation,)):
         service, _, what = name.partition(":")
         known = action(service, what)
@@ -143,7 +143,7 @@ def test_the_plugin_of_session_manager_may_use_the_users_own_sessions(evaluator:
 
 
 def test_the_plugin_of_session_manager_may_open_its_data_channel() -> None:
-    """The reference that the evaluator has knows no resource of this action; AWS's sample policies name one."""
+    """The evaluator's reference lists no resource type for this action, but AWS's sample policies use one."""
     (document,) = policy("options")
     (statement,) = (each for each in document["policy"]["Statement"] if "ssmmessages:OpenDataChannel" in each["Action"])
     assert statement["Resource"] == "arn:aws:ssm:*:*:session/${aws:userid}-*"

@@ -1,4 +1,4 @@
-"""Imports form no cycle."""
+"""Imports have no cycles."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ PRODUCT: Final = ("deepcdk", "stacks", "agent", "payload", "cluster", "localclou
 
 
 def imports(*packages: str) -> dict[str, set[str]]:
-    """Map each module of these packages to the modules it imports, also inside functions and under TYPE_CHECKING."""
+    """Map each module of these packages to its imports, including those inside functions and under TYPE_CHECKING."""
     graph = grimp.build_graph(*packages, exclude_type_checking_imports=False, cache_dir=None)
     return {module: graph.find_modules_directly_imported_by(module) for module in sorted(graph.modules)}
 
 
 def cycle(graph: Mapping[str, Iterable[str]]) -> str:
-    """Return one cycle of imports as a line, or an empty string."""
+    """Return one import cycle as a line, or an empty string."""
     try:
         graphlib.TopologicalSorter(graph).prepare()
     except graphlib.CycleError as error:
-        return " imports ".join(reversed(error.args[1]))  # graphlib names predecessors first: what is imported
+        return " imports ".join(reversed(error.args[1]))  # graphlib lists imported modules first
     return ""
 
 

@@ -1,4 +1,4 @@
-"""The commands of docs/tutorial.md, in their order, and the keys of cdk.json that it sets."""
+"""The commands in docs/tutorial.md, in order, and the cdk.json keys that it sets."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ def commands(program: str) -> list[list[str]]:
 
 
 def programs() -> set[str]:
-    """Return the programs whose commands the page shows."""
+    """Return the programs used on the page."""
     return {line.split()[0] for line in re.findall(r"(?m)^    (\S.*)$", PAGE.read_text(encoding="utf-8"))}
 
 
 def keys() -> dict[str, Any]:
-    """Return what the page has a reader write into context.cluster of cdk.json."""
+    """Return the keys that the page tells the reader to add to context.cluster in cdk.json."""
     (text,) = re.findall(r"(?s)```json\n(.*?)```", PAGE.read_text(encoding="utf-8"))
     found: dict[str, Any] = json.loads(text)
     return found

@@ -1,4 +1,4 @@
-"""The one way in which tests wait for what must come."""
+"""Wait for a condition: the one helper that all tests use."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ T = TypeVar("T")
 def eventually(
     condition: Callable[[], T | None], timeout_s: float = PATIENCE_S, what: str | Callable[[], object] = ""
 ) -> T:
-    """Return the first value of `condition` that is true; fail the test after `timeout_s` with what was waited for.
+    """Return the first true value of `condition`; fail the test after `timeout_s`, with a description of the condition.
 
-    The pause between two tries is as long as a try, so that a command is no load on what it waits for, and a look at a
-    file notices at once. `what`: words, or a function that returns what there is instead.
+    The pause after an attempt lasts as long as the attempt, so slow commands cause little load and cheap checks of a
+    file respond immediately. `what`: the description, or a function that returns the current situation.
     """
     deadline = time.monotonic() + timeout_s
     while True:

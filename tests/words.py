@@ -1,4 +1,4 @@
-"""Words as a command line can hold them: any bytes but NUL. What is not UTF-8 stands as lone surrogates."""
+"""Hypothesis strategies for command-line words: any bytes except NUL. Invalid UTF-8 becomes lone surrogates."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class _Long(str):
     __slots__ = ()
 
     def __repr__(self) -> str:
-        """Be short where a failed test shows it."""
+        """Keep the representation short in the output of a failed test."""
         return f"<{len(self):,} characters>"
 
 

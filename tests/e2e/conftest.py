@@ -1,4 +1,4 @@
-"""One deployed cluster, shared by the tests: on an embedded cloud, or on an AWS account (`--aws`)."""
+"""Deploy one cluster that the tests share, on an embedded cloud or on an AWS account (`--aws`)."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
-    if config.getoption("aws", default=False):  # without it if this file is loaded late, for `pytest tests`
+    if config.getoption("aws", default=False):  # missing if this file is loaded late, for `pytest tests`
         account.configure(config)
 
 
@@ -74,13 +74,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class StoredRun:
-    """Read what a run has written, without a task: tasks take seconds of the processors that ranks compute on."""
+    """Read the files of a run without a task: tasks need seconds of CPU time that the ranks compete for."""
 
     path: Path
 
     @property
     def state(self) -> str:
-        """Return the state that stands written."""
+        """Return the state in the run's state file."""
         return str(json.loads((self.path / "state.json").read_text())["state"])
 
     @property
@@ -89,7 +89,7 @@ class StoredRun:
         return sorted(found.parent.name for found in self.path.glob("checkpoints/step-*/manifest.json"))
 
     def last_epoch(self) -> int:
-        """Return the number of the last epoch of which a step or the end was recorded, 0 before the first."""
+        """Return the last epoch with a recorded step or end, or 0 before the first one."""
         metrics = self.path / "metrics.jsonl"
         lines = metrics.read_text().splitlines() if metrics.exists() else []
         whole = [json.loads(line) for line in lines if line.endswith("}")]
@@ -98,7 +98,7 @@ class StoredRun:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Deployment(abc.ABC):
-    """A cluster on some cloud, and the laptop that drives it."""
+    """A cluster on some cloud, and the laptop that controls it."""
 
     stack: str = "deepcdk"
     settings: tuple[str, ...] = tuple(demo.settings(2))
@@ -112,15 +112,15 @@ class Deployment(abc.ABC):
 
     @abc.abstractmethod
     def ask(self, service: str, operation: str, **given: Any) -> Any:
-        """Call the AWS API, in this process."""
+        """Call the AWS API in this process."""
 
     def fab(self, *words: str, check: bool = True, timeout_s: float = PATIENCE_S) -> subprocess.CompletedProcess[str]:
-        """Run a fab task with the cluster's settings. The CDK checked the templates once, in the fixture `cluster`."""
+        """Run a fab task with the cluster's settings. The fixture `cluster` has already checked the templates."""
         command = ("env", "CDK_VALIDATION=false", "fab", *words, *self.settings)
         return self.laptop(*command, check=check, timeout_s=timeout_s)
 
     def instances(self, role: str, stack: str = "") -> list[dict[str, Any]]:
-        """List the running instances with one role, oldest first: of one stack, or of all."""
+        """List the running instances with a role, oldest first, of one stack or of all."""
         wanted = {"tag:deepcdk:role": role, "instance-state-name": "running"}
         wanted |= {"tag:deepcdk:cluster": stack} if stack else {}
         filters = [{"Name": name, "Values": [value]} for name, value in wanted.items()]
@@ -136,7 +136,7 @@ class Deployment(abc.ABC):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Account(Deployment):
-    """A cluster on the AWS account whose credentials this process has. This machine is the laptop."""
+    """A cluster on the AWS account of this process's credentials. This machine is the laptop."""
 
     def laptop(
         self, *command: str, check: bool = True, timeout_s: float = PATIENCE_S
@@ -150,47 +150,47 @@ class Account(Deployment):
         return getattr(session.client(service), operation)(**given)
 
     def instances(self, role: str, stack: str = "") -> list[dict[str, Any]]:
-        """List this cluster's running instances with one role: the account may have other clusters."""
+        """List this cluster's running instances with a role: the account may have other clusters."""
         return super().instances(role, stack or self.stack)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class EmbeddedCloud(Deployment):
-    """A running embedded cloud, by name."""
+    """A running embedded cloud, identified by name."""
 
     name: str
 
     def localcloud(
         self, verb: str, *words: str, check: bool = True, timeout_s: float = PATIENCE_S
     ) -> subprocess.CompletedProcess[str]:
-        """Run one of the cloud's own commands."""
+        """Run a command of the `localcloud` CLI."""
         return execute(demo.localcloud(verb, "--name", self.name, *words), check=check, timeout_s=timeout_s)
 
     def laptop(
         self, *command: str, check: bool = True, timeout_s: float = PATIENCE_S
     ) -> subprocess.CompletedProcess[str]:
-        """Run a command on the laptop, as `localcloud run` does, without the start of another Python."""
+        """Run a command on the laptop as `localcloud run` does, but without starting another Python."""
         enter = ("nsenter", f"--net={self.described['laptop_namespace']}", "--")
         return execute((*enter, *command), check=check, timeout_s=timeout_s, variables=self._variables)
 
     @functools.cached_property
     def described(self) -> dict[str, Any]:
-        """Return the cloud's addresses, credentials and directories, which stay the same while it runs."""
+        """Return the cloud's addresses, credentials and directories, which do not change while it runs."""
         return dict(json.loads(self.localcloud("status", "--json").stdout))
 
     @functools.cached_property
     def _variables(self) -> dict[str, str]:
-        """Return the environment of commands on the laptop."""
+        """Return the environment for commands on the laptop."""
         printed = self.localcloud("run", "--", "env", "--null").stdout
         return dict(line.split("=", 1) for line in printed.split("\0") if line)
 
     @property
     def file_systems(self) -> Path:
-        """Return the directory that holds one directory per shared file system."""
+        """Return the directory that contains one directory per shared file system."""
         return Path(self.described["file_systems"])
 
     def log(self) -> str:
-        """Return the log of the cloud."""
+        """Return the cloud's log."""
         return Path(self.described["log"]).read_text(encoding="utf-8")
 
     def on(self, instance: str, *command: str, check: bool = True) -> subprocess.CompletedProcess[str]:
@@ -203,20 +203,21 @@ class EmbeddedCloud(Deployment):
         return json.loads(answer) if answer.strip() else None
 
     def ask(self, service: str, operation: str, **given: Any) -> Any:
-        """Call the API from the laptop's network, in this process: five times as fast as the AWS CLI."""
+        """Call the API from the laptop's network in this process: five times as fast as the AWS CLI."""
         cloud = self.described
 
         def inside() -> Any:
             fd = os.open(cloud["laptop_namespace"], os.O_RDONLY | os.O_CLOEXEC)
             try:
-                if ctypes.CDLL(None).setns(fd, 0) != 0:  # moves this thread alone
+                if ctypes.CDLL(None).setns(fd, 0) != 0:  # affects only this thread
                     raise OSError(f"cannot enter {cloud['laptop_namespace']}")
             finally:
                 os.close(fd)
             session: Any = boto3.Session(
                 cloud["access_key_id"], cloud["secret_access_key"], region_name=cloud["region"]
             )
-            # A cloud with API faults throttles the tests too; botocore's own three attempts are not always enough.
+            # A cloud with API faults also throttles the tests. botocore's default of three attempts is not always
+            # enough.
             patient = Config(retries={"mode": "standard", "total_max_attempts": 10})
             client = session.client(service, endpoint_url=cloud["endpoint"], config=patient)
             return getattr(client, operation)(**given)
@@ -237,7 +238,7 @@ def execute(
     timeout_s: float = PATIENCE_S,
     variables: Mapping[str, str] | None = None,
 ) -> subprocess.CompletedProcess[str]:
-    """Run a command with its output captured; fail the test with that output if the command fails."""
+    """Run a command and capture its output; fail the test with the output if the command fails."""
     done = subprocess.run(
         command,
         cwd=ROOT,
@@ -252,7 +253,7 @@ def execute(
 
 
 def checked(done: subprocess.CompletedProcess[str], *, check: bool) -> subprocess.CompletedProcess[str]:
-    """Return a command that has ended; fail the test with its output if it failed."""
+    """Return a finished command; fail the test with its output if it failed."""
     if check and done.returncode:
         command = " ".join(done.args)
         pytest.fail(f"{command} ended with {done.returncode}\n{done.stdout[-6000:]}\n{done.stderr[-6000:]}")
@@ -260,7 +261,7 @@ def checked(done: subprocess.CompletedProcess[str], *, check: bool) -> subproces
 
 
 def up(name: str, *options: str, timeout_s: float = PATIENCE_S) -> EmbeddedCloud:
-    """Start an embedded cloud, with an SSH key on its laptop."""
+    """Start an embedded cloud with an SSH key on its laptop."""
     embedded = EmbeddedCloud(name=name)
     embedded.localcloud("start", *demo.runtime_mount(), *options, timeout_s=timeout_s)
     embedded.laptop("sh", "-c", demo.shell(demo.SSH_KEYGEN))
@@ -268,7 +269,7 @@ def up(name: str, *options: str, timeout_s: float = PATIENCE_S) -> EmbeddedCloud
 
 
 def check_answered(log: str) -> None:
-    """Fail the test if a call got no answer because the embedded cloud does not implement it, or cannot decide it."""
+    """Fail the test if a call got no answer because the embedded cloud does not implement it or cannot authorize it."""
     named = {match[1] or match[2] for match in ABSENT_CALL.finditer(log)}
     absent = sorted(each for each in named if each not in WITH_ANOTHER_SOURCE)
     if absent:
@@ -277,14 +278,14 @@ def check_answered(log: str) -> None:
 
 @contextmanager
 def start_cloud(name: str, *options: str, timeout_s: float = PATIENCE_S) -> Iterator[EmbeddedCloud]:
-    """Keep an embedded cloud up for the time of a block; `timeout_s`: how long its start may take.
+    """Run an embedded cloud for the duration of a block; `timeout_s`: how long its start may take.
 
-    It stops without the block's end too: pytest-xdist kills a process that does not end within 15 s of Ctrl-C.
+    It stops even if the block does not end: pytest-xdist kills a process that does not exit within 15 s of Ctrl-C.
     """
     try:
         embedded = up(name, *demo.owned(), *options, timeout_s=timeout_s)
         yield embedded
-        if Path(embedded.described["log"]).exists():  # A test that stops the cloud checks its log before.
+        if Path(embedded.described["log"]).exists():  # A test that stops the cloud checks its log first.
             check_answered(embedded.log())
     finally:
         execute(demo.localcloud("stop", "--name", name), check=False)
@@ -292,7 +293,7 @@ def start_cloud(name: str, *options: str, timeout_s: float = PATIENCE_S) -> Iter
 
 @pytest.fixture(scope="session")
 def cloud() -> Iterator[EmbeddedCloud]:
-    """Start the embedded cloud that the tests share, or use the one that DEEPCDK_CLOUD names and leave it up."""
+    """Start the embedded cloud that the tests share, or use the one in DEEPCDK_CLOUD and leave it running."""
     if kept := os.environ.get(KEPT_CLOUD):
         running = execute(demo.localcloud("status", "--name", kept), check=False).returncode == 0
         yield EmbeddedCloud(name=kept) if running else up(kept)
@@ -303,9 +304,9 @@ def cloud() -> Iterator[EmbeddedCloud]:
 
 @pytest.fixture(scope="session")
 def cluster(cloud: EmbeddedCloud) -> EmbeddedCloud:
-    """Deploy a cluster of two workers on the cloud, as a user does: the CDK checks the templates.
+    """Deploy a cluster of two workers on the cloud as a user does; the CDK checks the templates.
 
-    If the cloud of DEEPCDK_CLOUD has a cluster, it is used as it is.
+    If the cloud in DEEPCDK_CLOUD already has a cluster, the tests use it unchanged.
     """
     stacks = cloud.ask("cloudformation", "list_stacks")["StackSummaries"]
     deployed = {
@@ -318,9 +319,10 @@ def cluster(cloud: EmbeddedCloud) -> EmbeddedCloud:
 
 @pytest.fixture(scope="session")
 def deployment(request: pytest.FixtureRequest) -> Iterator[Deployment]:
-    """Return the cluster for tests marked `aws`: the shared one, or with `--aws` one on the account.
+    """Return the cluster for tests marked `aws`: the shared one, or one on the AWS account with `--aws`.
 
-    That one is destroyed after the last test, and after Ctrl-C, for which pytest finalizes fixtures too.
+    A cluster on AWS is destroyed after the last test. Ctrl-C destroys it too, because pytest then finalizes the
+    fixtures.
     """
     trial = request.config.stash.get(account.TRIAL, None)
     if trial is None:

@@ -1,4 +1,4 @@
-"""Programs as the documentation shows them."""
+"""Extract the programs shown in the documentation."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tests.e2e.conftest import ROOT
 
 
 def program(heading: str, document: str = "docs/scripts.md") -> str:
-    """Return the program below a heading: the indented lines from its first import on."""
+    """Return the program below a heading: the indented lines starting at its first import."""
     _, found, section = (ROOT / document).read_text().partition(f"\n## {heading}\n")
     assert found, f"{document} has no heading {heading!r}"
     lines = section.partition("\n## ")[0].splitlines()

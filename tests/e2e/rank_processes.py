@@ -1,4 +1,4 @@
-"""The processes of ranks, as this machine sees them."""
+"""Find the processes of ranks on this machine."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ while True:
 
 
 def processes() -> Iterator[tuple[int, dict[str, str], list[bytes]]]:
-    """Yield the pid, the variables and the command line of every process; those that end meanwhile are left out."""
+    """Yield the pid, environment and command line of every process, except those that exit in the meantime."""
     for path in Path("/proc").iterdir():
         try:
             environment = parse_environment((path / "environ").read_bytes()) if path.name.isdecimal() else {}
@@ -33,9 +33,9 @@ def processes() -> Iterator[tuple[int, dict[str, str], list[bytes]]]:
 
 
 def rank_of(run: str, number: int, *, word: str = "payload.train", variable: str = "HOROVOD_RANK") -> int | None:
-    """Return the pid of a run's rank: the process with a word in its command line and the rank's number in a variable.
+    """Return the pid of a run's rank, found by a word in its command line and by the rank number in a variable.
 
-    None where it has not started, or has ended.
+    Returns None if the rank has not started or has exited.
     """
     for pid, environment, words in processes():
         is_rank = environment.get("DEEPCDK_RUN") == run and "HOROVOD_RANK" in environment
@@ -45,7 +45,7 @@ def rank_of(run: str, number: int, *, word: str = "payload.train", variable: str
 
 
 def processes_of(run: str) -> tuple[list[int], list[int]]:
-    """Return the pids of a run's ranks, and of its supervisor and launcher, on all hosts of all clouds."""
+    """Return the pids of a run's ranks, supervisor and launcher, on all hosts of all clouds."""
     ranks: list[int] = []
     others: list[int] = []
     for pid, environment, words in processes():
@@ -57,7 +57,7 @@ def processes_of(run: str) -> tuple[list[int], list[int]]:
 
 
 def ignoring(number: signal.Signals, pids: Iterable[int]) -> int:
-    """Count the processes that ignore a signal (SigIgn in proc_pid_status(5)), of those that live."""
+    """Count the live processes that ignore a signal (SigIgn in proc_pid_status(5))."""
     count = 0
     for pid in pids:
         try:

@@ -1,4 +1,4 @@
-"""`fab dashboard` in a browser on the laptop, with a real run: it lives, is stopped, is resumed, and has a report."""
+"""`fab dashboard` in a browser on the laptop, with a real run that is live, stopped, resumed, and has a report."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.browser
 
 @pytest.fixture
 def page(cluster: EmbeddedCloud, tmp_path: Path) -> Iterator[Page]:
-    """Return the first page of the dashboard, in a browser in the laptop's network."""
+    """Return the dashboard's first page, in a browser in the laptop's network."""
     chromium = tmp_path / "chromium"
     enter = f"nsenter --net={cluster.described['laptop_namespace']}"
     chromium.write_text(f'#!/bin/sh\nexec {enter} -- /usr/bin/chromium "$@"\n')

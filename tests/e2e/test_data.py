@@ -1,4 +1,4 @@
-"""Data from the laptop to the shared file system and to the workers' own disks, interrupted, resumed, mended."""
+"""Staging data from the laptop to the shared file system and the workers' disks: interrupted, resumed and repaired."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_an_interrupted_upload_keeps_what_came_whole_and_goes_on(staged: Embedde
         text=True,
         start_new_session=True,
     )
-    # Looked at from beneath, since a command in a host would take a part of the time that the upload takes.
+    # Read the files from outside of the hosts, because a command in a host would take CPU time from the upload.
     shared = cloud.file_systems
 
     def under_way() -> bool:
@@ -96,7 +96,7 @@ def test_shards_lie_on_the_workers_and_nothing_is_uploaded_again(staged: Embedde
 
 
 def test_what_two_workers_get_goes_once_over_the_laptops_link(staged: EmbeddedCloud, tmp_path: Path) -> None:
-    """Bytes are counted, received and sent, with AWS's API and SSH's own: twice the data would be 8 MB and more."""
+    """Count all bytes sent and received, including AWS API calls and SSH. Sending the data twice would exceed 8 MB."""
     (tmp_path / "e2e-once").mkdir()
     for number in range(40):
         (tmp_path / "e2e-once" / str(number)).write_bytes(os.urandom(100_000))

@@ -1,4 +1,4 @@
-"""With --json, a task prints one document with stated keys on its standard output."""
+"""With --json, a task prints one document with documented keys to standard output."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ DOCUMENTS = (
 
 @pytest.fixture(scope="module")
 def run_id(cluster: EmbeddedCloud) -> Iterator[str]:
-    """Train for a moment, and see the document of `fab train`; at the end, that of `fab rm`."""
+    """Train briefly and check the document of `fab train`; at the end, check that of `fab rm`."""
     document = json.loads(cluster.fab("train", "--epochs", "1", "--skip-preflight", "--yes", "--json").stdout)
     assert (set(document), document["state"]) == (RUN, "succeeded")
     run_id = str(document["run_id"])
@@ -79,7 +79,7 @@ http.server.HTTPServer(("127.0.0.1", port), Handler).serve_forever()
 
 @pytest.fixture(scope="module")
 def requirements(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Make a package by JupyterLab's name, as a wheel beside its requirements."""
+    """Make a package with JupyterLab's name, as a wheel next to its requirements."""
     root = tmp_path_factory.mktemp("notebook")
     (root / "wheels").mkdir()
     with zipfile.ZipFile(root / "wheels" / "jupyterlab-4.9-py3-none-any.whl", "w") as archive:

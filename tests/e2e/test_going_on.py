@@ -1,4 +1,4 @@
-"""The program of docs/scripts.md that finds its own state: killed twice, it ends like one that was not."""
+"""The program in docs/scripts.md that saves its own state: killed twice, it ends like an undisturbed run."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ KILLS: Final = 2
 
 
 def documented() -> str:
-    """Return the program, of which each step lasts until there is a file called `quick`, and more are saved."""
+    """Return the program with slow steps, until a file named `quick` exists, and with more checkpoints."""
     found = program("Restarts and checkpoints").replace(
         "STEPS, EVERY, SAVED = 2000, 100,", f"STEPS, EVERY, SAVED = {STEPS}, {EVERY},"
     )
     lasting = '    if not os.path.exists("quick"):\n        time.sleep(0.05)'
     changed = found.replace("    error = x", f"{lasting}\n    error = x")
-    changed = changed.replace("0.05 * gradient", "0.0005 * gradient")  # or all ways would end at the same weights
+    changed = changed.replace("0.05 * gradient", "0.0005 * gradient")  # otherwise all variants end equal
     assert changed.count("sleep") == 1 and f"= {STEPS}, {EVERY}" in changed and "0.0005" in changed
     return changed
 
 
 def hurry(cloud: EmbeddedCloud, run: str) -> None:
-    """Make the steps as short as they can be."""
+    """Make the steps as short as possible."""
     eventually(lambda: (cloud.run(run).path / "work").is_dir())
     (cloud.run(run).path / "work/quick").touch()
 
@@ -76,7 +76,7 @@ def test_a_program_whose_ranks_are_killed_ends_with_the_same_result_as_an_undist
         for kill in range(KILLS):
 
             def has_gone_on(attempt: int = kill + 1) -> bool:
-                """Return whether this attempt has made a few steps since it has saved some."""
+                """Return whether this attempt has made a few steps since its last checkpoint."""
                 told = events(cluster, run)
                 starts = [place for place, event in enumerate(told) if event["event"] == "start"]
                 return len(starts) == attempt and len(told) - starts[-1] > EVERY + 5

@@ -1,4 +1,4 @@
-"""A node with GPUs that TensorFlow does not see is refused before its ranks start: they would compute on the CPU."""
+"""A node is rejected before its ranks start if TensorFlow cannot see its GPUs: they would compute on the CPU."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import pytest
 from tests.e2e.conftest import EmbeddedCloud
 from tests.waiting import eventually
 
-# What the hosts lack: a driver's nvidia-smi that answers, here as for one T4.
+# Missing on the hosts: a driver's nvidia-smi, which here answers as on a machine with one T4.
 SMI = "#!/bin/sh\necho 'Tesla T4, 570.86.15, 15360 MiB, 0'\n"
 PLACE = "/usr/local/bin/nvidia-smi"
 
 
 @pytest.fixture
 def made_up_gpu(cluster: EmbeddedCloud) -> Iterator[str]:
-    """Give a worker's host an nvidia-smi for one test; return the name of the node."""
+    """Give a worker's host a fake nvidia-smi for one test; return the name of the node."""
     (master,) = cluster.instances("master")
 
     def workers() -> list[list[str]]:
@@ -56,7 +56,7 @@ def test_the_only_way_past_is_asked_for_and_recorded(cluster: EmbeddedCloud, mad
     assert (runtime["versions"]["driver"], runtime["kind"].startswith("x86_64-py3")) == ("570.86.15", True)
     allowed = [(each["node"], each["check"], each["what"]) for each in record["preflight"]["allowed"]]
     assert (made_up_gpu, "gpus", "TensorFlow sees 0 of 1") in allowed
-    # Gradients that the CPU adds up are told of every node: NCCL is not in the runtime for CPUs.
+    # Every node reports that the CPU averages gradients: the runtime for CPUs does not contain NCCL.
     on_cpu = [node for node, check, what in allowed if what == "the allreduce runs on the CPU, not with NCCL"]
     assert sorted(on_cpu) == sorted(each["name"] for each in record["spec"]["hosts"])
     assert f"{made_up_gpu}: TensorFlow sees 0 of 1" in " ".join(cluster.fab("show").stdout.split())

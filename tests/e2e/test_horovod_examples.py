@@ -1,8 +1,8 @@
-"""Horovod's own TensorFlow 2 examples on four hosts, unmodified. They are not part of this project.
+"""Horovod's own TensorFlow 2 examples, unmodified, on four hosts. The examples are not part of this project.
 
-DEEPCDK_HOROVOD_EXAMPLES names the directory `examples/tensorflow2` of a checkout of Horovod's repository; without it
-these tests are skipped. The hosts reach no package index and no data sets, so `tf-keras` is downloaded here, and
-drawn digits stand for MNIST.
+DEEPCDK_HOROVOD_EXAMPLES names the directory `examples/tensorflow2` of a checkout of Horovod's repository. Without it
+these tests are skipped. The hosts cannot reach a package index or data sets. Therefore `tf-keras` is downloaded on this
+machine, and generated digits replace MNIST.
 """
 
 from __future__ import annotations

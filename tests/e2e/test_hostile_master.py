@@ -1,4 +1,4 @@
-"""A master in the wrong hands: the laptop does nothing with an answer that it did not ask for, and says so."""
+"""A compromised master: the laptop rejects and reports unexpected answers."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ SUMMARY: Final = {
 
 @contextmanager
 def answering(cluster: EmbeddedCloud, document: object) -> Iterator[None]:
-    """Have the pushed supervisor on the master answer with this document, whatever it is asked."""
-    cluster.fab("runs")  # it is pushed
+    """Make the pushed supervisor on the master answer every request with this document."""
+    cluster.fab("runs")  # once it has been pushed
     (master,) = cluster.instances("master")
     supervisor = f"/home/ec2-user/.deepcdk/trees/{package_tree(ROOT / 'agent').name}/agent/supervisor/cli.py"
     program = f"print({json.dumps(document)!r})\n"
@@ -39,7 +39,7 @@ def answering(cluster: EmbeddedCloud, document: object) -> Iterator[None]:
 
 
 def tree(directory: Path) -> dict[str, str | None]:
-    """Return every file below a directory with its text, and every directory."""
+    """Return the text of every file below a directory, and every directory."""
     found = sorted(directory.rglob("*"))
     return {str(path.relative_to(directory)): path.read_text() if path.is_file() else None for path in found}
 

@@ -1,4 +1,4 @@
-"""A worker whose root writes what it likes into the registry: the other nodes and the laptop leave it out, unharmed."""
+"""A worker whose root user writes arbitrary text to the registry: other nodes and the laptop ignore it, unharmed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.waiting import eventually
 from tools import demo
 
 BAD_NAMES = (
-    f"deeplearning-workerstale_s[$(touch {INJECTED})]".replace("/", "${PATH:0:1}"),  # a directory's name has no slash
+    f"deeplearning-workerstale_s[$(touch {INJECTED})]".replace("/", "${PATH:0:1}"),  # directory names have no slash
     "deeplearning-worker1.bak",
     "deeplearning-worker08",
     f"deeplearning-worker3\n1 stale_s[$(touch {INJECTED})]".replace("/", "${PATH:0:1}"),
@@ -23,7 +23,7 @@ BAD_NAMES = (
 
 @pytest.fixture
 def nodes(cluster: EmbeddedCloud) -> Iterator[Cluster]:
-    """Reach the nodes, and put the registry back to what it was, whatever the test has planted."""
+    """Return the nodes, and restore the registry after the test."""
     found = Cluster(cluster)
     with found.restored(BAD_NAMES):
         yield found

@@ -1,4 +1,4 @@
-"""Ctrl-C on tasks that are connected: status 130, one line, and nothing left on the master."""
+"""Ctrl-C in connected tasks: exit status 130, one line of output, and nothing left on the master."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ TRIES: Final = 5
 SSH_ENDED: Final = 255
 PROGRESS_LINES: Final = 4
 """So many lines at most say what a task does before it is interrupted: `stage-data` reads, connects, sends, checks."""
-# Without --yes: a task that is not interrupted in time asks a question, and nobody answers.
+# Without --yes: a task that is not interrupted in time asks a question that gets no answer.
 TASKS: Final[tuple[tuple[str, ...], ...]] = (
     ("attach",),
     ("down", "--force"),
@@ -44,10 +44,11 @@ TASKS: Final[tuple[tuple[str, ...], ...]] = (
 
 
 class Connected:
-    """Whether a process has a connection to an SSH server.
+    """Detect whether a process has a connection to an SSH server.
 
-    The kernel takes 5 ms of a core to list the connections of a namespace: several that watch at once would see a
-    connection when its task is over. So they are listed only shortly after the process has opened another socket.
+    The kernel needs 5 ms of CPU time to list the connections of a namespace. Several concurrent watchers would notice a
+    connection only after its task has ended. Therefore connections are listed only shortly after the process opens
+    another socket.
     """
 
     def __init__(self) -> None:
@@ -65,17 +66,17 @@ class Connected:
             if time.monotonic() > self._looks_until:
                 return False
             rows = [line.split() for line in Path(f"/proc/{pid}/net/tcp").read_text().splitlines()[1:]]
-        except OSError:  # It has ended, or has closed one meanwhile.
+        except OSError:  # The process has exited or has closed a socket in the meantime.
             return False
         return any(f"socket:[{row[9]}]" in sockets for row in rows if row[2].endswith(SSH) and row[3] == ESTABLISHED)
 
 
 def interrupt(cloud: EmbeddedCloud, words: tuple[str, ...], when: Callable[[int], bool]) -> tuple[int, str]:
-    """Start a task as a terminal does, interrupt it as a terminal does; return its status and what it said.
+    """Start a task as a terminal does and interrupt it as a terminal does; return its status and output.
 
-    One that was over before this process came to interrupt it has shown nothing, and is started again; so is one that
-    had done its work, and that the signal met while Python itself was ending: then nothing handles it any more, and it
-    ends by the signal or with 0. So is `fab ssh` that had become ssh, which ends with 255.
+    Some interruptions prove nothing, and the task is started again. Its process may exit before the signal. It may also
+    be interrupted after its work, while Python shuts down: without a handler, the process then exits with 0 or by the
+    signal. `fab ssh` may already have become ssh, which exits with 255.
     """
     at = words.index("--") if "--" in words else len(words)
     task = ("fab", *words[:at], *demo.settings(2), *words[at:])
@@ -100,7 +101,7 @@ def interrupt(cloud: EmbeddedCloud, words: tuple[str, ...], when: Callable[[int]
 
 @pytest.fixture(scope="module")
 def ended(cluster: EmbeddedCloud) -> dict[tuple[str, ...], tuple[int, str]]:
-    """Interrupt each task as soon as it is connected; return each one's status and words."""
+    """Interrupt each task as soon as it is connected; return the status and output of each."""
     with ThreadPoolExecutor(AT_ONCE) as pool:
         return dict(zip(TASKS, pool.map(lambda words: interrupt(cluster, words, Connected()), TASKS), strict=True))
 

@@ -1,4 +1,4 @@
-"""Programs that Horovod does not start, on the deployed cluster: who their ranks are, and how they end together."""
+"""Programs started by launchers other than Horovod's, on the deployed cluster: rank identity and joint termination."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def train(
     cloud: EmbeddedCloud, program: Path, *words: str, entry: str = "train.py", flags: Sequence[str] = ()
 ) -> tuple[Any, dict[str, Any]]:
-    """Train with two ranks on each of two nodes by `plain`; return what fab said and the run's record."""
+    """Train with two ranks on each of two nodes with `plain`; return fab's output and the run's record."""
     started = ["--payload", str(program), "--entry", entry, "--ranks-per-node", "2", "--launcher", "plain"]
     given = ["--nodes", "2", "--yes", "--env", "GREETING=hello", *flags, *demo.settings(2)]
     done = cloud.laptop("fab", "train", *given, *started, "--", *words, check=False)
@@ -211,7 +211,7 @@ def test_torchrun_without_pytorch_is_refused_before_the_ranks_start(cluster: Emb
 def test_a_program_whose_packages_do_not_go_with_the_runtime_has_an_environment_of_its_own(
     cluster: EmbeddedCloud, tmp_path: Path
 ) -> None:
-    program = tmp_path / "program"  # The wheels are beside it: the laptop uploads them apart.
+    program = tmp_path / "program"  # The wheels are next to it: the laptop uploads them separately.
     program.mkdir()
     (tmp_path / "wheels").mkdir()
     stem = "numpy-1.26.4"

@@ -1,4 +1,4 @@
-"""Ranks over Open MPI on the deployed cluster: they meet, their lines stay whole, and they end as over Gloo."""
+"""Ranks over Open MPI on the deployed cluster: they connect, their lines stay whole, and they end as with Gloo."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def train(
     cloud: EmbeddedCloud, program: Path, *words: str, flags: Sequence[str] = (), script: str = "train.py"
 ) -> tuple[int, dict[str, Any], str]:
-    """Train with a rank a core; return fab's status, the run's record and its log."""
+    """Train with one rank per core; return fab's status, the run's record and its log."""
     entry = ["--payload", str(program), "--entry", script, "--ranks-per-node", "cores", "--controller", "mpi"]
     given = ["--nodes", "2", "--yes", *flags, *demo.settings(2)]
     done = cloud.laptop("fab", "train", *given, *entry, "--", *words, check=False)

@@ -1,4 +1,4 @@
-"""Who reaches whom on the deployed cluster's real networks, probed with TCP connections from every side."""
+"""Reachability in the real networks of the deployed cluster, probed with TCP connections from every side."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ OPEN, CLOSED = "open", "closed"
 
 
 def probe(cloud: EmbeddedCloud, place: list[str], address: str, port: int) -> str:
-    """Try one TCP connection from a place; a refusal counts as open, for the packet got through."""
+    """Try one TCP connection from a place. A refused connection counts as open, because the packet arrived."""
     script = f"exec 3<>/dev/tcp/{address}/{port}"
     command = ("timeout", "2", "bash", "-c", script)
     if place[0] == "exec":
@@ -39,7 +39,7 @@ def probe(cloud: EmbeddedCloud, place: list[str], address: str, port: int) -> st
 
 @contextlib.contextmanager
 def listening(cloud: EmbeddedCloud, place: list[str], port: int) -> Iterator[subprocess.Popen[str]]:
-    """Keep a TCP listener up at a place; it prints the address of whoever connects."""
+    """Run a TCP listener at a place; it prints the address of each client."""
     python = "/opt/deepcdk/bin/python3" if place[0] == "exec" else "python3"
     command = demo.localcloud(place[0], "--name", cloud.name, *place[1:], "--", python, "-c", LISTENER, str(port))
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=demo.environment(), cwd=demo.ROOT)

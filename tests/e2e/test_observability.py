@@ -1,4 +1,4 @@
-"""A second cluster on the shared cloud: boot logs, metrics and a dashboard, and no open port but Session Manager."""
+"""A second cluster on the shared cloud: boot logs, metrics, a dashboard, and Session Manager instead of open ports."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def fab(cloud: EmbeddedCloud, *words: str, check: bool = True) -> subprocess.Com
 
 @pytest.fixture(scope="module")
 def told(cloud: EmbeddedCloud) -> Iterator[EmbeddedCloud]:
-    """Deploy a second cluster beside the others, and delete it."""
+    """Deploy a second cluster next to the others, and delete it afterwards."""
     fab(cloud, "up", "--yes")
     yield cloud
     fab(cloud, "down", "--yes")
@@ -135,7 +135,7 @@ def test_a_run_is_told_by_the_topic_of_the_alarms(told: EmbeddedCloud, tmp_path:
         event = json.loads(got[0]["Message"])
         assert (event["event"], event["run_id"], event["state"]) == ("failed", found[1], "failed")
         assert "did not tell" not in fab(told, "show", found[1]).stdout
-        # The alarm on idle workers reads it. The master's role may publish it.
+        # The alarm for idle workers reads this metric. The master's role may publish it.
         wanted = {"Namespace": "deepcdk/told", "MetricName": "LiveRuns"}
         assert eventually(lambda: told.ask("cloudwatch", "list_metrics", **wanted)["Metrics"])
     finally:

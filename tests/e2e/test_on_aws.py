@@ -1,7 +1,7 @@
-"""What only AWS can answer: its images, packages, keys, interfaces and metrics (`pytest tests/e2e --aws`).
+"""Questions that only AWS can answer: its images, packages, keys, interfaces and metrics (`pytest tests/e2e --aws`).
 
-The probes run on the embedded cloud too; then the test is skipped with what it needs. The JUnit report has the answers.
-The stack's events up to its deletion are in `events.json` beside it.
+The probes also run on the embedded cloud; the test is then skipped with the reason. The JUnit report contains the
+answers. `events.json`, in the same directory, contains the stack's events until its deletion.
 """
 
 from __future__ import annotations
@@ -56,14 +56,14 @@ Record = Callable[[str, object], None]
 
 
 def needs(condition: object, what: str) -> None:
-    """Skip the rest of a test whose probe has run, unless AWS gives the answer."""
+    """Skip the rest of a test after its probe has run, unless AWS gives the answer."""
     if not condition:
         pytest.skip(f"only AWS can answer, with {what}")
 
 
 @pytest.fixture(scope="module")
 def node(deployment: Deployment) -> dict[str, tuple[int, str]]:
-    """Run all probes on a worker; return status and output of each."""
+    """Run all probes on a worker; return the status and output of each."""
     probing = ("--nodes", "1", "--json", "--", "python3", "-c", PROBE, json.dumps(PROBES))
     done = eventually(lambda: done if (done := run(deployment, *probing, check=False)).returncode == 0 else None)
     (host,) = json.loads(done.stdout)["hosts"]
@@ -103,7 +103,7 @@ def test_every_node_signals_success(deployment: Deployment) -> None:
     assert not [reason for reason in reasons if "FAILURE" in reason]
     signalled = {reason.split()[-1] for reason in reasons if "SUCCESS signal with UniqueId" in reason}
     nodes = [*deployment.instances("master"), *deployment.instances("worker")]
-    assert len(signalled) >= len(nodes)  # Tests before this one may have replaced some.
+    assert len(signalled) >= len(nodes)  # Earlier tests may have replaced some.
 
 
 def test_a_spot_workers_disk_has_the_clusters_key(deployment: Deployment, record_property: Record) -> None:
@@ -122,7 +122,7 @@ def test_a_spot_workers_disk_has_the_clusters_key(deployment: Deployment, record
 
 
 def efa_interfaces(deployment: Deployment) -> int:
-    """Return how many EFA interfaces the workers' type has."""
+    """Return how many EFA interfaces the workers' instance type has."""
     kind = deployment.instances("worker")[0]["InstanceType"]
     (described,) = deployment.ask("ec2", "describe_instance_types", InstanceTypes=[kind])["InstanceTypes"]
     return int(described["NetworkInfo"].get("EfaInfo", {}).get("MaximumEfaInterfaces", 0))

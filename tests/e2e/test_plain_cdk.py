@@ -1,4 +1,4 @@
-"""The CDK's own commands beside the tasks, with cdk.json as a fresh clone has it: no network from which to connect."""
+"""CDK commands next to the fab tasks, with cdk.json as in a fresh clone, which allows SSH from no network."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ WARNING = "no network and no task can reach the master's SSH port"
 def test_a_command_of_the_cdk_needs_no_ssh_cidr(
     cluster: EmbeddedCloud, tmp_path: Path, command: str, said: str
 ) -> None:
-    # The CDK's own rules run once, which takes four seconds: at `synth`.
+    # Run the CDK's own rules, which take four seconds, only once: at `synth`.
     unchecked = () if command == "synth" else ("env", "CDK_VALIDATION=false")
     done = cluster.laptop(*unchecked, "cdk", command, "--output", str(tmp_path))
     assert said in done.stdout + done.stderr

@@ -1,4 +1,4 @@
-"""A run from launch to results on the deployed cluster: the way that every user takes."""
+"""A run on the deployed cluster from launch to results: the path of every user."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tools import demo
 
 
 def runs(cloud: Deployment) -> list[dict[str, Any]]:
-    """List the cluster's runs, the newest first."""
+    """List the cluster's runs, newest first."""
     listed = json.loads(cloud.fab("runs", "--json").stdout)
     assert isinstance(listed, list)
     return sorted(listed, key=lambda entry: str(entry["run_id"]), reverse=True)
@@ -30,7 +30,7 @@ def live_state(cloud: Deployment, run: str) -> str:
 
 @pytest.fixture(scope="module")
 def trained(deployment: Deployment) -> dict[str, Any]:
-    """Train the recipe digits on two nodes and fetch it; return result.json with the output of both tasks."""
+    """Train the recipe digits on two nodes and fetch it; return result.json and the output of both tasks."""
     output = deployment.fab("train", "--nodes", "2", "--recipe", "digits", "--yes").stdout
     run = runs(deployment)[0]["run_id"]
     fetched = deployment.fab("fetch", "--run", run).stdout
@@ -135,7 +135,7 @@ def test_an_unchanged_payload_uploads_nothing(deployment: Deployment, trained: d
 
 def test_the_private_key_of_the_user_is_on_no_node(cluster: EmbeddedCloud, trained: dict[str, Any]) -> None:
     private = cluster.laptop("cat", f"{laptop_home(cluster)}/.ssh/id_ed25519").stdout
-    secret = private.splitlines()[3]  # the lines before it hold the format and the public half
+    secret = private.splitlines()[3]  # the lines before it contain the format and the public half
     nodes = [*cluster.instances("master"), *cluster.instances("worker")]
     for node in nodes:
         search = ["grep", "-rlF", secret, "/home", "/root", "/mnt/efs", "/etc/ssh", "/opt/deeplearning", "/tmp"]
@@ -166,7 +166,7 @@ def test_a_changed_host_key_is_refused(cluster: EmbeddedCloud, trained: dict[str
 
 @pytest.fixture(scope="module")
 def waiting(cluster: EmbeddedCloud, trained: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Start a run that only waits, since others need the processors that a training one would take; return its id."""
+    """Start a run that only waits, because a training run would take CPU time from other tests; return its id."""
     program = tmp_path_factory.mktemp("program")
     (program / "wait.py").write_text("import time\ntime.sleep(3600)\n")
     words = ("--payload", str(program), "--entry", "wait.py", "--skip-preflight", "--detach", "--yes")

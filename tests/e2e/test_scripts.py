@@ -1,4 +1,4 @@
-"""A program of the user's own on the deployed cluster: its words, variables, secrets, packages and files."""
+"""A user program on the deployed cluster: its arguments, variables, secrets, packages and files."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ print("rank", hvd.rank(), "is done", flush=True)
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Make a program with a package of its own, as a wheel beside it: the hosts have no way to an index."""
+    """Make a program and a package as a wheel next to it: the hosts cannot reach a package index."""
     root = tmp_path_factory.mktemp("project") / "-rf $(id) 'q' \"ü\" %s"
     (root / "wheels").mkdir(parents=True)
     with zipfile.ZipFile(root / "wheels" / "toy-1.2-py3-none-any.whl", "w") as archive:
@@ -63,9 +63,9 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def launch(cloud: EmbeddedCloud, project: Path, *words: str) -> tuple[str, dict[str, Any]]:
-    """Launch it on two nodes; return what was said and the run's record."""
+    """Launch the program on two nodes; return the output and the run's record."""
     arguments = ["--payload", str(project), "--entry", "train.py", "--ranks-per-node", "cores"]
-    # The cluster's settings stand before the dashes, behind which all words are the program's.
+    # The cluster's settings come before the dashes: all words after them belong to the program.
     told = cloud.laptop("fab", "train", "--nodes", "2", "--yes", *demo.settings(2), *arguments, *words)
     return told.stdout, json.loads(cloud.fab("show", "--json").stdout)
 
@@ -121,7 +121,7 @@ def test_no_secret_stays_on_a_node(done: Any) -> None:
         find = ("find", *folders, "-type", "f", "-name", f"{record['run_id']}*")
         return "".join(cloud.on(node, *find, check=False).stdout for node in nodes)
 
-    # The supervisor removes them after it has reported the run's end.
+    # The supervisor removes them after it has reported the end of the run.
     eventually(lambda: not left(), 60.0, left)
 
 

@@ -1,4 +1,4 @@
-"""A rank that computes for longer than the others is named while the run goes on."""
+"""A rank that computes longer than the others is reported while the run continues."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ rm {EVEN}
 
 @contextlib.contextmanager
 def hindered(nodes: Cluster) -> Iterator[None]:
-    """Slow the ranks of one node down, for the time of a block."""
+    """Slow down the ranks of one node for the duration of a block."""
     command = demo.localcloud("exec", "--name", nodes.cloud.name, nodes.ids[WORKER], "--", "sh", "-c", HINDER)
     with subprocess.Popen(command, cwd=ROOT, env=demo.environment(), stdout=subprocess.PIPE, text=True) as process:
         try:
@@ -43,7 +43,7 @@ def hindered(nodes: Cluster) -> Iterator[None]:
 
 
 def events(cluster: EmbeddedCloud, run: str) -> list[dict[str, Any]]:
-    """Return what rank 0 has told of stragglers so far."""
+    """Return the stragglers that rank 0 has reported so far."""
     metrics = cluster.run(run).path / "metrics.jsonl"
     lines = metrics.read_text().splitlines() if metrics.exists() else []
     records = [json.loads(line) for line in lines if line.endswith("}")]

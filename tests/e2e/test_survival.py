@@ -1,4 +1,4 @@
-"""What a run survives: the death of its laptop or supervisor, a reboot of the master. What none does: its bound."""
+"""A run survives the loss of its laptop or supervisor and a reboot of the master, but never exceeds its limit."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from tools import demo
 
 
 def states(cloud: EmbeddedCloud) -> dict[str, dict[str, Any]]:
-    """Return the state of each run by its id; nothing while the master cannot be asked."""
+    """Return the state of each run by its id, or nothing while the master cannot be reached."""
     done = cloud.fab("runs", "--json", check=False)
     return {run["run_id"]: run for run in json.loads(done.stdout)} if done.returncode == 0 else {}
 
 
 def record(cloud: EmbeddedCloud, run: str) -> dict[str, Any]:
-    """Return what is known of a run."""
+    """Return the record of a run."""
     found: dict[str, Any] = json.loads(cloud.fab("show", "--run", run, "--json").stdout)
     return found
 
 
 def start(cloud: EmbeddedCloud, *words: str) -> str:
-    """Start a run and leave it; return its id."""
+    """Start a run and detach; return its id."""
     said = cloud.fab("train", "--nodes", "2", "--skip-preflight", "--yes", "--detach", *words).stdout
     found = re.search(r"run (\S+): \d+ ranks", said)
     assert found is not None
@@ -91,16 +91,16 @@ def supervisors_of(run: str) -> list[int]:
 
 
 def restarts_of(cloud: EmbeddedCloud, run: str) -> list[dict[str, Any]]:
-    """Return the restarts of a run as its directory has them, also while the master is away."""
+    """Return the restarts of a run from its directory, which works even without the master."""
     course = json.loads((cloud.run(run).path / "course.json").read_text())
     found: list[dict[str, Any]] = course.get("restarts", [])
     return found
 
 
 def first_step_after(cloud: EmbeddedCloud, run: str, at: float) -> float:
-    """Return when the ranks that began after a time recorded a step or epoch; both in seconds since 1970.
+    """Return when the ranks that started after a given time first recorded a step or epoch (both in s since 1970).
 
-    0 if they have not done so yet.
+    Returns 0 if they have not done so.
     """
     lines = (cloud.run(run).path / "metrics.jsonl").read_text().splitlines()
     events = [(json.loads(line)["event"], float(json.loads(line)["time"])) for line in lines if line.endswith("}")]
@@ -153,7 +153,7 @@ def test_a_run_goes_on_by_itself_after_its_master_was_rebooted_and_the_queue_beh
         went_on = eventually(lambda: first_step_after(cluster, first, float(restarted[0]["time"])))
         assert cluster.run(first).state == "running"
         print(f"from the reboot to the next step {went_on - rebooted:.1f} s")
-        eventually(lambda: states(cluster))  # until the master is reached again
+        eventually(lambda: states(cluster))  # until the master can be reached again
         assert [i["InstanceId"] for i in cluster.instances("master")] == [master["InstanceId"]]
         assert cluster.fab("run", "--master", "--", "sh", "-c", "ls ~ | grep planted; true").stdout.strip() == ""
         assert states(cluster)[second]["position"] == 1

@@ -1,4 +1,4 @@
-"""The tasks of nodes and of ended runs on the deployed cluster: size, commands, shells, records, resumption."""
+"""Tasks for nodes and ended runs on the deployed cluster: size, commands, shells, records and resuming."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def joined(deployment: Deployment) -> None:
 
 @pytest.fixture(autouse=True)
 def two_workers(deployment: Deployment) -> Iterator[None]:
-    """Leave the shared cluster with two workers, also after a failed test."""
+    """Restore two workers on the shared cluster, even after a failed test."""
     yield
     if len(deployment.instances("worker")) != 2:
         deployment.fab("scale", "--nodes", "2", "--force", "--yes", check=False)
@@ -39,7 +39,7 @@ def ssh_config(cloud: EmbeddedCloud) -> str:
 
 
 def run(cloud: Deployment, *words: str, check: bool = True) -> subprocess.CompletedProcess[str]:
-    """`fab run` with these words; the cluster's settings come before the dashes."""
+    """Run `fab run` with these words; the cluster's settings come before the dashes."""
     at = words.index("--")
     return cloud.laptop("fab", "run", *words[:at], *cloud.settings, *words[at:], check=check)
 
@@ -107,7 +107,7 @@ def test_a_host_key_that_differs_from_the_kept_one_is_refused_with_both_fingerpr
     kept = cluster.laptop("sh", "-c", f"stat -c '%a %n' {folder}/{master}").stdout
     mode, path = kept.split()
     assert mode == "600"
-    # Another key in its place: the console then shows what differs from it.
+    # Replace the key: the console then shows a different one.
     forge = 'ssh-keygen -q -t ed25519 -N "" -f "$1.new"; printf "%s %s\\n" "$2" "$(cut -d" " -f1,2 "$1.new.pub")" >"$1"'
     cluster.laptop("sh", "-c", forge, "sh", path, master)
     refused = run(cluster, "--master", "--", "true", check=False)
@@ -132,7 +132,7 @@ def test_a_shell_opens_on_a_worker_by_its_number(cluster: EmbeddedCloud) -> None
 
 @pytest.fixture(scope="module")
 def stopped(cluster: EmbeddedCloud) -> Iterator[str]:
-    """Start a run on both workers, see that its nodes are its own, and stop it; return its id."""
+    """Start a run on both workers, check that its nodes are reserved, and stop it; return its id."""
     cluster.fab("train", "--nodes", "2", "--epochs", "3000", "--skip-preflight", "--detach", "--yes")
     run_id = str(json.loads(cluster.fab("show", "--json").stdout)["run_id"])
     eventually(lambda: cluster.run(run_id).last_epoch())
@@ -164,7 +164,7 @@ def test_a_stopped_run_goes_on_from_its_checkpoint_on_fewer_nodes(
         assert "continuing with 64 images per step, as before; a new run on 1 ranks would use 32" in log
     finally:
         cluster.fab("stop", "--run", stopped)
-    # Beside a run that was recorded elsewhere, whose directory is named.
+    # Compare with a run recorded elsewhere, given by its directory.
     words = ("compare", stopped, str(DIGITS), "--into", f"{tmp_path}/", "--json")
     compared = json.loads(cluster.fab(*words).stdout)
     assert (set(compared), compared["runs"][0]) == ({"runs", "files"}, stopped)
@@ -181,7 +181,7 @@ def test_an_ended_run_is_removed_for_good(cluster: EmbeddedCloud, stopped: str) 
 @pytest.mark.aws
 def test_the_group_grows_and_shrinks_by_the_newest_and_keeps_the_others(deployment: Deployment) -> None:
     before = {i["InstanceId"] for i in deployment.instances("worker")}
-    fewer = ("--set", "max_workers=2")  # here, in cdk.json; 16 are deployed, and that decides
+    fewer = ("--set", "max_workers=2")  # only in the local cdk.json; the deployed limit of 16 applies
     grown = json.loads(deployment.fab("scale", "--nodes", "3", "--yes", "--json", *fewer).stdout)
     assert (grown["before"], grown["after"], grown["added"]) == (2, 3, ["deeplearning-worker3"])
     assert "deeplearning-worker3" in deployment.fab("train", "--nodes", "3", "--dry-run", *fewer).stdout
@@ -200,7 +200,7 @@ def test_more_nodes_than_are_deployed_for_are_refused_with_both_bounds(cluster: 
 
 
 def test_a_benchmark_is_a_run_that_goes_on_where_it_was_stopped_and_ends_in_a_picture(cluster: EmbeddedCloud) -> None:
-    rounds = 20  # more than there is time for until the stop is carried out
+    rounds = 20  # more than fit into the time before the stop takes effect
     cells = ("--nodes", "1,2", "--networks", "lenet", "--batch-sizes", "1", "--image-size", "16", "--steps", "8")
     others = ("--message-bytes", "1024,1048576", "--input-size", "32", "--storage-mib", "1", "--repeats", str(rounds))
     begun = cluster.fab("bench", *cells, *others, "--skip-preflight", "--yes", "--json", "--detach").stdout

@@ -1,4 +1,4 @@
-"""The nodes of the shared cluster as their root, one of which writes what it likes into the registry."""
+"""Nodes of the shared cluster, with root access. One of them, the victim, writes arbitrary text to the registry."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FIND_AWS = "set -a; . /etc/environment; set +a; "
 
 
 class Cluster:
-    """Reach the nodes of the shared cluster by name, as their root."""
+    """Run commands as root on the nodes of the shared cluster, by name."""
 
     def __init__(self, cloud: EmbeddedCloud) -> None:
         self.cloud = cloud
@@ -40,7 +40,7 @@ class Cluster:
         return self.shell(node, f"cat {NODES}").splitlines()
 
     def is_whole(self, node: str) -> bool:
-        """Return whether a node lists all three, and has nothing to say against any."""
+        """Return whether a node lists all three nodes and reports no invalid entry."""
         return [line.split()[0] for line in self.listed(node)] == [
             "deeplearning-master",
             "deeplearning-worker1",
@@ -48,19 +48,19 @@ class Cluster:
         ]
 
     def plant(self, fact: int, text: str) -> None:
-        """Write a fact of the victim, by its place in the entry, as a worker's root can."""
+        """Overwrite one field of the victim's registry entry, by position, as root on a worker can."""
         written = self.shell(VICTIM, 'cat "$1"', f"{REGISTRY}/{VICTIM}").removesuffix("\n").split(",")
         written[fact] = text
         self.shell(VICTIM, 'printf "%s\\n" "$1" >"$2"', ",".join(written), f"{REGISTRY}/{VICTIM}")
 
     def is_injected(self) -> bool:
-        """Return whether text of the victim was executed on any node, or on the laptop."""
+        """Return whether text from the victim was executed on any node or on the laptop."""
         tries = [self.shell(node, 'test -e "$1" && echo yes || true', INJECTED) for node in self.ids]
         return "yes\n" in tries or Path(INJECTED).exists() or (demo.ROOT / "INJECTED").exists()
 
     @contextlib.contextmanager
     def restored(self, planted: Sequence[str] = ()) -> Iterator[None]:
-        """Put the registry back to what it was after a block, and take away the entries that it has planted."""
+        """Restore the registry after a block and remove the planted entries."""
         kept = f"/mnt/efs/.cluster/kept-{VICTIM}"
         self.shell(VICTIM, f'cp "$1" {kept}; cp "$2" {kept}.pub', f"{REGISTRY}/{VICTIM}", SHARED_KEY)
         try:

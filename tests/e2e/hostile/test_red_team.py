@@ -1,7 +1,7 @@
-"""A rank, root on a worker and a stranger in the workers' subnet try what each might: each try ends refused.
+"""Attacks by a rank, by root on a worker, and by an instance in the workers' subnet: every attempt is blocked.
 
-What is tried is numbered over all of them. What a master in the wrong hands could do to the laptop is tried in
-`tests/e2e/test_hostile_master.py`, what a real run's rank could do to it and to others in `tests/e2e/rights/`.
+Attempts are numbered across all groups. `tests/e2e/test_hostile_master.py` tests attacks of a compromised master on the
+laptop. `tests/e2e/rights/` tests attacks of the rank of a real run on its node and on others.
 """
 
 from __future__ import annotations
@@ -39,19 +39,19 @@ NUMBER: Final = {
 
 
 def numbered(group: str) -> pytest.MarkDecorator:
-    """Return the parameters of a group's test: one try each, under its number."""
+    """Return the parameters of a group's test: one attempt each, with its number."""
     each = [pytest.param(one, id=f"{NUMBER[one]:02}-{group}-{one.name}") for one in GROUPS[group]]
     return pytest.mark.parametrize("tried", each)
 
 
-# So many tries at once are slow to start: with one attempt of a second (the defaults) one may find no credentials.
+# Many attempts at the same time start slowly: with the default of one attempt of 1 s, a call may find no credentials.
 PATIENT: Final = "export AWS_METADATA_SERVICE_TIMEOUT=20 AWS_METADATA_SERVICE_NUM_ATTEMPTS=5; "
 
 
 def attempt(
     nodes: Cluster, node: str, group: Sequence[Try], setting: Mapping[str, str], prefix: str = ""
 ) -> dict[Try, str]:
-    """Make the tries on a node at once, as its root or with a command that gives that up; return the answers."""
+    """Make all attempts on a node concurrently, as root or with a command that drops root; return the answers."""
     answers = "/tmp/red-team"
     variables = "".join(f"export {name}={shlex.quote(value)}; " for name, value in setting.items())
     lines = [f"rm -rf {answers}; mkdir -m 777 {answers}"]
@@ -67,7 +67,7 @@ def attempt(
 
 
 def logged(tried: Try, setting: Mapping[str, str], log: str) -> bool:
-    """Return whether a try is in a log, where its kind is logged at all."""
+    """Return whether a log contains an attempt, given that its kind is logged."""
     line = Template(tried.logged).substitute({name: re.escape(value) for name, value in setting.items()})
     return re.search(line, log) is not None
 
@@ -79,7 +79,7 @@ def nodes(cluster: EmbeddedCloud) -> Cluster:
 
 @pytest.fixture(scope="module")
 def setting(nodes: Cluster) -> dict[str, str]:
-    """Return what an attacker may know of the cluster, which is more than a rank does."""
+    """Return what an attacker may know about the cluster (more than a rank does)."""
     outputs = nodes.cloud.outputs()
     address = {line.split()[0]: line.split()[1] for line in nodes.listed()}
     (file_system,) = nodes.cloud.ask("efs", "describe_file_systems")["FileSystems"]
@@ -102,13 +102,13 @@ def setting(nodes: Cluster) -> dict[str, str]:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """The answers to a group of tries, and the log that has them."""
+    """The answers to a group of attempts, and the log that records them."""
 
     answers: Mapping[Try, str]
     log: str = ""
 
     def check(self, tried: Try, setting: Mapping[str, str]) -> None:
-        """Check that a try was refused, and is in the log if its kind is logged."""
+        """Check that an attempt was blocked, and logged if its kind is logged."""
         assert "SUCCEEDED" not in self.answers[tried]
         assert re.search(tried.refusal, self.answers[tried], flags=re.MULTILINE)
         assert logged(tried, setting, self.log)
@@ -153,7 +153,7 @@ def test_what_a_worker_asks_of_the_account_is_refused_and_logged(
 
 @pytest.fixture(scope="module")
 def registry_logs(nodes: Cluster, setting: dict[str, str]) -> Iterator[dict[str, str]]:
-    """Write all tries into the registry; check the other nodes, and return their logs."""
+    """Write all attempts to the registry, check the other nodes, and return their logs."""
 
     def logs() -> dict[str, str]:
         return {name: nodes.shell(name, f"cat {REGISTRY_LOG}") for name in (MASTER, OTHER)}
@@ -166,7 +166,7 @@ def registry_logs(nodes: Cluster, setting: dict[str, str]) -> Iterator[dict[str,
     with nodes.restored():
         before = {name: nodes.listed(name) for name in (MASTER, OTHER)}
         answers = attempt(nodes, VICTIM, tries.REGISTRY, setting)
-        assert set(answers.values()) == {"SUCCEEDED"}  # root on a worker can; the effect on other nodes counts
+        assert set(answers.values()) == {"SUCCEEDED"}  # root on a worker can write; the effect on other nodes matters
         try:
             found = eventually(all_logged, what=logs)
             eventually(lambda: nodes.shell(VICTIM, "[ -L /mnt/efs/.cluster/list ] || echo a file again"))
@@ -181,7 +181,7 @@ def registry_logs(nodes: Cluster, setting: dict[str, str]) -> Iterator[dict[str,
 
 
 def teller(tried: Try) -> str:
-    """Return the node that logs a try: the master, but a worker for the key in place of the master's."""
+    """Return the node that logs an attempt: the master, or a worker if the attempt replaces the master's key."""
     return OTHER if tried is tries.REGISTRY[-1] else MASTER
 
 
@@ -194,10 +194,10 @@ def test_what_root_on_a_worker_writes_into_the_registry_moves_no_other_node(
 
 @pytest.fixture(scope="module")
 def of_stranger(nodes: Cluster, setting: dict[str, str]) -> Iterator[Outcome]:
-    """Start an instance in the workers' subnet that is in none of the cluster's groups, and try from there."""
+    """Start an instance in the workers' subnet, outside the cluster's security groups, and attack from there."""
     (files,) = (each for each in tries.STRANGER if "files" in each.name)
     from_worker = attempt(nodes, OTHER, [files], setting)
-    assert "status 124" not in from_worker[files]  # there is an answer for those whom it admits
+    assert "status 124" not in from_worker[files]  # a worker, which is allowed, gets an answer
     described = nodes.cloud.ask("ec2", "describe_instances", InstanceIds=[nodes.ids[OTHER]])
     worker = described["Reservations"][0]["Instances"][0]
     place = {name: worker[name] for name in ("ImageId", "SubnetId")}

@@ -1,4 +1,4 @@
-"""What a rank, root on a worker and a stranger in the workers' subnet try, each try with the answer that refuses it."""
+"""Attacks by a rank, by root on a worker and by an outsider in their subnet, each with the expected rejection."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Final
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Try:
-    """One thing that somebody tries on a node."""
+    """One attack on a node."""
 
     what: str
     script: str
@@ -22,18 +22,18 @@ class Try:
 
     @property
     def name(self) -> str:
-        """Return what is tried as a test's name."""
+        """Return a test id for the attack."""
         return re.sub(r"[^a-z0-9]+", "-", self.what.lower()).strip("-")
 
 
 def login(user: str, address: str, words: str = "") -> str:
-    """Return the command of a login by whatever keys there are, to whatever host answers."""
+    """Return a command that logs in with any available key and accepts any host key."""
     known = "-o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null"
     return f"ssh -o BatchMode=yes {known} -o ConnectTimeout=5 {words} {user}@{address} true"
 
 
 def connect(address: str, port: int) -> Try:
-    """Return the try to reach a port: a packet that is dropped has no answer; a refused one has reached its node."""
+    """Return an attempt to reach a port: a dropped packet gets no answer, a refused one has reached its node."""
     script = f"timeout 4 bash -c '</dev/tcp/{address}/{port}' || {{ echo status $?; false; }}"
     return Try(what=f"reach port {port} of {address.strip('$')}", script=script, refusal="^status 124$")
 
@@ -45,7 +45,7 @@ def append(what: str, path: str, line: str = "x") -> Try:
 
 
 def call(words: str, action: str, refusal: str = "AccessDenied") -> Try:
-    """Return the call of the AWS CLI that needs an action; `refusal`: the code of its error."""
+    """Return the AWS CLI call that requires an action; `refusal`: its error code."""
     service, operation = words.split()[:2]
     return Try(
         what=f"{service} {operation}{' of the master' if 'MASTER_ID' in words else ''}",

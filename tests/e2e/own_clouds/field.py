@@ -1,6 +1,6 @@
-"""Clusters side by side on an embedded cloud, made from templates through CloudFormation, and a scan from every place.
+"""Deploy clusters next to each other on an embedded cloud through CloudFormation, and scan the network from everywhere.
 
-The programs here run on the cloud's laptop and in its hosts; each takes JSON and prints JSON.
+The programs in this module run on the cloud's laptop and in its hosts. Each takes JSON and prints JSON.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ SILENCE_S: Final = 4.0
 
 
 def deploy(cloud: EmbeddedCloud, folder: Path, templates: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    """Make stacks of these names side by side; return of each its status and resources, or why it is refused."""
+    """Create stacks with these names; return the status and resources of each, or the reason for its rejection."""
     given = {
         name: {
             "template": document,
@@ -135,9 +135,9 @@ def deploy(cloud: EmbeddedCloud, folder: Path, templates: dict[str, dict[str, An
 def places(
     cloud: EmbeddedCloud, templates: dict[str, Template], ids: dict[str, dict[str, str]]
 ) -> dict[str, list[Place]]:
-    """Return who is in each cluster; a node's name ends with its instance id.
+    """Return the members of each cluster; a node's name ends with its instance id.
 
-    `ids` maps, for each cluster, what EC2 calls a subnet to what the template calls it.
+    For each cluster, `ids` maps a subnet's EC2 id to its id in the template.
     """
     found: dict[str, list[Place]] = {name: [] for name in templates}
     for each in json.loads(cloud.laptop("python3", "-c", FIND).stdout):
@@ -164,7 +164,7 @@ def _groups(template: Template, kind: str) -> frozenset[str]:
 def scan(
     cloud: EmbeddedCloud, templates: dict[str, Template], found: dict[str, list[Place]], only: str = ""
 ) -> dict[str, dict[Packet, bool]]:
-    """Try every packet of every cluster, all places at once or from one alone; tell of each whether it got there."""
+    """Send every packet of every cluster, from all places or from one alone; return whether each packet arrived."""
     tried: dict[str, list[tuple[str, Packet]]] = {}
     for name, template in templates.items():
         everybody = [LAPTOP, STRANGER, *found[name]]

@@ -1,4 +1,4 @@
-"""Two laptops at one cluster: what each runs there, and the files that both share, read on this machine."""
+"""Two laptops that use one cluster: run tasks on each, and read their shared files on this machine."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Laptop:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Scene:
-    """The cloud, its two laptops, and what their tasks are about."""
+    """The cloud, its two laptops, and the runs and files that their tasks use."""
 
     cloud: EmbeddedCloud
     first: Laptop
@@ -54,7 +54,7 @@ class Scene:
 
     @property
     def shared(self) -> Path:
-        """Return the shared file system, seen from this machine."""
+        """Return the shared file system as seen from this machine."""
         (found,) = (path.parent for path in self.cloud.file_systems.glob("*/payloads"))
         return found
 
@@ -63,13 +63,13 @@ class Scene:
         return Runs(root=self.shared / "runs")
 
     def desired(self) -> int:
-        """Return the size that the worker group is to have."""
+        """Return the desired size of the worker group."""
         name = self.cloud.outputs()["WorkerGroupName"]
         groups = self.cloud.ask("autoscaling", "describe_auto_scaling_groups", AutoScalingGroupNames=[name])
         return int(groups["AutoScalingGroups"][0]["DesiredCapacity"])
 
     def stacks(self) -> dict[str, str]:
-        """Return the status of each stack that there is."""
+        """Return the status of each existing stack."""
         found = self.cloud.ask("cloudformation", "list_stacks")["StackSummaries"]
         return {each["StackName"]: each["StackStatus"] for each in found if each["StackStatus"] != "DELETE_COMPLETE"}
 
@@ -78,17 +78,17 @@ class Scene:
         return {each: self.runs[each].stored_state().state for each in self.runs.ids()}
 
     def settle(self) -> None:
-        """Wait until no run is live, and the group has the size that it is to have."""
+        """Wait until no run is live and the worker group has its desired size."""
         eventually(lambda: not {"starting", "running", "queued"} & set(self.states().values()), what=self.states)
         eventually(lambda: "fab " not in self.holders(), what=self.holders)
         eventually(lambda: len(self.cloud.instances("worker")) == self.desired())
 
     def holders(self) -> str:
-        """Return the runs and tasks that have claims, as text; the claim of a run that has ended passes."""
+        """Return the runs and tasks with claims as text, without claims of runs that have ended."""
         return self.select("SELECT run_id, task FROM claims")
 
     def select(self, query: str) -> str:
-        """Return the answer of the master's database of runs."""
+        """Return the result of a query of the master's run database."""
         database = f"/home/ec2-user/{FILE}"
         script = f"import sqlite3; print(sqlite3.connect({database!r}).execute({query!r}).fetchall())"
         (master,) = self.cloud.instances("master")
@@ -96,7 +96,7 @@ class Scene:
         return self.cloud.on(master["InstanceId"], *python, script).stdout
 
     def resumable_run(self) -> str:
-        """Return the id of a run that has failed; start one where there is none."""
+        """Return the id of a failed run; start one if none exists."""
         found = [run_id for run_id in self.runs.ids() if not run_id.startswith(REMOVED)]
         if not found:
             started = self.first.fab(*words(self, "train", self.first, "", 0))
@@ -105,7 +105,7 @@ class Scene:
         return (found or self.runs.ids())[0]
 
     def ended_run(self) -> str:
-        """Put a run that has ended beside the others, and return its id."""
+        """Add an ended run and return its id."""
         source, run_id = self.resumable_run(), f"{REMOVED}-{next(self.numbers)}"
         (master,) = self.cloud.instances("master")
         copy = f"cp -a {source} {run_id} && sed -i s/{source}/{run_id}/ {run_id}/state.json {run_id}/spec.json"
@@ -114,13 +114,13 @@ class Scene:
 
 
 def together(*tasks: Callable[[], Done]) -> list[Done]:
-    """Run tasks at the same time."""
+    """Run tasks concurrently."""
     with ThreadPoolExecutor(len(tasks)) as pool:
         return [each.result() for each in [pool.submit(task) for task in tasks]]
 
 
 def check_outcomes(done: Sequence[Done], refusal: str) -> int:
-    """Check that each task succeeded, or was refused so; return how many succeeded."""
+    """Check that each task succeeded or was rejected with an expected message; return how many succeeded."""
     for each in done:
         said = f"{each.args}\n{each.stdout}\n{each.stderr}"
         assert "Traceback" not in said, said
@@ -142,14 +142,14 @@ def check_consistent(scene: Scene) -> None:
         assert pack(package, package_files(package), package.name).name == tree.name or package.name == "program"
     if (scene.shared / "data" / "set").exists():
         staged = StagedDataset(root=scene.shared / "data", name="set")
-        listed = staged.manifest()  # It raises for one that is not complete.
+        listed = staged.manifest()  # raises if the data set is incomplete
         assert {path.name for path in staged.directory.iterdir()} == {entry.path for entry in listed.entries}
         assert all(is_as_listed(staged.path_text(entry), entry) for entry in listed.entries)
         assert listed.by_path().keys() in [{path.name for path in data.iterdir()} for data in scene.data]
 
 
 def words(scene: Scene, task: str, laptop: Laptop, run: str, size: int) -> tuple[str, ...]:
-    """Return the words of a task on one laptop; `run` is what is resumed or removed, `size` what is scaled to."""
+    """Return a task's words on one laptop; `run` is the run to resume or remove, `size` the new number of workers."""
     launched = ("--detach", "--yes", "--skip-preflight", "--restarts", "0")
     return {
         "scale": ("scale", str(size), "--yes"),

@@ -1,4 +1,4 @@
-"""The whole path on a cloud with throttling, delays and missing capacity; `make api-faults` tries twenty seeds."""
+"""The whole workflow on a cloud with throttling, delays and missing capacity; `make api-faults` runs twenty seeds."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SEEDS: Final = tuple(os.environ.get("FAULT_SEEDS", "4").split())
 def test_a_cluster_is_deployed_trains_and_is_removed_whatever_the_account_does(seed: str) -> None:
     with start_cloud(f"m{seed}-{os.getpid()}", "--api-faults", seed) as cloud:
         assert json.loads(cloud.localcloud("status", "--json").stdout)["api_faults"] == int(seed)
-        cloud.fab("up", "--yes", "--set", "availability_zones=2")  # of which one may have no room, or not the type
+        cloud.fab("up", "--yes", "--set", "availability_zones=2")  # one zone may lack capacity or the instance type
         shown = cloud.fab("status", "--json").stdout
         for role in ("master", "worker"):
             assert all(instance["InstanceId"] in shown for instance in cloud.instances(role))

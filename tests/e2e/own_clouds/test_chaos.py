@@ -1,7 +1,7 @@
-"""Runs that are hurt on purpose end by themselves, as well as one that is left alone. `make chaos` tries more seeds.
+"""Runs with injected faults succeed without help and as accurately as undisturbed runs. `make chaos` runs more seeds.
 
-With the seeds of every `make test` half of the hosts end at once, the host of rank 0
-and the master do, a notice comes while a checkpoint is written, and a second fault meets a recovery.
+The seeds of every `make test` terminate half of the hosts at the same time, the host of rank 0 and the master. They
+also send an interruption notice while a checkpoint is written, and cause a second fault during a recovery.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ CHECKPOINTS: Final = "*/runs/*/checkpoints"
 SCHEDULE: Final = (
     *("--kinds", KINDS, "--hosts", "worker", "--supervisor", "supervisor.cli .* supervise "),
     *("--flip", f"{CHECKPOINTS}/step-*/arrays.safetensors", "--writing", f"{CHECKPOINTS}/.partial-step-*"),
-    *("--notice", "60"),  # ranks are asked at once: while the checkpoint is written
+    *("--notice", "60"),  # ranks are notified immediately, while the checkpoint is written
     *("--first", "5", "--every", "20", "--close", "0.3", "--longest", "40", "--duration", "70"),
 )
-pytestmark = pytest.mark.timeout(2400)  # The first seed's includes the deployment and a run that is left alone.
+pytestmark = pytest.mark.timeout(2400)  # The first seed's time includes the deployment and an undisturbed run.
 ACCURACY: Final = 0.96
 """Undisturbed runs reach 0.98."""
 LONGEST_S: Final = 1200.0
@@ -44,7 +44,7 @@ LONGEST_S: Final = 1200.0
 
 @pytest.fixture(scope="module")
 def own() -> Iterator[EmbeddedCloud]:
-    """Start a cloud that other tests do not use, and deploy spot instances on it."""
+    """Start a separate cloud and deploy spot instances on it."""
     with start_cloud(f"c{os.getpid()}") as cloud:
         cloud.fab("up", "--yes", "--set", "spot=true")
         cloud.fab("scale", str(NODES), "--yes")
@@ -52,7 +52,7 @@ def own() -> Iterator[EmbeddedCloud]:
 
 
 def trained(cloud: EmbeddedCloud, *words: str) -> str:
-    """Start a run on all hosts and leave it; return its id."""
+    """Start a run on all hosts and detach; return its id."""
     run = ("--nodes", str(NODES), "--recipe", "digits", "--epochs", str(EPOCHS))
     said = cloud.fab("train", *run, *words, "--skip-preflight", "--yes", "--detach", "--json").stdout
     return str(json.loads(said)["run_id"])
@@ -66,9 +66,9 @@ def ended(cloud: EmbeddedCloud, run: str) -> dict[str, Any]:
 
 
 def check_samples(cloud: EmbeddedCloud, run: str) -> None:
-    """Check that each epoch that counts was made of every image once, and left all ranks with the same weights.
+    """Check that each final epoch used every image once and left all ranks with the same weights.
 
-    The part of the images that were right is told to six digits: of another number of them it is no whole one.
+    The recorded accuracy has six digits. Multiplied by any other number of images, it does not give a whole number.
     """
     lines = (cloud.run(run).path / "metrics.jsonl").read_text().splitlines()
     events = [json.loads(line) for line in lines if line.endswith("}")]
@@ -104,5 +104,5 @@ def test_run_with_faults_succeeds_by_itself_with_full_accuracy(own: EmbeddedClou
         check_samples(own, run)
     finally:
         own.fab("stop", "--run", run, "--force", check=False)
-        # The faults of the next run are drawn from as many hosts.
+        # The next seed needs the same number of hosts for its faults.
         eventually(lambda: len(own.instances("worker")) >= NODES, 300.0)

@@ -1,4 +1,4 @@
-"""A cluster on Debian's own root: its cloud-init takes the user data, its apt gets packages through the NAT gateway."""
+"""A cluster on a Debian root file system: cloud-init takes the user data, and apt uses the NAT gateway."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TRAIN_TIMEOUT_S: Final = 600.0
 
 @pytest.fixture(scope="module")
 def debian() -> Iterator[EmbeddedCloud]:
-    """Deploy a worker on Debian, and train on it for an epoch."""
+    """Deploy a worker on Debian and train on it for an epoch."""
     with start_cloud(f"debian{os.getpid()}", "--image", IMAGE) as cloud:
         settings = demo.settings(1, IMAGE)
         cloud.fab("up", "--yes", *settings, timeout_s=TRAIN_TIMEOUT_S)
@@ -31,7 +31,7 @@ def debian() -> Iterator[EmbeddedCloud]:
 
 
 def on(cloud: EmbeddedCloud, instance_id: str, script: str) -> str:
-    """Run a shell script as root in a host; return what it printed."""
+    """Run a shell script as root in a host; return its output."""
     return cloud.on(instance_id, "bash", "-c", script).stdout
 
 

@@ -1,7 +1,7 @@
-"""The idle alarm and a run that waits, on a cloud whose metrics pass 60 times as fast.
+"""The idle alarm and a waiting run, on a cloud whose metrics run 60 times as fast.
 
-After seventy minutes without work, which are 75 s here, the alarm terminates the workers. A live run publishes its
-metric each minute.
+After 70 minutes without work, which take 75 s here, the alarm terminates the workers. A live run publishes its metric
+each minute.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def test_alarm_that_would_fire_without_the_live_run_does_not_terminate_its_worke
             (found,) = cloud.ask("cloudwatch", "describe_alarms", AlarmNames=[name])["MetricAlarms"]
             return str(found["StateValue"])
 
-        time.sleep(60)  # Nothing happens before, and each look takes as much of the processors as the cloud does.
+        time.sleep(60)  # Nothing happens before that, and each check uses as much CPU time as the cloud.
         eventually(lambda: state(TWIN) == "ALARM")
         run = json.loads(cloud.laptop("fab", "show", "--json", *settings).stdout)
         assert (state(alarm["AlarmName"]), run["state"]["state"]) == ("OK", "running")

@@ -1,4 +1,4 @@
-"""A cluster from nothing to nothing, on a cloud of its own: deployed, scaled, broken, mended, destroyed."""
+"""The life of a cluster on a separate cloud: deploy, scale, break, repair and destroy it."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ time.sleep(600)
 
 @pytest.fixture(scope="module")
 def own() -> Iterator[EmbeddedCloud]:
-    """Start a second cloud beside the shared one, with a small shared disk, and deploy on it."""
+    """Start a second cloud with a small shared disk next to the shared one, and deploy on it."""
     with start_cloud(f"l{os.getpid()}", "--efs-size", "48m") as cloud:
         cloud.fab("up", "--yes")
         yield cloud
 
 
 def registered(cloud: EmbeddedCloud) -> dict[str, str]:
-    """Return the workers' names by instance id, as the master knows them."""
+    """Return the master's list of workers: names by instance id."""
     (master,) = cloud.instances("master")
     nodes = cloud.on(master["InstanceId"], "cat", "/opt/deeplearning/nodes").stdout
     rows = [line.split() for line in nodes.splitlines()]
@@ -47,7 +47,7 @@ def registered(cloud: EmbeddedCloud) -> dict[str, str]:
 
 
 def settled(cloud: EmbeddedCloud) -> dict[str, str]:
-    """Return the workers' names once the master knows all that run and no other, also after an earlier failed test."""
+    """Return the workers' names once the master lists exactly the running ones, even after an earlier failed test."""
     return eventually(
         lambda: (
             found
@@ -59,7 +59,7 @@ def settled(cloud: EmbeddedCloud) -> dict[str, str]:
 
 @contextlib.contextmanager
 def waiting_run(cloud: EmbeddedCloud, nodes: int, *program: str) -> Iterator[str]:
-    """Start a program on so many nodes, and stop it at the end of the block; yield the run's id."""
+    """Start a program on this number of nodes and stop it at the end of the block; yield the run's id."""
     words = ("--nodes", str(nodes), "--skip-preflight", "--detach", "--yes", "--json")
     run = str(json.loads(cloud.fab("train", *words, *program).stdout)["run_id"])
     try:
@@ -108,7 +108,7 @@ def test_scaling_from_two_to_four_keeps_the_first_two_under_their_names(own: Emb
 def test_of_two_deployments_at_once_one_is_done_and_keeps_the_grown_group_and_the_other_is_told(
     own: EmbeddedCloud,
 ) -> None:
-    """The first one waits on a terminal for its answer while the second one is compared and executed."""
+    """The first deployment waits for its answer on a terminal while the second one is compared and executed."""
     before = registered(own)
     first = ("env", "CDK_VALIDATION=false", "fab", "up", "--set", "worker_volume_gib=110", *demo.settings(2))
     keyboard, terminal = os.openpty()
@@ -151,7 +151,7 @@ def test_a_dead_node_is_replaced_and_forgotten(own: EmbeddedCloud) -> None:
     eventually(lambda: victim not in {i["InstanceId"] for i in own.instances("worker")})
     (master,) = own.instances("master")
     entry = "/mnt/efs/.cluster/nodes/deeplearning-worker2"
-    # Its last heartbeat, made a minute old: nobody waits for the minute, after which the name is anybody's.
+    # Age the last heartbeat instead of waiting: after one minute any node may take the name.
     own.on(master["InstanceId"], "touch", "--date", "-61 seconds", entry)
     eventually(lambda: victim not in registered(own) and len(registered(own)) == len(before))
     survivors = {instance: name for instance, name in before.items() if instance != victim}
@@ -159,7 +159,7 @@ def test_a_dead_node_is_replaced_and_forgotten(own: EmbeddedCloud) -> None:
 
 
 def record(cloud: EmbeddedCloud, run: str) -> dict[str, Any]:
-    """Return a run's record by a task: the files of a bounded file system are seen inside the cloud alone."""
+    """Return a run's record through a task: files on a size-limited file system are visible only inside the cloud."""
     return dict(json.loads(cloud.fab("show", "--run", run, "--json").stdout))
 
 

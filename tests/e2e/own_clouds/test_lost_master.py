@@ -1,6 +1,6 @@
-"""Runs and their successors where each node sees the shared file system through the caches of an NFS client.
+"""Runs after the loss of their master, with shared files that each node sees through the caches of an NFS client.
 
-The queue continues after a stop, and the next master continues the runs of the one before it.
+The queue continues after a stop, and the replacement master continues the runs of the lost one.
 """
 
 from __future__ import annotations
@@ -38,21 +38,21 @@ done
 
 @pytest.fixture(scope="module")
 def own() -> Iterator[EmbeddedCloud]:
-    """Deploy on a cloud of its own, whose hosts have the caches: these tests terminate its master."""
+    """Deploy on a separate cloud whose hosts have NFS caches: these tests terminate the master."""
     with start_cloud(f"m{os.getpid()}", "--nfs-client") as cloud:
         cloud.fab("up", "--yes")
         yield cloud
 
 
 def start(cloud: EmbeddedCloud, *words: str) -> str:
-    """Start a run on two nodes and leave it; return its id."""
+    """Start a run on two nodes and detach; return its id."""
     said = cloud.fab("train", "--nodes", "2", "--yes", "--detach", *words).stdout
     (found,) = re.findall(r"run (\S+): \d+ ranks", said)
     return str(found)
 
 
 def restarts_of(cloud: EmbeddedCloud, run: str) -> list[dict[str, Any]]:
-    """Return the restarts of a run as its directory has them, also while there is no master."""
+    """Return the restarts of a run from its directory, which works even without a master."""
     course = json.loads((cloud.run(run).path / "course.json").read_text())
     found: list[dict[str, Any]] = course.get("restarts", [])
     return found
@@ -66,7 +66,7 @@ def end_master(cloud: EmbeddedCloud) -> str:
 
 
 def handed_over(cloud: EmbeddedCloud, run: str) -> set[str]:
-    """Return the runs that a successor would go on with: those in the archive whose digest AWS knows."""
+    """Return the runs that a new master would continue: those in the archive if SSM has the archive's digest."""
     made = cloud.ask("cloudformation", "describe_stack_resources", StackName="deepcdk")["StackResources"]
     (name,) = (each["PhysicalResourceId"] for each in made if each["LogicalResourceId"].startswith("RolesHandover"))
     digest = cloud.ask("ssm", "get_parameter", Name=name)["Parameter"]["Value"]
@@ -81,7 +81,7 @@ def handed_over(cloud: EmbeddedCloud, run: str) -> set[str]:
 
 
 def on_workers(cloud: EmbeddedCloud, *words: str) -> dict[str, str]:
-    """Run a command on all workers; return what each said by its name."""
+    """Run a command on all workers; return each worker's output by its name."""
     answer = json.loads(cloud.laptop("fab", "run", "--json", *demo.settings(2), "--", *words).stdout)
     assert answer["failed"] == []
     return {host["name"]: host["stdout"].strip() for host in answer["hosts"]}

@@ -1,4 +1,4 @@
-"""A run on four hosts without a spare goes on by itself after a killed rank, and after a host is cut off for good."""
+"""A run on four hosts without a spare recovers by itself from a killed rank and from a permanently lost host."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ EPOCHS: Final = 60
 
 @pytest.fixture(scope="module")
 def own() -> Iterator[EmbeddedCloud]:
-    """Deploy four workers on a cloud of its own: the test cuts one off."""
+    """Deploy four workers on a separate cloud: the test cuts one of them off."""
     with start_cloud(f"w{os.getpid()}") as cloud:
         four = dataclasses.replace(cloud, settings=tuple(demo.settings(NODES)))
         four.fab("up", "--yes")
@@ -38,7 +38,7 @@ def replaced_hosts(cloud: EmbeddedCloud, run: str) -> list[dict[str, Any]]:
 
 
 def has_trained(cloud: EmbeddedCloud, run: str, attempt: int) -> bool:
-    """Return whether an attempt has made steps."""
+    """Return whether an attempt has completed steps."""
     path = cloud.run(run).path / "metrics.jsonl"
     lines = path.read_text().splitlines() if path.exists() else []
     events = [json.loads(line)["event"] for line in lines if line.endswith("}")]

@@ -1,6 +1,6 @@
-"""The boot suite: a cluster of QEMU machines with Debian's kernel, systemd and NFS client, and a file server.
+"""Boot a cluster of QEMU machines with Debian's kernel, systemd and NFS client, and a file server.
 
-Run it by `make machines`: emulated, it takes half an hour. Its tests go on from one another, in their order.
+Run it with `make machines`; emulated, it takes half an hour. The tests depend on each other and run in order.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def cluster_of_machines() -> Iterator[EmbeddedCloud]:
-    """Deploy a master and two workers beside a file server; or take what DEEPCDK_CLOUD names as it is."""
+    """Deploy a master and two workers with a file server, or use the cloud in DEEPCDK_CLOUD unchanged."""
     if kept := os.environ.get(KEPT_CLOUD):
         yield EmbeddedCloud(name=kept)
         return
@@ -51,7 +51,7 @@ def cluster_of_machines() -> Iterator[EmbeddedCloud]:
 
 
 def fab(cloud: EmbeddedCloud, *words: str) -> str:
-    """Run a task with the settings of a slow cluster on Debian; return what it said."""
+    """Run a task with the settings for a slow cluster on Debian; return its output."""
     settings = (*demo.settings(2, IMAGE), "--set", "ready_timeout_min=60")
     own = words.index("--") if "--" in words else len(words)
     command = ("env", "CDK_VALIDATION=false", "fab", *words[:own], *settings, *words[own:])
@@ -59,7 +59,7 @@ def fab(cloud: EmbeddedCloud, *words: str) -> str:
 
 
 def on(cloud: EmbeddedCloud, instance_id: str, script: str) -> str:
-    """Run a shell script as root in a machine; return what it printed."""
+    """Run a shell script as root in a machine; return its output."""
     return cloud.localcloud("exec", instance_id, "--", "bash", "-c", script).stdout
 
 
@@ -68,7 +68,7 @@ def ids(cloud: EmbeddedCloud, *roles: str) -> list[str]:
 
 
 def registered(cloud: EmbeddedCloud) -> dict[str, str]:
-    """Return the nodes' names by instance id, as the master knows them."""
+    """Return the master's list of nodes: names by instance id."""
     rows = [line.split() for line in on(cloud, ids(cloud, "master")[0], "cat /opt/deeplearning/nodes").splitlines()]
     return {row[2]: row[0] for row in rows}
 

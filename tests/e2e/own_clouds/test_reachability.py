@@ -1,7 +1,7 @@
-"""Clusters on real hosts: a scan from all sides gives exactly what the template's own rules say.
+"""A network scan of deployed clusters from all sides matches the rules in their templates.
 
-All are deployed side by side on one cloud, each from its synthesised template, with two workers. What the cloud refuses
-by name is shown to be refused, and then left out.
+All clusters run next to each other on one cloud. Each has two workers and is deployed from its synthesized template.
+For resources that the cloud does not support, the test first checks that the cloud rejects them and then removes them.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ NETWORK = (
     *("VPC", "Subnet", "RouteTable", "Route", "SubnetRouteTableAssociation", "InternetGateway", "VPCGatewayAttachment"),
     *("EIP", "NatGateway"),
 )
-# What the embedded cloud has not: words of its refusal, and what is left out for the scan.
+# Unsupported by the embedded cloud: the words of its error message, and the resource types that the scan omits.
 NO_EFA = ("NetworkInterfaces.InterfaceType", "NetworkInterfaces.NetworkCardIndex")
 NOT_THERE = ("AWS::EC2::VPCEndpoint", "AWS::EC2::FlowLog", "AWS::FSx::DataRepositoryAssociation")
 
 
 def is_missing(item: Document) -> bool:
-    """Return whether the embedded cloud has no such resource: of endpoints it has the gateways."""
+    """Return whether the embedded cloud lacks a resource type; it supports only gateway endpoints."""
     gateway = item["Properties"].get("VpcEndpointType") == "Gateway" if "Properties" in item else False
     return item["Type"] in NOT_THERE and not gateway
 
 
 def without_types(document: Document) -> Document:
-    """Leave out the resources of the types that are not there."""
+    """Remove resources of unsupported types."""
     changed = copy.deepcopy(document)
     changed["Resources"] = {id: item for id, item in changed["Resources"].items() if not is_missing(item)}
     for item in changed["Resources"].values():
@@ -55,13 +55,13 @@ def without_types(document: Document) -> Document:
 
 
 def network_of(document: Document) -> Document:
-    """Return the part of a template that is its VPC."""
+    """Return the VPC part of a template."""
     kinds = {f"AWS::EC2::{kind}" for kind in NETWORK}
     return {"Resources": {id: item for id, item in document["Resources"].items() if item["Type"] in kinds}}
 
 
 def replaced(value: Any, ids: dict[str, str]) -> Any:
-    """Return a part of a template with the ids of resources made into references."""
+    """Return part of a template with resource ids replaced by references."""
     if isinstance(value, dict):
         return {key: replaced(each, ids) for key, each in value.items()}
     if isinstance(value, list):
@@ -117,7 +117,7 @@ def scan_all(cloud: EmbeddedCloud, folders: pytest.TempPathFactory) -> Scanned:
 def existing_vpc(
     cloud: EmbeddedCloud, folders: pytest.TempPathFactory
 ) -> tuple[Document, dict[str, str], dict[str, Any]]:
-    """Make a VPC that is there before the cluster; return its resources, their names, and the cluster's values."""
+    """Create a VPC for a later cluster; return its resources, their names, and the cluster's values."""
     values = CLUSTERS["existing VPC"].values
     template = synthesise(
         CLUSTERS["default CPU"].config(vpc_cidr=values["vpc_cidr"], availability_zones=values["availability_zones"])
@@ -146,7 +146,7 @@ def test_endpoints_flow_logs_and_links_with_s3_are_refused_by_name(scanned: Scan
 
 
 def differences(scanned: Scanned, stack: str, results: dict[Packet, bool]) -> list[Packet]:
-    """Return the packets whose fate is not the one that the template's rules say."""
+    """Return the packets for which the scan differs from the rules of the template."""
     everybody = {place.name: place for place in [field.LAPTOP, field.STRANGER, *scanned.places[stack]]}
     template = scanned.templates[stack]
     said = {each: passes(template, each, everybody[each.source], everybody[each.target]) for each in results}

@@ -1,6 +1,6 @@
-"""A user types the tutorial and the other tasks with the policies in docs/policies: enough, and no statement too many.
+"""The policies in docs/policies are sufficient for the tutorial and all other tasks, and no statement is superfluous.
 
-TUTORIAL_NODES=16 runs it on as many nodes as the tutorial has.
+TUTORIAL_NODES=16 uses as many nodes as the tutorial.
 """
 
 from __future__ import annotations
@@ -52,26 +52,26 @@ class Person:
         return self.cloud.laptop("env", *variables, *command, check=check)
 
     def fab(self, *words: str) -> str:
-        """Run a task with the cluster's settings; return what it prints."""
+        """Run a task with the cluster's settings; return its output."""
         at = words.index("--") if "--" in words else len(words)
         return self.does("fab", *words[:at], *SETTINGS, *words[at:]).stdout
 
     def log(self) -> str:
-        """Return the log of the cloud."""
+        """Return the cloud's log."""
         return self.cloud.log()
 
     def needed(self) -> list[tuple[str, str]]:
-        """Return the actions and resources that this user's calls have needed, those of CloudFormation included."""
+        """Return the actions and resources that this user's calls needed, including calls made by CloudFormation."""
         found = [match for line in self.log().splitlines() if (match := _NEEDED.search(line))]
         return sorted({(match["action"], match["resource"]) for match in found if match["user"] == self.name})
 
     def denials(self) -> list[str]:
-        """Return what was refused to this user."""
+        """Return the denied calls of this user."""
         return [line for line in self.log().splitlines() if f"user/{self.name} is not authorized" in line]
 
 
 def person(cloud: EmbeddedCloud, name: str, file: Path) -> Person:
-    """Create a user who has the policy of a file alone."""
+    """Create a user with only the policy in a file."""
     cloud.ask("iam", "create_user", UserName=name)
     text = file.read_text(encoding="utf-8")
     cloud.ask("iam", "put_user_policy", UserName=name, PolicyName="own", PolicyDocument=text)
@@ -81,9 +81,9 @@ def person(cloud: EmbeddedCloud, name: str, file: Path) -> Person:
 
 @pytest.fixture(scope="module")
 def people() -> Iterator[tuple[Person, Person]]:
-    """Bootstrap the CDK as one user, then run every task as another: the tutorial's in order, the rest before `down`.
+    """Bootstrap the CDK as one user, then run every task as another: first the tutorial, then the rest before `down`.
 
-    Both use a new cloud, which nobody has bootstrapped yet. A second try of this fixture starts another one.
+    Both use a new cloud that is not bootstrapped. If this fixture is retried, it starts another cloud.
     """
     with start_cloud(f"people{os.getpid()}") as cloud:
         bootstrapper = person(cloud, "bootstrapper", POLICIES / "bootstrap.json")
@@ -96,12 +96,12 @@ def people() -> Iterator[tuple[Person, Person]]:
             done = user.does(*typed(words, runs_of(user) if "RUN" in words else []))
             said += done.stdout + done.stderr
         assert f"{NODES} ranks on deeplearning-worker1" in said
-        user.does("fab", "runs", "--from-bucket", check=False)  # looks for what a cluster has left, and finds nothing
+        user.does("fab", "runs", "--from-bucket", check=False)  # checks for leftovers of a cluster and finds none
         yield bootstrapper, user
 
 
 def use_other_tasks(user: Person) -> None:
-    """Run the tasks that the tutorial does not have. It leaves a cluster without workers."""
+    """Run the tasks that are not in the tutorial. This leaves a cluster without workers."""
     user.fab("scale", "1", "--yes")
     for task in ("push", "show", "logs", "attach", "ssh-config"):
         user.fab(task)
@@ -116,9 +116,9 @@ def runs_of(user: Person) -> list[str]:
 
 
 def typed(words: list[str], runs: list[str]) -> list[str]:
-    """Return a `fab` command of the tutorial as it is typed on this cloud: its nodes, its keys, its runs, and yes.
+    """Return a `fab` command of the tutorial with this cloud's nodes, keys and runs, and with all questions answered.
 
-    Two epochs of training need the same rights as twenty.
+    Two epochs of training need the same permissions as twenty.
     """
     left = list(runs)
     own = [left.pop() if word == "RUN" else word.replace("16", NODES) for word in words]
@@ -148,7 +148,7 @@ def test_after_the_tutorial_nothing_is_left(people: tuple[Person, Person]) -> No
     def statuses() -> set[str]:
         return {stack["StackStatus"] for stack in cloud.ask("cloudformation", "list_stacks")["StackSummaries"]}
 
-    eventually(lambda: statuses() == {"DELETE_COMPLETE"})  # the last command does not wait for the end
+    eventually(lambda: statuses() == {"DELETE_COMPLETE"})  # the last command does not wait for the deletion
     assert cloud.ask("ec2", "describe_key_pairs")["KeyPairs"] == []
     assert cloud.ask("efs", "describe_file_systems")["FileSystems"] == []
     buckets = [bucket["Name"] for bucket in cloud.ask("s3", "list_buckets")["Buckets"]]
@@ -161,9 +161,9 @@ def test_every_statement_is_needed(people: tuple[Person, Person]) -> None:
 
 
 def needless(each: Person) -> Iterator[Mapping[str, Any]]:
-    """Yield the statements that allow nothing that the user's calls needed and that no other statement allows.
+    """Yield the statements that no call of the user needed, or that only repeat what other statements allow.
 
-    Another statement counts only without a condition, which may not hold for the call.
+    Only statements without a condition count as repetition, because a condition may not hold for the call.
     """
     needed, statements = each.needed(), each.policy["Statement"]
     assert {statement["Effect"] for statement in statements} == {"Allow"}
@@ -175,7 +175,7 @@ def needless(each: Person) -> Iterator[Mapping[str, Any]]:
 
 
 def allows(statement: Mapping[str, Any], action: str, resource: str) -> bool:
-    """Return whether a statement names an action and a resource; its conditions do not matter here."""
+    """Return whether a statement covers an action and a resource, regardless of its conditions."""
     actions, resources = (
         [each] if isinstance(each, str) else each for each in (statement["Action"], statement["Resource"])
     )

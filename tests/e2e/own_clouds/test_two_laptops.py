@@ -1,8 +1,8 @@
-"""Two laptops at one cluster: every pair of up, down, scale, train, resume, rm, push and stage-data at the same time.
+"""Two laptops that use one cluster: all pairs of up, down, scale, train, resume, rm, push and stage-data, concurrently.
 
-Each laptop has a working copy, a home with its own known host keys, and files of its own; the account is one. Both
-tasks of a pair do what they were asked to, or one is refused by a line that names what the other does; whatever
-happens, the cluster is consistent afterwards. The tests go on from one another, in their order: one cloud serves all.
+Each laptop has a working copy, a home directory with known host keys, and its own files. Both use the same account.
+Each task of a pair either succeeds or is rejected with a line that names the other task. Afterwards, the cluster is
+always consistent. The tests depend on each other and run in order, on one cloud.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ REFUSALS: Final = {
 
 @pytest.fixture(scope="module")
 def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
-    """Start a cloud with two laptops, which have one SSH key: that of the cluster's owner."""
+    """Start a cloud with two laptops that share the cluster owner's SSH key."""
     kept = os.environ.get(KEPT_CLOUD)
     with contextlib.nullcontext(EmbeddedCloud(name=kept)) if kept else start_cloud(f"two{os.getpid()}") as cloud:
         folder = tmp_path_factory.mktemp("laptops")
@@ -129,7 +129,7 @@ def test_two_tasks_at_once_succeed_or_one_is_refused_and_nothing_is_half_done(
     assert len(now) == len(present) + begun - ("rm" in pair and removed not in now)
     assert removed not in now or pair == ("resume", "rm")
     if "scale" in pair:
-        # A run grows the group again, which it shares with a laptop that shrinks it.
+        # The run grows the group again while the other laptop shrinks it.
         sizes = (
             {small, large} if pair == ("scale", "scale") else {small, 2} if {"train", "resume"} & {*pair} else {small}
         )
@@ -197,7 +197,7 @@ def test_while_the_cluster_is_destroyed_all_else_is_refused_and_nothing_begins_t
     assert check_outcomes(held, f"{HELD}|{DESTROYED}|{CUT_OFF}") == 0
     check_outcomes(others, f"{HELD}|{DESTROYED}|{CUT_OFF}|{OVERTAKEN}")
     check_outcomes([changed], DESTROYED)
-    if changed.returncode == 0:  # It found the stack destroyed, and so deployed a cluster of its own.
+    if changed.returncode == 0:  # It found the stack destroyed and deployed its own cluster.
         assert (len(scene.cloud.instances("master")), len(scene.cloud.instances("worker"))) == (1, 2)
         anew = scene.second.fab("down", "--yes")
         assert anew.returncode == 0, anew.stdout + anew.stderr

@@ -1,4 +1,4 @@
-"""What a rank reaches over the network: attacks and a scan from a worker, as the user for ranks."""
+"""What a rank can reach over the network: attacks and a port scan from a worker, as the user of the ranks."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def told(cluster: EmbeddedCloud, project: Path) -> Iterator[dict[str, Any]]:
-    """Run the scan as a rank; fetch what it found."""
+    """Run the scan as a rank; fetch its results."""
     train(cluster, project)
     run_id = json.loads(cluster.fab("show", "--json").stdout)["run_id"]
     cluster.fab("fetch", "--run", run_id)
@@ -151,7 +151,7 @@ def test_a_node_that_reboots_loads_the_firewall_again(cluster: EmbeddedCloud) ->
 
     eventually(is_up)
     assert "skuid 60900" in cluster.on(rebooted, "nft", "list", "table", "inet", "deepcdk").stdout
-    # The file system that could not be mounted is mounted as soon as that is possible.
+    # If the file system cannot be mounted, it is mounted as soon as possible.
     assert cluster.on(rebooted, "mountpoint", "/mnt/efs", check=False).returncode != 0
     cluster.on(rebooted, "mv", f"{helper}.away", helper)
     eventually(lambda: cluster.on(rebooted, "mountpoint", "/mnt/efs", check=False).returncode == 0)

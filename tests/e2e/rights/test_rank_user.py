@@ -1,4 +1,4 @@
-"""Ranks have a user of their own: without sudo, which writes to its run, to data of the node and to scratch alone."""
+"""Ranks run as a separate user without sudo that can write only to its run, to node-local data and to scratch."""
 
 from __future__ import annotations
 
@@ -90,14 +90,14 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def train(cloud: EmbeddedCloud, project: Path, *words: str, check: bool = True) -> Any:
-    """Run the program on the first node, started by nothing but the agent; return what the task said."""
+    """Run the program on the first node, started by the agent alone; return the output of the task."""
     flags = ["--launcher", "plain", "--skip-preflight", "--yes", "--payload", str(project), "--entry", "train.py"]
     secret = ["--secret", f"TOKEN=@{project / 'token'}"]
     return cloud.laptop("fab", "train", "--nodes", "1", *demo.settings(2), *flags, *secret, *words, check=check)
 
 
 def shell(cloud: EmbeddedCloud, script: str, node: str = "deeplearning-worker1") -> str:
-    """Run a shell program on a node, as its root; return its output."""
+    """Run a shell program as root on a node; return its output."""
     (master,) = cloud.instances("master")
     listed = cloud.on(master["InstanceId"], "cat", "/opt/deeplearning/nodes").stdout
     ids = {line.split()[0]: line.split()[2] for line in listed.splitlines()}
@@ -106,13 +106,13 @@ def shell(cloud: EmbeddedCloud, script: str, node: str = "deeplearning-worker1")
 
 @pytest.fixture(scope="module")
 def told(cluster: EmbeddedCloud, project: Path) -> Iterator[tuple[EmbeddedCloud, str, dict[str, Any]]]:
-    """Run the program twice, the second time against the first one's files; fetch what that tells."""
-    # As `sudo` is, which this machine may lack: whoever runs it is root, unless that is denied to its process.
+    """Run the program twice, the second time against the files of the first run; fetch the results."""
+    # A replacement for `sudo`, which this machine may lack: a setuid program that runs as root unless this is denied.
     shell(cluster, f"cp -p /usr/bin/id {AS_ROOT} && chmod 4755 {AS_ROOT}")
     as_rank = "setpriv --reuid 60900 --regid 60900 --clear-groups"
     assert shell(cluster, f"{as_rank} {AS_ROOT} -u") == "0\n"
     train(cluster, project, "--", "no-run")
-    # Processes that outlived their run, as if the parent of their rank had been killed before it could end them.
+    # Processes that outlived their run, as if the parent of their rank had been killed before it could kill them.
     assert shell(cluster, "pgrep -c -u deepcdk-rank || true") == "0\n"
     shell(cluster, "cp /usr/bin/sleep /opt/systemd")
     for command in ("sleep", "/opt/systemd"):
@@ -144,7 +144,7 @@ def test_a_rank_changes_neither_the_supervisors_files_nor_what_others_run_from(t
     _, _, rank = told
     refused = {"PermissionError", "FileNotFoundError"}
     assert {action: end for action, end in rank["forbidden"].items() if end not in refused} == {}
-    # Of these the ways are there, so that a right alone stands between.
+    # These paths exist, so only permissions protect them.
     for path in (
         "spec.json",
         "state.json",

@@ -1,4 +1,4 @@
-"""Runs side by side on disjoint nodes of one cluster: each has its own nodes, and its record tells its own story."""
+"""Concurrent runs on disjoint nodes of one cluster: each uses its own nodes and writes its own record."""
 
 from __future__ import annotations
 
@@ -173,7 +173,7 @@ with open(f"{work}/met.json", "w") as file:
 
 @pytest.fixture
 def four_workers(cluster: EmbeddedCloud) -> Iterator[EmbeddedCloud]:
-    """Give the shared cluster four workers; leave it with two, and no run."""
+    """Give the shared cluster four workers; afterwards restore two workers and no runs."""
     cluster.fab("scale", "4", "--yes")
     yield cluster
     for run_id, run in runs(cluster).items():
@@ -188,13 +188,13 @@ def runs(cloud: EmbeddedCloud) -> dict[str, dict[str, Any]]:
 
 
 def record(cloud: EmbeddedCloud, run: str) -> dict[str, Any]:
-    """Return what is known of a run."""
+    """Return the record of a run."""
     found: dict[str, Any] = json.loads(cloud.fab("show", run, "--json").stdout)
     return found
 
 
 def start(cloud: EmbeddedCloud, nodes: int, *words: str) -> str:
-    """Start a run on so many nodes and leave it; return its id."""
+    """Start a run on this number of nodes and detach; return its id."""
     flags = ("--nodes", str(nodes), "--skip-preflight", "--restarts", "0", "--yes", "--detach")
     said = cloud.fab("train", *flags, *words).stdout
     found = re.search(r"run (\S+): \d+ ranks?", said)
@@ -279,7 +279,7 @@ def test_ranks_of_two_live_runs_attack_each_other_in_vain(cluster: EmbeddedCloud
             (stored[own].path / "work/other.new").write_text(json.dumps(facts))
             (stored[own].path / "work/other.new").rename(stored[own].path / "work/other.json")
         eventually(lambda: all((run.path / "work/told.json").exists() for run in stored), what=lambda: runs(cluster))
-        # Of each run the other's rank is alive, and what it keeps is there.
+        # During the attacks the other rank is alive and its files exist.
         assert all(cluster.run(name).state == "running" for name in names)
     finally:
         for run in stored:

@@ -1,4 +1,4 @@
-"""A sweep end to end: 18 trainings are queued, run side by side, and are compared by their parameters."""
+"""A sweep end to end: 18 trainings are queued, run concurrently, and are compared by their parameters."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ print("rate", rate, "seed", os.environ["DEEPCDK_SEED"])
 
 @pytest.fixture(autouse=True)
 def two_workers(cluster: EmbeddedCloud) -> Iterator[None]:
-    """Leave the shared cluster with two workers and without runs, also after a failed test."""
+    """Restore two workers and no runs on the shared cluster, even after a failed test."""
     yield
     for run in runs(cluster):
         if run["state"] in ("queued", "starting", "running"):
@@ -38,7 +38,7 @@ def two_workers(cluster: EmbeddedCloud) -> Iterator[None]:
 
 @pytest.fixture
 def name() -> str:
-    """Return the name of a sweep that the cluster does not have, also if its cloud stays up."""
+    """Return a sweep name that the cluster does not have, even if its cloud keeps running."""
     return f"sweep-{secrets.token_hex(3)}"
 
 
@@ -49,7 +49,7 @@ def runs(cloud: EmbeddedCloud, *words: str) -> list[dict[str, Any]]:
 
 
 def ended(cloud: EmbeddedCloud, name: str) -> list[dict[str, Any]] | None:
-    """Return the runs of a sweep once none of them is live or waits."""
+    """Return the runs of a sweep once none of them is live or waiting."""
     found = runs(cloud, "--sweep", name)
     return found if all(run["state"] in ("succeeded", "failed", "stopped") for run in found) else None
 
