@@ -1,1 +1,1 @@
-"""A run on the shared file system: its state, its record, the queue, and its stream of messages."""
+"""Runs on the shared file system: their state, records and message streams; the queue, and the claims on nodes."""

@@ -1,7 +1,7 @@
-"""The specs that this master has accepted, in its database: every rank can rewrite the spec.json of its run.
+"""The specs that this master has accepted, in its database. Every rank can change the spec.json of its run.
 
-A spec holds what is run on the master: the commands of `--notify`, and a launcher. The master reads it here only; the
-file is for nodes and people.
+A spec contains commands that the master runs: those of `--notify`, and a custom launcher. To run them, the master reads
+the spec only from its database. spec.json is for the nodes and for users.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from agent.spec.run import RunSpec
 
 
 def accept(spec: RunSpec) -> str:
-    """Store a spec as the one to carry out; return the text that the run's spec.json is to have."""
+    """Store the spec that the master carries out for this run. Return the text to write to the run's spec.json."""
     text = spec.to_json()
     with database.transaction() as changing:
         changing.execute("INSERT OR REPLACE INTO specs VALUES (?, ?)", (spec.run_id, text))
@@ -20,7 +20,7 @@ def accept(spec: RunSpec) -> str:
 
 
 def read(run_id: str) -> RunSpec:
-    """Read the spec of a run, to carry it out. Raises SpecError if this master has accepted none."""
+    """Return the accepted spec of a run. Raises SpecError if this master has not accepted one."""
     if (text := text_of(run_id)) is None:
         raise SpecError(
             f"this master has not accepted the spec of run {run_id}, another master did; `fab resume {run_id}` submits "
@@ -30,12 +30,12 @@ def read(run_id: str) -> RunSpec:
 
 
 def text_of(run_id: str) -> str | None:
-    """Return the spec of a run as JSON; None if this master has accepted none."""
+    """Return the accepted spec of a run as JSON; None if this master has not accepted one."""
     found = database.rows("SELECT spec FROM specs WHERE run_id = ?", run_id)
     return str(found[0][0]) if found else None
 
 
 def forget(run_id: str) -> None:
-    """Forget a run that is removed."""
+    """Delete the spec of a removed run."""
     with database.transaction() as changing:
         changing.execute("DELETE FROM specs WHERE run_id = ?", (run_id,))

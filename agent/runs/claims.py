@@ -1,6 +1,6 @@
-"""Which live run, or task of a laptop, has which nodes: the claims in the database of runs.
+"""Claims on nodes: which run, or which task on a laptop, uses which nodes. They are stored in the database of runs.
 
-Two claims exclude each other where they have a node in common.
+Two claims conflict if they have a node in common.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from agent.spec.nodes import Node
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ClaimedNode:
-    """One node of a claim."""
+    """A claimed node."""
 
     name: str
     """It stays claimed with the name: the instance that replaces a lost one takes the lowest free name."""
     instance_id: str
 
     def is_same(self, node: Node | ClaimedNode) -> bool:
-        """Return whether a node is this one, or takes its name."""
+        """Return whether a node is this instance, or has its name."""
         return node.name == self.name or node.instance_id == self.instance_id
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Claim:
-    """The nodes of one run, while its supervisor lives."""
+    """The nodes of a run or a task. A claim is in force while its process is alive (`Runs.held`)."""
 
     run_id: str
     nodes: tuple[ClaimedNode, ...] | None = None
@@ -40,33 +40,33 @@ class Claim:
 
     @classmethod
     def on(cls, run_id: str, hosts: Sequence[Node | ClaimedNode] | None, task: str = "") -> Claim:
-        """Return the claim of a run, or a task, on these hosts; None claims every node."""
+        """Return the claim of a run or a task on these hosts; None claims every node."""
         nodes = None if hosts is None else [ClaimedNode(name=each.name, instance_id=each.instance_id) for each in hosts]
         return cls(run_id=run_id, nodes=None if nodes is None else tuple(nodes), task=task)
 
     @property
     def is_live(self) -> bool:
-        """Return whether the process that has it is alive: the supervisor, or before that the one that starts it."""
+        """Return whether the claim's process is alive: the supervisor, the process that starts it, or a task's hold."""
         return liveness.is_held(self.run_id)
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Return the names of its nodes; none where it has every node."""
+        """Return the names of the claimed nodes; empty if every node is claimed."""
         return tuple(node.name for node in self.nodes or ())
 
     def has(self, node: Node | ClaimedNode) -> bool:
-        """Return whether a node is one of this claim."""
+        """Return whether this claim contains a node."""
         return self.nodes is None or any(own.is_same(node) for own in self.nodes)
 
     def excludes(self, other: Claim) -> bool:
-        """Return whether the two have a node in common, or both are tasks that change the size of the worker group."""
+        """Return whether two claims conflict: they have a node in common, or both tasks change the group's size."""
         if () in (self.nodes, other.nodes):
             together = self.nodes == other.nodes or None in (self.nodes, other.nodes)
             return together and bool(self.task and other.task)
         return other.nodes is None or self.nodes is None or any(self.has(node) for node in other.nodes)
 
     def store(self, changing: sqlite3.Connection) -> None:
-        """Insert this claim. The database refuses a node that another claim has."""
+        """Insert this claim. Raises sqlite3.IntegrityError if another claim contains one of its nodes."""
         changing.execute(
             "INSERT INTO claims (run_id, task, every_node) VALUES (?, ?, ?)",
             (self.run_id, self.task, self.nodes is None),
@@ -80,7 +80,7 @@ class Claim:
 
 
 def stored() -> tuple[Claim, ...]:
-    """Return all claims, oldest first, also those of runs whose supervisor is gone. Raises DatabaseError."""
+    """Return all claims, oldest first, including those of runs that lost their supervisor. Raises DatabaseError."""
     found: dict[str, Claim] = {}
     query = """
         SELECT run_id, task, every_node, name, instance_id

@@ -1,7 +1,7 @@
-"""The database of runs: one SQLite file on the master's own disk, which no rank can read or write.
+"""The database of runs: one SQLite file on the master's own disk. Ranks can neither read nor write it.
 
-It holds the nodes that runs and tasks have claimed, the queue, and the specs that this master has accepted. Each change
-is one transaction: after a crash it has happened completely, or not at all.
+It contains the nodes that runs and tasks have claimed, the queue, and the specs that this master has accepted. Each
+change is one transaction, so after a crash it is either complete or undone.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _local = threading.local()
 
 
 class DatabaseError(OSError):
-    """Report a database that cannot be read or written. Carries `path`."""
+    """Report a database that cannot be read or written, with advice. Carries `path`."""
 
     def __init__(self, path: Path, error: Exception) -> None:
         self.path = path
@@ -55,9 +55,9 @@ class DatabaseError(OSError):
 
 @contextlib.contextmanager
 def transaction() -> Iterator[sqlite3.Connection]:
-    """Change the database in the block, with no other process at it. A block within joins the one around it.
+    """Change the database in one transaction during the block. Other processes wait; nested blocks join the outer one.
 
-    An error undoes the changes. Raises DatabaseError.
+    An exception undoes the changes. Raises DatabaseError.
     """
     if outer := getattr(_local, "connection", None):
         yield outer
@@ -75,7 +75,7 @@ def transaction() -> Iterator[sqlite3.Connection]:
 
 
 def rows(query: str, *values: object) -> list[tuple[Any, ...]]:
-    """Return the rows of a query; none before the first change has made the database. Raises DatabaseError."""
+    """Return the rows of a query; an empty list if the database does not exist yet. Raises DatabaseError."""
     if outer := getattr(_local, "connection", None):
         return list(outer.execute(query, values))
     if not _path().exists():
@@ -85,7 +85,7 @@ def rows(query: str, *values: object) -> list[tuple[Any, ...]]:
 
 
 def backup() -> bytes:
-    """Return a consistent copy of the database as a file's content, and keep it on this disk. Raises DatabaseError."""
+    """Return a consistent copy of the database file, and store it as BACKUP. Raises DatabaseError."""
     copy = Path.home() / BACKUP
     with _connected() as connection:
         partial = _new_file(copy.with_suffix(".partial"))
@@ -98,7 +98,7 @@ def backup() -> bytes:
 
 
 def stamp() -> tuple[tuple[int, int], ...]:
-    """Return a value that differs from an earlier one if the database was changed in between."""
+    """Return the modification times and sizes of the database's files. They differ after a change."""
     found = []
     for path in (_path(), _path().with_name(f"{_path().name}-wal")):
         with contextlib.suppress(FileNotFoundError):
@@ -108,7 +108,10 @@ def stamp() -> tuple[tuple[int, int], ...]:
 
 
 def restore(copy: Path) -> None:
-    """Take over the database of another master, unless this one has accepted a run. Raises DatabaseError."""
+    """Replace this database with the backup of another master, unless this master has already accepted a run.
+
+    Raises DatabaseError if the backup is damaged or was made by a newer version.
+    """
     with contextlib.closing(sqlite3.connect(copy)) as source:
         try:
             _check(source)
@@ -125,7 +128,7 @@ def _path() -> Path:
 
 
 def _new_file(path: Path) -> Path:
-    """Make an empty file that this user alone can read."""
+    """Create an empty file that only this user can read, in place of an existing one."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     path.unlink(missing_ok=True)
     os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
@@ -134,9 +137,9 @@ def _new_file(path: Path) -> Path:
 
 @contextlib.contextmanager
 def _connected() -> Iterator[sqlite3.Connection]:
-    """Open the database for a block, and make it if it is missing. A damaged one is replaced by its backup.
+    """Open the database for a block, and create it if it is missing.
 
-    Raises DatabaseError.
+    If the database is damaged, its backup replaces it. Raises DatabaseError, also if the damage is found in the block.
     """
     path = _path()
     try:
@@ -150,7 +153,7 @@ def _connected() -> Iterator[sqlite3.Connection]:
         with contextlib.closing(opened):
             yield opened
     except sqlite3.Error as error:
-        if type(error) is sqlite3.DatabaseError:  # its subclasses report other errors
+        if type(error) is sqlite3.DatabaseError:  # only this class means damage; its subclasses report other errors
             _replace_damaged(path, error)
         raise DatabaseError(path, error) from error
 
@@ -172,7 +175,7 @@ def _open(path: Path) -> sqlite3.Connection:
 
 
 def _migrate(connection: sqlite3.Connection) -> None:
-    """Bring the schema up to date. Raises DatabaseError for a database of a newer version of deepcdk."""
+    """Update the schema to the latest version. Raises sqlite3.OperationalError if a newer deepcdk made the database."""
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     if version > len(MIGRATIONS):
         raise sqlite3.OperationalError(f"schema {version} is of a newer deepcdk, this one knows {len(MIGRATIONS)}")
@@ -198,7 +201,7 @@ def _check(connection: sqlite3.Connection) -> None:
 
 
 def _replace_damaged(path: Path, error: Exception) -> None:
-    """Put the last backup in place of a damaged database, which is kept beside it, and warn."""
+    """Rename a damaged database, put the last backup in its place, and print a warning."""
     kept, copy = path.with_name(f"{path.name}.damaged-{time.time():.0f}"), Path.home() / BACKUP
     path.rename(kept)
     for end in ("-wal", "-shm"):

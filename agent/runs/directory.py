@@ -1,4 +1,4 @@
-"""The directory of one run on the shared file system: its files and its state."""
+"""The directory of a run on the shared file system: its files, its state, and the ranks' access to it."""
 
 from __future__ import annotations
 
@@ -46,14 +46,17 @@ _MAX_CUT: Final = 200
 SUPERVISOR_DIED: Final = "supervisor died"
 _LAST_BYTES: Final = 1 << 18
 """Size of the end of the log that holds its last lines."""
-# It shows where horovodrun noticed that a rank had failed, and would hide that rank's own lines, which precede it.
+# The traceback shows where horovodrun noticed that a rank had failed. It would displace the rank's own lines before it.
 _LAUNCHERS_TRACEBACK: Final = re.compile(
     r"^Traceback \(most recent call last\):\n(?: .*\n)+RuntimeError: Horovod detected .*\n", flags=re.MULTILINE
 )
 
 
 class SupersededError(RuntimeError):
-    """Report a run that is no longer this process's: it was given up for dead, and may have been resumed since."""
+    """Report that another process has taken over the run, because it considered this supervisor lost.
+
+    The run may have been resumed since. Carries `run_id`.
+    """
 
     def __init__(self, run_id: str, now: str) -> None:
         self.run_id = run_id
@@ -62,7 +65,7 @@ class SupersededError(RuntimeError):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class State:
-    """The state of a run, as state.json holds it. Times are in seconds since 1970."""
+    """The state of a run, as stored in state.json. Times are in seconds since 1970."""
 
     run_id: str
     state: str
@@ -84,7 +87,7 @@ class State:
     """Last lines of launcher.log, once the run failed."""
 
     def __post_init__(self) -> None:
-        # It is read from where every rank can write.
+        # The values may come from a file that ranks can change.
         texts = (self.run_id, self.state, self.owner, self.reason, self.recipe, *self.hosts, *self.last_lines)
         if not all(isinstance(text, str) for text in texts) or self.state not in STATES:
             raise ValueError(f"state {self.state!a} of {self.run_id!a}, or one of its texts")
@@ -95,7 +98,7 @@ class State:
 
     @classmethod
     def starting(cls, spec: RunSpec) -> State:
-        """Return the state with which a run begins, owned by this process."""
+        """Return the first state of a run, owned by this process."""
         now = time.time()
         return cls(
             run_id=spec.run_id,
@@ -109,12 +112,12 @@ class State:
 
     @property
     def is_live(self) -> bool:
-        """Return whether the run has begun and not ended, as stored."""
+        """Return whether the stored state is `starting` or `running`."""
         return self.state in LIVE_STATES
 
     @property
     def is_orphaned(self) -> bool:
-        """Return whether the run is live as stored, but its supervisor is gone."""
+        """Return whether the stored state is live, but the supervisor is gone."""
         return self.is_live and not liveness.is_held(self.run_id)
 
     @property
@@ -128,14 +131,14 @@ class State:
 
     @classmethod
     def from_document(cls, document: dict[str, Any]) -> State:
-        """Build the state from JSON values. Raises ValueError, TypeError or KeyError where they are not one."""
+        """Build the state from JSON values. Raises ValueError, TypeError or KeyError if they are invalid."""
         return cls(**{**document, **{key: tuple(document.get(key, ())) for key in ("hosts", "last_lines")}})
 
 
 def _read_replaced(path: Path) -> bytes:
-    """Read a file that others replace. Raises FileNotFoundError where there is none, OSError as `read_regular`.
+    """Read a file that other processes replace. Raises FileNotFoundError, and OSError like `read_regular`.
 
-    An NFS client may not find the file that it looked up a moment ago, where another one has taken its name since.
+    If another file was renamed to this path a moment ago, an NFS client may fail to find it. So the read is repeated.
     """
     for _ in range(_LOOKS - 1):
         with contextlib.suppress(FileNotFoundError):
@@ -155,12 +158,15 @@ def _end_of(path: Path, size: int) -> bytes:
 
 
 def in_group(gid: int, script: str) -> list[str]:
-    """Build the command that runs a script with a run's group as its first one: NFS is told of 16 others at most."""
+    """Build the command that runs a script with a run's group as its primary group.
+
+    NFS sends at most 16 supplementary groups to the server, so membership alone is not enough.
+    """
     return ["sg", f"{RUN_GROUP}{gid - RUN_GIDS.start + 1}", "-c", script]
 
 
 def change_group(path: Path, gid: int) -> bool:
-    """Give a directory of this user to a group; return False if this machine has no such group. Raises OSError."""
+    """Change the group of this user's directory. Return False if the machine has no such group. Raises OSError."""
     try:
         os.chown(path, -1, gid, follow_symlinks=False)
     except PermissionError:
@@ -176,7 +182,7 @@ def change_group(path: Path, gid: int) -> bool:
 
 
 def _move_directory(path: Path) -> None:
-    """Rename a directory that a rank has made in place of a file. No file can replace a directory."""
+    """Rename a directory that a rank has created in place of a file. A file cannot replace a directory."""
     if path.is_dir() and not path.is_symlink():
         path.rename(path.with_name(f"{path.name}.moved-{secrets.token_hex(4)}"))
 
@@ -193,7 +199,7 @@ class RunDirectory:
 
     @property
     def attempt(self) -> int:
-        """Return the number of the run's last attempt, from 1: each keeps the spec of the one before."""
+        """Return the number of the run's last attempt, from 1. Each later attempt has kept an earlier spec-N.json."""
         return 1 + sum(fnmatch.fnmatch(name, "spec-*.json") for name in names_in(self.path))
 
     @property
@@ -201,7 +207,7 @@ class RunDirectory:
         return self.path / "spec.json"
 
     def started_by(self) -> dict[str, str] | None:
-        """Return who started the run, as its origin says; None where that is not known."""
+        """Return who started the run, from its origin; None if this is unknown."""
         try:
             found = json_text.parse(read_regular(self.path / ORIGIN_FILE))["started_by"]
             return {str(key): str(value)[:_MAX_NAME] for key, value in found.items()} or None
@@ -209,7 +215,7 @@ class RunDirectory:
             return None
 
     def trial(self) -> dict[str, Any] | None:
-        """Return the run's place in a sweep, as its spec says; None for a run without a sweep."""
+        """Return the run's place in a sweep, from its spec, as JSON values; None for a run without a sweep."""
         try:
             found = Trial.from_document(json_text.parse(read_regular(self.spec))["trial"])
         except (OSError, ValueError, KeyError, TypeError):
@@ -224,14 +230,14 @@ class RunDirectory:
 
     @property
     def earlier_log(self) -> Path:
-        """Return the file with the lines before those of a log that was cut."""
+        """Return the path of the file with the last lines before those of a truncated log."""
         return self.path / "launcher-1.log"
 
     def cut_log(self, most_bytes: int = MAX_LOG_BYTES, kept_bytes: int = KEPT_LOG_BYTES) -> bool:
-        """Cut a log of more than `most_bytes`, and keep its last bytes in `earlier_log`; return whether it was cut.
+        """Truncate a log of more than `most_bytes`, and keep its end in `earlier_log`. Return whether it was truncated.
 
-        Its writers append to it, so that they go on behind the cut. The first line of a cut log says how many lines
-        were before it. Raises OSError.
+        Processes append to the log, so they continue in the truncated file. Its first line states how many lines were
+        before it. Raises OSError.
         """
         with open(self.log, "r+b", buffering=0, opener=no_follow) as file:
             if os.fstat(file.fileno()).st_size <= most_bytes:
@@ -256,9 +262,9 @@ class RunDirectory:
         return True
 
     def lines_before(self, beginning: bytes | None = None) -> int:
-        """Return how many lines were before the first one of the log, as that says; 0 for one that was not cut.
+        """Return how many lines were cut off before the log's first line, which states it; 0 for a complete log.
 
-        `beginning`: the log's or a line's, if it is known.
+        `beginning` is the beginning of the log or of a line, if it was read before.
         """
         if beginning is None:
             with contextlib.suppress(OSError), open_regular(self.log) as file:
@@ -268,7 +274,7 @@ class RunDirectory:
 
     @property
     def launched(self) -> Path:
-        """Return the file that records exactly what was started."""
+        """Return the path of launch.json, which contains the launcher's exact command and environment."""
         return self.path / "launch.json"
 
     @property
@@ -276,11 +282,11 @@ class RunDirectory:
         return self.path / "metrics.jsonl"
 
     def stalled(self, attempt: int, node: str) -> Path:
-        """Return the file in which a node names its ranks that were stuck."""
+        """Return the path of a node's file with the numbers of its stuck ranks."""
         return self.path / f"stalled-{attempt}-{node}"
 
     def links(self, kind: str, attempt: int, node: str) -> Path:
-        """Return the path of a node's report: whether its ranks are LINKED to others, or APART."""
+        """Return the path of a node's report on the connections of its ranks. `kind` is LINKED or APART."""
         return self.path / f"{kind}-{attempt}-{node}"
 
     @property
@@ -302,7 +308,7 @@ class RunDirectory:
         path.unlink(missing_ok=True)
 
     def stop_grace_s(self) -> float:
-        """Return how long ranks may take to end after a request to stop, s, as it says or by default."""
+        """Return the seconds from SIGTERM to SIGKILL for the ranks, from the stop request or by default."""
         try:
             grace_s = float(json_text.parse(read_regular(self.stop_request))["grace_s"])
         except (OSError, ValueError, KeyError, TypeError):
@@ -311,16 +317,16 @@ class RunDirectory:
 
     @property
     def group(self) -> int:
-        """Return the number of the group whose members may use the directory while it is open."""
+        """Return the id of the directory's group. Its members may use the directory while the directory is open."""
         return self.path.stat().st_gid
 
     def open_to_ranks(self, live: Callable[[], Collection[str]] = tuple) -> None:
-        """Let the ranks of a run that begins add files, of which none but they and this user can change any.
+        """Allow the ranks of this run, but not those of other runs, to add files to the directory.
 
-        `live` returns the ids of the live runs. It is called under the lock: if two runs start together, the second one
-        sees the group of the first. Ranks of all runs have the same user, and those of one run a group that no
-        other live run has. In a directory with the sticky bit, as /tmp is, nobody replaces the files of another user.
-        On a machine without these groups the directory stays closed. Raises OSError.
+        The ranks of all runs have the same user. The ranks of one run have a group that no other live run has. The
+        sticky bit, as on /tmp, prevents ranks from replacing the login user's files. `live` returns the ids of the live
+        runs. It is called under the lock: if two runs start together, the second one sees the group of the first. On a
+        machine without these groups the directory stays closed. Raises OSError, also if all groups are in use.
         """
         with self._changing_state():
             taken = set()
@@ -336,25 +342,25 @@ class RunDirectory:
             self.path.chmod(0o1770)
 
     def close_to_ranks(self) -> None:
-        """Keep a run that waits or has ended from the ranks of others, also to read. Only its supervisor calls this."""
+        """Prevent ranks from reading or writing the directory of a run that is waiting or has ended."""
         self.path.chmod(0o700)
 
     @contextlib.contextmanager
     def _changing_state(self) -> Iterator[None]:
-        """Keep other processes from changing the state of any run between a look and a change; on other hosts too."""
+        """Lock the states of all runs, on all nodes, so that no state changes between a check and a write."""
         with open_to_append(self.path.parent / ".states") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             yield
 
     def write_state(self, state: State) -> None:
-        """Write state.json, whoever wrote it before."""
+        """Write state.json, no matter which process owns the stored state."""
         with self._changing_state():
             self._write_state(state)
 
     def write_own_state(self, state: State) -> None:
-        """Write state.json as the supervisor whose run this is. Raises SupersededError if it is another's by now.
+        """Write state.json as the run's supervisor. Raises SupersededError if the run belongs to another process now.
 
-        Before a final state is written, the directory is closed to ranks: another run may start as soon as it is.
+        Before a final state is written, the directory is closed to ranks, because another run may start right after it.
         """
         with self._changing_state():
             self.check_owner(state.owner)
@@ -364,9 +370,9 @@ class RunDirectory:
             self._write_state(state)
 
     def check_owner(self, owner: str) -> None:
-        """Raise SupersededError where the stored state is another supervisor's, or final, which comes last.
+        """Raise SupersededError if the stored state belongs to another process or is not live.
 
-        A state that cannot be read is nobody's; a rank may have spoilt it.
+        A missing or malformed state is ignored, because a rank may have damaged it.
         """
         with contextlib.suppress(ValueError, FileNotFoundError):
             stored = self.stored_state()
@@ -374,7 +380,7 @@ class RunDirectory:
                 raise SupersededError(self.run_id, f"{stored.state}, by {stored.owner}")
 
     def _write_state(self, state: State) -> None:
-        """Write state.json atomically; on a full disk in the room that it has already, shortened."""
+        """Write state.json atomically. On a full disk, overwrite the existing file with a shortened state."""
         path = self.path / "state.json"
         try:
             write_atomically(path, json.dumps(state.to_document(), indent=1))
@@ -384,14 +390,15 @@ class RunDirectory:
             reason = f"{state.reason[:200]}; {DISK_FULL_REASON}" if state.reason else DISK_FULL_REASON
             short = dataclasses.replace(state, reason=reason, last_lines=())
             with open(path, "r+b", buffering=0, opener=no_follow) as file:
-                # One write, as long as what stands there: a reader never sees the end of the old text.
+                # One write, padded to the file's size: a reader never sees the end of the old text.
                 file.write(json.dumps(short.to_document()).encode().ljust(path.stat().st_size))
 
     def effective_state(self) -> State:
-        """Return the state that holds now; of a run that is live as stored, but whose supervisor is gone, `failed`, or
-        `starting` where it goes on by itself.
+        """Return the current state of the run. It differs from the stored state in three cases.
 
-        It writes nothing: `mark_failed` does, which only the supervisor's own commands call. Raises as `stored_state`.
+        A run that lost its supervisor is `starting` if it continues automatically, and `failed` otherwise. A queued run
+        is `failed` if this master's queue does not contain it. Nothing is written; `mark_failed` stores a failure.
+        Raises like `stored_state`.
         """
         state = self._present_state()
         if state.state == QUEUED and not database.rows("SELECT 1 FROM queue WHERE run_id = ?", self.run_id):
@@ -405,22 +412,22 @@ class RunDirectory:
         return dataclasses.replace(state, state="failed", reason=reason, last_lines=tuple(self.last_lines()))
 
     def lost_state(self) -> State | None:
-        """Return the stored state of a run that is live by it although its supervisor is gone; None of any other."""
+        """Return the stored state if the run has lost its supervisor; None for any other run."""
         state = self._present_state()
         return state if state.is_orphaned else None
 
     @property
     def has_lost_supervisor(self) -> bool:
-        """Return whether the run is live as stored although its supervisor is gone."""
+        """Return whether the stored state is live although the supervisor is gone."""
         return self.lost_state() is not None
 
     @property
     def goes_on(self) -> bool:
-        """Return whether the run has lost its supervisor and goes on by itself. Raises as `stored_state`."""
+        """Return whether the run has lost its supervisor and continues automatically. Raises like `stored_state`."""
         return self.has_lost_supervisor and going_on.may_go_on(self.path)
 
     def cause_of_death(self, state: State) -> str:
-        """Return what became of the supervisor of a lost run, and after how many restarts, in words."""
+        """Return what happened to the supervisor of a lost run, and after how many restarts, as text."""
         ended_by = liveness.end_cause(state.run_id)
         cause = f"{SUPERVISOR_DIED}: {ended_by}" if ended_by else SUPERVISOR_DIED
         made = len(going_on.restarts_made(self.path))
@@ -428,11 +435,11 @@ class RunDirectory:
 
     def _present_state(self) -> State:
         state = self.stored_state()
-        # It may have stored its final state and ended since the file was read, or another process has the run since.
+        # Since the file was read, the supervisor may have stored a final state, or another process taken over the run.
         return self.stored_state() if state.is_orphaned else state
 
     def take_over(self, state: State, *, of: str) -> bool:
-        """Write state.json for a run that process `of` has lost; return False if the state is no longer of that one."""
+        """Write state.json for a run that process `of` has lost. Return False if `of` no longer owns a live state."""
         with self._changing_state():
             stored = self.stored_state()
             if not stored.is_live or stored.owner != of:
@@ -441,10 +448,10 @@ class RunDirectory:
         return True
 
     def mark_failed(self, reason: str, *, of: str | None = None) -> bool:
-        """Store that the run has failed, with the last lines of its log; return whether it was still to be.
+        """Store that the run has failed, with the last lines of its log. Return whether this was stored.
 
-        With `of` only while the stored state is that supervisor's, and live: it may have been resumed since one looked.
-        Raises as `stored_state`, and OSError.
+        With `of`, it is stored only if that process still owns a live state: the run may have been resumed in the
+        meantime. Raises like `stored_state`, and OSError.
         """
         with self._changing_state():
             stored = self.stored_state()
@@ -456,7 +463,7 @@ class RunDirectory:
         return True
 
     def stored_state(self) -> State:
-        """Read state.json. Raises FileNotFoundError where there is none, ValueError where it is malformed."""
+        """Read state.json. Raises FileNotFoundError if it is missing, and ValueError if it is malformed."""
         path = self.path / "state.json"
         try:
             text = _read_replaced(path)
@@ -473,7 +480,7 @@ class RunDirectory:
         return state
 
     def shown_state(self) -> State:
-        """Return the state that holds now, for a list of runs: one that cannot be read is shown as a failed run's."""
+        """Return the current state for a list of runs. If it cannot be read, the run is shown as failed."""
         try:
             return self.effective_state()
         except (OSError, ValueError) as error:
@@ -484,10 +491,10 @@ class RunDirectory:
     def last_lines(
         self, count: int = 20, *, rank: int | None = None, size: int = _LAST_BYTES, text: str | None = None
     ) -> list[str]:
-        """Return the last lines in the last `size` bytes of launcher.log, without the launcher's own traceback.
+        """Return the last `count` lines in the last `size` bytes of launcher.log, without the launcher's own traceback.
 
-        `rank`: leave out the lines of other ranks, which write after it when they lose it. `text`: these bytes, if they
-        were read before.
+        `rank` leaves out the lines of other ranks, which print errors after they lose a failed rank. `text` contains
+        these bytes, if they were read before.
         """
         text = self.last_text(size) if text is None else text
         if len(text.encode()) >= size:  # its first line is cut
@@ -498,9 +505,9 @@ class RunDirectory:
         return [line for line in lines if not (others and re.match(others, line))][-count:]
 
     def last_text(self, size: int) -> str:
-        """Return the last `size` bytes of launcher.log, "" without one, or with a link or a pipe in its place.
+        """Return the last `size` bytes of launcher.log; "" if it is missing, or a link or a pipe.
 
-        A rank could lead it to the master's private key, and would find that in state.json.
+        Otherwise, a rank could replace it with a link to the master's private key, and find the key in state.json.
         """
         try:
             text = _end_of(self.log, size)

@@ -1,4 +1,4 @@
-"""Follow a run and its log as a stream of messages, until it ends."""
+"""Follow a run and its log as a stream of messages until the run ends."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ MOST_NAMED: Final = 4
 
 
 def sleep_while_read(descriptor: int) -> Callable[[float], None]:
-    """Return a sleep that raises BrokenPipeError once the reader of a descriptor has gone.
+    """Return a sleep function that raises BrokenPipeError when the reader of a file descriptor has gone.
 
-    A process that only waits for something to report writes nothing, and would never notice.
+    A process that waits for something to report writes nothing. So it would not notice this otherwise.
     """
     poll = select.poll()
-    poll.register(descriptor, 0)  # It reports the end of the reader in any case.
+    poll.register(descriptor, 0)  # Without events, it still reports that the reader has gone.
 
     def sleep(seconds: float) -> None:
         if poll.poll(seconds * 1000):
@@ -55,7 +55,7 @@ def sleep_while_read(descriptor: int) -> Callable[[float], None]:
 
 
 class Tail:
-    """Read the complete lines that a growing file has gained since the last look."""
+    """Read the complete lines that were added to a growing file since the last call."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -64,16 +64,16 @@ class Tail:
         self._rest = b""
 
     def lines(self, last_bytes: int = sys.maxsize) -> Iterator[str]:
-        """Yield the new complete lines one by one, as `batches`."""
+        """Yield the new complete lines one by one, like `batches`."""
         return itertools.chain.from_iterable(self.batches(last_bytes))
 
     def batches(self, last_bytes: int = sys.maxsize) -> Iterator[list[str]]:
-        """Yield the new complete lines of each block, decoded, up to the present end of the file.
+        """Yield the new complete lines of each block, decoded, up to the current end of the file.
 
-        MAX_LINE bytes of each line are kept. A last line without an end waits for the rest of it. `last_bytes`: skip
-        what is before them.
+        Lines are truncated to MAX_LINE bytes. An incomplete last line is kept for a later call. `last_bytes` skips
+        everything before this many bytes from the end. A file that is missing, a link or a pipe has no lines.
         """
-        self._is_there = self._is_there or is_listed(self.path)  # The ranks' files are another node's.
+        self._is_there = self._is_there or is_listed(self.path)  # Ranks on another node write the file.
         if not self._is_there:
             return
         try:
@@ -81,10 +81,10 @@ class Tail:
         except OSError as error:
             if error.errno not in (errno.ENOENT, errno.EINVAL, errno.ELOOP):
                 raise
-            return  # A pipe or a link is no file of the run's.
+            return  # The run never creates a pipe or a link here.
         with file:
             end = os.fstat(file.fileno()).st_size
-            if end < self._offset:  # A log that was cut begins anew.
+            if end < self._offset:  # The log was truncated: read it from its beginning.
                 self._offset, self._rest = 0, b""
             self._offset = max(self._offset, end - last_bytes)
             file.seek(self._offset)
@@ -96,7 +96,7 @@ class Tail:
                 yield [line.decode("utf-8", errors="replace") for line in pieces]
 
     def rest(self) -> Iterator[list[str]]:
-        """Yield a batch with the last line where it has no end."""
+        """Yield a batch with the incomplete last line, if there is one."""
         if self._rest:
             yield [self._rest.decode("utf-8", errors="replace")]
 
@@ -110,15 +110,17 @@ def follow(
     rank: int | None = None,
     is_once: bool = False,
 ) -> Iterator[dict[str, Any]]:
-    """Yield what happens in a run until it has ended, as messages of six types:
+    """Yield messages about a run until it has ended. The field `type` has six values:
 
-    `state` with the state's fields, at first and at each change; `metric` with `line` (counted from 0) and `record`,
-    beginning with line `from_line`, unless that is None; `log` with `run_id`, `lines`, and `next`, the number of the
-    line behind them, beginning with line `log_from`, unless that is None, and with `rank` of this rank alone; a
-    negative `log_from` counts from the end of the log;
-    `preflight` with the report on the nodes, once, unless the log or an earlier stream shows it; `heartbeat` when
-    nothing else was sent for a while. The last one is the final state. With `is_once` and a live run it is `end`,
-    behind all that is there.
+    - `state`: the fields of the state, and `spent`; first, and after each change
+    - `metric`: `line` (its number, from 0) and `record`
+    - `log`: `run_id`, `lines`, and `next`, the number of the line after them
+    - `preflight`: the report on the nodes, once; not if the log or an earlier stream shows it
+    - `heartbeat`: if nothing else was sent for HEARTBEAT_S
+    - `end`: with `is_once`, when all existing data of a run that has not ended was sent
+
+    The last message is the final state, or `end`. Metrics begin with line `from_line`; None: no metrics. The log begins
+    with line `log_from`, a negative number counts from its end; None: no log. `rank` selects the lines of one rank.
     """
     spoke_at = time.monotonic()
     for message in _messages(directory, from_line, sleep, log_from, rank, is_once=is_once):
@@ -138,12 +140,12 @@ def _messages(
     *,
     is_once: bool,
 ) -> Iterator[dict[str, Any] | None]:
-    """Yield the messages of `follow` without its heartbeats, and None in between: it may take long to find the next."""
+    """Yield the messages of `follow` except heartbeats. Yields None in between, so that the caller can send those."""
     tail, log, number, log_number = Tail(directory.metrics), Tail(directory.log), 0, 0
     sent: dict[str, Any] = {}
     if log_from is not None and log_from < 0:
         log_from = max(0, _count_lines(directory) + log_from)
-    inspected = from_line != 0 or log_from is not None  # a reader that comes back has seen it; the log shows it too
+    inspected = from_line != 0 or log_from is not None  # a reader that continues has seen it; the log also shows it
     while True:
         state = with_queue_position(directory.effective_state(), directory)
         document = state.to_document()
@@ -180,7 +182,7 @@ def _messages(
 
 
 def _count_lines(directory: RunDirectory) -> int:
-    """Return the number of lines of the log, also of those that were cut off it."""
+    """Count the lines of the log, including the lines that were cut off."""
     count = 0
     for lines in Tail(directory.log).batches():
         before = directory.lines_before(lines[0][:_CUT_LINE].encode()) if lines else 0
@@ -189,7 +191,10 @@ def _count_lines(directory: RunDirectory) -> int:
 
 
 def _cut_off(directory: RunDirectory, before: int, wanted: int) -> Iterator[tuple[int, list[str]]]:
-    """Yield the lines from `wanted` to `before` that were cut off the log and are kept, and the number behind them."""
+    """Yield lines that were cut off the log but are kept, from line `wanted` up to line `before` (exclusive).
+
+    Each batch is preceded by the number of the line after it.
+    """
     count = sum(map(len, Tail(directory.earlier_log).batches()))
     number = before - count
     for lines in Tail(directory.earlier_log).batches():
@@ -198,7 +203,7 @@ def _cut_off(directory: RunDirectory, before: int, wanted: int) -> Iterator[tupl
 
 
 def _log_message(directory: RunDirectory, number: int, lines: Sequence[str], rank: int | None) -> dict[str, Any] | None:
-    """Return the message with the lines before this number; None without a line of the rank."""
+    """Return the message with these lines; None if none is from the rank. `number` is that of the line after them."""
     found = lines if rank is None else [line for line in lines if is_of_rank(line, rank)]
     return {"type": "log", "run_id": directory.run_id, "next": number, "lines": found} if found else None
 
@@ -225,12 +230,12 @@ def _record(line: str) -> dict[str, Any] | None:
 
 
 def is_of_rank(line: str, rank: int) -> bool:
-    """Return whether a line of launcher.log comes from that rank: horovodrun begins it with `[RANK]<stdout>:`."""
+    """Return whether a line of launcher.log is from this rank. Launchers begin such lines with `[RANK]<stdout>:`."""
     return bool(re.match(rf"(?:[^\[]*)\[{rank}\]<std(?:out|err)>:", line))
 
 
 def with_queue_position(state: State, directory: RunDirectory) -> State:
-    """Return the state of a queued run with its place in the queue for a reason; any other as it is."""
+    """Return the state with the place in the queue as its reason, for a queued run without a reason."""
     if state.state != QUEUED or state.reason:
         return state
     return dataclasses.replace(
@@ -239,7 +244,7 @@ def with_queue_position(state: State, directory: RunDirectory) -> State:
 
 
 def _note_straggler(record: Mapping[str, Any], hosts: Sequence[str], known: dict[int, str]) -> None:
-    """Add the rank that the others wait for by an event, which ranks write, or remove it."""
+    """Update the known stragglers from an event of the metrics. Ranks write these, so invalid events are ignored."""
     rank, host = record.get("rank"), record.get("host")
     if record.get("event") == "start":
         known.clear()
@@ -250,7 +255,7 @@ def _note_straggler(record: Mapping[str, Any], hosts: Sequence[str], known: dict
 
 
 def _describe_stragglers(known: Mapping[int, str]) -> str:
-    """Return which ranks the others wait for, "" for none."""
+    """Return the stragglers as text; "" for none."""
     named = list(known.values())
     more = f" and {len(named) - MOST_NAMED} more" if len(named) > MOST_NAMED else ""
     return f"straggler: {', '.join(named[:MOST_NAMED])}{more}" if named else ""
@@ -264,16 +269,16 @@ def _size(path: Path) -> int:
 
 
 def metrics(directory: RunDirectory, last_bytes: int = MAX_METRICS_BYTES) -> Iterator[dict[str, Any]]:
-    """Yield the events in the last bytes of a run's metrics; what is no JSON object is left out."""
+    """Yield the events in the last bytes of a run's metrics.jsonl. Lines that are not JSON objects are skipped."""
     lines = Tail(directory.metrics).lines(last_bytes)
     return (record for line in lines if (record := _record(line)) is not None)
 
 
 def summary(state: State, directory: RunDirectory) -> dict[str, Any]:
-    """Return a run's state with its last epoch's and last record's metrics, as JSON values.
+    """Return a run's state and its latest metrics as JSON values.
 
-    The reason of one that runs without any names its stragglers.
-    `position` is its place in the queue, 1 for the next one, null for a run that does not wait.
+    `epoch` and `last` are the last event of an epoch and the last event. The reason of a running run without another
+    reason names its stragglers. `position` is the place in the queue, 1 for the next run; null if it is not waiting.
     """
     last: dict[str, Any] | None = None
     epoch: dict[str, Any] | None = None

@@ -1,8 +1,8 @@
-"""Whether a run goes on by itself after its supervisor was lost, by the files in its directory.
+"""Decide from a run's files whether the run continues automatically after its supervisor was lost.
 
-It does where this master has accepted its spec, a supervisor has begun it, a restart is left (`--restarts`), and nobody
-has asked it to stop. The scheduler, which watches such runs, takes them up within seconds; until then they count as
-live: their nodes are no other run's, and whoever follows them goes on following.
+It continues if all of these hold: this master has accepted its spec, the spec has no custom launcher, a supervisor has
+started it, a restart is left (`--restarts`), and no stop was requested. The scheduler watches such runs and starts a
+new supervisor within seconds. Until then they count as live: no other run gets their nodes, and `fab follow` continues.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ STOP_FILE: Final = "stop.json"
 
 
 def is_watched(path: Path) -> bool:
-    """Return whether the run in a directory is one whose supervisor is to be watched: it may be restarted at all."""
+    """Return whether the scheduler watches the supervisor of the run in a directory, because the run has restarts."""
     return _restartable_spec(path) is not None
 
 
 def may_go_on(path: Path) -> bool:
-    """Return whether the run in a directory may go on if its supervisor is lost now."""
+    """Return whether the run in a directory may continue if its supervisor is lost now."""
     spec = _restartable_spec(path)
     if spec is None or (path / STOP_FILE).exists():
         return False
@@ -34,7 +34,7 @@ def may_go_on(path: Path) -> bool:
 
 
 def read_course(path: Path) -> dict[str, Any]:
-    """Return the course of the run in a directory; {} where none can be read."""
+    """Return the timeline (course.json) of the run in a directory; {} if it is missing or malformed."""
     try:
         course = json_text.parse(read_listed(path / COURSE_FILE))
     except (OSError, ValueError):
@@ -43,7 +43,7 @@ def read_course(path: Path) -> dict[str, Any]:
 
 
 def restarts_made(path: Path) -> list[dict[str, Any]]:
-    """Return the restarts that a run has made since it was started or resumed, as its course has them."""
+    """Return the restarts of a run since it was started or resumed, from its timeline."""
     restarts = read_course(path).get("restarts")
     return [each for each in restarts if isinstance(each, dict)] if isinstance(restarts, list) else []
 

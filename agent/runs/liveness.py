@@ -1,8 +1,8 @@
-"""Whether the process that has a run, or holds nodes for a task, is alive.
+"""Detect whether the process behind a claim is alive: a run's supervisor, or the process that holds nodes for a task.
 
-It holds a lock (flock) on a file named by the run, on the master's own disk. The kernel releases the lock when the
-process exits for any reason. A supervisor inherits the lock from the process that starts it, so that a run is never
-without one in between.
+The process holds a lock (flock) on a file on the master's own disk, which has the run's id as its name. The kernel
+releases the lock when the process exits for any reason. A supervisor inherits the lock from the process that starts it,
+so the lock is never free in between.
 """
 
 from __future__ import annotations
@@ -29,12 +29,15 @@ _mine: dict[str, int] = {}
 
 @functools.cache
 def this_process() -> str:
-    """Return a name that no other process has, on any master."""
+    """Return a name for this process that is unique on all masters."""
     return f"{socket.gethostname()}-{secrets.token_hex(8)}"
 
 
 def hold(run_id: str) -> None:
-    """Hold a run's lock until `let_go`, `forget` or the end of this process. Raises AlreadyLockedError."""
+    """Take a run's lock until `let_go`, `forget` or the exit of this process.
+
+    Raises AlreadyLockedError if another process holds it.
+    """
     path = _path(run_id)
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
@@ -48,25 +51,25 @@ def hold(run_id: str) -> None:
 
 
 def inherit(run_id: str, descriptor: int) -> None:
-    """Become the supervisor of a run, with the lock that the process which starts it passes on."""
+    """Take over a run's lock as its supervisor. `descriptor` was passed on by the process that started this one."""
     os.set_inheritable(descriptor, False)
     _mine[run_id] = descriptor
     os.write(descriptor, f"{os.getpid()}\n".encode())
 
 
 def descriptor_of(run_id: str) -> int:
-    """Return the descriptor of a lock that this process holds, for `inherit`. Raises KeyError."""
+    """Return the descriptor of a lock that this process holds, for `inherit`. Raises KeyError if it holds none."""
     return _mine[run_id]
 
 
 def let_go(run_id: str) -> None:
-    """Close the lock in this process; a supervisor that has inherited it holds it still."""
+    """Close a run's lock in this process. A supervisor that has inherited the lock still holds it."""
     if (descriptor := _mine.pop(run_id, None)) is not None:
         os.close(descriptor)
 
 
 def forget(run_id: str) -> None:
-    """Let a run's lock go and remove its file, while no process can begin to hold it."""
+    """Release a run's lock and remove its file. Call this in a transaction, so that no process takes the lock."""
     let_go(run_id)
     _path(run_id).unlink(missing_ok=True)
 
@@ -81,7 +84,7 @@ def is_held(run_id: str) -> bool:
 
 
 def supervisor_pid(run_id: str) -> int | None:
-    """Return the pid of the supervisor that holds a run's lock; None if none does, or it has not begun."""
+    """Return the pid of a run's supervisor; None if its lock is free, or the supervisor has not started yet."""
     with contextlib.suppress(OSError, ValueError, IndexError):
         pid = int(_path(run_id).read_text(encoding="ascii").split()[1])
         return pid if is_held(run_id) else None
@@ -89,7 +92,7 @@ def supervisor_pid(run_id: str) -> int | None:
 
 
 def end_cause(run_id: str) -> str:
-    """Return what ended the process that had a run, as far as this master knows: "" if only the process is gone."""
+    """Return why a run's process is gone: the master was replaced or rebooted; "" if only the process exited."""
     try:
         boot = _path(run_id).read_text(encoding="ascii", errors="replace").split("\n")[0]
     except FileNotFoundError:
@@ -106,7 +109,7 @@ def _boot() -> str:
 
 
 def _is_locked(descriptor: int, kind: int) -> bool:
-    """Lock a file now, if no other process has locked it; return whether this process has."""
+    """Try to lock a file without waiting. Return whether it worked; `kind` is LOCK_EX or LOCK_SH."""
     try:
         fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -1,4 +1,4 @@
-"""The record of a run: all that is kept of it, from where it came to how it ended."""
+"""The record of a run: one JSON document with everything that is known about it, from its origin to its result."""
 
 from __future__ import annotations
 
@@ -24,11 +24,14 @@ DIFF_FILE: Final = "source.diff"
 
 
 def write_origin(directory: RunDirectory, origin: Origin) -> None:
-    """Write where a run comes from; what an earlier attempt wrote is kept beside it. There is one at every moment."""
+    """Write origin.json, which states where a run comes from. An earlier one is kept as origin-N.json.
+
+    The file exists at every moment. The differences from the last commit (`diff`) are written to source.diff.
+    """
     path = directory.path / ORIGIN_FILE
     if path.exists():
         kept = list(directory.path.glob("origin-*.json"))
-        # A call that was interrupted may have kept it already. A link in its place is kept as one, and not read.
+        # An interrupted call may have kept it already. A symbolic link in its place is kept as a link and not followed.
         if not any(os.path.samestat(each.lstat(), path.lstat()) for each in kept):
             os.link(path, directory.path / f"origin-{len(kept) + 1}.json", follow_symlinks=False)
     document = dataclasses.asdict(origin)
@@ -41,25 +44,25 @@ def write_origin(directory: RunDirectory, origin: Origin) -> None:
 
 
 def write_course(directory: RunDirectory, course: Mapping[str, Any]) -> None:
-    """Write the course of a run: when each step of it was reached, and where its copy is."""
+    """Write a run's timeline (course.json): when it reached each step, its restarts, and the address of its copy."""
     directory.write(directory.path / COURSE_FILE, json.dumps(course, indent=1))
 
 
 def reset_course(directory: RunDirectory) -> None:
-    """Begin the course of a run anew, as for a resume by a person: no step is reached, and no restart made."""
+    """Clear a run's timeline when a user resumes it: no step is reached and no restart is made yet."""
     if course := read_course(directory.path):
         write_course(directory, {"archive": course.get("archive"), "times": {}})
 
 
 def record(directory: RunDirectory, state: State | None = None) -> dict[str, Any]:
-    """Return all that is kept of a run; `state`: one that is not written yet.
+    """Return the record of a run as JSON values. `state` is a state that is not written yet; default: the present one.
 
-    `launch` is null until it was launched, `result` until it succeeded. `restart_costs` says what each restart of the
-    course has cost, in its order.
+    `launch` is null until the run was launched, and `result` until it succeeded. `restart_costs` contains the cost of
+    each restart, in the order of the timeline. `usd` and `spot` are computed from the last start until the last update.
     """
     files, size_bytes = count_files(directory.path)
     state = state or directory.effective_state()
-    accepted = accepted_spec.text_of(directory.run_id)  # `fab resume` submits what is shown.
+    accepted = accepted_spec.text_of(directory.run_id)  # `fab resume` submits the spec that this record shows.
     spec = _read(directory, "spec.json") if accepted is None else json_text.parse(accepted)
     origin = _read(directory, ORIGIN_FILE)
     course = _read(directory, COURSE_FILE)
@@ -85,9 +88,9 @@ def record(directory: RunDirectory, state: State | None = None) -> dict[str, Any
 
 
 def write_record(directory: RunDirectory, state: State) -> None:
-    """Write the record into the directory, without the values of variables and the commands that tell of the run.
+    """Write the record into the run's directory, without the values of variables and the commands for notifications.
 
-    They may be secret, as the address of a web hook is.
+    These may be secret. For example, the address of a webhook is a credential.
     """
     document = record(directory, state)
     if document["spec"]:
@@ -99,16 +102,17 @@ def write_record(directory: RunDirectory, state: State) -> None:
 
 
 def cost(origin: Any, spec: Any, seconds: float) -> float | None:
-    """Return what the run's nodes and the master cost in this time, USD; None where a price is unknown."""
+    """Return the cost of the run's nodes and the master for a duration, in USD; None if a price is unknown."""
     price = usd_per_hour(origin, spec)
     return None if price is None else round(price * max(0.0, seconds) / 3600, 4)
 
 
 def usd_per_hour(origin: Any, spec: Any, *, at_most: bool = False) -> float | None:
-    """Return what the run's nodes and the master cost an hour, USD; None where a price is unknown.
+    """Return the cost per hour of the run's nodes and the master, in USD; None if a price is unknown.
 
-    A node that took another's place since the launch counts as one of the workers' type, where they have one; with
-    `at_most` as the dearest that the group may have.
+    The origin does not contain the type of a node that replaced another one after the launch. Such a node counts with
+    the workers' price if all workers have the same one. With `at_most`, it counts with the highest price of all types
+    that the worker group may have.
     """
     if not origin or not spec or not origin.get("instance_types"):
         return None
@@ -126,10 +130,11 @@ def usd_per_hour(origin: Any, spec: Any, *, at_most: bool = False) -> float | No
 
 
 def on_spot(origin: Any, spec: Any, seconds: float) -> dict[str, Any] | None:
-    """Return how many of the run's nodes are spot instances, and what all and the master cost with their spot prices.
+    """Return the number of spot instances among the run's nodes, and the cost of all nodes at spot prices.
 
-    `hosts`; `usd`, None where a price is unknown; `prices_of`, the day of the spot prices. None for a run without any.
-    A node that took another's place since the launch counts as a spot instance where all workers were.
+    The fields are `hosts`; `usd`, which includes the master and is None if a price is unknown; and `prices_of`, the day
+    of the spot prices. Returns None for a run without spot instances. A node that replaced another one after the launch
+    counts as a spot instance if all workers were spot instances.
     """
     if not origin or not spec or not origin.get("spot"):
         return None
@@ -154,15 +159,15 @@ def on_spot(origin: Any, spec: Any, seconds: float) -> dict[str, Any] | None:
 
 
 def highest_usd_per_hour(directory: RunDirectory, spec: Any) -> float | None:
-    """Return the most that a run's nodes and the master may cost an hour, USD; None where a price cannot be read."""
+    """Return the maximum cost per hour of a run's nodes and the master, in USD; None if a price cannot be read."""
     try:
         return usd_per_hour(_read(directory, ORIGIN_FILE), spec, at_most=True)
-    except (TypeError, ValueError, KeyError, AttributeError):  # a rank can write there
+    except (TypeError, ValueError, KeyError, AttributeError):  # a rank can change origin.json
         return None
 
 
 def _unless_spoilt(compute: Callable[[Any, Any, float], T], origin: Any, spec: Any, seconds: float) -> T | None:
-    """Return what a function of the run's prices does; None where a rank has spoilt what it is computed from."""
+    """Return the result of `compute`; None if a rank has damaged the origin or the spec."""
     try:
         return compute(origin, spec, seconds)
     except (TypeError, ValueError, KeyError, AttributeError, OverflowError):
@@ -170,7 +175,7 @@ def _unless_spoilt(compute: Callable[[Any, Any, float], T], origin: Any, spec: A
 
 
 def _restart_costs(directory: RunDirectory, course: Any, origin: Any, spec: Any) -> list[dict[str, Any]]:
-    """Return what each restart of the course has cost, also in dollars where the prices are known."""
+    """Return the cost of each restart in the timeline. `usd` is None if a price is unknown."""
     restarts = course.get("restarts") if course else None
     if not isinstance(restarts, list) or not restarts:
         return []

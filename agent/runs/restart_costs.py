@@ -1,8 +1,8 @@
-"""What each restart of a run has cost: the steps that were made again, and the time until the next one.
+"""The cost of each restart of a run: the repeated steps, and the time until the next new step.
 
-Taken from the events that rank 0 appends to metrics.jsonl, those of a recipe or of any program that writes the same
-ones. Only what they tell is known: a step that ended after the last that was told, within half a second of a recipe's
-training, is counted neither as made nor as lost.
+It is computed from the events in metrics.jsonl, which rank 0 writes. They come from a recipe, or from any program that
+writes the same events. Steps without an event are unknown. A recipe writes an event at most every half second, so steps
+after its last event count neither as completed nor as lost.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _CHECKPOINT: Final = re.compile(r"step-(\d{1,15})")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RestartCost:
-    """What one restart has cost; None where nothing tells, as while no step has ended since."""
+    """The cost of one restart. A field is None if it is unknown, for example before the next step has ended."""
 
     went_on_at: int | None = None
     """Steps that the run had made where it went on."""
@@ -35,7 +35,10 @@ class RestartCost:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Told:
-    """A start, or the end of a step, at a time in seconds since 1970; `steps`: how many had been made by then."""
+    """An event: a start, or the end of a step or epoch. `time` is in seconds since 1970.
+
+    `steps` is the number of steps completed by then, in all epochs.
+    """
 
     is_start: bool
     time: float
@@ -43,38 +46,38 @@ class _Told:
 
 
 def restart_costs(events: Iterable[Mapping[str, Any]], restarts: Sequence[Mapping[str, Any]]) -> list[RestartCost]:
-    """Return what each restart of a run has cost, by the events of its metrics. Ranks may write anything there."""
+    """Return the cost of each restart, in order. `events` are the run's metrics; malformed ones are ignored."""
     told = _told(events)
     starts = [place for place, each in enumerate(told) if each.is_start]
     times = [_moment(each.get("time")) for each in restarts]
     found = []
     for began, later in zip(times, [*times[1:], None], strict=False):
         start = next((place for place in starts if began is not None and told[place].time > began), None)
-        # Where the next fault came before the ranks had started, what both have cost is counted there.
+        # If the next fault came before the ranks had started, the next restart counts the cost of both.
         too_late = start is not None and later is not None and told[start].time >= later
         found.append(RestartCost() if start is None or too_late else _recovery(told, start))
     return found
 
 
 def _recovery(told: Sequence[_Told], start: int) -> RestartCost:
-    """Return what it cost until the ranks that start at a place among the events had made a step."""
+    """Return the cost of a restart. `start` is the index of its start event in `told`."""
     at, after = told[start].steps, next(iter(told[start + 1 :]), None)
     before = next((each for each in reversed(told[:start]) if not each.is_start), None)
-    if before is None or (after and after.is_start):  # The next one counts what was lost before both.
+    if before is None or (after and after.is_start):  # The next restart counts the cost of both.
         return RestartCost(went_on_at=at)
     lost = None if before.steps is None or at is None else max(0, before.steps - at)
     return RestartCost(went_on_at=at, steps_lost=lost, seconds=_between(before, after) if after else None)
 
 
 def _between(before: _Told, after: _Told) -> float:
-    """Return the time between two steps, s: none where the clock of the later one's node is behind."""
+    """Return the seconds between two events; 0 if the clock of the later event's node is behind."""
     return max(0.0, round(after.time - before.time, 3))
 
 
 def _told(events: Iterable[Mapping[str, Any]]) -> list[_Told]:
-    """Return starts, and of the steps between two of them the first and the last, with the number of steps made.
+    """Return all starts, and the first and the last event between two of them, with the number of completed steps.
 
-    A step tells that number within its epoch alone.
+    A `step` event may contain only the number within its epoch. The number at the end of the epoch before is added.
     """
     found: list[_Told] = []
     ends = {0: 0}

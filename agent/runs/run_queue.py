@@ -1,4 +1,4 @@
-"""The queue of runs, the next one first, in the database of runs."""
+"""The queue of runs, in the database of runs. The run that starts next is first."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ WITHDRAWN: Final = "taken out of the queue"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RunQueue:
-    """The queue of one cluster. Every change holds the mutex of the runs, so that two never happen at once."""
+    """The queue of one cluster. Each change is one transaction, so two changes never overlap."""
 
     runs: Runs
 
     def ids(self) -> list[str]:
-        """Return the ids of the waiting runs, the next one first. A run that has begun or gone no longer waits."""
+        """Return the ids of the waiting runs, the next one first. Runs that were started or removed are left out."""
         return [run_id for (run_id,) in database.rows("SELECT run_id FROM queue ORDER BY place") if self._waits(run_id)]
 
     def _waits(self, run_id: str) -> bool:
@@ -33,12 +33,12 @@ class RunQueue:
             return False
 
     def position(self, run_id: str) -> int | None:
-        """Return a waiting run's place, 1 for the next one; None for a run that does not wait."""
+        """Return a run's place in the queue, 1 for the next one; None if it is not waiting."""
         waiting = self.ids()
         return waiting.index(run_id) + 1 if run_id in waiting else None
 
     def describe_position(self, run_id: str) -> str:
-        """Return a run's place in the queue and what is before it, in words; "" for a run that does not wait."""
+        """Return a run's place in the queue and the runs before it, as text; "" if it is not waiting."""
         waiting = [*self.ids()]
         if run_id not in waiting:
             return ""
@@ -47,14 +47,17 @@ class RunQueue:
         return f"place {place + 1} in the queue" + (f", after {before}" if before else "")
 
     def add(self, run_id: str, store: Callable[[], object]) -> None:
-        """Put a run at the end; `store` checks it, and stores that it is queued, in the same transaction."""
+        """Append a run. `store` is called in the same transaction: it checks the run and stores its state `queued`."""
         with self.runs.mutex() as changing:
             changing.execute("DELETE FROM queue WHERE run_id = ?", (run_id,))
             changing.execute("INSERT INTO queue (run_id) VALUES (?)", (run_id,))
             store()
 
     def start(self, state: State, spec: str) -> bool:
-        """Take a run out and store that it starts; return whether it was still waiting."""
+        """Remove a run from the queue and store that it starts. Return False if it was no longer waiting.
+
+        `spec` is the text for its spec.json.
+        """
         with self.runs.mutex():
             if not (was_waiting := self._take(state.run_id)):
                 return was_waiting
@@ -63,7 +66,7 @@ class RunQueue:
         return True
 
     def finish(self, run_id: str, state: str, reason: str) -> bool:
-        """Take a run out and store its final state; return whether it was still waiting."""
+        """Remove a run from the queue and store its final state. Return False if it was no longer waiting."""
         with self.runs.mutex():
             if not (was_waiting := self._take(run_id)):
                 return was_waiting
@@ -73,7 +76,7 @@ class RunQueue:
         return True
 
     def set_reason(self, run_id: str, reason: str) -> None:
-        """Store why a run still waits."""
+        """Store the reason why a run is still waiting."""
         with self.runs.mutex():
             if run_id not in self.ids():
                 return
@@ -82,7 +85,7 @@ class RunQueue:
                 directory.write_state(dataclasses.replace(state, reason=reason, updated=time.time()))
 
     def _take(self, run_id: str) -> bool:
-        """Take a run out, within a transaction; return whether it was waiting."""
+        """Remove a run from the queue, in a transaction; return whether it was waiting."""
         was_waiting = run_id in self.ids()
         with self.runs.mutex() as changing:
             changing.execute("DELETE FROM queue WHERE run_id = ?", (run_id,))

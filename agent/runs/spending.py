@@ -1,4 +1,4 @@
-"""What a run has taken so far, over all its attempts: hours, and US dollars for its nodes; a file beside its state."""
+"""The time and money that a run has spent in all its attempts. They are stored in spent.json in its directory."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NODE_MARGIN_S: Final = STOP_GRACE_S + 15.0
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Spent:
-    """What a run has taken. Times are in seconds since 1970."""
+    """The time and money that a run has spent, over all attempts. Times of day are in seconds since 1970."""
 
     seconds: float = 0.0
     usd: float | None = None
@@ -33,12 +33,12 @@ class Spent:
     """The bound that ended the last attempt, and what was spent; "" where none did."""
 
     def to_document(self) -> dict[str, Any]:
-        """Return this as JSON values."""
+        """Return the fields as JSON values."""
         return dataclasses.asdict(self)
 
 
 def read(directory: RunDirectory) -> Spent | None:
-    """Return what a run has taken; None for one that has not begun, or whose version did not count."""
+    """Return what a run has spent; None if it has not started, or if spent.json is missing or malformed."""
     try:
         return Spent(**json_text.parse(read_regular(directory.path / SPENT_FILE)))
     except (OSError, ValueError, TypeError):
@@ -46,12 +46,16 @@ def read(directory: RunDirectory) -> Spent | None:
 
 
 def write(directory: RunDirectory, spent: Spent) -> None:
-    """Write what a run has taken. Raises OSError."""
+    """Write what a run has spent. Raises OSError."""
     directory.write(directory.path / SPENT_FILE, json.dumps(spent.to_document()))
 
 
 def settle(directory: RunDirectory, now: float) -> None:
-    """Count the time in which the ranks of a lost supervisor may have run on: until now, or their nodes ended them."""
+    """Add the time in which ranks may have continued after their supervisor was lost.
+
+    It ends at `now`, or when the nodes terminated the ranks because a limit was reached (NODE_MARGIN_S). Does nothing
+    for a run without a limit. Raises OSError.
+    """
     spent = read(directory)
     if spent is None or spent.ends is None:
         return

@@ -1,4 +1,4 @@
-"""All runs on the shared file system, and the claims that keep two of them from having a node in common."""
+"""All runs on the shared file system, and their claims. Two live runs never share a node."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from agent.spec.states import FINAL_STATES, is_run_id
 
 
 class LiveRunError(RuntimeError):
-    """Report a live or queued run that another one has to wait for.
+    """Report a run or task that blocks another one: it is live and has the nodes, or it is earlier in the queue.
 
-    `run_id` names it, `state` says which; `held` has the claims of all runs that hold nodes.
+    `run_id` and `state` are those of the blocking run. `held` contains all claims that are in force.
     """
 
     def __init__(self, run_id: str, state: str, held: Sequence[Claim] = ()) -> None:
@@ -32,11 +32,11 @@ class LiveRunError(RuntimeError):
 
     @property
     def ends_the_queue(self) -> bool:
-        """Return whether a task of a laptop holds every node, as before it destroys the cluster."""
+        """Return whether a task on a laptop holds every node, for example to destroy the cluster."""
         return any(claim.task and claim.nodes is None for claim in self.held)
 
     def to_document(self) -> dict[str, Any]:
-        """Return it as JSON values."""
+        """Return the blocking run and the claims as JSON values."""
         held = []
         for claim in self.held:
             task = {"task": claim.task, "every": claim.nodes is None} if claim.task else {}
@@ -45,7 +45,7 @@ class LiveRunError(RuntimeError):
 
 
 def describe(held: Sequence[Claim]) -> str:
-    """Return which run or task has which nodes, in words; "" of none."""
+    """Return which run or task has which nodes, as text; "" for no claims."""
     return "; ".join(
         f"{f'`{claim.task}`' if claim.task else f'run {claim.run_id}'} has {', '.join(claim.names) or 'every node'}"
         for claim in held
@@ -54,7 +54,7 @@ def describe(held: Sequence[Claim]) -> str:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Runs:
-    """All runs under one directory of the shared file system; those that are live at once have disjoint nodes."""
+    """All runs in one directory of the shared file system. Live runs have disjoint nodes."""
 
     root: Path
 
@@ -66,21 +66,22 @@ class Runs:
         if not self.root.is_dir():
             return []
         found = (entry.parent.name for entry in self.root.glob("[!.]*/state.json"))
-        return sorted(name for name in found if is_run_id(name))  # a rank may leave directories of any name
+        return sorted(name for name in found if is_run_id(name))  # a rank can create directories with any name
 
     def held(self) -> list[Claim]:
         """Return the claims that are in force, oldest first.
 
-        Either a process has it, a run's supervisor or a task's hold, or the run lost its supervisor and goes on.
+        A claim is in force while its process is alive: a run's supervisor or a task's hold. The claim of a run that
+        continues without its lost supervisor is also in force.
         """
         return [claim for claim in self.claims() if self._is_in_force(claim)]
 
     def live(self) -> list[str]:
-        """Return the ids of the runs whose supervisor is alive, or that go on by themselves, oldest first."""
+        """Return the ids of the live runs, oldest first: their supervisor is alive, or they continue without it."""
         return [claim.run_id for claim in self.held() if not claim.task]
 
     def watched(self) -> list[str]:
-        """Return the ids of the runs with nodes that go on by themselves if their supervisor is lost, oldest first."""
+        """Return the ids of the runs that hold nodes and may be restarted if their supervisor is lost, oldest first."""
         runs = [claim.run_id for claim in self.claims() if not claim.task]
         return [run_id for run_id in runs if going_on.is_watched(self.root / run_id)]
 
@@ -92,10 +93,11 @@ class Runs:
         *,
         task: str = "",
     ) -> list[str]:
-        """Claim nodes for a run that is not live, or for a `task`, all or none of them; None claims every node.
+        """Claim nodes for a run that is not live, or for a `task`: all of `hosts` or none. None claims every node.
 
-        Return the ids of other runs that held any and have lost their supervisor; they hold none any more. Raises
-        LiveRunError while a live run has one of the nodes, and what `check` raises, which is called under the mutex.
+        All claims that are no longer in force are deleted. Return the ids of the other runs that had such a claim: they
+        have lost their supervisor. `check` is called in the transaction and may raise. Raises LiveRunError if a live
+        run or a task has one of the nodes.
         """
         self.root.mkdir(parents=True, exist_ok=True)
         wanted = Claim.on(run_id, hosts, task)
@@ -119,50 +121,50 @@ class Runs:
         return [claim.run_id for claim in lost if claim.run_id != run_id and not claim.task]
 
     def move(self, run_id: str, hosts: Sequence[Node]) -> None:
-        """Claim other nodes for a live run in place of those that it has.
+        """Replace the nodes of a live run's claim.
 
-        Raises LiveRunError while another live run has one of them, and RuntimeError where this run's claim has been
-        taken away.
+        Raises LiveRunError if another live run has one of the new nodes, and RuntimeError if this run's claim was
+        deleted.
         """
         with self.mutex() as changing:
             held = [claim for claim in self.held() if claim.run_id != run_id]
             wanted = Claim.on(run_id, hosts)
             if others := [claim for claim in held if claim.excludes(wanted)]:
                 raise LiveRunError(others[0].run_id, "live", held)
-            for node in hosts:  # A lost run that does not go on may have one.
+            for node in hosts:  # A claim that is no longer in force may contain one.
                 values = (node.name, node.instance_id)
                 changing.execute("DELETE FROM claimed_nodes WHERE name = ? OR instance_id = ?", values)
             self._replace(wanted)
 
     def claim_every_node(self, run_id: str) -> None:
-        """Let no run begin until this one releases its claim; nodes that another live run has stay with it, too.
+        """Prevent all runs from starting until this run releases its claim. Other live runs keep their nodes.
 
-        Called under the mutex. Raises RuntimeError as `move`.
+        Call this in a transaction. Raises RuntimeError like `move`.
         """
         self._replace(Claim.on(run_id, None))
 
     def reclaim(self, spec: RunSpec) -> None:
-        """Store the claim and the spec of a live run again if they are missing, because the database was damaged."""
+        """Store the claim and the spec of a live run again if they are missing because the database was damaged."""
         if all(claim.run_id != spec.run_id for claim in self.claims()):
             with self.mutex() as changing:
                 accepted_spec.accept(spec)
                 Claim.on(spec.run_id, spec.hosts or None).store(changing)
 
     def is_over(self, run_id: str) -> bool:
-        """Return whether a run has ended for certain; one without a state may not have begun."""
+        """Return whether a run has definitely ended. False without a readable state: it may not have started yet."""
         try:
             return self[run_id].effective_state().state in FINAL_STATES
         except (OSError, ValueError):
             return False
 
     def release(self, run_id: str) -> None:
-        """Release the nodes that a run has claimed, if any."""
+        """Delete the claim of a run, if it has one, and release its lock."""
         with self.mutex() as changing:
             changing.execute("DELETE FROM claims WHERE run_id = ?", (run_id,))
             liveness.forget(run_id)
 
     def take_over(self, run_id: str) -> bool:
-        """Take a lost run's claim; return False if it has none, or a live process has it."""
+        """Take the lock of a lost run. Return False if the run has no claim, or a live process has the lock."""
         with self.mutex():
             if all(claim.run_id != run_id or claim.is_live for claim in self.claims()):
                 return False
@@ -170,9 +172,9 @@ class Runs:
         return True
 
     def release_lost(self, run_id: str) -> bool:
-        """Release the nodes of a run whose supervisor is gone; return False, and release none, where one has it now.
+        """Delete the claim of a run that lost its supervisor. Return False, and change nothing, if it is live again.
 
-        Between finding it lost and this, it may have been resumed.
+        The run may have been resumed since the caller found that it was lost.
         """
         with self.mutex() as changing:
             if any(claim.run_id == run_id and claim.is_live for claim in self.claims()):
@@ -181,15 +183,15 @@ class Runs:
         return True
 
     def lost(self) -> list[str]:
-        """Return the ids of the runs that hold nodes although their supervisor is gone.
+        """Return the ids of the claims of runs and tasks whose process is gone.
 
-        Under the mutex: no claim is released, and its process exits, between reading it and looking for the process.
+        The transaction prevents a race: otherwise a process could release its claim and exit after the claim was read.
         """
         with self.mutex():
             return [claim.run_id for claim in self.claims() if not claim.is_live]
 
     def _replace(self, claim: Claim) -> None:
-        """Replace a run's claim. Raises RuntimeError if it has been taken away."""
+        """Replace a run's claim. Raises RuntimeError if it was deleted."""
         with self.mutex() as changing:
             values = (claim.nodes is None, claim.run_id)
             if not changing.execute("UPDATE claims SET every_node = ? WHERE run_id = ?", values).rowcount:
@@ -206,11 +208,11 @@ class Runs:
             return False
 
     def claims(self) -> tuple[Claim, ...]:
-        """Return all claims, oldest first, also those of runs whose supervisor is gone."""
+        """Return all claims, oldest first, including those of runs that lost their supervisor."""
         return claiming.stored()
 
     @contextlib.contextmanager
     def mutex(self) -> Iterator[sqlite3.Connection]:
-        """Begin a transaction: no other process changes claims, queue or specs between a check and a change."""
+        """Start a transaction: no other process changes claims, queue or specs between a check and a change."""
         with database.transaction() as changing:
             yield changing
