@@ -1,4 +1,4 @@
-"""What tests of process groups share: a group on this machine, with a shell in place of SSH, and PyTorch."""
+"""Shared by tests of process groups: a group on this machine, with a shell in place of SSH, and PyTorch."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ exec sh -c "$2"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LocalGroup:
-    """A shared file system on this machine, on which process groups start."""
+    """A shared file system on this machine for process groups."""
 
     efs: Path
 
     def lay_out(self, program: str, *words: str, slots: Sequence[int] = (1, 1), **changes: Any) -> RunSpec:
-        """Write a run of a program; its hosts are this machine, as often as there are slots."""
+        """Write the run of a program. Every slot is on its own host, and all hosts are this machine."""
         nodes = tuple(make_node(n, address="127.0.0.1", slots=count) for n, count in enumerate(slots, start=1))
         values = {"hosts": nodes, "efs_mount": str(self.efs), "rank_launcher": "plain", "run_id": "one"}
         spec = make_program_spec(**{**values, "command": ("train.py", *words), **changes})
@@ -76,7 +76,7 @@ def group(tmp_path: Path) -> LocalGroup:
 
 @pytest.fixture
 def meeting_port() -> Iterator[None]:
-    """Have the port at which ranks meet for this test alone, on a machine where tests run side by side."""
+    """Reserve the port at which ranks meet, because several tests run concurrently on this machine."""
     with (Path(tempfile.gettempdir()) / "deepcdk-meeting-port.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
@@ -84,7 +84,7 @@ def meeting_port() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def torch_python(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Make an environment with PyTorch, once for all processes of pytest; skip where pip finds no build of it."""
+    """Create an environment with PyTorch, once for all pytest processes; skip if pip finds no build of it."""
     base = tmp_path_factory.getbasetemp()
     shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
     with (shared / "torch.lock").open("w") as lock:

@@ -1,4 +1,4 @@
-"""A run that was live and has lost its supervisor, as its directory and its claim have it."""
+"""A live run that has lost its supervisor, as its directory and its claim show it."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ BEGUN = {"archive": "s3://bucket/runs/one", "times": {"started": 1.0}}
 
 
 def restart(fault: str) -> dict[str, Any]:
-    """Return a restart as a run's course has it."""
+    """Return a restart as recorded in a run's history."""
     return {"time": 5.0, "for": fault, "waited_s": 1.0, "hosts": ["deeplearning-worker1"]}
 
 
 def lose(runs: Runs, *, faults: Sequence[str] = (), **changes: Any) -> RunDirectory:
-    """Make run `one`, live on two workers, whose supervisor is gone after restarts for these `faults`."""
+    """Make run `one`, live on two workers. Its supervisor is lost after restarts for these `faults`."""
     directory = runs["one"]
     directory.path.mkdir(parents=True, exist_ok=True)
     spec = make_spec(**{"run_id": "one", "hosts": make_nodes(2), "restarts": 3, **changes})

@@ -1,4 +1,4 @@
-"""Facts about waiting with a deadline."""
+"""Waiting with a deadline."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from agent.deadline import wait_until
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """Replace the clock by one that only sleeping moves; return the time at each reading, the last one first."""
+    """Use a clock that only sleeping advances; return all its times, the latest first."""
     now = [100.0]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
     monkeypatch.setattr(time, "sleep", lambda seconds: now.insert(0, now[0] + seconds))

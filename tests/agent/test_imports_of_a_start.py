@@ -1,4 +1,4 @@
-"""Facts about what a run's start imports: every node reads each module, and the first step waits for the slowest."""
+"""The imports at the start of a run: every node reads each module, and the first step waits for the slowest node."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ LOADED = "import sys, {module}; print(*sorted(sys.modules))"
 @pytest.mark.parametrize(
     ("module", "unneeded"),
     [
-        # Takes the run over from the laptop and leaves the supervisor behind.
+        # Takes over the run from the laptop and leaves the supervisor running.
         ("agent.supervisor.cli", {"agent.supervisor.supervisor", "agent.supervisor.submit", "agent.preflight"}),
-        # On each node, before the pre-flight.
+        # Runs on each node before the pre-flight check.
         (
             "agent.supervisor.prepare_node",
             {"agent.runs", "agent.launch.program_setup", "agent.preflight.checks"},
         ),
-        # Turns into each rank.
+        # Becomes each rank.
         ("agent.launch.rank", {"agent.runs", "agent.launch.program_setup", "agent.hardware.topology", "http.client"}),
     ],
 )

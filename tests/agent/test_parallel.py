@@ -1,4 +1,4 @@
-"""Facts about work on several files at once."""
+"""Work on several files concurrently."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Facts about the agent's imports: a bare node, which has Python and nothing else, can import every module of it."""
+"""The agent's imports: a bare node with only Python can import every module."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ print(*sorted({name.partition(".")[0] for name in sys.modules} - sys.stdlib_modu
 
 
 def modules() -> dict[str, Path]:
-    """Return the agent's modules by name; the check of Keras 3 is no package, and Python imports it by itself."""
+    """Return the agent's modules by name, without the Keras 3 check, which is not a package."""
     paths = [path for path in (PROJECT / "agent").rglob("*.py") if "keras3_check" not in path.parts]
     return {".".join(path.relative_to(PROJECT).with_suffix("").parts).removesuffix(".__init__"): path for path in paths}
 
 
 def imported(path: Path) -> Iterator[str]:
-    """Yield the top-level name of each import of a module, those inside functions too."""
+    """Yield the top-level name of each import of a module, including those inside functions."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             yield from (alias.name.partition(".")[0] for alias in node.names)

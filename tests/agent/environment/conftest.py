@@ -1,4 +1,4 @@
-"""The environment with pip and uv that set-up made, for all tests here."""
+"""The environment with pip and uv that `make setup` created, for all tests in this directory."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from agent.environment.virtual_environment import Installer
 
 @pytest.fixture
 def installer(monkeypatch: pytest.MonkeyPatch) -> Installer:
-    """Have environments made with the installer of this machine, as on a node whose image brings it."""
+    """Create environments with this machine's installer, as on a node whose image includes one."""
     found = Installer(root=default_cache(os.environ) / "runtime")
     if not found.complete:
         pytest.skip("the environment with pip and uv is missing: run `make setup`")

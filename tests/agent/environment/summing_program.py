@@ -1,4 +1,4 @@
-"""Ranks on this machine that add up over Gloo until one of them is killed: how each of the others ends, as JSON."""
+"""Run Gloo allreduces in ranks on this machine, kill one rank, and print how each of the others exits, as JSON."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LEARNED = 7
 
 
 def add_up(slot: SlotInfo, ports: SimpleQueue[int], ready: SimpleQueue[int]) -> None:
-    """Be one rank."""
+    """Run one rank."""
     places = {"RANK": slot.rank, "SIZE": slot.size, "LOCAL_RANK": slot.local_rank, "LOCAL_SIZE": slot.local_size}
     places |= {"CROSS_RANK": slot.cross_rank, "CROSS_SIZE": slot.cross_size}
     meeting = {"HOSTNAME": HOST, "GLOO_RENDEZVOUS_ADDR": HOST, "GLOO_RENDEZVOUS_PORT": ports.get()}
@@ -47,13 +47,13 @@ def add_up(slot: SlotInfo, ports: SimpleQueue[int], ready: SimpleQueue[int]) -> 
             step()
     except tf.errors.OpError as error:
         print(f"rank {slot.rank}: {error}", file=sys.stderr, flush=True)
-        time.sleep(2.0)  # What the others send meanwhile still arrives.
+        time.sleep(2.0)  # messages that the others still send can arrive
         os._exit(LEARNED)
 
 
 def main(ranks: int, killed: int) -> None:
-    """Start the ranks, kill one, and print the exit statuses of the others, negative for a signal."""
-    # They are forked once TensorFlow has been imported, and before the server has threads.
+    """Start the ranks, kill one, and print the exit statuses of the others (negative for a signal)."""
+    # Fork after TensorFlow has been imported and before the server starts threads.
     context = multiprocessing.get_context("fork")
     ports: SimpleQueue[int] = context.SimpleQueue()
     ready: SimpleQueue[int] = context.SimpleQueue()

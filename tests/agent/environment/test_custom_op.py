@@ -1,4 +1,4 @@
-"""Facts about building and keeping the custom TensorFlow op."""
+"""Building and caching the custom TensorFlow op."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ echo library > "$2"
 
 
 def compiler(directory: Path, script: str) -> str:
-    """Put a compiler into a folder; return the PATH that has it."""
+    """Put a compiler in a folder; return the PATH to find it."""
     directory.mkdir(exist_ok=True)
     (directory / "c++").write_text(script)
     (directory / "c++").chmod(0o755)
@@ -73,7 +73,7 @@ def test_images_to_resize_are_refused_at_once_where_it_is_not_installed(monkeypa
 
 
 def test_an_environment_laid_over_the_runtime_finds_the_runtimes(tmp_path: Path) -> None:
-    """As packages of a program's own are: TensorFlow is another environment's."""
+    """A program's own packages are in such an overlay, while TensorFlow is in the environment below it."""
     packages = tmp_path / "runtime" / "site-packages"
     (packages / "tensorflow").mkdir(parents=True)
     (packages / "tensorflow" / "__init__.py").touch()

@@ -1,4 +1,4 @@
-"""Facts about building and keeping Horovod's wheel."""
+"""Building and caching Horovod's wheel."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ TOOLCHAIN = Toolchain(
 
 
 def build_into(cache: Path) -> tuple[Path, list[str]]:
-    """Build with TOOLCHAIN; return the wheel and what was reported."""
+    """Build with TOOLCHAIN; return the wheel and the progress messages."""
     told: list[str] = []
     made = build(Settings(), TOOLCHAIN, cache=cache, base={"PATH": "/usr/bin:/bin"}, jobs=1, report=told.append)
     return made, told
 
 
 def fake_release(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, setup_py: str) -> None:
-    """Put a source distribution with the given setup.py in the place of Horovod's."""
+    """Replace Horovod's source distribution by one with the given setup.py."""
     source = tmp_path / "horovod-0.28.1"
     source.mkdir()
     (source / "setup.py").write_text(setup_py)
@@ -56,7 +56,7 @@ def fake_release(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, setup_py: str)
     archive = tmp_path / "release.tar.gz"
     with tarfile.open(archive, "w:gz") as tar:
         tar.add(source, arcname="horovod-0.28.1")
-    # In the place of Python: `-m venv DIR` makes DIR/bin/python, which in the place of pip leaves the release.
+    # A fake Python: `-m venv DIR` creates DIR/bin/python, which then acts as pip and downloads the release.
     python = tmp_path / "python"
     python.write_text(
         '#!/bin/sh\nif [ "$2" = venv ]; then mkdir -p "$3/bin"; cp "$0" "$3/bin/python"; exit; fi\n'
@@ -158,14 +158,14 @@ def test_for_pytorch_the_compiler_takes_cxx17_whatever_it_is_told_before_and_alw
 
 
 def test_nvcc_compiles_with_it_what_it_has_preprocessed_with_it_by_its_own_standard(tmp_path: Path) -> None:
-    # The calls, in their order, and the arguments that tell them apart are those of `nvcc --verbose`, 13.0.
+    # The calls, their order and the arguments that distinguish them are those of `nvcc --verbose`, 13.0.
     compiler = write_compiler(tmp_path, os.environ["PATH"], cxx17=True)
     source, preprocessed = tmp_path / "kernels.cu", tmp_path / "kernels.cpp4.ii"
     source.write_text('static_assert(__cplusplus == 201402L);\nvoid known() { throw std::logic_error(""); }\n')
     nvccs = [str(compiler), "-std=c++14", "-D__CUDA_ARCH__=900", "-D__CUDA_ARCH_LIST__=900"]
     first = ["-E", "-x", "c++", "-D__CUDACC__", "-D__NVCC__", str(source), "-o", str(preprocessed)]
     assert subprocess.run([*nvccs, *first], capture_output=True, text=True, check=False).stderr == ""
-    # What cudafe++ writes still has the text of all headers.
+    # The output of cudafe++ still contains the text of all headers.
     split = preprocessed.rename(tmp_path / "kernels.cudafe1.cpp")
     second = ["-c", "-x", "c++", str(split), "-o", str(tmp_path / "kernels.o")]
     assert subprocess.run([*nvccs, *second], capture_output=True, text=True, check=False).stderr == ""

@@ -1,4 +1,4 @@
-"""Facts about the settings of the Horovod build, its environment and its fingerprint."""
+"""The settings of the Horovod build, its environment and its fingerprint."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_open_mpi_is_found_by_the_build_and_then_from_wherever_the_library_lies(
 
 
 def test_the_gpu_build_has_nccl_and_its_homes() -> None:
-    # These are the settings of a build that compiled, linked and ran on a GPU.
+    # The settings of a build that compiled, linked and ran on a GPU.
     built = built_with(GPU, {"CUDA_HOME": "/another"})
     assert built["HOROVOD_GPU_OPERATIONS"] == "NCCL"
     assert built["HOROVOD_CUDA_HOME"] == built["CUDA_HOME"] == "/cuda"

@@ -1,4 +1,4 @@
-"""Facts about the proof that Horovod works."""
+"""The self-test that proves that Horovod works."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_a_machine_whose_name_has_no_address_is_told_before_its_ranks_crash(monk
         prove(environ={})
 
 
-@pytest.mark.full  # make setup does the same once for each wheel
+@pytest.mark.full  # make setup does this once for each wheel
 @pytest.mark.horovod
 @pytest.mark.tensorflow
 def test_horovod_here_averages_over_two_ranks_and_leaves_equal_weights() -> None:

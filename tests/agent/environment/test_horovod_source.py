@@ -1,4 +1,4 @@
-"""Facts about the patch of Horovod's source, and about the ranks that it keeps alive."""
+"""The patch of Horovod's source, which keeps the other ranks alive when one is killed."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ LEARNED = 7
 
 
 def release(folder: Path, texts: dict[str, str]) -> None:
-    """Write a source of Horovod, as far as the patch reads it."""
+    """Write the parts of Horovod's source that the patch reads."""
     for name, text in texts.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text)
 
 
 def passages(file: str, part: str) -> str:
-    """Return the old or new passages of a file, with other text around them."""
+    """Return the old or new passages of a file, surrounded by other text."""
     return "first\n" + "between\n".join(getattr(edit, part) for edit in EDITS if edit.file == file) + "last\n"
 
 
@@ -54,7 +54,7 @@ def test_a_source_that_differs_is_refused_and_left_as_it_is(tmp_path: Path, time
 @pytest.mark.full
 @pytest.mark.horovod
 def test_the_others_outlive_a_rank_that_is_killed_in_the_middle_of_a_sum() -> None:
-    """Without the patch one or two of them ended by SIGABRT in each of five tries."""
+    """Without the patch, one or two of the others exited with SIGABRT in each of five attempts."""
     started = subprocess.Popen(
         [sys.executable, str(PROGRAM), str(RANKS), str(RANKS // 2)],
         stdout=subprocess.PIPE,
@@ -67,6 +67,6 @@ def test_the_others_outlive_a_rank_that_is_killed_in_the_middle_of_a_sum() -> No
         said, errors = started.communicate(timeout=240)
     finally:
         with contextlib.suppress(ProcessLookupError):
-            os.killpg(started.pid, signal.SIGKILL)  # Its ranks too, where it hangs.
+            os.killpg(started.pid, signal.SIGKILL)  # includes its ranks if it hangs
     assert started.returncode == 0, errors[-3000:]
     assert json.loads(said) == [LEARNED] * (RANKS - 1), errors[-3000:]

@@ -1,4 +1,4 @@
-"""Facts about the master's environment: what it is made from, and that it starts ranks without TensorFlow."""
+"""The master's environment: what it is built from, and that it starts ranks without TensorFlow."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_python_files_and_folders_of_horovod_are_copied_and_nothing_else(tmp_pat
 
 @pytest.fixture
 def made() -> MasterEnvironment:
-    """The one that set-up made for the embedded cloud."""
+    """Return the environment that `make setup` created for the embedded cloud."""
     found = MasterEnvironment(root=default_cache(os.environ) / "runtime")
     if not found.complete:
         pytest.skip("the master's environment is missing: run `make setup`")

@@ -1,4 +1,4 @@
-"""Facts about a program's own packages: laid over the runtime, the same on all nodes, made once for each content."""
+"""A program's own packages: an overlay on the runtime, the same on all nodes, and built once per content."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ REPORT = {
 
 
 def make(tmp_path: Path, requirements: str, **changes: object) -> Overlay:
-    """Lay out a program with these requirements."""
+    """Return the overlay of a program with these requirements."""
     program = tmp_path / "payloads" / "fedcba9876543210" / "program"
     program.mkdir(parents=True, exist_ok=True)
     (program / "requirements.txt").write_text(requirements)
@@ -76,7 +76,7 @@ def test_another_runtime_or_further_packages_make_another_layer(tmp_path: Path) 
 
 @pytest.fixture(scope="module")
 def runtime(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Make a runtime of wheels that bear the names that matter."""
+    """Create a runtime from wheels with the relevant names."""
     place = tmp_path_factory.mktemp("runtime")
     for name, version in (("tensorflow_cpu", "2.21.0"), ("horovod", "0.28.1"), ("numpy", "2.4.6"), ("toy", "1.0")):
         write_wheel(place / "wheels", name, version)
@@ -112,7 +112,7 @@ def test_a_layer_adds_what_the_runtime_lacks_and_leaves_the_runtime_alone(tmp_pa
     assert versions == "1.2 3.0 0.1"
     assert where.startswith(str(runtime.parent.parent))
     assert said(runtime, "import toy; print(toy.VERSION)") == "1.0"
-    # A second node has only the shared file system: no index, and not the first one's overlay.
+    # The second node has only the shared file system: no package index, and not the first node's overlay.
     (overlay.program / "wheels").rename(tmp_path / "gone")
     second = dataclasses.replace(overlay, root=tmp_path / "second")
     assert said(second.ensure(), code).startswith("1.2 3.0 0.1")

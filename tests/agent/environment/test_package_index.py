@@ -1,4 +1,4 @@
-"""Facts about package indexes: an unreachable one is reported in seconds, and credentials are in a private file."""
+"""Package indexes: an unreachable index is reported within seconds, and credentials stay in a private file."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ UNKNOWN = "index.invalid"
 
 @pytest.fixture(autouse=True)
 def plain(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Leave pip the settings of the test alone."""
+    """Let pip see only the settings of the test."""
     for name in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY", "PIP_EXTRA_INDEX_URL", "PIP_NO_INDEX"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("PIP_CONFIG_FILE", "/dev/null")
@@ -85,7 +85,7 @@ def test_options_lose_their_credentials_and_nothing_else_changes() -> None:
     text, found = without_credentials(lock)
     assert found == {"one": ("a@b", 'p"w'), "two": ("token", "")}
     expected = lock.replace("a%40b:p%22w@one", "one").replace("token@two", "two")
-    assert text == expected  # a netrc file has one user for a host: another's stays where it is
+    assert text == expected  # a netrc file has one user per host, so another user's credentials stay where they are
 
 
 def test_python_reads_the_credentials_back_beside_those_of_other_hosts(tmp_path: Path) -> None:

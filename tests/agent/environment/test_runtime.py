@@ -1,4 +1,4 @@
-"""Facts about the environment of ranks: its packages, its kinds, and Horovod built against it."""
+"""The ranks' environment: its packages, its kinds, and the Horovod that is built for it."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ HERE = Platform(system="Linux", machine="x86_64", libc="glibc-2.34", python=(3, 
 
 
 def a_runtime(**changes: Any) -> Runtime:
-    """Return a runtime, with some of it changed."""
+    """Return a runtime with these changes."""
     made: dict[str, Any] = {"root": Path("/r"), "lock": "keras==3.15.1", "settings": Settings(), "cache": Path("/c")}
     return Runtime(**made | changes)
 
 
 def locked(path: Path) -> dict[str, str]:
-    """Return the versions that a lock file names, by package and marker."""
+    """Return the versions in a lock file, by package and marker."""
     lines = [
         line.removesuffix("\\").strip() for line in path.read_text().splitlines() if "==" in line and line[0] != " "
     ]

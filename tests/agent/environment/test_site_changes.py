@@ -1,4 +1,4 @@
-"""Facts about NVIDIA's libraries, which are linked where TensorFlow looks, and about Horovod's default controller."""
+"""NVIDIA's libraries are linked where TensorFlow looks for them, and Horovod's default controller is Gloo."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from agent.environment.site_changes import (
     unlisted_libraries,
 )
 
-# Packages and libraries of TensorFlow 2.21.0's wheel for GPUs, and the packages that its list of folders has.
+# Packages and libraries of TensorFlow 2.21.0's wheel for GPUs, and the packages in its list of folders.
 INSTALLED = {
     "cublas": ("libcublas.so.12", "libcublasLt.so.12"),
     "cuda_runtime": ("libcudart.so.12",),
@@ -32,7 +32,7 @@ LISTED = ("nccl", "cublas", "cudnn", "cufft", "cusparse", "cuda_runtime", "nvshm
 
 
 def packages(tmp_path: Path, listed: tuple[str, ...] = LISTED) -> Path:
-    """Write a folder of packages as pip leaves it."""
+    """Write a folder of packages as pip installs it."""
     for package, names in INSTALLED.items():
         folder = tmp_path / "nvidia" / package / "lib"
         folder.mkdir(parents=True)
@@ -63,7 +63,7 @@ def test_nothing_is_linked_for_a_tensorflow_without_gpus_or_without_one(tmp_path
 
 
 def controller(**variables: str) -> str:
-    """Return what a Python that reads the line has for a controller."""
+    """Return the controller that a Python with this line selects."""
     code = f"{LINE}print(os.environ.get('HOROVOD_CONTROLLER'), os.environ.get('HOROVOD_CPU_OPERATIONS'))"
     base = {"PATH": os.environ["PATH"]}
     done = subprocess.run([sys.executable, "-S", "-c", code], env=base | variables, capture_output=True, text=True)
@@ -81,7 +81,7 @@ def test_it_is_one_line_where_every_start_of_python_reads_it(tmp_path: Path) -> 
     packages.mkdir(parents=True)
     make_gloo_default(tmp_path)
     assert (packages / NAME).read_text() == LINE
-    assert LINE.startswith("import ") and LINE.count("\n") == 1  # site runs such lines alone
+    assert LINE.startswith("import ") and LINE.count("\n") == 1  # site executes only such lines
     with pytest.raises(FileNotFoundError, match="is not a virtual environment"):
         make_gloo_default(tmp_path / "other")
 
@@ -90,7 +90,7 @@ def test_it_is_one_line_where_every_start_of_python_reads_it(tmp_path: Path) -> 
 @pytest.mark.horovod
 def test_horovod_works_without_a_launcher() -> None:
     code = "import horovod.tensorflow as hvd; hvd.init(); print(hvd.size(), hvd.gloo_enabled())"
-    # Nothing but the path: what stands in the environment of the tests must not help.
+    # Pass only PATH: other variables of the test process could hide a fault.
     done = subprocess.run(
         [sys.executable, "-c", code], env={"PATH": os.environ["PATH"]}, capture_output=True, text=True, timeout=600
     )

@@ -1,4 +1,4 @@
-"""What the Horovod build covers: versions, compilers, and the CUDA toolkit."""
+"""The toolchain of the Horovod build: versions, compilers, and the CUDA toolkit."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_open_mpi_4_alone_is_launched_by_horovod() -> None:
 
 
 def compilers(folder: Path, **versions: str) -> str:
-    """Write compilers that say their versions; return the PATH on which they are alone."""
+    """Write compilers that print their versions; return a PATH that contains only them."""
     for name, line in versions.items():
         compiler = folder / name.replace("gxx", "g++").replace("cxx", "c++").replace("_", "-")
         compiler.write_text(f"#!/bin/sh\necho '{line}'\n")
@@ -122,7 +122,7 @@ def test_pytorch_that_is_not_there_is_told_before_anything_is_built(monkeypatch:
         installed_torch()
 
 
-# As nvcc 12.9 prints it.
+# Output of nvcc 12.9.
 ANSWER = """\
 nvcc: NVIDIA (R) Cuda compiler driver
 Copyright (c) 2005-2025 NVIDIA Corporation
@@ -131,7 +131,7 @@ Cuda compilation tools, release {}, V{}.86
 
 
 def put(root: Path, name: str, release: str) -> Path:
-    """Put a toolkit of a release there, whose nvcc answers as NVIDIA's."""
+    """Create a toolkit of a release with an nvcc that answers like NVIDIA's."""
     home = root / name
     (home / "bin").mkdir(parents=True)
     nvcc = home / "bin" / "nvcc"
@@ -157,7 +157,7 @@ def test_without_one_of_that_cuda_the_newest_is_taken_and_else_the_plain_name(tm
     assert find_toolkit(None, tmp_path).version == "13.2"
 
 
-# From the wheel of PyTorch 2.11.0 on PyPI.
+# From the PyTorch 2.11.0 wheel on PyPI.
 TORCH_VERSION = """\
 from typing import Optional
 

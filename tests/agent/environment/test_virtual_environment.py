@@ -1,4 +1,4 @@
-"""Facts about environments from a lock file: made once, from verified packages alone."""
+"""Environments from a lock file: created once, and only from verified packages."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def environment(tmp_path: Path, lock: str, root: str = "root") -> Toy:
 
 
 def toy(tmp_path: Path) -> str:
-    """Write a wheel beside the program; return a lock file that finds it there."""
+    """Write a wheel next to the program; return a lock file that refers to it."""
     return "--no-index\n--find-links wheels\n" + write_wheel(tmp_path / "wheels")
 
 
@@ -124,7 +124,7 @@ def test_an_unreachable_index_is_reported_unless_the_lock_names_another(
     line = write_wheel(tmp_path / "wheels")
     with pytest.raises(RuntimeSetupError, match=r"(?s)toy==1\.2.*This node cannot use a package index: nowhere$"):
         environment(tmp_path, line).ensure()
-    assert environment(tmp_path, f"--find-links wheels\n{line}").ensure().exists()  # these wheels are enough
+    assert environment(tmp_path, f"--find-links wheels\n{line}").ensure().exists()  # these wheels suffice
     with pytest.raises(RuntimeSetupError) as failed:
         environment(tmp_path, f"--index-url file://{tmp_path}/simple\n{line}").ensure()
     assert "nowhere" not in str(failed.value)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 
 def write_wheel(folder: Path, name: str = "toy", version: str = "1.2", *requires: str, build: str = "") -> str:
-    """Write a wheel with one module, which holds its version; return its line of a lock file."""
+    """Write a wheel with one module that contains its version; return its line for a lock file."""
     folder.mkdir(parents=True, exist_ok=True)
     wheel = folder / f"{name}-{version}{build}-py3-none-any.whl"
     metadata = [f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}", *(f"Requires-Dist: {r}" for r in requires)]
@@ -24,9 +24,9 @@ def write_wheel(folder: Path, name: str = "toy", version: str = "1.2", *requires
 
 
 def write_source(simple: Path, name: str, *requires: str, seen: Path) -> str:
-    """Write a source distribution to an index. Its build appends the command lines of all pips to the file `seen`.
+    """Add a source distribution to an index. Its build appends the command lines of all pips to the file `seen`.
 
-    Return its line of a lock file.
+    Return its line for a lock file.
     """
     backend = f"""
 import pathlib, zipfile

@@ -165,7 +165,7 @@ def test_nothing_is_appended_through_a_link(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("place", ["lock", ".mutex", ".keeper", "data.part"])
 def test_no_link_in_place_of_a_lock_or_a_part_leads_to_another_file(tmp_path: Path, place: str) -> None:
-    """The attack of root on a worker: the master's login user makes or overwrites a file of its own."""
+    """With such a link, root on a worker could make the master's login user create or overwrite its own files."""
     target = tmp_path / "bashrc"
     (tmp_path / place).symlink_to(target)
     opens: dict[str, Callable[[], object]] = {

@@ -1,4 +1,4 @@
-"""Building something once between processes, with temporary files beside what is built."""
+"""Concurrent processes build something only once. Temporary files are in the same directory as the result."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ print(build_directory_once(directory, build, lock=lock, on_wait=on_wait), flush=
 
 
 def builder(directory: Path, *words: str) -> subprocess.Popen[str]:
-    """Start a process that builds `directory` and, while it does, waits for a line of input."""
+    """Start a process that builds `directory` and waits for a line of input during the build."""
     return subprocess.Popen(
         [sys.executable, "-c", BUILDER, str(directory), *words],
         stdin=subprocess.PIPE,

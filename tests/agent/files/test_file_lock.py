@@ -1,4 +1,4 @@
-"""Facts about the lock between processes."""
+"""The lock between processes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ with file_lock(Path(sys.argv[1])):
 
 
 def holder(path: Path) -> subprocess.Popen[str]:
-    """Start a process that holds the lock until its input ends, and return it once it does."""
+    """Start a process that holds the lock until its input ends; return it once it holds the lock."""
     command = [sys.executable, "-c", HOLDER, str(path)]
     process = subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[3]

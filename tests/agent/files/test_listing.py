@@ -1,4 +1,4 @@
-"""Reading what others write: listed files are found on NFS, and only regular files are read."""
+"""Reading files that others write: listed files are found on NFS, and only regular files are read."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.nfs import nfs_client
 
 
 def test_a_file_is_looked_for_in_its_directorys_listing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """NFS may say for a while that a new file is not there, and lists it nevertheless."""
+    """NFS may report for a while that a new file does not exist although it is in the listing."""
     (tmp_path / "file").touch()
 
     def stat(path: Path, **_: bool) -> os.stat_result:
@@ -79,7 +79,7 @@ def test_what_is_no_file_of_an_allowed_size_is_refused_at_once(tmp_path: Path, m
     assert callable(make)
     make(tmp_path / "foreign")
     for read in (read_regular, read_listed):
-        with pytest.raises(OSError) as caught:  # its number is compared
+        with pytest.raises(OSError) as caught:  # the test compares its errno
             read(tmp_path / "foreign")
         assert caught.value.errno == code
 
@@ -112,13 +112,13 @@ def test_no_file_of_a_run_keeps_who_shows_it_waiting(tmp_path: Path, make: objec
 
 @pytest.mark.parametrize("grace", ["1e300", "NaN", "-1", "Infinity", '"x"', "9" * 5000])
 def test_time_to_stop_that_no_user_gives_is_the_default(tmp_path: Path, grace: str) -> None:
-    """A rank could otherwise run on for ever after it was stopped, for example at its maximum cost."""
+    """Otherwise a rank could run on indefinitely after a stop, for example after its cost limit."""
     (tmp_path / "stop.json").write_text(f'{{"grace_s": {grace}}}')
     assert RunDirectory(path=tmp_path).stop_grace_s() == STOP_GRACE_S
 
 
 def test_giant_result_is_left_out_of_the_record(tmp_path: Path) -> None:
-    """Parsed, this text takes 2 GiB of memory."""
+    """Parsing this text would take 2 GiB of memory."""
     spec = make_spec(run_id="one")
     directory = RunDirectory(path=tmp_path / "one")
     directory.path.mkdir()

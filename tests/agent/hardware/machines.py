@@ -1,4 +1,4 @@
-"""Trees of the kernel's files, as machines have them; each says where it comes from."""
+"""Trees of kernel files as on real machines; each states its source."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ RECORDED: dict[str, str] = {
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Built:
-    """Describe a machine whose files are built after the kernel's documentation; no such machine was read."""
+    """A machine whose files follow the kernel's documentation; they were not recorded on a real machine."""
 
     nodes: int
     cores_per_node: int
@@ -56,7 +56,7 @@ class Built:
     offline: frozenset[int] = frozenset()
 
     def files(self) -> dict[str, str]:
-        """Number CPUs as x86 does: first threads of all cores, node by node, then all second threads."""
+        """Return the files. CPUs are numbered as on x86: first threads of all cores, node by node, then second ones."""
         cores = self.nodes * self.cores_per_node
         everything = range(cores * self.threads)
         files = {
@@ -65,7 +65,7 @@ class Built:
             "sys/devices/system/node/online": show_list(range(self.nodes)),
         }
         for cpu in everything:
-            if cpu in self.offline:  # the kernel takes away its topology
+            if cpu in self.offline:  # the kernel removes its topology
                 continue
             topology = f"sys/devices/system/cpu/cpu{cpu}/topology"
             siblings = set(range(cpu % cores, cores * self.threads, cores)) - self.offline
@@ -80,7 +80,7 @@ class Built:
         return files
 
     def node_cpus(self, node: int) -> set[int]:
-        """Return the CPUs of a node that are on."""
+        """Return the online CPUs of a node."""
         cores = self.nodes * self.cores_per_node
         return {
             cpu

@@ -1,6 +1,7 @@
-"""Facts about the health of GPUs: which errors of the kernel's log and of nvidia-smi need another node.
+"""GPU health: which errors in the kernel's log and in nvidia-smi's output require another node.
 
-The lines are as NVIDIA's driver 535 to 580 prints them, taken from public reports. Not run on a GPU.
+The lines are in the format of NVIDIA's drivers 535 to 580 and come from public reports. They were not produced on a
+GPU.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""GPUs and EFA devices: their device files, nvidia-smi's output, and where NCCL's plug-in is."""
+"""GPUs and EFA devices: their device files, nvidia-smi's output, and the location of NCCL's plug-in."""
 
 from __future__ import annotations
 
@@ -18,15 +18,14 @@ from agent.hardware.gpus import (
     read_load,
 )
 
-# As nvidia-smi prints it for INFO_FIELDS: three GPUs that count errors, of which the first was recorded, one that does
-# not.
+# nvidia-smi's output for INFO_FIELDS: three GPUs that count errors (the first was recorded), and one that does not.
 INFO = """\
 NVIDIA H200, 580.159.04, 143771 MiB, 0
 NVIDIA A100-SXM4-40GB, 570.86.15, 40960 MiB, 0
 NVIDIA A100-SXM4-40GB, 570.86.15, 40960 MiB, 2
 Tesla M60, 470.1, 7680 MiB, [N/A]
 """
-# As it prints it for LOAD_FIELDS without units; the first was recorded while it trained.
+# Its output for LOAD_FIELDS without units; the first line was recorded during training.
 LOAD = """\
 NVIDIA H200, 92, 142057, 143771, 45
 Tesla V100-SXM2-16GB, 97, 15360, 16160, 61
@@ -36,7 +35,7 @@ FAILED = "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA 
 
 
 def program(tmp_path: Path, script: str) -> str:
-    """Write a program in the place of nvidia-smi."""
+    """Write a program in place of nvidia-smi."""
     path = tmp_path / "nvidia-smi"
     path.write_text(f"#!/bin/sh\n{script}\n")
     path.chmod(0o755)
@@ -102,7 +101,7 @@ def test_gpus_are_counted_by_their_device_files(tmp_path: Path) -> None:
 
 
 def device(root: Path, name: str, driver: str) -> None:
-    """Lay out one device of the kernel's list, with its driver as sysfs links it."""
+    """Create one device of the kernel's list, with its driver linked as in sysfs."""
     there = root / "sys/devices" / name
     (root / "sys/drivers" / driver).mkdir(parents=True, exist_ok=True)
     there.mkdir(parents=True)

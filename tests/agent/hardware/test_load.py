@@ -1,4 +1,4 @@
-"""Facts about a node's load: what the kernel's counters and nvidia-smi report, and what they never report."""
+"""The load of a node, from the kernel's counters and nvidia-smi. Impossible values are never reported."""
 
 from __future__ import annotations
 

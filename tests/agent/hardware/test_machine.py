@@ -1,4 +1,4 @@
-"""This machine: its processor, what its boot has registered, its kind and its addresses."""
+"""This machine: its processor, its boot-time registration, its kind and its addresses."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_a_line_that_is_none_is_left_out(tmp_path: Path) -> None:
 
 @pytest.fixture
 def machine(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
-    """A machine with x86_64 processors, two GPUs, and an nvidia-smi that answers."""
+    """Return a machine with x86_64 processors, two GPUs, and an nvidia-smi that answers."""
     monkeypatch.setattr("platform.machine", lambda: "x86_64")
     monkeypatch.setattr("platform.python_version_tuple", lambda: ("3", "12", "7"))
     monkeypatch.setattr("agent.hardware.gpus.count_gpu_devices", lambda: 2)

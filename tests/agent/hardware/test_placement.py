@@ -1,4 +1,4 @@
-"""A rank's placement: which cores, memory, GPU and threads it gets, and how this process is bound to them."""
+"""The placement of a rank: its cores, memory, GPU and threads, and how this process is bound to them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from tests.agent.hardware.machines import P3_16XLARGE, RECORDED, write
 
 @st.composite
 def topologies(draw: st.DrawFn) -> Topology:
-    """Draw machines with uneven nodes, cores that lost a thread, GPUs anywhere, and quotas."""
+    """Draw machines with uneven nodes, cores with a missing thread, GPUs anywhere, and quotas."""
     sizes = draw(st.lists(st.integers(0, 9), min_size=1, max_size=4).filter(any))
     cores, cpu = [], 0
     for node, size in enumerate(sizes):
@@ -77,7 +77,7 @@ def test_nobody_gets_more_than_the_machine_grants(topology: Topology, ranks: int
         assert placement.cpus
         assert set(placement.cpus) <= set(topology.cpus)
         assert 1 <= placement.cores <= max(1, len(topology.cores))
-        # Without a quota that narrows, cores are dealt whole, and one rank may have one more than another.
+        # Unless a quota limits them, ranks get whole cores, and one rank may have one core more than another.
         assert not bounded(topology) or placement.cores == 1 or placement.cores * ranks <= topology.quota_cpus
 
 
@@ -153,7 +153,7 @@ ANOTHER = "pid:[4026532170]"
 
 @pytest.fixture
 def bound(monkeypatch: pytest.MonkeyPatch) -> list[Placement]:
-    """Keep this process where it is; note what it would have been bound to."""
+    """Do not bind this process; record the placements instead."""
     placements: list[Placement] = []
 
     def bind(placement: Placement) -> tuple[str, ...]:
@@ -264,7 +264,7 @@ def test_a_sandbox_that_forbids_it_is_no_error(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_a_node_that_is_not_there_and_an_unknown_processor_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    reason = prefer_node(1023)  # no machine that runs this has so many nodes
+    reason = prefer_node(1023)  # no machine that runs this test has so many nodes
     assert reason in (os.strerror(errno.EINVAL), os.strerror(errno.EPERM), os.strerror(errno.ENOSYS))
     monkeypatch.setattr(platform, "machine", lambda: "riscv64")
     assert prefer_node(0) == "the number of the system call set_mempolicy is unknown on riscv64"

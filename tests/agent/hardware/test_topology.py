@@ -1,4 +1,4 @@
-"""The topology of a machine: cores, memory nodes, GPUs, limits of its control group, and lists of CPUs."""
+"""The topology of a machine: cores, memory nodes, GPUs, cgroup limits, and lists of CPUs."""
 
 from __future__ import annotations
 

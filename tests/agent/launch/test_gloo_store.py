@@ -1,4 +1,4 @@
-"""The store in which ranks over Gloo meet: Horovod's protocol, a memory limit, and an end with its launcher."""
+"""The store at which Gloo ranks meet: Horovod's protocol, a memory limit, and its end together with the launcher."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def ask(port: int, method: str, path: str, body: bytes | None = None) -> tuple[i
 
 
 def send(port: int, head: str, body: bytes = b"") -> bytes:
-    """Send bytes as they are; return the first line of the answer, empty if the connection is closed without one."""
+    """Send raw bytes; return the first line of the answer, or an empty one if the connection closes without it."""
     with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=30)) as connection:
         connection.connect()
         connection.sock.sendall(head.encode() + b"\r\n\r\n" + body)
@@ -111,7 +111,7 @@ def test_a_value_without_a_valid_length_is_refused(port: int, length: str) -> No
 
 @pytest.fixture
 def waiting() -> Iterator[tuple[subprocess.Popen[str], int]]:
-    """Start a store whose ranks wait for each other, and which reports that at once."""
+    """Start a store whose ranks wait for each other, and which reports this immediately."""
     code = "import sys, agent.launch.gloo_store as store; store.REPORT_S = 0.5; store.main(sys.argv[1:])"
     command = [sys.executable, "-S", "-c", code, "127.0.0.1", HOSTS, "wait"]
     pipe = subprocess.PIPE

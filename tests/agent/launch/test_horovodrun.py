@@ -42,7 +42,7 @@ def test_launchers_of_other_hosts_keep_what_they_found_out_in_folders_of_their_o
 @pytest.mark.horovod
 def test_it_starts_the_ranks_without_importing_tensorflow() -> None:
     assert launch(3).returncode != 0, "the ranks fail"
-    done = launch(0)  # A rank that fails can end the other one before its line.
+    done = launch(0)  # A failing rank can terminate the other one before it prints its line.
     assert done.returncode == 0, done.stderr
     assert sorted(line.split(":", 1)[1] for line in done.stdout.splitlines() if "rank" in line) == [
         "rank 0 2 gloo gloo",
@@ -107,7 +107,7 @@ while parent > 1:
 
 @pytest.fixture
 def run(tmp_path: Path) -> tuple[dict[str, str], Path]:
-    """Return the environment of a run's launcher with a shell in place of SSH, and the file with the calls of SSH."""
+    """Return the environment of a run's launcher (with a shell in place of SSH) and the log file of the SSH calls."""
     spec = make_program_spec(efs_mount=str(tmp_path))
     directory = Path(spec.run_directory)
     directory.mkdir(parents=True)

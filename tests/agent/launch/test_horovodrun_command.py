@@ -1,4 +1,4 @@
-"""Facts about Horovod's launcher: its command line, its environment, its time-outs."""
+"""Horovod's launcher: its command line, its environment and its timeouts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Facts about what is started on one host: a process a slot, or torchrun with as many."""
+"""What a host starts: one process per slot, or torchrun with as many processes."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_the_proof_before_a_run_is_started_plainly_by_both() -> None:
 
 @pytest.fixture
 def spec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunSpec:
-    """Return the spec of a run whose launcher stays, with a directory of its own."""
+    """Return the spec of a run whose launcher keeps running, with a separate directory."""
     monkeypatch.setattr(HostRanks, "_read_input", lambda self: None)
     made = make_program_spec(hosts=HOSTS, rank_launcher="plain", efs_mount=str(tmp_path))
     Path(made.run_directory).mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""Facts about a run's hosts: every host's result is kept, and waiting ends when nobody wants it any more."""
+"""The hosts of a run: every host's result is kept, and waiting ends when it is cancelled."""
 
 from __future__ import annotations
 

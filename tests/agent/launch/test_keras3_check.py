@@ -1,4 +1,4 @@
-"""Facts about what stands by a user's program: Keras 3's silent trap is an error, and its errors are explained."""
+"""The check that runs with a user's program: Keras 3's silent bug becomes an error, and its errors are explained."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PROJECT = Path(__file__).resolve().parents[3]
 
 
 def run(tmp_path: Path, program: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    """Run a program as a rank, with stand-ins for the packages where the test made some."""
+    """Run a program as a rank, with the fake packages that the test created, if any."""
     (tmp_path / "program.py").write_text(textwrap.dedent(program))
     path = os.pathsep.join([str(PROJECT / "agent" / "launch" / "keras3_check"), str(tmp_path)])
     return subprocess.run(

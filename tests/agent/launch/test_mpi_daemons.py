@@ -1,4 +1,4 @@
-"""mpirun on the first host has the master start its daemons: what it, and any rank, can ask for."""
+"""mpirun on the first host makes the master start its daemons: which requests it, or any rank, can make."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def encoded(command: str | bytes) -> str:
 
 
 def run(folder: Path, *words: str, hosts: str = "deeplearning-worker1,deeplearning-worker2") -> tuple[int, str, str]:
-    """Run a command as mpirun on the first host; return its status, the log, and the words that SSH was given."""
+    """Run a command as mpirun on the first host; return its status, the log, and the arguments of SSH."""
     (folder / "ssh").write_text(SSH)
     (folder / "ssh").chmod(0o755)
     environ = {**os.environ, "PATH": f"{folder}:{os.environ['PATH']}"}
@@ -66,7 +66,7 @@ def test_no_command_is_started_on_another_host(tmp_path: Path, host: str) -> Non
 
 
 def test_a_command_is_no_option_of_ssh(tmp_path: Path) -> None:
-    """OpenSSH reads options behind the host too."""
+    """OpenSSH also reads options after the host."""
     (tmp_path / "request").write_text(f"[launcher] start deeplearning-worker2 {encoded('-oProxyCommand=id')}\n")
     _, _, called = run(tmp_path, "cat", str(tmp_path / "request"))
     assert not [word for word in called.splitlines() if word.startswith("-")]

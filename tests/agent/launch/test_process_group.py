@@ -1,4 +1,4 @@
-"""Facts about ranks that Horovod does not start: who they are, whose lines are whose, and that they end together."""
+"""Ranks that Horovod does not start: their identity, the origin of each line, and their joint termination."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ called without an active exception")."""
 
 
 def is_alive(pid: int) -> bool:
-    """Return whether a process runs; one that only waits for its parent does not."""
+    """Return whether a process runs; a zombie does not."""
     try:
         return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
     except OSError:

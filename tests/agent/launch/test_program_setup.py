@@ -1,4 +1,4 @@
-"""Facts about the part of its host that a rank of a user's program gets, whatever started it."""
+"""A rank of a user program gets its part of the host with every launcher."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SECOND_OF_TWO = {"LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2"}
 
 @pytest.fixture(autouse=True)
 def bound(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, ...]]:
-    """Keep this process where it is; note which CPUs it would have been bound to."""
+    """Do not bind this process; record the CPUs instead."""
     cpus: list[tuple[int, ...]] = []
 
     def bind(placement: Placement) -> tuple[str, ...]:

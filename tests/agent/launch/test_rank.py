@@ -1,4 +1,4 @@
-"""Facts about how a rank comes to be: its words and variables arrive unchanged, and no shell reads them."""
+"""The start of a rank: its arguments and variables arrive unchanged, and no shell interprets them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def efs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def start(efs: Path, spec: RunSpec, *module: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    """Lay out a run with a program that tells what it got, and become its rank."""
+    """Create a run with a program that prints what it received, and become its rank."""
     run = efs / "runs" / spec.run_id
     (run / "work").mkdir(parents=True, exist_ok=True)
     (run / "work" / "train.py").write_text(PROGRAM)
@@ -77,7 +77,7 @@ def test_the_users_variables_and_the_nodes_interface_join_what_the_launcher_set(
 
 @pytest.mark.parametrize("launcher", [HOROVOD, TORCHRUN, PLAIN])
 def test_plain_sets_what_tensorflow_jax_and_keras_read(launcher: str) -> None:
-    """Source: tensorflow #39753: without TF_CONFIG every rank of MultiWorkerMirroredStrategy trains alone."""
+    """tensorflow #39753: without TF_CONFIG, every rank of MultiWorkerMirroredStrategy trains alone."""
     spec = make_program_spec(hosts=(make_node(1), make_node(2)), rank_launcher=launcher)
     found = environment(spec, {"RANK": "1"}, "/python", "")
     if launcher != PLAIN:
@@ -93,7 +93,7 @@ def test_plain_sets_what_tensorflow_jax_and_keras_read(launcher: str) -> None:
 
 @pytest.mark.parametrize(("kind", "expected"), [("x86_64-py3.11", "true"), ("x86_64-sm75", None)])
 def test_accelerate_is_told_of_nodes_without_gpus(kind: str, expected: str | None) -> None:
-    """Source: accelerate's test script: on CPUs each rank was DistributedType.NO under torchrun."""
+    """From accelerate's test script: on CPUs, each rank had DistributedType.NO under torchrun."""
     spec = make_program_spec(hosts=(make_node(1, kind=kind),), rank_launcher=TORCHRUN)
     assert environment(spec, {"RANK": "0"}, "/python", "").get("ACCELERATE_USE_CPU") == expected
 
@@ -228,7 +228,7 @@ sys.stdin.read()
 
 
 def start_starter(*words: str, directory: Path) -> subprocess.Popen[str]:
-    """Start a process that starts another one detached, tells of it, and waits for the end of its input."""
+    """Start a process that starts a detached one, prints its pid, and waits for the end of its input."""
     command = [sys.executable, "-c", STARTER, str(directory), *words]
     return subprocess.Popen(command, cwd=PROJECT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 

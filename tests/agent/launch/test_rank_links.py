@@ -1,4 +1,4 @@
-"""Facts about the connections between ranks: the first one is found, and connections of other processes are not."""
+"""Connections between ranks: the first one is detected, and connections of other processes are ignored."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def row(
 
 @pytest.fixture
 def proc(tmp_path: Path) -> Path:
-    """Make /proc with two processes: one of rank 0 with socket 7, one of rank 1 with socket 8."""
+    """Create /proc with two processes: rank 0 with socket 7, and rank 1 with socket 8."""
     root = tmp_path / "proc"
     (root / "net").mkdir(parents=True)
     for pid, inode in ((100, 7), (101, 8)):
@@ -66,11 +66,11 @@ def reports(run: RunDirectory) -> set[str]:
     ("rows", "sixth", "is_linked"),
     [
         ([row(OTHER)], "", True),
-        ([], row(OTHER_MAPPED, local=f"0000000000000000FFFF0000{NODE}"), True),  # as gRPC's sockets
-        ([row(OTHER, state="06", inode=0)], "", True),  # closed meanwhile
-        ([row(OTHER, inode=9)], "", False),  # of a process that is no rank, such as Open MPI's daemon
+        ([], row(OTHER_MAPPED, local=f"0000000000000000FFFF0000{NODE}"), True),  # like gRPC's sockets
+        ([row(OTHER, state="06", inode=0)], "", True),  # already closed
+        ([row(OTHER, inode=9)], "", False),  # of a process that is not a rank, such as Open MPI's daemon
         ([row(OTHER, state="02")], "", False),  # not answered yet
-        ([row(MASTER)], "", False),  # Horovod's rendezvous, a tracking server
+        ([row(MASTER)], "", False),  # Horovod's rendezvous or a tracking server
         ([row("0100007F", local="0100007F")], "", False),
         (["  nonsense\n", "x: y z\n"], "", False),
     ],
@@ -118,7 +118,7 @@ SHM = "7f00-7f01 {} 00000000 00:17 {} {}\n"
     ("rows", "maps", "is_linked"),
     [
         (PAIR, ("", ""), True),
-        ([PAIR[0]], ("", ""), False),  # to a process that is no rank
+        ([PAIR[0]], ("", ""), False),  # to a process that is not a rank
         ([PAIR[0], PAIR[1].replace(" 8 1 0", " 7 1 0")], ("", ""), False),  # a rank with itself
         ([], (SHM.format("rw-s", 5, "/dev/shm/vader_segment.n1"),) * 2, True),
         ([], (SHM.format("rw-s", 5, "/dev/shm/sem.a"), SHM.format("rw-s", 6, "/dev/shm/sem.b")), False),

@@ -1,4 +1,4 @@
-"""The parent of a rank: who the rank is, its lines, its signals, its end."""
+"""The parent of a rank: the rank's identity, its lines, its signals and its end."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_long_lines_are_split_alike_however_they_are_cut(blocks: list[bytes]) ->
 
 
 def test_line_without_an_end_is_forwarded_in_parts() -> None:
-    """Kept until its end, it would fill the memory, and be copied with each block."""
+    """A line kept until its end would fill the memory, and would be copied with each block."""
     lines, forwarded, held = Lines(b"[0]:"), 0, 0
     for _ in range(500):
         forwarded += sum(len(line) - len(b"[0]:\n") for line in lines.feed(b"x" * (1 << 16)))
@@ -151,7 +151,7 @@ def test_in_a_group_the_end_is_reported_and_the_parent_ends_alike(end: str, stat
 
 @pytest.mark.parametrize(("end", "status"), [("exit 3", 3), ("kill -9 $$", 128 + 9)])
 def test_over_gloo_ssh_gets_the_status_and_output_as_they_are(end: str, status: int) -> None:
-    """Of a command that a signal ended, ssh reports only 255."""
+    """If a signal kills a command, ssh reports only status 255."""
     words = [*PARENT, "gloo", "/bin/sh", "-c", f"printf told; {end}"]
     done = subprocess.run(words, cwd=PROJECT, env={**os.environ, "HOROVOD_RANK": "2"}, capture_output=True)
     assert (done.returncode, done.stdout, done.stderr) == (status, b"told", b"")

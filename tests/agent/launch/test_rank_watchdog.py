@@ -1,4 +1,4 @@
-"""The process that watches over a run's ranks on a node: who starts it, how long it lives, which ranks it ends."""
+"""The watchdog of a run's ranks on a node: who starts it, how long it lives, and which ranks it kills."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ Start = Callable[..., subprocess.Popen[bytes]]
 
 
 def watches(spec: RunSpec) -> list[int]:
-    """Return the pids of the watches over a run."""
+    """Return the pids of the watchdogs of a run."""
     found = []
     for path in Path("/proc").iterdir():
         with contextlib.suppress(OSError):
@@ -47,7 +47,7 @@ def watches(spec: RunSpec) -> list[int]:
 
 @pytest.fixture
 def specified(tmp_path: Path) -> Iterator[Callable[..., RunSpec]]:
-    """Return a maker of a run's spec, laid out with its agent; what is left of each is killed at the end."""
+    """Return a function that creates a run's spec with its agent. At the end, its watchdogs are killed."""
     made: list[RunSpec] = []
 
     def make(**changes: Any) -> RunSpec:
@@ -70,7 +70,7 @@ def specified(tmp_path: Path) -> Iterator[Callable[..., RunSpec]]:
 
 @pytest.fixture
 def start() -> Iterator[Start]:
-    """Return a starter of ranks, which are killed at the end."""
+    """Return a function that starts ranks, which are killed at the end."""
     started: list[subprocess.Popen[bytes]] = []
 
     def begin(spec: RunSpec, rank: int, local_rank: int = 0, **variables: str) -> subprocess.Popen[bytes]:
@@ -93,7 +93,7 @@ def start() -> Iterator[Start]:
 
 
 def is_program(process: subprocess.Popen[bytes]) -> bool:
-    """Return whether a rank has turned into its program."""
+    """Return whether a rank has become its program."""
     return b"time.sleep" in Path(f"/proc/{process.pid}/cmdline").read_bytes()
 
 
@@ -120,7 +120,7 @@ def test_a_bounded_run_has_a_watch_that_ends_its_ranks(specified: Callable[..., 
 
 
 class Clock:
-    """A clock on which sleeping takes no time."""
+    """A clock whose sleep takes no time."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -164,7 +164,7 @@ def rank(directory: RunDirectory) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def ended_at(directory: RunDirectory, at: Callable[[float], None] = lambda now: None) -> float:
-    """Look each second until the watch ends the ranks; return when that was. `at` is called before each look."""
+    """Look once per second until the watchdog kills the ranks; return that time. `at` is called before each look."""
     clock = Clock()
     watch = rank_watchdog.BoundWatch(directory, now=clock)
     while not watch.look():
@@ -219,7 +219,7 @@ NODE_NAME = "deeplearning-worker1"
 
 @dataclasses.dataclass(kw_only=True)
 class Node:
-    """A node on which a rank is stuck after 60 s."""
+    """A node on which a rank counts as stuck after 60 s."""
 
     directory: RunDirectory
     now: float = 0.0
@@ -236,7 +236,7 @@ class Node:
         return self.watch.look(self.ranks())
 
     def looks(self, between: Callable[[], object] = lambda: None) -> list[list[int]]:
-        """Look for 100 s, and return what was found stuck each time."""
+        """Look for 100 s; return the stuck ranks of each look."""
         found = []
         for _ in range(10):
             between()
@@ -251,7 +251,7 @@ def node(tmp_path: Path) -> Node:
 
 @pytest.fixture
 def start_shell(node: Node) -> Iterator[Start]:
-    """Return a starter of ranks, which are killed at the end. A `sleep` is returned when it waits."""
+    """Return a function that starts ranks, which are killed at the end. It returns a `sleep` once it is waiting."""
     started = []
 
     def begin(script: str, rank: int, variable: str = "HOROVOD_RANK") -> subprocess.Popen[bytes]:

@@ -1,4 +1,4 @@
-"""Facts about the pre-flight's allreduce: it uses the GPU, and gives exact sums with each framework."""
+"""The pre-flight allreduce uses the GPU and gives exact sums with each framework."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PROOF = ("-m", "agent.preflight.allreduce")
 
 
 class FakeHorovod(SimpleNamespace):
-    """Horovod of one rank, which notes the device of each allreduce; a device that is not there is the CPU."""
+    """Horovod with one rank that records the device of each allreduce; a missing device falls back to the CPU."""
 
     Sum = "sum"
 
@@ -67,7 +67,7 @@ def test_the_sum_that_is_timed_is_one_of_gpus(horovod: FakeHorovod, monkeypatch:
     allreduce.prove(joined, "deeplearning-worker1", 1)
     assert horovod.devices["speed"] == "/GPU:0"
     assert {"matmul_tflops", "bus_gb_s"} < reports[0].keys()
-    assert reports[0]["error"] == 1000.0  # the fake adds up nothing: 2 * 999 + 1 - 999
+    assert reports[0]["error"] == 1000.0  # the fake adds nothing: 2 * 999 + 1 - 999
 
 
 @pytest.mark.full

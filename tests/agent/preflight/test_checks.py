@@ -1,4 +1,4 @@
-"""Facts about the pre-flight: a bad node is named with what is wrong and what to do, and a good one never is."""
+"""The pre-flight check: a bad node is reported with the fault and the fix, and a good node never is."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ def answer(facts: NodeFacts) -> Completed:
 
 
 def judged(**changes: object) -> Report:
-    """Judge three nodes, of which the second differs from the others by these facts."""
+    """Judge three nodes; the facts of the second one have these changes."""
     answers = {name: answer(WELL) for name in NAMES}
     answers[NAMES[1]] = answer(dataclasses.replace(WELL, **changes))  # type: ignore[arg-type]  # the tests' own
     return checks.judge(SPEC, answers, "5pec")[0]
 
 
 def blamed(report: Report) -> tuple[str, ...]:
-    """Return the nodes of which something is wrong, each once."""
+    """Return the nodes with findings, each once."""
     return tuple(dict.fromkeys(finding.node for finding in report.findings if finding.node))
 
 
@@ -174,7 +174,7 @@ def test_a_clock_is_never_blamed_beyond_its_true_skew_and_a_long_preparation_hid
 
 
 def proof(*hosts: str, error: float = 0.0, ranks: int = 3) -> str:
-    """Write what ranks of these hosts print who end the allreduce."""
+    """Return the output of ranks on these hosts that complete the allreduce."""
     return "".join(
         f'[{n}]<stdout>:deepcdk-allreduce {{"host": "{host}", "error": {error}, "ranks": {ranks}, "seconds": 0.01}}\n'
         for n, host in enumerate(hosts)
@@ -267,7 +267,7 @@ def test_a_program_of_pytorch_is_not_refused_for_what_tensorflow_sees() -> None:
     plain = make_program_spec(hosts=NODES, rank_launcher="plain")
     by_horovod = make_program_spec(hosts=NODES, own_environment=True, horovod_for=("torch",))
     for_both = make_program_spec(hosts=NODES, own_environment=True, horovod_for=("tensorflow", "torch"))
-    # Its environment has no TensorFlow at all.
+    # Its environment has no TensorFlow.
     trouble = "ModuleNotFoundError: No module named 'tensorflow'"
     gpus = dataclasses.replace(WELL, gpus=(T4,), visible_gpus=None, framework_trouble=trouble)
     for each, refused in ((SPEC, True), (plain, False), (by_horovod, False), (for_both, True)):

@@ -1,4 +1,4 @@
-"""Facts about runs on GPUs: NCCL adds up, over EFA where there is EFA, no floor is missed, nothing passes silently."""
+"""Runs on GPUs: NCCL is used, with EFA if there is EFA, speeds reach the minimum, and no fault passes silently."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def nccl(host: str, *, ranks: int = 2, efa: bool = True, nccl_version: str = "2.
 
 
 def output(*, log: str = "", **changes: object) -> str:
-    """Write what two ranks print, of which the second differs by these figures; "" as a figure leaves it out."""
+    """Return the output of two ranks. The second one has these figures; "" omits a figure."""
     ranks = []
     for host, figures in zip(NAMES, (WELL, {**WELL, **changes}), strict=True):
         told = {"host": host, "error": 0.0, "ranks": 2, "seconds": 0.01, "process": f"{host}:7", **figures}
@@ -79,9 +79,9 @@ def test_what_wastes_gpus_is_refused_with_node_figure_floor_and_remedy(
     assert report.summary.endswith("; or run anyway, with --allow-degraded")
 
 
-# Not run on GPUs: the lines are those of test_nccl_log.
+# Not recorded on GPUs: the lines are those of test_nccl_log.
 def test_a_pair_that_aws_does_not_test_over_efa_is_a_warning_and_the_run_begins() -> None:
-    """aws-ofi-nccl #1055: NCCL 2.28.9 deadlocks with a plug-in of 1.17."""
+    """aws-ofi-nccl #1055: NCCL 2.28.9 deadlocks with plug-in 1.17."""
     log = "".join(nccl(name, nccl_version="2.32.3", plugin="1.18.0") for name in NAMES)
     report = judged(output(log=log))
     assert report.findings == ()
@@ -136,7 +136,7 @@ def test_many_pairs_and_foreign_hosts_do_not_fill_the_report() -> None:
             FOR_PAIR,
         ),
         (
-            124,  # hangs before NCCL has chosen its network
+            124,  # hangs before NCCL selects its network
             nccl(NAMES[0], nccl_version="2.28.9", plugin="1.17.1").partition(
                 f"{NAMES[0]}:7:9 [0] NCCL INFO NET/OFI Sel"
             )[0],
@@ -162,7 +162,7 @@ def test_many_pairs_and_foreign_hosts_do_not_fill_the_report() -> None:
 def test_a_first_sum_that_hangs_is_refused_by_the_versions_and_the_network(
     status: int, log: str, what: str, remedy: str
 ) -> None:
-    """aws-ofi-nccl #1055; 134 is what PyTorch's own time-out ends with."""
+    """aws-ofi-nccl #1055; 134 is the exit status of PyTorch's own timeout."""
     here = "".join(f'deepcdk-here {{"host": "{name}"}}\n' for name in NAMES)
     report = checks.judge_allreduce(SPEC, CLEAN, status, here + log, dict.fromkeys(NAMES, FACTS))
     assert [finding.what for finding in report.findings] == ["did not finish", "did not finish", what]
@@ -203,7 +203,7 @@ def test_one_rank_alone_needs_no_nccl_and_one_node_no_efa() -> None:
     spec = make_spec(hosts=(make_node(1, kind=GPU_KIND),), floors=FLOORS, efa=True)
     clean = dataclasses.replace(CLEAN, cells=CLEAN.cells[:1])
     report = checks.judge_allreduce(spec, clean, 0, text + nccl(NAMES[0], ranks=1, efa=False), {NAMES[0]: FACTS})
-    # NCCL names a network though it needs none.
+    # NCCL prints a network although it needs none.
     assert (report.findings, report.cells[0][-1]) == ((), "ok, 650 TFLOP/s a GPU, 10 ms")
 
 

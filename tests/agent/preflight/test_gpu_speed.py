@@ -1,4 +1,4 @@
-"""Facts about the speeds of GPUs: rates by the definitions of the field, medians after a turn that does not count."""
+"""GPU speeds: rates by the usual definitions, and medians after an uncounted warm-up round."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from agent.preflight.allreduce import speeds
 
 
 def test_rates_follow_their_definitions() -> None:
-    # 20 products of 8192 x 8192: 2 * 8192**3 operations each.
+    # 20 products of 8192 x 8192 matrices: 2 * 8192**3 operations each.
     assert allreduce.matmul_tflops(0.022) == pytest.approx(999.6, abs=0.1)
     # nccl-tests: 1 GiB over 8 ranks in 5 ms is 214.7 GB/s, and 1.75 times that on the bus.
     assert allreduce.bus_gb_s(1 << 30, 8, 0.005) == pytest.approx(375.8, abs=0.1)

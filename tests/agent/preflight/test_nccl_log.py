@@ -1,4 +1,4 @@
-"""Facts about NCCL's log: which ranks it connected and over which network, by each process, whatever stands before."""
+"""NCCL's log: the connected ranks and their network, for each process, whatever text precedes the lines."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ nvmlDev 0 busId 80 commId 0x2ef13c5ed0553a05 - Init START
 [1]<stdout>:VM-16-64-ubuntu:28471:28490 [0] NCCL INFO ncclCommInitRank comm 0x55eb22a04a50 rank 0 nranks 2 cudaDev 0 \
 nvmlDev 0 busId 80 commId 0x2ef13c5ed0553a05 - Init COMPLETE
 """
-# The first rank of two on one H200, started by Horovod's launcher: our own record, of the lines that matter.
+# The first rank of two on one H200, started by Horovod's launcher: the relevant lines of our own recording.
 OURS_2_32 = """\
 [0]<stdout>:vm:2166:2245 [0] NCCL INFO NCCL_SOCKET_IFNAME set by environment to =lo
 [0]<stdout>:vm:2166:2245 [0] NCCL INFO NCCL version 2.32.3+cuda12.9
@@ -41,7 +41,7 @@ nvmlDev 0 busId 60 commId 0x779b63dcdd89f78d - Init START
 [0]<stdout>:vm:2166:2245 [0] NCCL INFO ncclCommInitRank comm 0x7f2d6c03a420 rank 0 nranks 2 cudaDev 0 nvmlDev 0 \
 busId 60 commId 0x779b63dcdd89f78d - Init COMPLETE
 """
-# Two nodes of g7e.8xlarge: a published log of nccl-tests, of the lines that matter and with a shorter host name.
+# Two g7e.8xlarge nodes: the relevant lines of a published nccl-tests log, with a shortened host name.
 EFA_2_29 = """\
 gpu-st-ml-2:49542:49542 [0] NCCL INFO NCCL version 2.29.2+cuda12.8
 gpu-st-ml-2:49542:49542 [0] NCCL INFO NCCL git version HEAD ebd1e92
@@ -53,13 +53,13 @@ gpu-st-ml-2:49542:49542 [0] NCCL INFO Using network Libfabric
 gpu-st-ml-2:49542:49542 [0] NCCL INFO ncclCommInitRank comm 0x63233dc434d0 rank 1 nranks 2 cudaDev 0 nvmlDev 0 busId \
 30000 commId 0xc3d9a10350effd4f - Init COMPLETE
 """
-# NCCL 2.21 in aws-ofi-nccl #889: one version for all processes, without a process before it.
+# NCCL 2.21 in aws-ofi-nccl #889: one version line for all processes, without a process prefix.
 BARE_2_21 = """\
 NCCL version 2.21.5+cuda12.8
 ip-10-36-22-140:83:2503 [0] NCCL INFO NET/OFI Initializing aws-ofi-nccl 1.14.2
 ip-10-36-22-140:83:2503 [0] NCCL INFO NET/OFI Using Libfabric version 2.1
 """
-# aws-ofi-nccl #801 and NVIDIA/nccl #527: older plug-ins say "Using", and some versions end in words.
+# aws-ofi-nccl #801 and NVIDIA/nccl #527: older plug-ins print "Using", and some versions end in words.
 USING = "node-1:80:81 [0] NCCL INFO NET/OFI Using aws-ofi-nccl 1.4.0aws\n"
 FROM_GIT = "node-1:80:81 [0] NCCL INFO NET/OFI Initializing aws-ofi-nccl git-6e504db\n"
 
@@ -131,7 +131,7 @@ def test_a_communicator_counts_once_its_initialisation_is_complete_and_the_large
 )
 @pytest.mark.parametrize("end", ["", "\n"])
 def test_time_to_read_grows_with_the_size_alone(part: str, end: str) -> None:
-    """A pattern of quadratic time takes hours for the lines that never end."""
+    """A pattern with quadratic time would take hours for the lines that never end."""
     text = (part + end) * ((2 << 20) // len(part))
     began = time.process_time()
     assert all(found.ranks == 0 for found in nccl_log.parse(text).values())
@@ -157,7 +157,7 @@ def test_a_process_is_named_as_in_its_lines(monkeypatch: pytest.MonkeyPatch) -> 
     assert list(nccl_log.parse(line)) == [nccl_log.this_process()]
 
 
-# As a rank of PyTorch: a library writes through C's standard output, Python reports, and `os._exit` ends the process.
+# As in a PyTorch rank: a library writes through C's standard output, Python reports, and `os._exit` ends the process.
 REPORTING_RANK = """
 import ctypes, os
 from agent.preflight import nccl_log

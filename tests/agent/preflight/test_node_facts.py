@@ -1,4 +1,4 @@
-"""Facts about a node's facts: parsed from what programs print, and told in one line."""
+"""Facts about a node: parsed from the output of programs, and shown in one line."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from agent.preflight.node_facts import (
 )
 from tests.factories import make_node, make_spec
 
-# As `fi_info -p efa` writes it: each device as several endpoints.
+# Output of `fi_info -p efa`: several endpoints per device.
 FI_INFO = """\
 provider: efa
     fabric: efa
@@ -42,7 +42,7 @@ provider: efa
 """
 
 
-# As tensorflow-cpu 2.21 writes it on a machine with a GPU's driver, both streams together.
+# Output of tensorflow-cpu 2.21 on a machine with a GPU driver, with both streams together.
 TENSORFLOW = """\
 2026-11-22 16:20:11.224517: I tensorflow/core/platform/cpu_feature_guard.cc:210] This TensorFlow binary is optimized
 deepcdk-visible-gpus 0
@@ -58,7 +58,7 @@ def test_what_tensorflow_sees_is_found_among_its_own_lines() -> None:
         parse_visible_gpus("")
 
 
-# As TensorFlow's builds for GPUs write it on a machine without a driver: by absl, and by the releases before.
+# Output of TensorFlow's GPU builds on a machine without a driver: by absl, and by earlier releases.
 CU_INIT = "failed call to cuInit: INTERNAL: CUDA error: Failed call to cuInit: UNKNOWN ERROR (303)"
 NO_DRIVER = f"""\
 WARNING: All log messages before absl::InitializeLog() is called are written to STDERR
@@ -100,7 +100,7 @@ def test_a_framework_is_asked_with_the_variables_of_the_ranks(monkeypatch: pytes
 
 @pytest.fixture
 def smi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have an nvidia-smi in PATH that tells of two GPUs."""
+    """Put an nvidia-smi that lists two GPUs in PATH."""
     program = tmp_path / "bin" / "nvidia-smi"
     program.parent.mkdir()
     program.write_text("#!/bin/sh\nprintf 'Tesla T4, 570.86.15, 15360 MiB, 0\\n%.0s' 1 2\n")

@@ -1,4 +1,4 @@
-"""How long the pre-flight's allreduce may take: ranks that alone need long to start get more for the rest."""
+"""The time limit of the pre-flight allreduce: ranks that start slowly get more time for the rest."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def spec() -> RunSpec:
 
 @pytest.fixture
 def preflight(spec: RunSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Preflight:
-    """Return a pre-flight whose allreduce may take 1 s, and 10 times as long as its ranks take to start."""
+    """Return a pre-flight check whose allreduce may take 1 s and 10 times as long as its ranks take to start."""
     monkeypatch.setattr(checks, "PROOF_TIMEOUT_S", 1.0)
     (tmp_path / "one").mkdir()
     hosts = Hosts(

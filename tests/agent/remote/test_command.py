@@ -1,4 +1,4 @@
-"""Facts about whether a host is there: one that refuses is, one that drops packets or has no route is not."""
+"""Whether a host is reachable: one that refuses connections is; one that drops packets or has no route is not."""
 
 from __future__ import annotations
 

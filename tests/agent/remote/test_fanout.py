@@ -1,4 +1,4 @@
-"""Facts about the fan-out: words reach the program unchanged, every node's result is told, nobody is left running."""
+"""The fan-out: arguments reach the program unchanged, every node's result is shown, and no process is left running."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ LISTS = st.lists(WORDS, max_size=5)
 
 @pytest.fixture(autouse=True, scope="module")
 def node_python() -> Any:
-    """Let this Python be every node's."""
+    """Use this Python as the Python of every node."""
     patch = pytest.MonkeyPatch()
     patch.setattr(fanout.node_command, "__defaults__", (sys.executable,))
     yield
@@ -42,7 +42,7 @@ def node_python() -> Any:
 
 @pytest.fixture(scope="module")
 def ssh(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Make an `ssh` that has a shell of this machine read the line, as sshd does; no host answers as `down`."""
+    """Make an `ssh` that runs the line in a shell on this machine, as sshd does. The host `down` does not answer."""
     script = tmp_path_factory.mktemp("ssh") / "ssh"
     script.write_text('#!/bin/sh\n[ "$1" = down ] && { echo "ssh: no route" >&2; exit 255; }\nexec /bin/sh -c "$2"\n')
     script.chmod(0o755)
@@ -50,7 +50,7 @@ def ssh(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def call(ssh: str, *command: str, hosts: tuple[str, ...] = ("one",), **fields: Any) -> tuple[int, list[dict[str, Any]]]:
-    """Fan out to these hosts; return how many failed, and the messages."""
+    """Fan out to these hosts; return the number of failures and the messages."""
     messages: list[dict[str, Any]] = []
     ours, theirs = os.pipe()
     try:

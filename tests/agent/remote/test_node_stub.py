@@ -1,4 +1,4 @@
-"""Facts about a node's side: what it is sent comes back as it was, and a text that is cut runs nothing."""
+"""The program on a node: its input comes back unchanged, and truncated text is not executed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Facts about a notebook on a node: its token shows on no command line, and it ends with whoever asked for it."""
+"""A notebook on a node: its token is on no command line, and it exits together with the task that started it."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_a_notebook_ends_with_whoever_asked_and_its_token_shows_on_no_command_li
             assert answer.status == 200
         token = address[1].encode()
         for path in Path("/proc").glob("[0-9]*/cmdline"):
-            with contextlib.suppress(OSError):  # Processes end meanwhile.
+            with contextlib.suppress(OSError):  # Processes may exit in the meantime.
                 assert token not in path.read_bytes()
         process.stdin.close()
         assert process.wait(timeout=60) == 0

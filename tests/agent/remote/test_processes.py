@@ -1,4 +1,4 @@
-"""Facts about signals to a run: its processes are known by their environment, and no others are touched."""
+"""Signals to a run: its processes are found by their environment, and no others are affected."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_a_graceful_signal_goes_to_ranks_and_not_to_their_launcher(tmp_path: Pat
 def test_signals_reach_all_processes_of_a_rank_and_its_last_lines_arrive(
     tmp_path: Path, launcher: str, number: signal.Signals
 ) -> None:
-    """A program may start others without the run's variables."""
+    """A program may start processes without the run's variables."""
     place = {"DEEPCDK_RUNS": str(tmp_path), "DEEPCDK_RUN": "one", "HOROVOD_RANK": "0", "RANK": "0"}
     words = [sys.executable, *RANK_PARENT, launcher, "sh", "-c", "echo begun; env -i sleep 60; echo over"]
     log = tmp_path / "log"

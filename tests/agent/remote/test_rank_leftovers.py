@@ -1,4 +1,4 @@
-"""Facts about what ranks leave on a node: the node's preparation finds all of it."""
+"""Processes and files that ranks leave on a node: preparing the node finds all of them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ IPC = "       key      semid perms      nsems   uid   gid  cuid  cgid      otime
 
 @pytest.fixture
 def node(tmp_path: Path) -> Path:
-    """Return the root of a node on which no rank has been, but whose data was staged."""
+    """Return the root of a node on which no rank has run but data was staged."""
     for folder in (f"{RANK_HOME}/data/mnist", f"{RANK_HOME}/.cache/deepcdk/records/x", "/tmp/open", "/proc/sysvipc"):
         (tmp_path / folder[1:]).mkdir(parents=True)
     (tmp_path / "tmp/of-another-user").touch()
@@ -34,7 +34,7 @@ def test_processes_of_the_user_of_ranks_are_found_by_each_of_their_ids(tmp_path:
     add(7, 0, 0)
     add(8, 1000, 1000)
     (tmp_path / "proc/sys").mkdir()
-    (tmp_path / "proc/10").mkdir()  # it ended while it was looked for
+    (tmp_path / "proc/10").mkdir()  # it exited during the search
     assert not rank_leftovers.processes_are_there(tmp_path)
     add(9, RANK_UID, 0)
     assert rank_leftovers.processes_are_there(tmp_path)

@@ -1,4 +1,4 @@
-"""Facts about the user that ranks run as: one number everywhere, a home of its own, and no way to further rights."""
+"""The user of the ranks: the same number everywhere, a separate home, and no way to more privileges."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Facts about secrets on a node: for this user alone, gone with the run, and never told."""
+"""Secrets on a node: readable only by this user, removed with the run, and never shown."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A home of the test's own, on the master's own disk, where a master keeps which specs it has accepted."""
+"""A separate home on the master's own disk, where a master records the specs that it has accepted."""
 
 from __future__ import annotations
 

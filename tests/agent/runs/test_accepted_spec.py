@@ -1,4 +1,4 @@
-"""Which specs are carried out: those that this master has accepted, as they were accepted."""
+"""Only specs that this master has accepted are executed, exactly as they were accepted."""
 
 from __future__ import annotations
 

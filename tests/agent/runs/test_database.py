@@ -1,4 +1,4 @@
-"""The database of runs: its rights, its migrations, crashes, full disks, damage, and the claims and queue in it."""
+"""The run database: permissions, migrations, crashes, full disks, corruption, claims and the queue."""
 
 from __future__ import annotations
 
@@ -244,7 +244,7 @@ def test_200_kills_leave_a_database_that_opens_and_lose_nothing_that_was_reporte
 
 
 class ClaimsAndQueue(RuleBasedStateMachine):
-    """Runs that are submitted, started, moved, ended and lost, beside a model of who has which node."""
+    """Submit, start, move, end and lose runs, and compare with a model of the nodes that each run has."""
 
     def __init__(self) -> None:
         super().__init__()

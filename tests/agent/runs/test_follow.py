@@ -1,4 +1,4 @@
-"""Facts about following a run: whole lines only, in order, from where the reader left."""
+"""Following a run: only whole lines, in order, and continuing where the reader stopped."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def directory(tmp_path: Path) -> RunDirectory:
 
 
 def steps(*actions: Callable[[], object]) -> Callable[[float], None]:
-    """Return a `sleep` that does one action each time it is called."""
+    """Return a `sleep` that performs the next action each time it is called."""
     waiting = list(actions)
 
     def sleep(_: float) -> None:
@@ -112,7 +112,7 @@ def test_the_log_alone_comes_once_to_its_present_end(directory: RunDirectory) ->
 def test_reader_of_a_later_part_hears_that_the_master_lives(
     directory: RunDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Between two blocks of the log that are skipped much time passes, as on a slow file system."""
+    """Much time passes between two skipped blocks of the log, as on a slow file system."""
     append(directory.log, "a line\n" * 50_000)
     end(directory)
     now = itertools.count(0.0, HEARTBEAT_S)
@@ -152,7 +152,7 @@ def test_a_missing_file_has_no_lines(tmp_path: Path) -> None:
 
 
 def test_line_without_an_end_takes_bounded_memory(tmp_path: Path) -> None:
-    """The sparse file reads as one line of 300 MiB."""
+    """The sparse file looks like one line of 300 MiB."""
     path = tmp_path / "metrics.jsonl"
     with path.open("wb") as file:
         file.truncate(300 << 20)

@@ -1,4 +1,4 @@
-"""Which runs go on by themselves after their supervisor was lost, and what holds for them until then."""
+"""Runs that continue by themselves after the loss of their supervisor, and their status until then."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether the process that has a run is alive: by a lock that ends with it, whatever ends it."""
+"""Whether a run's process is alive: its lock disappears with the process, whatever ends it."""
 
 from __future__ import annotations
 

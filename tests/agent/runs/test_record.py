@@ -1,4 +1,4 @@
-"""Facts about the record: whole, without the values of variables, and with a cost only where all prices are known."""
+"""The record of a run: complete, without the values of variables, and with a cost only if all prices are known."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ def test_a_cost_needs_all_prices() -> None:
     assert cost(origin, spec, 1800) == 1.5
     assert cost({**origin, "usd_per_hour": {"a": 2.0, "b": None}}, spec, 1800) is None
     assert cost({**origin, "instance_types": {"i-000000ff": "b"}}, spec, 1800) is None
-    # A node in place of one that was lost, whose type the launch did not know.
+    # A replacement for a lost node, with an instance type that the launch did not know.
     alike = {**origin, "instance_types": {"i-00000009": "a", "i-000000ff": "b"}}
     assert cost(alike, spec, 1800) == 1.5
     mixed = {**origin, "instance_types": {"i-00000008": "b", "i-00000009": "a", "i-000000ff": "b"}}
@@ -183,7 +183,7 @@ def test_what_another_node_has_just_written_is_in_the_record(tmp_path: Path) -> 
 def test_a_directory_that_goes_while_it_is_counted_is_passed_over(
     directory: RunDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As a checkpoint does that another node renames or removes."""
+    """For example, another node renames or removes a checkpoint."""
     ended(directory)
     gone = directory.path / "checkpoints/.partial-step-00000001"
     gone.mkdir(parents=True)

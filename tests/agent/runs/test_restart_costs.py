@@ -1,4 +1,4 @@
-"""Facts about what restarts have cost: steps made again, and the time without one, by what the ranks told."""
+"""The cost of restarts: repeated steps and time without steps, from the records of the ranks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Facts about the queue: its order, and that it names none but runs that wait."""
+"""The queue: its order, and that it contains only waiting runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Facts about what is kept of a run's spending."""
+"""The stored record of a run's spending."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Facts about run directories: states that tell the truth, and claims of which no two have a node in common."""
+"""Run directories: states are true, and no two claims share a node."""
 
 from __future__ import annotations
 
@@ -202,7 +202,7 @@ def test_only_the_end_of_a_long_log_is_read(tmp_path: Path) -> None:
     directory = Runs(root=tmp_path)["one"]
     directory.path.mkdir()
     with directory.log.open("wb") as file:
-        file.truncate(1 << 40)  # a hole of 1 TiB: whoever read it whole would not come back
+        file.truncate(1 << 40)  # a hole of 1 TiB: reading it whole would never end
         file.seek(0, os.SEEK_END)
         file.write(b"\nline 1\nline 2\n")
     assert directory.last_lines(2) == ["line 1", "line 2"]

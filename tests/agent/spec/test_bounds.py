@@ -1,4 +1,4 @@
-"""Facts about what a run may take at most: the nearer bound counts, and is told with what was spent of it."""
+"""The limits of a run: the nearer limit applies, and is shown with the amount spent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Facts about Horovod's settings: what becomes of each, and which values are refused."""
+"""Horovod's settings: the effect of each, and the rejected values."""
 
 from __future__ import annotations
 

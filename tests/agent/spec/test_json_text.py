@@ -1,4 +1,4 @@
-"""Facts about JSON of others: it is a value within bounds, or a ValueError."""
+"""JSON from other machines: either a value within the limits, or a ValueError."""
 
 from __future__ import annotations
 
@@ -43,5 +43,5 @@ def test_a_number_of_too_many_digits_is_refused(digits: str) -> None:
 
 @pytest.mark.parametrize("text", ["", b"\xff\xfe\xff", "[1,]"])
 def test_what_is_no_json_is_refused(text: str | bytes) -> None:
-    with pytest.raises(ValueError):  # each with words of its own
+    with pytest.raises(ValueError):  # each with a different message
         parse(text)

@@ -1,4 +1,4 @@
-"""Facts about kinds of nodes: the words that they register, and which hosts one environment serves."""
+"""Kinds of nodes: the words that they register, and which hosts can share an environment."""
 
 from __future__ import annotations
 

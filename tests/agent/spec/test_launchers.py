@@ -1,4 +1,4 @@
-"""Facts about the places of ranks: each has one of its own, counted by hosts and slots."""
+"""The places of ranks: each rank has one, counted by hosts and slots."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Facts about nodes: their rules take what Linux and EC2 give, and nothing that a shell or SSH would read."""
+"""The rules for nodes accept every name of Linux and EC2, and nothing that a shell or SSH would interpret."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Facts about the spec with which a run is resumed: its ranks, its trees, and from where it goes on."""
+"""The spec of a resumed run: its ranks, its trees, and the point from which it continues."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Facts about the launch of a run: nodes, hosts, commands, environment, and the spec's way through JSON."""
+"""The launch of a run: nodes, hosts, commands, environment, and the round trip of the spec through JSON."""
 
 from __future__ import annotations
 

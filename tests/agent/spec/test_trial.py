@@ -1,4 +1,4 @@
-"""Facts about a run's place in a sweep: it travels with the spec, and a damaged one is no trial."""
+"""The place of a run in a sweep: it is part of the spec, and an invalid one is rejected."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Facts about running the AWS CLI: its words, its environment, and how it ends."""
+"""Running the AWS CLI: its arguments, its environment, and its exit."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ FAILS = "echo 'An error occurred (AccessDenied)' >&2; exit 7"
 
 
 def program(tmp_path: Path, script: str) -> str:
-    """Write a stand-in for the AWS CLI."""
+    """Write a fake AWS CLI."""
     path = tmp_path / "aws"
     path.write_text(f"#!/bin/sh\n{script}\n")
     path.chmod(0o755)

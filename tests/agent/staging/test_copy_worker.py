@@ -1,4 +1,4 @@
-"""Facts about the worker's side of staging: as the command line that the laptop calls, with its JSON lines."""
+"""Staging on a worker: the command line that the laptop calls, with its JSON lines."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def held(dataset: StagedDataset) -> dict[str, bytes]:
 
 @pytest.fixture
 def shared(tmp_path: Path) -> StagedDataset:
-    """Hold what was just uploaded, with its pack, as before the end of a staging."""
+    """Return a data set that was just uploaded, with its pack, before staging has finished."""
     source = tmp_path / "laptop"
     for path, data in CONTENTS.items():
         (source / path).parent.mkdir(parents=True, exist_ok=True)

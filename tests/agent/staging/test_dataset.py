@@ -1,4 +1,4 @@
-"""A data set: files are replaced atomically, only staged files are removed, space is checked first."""
+"""A data set: files are replaced atomically, only staged files are removed, and free space is checked first."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Facts about manifests: any name comes back unchanged, nothing leads out, shards lose nothing and share nothing."""
+"""Manifests: any name round-trips, no name leads out of the data set, and shards are complete and disjoint."""
 
 from __future__ import annotations
 

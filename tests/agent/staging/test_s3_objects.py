@@ -1,4 +1,4 @@
-"""Facts about buckets: which keys are meant, which pattern names one file, what the AWS CLI's failures mean."""
+"""S3 objects: the selected keys, patterns that match one file, and the meaning of the AWS CLI's failures."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ PREFIX = Prefix.parse("s3://my-runs/one/checkpoints", "us-east-1")
 
 
 def program(tmp_path: Path, script: str) -> str:
-    """Write a stand-in for the AWS CLI."""
+    """Write a fake AWS CLI."""
     path = tmp_path / "aws"
     path.write_text(f"#!/bin/sh\n{script}\n")
     path.chmod(path.stat().st_mode | stat.S_IXUSR)
@@ -33,7 +33,7 @@ def write_some(file: IO[bytes]) -> None:
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[str]:
-    """Serve an S3 of this process' own."""
+    """Serve S3 from this process."""
     server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
     server.start()
     host, port = server.get_host_and_port()
@@ -68,7 +68,7 @@ def test_objects_are_written_listed_read_and_deleted(client: BucketClient) -> No
     with client.get("step 1/ä") as file:
         assert file.read() == content
     with client.get("step 1/ä") as file:
-        file.read(1)  # who has read enough may leave
+        file.read(1)  # a reader may stop early
     client.delete(["step 1/ä", "not there"])
     assert client.paths() == []
     with pytest.raises(FileNotFoundError) as caught, client.get("step 1/ä") as file:

@@ -1,4 +1,4 @@
-"""Facts about the nodes' side of staging: as the command line that the laptop calls, with its JSON lines."""
+"""Staging on the master: the command line that the laptop calls, with its JSON lines."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ WANTED = MANIFEST.to_text().encode()
 
 @pytest.fixture
 def shared(tmp_path: Path) -> StagedDataset:
-    """Hold a data set that was staged."""
+    """Return a staged data set."""
     root = tmp_path / "efs"
     assert len(serve(begin(root, WANTED), receive(root, stream()), finish(root))) == 3
     return StagedDataset(root=root, name="set")
@@ -115,7 +115,7 @@ def test_somebody_is_heard_of_while_a_command_takes_its_time(tmp_path: Path) -> 
 
     class Slow(io.BytesIO):
         def readline(self, size: int | None = -1) -> bytes:
-            while not messages:  # holds the stream until somebody was heard of
+            while not messages:  # block the stream until a message arrives
                 os.sched_yield()
             return super().readline(size)
 

@@ -1,4 +1,4 @@
-"""Facts about the stream of files: any bytes come through, and what has come whole stays when it breaks off."""
+"""The stream of files: any bytes pass through, and completely received files stay if it is interrupted."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def test_complete_files_go_out_before_the_error_of_one_that_changed() -> None:
 
 
 class Pool:
-    """Stand in for the threads: store a batch at once, and note how many files were stored before it."""
+    """Replace the threads: store a batch immediately, and record how many files were stored before it."""
 
     def __init__(self, stored: list[Entry]) -> None:
         self.stored, self.stored_before = stored, list[int]()
@@ -135,7 +135,7 @@ class Pool:
 
 
 def test_no_more_than_two_batches_a_thread_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Otherwise the master would hold in memory whatever a fast laptop sends."""
+    """Otherwise the master would hold everything that a fast laptop sends in memory."""
     stored: list[Entry] = []
     pool = Pool(stored)
     monkeypatch.setattr(intake, "ThreadPoolExecutor", lambda *, max_workers: pool)

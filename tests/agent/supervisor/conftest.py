@@ -1,4 +1,4 @@
-"""A shared file system of the test's own, and the supervisor's command line on it."""
+"""A shared file system for one test, and the supervisor's command line on it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.factories import AGENT, PAYLOAD
 
 @pytest.fixture(autouse=True)
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Make the login user's home, on the master's own disk."""
+    """Make the login user's home on the master's own disk."""
     path = tmp_path / "home"
     path.mkdir()
     monkeypatch.setenv("HOME", str(path))
@@ -24,7 +24,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def efs(tmp_path: Path) -> Iterator[Path]:
-    """Make a shared file system with this project's agent and payload; at the end kill what still runs."""
+    """Make a shared file system with this project's agent and payload; at the end, kill the remaining processes."""
     for tree, package in ((AGENT, "agent"), (PAYLOAD, "payload")):
         directory = tmp_path / "payloads" / tree
         directory.mkdir(parents=True)
@@ -35,7 +35,7 @@ def efs(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.fixture
 def supervisor(efs: Path) -> Call:
-    """Return a caller of the supervisor's command line."""
+    """Return a function that calls the supervisor's command line."""
 
     def call(*arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
         return subprocess.run(

@@ -1,4 +1,4 @@
-"""Runs of shell scripts under the supervisor's command line: their specs, states, logs and processes."""
+"""Shell-script runs under the supervisor's command line: their specs, states, logs and processes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Call = Callable[..., subprocess.CompletedProcess[str]]
 
 
 def spec(efs: Path, run_id: str, script: str) -> str:
-    """Write the spec of a run whose launcher is a shell script; $RUN is its directory."""
+    """Return the spec of a run whose launcher is a shell script; $RUN is its directory."""
     launcher = ("/bin/sh", "-c", f"RUN={efs}/runs/{run_id}; {script}")
     return make_spec(
         run_id=run_id, efs_mount=str(efs), command=(), hosts=(), interface="", launcher=launcher, recipe="digits"
@@ -43,7 +43,7 @@ def run_processes(efs: Path) -> list[int]:
 
 
 def supervisors(efs: Path) -> list[int]:
-    """Return the pids of every supervisor and scheduler of the runs, and of other commands of theirs."""
+    """Return the pids of every process of the supervisor's command line: supervisors, schedulers and other commands."""
     found = []
     for entry in Path("/proc").iterdir():
         try:
@@ -56,7 +56,7 @@ def supervisors(efs: Path) -> list[int]:
 
 
 def end_all(efs: Path) -> None:
-    """Kill all that runs are of: first what could start more."""
+    """Kill all processes of the runs, starting with those that could start more."""
     while pids := supervisors(efs) or run_processes(efs):
         for pid in pids:
             with contextlib.suppress(ProcessLookupError):
@@ -75,7 +75,7 @@ def live_state(efs: Path, run_id: str) -> dict[str, Any]:
 
 
 def supervisor_of(efs: Path, run_id: str) -> int:
-    """Return the pid of the supervisor of a run, once the run is live."""
+    """Return the pid of a run's supervisor once the run is live."""
     live_state(efs, run_id)
     pid = liveness.supervisor_pid(run_id)
     assert pid is not None
@@ -83,6 +83,6 @@ def supervisor_of(efs: Path, run_id: str) -> int:
 
 
 def log_of(efs: Path, run_id: str) -> str:
-    """Return what the run's launcher wrote, "" before it began."""
+    """Return the output of the run's launcher, or "" before it has started."""
     path = efs / "runs" / run_id / "launcher.log"
     return path.read_text() if path.exists() else ""

@@ -1,4 +1,4 @@
-"""What the tests of restarts share: a run on two hosts, the log of a launcher, and hosts of which some answer."""
+"""Shared by tests of restarts: a run on two hosts, a launcher's log, and hosts of which only some answer."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ def answer(output: str = "812.45 3100.02\n", status: int = 0) -> Completed:
 
 
 def report_stuck(spec: RunSpec, node: Node, ranks: str, attempt: int = 1) -> None:
-    """Write which ranks a node found stuck."""
+    """Write the ranks that a node found stuck."""
     directory = RunDirectory(path=Path(spec.run_directory))
     directory.path.mkdir(parents=True, exist_ok=True)
     directory.stalled(attempt, node.name).write_text(ranks)
 
 
 class FakeHosts:
-    """Hosts of which some answer; each question may change who does."""
+    """Hosts of which only some answer; the set may change with each call."""
 
     def __init__(self, silent: Sequence[set[str]]) -> None:
         self._silent = list(silent)

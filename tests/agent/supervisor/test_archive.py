@@ -1,4 +1,4 @@
-"""Facts about the copy in the bucket: what goes there, what never does, and that a failure is told."""
+"""The copy of a run in the bucket: what is uploaded, what is never uploaded, and that failures are reported."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.nfs import nfs_client
 
 @pytest.fixture
 def directory(tmp_path: Path) -> RunDirectory:
-    """Return the directory of a run whose record goes to a bucket; the AWS CLI is there."""
+    """Return the directory of a run whose record goes to a bucket; the AWS CLI is installed."""
     found = Runs(root=tmp_path)["one"]
     found.path.mkdir()
     write_origin(found, Origin(bucket="deepcdk-runbucket-1", region="eu-west-1"))
@@ -34,7 +34,7 @@ def cli(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Cli:
-    """Take commands and answer each with a status and what it says."""
+    """Record commands and answer each with a status and an output."""
 
     def __init__(self, status: int = 0, output: str = "") -> None:
         self.answer = Completed(status=status, output=output)
@@ -95,7 +95,7 @@ def test_copies_follow_each_other_at_a_distance(directory: RunDirectory, monkeyp
     due = [copier.is_due]
     copier.start()
     due.append(copier.is_due)
-    assert copier.finish() == ""  # also ends the one in the background
+    assert copier.finish() == ""  # also ends the copy in the background
     now[0] = archive.PERIOD_S
     assert [*due, copier.is_due] == [True, False, True]
 

@@ -1,4 +1,4 @@
-"""Facts about a run with a bound: at it the supervisor stops the run as a user would, and ends what does not obey."""
+"""A run with a limit: the supervisor stops it like a user would, and kills processes that do not exit."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ ORIGIN = Origin(master=MASTER_ID, instance_types={MASTER_ID: "t3.medium"}, usd_p
 
 
 def supervise(efs: Path, script: str, bounds: Bounds, run_id: str = "one") -> tuple[State, RunDirectory]:
-    """Supervise a run whose launcher is this shell script, in this process, to its end."""
+    """Supervise a run to its end in this process; its launcher is this shell script."""
     runs = Runs(root=efs / "runs")
     spec = make_spec(
         run_id=run_id, efs_mount=str(efs), command=(), hosts=(), interface="", bounds=bounds,
@@ -62,7 +62,7 @@ def test_a_run_at_its_bound_is_stopped_with_a_checkpoint_and_the_record_says_why
 def test_files_are_closed_to_ranks_before_the_run_is_reported_as_ended(
     efs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The next run starts as soon as this one is reported as ended, and its ranks have the same user."""
+    """The next run starts as soon as this run is reported as ended, and its ranks have the same user."""
     write, modes = RunDirectory._write_state, {}
 
     def mode(directory: RunDirectory) -> int:
@@ -79,7 +79,7 @@ def test_files_are_closed_to_ranks_before_the_run_is_reported_as_ended(
     monkeypatch.setattr(RunDirectory, "_write_state", recorded)
     monkeypatch.setattr(rank_files, "make_readable", readable)
     supervise(efs, "true", Bounds())
-    # The ranks' user makes its own files readable, for which it has to enter the directory.
+    # The ranks' user makes its own files readable, and must enter the directory to do so.
     assert (modes["running"], modes["made readable"], modes["succeeded"]) == (0o1770, 0o1770, 0o700)
 
 

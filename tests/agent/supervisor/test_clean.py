@@ -1,4 +1,4 @@
-"""Facts about `fab clean` on the nodes: what it lists as unused, and what it removes while runs start."""
+"""`fab clean` on the nodes: what it lists as unused, and what it removes while runs start."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def mount(tmp_path: Path) -> Path:
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr("pathlib.Path.home", lambda: tmp_path / "home")
-    monkeypatch.setattr(clean, "names_in_processes", frozenset)  # those of this machine's processes are any names
+    monkeypatch.setattr(clean, "names_in_processes", frozenset)  # processes of this machine may contain any name
     (tmp_path / "home").mkdir()
     return tmp_path / "home"
 
@@ -170,7 +170,7 @@ def test_a_run_that_starts_while_its_tree_is_removed_starts_with_it_or_says_that
     tree(mount, spec.agent, "agent")
     runs, path = Runs(root=mount / "runs"), tree(mount, spec.program, "program")
     monkeypatch.setattr(submit, "_claim", lambda *_: spec)
-    with runs.mutex():  # `fab clean` has it.
+    with runs.mutex():  # `fab clean` holds it.
         errors: list[BaseException] = []
 
         def start() -> None:
@@ -211,7 +211,7 @@ def test_environments_without_a_process_are_removed_on_the_node_with_the_address
 
 
 def test_horovod_build_is_removed_unless_it_is_being_built(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Report of this project: no task removed the builds in ~/.cache/deepcdk/horovod."""
+    """No task removed the builds in ~/.cache/deepcdk/horovod."""
     monkeypatch.setattr(clean, "DEFAULT_ROOT", home / "none")
     monkeypatch.setattr(clean, "own_addresses", lambda: {"10.0.1.3": "eth0"})
     built = directory(home / ".cache" / "deepcdk" / "horovod" / ("a" * 16))

@@ -1,4 +1,4 @@
-"""Facts about runs on the master, with real processes and a launcher of the tests' own."""
+"""Runs on the master, with real processes and launchers from the tests."""
 
 from __future__ import annotations
 
@@ -179,7 +179,7 @@ def test_an_ended_run_is_removed_whole_and_the_others_stay(efs: Path, supervisor
 
 
 def files_of(root: Path) -> dict[str, tuple[int, bytes]]:
-    """Return the time of each file's last change and its content."""
+    """Return each file's modification time and content."""
     return {str(path): (path.stat().st_mtime_ns, path.read_bytes()) for path in root.rglob("*") if path.is_file()}
 
 

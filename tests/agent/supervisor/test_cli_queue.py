@@ -1,4 +1,4 @@
-"""The queue through the supervisor's command line: who waits, who is next, what a stop and a crash leave."""
+"""The queue through the supervisor's command line: waiting runs, their order, stops and crashes."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_a_runs_directory_is_open_to_ranks_while_it_is_live_and_closed_while_it_
     supervisor_of_two = supervisor_of(efs, "two")
     assert modes() == [0o700, 0o1770]
     os.kill(supervisor_of_two, signal.SIGKILL)
-    # Before any other rank starts, whose user is the same.
+    # This happens before any other rank starts, because all ranks have the same user.
     supervisor("start", stdin=spec(efs, "three", "sleep 6000"))
     assert modes() == [0o700, 0o700]
 
@@ -93,7 +93,7 @@ def test_nobody_pushes_in_before_those_who_wait(efs: Path, supervisor: Call) -> 
     refused = supervisor("start", stdin=spec(efs, "two", "true"))
     assert (refused.returncode, json.loads(refused.stdout)) == (3, {"live": "one", "state": "queued", "held": []})
     assert supervisor("remove", "one").returncode == 3
-    # Those commands were refused; one that is answered starts the scheduler.
+    # Rejected commands do not start the scheduler; a successful one does.
     supervisor("status")
     live_state(efs, "one")
     supervisor("stop", "one", "--grace", "0")

@@ -1,4 +1,4 @@
-"""Runs that are resumed, through the supervisor's command line."""
+"""Resuming runs through the supervisor's command line."""
 
 from __future__ import annotations
 

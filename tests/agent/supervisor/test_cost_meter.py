@@ -1,4 +1,4 @@
-"""Facts about the meter of a run: it counts over all attempts, warns once, and finds the bound."""
+"""The cost meter of a run: it adds up all attempts, warns once, and detects the limit."""
 
 from __future__ import annotations
 

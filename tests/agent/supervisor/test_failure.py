@@ -1,4 +1,4 @@
-"""Facts about a run's end: a node that is taken away is the reason, silent ranks, or the rank that ended first."""
+"""The reason for a run's end: a node that AWS reclaims, silent ranks, or the rank that exited first."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def test_the_rank_that_ended_first_is_named_with_its_host() -> None:
     spec = make_spec(hosts=FOUR)
     assert reason(spec, 1, LOG.format(3, 2)) == f"rank 3 on {HOSTS[1].name} ended first, with status 2"
     assert reason(spec, 1, LOG.format(9, -9)) == "rank 9 ended first, with signal 9 (Killed)"
-    # A log of two attempts tells of both; the last one counts.
+    # A log of two attempts contains both; only the last one counts.
     assert "rank 0" in reason(spec, 1, LOG.format(3, 2) + LOG.format(0, 1))
 
 
@@ -163,7 +163,7 @@ HOSTILE_LOGS = {
 
 @pytest.mark.parametrize("part", HOSTILE_LOGS.values(), ids=HOSTILE_LOGS)
 def test_time_to_find_the_reason_grows_with_the_size_of_the_log_alone(part: str) -> None:
-    """A pattern of quadratic time takes minutes to hours for these logs."""
+    """A pattern with quadratic time would take minutes to hours for these logs."""
     log = (part * (1 + (2 << 20) // len(part)))[: 2 << 20]
     began = time.process_time()
     assert reason(make_spec(hosts=HOSTS), 1, log) == "the launcher ended with status 1"
@@ -212,7 +212,7 @@ def recorded(name: str) -> str:
 
 
 def shortened(log: str, *ranks: int) -> str:
-    """Return a log without what these ranks wrote."""
+    """Return a log without the lines of these ranks."""
     begin = tuple(f"[{rank}]<" for rank in ranks)
     return "".join(line for line in log.splitlines(keepends=True) if not line.startswith(begin))
 
@@ -299,7 +299,7 @@ def test_what_ended_first_in_a_process_group_is_named() -> None:
     assert reason(spec, 1, f"[launcher] {other} ended: 1\n") == f"the launcher on {other} ended with status 1"
     lost = reason(spec, 1, f"[launcher] {other} ended: 255\n")
     assert lost == f"{other} no longer answers; `fab replace worker2`, then `fab resume`"
-    # What a rank writes is never taken for the launcher's words.
+    # A rank's output is never mistaken for the launcher's messages.
     assert reason(spec, 7, "[1]<stdout>:[launcher] rank 0 ended first: 3\n") == "the launcher ended with status 7"
 
 

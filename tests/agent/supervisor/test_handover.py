@@ -1,4 +1,4 @@
-"""What a master leaves to the one that replaces it, when AWS is told of it, and what the next one takes."""
+"""The handover from a master to its replacement: its content, when AWS gets its digest, and what is taken over."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PARAMETER = "CFN-RolesHandover"
 
 
 class Aws:
-    """AWS as it is told of a value: each call is a process that has ended, or, `slow`, one that has not."""
+    """A fake AWS that records values. Each call is a process that has exited, or still runs if `slow`."""
 
     def __init__(self) -> None:
         self.values: list[str] = []
@@ -76,7 +76,7 @@ def tree(tmp_path: Path) -> Path:
 
 
 class Kept:
-    """A handover whose log, clock and AWS are the test's."""
+    """A handover with the test's log, clock and AWS."""
 
     def __init__(self, runs: Runs, aws: Aws, conf: Path, tree: Path) -> None:
         self.now, self.said = 1000.0, list[str]()
@@ -337,7 +337,7 @@ def test_what_no_scheduler_has_written_is_refused(
 
 @pytest.fixture
 def booting(conf: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Make this a master that has not asked yet; return the file that says that it has."""
+    """Act as a master that has not asked yet; return the file that records that it has."""
     conf.write_text(f"instance_id=i-0123456789abcdef0\n{conf.read_text()}")
     inherited = tmp_path / "inherited"
     settled = handover_wait.is_settled

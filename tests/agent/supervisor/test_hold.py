@@ -1,4 +1,4 @@
-"""Facts about what a task of a laptop holds on the master: nodes that it ends, every node, or the group's size."""
+"""What a laptop's task holds on the master: the nodes that it terminates, every node, or the size of the group."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def command(efs: Path, *words: str) -> list[str]:
 
 @contextmanager
 def held(efs: Path, *words: str) -> Iterator[subprocess.Popen[str]]:
-    """Hold what the words say for the block, as a laptop does: until the input ends."""
+    """Hold what the words say for the duration of the block, as a laptop does until its input ends."""
     process = subprocess.Popen(
         command(efs, *words),
         cwd=efs / "payloads" / AGENT,
@@ -46,7 +46,7 @@ def held(efs: Path, *words: str) -> Iterator[subprocess.Popen[str]]:
 
 
 def refused(efs: Path, *words: str) -> list[dict[str, Any]]:
-    """Return who holds what, as a hold that is refused tells it."""
+    """Return the current holders as reported by a rejected hold."""
     done = subprocess.run(
         command(efs, *words), cwd=efs / "payloads" / AGENT, input="", capture_output=True, text=True, check=False
     )
@@ -73,14 +73,14 @@ def test_no_node_is_held_that_a_run_has(efs: Path, supervisor: Call) -> None:
     supervisor("start", stdin=spec(efs, "one", "sleep 6000"))  # without hosts it has every node
     assert refused(efs, "fab replace", ONE) == [{"hosts": []}]
     supervisor("stop", "one", "--grace", "0")
-    with held(efs, "fab replace", ONE):  # also while the run still clears its nodes
+    with held(efs, "fab replace", ONE):  # even while the run still clears its nodes
         pass
 
 
 def test_a_run_that_has_ended_is_waited_for_while_it_clears_its_nodes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Source: `fab down --force` failed if the clean-up of a run took longer than 20 s."""
+    """`fab down --force` failed if the clean-up of a run took longer than 20 s."""
     runs, waited = Runs(root=tmp_path), list[str]()
     runs.claim("one", None)
     monkeypatch.setattr(holding, "PASSING_S", 0.0)

@@ -1,4 +1,4 @@
-"""Facts about the metric that keeps the workers of a live run: when it is published, and what a failure reports."""
+"""The metric that keeps a live run's workers: when it is published, and how failures are reported."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ DENIED = "An error occurred (AccessDenied) when calling the PutMetricData operat
 
 
 class Api:
-    """An AWS CLI that gives one answer; other commands are run."""
+    """An AWS CLI that gives one answer; other commands are executed."""
 
     def __init__(self, status: int = 0, output: str = "") -> None:
         self.done, self.calls = Completed(status=status, output=output), 0
@@ -136,7 +136,7 @@ def test_a_cluster_without_the_idle_alarm_reports_no_failure(directory: RunDirec
 
 
 class Repaired(Api):
-    """An AWS CLI that is refused until the run has reported it."""
+    """An AWS CLI that is rejected until the run has reported it."""
 
     def __init__(self, log: Path) -> None:
         super().__init__(255, DENIED)

@@ -1,4 +1,4 @@
-"""Facts about lost workers: when one is replaced, and when it must not be."""
+"""Lost workers: when one is replaced, and when it must not be."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ HOSTS = make_nodes(4)
 
 
 class Cluster:
-    """Four workers, their group, and a clock: which of them answer, and what AWS says, is open to change."""
+    """Four workers, their group and a clock. Tests change which workers answer and what AWS returns."""
 
     def __init__(self, root: Path, hosts: Sequence[Node] = HOSTS, **settings: Any) -> None:
         self.root, self.hosts, self.now = root, hosts, 1000.0
@@ -49,7 +49,7 @@ class Cluster:
         )
 
     def run(self, command: Sequence[str], timeout_s: float) -> Completed:
-        """Answer for SSH and for AWS."""
+        """Answer for SSH and AWS."""
         if "autoscaling" not in command:
             name = next(host.name for host in self.hosts if host.name in command)
             return Completed(status=255 if name in self.silent else 0, output=self.output.get(name, ""))
@@ -64,7 +64,7 @@ class Cluster:
         return Completed(status=0, output=json.dumps([instances, []]))
 
     def cut(self, *hosts: Node) -> None:
-        """Cut hosts off: they do not answer, and the list leaves them out after a look."""
+        """Cut hosts off: they do not answer, and after a look the nodes file no longer lists them."""
         self.silent |= {host.name for host in hosts}
         self.pass_time(PERIOD_S)
         self.listed = [host for host in self.listed if host not in hosts]
@@ -139,7 +139,7 @@ def test_node_that_leaves_that_a_task_holds_or_that_left_its_group_is_not_replac
     cluster.pass_time(60.0)
     (tmp_path / LEAVING).mkdir(parents=True)
     (tmp_path / LEAVING / HOSTS[0].instance_id).touch()
-    # As `fab replace` holds it.
+    # `fab replace` holds nodes like this.
     cluster.runs.release("one")
     cluster.runs.claim("20261120-121314-task-ab12", HOSTS[1:2], task="fab replace")
     cluster.runs.claim("one", [HOSTS[0], *HOSTS[2:]])

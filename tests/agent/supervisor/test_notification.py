@@ -1,4 +1,4 @@
-"""Facts about commands that tell of a run: what they get, and that one which fails is told and changes nothing."""
+"""Notification commands: what they receive, and that a failing one is reported and changes nothing."""
 
 from __future__ import annotations
 

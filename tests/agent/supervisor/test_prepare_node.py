@@ -1,4 +1,4 @@
-"""Facts about preparing a node: ranks must fit its processors, and an overlay is made only where it is needed."""
+"""Preparing a node: ranks must fit its processors, and an overlay is made only if it is needed."""
 
 from __future__ import annotations
 
@@ -66,9 +66,9 @@ def prepared(
     ensure: Callable[..., Path] = lambda *options: RUNTIME / "bin" / "python",
     **changes: object,
 ) -> tuple[int, str, str]:
-    """Equip this machine, whose runtime is the Python of the tests, for a run; return status, output and errors."""
-    # With a shared file system of its own: a node ends all processes of other runs that share its runs, and the hosts
-    # of an embedded cloud on this machine have theirs on /mnt/efs.
+    """Prepare this machine for a run, with the tests' Python as its runtime; return status, output and errors."""
+    # Use a separate shared file system: a node kills all processes of other runs that share its runs directory, and the
+    # hosts of an embedded cloud on this machine use /mnt/efs.
     (tmp_path / "spec.json").write_text(make_spec(efs_mount=str(tmp_path), **changes).to_json())
     monkeypatch.setattr("pathlib.Path.home", lambda: tmp_path)
     monkeypatch.setattr("agent.environment.runtime.ensure", ensure)
@@ -79,7 +79,7 @@ def prepared(
     # Ranks on hosts of an embedded cloud are processes of this machine, too.
     monkeypatch.setattr("agent.remote.rank_leftovers.processes_are_there", lambda: False)
     monkeypatch.setattr("agent.remote.rank_leftovers.files_are_there", lambda: False)
-    # The launch's run directory is on no file system of this machine.
+    # The run directory does not exist on this machine.
     monkeypatch.setattr(
         "agent.supervisor.prepare_node.facts_command",
         lambda python, spec: [sys.executable, "-c", f"print('facts by {python}')"],

@@ -1,4 +1,4 @@
-"""Facts about the files of ranks: the login user reads and removes all of them, and goes on with none of its own."""
+"""Files of ranks: the login user can read and remove all of them, and each live run has a separate group."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def directory(tmp_path: Path) -> RunDirectory:
 
 
 class Master:
-    """A master on which `find` lists, each time, the next of these answers."""
+    """A master on which each `find` lists the next of these answers."""
 
     def __init__(self, *found: str) -> None:
         self.found = list(found)

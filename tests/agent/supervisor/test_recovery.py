@@ -1,4 +1,4 @@
-"""What becomes of a run whose supervisor is lost: the scheduler restarts it, or ends it and says why it does not."""
+"""Runs that lose their supervisor: the scheduler restarts them, or ends them and reports why."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ ME = liveness.this_process()
 
 @dataclasses.dataclass
 class Begun:
-    """What was done for lost runs: which were killed, and to which a supervisor was given, for what."""
+    """Records what was done for lost runs: which were killed, and which got a new supervisor, with the reason."""
 
     killed: list[str] = dataclasses.field(default_factory=list)
     supervised: list[tuple[str, str]] = dataclasses.field(default_factory=list)
@@ -226,7 +226,7 @@ def test_the_next_supervisor_knows_with_how_many_nodes_the_run_began_and_which_i
 def test_without_a_number_in_its_course_a_run_wants_the_nodes_that_it_has(runs: Runs, wanted: object) -> None:
     directory = lose(runs, hosts=make_nodes(2))
     (directory.path / "course.json").write_text(json.dumps({"times": {"started": 1.0}, "wanted": wanted}))
-    os.mkfifo(directory.path / "spec-1.json")  # as a rank may: whoever reads it waits for ever
+    os.mkfifo(directory.path / "spec-1.json")  # a rank may do this: any reader would wait forever
     spec = RunSpec.from_json(directory.spec.read_text())
     before = lost_supervisor.read(directory, spec, "its supervisor was lost")
     assert (before.wanted, before.left) == (2, {})

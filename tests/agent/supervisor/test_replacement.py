@@ -1,4 +1,4 @@
-"""Facts about the replacement of workers: the calls of AWS, their answers, and the log on the master's disk."""
+"""Replacing workers: the AWS calls, their answers, and the log on the master's disk."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ONE = Replacement(time=100.0, node="deeplearning-worker1", instance_id="i-000000
 
 
 def group(answer: Any = None, status: int = 0, *, calls: list[list[str]] | None = None) -> WorkerGroup:
-    """Return a group of which AWS says `answer`: JSON values, or the text of an error."""
+    """Return a group for which AWS returns `answer`: JSON values, or the text of an error."""
 
     def run(command: Sequence[str], timeout_s: float) -> Completed:
         if calls is not None:

@@ -1,4 +1,4 @@
-"""Facts about what is a fault of the machine, and about the search for nodes with which a run goes on."""
+"""Which failures are faults of the machine, and the search for nodes on which a run can continue."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ FROZEN = (
         (ENDED.format(1), UP, ""),
         (ENDED.format(-6), UP, ""),
         (ENDED.format(255), UP, ""),
-        (ENDED.format(9), UP, ""),  # what sys.exit(9) gives; SIGKILL has a sign, or a shell's 128 before it
-        (FROZEN + FROZEN.partition("\n")[2].replace("[0]", "[1]"), UP, ""),  # collectives that do not match
+        (ENDED.format(9), UP, ""),  # what sys.exit(9) gives; SIGKILL has a sign, or 128 added by a shell
+        (FROZEN + FROZEN.partition("\n")[2].replace("[0]", "[1]"), UP, ""),  # mismatched collectives
         ("", UP, ""),
         (ENDED.format(-9), UP, f"rank 1 on {TWO.name} ended first, with signal 9 (Killed)"),
         (ENDED.format(137), UP, f"rank 1 on {TWO.name} ended first, with status 137 (Killed)"),
@@ -48,20 +48,20 @@ FROZEN = (
         (ENDED.format(1), {ONE.name: 5000.0}, f"{TWO.name} no longer answers"),
         (ENDED.format(1), {}, f"{ONE.name}, {TWO.name} no longer answer"),
         (ENDED.format(255), {**UP, TWO.name: 30.0}, f"{TWO.name} rebooted"),
-        # A network that failed for a minute: the host answers again.
+        # The network failed for a minute: the host answers again.
         (ENDED.format(255) + BROKEN, UP, f"the connection to {TWO.name} was lost"),
         (ENDED.format(1) + BROKEN, UP, ""),
-        # A network between nodes that failed for longer than TCP tries.
+        # The network between nodes failed for longer than TCP retries.
         (ENDED.format(1) + GLOO.format(TWO.address), UP, f"{NETWORK} {TWO.name}"),
         (ENDED.format(-6) + GLOO.format("10.9.9.9"), UP, f"{NETWORK} each other"),
         (ENDED.format(1) + OPEN_MPI, UP, f"{NETWORK} each other"),
         (ENDED.format(1) + NCCL, UP, f"{NETWORK} each other"),
-        (ENDED.format(1) + "OSError: [Errno 110] Connection timed out\n", UP, ""),  # of the program's own
+        (ENDED.format(1) + "OSError: [Errno 110] Connection timed out\n", UP, ""),  # from the program itself
         (f"[supervisor] $ launch\n[launcher] {TWO.name} ended: 255\n", UP, f"the connection to {TWO.name} was lost"),
         (f"[supervisor] $ launch\n[launcher] {TWO.name} ended: 1\n", UP, ""),
         (ENDED.format(-9) + MEMORY, UP, f"rank 1 on {TWO.name} ran out of memory: it used 9 MiB"),
         (ENDED.format(1) + f"[1]<stderr>:{MEMORY}", UP, f"rank 1 on {TWO.name} ran out of memory: it used 9 MiB"),
-        # What an earlier attempt wrote is not this one's fault.
+        # The output of an earlier attempt is not a fault of this one.
         (ENDED.format(-9) + "\n" + ENDED.format(1), UP, ""),
     ],
 )
@@ -101,7 +101,7 @@ def test_a_run_keeps_its_own_hosts_that_answer_and_takes_others_of_the_same_kind
     assert names(ids - {ONE.instance_id, three.instance_id}, least=1) == [TWO.name]
     assert names(set(), least=1) is None
     assert names(ids, most=3) == [ONE.name, TWO.name, three.name], "back to as many as it began with"
-    # Hosts of two capabilities share an environment.
+    # Hosts with two compute capabilities share an environment.
     mixed = make_spec(hosts=(make_node(1, kind="x86_64-sm75"), make_node(2, kind="x86_64-sm86")))
     nodes = (*mixed.hosts, make_node(3, kind="x86_64-sm86"))
     assert names(ids, spec=mixed) == [ONE.name, TWO.name]
@@ -117,7 +117,7 @@ def test_stuck_rank_is_the_fault_and_not_the_one_that_ended_first(tmp_path: Path
         assert machine_fault(spec, log, UP, 100.0) == fault
         assert failure.reason(spec, 1, log) == fault
     assert machine_fault(spec, innocent, {ONE.name: 5000.0}, 100.0) == f"{TWO.name} no longer answers"
-    Path(spec.run_directory, "spec-1.json").touch()  # The report is of the attempt before.
+    Path(spec.run_directory, "spec-1.json").touch()  # The report belongs to the previous attempt.
     assert machine_fault(spec, innocent, UP, 100.0) == ""
 
 
@@ -137,7 +137,7 @@ def test_stuck_ranks_are_named_with_their_node_and_junk_is_ignored(tmp_path: Pat
 
 @pytest.fixture
 def search(tmp_path: Path) -> Callable[..., tuple[RunSpec | None, list[str], list[str]]]:
-    """Return a search for hosts among a master and three workers, of which these are silent at each question."""
+    """Return a search among a master and three workers. Each look has its own set of silent hosts."""
     path = tmp_path / "nodes"
     path.write_text(nodes_text((make_master(), *make_nodes(3))))
     (tmp_path / "runs").mkdir()
@@ -224,7 +224,7 @@ def test_fewer_nodes_are_taken_after_a_while_where_that_is_allowed(search: Any) 
 
 
 class Unreplaced:
-    """Replacements of a run's hosts: why none comes, and when the latest began."""
+    """Replacements of a run's hosts: why none arrives, and when the latest one began."""
 
     def __init__(self, obstacle: str = "", latest: float = 0.0) -> None:
         self.obstacle, self.latest = lambda: obstacle, lambda: latest

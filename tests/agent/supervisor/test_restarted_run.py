@@ -1,4 +1,4 @@
-"""Facts about supervised runs: after a fault of the machine they restart, and an error of the program ends them."""
+"""Supervised runs: they restart after a fault of the machine, and end after an error of the program."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from tests.factories import make_master, make_node, make_nodes, make_spec, nodes
 
 @pytest.fixture
 def supervised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[dict[str, Any], str]]:
-    """Return a caller that supervises a run, each attempt of which is one of these shell scripts, on two hosts."""
+    """Return a function that supervises a run on two hosts; each attempt is one of these shell scripts."""
     in_haste = functools.partial(Restarts, nodes_path=str(tmp_path / "nodes"), poll_s=0.01, patience_s=0.05)
     pythons = Interpreters(launcher="python3", ranks="python3", runtime="")
     monkeypatch.setattr(supervising, "Restarts", in_haste)

@@ -1,4 +1,4 @@
-"""Facts about the scheduler: on which nodes a waiting run begins, and when it gives up."""
+"""The scheduler: on which nodes a waiting run starts, and when the scheduler gives up."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.factories import AGENT, PAYLOAD, make_master, make_node, make_nodes, 
 
 
 def listed(*workers: Node) -> str:
-    """Return a nodes file of the master and these workers."""
+    """Return a nodes file with the master and these workers."""
     return nodes_text([make_master(), *workers])
 
 
@@ -30,7 +30,7 @@ def submission(efs: Path, count: int) -> Submission:
 
 @pytest.fixture
 def nodes(tmp_path: Path) -> Path:
-    """Return the path of the nodes file, beside the trees that the runs name."""
+    """Return the path of the nodes file, next to the trees that the runs name."""
     for tree in (AGENT, PAYLOAD):
         (tmp_path / "payloads" / tree).mkdir(parents=True)
     return tmp_path / "nodes"

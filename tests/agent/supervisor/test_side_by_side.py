@@ -1,4 +1,4 @@
-"""Facts about runs side by side: however they are started, queued and ended, never two on a node, and in order."""
+"""Concurrent runs: however they are started, queued and ended, no two share a node, and they start in order."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ WORKERS = 5
 
 
 class Master:
-    """A master whose runs are live for as long as the test says."""
+    """A master whose runs are live until the test ends them."""
 
     def __init__(self, efs: Path) -> None:
         for tree in (AGENT, PAYLOAD):
@@ -46,11 +46,11 @@ class Master:
         """Ids of the runs that had to wait, in the order in which they came."""
 
     def detach(self, runs: Runs, directory: RunDirectory) -> None:
-        """Stand for the start of a supervisor."""
+        """Stand in for starting a supervisor."""
         self.begun.append(directory.run_id)
 
     def submit(self, run_id: str, hosts: tuple[Node, ...]) -> None:
-        """Start a run, or put it into the queue, as `fab train --queue` does."""
+        """Start a run, or queue it, as `fab train --queue` does."""
         submission = Submission(spec=make_spec(run_id=run_id, efs_mount=str(self.efs), hosts=hosts))
         try:
             submit.start(self.runs, submission)
@@ -70,7 +70,7 @@ class Master:
         return self.runs[run_id].stored_state().hosts
 
     def end(self, run_id: str, *, lost: bool) -> None:
-        """End a run: in order, or by the loss of its supervisor."""
+        """End a run normally, or through the loss of its supervisor."""
         if lost:
             abandon(run_id)
         else:
@@ -78,7 +78,7 @@ class Master:
             self.runs.release(run_id)
 
     def check(self) -> None:
-        """Check that no two live runs have a node in common, and that those that waited began in order."""
+        """Check that no two live runs share a node, and that waiting runs started in order."""
         live = self.runs.live()
         taken = [name for run_id in live for name in self.hosts(run_id)]
         assert len(taken) == len(set(taken))
@@ -91,7 +91,7 @@ class Master:
 
 @pytest.fixture
 def no_commands(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let nothing be killed or copied on other nodes, and a run that clears its nodes not be waited for."""
+    """Kill and copy nothing on other nodes, and do not wait for runs that clear their nodes."""
     monkeypatch.setattr(recovery, "kill", lambda runs, spec: None)
     monkeypatch.setattr("agent.supervisor.recovery.Copier.finish", lambda self: "")
     monkeypatch.setattr(submit, "READY_TIMEOUT_S", 0.0)
@@ -209,7 +209,7 @@ def test_without_an_id_the_only_live_run_is_meant_and_of_several_none(tmp_path: 
             "hosts": ["deeplearning-worker3"],
             "started_by": None,
         }
-        master.runs["two"].mark_failed("over")  # and still clears its nodes
+        master.runs["two"].mark_failed("over")  # and it still clears its nodes
         assert resolve(master.runs, "").run_id == "one"
         assert [run["run_id"] for run in occupancy(master.runs)["live"]] == ["one"]
         master.end("one", lost=False)
@@ -220,7 +220,7 @@ def test_a_spec_of_an_older_version_begins_beside_none_and_is_waited_for(tmp_pat
     with master_in(tmp_path) as master:
         master.submit("one", make_nodes(1))
         master.runs.release("one")
-        master.runs.claim("one", None)  # as a live run of that version has it
+        master.runs.claim("one", None)  # like a live run of that version
         master.submit("two", make_nodes(2)[1:])
         master.schedule()
         assert (master.begun, master.queued) == (["one"], ["two"])

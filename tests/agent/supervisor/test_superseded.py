@@ -1,4 +1,4 @@
-"""Two writers of one run: a supervisor that was given up for dead, and calls of two laptops at once."""
+"""Two writers of one run: a supervisor that was presumed dead, and concurrent calls from two laptops."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_a_state_that_a_rank_has_spoilt_keeps_no_supervisor_from_writing(directo
 def test_a_run_that_was_resumed_since_one_looked_is_not_marked_as_failed(
     directory: RunDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`stop` finds a lost supervisor, `resume` starts a new attempt, then `stop` stores what it found."""
+    """`stop` finds a lost supervisor, `resume` starts a new attempt, then `stop` stores its finding."""
     directory.write_state(make_state(owner="gone"))
     abandon("one")
     again, looked = make_state(state="starting"), RunDirectory.lost_state
@@ -121,7 +121,7 @@ def test_a_supervisor_that_outlives_its_master_ends_its_launcher_and_touches_not
     assert old is not None
     runs = Runs(root=efs / "runs")
     launched = set(eventually(lambda: run_processes(efs)))
-    # What `resume` on another master does: the state of a new attempt.
+    # `resume` on another master does this: it stores the state of a new attempt.
     taken = make_state(state="starting", owner=OTHER, started=time.time(), updated=time.time())
     runs["one"].write_state(taken)
     eventually(lambda: not _is_running(old))
@@ -156,7 +156,7 @@ def test_a_run_that_was_resumed_since_one_found_it_lost_keeps_its_nodes(tmp_path
 
 @pytest.fixture
 def ended(tmp_path: Path) -> Runs:
-    """Return the runs, of which `one` has ended."""
+    """Return the runs; `one` has ended."""
     runs = Runs(root=tmp_path / "runs")
     runs["one"].path.mkdir(parents=True)
     runs["one"].write_state(make_state(state="stopped"))

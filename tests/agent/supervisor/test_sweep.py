@@ -1,4 +1,4 @@
-"""Facts about the runs of a sweep in the queue: the first one goes ahead, and holds the others if it fails at once."""
+"""The runs of a sweep in the queue: the first one starts alone, and holds the others if it fails immediately."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def enqueue(runs: Runs) -> list[RunSpec]:
 
 
 def first_is(runs: Runs, state: str, *, after_s: float = 5.0, launched: bool = True, **changes: object) -> None:
-    """Store the state of the first run, as of now; it was launched `after_s` seconds before."""
+    """Store the current state of the first run, launched `after_s` seconds ago."""
     now = time.time()
     if state in ("starting", "running") and not liveness.is_held("one"):
         liveness.hold("one")
@@ -81,7 +81,7 @@ def test_damaged_request_is_rejected(text: str) -> None:
 
 def test_other_runs_wait_until_the_first_one_has_trained_for_a_while(runs: Runs) -> None:
     one, two, _ = enqueue(runs)
-    assert (sweep.reason_to_wait(runs, one), sweep.reason_to_wait(runs, two)) == ("", "")  # it waits itself
+    assert (sweep.reason_to_wait(runs, one), sweep.reason_to_wait(runs, two)) == ("", "")  # it is waiting itself
     for state, launched, after_s in (("starting", False, 0.0), ("running", True, 1.0)):
         first_is(runs, state, launched=launched, after_s=after_s)
         assert "until the first run of the sweep, one, has trained" in sweep.reason_to_wait(runs, two)

@@ -1,4 +1,4 @@
-"""Facts about the end of the workers after the runs: when the queue is done, tried again, and told where it fails."""
+"""Terminating the workers after the runs: when the queue is empty, with retries, and with failures reported."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ POLICY = (
 
 
 class Api:
-    """An AWS CLI that fails so many times."""
+    """An AWS CLI that fails this many times."""
 
     def __init__(self, failures: int = 0) -> None:
         self.commands: list[list[str]] = []
@@ -131,7 +131,7 @@ def test_a_scheduler_with_nothing_left_ends_them_after_a_run_whose_supervisor_wa
 
 
 def fake_cli(efs: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Put an AWS CLI first in the path that writes its words to a file; return the file."""
+    """Put a fake AWS CLI first in PATH that writes its arguments to a file; return the file."""
     program, called = efs / "bin" / "aws", efs / "called"
     program.parent.mkdir()
     program.write_text(f'#!/bin/sh\necho "$@" >> {called}\n')

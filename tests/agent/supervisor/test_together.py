@@ -1,4 +1,4 @@
-"""Facts about ranks that train apart: a warning comes once nodes and time agree, and goes if the ranks connect."""
+"""Ranks that train apart: a warning appears once nodes and time agree, and disappears if the ranks connect."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ SAME = "all ranks print the same lines"
 
 
 class Attempt:
-    """One attempt of a run on two nodes, with a clock that is set by hand."""
+    """One attempt of a run on two nodes, with a clock that the test sets."""
 
     def __init__(self, root: Path, **changes: Any) -> None:
         self.spec = make_program_spec(**{"hosts": make_nodes(2), **changes})
         self.directory = RunDirectory(path=root / self.spec.run_id)
         self.directory.path.mkdir()
-        self.directory.log.write_text("[0]<stdout>:loss 1\n" * 9)  # of an earlier attempt
+        self.directory.log.write_text("[0]<stdout>:loss 1\n" * 9)  # from an earlier attempt
         self.now = 1000.0
         self.watch = TogetherWatch(self.spec, self.directory, clock=lambda: self.now)
 
@@ -57,7 +57,7 @@ def attempt(tmp_path: Path) -> Attempt:
 
 def test_ranks_without_a_connection_are_reported_a_minute_after_the_first_output(attempt: Attempt) -> None:
     attempt.report(APART, 0, 1)
-    assert attempt.after(1000) == ""  # nothing is printed yet
+    assert attempt.after(1000) == ""  # nothing has been printed
     attempt.print("[placement] 1 socket", rank=0, stream="stderr")
     assert attempt.after(1000) == ""
     attempt.print("a", rank=0)
@@ -89,7 +89,7 @@ def test_a_program_that_exchanges_only_at_its_end_is_not_reported(attempt: Attem
     for rank in (0, 1):
         attempt.print(*(f"loss {step}" for step in range(9)), rank=rank)
     attempt.after(3)
-    attempt.report(LINKED, 0)  # as a node does once the ranks have ended
+    attempt.report(LINKED, 0)  # as a node does once the ranks have exited
     assert attempt.at_end() == ""
 
 
@@ -169,7 +169,7 @@ PRINT = 'for n in 1 2 3 4 5 6; do echo "[0]<stdout>:loss $n"; echo "[1]<stdout>:
 
 
 def supervise(efs: Path, script: str, together: str) -> tuple[State, RunDirectory]:
-    """Supervise a program's run whose launcher is this shell script, on one node that reports its ranks apart."""
+    """Supervise a run on one node that reports its ranks apart; the launcher is this shell script."""
     runs, directory = Runs(root=efs / "runs"), RunDirectory(path=efs / "runs" / "one")
     apart = directory.links(APART, 1, make_nodes(1)[0].name)
     spec = make_program_spec(

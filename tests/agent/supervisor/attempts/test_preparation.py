@@ -1,4 +1,4 @@
-"""Facts about what a run's supervisor says of hosts that it could not prepare."""
+"""What a run's supervisor reports about hosts that it could not prepare."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_a_host_that_is_not_reached_is_to_be_replaced() -> None:
 
 
 class Prepared(Hosts):
-    """Hosts that answer what they have found, and note which of them root has cleared."""
+    """Hosts that report what they found, and record which of them root has cleared."""
 
     def __init__(self, spec: RunSpec) -> None:
         super().__init__(
@@ -100,7 +100,7 @@ def test_root_of_each_host_admits_the_group_and_the_hosts_of_the_run_alone(spec:
 
 @pytest.mark.parametrize("answer", [done(0, ""), done(1, "Error: No such file or directory")])
 def test_a_host_that_does_not_keep_runs_apart_gets_no_rank(spec: RunSpec, answer: Completed) -> None:
-    """A node that an older version booted removes leftovers and prints nothing, whatever it is asked."""
+    """A node booted by an older version removes leftovers and prints nothing, whatever the request."""
     hosts = Prepared(spec)
     hosts.refused = {TWO.name: answer}
     with pytest.raises(PreparationError, match=f"{TWO.name}: it does not keep ranks of two .*`fab replace worker2`"):

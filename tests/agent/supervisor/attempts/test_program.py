@@ -1,4 +1,4 @@
-"""Facts about a user's program on the shared file system: each run works in a copy of its own."""
+"""A user program on the shared file system: each run works in its own copy."""
 
 from __future__ import annotations
 
