@@ -77,7 +77,7 @@ def test_the_users_variables_and_the_nodes_interface_join_what_the_launcher_set(
 
 @pytest.mark.parametrize("launcher", [HOROVOD, TORCHRUN, PLAIN])
 def test_plain_sets_what_tensorflow_jax_and_keras_read(launcher: str) -> None:
-    """tensorflow #39753: without TF_CONFIG, every rank of MultiWorkerMirroredStrategy trains alone."""
+    """Reported as tensorflow #39753: without TF_CONFIG, every rank of MultiWorkerMirroredStrategy trains alone."""
     spec = make_program_spec(hosts=(make_node(1), make_node(2)), rank_launcher=launcher)
     found = environment(spec, {"RANK": "1"}, "/python", "")
     if launcher != PLAIN:
