@@ -1,4 +1,4 @@
-"""Templates of a few configurations, synthesised once for all tests and all processes of pytest-xdist."""
+"""Templates of a few configurations, synthesized once for all tests and all processes of pytest-xdist."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ UBUNTU: Final = "/aws/service/canonical/ubuntu/server/24.04/stable/current/amd64
 
 VARIANTS: Final[dict[str, dict[str, Any]]] = {
     "default": {},
-    # Everything is removed or as small as it can be, and nobody is admitted.
+    # Everything is removed or as small as possible, and no network may connect.
     "temporary": {
         "ssh_cidr": (),
         "retain_data": False,
@@ -44,7 +44,7 @@ VARIANTS: Final[dict[str, dict[str, Any]]] = {
         "idle_minutes": 10,
         "max_hours": 25.0,
     },
-    # What shows and notifies, and stops nothing.
+    # Options that show and notify, but stop nothing.
     "watched": {
         "idle_minutes": 0,
         "max_replacements_per_hour": 0,
@@ -54,7 +54,7 @@ VARIANTS: Final[dict[str, dict[str, Any]]] = {
         "budget_emails": ("ops@example.com",),
         "budget_stops_workers": False,
     },
-    # A file system and a key that exist, a scratch file system of FSx, SSH from prefix lists.
+    # An existing file system and key, an FSx scratch file system, SSH from prefix lists.
     "borrowed": {
         "ssh_cidr": (),
         "ssh_prefix_lists": ("pl-0123456789abcdef0",),
@@ -130,7 +130,7 @@ def template(variant: Variant) -> Template:
 
 @pytest.fixture(scope="session")
 def inspected(tmp_path_factory: pytest.TempPathFactory) -> Inspect:
-    """Return a function from the name of a cluster to its template and what the inspectors find in it."""
+    """Return a function from the name of a cluster to its template and the inspectors' findings."""
 
     def make(name: str) -> synthesis.Inspected:
         return synthesis.inspect(CLUSTERS[name].config())
@@ -139,7 +139,7 @@ def inspected(tmp_path_factory: pytest.TempPathFactory) -> Inspect:
 
 
 def kept(folders: pytest.TempPathFactory, name: str, make: Callable[[], T]) -> T:
-    """Return what another process of this run of pytest has made under a name, or make it."""
+    """Return the result that another process of this pytest session stored under a name, or compute it."""
     folder = folders.getbasetemp()
     if folder.name.startswith("popen-"):  # a process of pytest-xdist
         folder = folder.parent

@@ -1,4 +1,4 @@
-"""The alarms: which exist, when they go off, whom they notify."""
+"""The alarms: which exist, when they fire, and whom they notify."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The CloudWatch agent's configuration: what it may say, and what it sends."""
+"""The CloudWatch agent's configuration: what is allowed in it, and what the agent sends."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PLAIN = AgentSettings(
     run_logs="",
     runs="/mnt/efs/runs",
 )
-# Sections of metrics, and the names that the agent takes in them, from its user guide.
+# Sections of metrics and the names that the agent accepts in them, from its user guide.
 KNOWN = {
     "cpu": {"usage_active", "usage_iowait"},
     "mem": {"used_percent"},

@@ -1,4 +1,4 @@
-"""The stack as a whole: its outputs, names and tags, and what must not be in it."""
+"""The stack as a whole: its outputs, names and tags, and what it must not contain."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_whatever_can_be_tagged_has_the_tags_of_the_cluster_and_of_the_user(
     for id, item in template.resources.items():
         properties = item.get("Properties", {})
         tags = properties.get("Tags") or properties.get("FileSystemTags")
-        if isinstance(tags, list):  # a parameter of Systems Manager has them by key
+        if isinstance(tags, list):  # a parameter of Systems Manager has tags by key
             tags = {tag["Key"]: tag["Value"] for tag in tags}
         if tags is not None:
             assert {key: tags.get(key) for key in wanted} == wanted, id

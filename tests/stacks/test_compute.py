@@ -1,4 +1,4 @@
-"""Launch templates and Auto Scaling groups, and how they buy their instances."""
+"""Launch templates and Auto Scaling groups, and how they purchase instances."""
 
 from __future__ import annotations
 

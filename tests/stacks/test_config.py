@@ -1,4 +1,4 @@
-"""The configuration: every value either builds or is refused by name."""
+"""The configuration: every value either builds or is rejected with the name of its key."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_any_text_builds_or_is_refused_under_its_own_key(key: str, value: str) -
         assert error.value in (value, meant, *words_of(value)) or error.key != key
         assert isinstance(error, ValueError)
         assert error.key in str(error)
-        assert error.key in {key, "workers", "max_workers"}  # a bound may be named by its other end
+        assert error.key in {key, "workers", "max_workers"}  # a bound may be reported at its other end
     else:
         if isinstance(getattr(config, key), tuple):
             assert getattr(config, key) == words_of(value)
@@ -164,7 +164,7 @@ def test_reading_the_configuration_costs_no_third_party_import() -> None:
 
 
 def test_feature_flags_are_the_cdks_own_keys_alone() -> None:
-    """A key of the cluster beside `cluster` would overrule the same key of each project."""
+    """A cluster key next to `cluster` would override the same key of each project."""
     others = {"cluster": {"workers": 9}, "workers": 9, KEPT_IMAGES: {}, QUALIFIER: "mine", "ami:account=1": "ami-1"}
     flags = {"@aws-cdk/aws-iam:minimizePolicies": True, "@aws-cdk-containers/x:y": False}
     assert feature_flags(json.dumps({"app": "x", "context": {**others, **flags}})) == flags

@@ -1,4 +1,4 @@
-"""Facts about the GPUs of instance types."""
+"""The GPUs of instance types."""
 
 from __future__ import annotations
 

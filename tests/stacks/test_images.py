@@ -1,4 +1,4 @@
-"""What the name of an image parameter tells."""
+"""What the name of an image parameter reveals about the image."""
 
 from __future__ import annotations
 

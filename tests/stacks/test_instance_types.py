@@ -1,4 +1,4 @@
-"""The table of instance types: what AWS documents of some, and laws that hold for all."""
+"""The table of instance types: documented values of some types, and rules that hold for all."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ HEADER = ",".join(instance_types.FIELDS) + "\n"
 
 @pytest.fixture
 def fresh() -> object:
-    """Forget the table before and after, for a test that reads another."""
+    """Clear the table's cache before and after a test that reads another table."""
     instance_types._rows.cache_clear()
     yield
     instance_types._rows.cache_clear()

@@ -1,4 +1,4 @@
-"""The limits of the workers: alarms that stop them, and that end by themselves once there are no workers."""
+"""The limits of the workers: alarms that stop the workers, and that reset once there are none."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_every_limit_has_the_one_action_that_leaves_no_worker(limited: Template)
     stops = {name for name, each in limits.items() if each["AlarmActions"] == [{"Ref": "GuardStop"}]}
     assert stops == {"GuardIdle", "GuardHours", "GuardBudget"}
     assert limits.keys() - stops == {"GuardBudgetRenewal"}
-    # Before the first data, and without data, nothing is stopped.
+    # Missing data never stops anything, not even before the first data.
     treatments = {name: each["TreatMissingData"] for name, each in limits.items()}
     assert treatments.pop("GuardBudget") == "ignore"
     assert set(treatments.values()) == {"notBreaching"}
@@ -78,7 +78,7 @@ def test_the_idle_alarm_reads_the_metric_that_the_master_publishes(template: Tem
 
 
 def test_the_master_may_publish_to_its_clusters_namespace_alone(variant: Variant) -> None:
-    """Also without idle_minutes, which may be set while a run is live."""
+    """This holds even without idle_minutes, which may be set while a run is live."""
     for name in ("default", "watched"):
         resources = variant(name).of("AWS::IAM::Policy")
         (found,) = (each for id, each in resources.items() if id.startswith("BoundsMasterStops"))

@@ -1,4 +1,4 @@
-"""The Lustre file system: its ports, its place, and its link to S3."""
+"""The Lustre file system: its ports, its subnet, and its link to S3."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_its_ports_are_open_among_servers_and_nodes_and_to_nobody_else(variant: 
     for direction in ("in", "out"):
         found = {rule[2:] for rule in template.rules() if rule[:2] == (direction, servers)} - {NO_TRAFFIC}
         assert found == {(peer, "tcp", *each) for peer in (servers, *nodes) for each in ports}
-    # A group without a rule of its own would get AWS's default, all traffic out.
+    # Without its own rule, a group would get AWS's default: all outbound traffic.
     assert ("out", servers, *NO_TRAFFIC) in template.rules()
     for node in nodes:
         found = {rule[2:] for rule in template.rules() if rule[:3] == ("in", node, servers)}

@@ -69,7 +69,7 @@ def test_endpoints_are_those_asked_for_and_nodes_boot_after_them(
     full = inspected("everything").template
     assert services(full, "Gateway") == {"s3"}
     assert services(full, "Interface") == {"ssm", "ssmmessages", "ec2messages", "ecr.api", "ecr.dkr", "logs"}
-    for group in GROUPS:  # an endpoint cuts connections when it is made
+    for group in GROUPS:  # creating an endpoint cuts connections
         assert set(full.of("AWS::EC2::VPCEndpoint")) <= set(full.resources[group]["DependsOn"])
 
 

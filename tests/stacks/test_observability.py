@@ -96,7 +96,7 @@ def test_agent_metrics_are_searched_by_node(variant: Variant) -> None:
 def test_alarms_and_newest_errors_are_shown(variant: Variant) -> None:
     template = variant("GPU block")
     by_type = {widget["type"]: widget["properties"] for widget in widgets(template)}
-    limits = {"GuardIdle"}  # an alarm that carries out a limit is not for people
+    limits = {"GuardIdle"}  # alarms that enforce a limit are not for people
     assert len(by_type["alarm"]["alarms"]) == len(template.of("AWS::CloudWatch::Alarm").keys() - limits)
     assert by_type["log"]["query"].startswith("SOURCE 'NodeLogs' | SOURCE 'RunLogs' | fields")
     assert "deepcdk: failed" in by_type["log"]["query"]

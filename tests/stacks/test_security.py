@@ -12,7 +12,7 @@ from tests.stacks.conftest import VARIANTS, Variant
 
 
 def sources(template: Template) -> set[str]:
-    """Return the networks and prefix lists that are admitted anywhere."""
+    """Return all networks and prefix lists that may connect."""
     return {rule[2] for rule in template.rules() if rule[0] == "in" and ("/" in rule[2] or rule[2].startswith("pl-"))}
 
 
@@ -29,7 +29,7 @@ def test_ssh_is_open_to_the_given_networks_or_prefix_lists_only(variant: Variant
 def test_without_a_source_ssh_is_open_to_no_network(variant: Variant, template: Template) -> None:
     closed = variant("temporary")
     assert sources(closed) == set()
-    # A group's description cannot be changed without a new group, so a group that gets its source later keeps it.
+    # Changing a group's description would replace the group. Therefore a group keeps it even if it gets a source later.
     assert closed.group_behind("SSH from ssh_cidr") == template.group_behind("SSH from ssh_cidr")
 
 

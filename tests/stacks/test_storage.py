@@ -1,4 +1,4 @@
-"""The shared file system, the run bucket, and the key that encrypts them."""
+"""The shared file system, the run bucket, and their encryption key."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_the_key_encrypts_all_that_is_stored_and_the_master_uses_it_through_the_
 def test_auto_scaling_and_logs_and_nobody_else_of_the_account_are_admitted_by_the_keys_policy(variant: Variant) -> None:
     key = variant("temporary").resources[KEY]["Properties"]
     account, *others = key["KeyPolicy"]["Statement"]
-    assert ":root" in str(account["Principal"])  # the account's own policies decide, as KMS advises
+    assert ":root" in str(account["Principal"])  # the account's own policies decide, as KMS recommends
     assert [each["Sid"] for each in others] == [
         "AutoScalingUsesTheKey",
         "AutoScalingLendsTheKeyToVolumes",

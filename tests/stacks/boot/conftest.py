@@ -1,4 +1,4 @@
-"""Nodes without machines, in a directory of the test's own."""
+"""Nodes without machines, in a directory of the test."""
 
 from __future__ import annotations
 

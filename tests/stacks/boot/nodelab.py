@@ -1,4 +1,4 @@
-"""Nodes without machines: the real scripts under a root directory each, with stand-ins for the cloud."""
+"""Nodes without machines: run the real scripts, each under its own root directory, with fake cloud commands."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from stacks.user_data import BootSettings, user_data
 from tests.waiting import eventually
 
-# Stand-ins found on PATH before the system's commands. $LAB_* come from the node that runs them.
+# Fake commands, found on PATH before the system's. The node that runs them sets $LAB_*.
 _COMMANDS = {
     "curl": """
 case " $* " in
@@ -53,11 +53,11 @@ echo "private of $LAB_ID" >"$key"; chmod 600 "$key"; echo "$LAB_KEY deepcdk-mast
     "useradd": """
 echo "useradd $*" >>"$DEEPCDK_ROOT/accounts"
 echo "deepcdk-rank:x:60900:60900::/home/deepcdk-rank:/bin/bash" >>"$DEEPCDK_ROOT/etc/passwd\"""",
-    # The user of ranks is none of the machine on which the tests run, perhaps without root's rights.
+    # The ranks' user does not exist on the machine that runs the tests, and the tests may not run as root.
     "chown": 'case $* in *60900*) echo "$*" >>"$DEEPCDK_ROOT/owners"; exit ;; esac; exec /bin/chown "$@"',
     "setsid": 'echo "$*" >>"$DEEPCDK_ROOT/watchers"',
     "systemctl": 'echo "$*" >>"$DEEPCDK_ROOT/systemctl"',
-    # The role that may write the parameter, and consoles as their instances have written them.
+    # The role that may write the parameter, and the consoles with the output of their instances.
     "aws": """
 case "$*" in
   *put-parameter*) [ "$LAB_ROLE" = master ] && [ -z "$LAB_DENIED" ] || { echo AccessDeniedException >&2; exit 254; }
@@ -83,13 +83,13 @@ FACTS = ("instance_id", "ip", "slots", "interface", "zone", "gpus", "kind", "hos
 
 
 def key_of(name: str) -> str:
-    """Return a public key of the form that OpenSSH gives one, with a name in it."""
+    """Return a public key in OpenSSH's format that contains a name."""
     return f"ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAI{name:A<43}"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Node:
-    """One instance: a root directory, and the address and id that its metadata service would tell."""
+    """One instance: a root directory, and the address and id that its metadata service would return."""
 
     root: Path
     commands: Path
@@ -128,17 +128,17 @@ class Node:
         return _spawn(["bash", str(program)], self.environment(**changes))
 
     def boot(self, **changes: str) -> tuple[int, str]:
-        """Run the node's user data; return its exit status and what it said."""
+        """Run the node's user data; return its exit status and output."""
         process = self.start(**changes)
         said, _ = process.communicate(timeout=60)
         return process.returncode, said
 
     def registry(self, command: str, **changes: str) -> subprocess.Popen[str]:
-        """Start the registry script that booting installed."""
+        """Start the registry script that the boot script installed."""
         return _spawn([str(self.root / "opt/deepcdk/bin/registry"), command], self.environment(**changes))
 
     def notice(self) -> tuple[int, str]:
-        """Run the script once that looks for the instance's end; return its exit status and what it said."""
+        """Run the script that checks for the instance's end once; return its exit status and output."""
         process = _spawn([str(self.root / "opt/deepcdk/bin/notice")], self.environment())
         said, _ = process.communicate(timeout=60)
         return process.returncode, said
@@ -150,25 +150,25 @@ class Node:
         return process.returncode, said
 
     def forget_watcher(self) -> None:
-        """Wait until booting has started the watcher, which it does in the background, and remove the record of it."""
+        """Wait until the boot script has started the watcher in the background, and remove the record of it."""
         eventually((self.root / "watchers").exists)
         (self.root / "watchers").unlink()
 
     def print_keys(self, key: str = "") -> None:
-        """Print this host's key, or another one, to the console as the node's root can."""
+        """Print this host's key, or another key, to the console, as root on the node can."""
         shown = key or self.text("etc/ssh/ssh_host_ed25519_key.pub").strip()
         with (self.root / "dev/console").open("a") as console:
             console.write(f"-----BEGIN SSH HOST KEY KEYS-----\n{shown}\n-----END SSH HOST KEY KEYS-----\n")
 
     def text(self, path: str) -> str:
-        """Return a file's text, or nothing where there is no such file."""
+        """Return the text of a file, or nothing if it does not exist."""
         try:
             return (self.root / path).read_text(encoding="utf-8")
         except FileNotFoundError:
             return ""
 
     def files(self) -> dict[str, str]:
-        """Return every file that the scripts leave on the node, without what the stand-ins record."""
+        """Return every file that the scripts leave on the node, except the recordings of the fake commands."""
         recorded = {"signals", "mounts", "watchers", "systemctl", "user-data", "accounts", "owners", "rules"}
         found = {str(path.relative_to(self.root)): path for path in self.root.rglob("*") if path.is_file()}
         return {
@@ -179,7 +179,7 @@ class Node:
 
 
 class Lab:
-    """Make nodes that share one file system."""
+    """Create nodes that share one file system."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -193,7 +193,7 @@ class Lab:
     def node(
         self, role: str, number: int, *, mounts: bool = True, **settings: str | bool | int | tuple[str, ...]
     ) -> Node:
-        """Return a new instance with the number in its id and address."""
+        """Return a new instance with this number in its id and address."""
         instance_id, ip = f"i-{number:017x}", f"10.0.{64 + number // 256}.{number % 256}"
         root = self.folder / instance_id
         for folder in ("etc/ssh", "dev", "proc/net", "proc/sys/net/ipv4", "home/ec2-user", "opt/aws/bin", "var/log"):
@@ -233,13 +233,13 @@ class Lab:
         return {file.name: file.read_text().split(",")[0] for file in files}
 
     def state(self, name: str, **facts: str) -> None:
-        """Write facts of a node into its entry, as any node's root can; its heartbeat stays as fresh as it is."""
+        """Write facts into a node's entry, as root on any node can, without changing the age of its heartbeat."""
         path = self.shared / ".cluster/nodes" / name
         values = dict(zip(FACTS, path.read_text().removesuffix("\n").split(",", len(FACTS) - 1), strict=True))
         path.write_text(",".join((values | facts).values()) + "\n")
 
     def silence(self, name: str, seconds: int = 61) -> None:
-        """Set a node's last heartbeat back, and with it the last time that anybody looked for such nodes."""
+        """Set back a node's last heartbeat, and the time of the last search for stale nodes."""
         for path in (f".cluster/nodes/{name}", ".cluster/lock"):
             then = (self.shared / path).stat().st_mtime - seconds
             os.utime(self.shared / path, (then, then))

@@ -1,7 +1,7 @@
-"""A shared file system on which each open takes a while, and a count of what each node reads there.
+"""Simulate a shared file system with slow opens, and count what each node reads there.
 
-A library that is loaded before the C library sleeps in each call that opens a file or a directory, or makes a hard
-link, below the mount point, and appends a byte to the node's file for each open that reads.
+A library that is loaded before the C library intercepts the calls that open a file or a directory, or create a hard
+link, below the mount point. Each call sleeps. For each open that reads, it appends a byte to the node's file.
 """
 
 from __future__ import annotations
@@ -58,14 +58,14 @@ int linkat(int at, const char *from, int to_at, const char *to, int flags) {
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SlowOpens:
-    """The library, and the directory of the counts."""
+    """The library, and the directory with the counts."""
 
     library: Path
     counts: Path
     delay_us: int
 
     def environment(self, node: str, mount: Path) -> dict[str, str]:
-        """Return the variables under which a node's commands are slow below its mount point."""
+        """Return the variables that make a node's commands slow below its mount point."""
         return {
             "LD_PRELOAD": str(self.library),
             "LAB_SLOW": f"{mount}/",
@@ -74,13 +74,13 @@ class SlowOpens:
         }
 
     def reads(self, node: str) -> int:
-        """Return how many opens for reading a node has made, directories included."""
+        """Return how many opens for reading a node has made, including directories."""
         count = self.counts / node
         return count.stat().st_size if count.exists() else 0
 
 
 def build(folder: Path, delay_us: int) -> SlowOpens:
-    """Compile the library; skip the test where there is no C compiler."""
+    """Compile the library; skip the test if there is no C compiler."""
     compiler = shutil.which("cc")
     if not compiler:
         pytest.skip("this machine has no C compiler")

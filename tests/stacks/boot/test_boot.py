@@ -1,4 +1,4 @@
-"""The boot script, run for real under a root directory of its own."""
+"""The boot script, run for real under its own root directory."""
 
 from __future__ import annotations
 
@@ -331,7 +331,7 @@ def test_where_systemd_runs_it_loads_the_firewall_before_the_network_is_up(lab: 
 
 
 def test_where_systemd_runs_ranks_leave_memory_and_processes_to_others(lab: Lab) -> None:
-    """Only the text is compared: no systemd runs here."""
+    """Only the text is compared, because no systemd runs here."""
     node = booted(lab.node("worker", 1))
     memory = int(re.findall(r"MemTotal: +(\d+) kB", Path("/proc/meminfo").read_text())[0])
     limits = f"[Slice]\nMemoryMax={memory * 63 // 64 - 65536}K\nTasksMax=33%\n"

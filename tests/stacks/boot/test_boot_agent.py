@@ -1,4 +1,4 @@
-"""How a booting node starts its CloudWatch agent, run for real under a root directory of its own."""
+"""A booting node starts its CloudWatch agent: the script runs for real under its own root directory."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_a_missing_agent_is_fetched_for_debian_and_ubuntu_from_the_regions_bucke
     assert node.text("fetched").split()[-1] == (
         "https://amazoncloudwatch-agent-us-east-1.s3.us-east-1.amazonaws.com/ubuntu/arm64/latest/amazon-cloudwatch-agent.deb"
     )
-    # Not in /tmp, which may be in memory, and gone afterwards.
+    # It is not in /tmp, which may be in memory, and it is removed afterwards.
     assert node.text("fetched").split()[1] == str(node.root / "var/tmp/amazon-cloudwatch-agent.deb")
     assert node.text("unpacked") == "deb\n"
     assert list((node.root / "var/tmp").iterdir()) == []

@@ -1,4 +1,4 @@
-"""The firewall of ranks, loaded into a network namespace of its own, and attacked as the user for ranks."""
+"""The firewall of the ranks, loaded into a separate network namespace and attacked as the ranks' user."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ RANK = 60900
 
 
 def attack(folder: Path, uid: int, firewall: str) -> dict[str, list[str]]:
-    """Carry out all attacks as a user; `firewall` is a shell command that runs before them."""
+    """Carry out all attacks as a user; `firewall` is a shell command that runs first."""
     (folder / "attacks.py").write_text(ATTACKS)
     links = [f"ip address add {address} dev lo nodad" for address in ADDRESSES]
     commands = ["ip link set lo up", *links, firewall, f"exec {sys.executable} {folder}/attacks.py {uid}"]
@@ -149,7 +149,7 @@ admit() { SSH_ORIGINAL_COMMAND="$1" ip netns exec two bash SCRIPTS/leftovers.sh;
 
 
 def on_two_nodes(*commands: str) -> str:
-    """Run commands beside a node `two`, which serves port 3000, and nodes `one` and `three`; return what they print."""
+    """Run commands next to a node `two`, which serves port 3000, and nodes `one` and `three`; return their output."""
     script = TWO_NODES.replace("SCRIPTS", str(SCRIPTS)).replace("PYTHON", sys.executable)
     words = [
         "unshare",
@@ -169,9 +169,9 @@ def on_two_nodes(*commands: str) -> str:
 
 @pytest.mark.root
 def test_a_node_admits_ranks_of_the_nodes_of_its_run_alone() -> None:
-    """By IPv4, by IPv4 from a socket of IPv6, and by IPv6, which no run uses between its nodes.
+    """Over IPv4, IPv4 through an IPv6 socket, and IPv6, which no run uses between its nodes.
 
-    The rank that listens answers the other users of all nodes.
+    The listening rank answers the other users of all nodes.
     """
     admission = "run 60907 10.8.0.1,10.8.0.2"
     told = on_two_nodes(

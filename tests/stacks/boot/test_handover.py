@@ -1,4 +1,4 @@
-"""What a booting master takes over from the one before it: what the parameter's digest says, and nothing else."""
+"""A booting master takes over from the previous one only what matches the digest in the parameter."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ INHERITED = "opt/deepcdk/inherited"
 
 @pytest.fixture
 def runs(lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Runs:
-    """Return the runs on the shared file system, one of which the former master has accepted."""
+    """Return the runs on the shared file system. The previous master has accepted one of them."""
     former = tmp_path / "former"
     monkeypatch.setenv("HOME", str(former))
     runs = Runs(root=lab.shared / "runs")
@@ -50,20 +50,20 @@ def runs(lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Runs:
 
 @pytest.fixture
 def master(lab: Lab, runs: Runs) -> Node:
-    """Return a master that has booted, and whose watcher has not run yet."""
+    """Return a booted master whose watcher has not run."""
     node = lab.node("master", 1)
     status, said = node.boot()
     assert status == 0, said
     python = node.root / "opt/deepcdk/bin/python3"
     python.unlink()
-    python.symlink_to(sys.executable)  # The lab's own stand-in runs nothing.
+    python.symlink_to(sys.executable)  # the lab's fake command runs nothing
     node.forget_watcher()
     return node
 
 
 @pytest.fixture
 def archive(lab: Lab, runs: Runs) -> Path:
-    """Return what the former master has left on the shared file system."""
+    """Return the archive that the previous master left on the shared file system."""
     return runs.root / ".handover" / f"{(lab.folder / 'handover').read_text()}.tar"
 
 
@@ -115,7 +115,7 @@ def test_what_a_rank_changed_is_not_taken_over_and_what_the_master_left_is_once_
     for _ in watching(master):
         asked = master.root / "opt/deepcdk/handover.errors"
         eventually(asked.exists)
-        eventually(functools.partial(is_later, asked, asked.stat().st_mtime_ns))  # so the first time is over
+        eventually(functools.partial(is_later, asked, asked.stat().st_mtime_ns))  # the first attempt is over
         assert not (master.root / INHERITED).exists()
         assert not (master.root / HOME / ".deepcdk/trees").exists()
         assert not (master.root / "watchers").exists()

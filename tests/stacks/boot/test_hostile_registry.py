@@ -1,4 +1,4 @@
-"""The registry on a shared file system in which one node's root writes what it likes: the others go on, unharmed."""
+"""The registry with root on one node writing arbitrary text: the other nodes continue unharmed."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Booted:
     copy: Path
 
     def restore(self) -> None:
-        """Give every file its first contents, and heartbeats the time of now: one of a minute ago is a node gone."""
+        """Restore all files and set heartbeats to now: a heartbeat that is a minute old means a lost node."""
         shutil.rmtree(self.lab.folder)
         shutil.copytree(self.copy, self.lab.folder, symlinks=True)
         for entry in self.lab.shared.glob(".cluster/nodes/*"):
@@ -45,7 +45,7 @@ class Booted:
 
 @pytest.fixture(scope="module")
 def just_booted(tmp_path_factory: pytest.TempPathFactory) -> Booted:
-    """Boot a master and two workers once: three boots take longer than what a test does with them."""
+    """Boot a master and two workers once for all tests: three boots take longer than most tests."""
     root = tmp_path_factory.mktemp("booted")
     (root / "lab").mkdir()
     lab = Lab(root / "lab")
@@ -57,14 +57,14 @@ def just_booted(tmp_path_factory: pytest.TempPathFactory) -> Booted:
 
 @pytest.fixture
 def three(just_booted: Booted) -> tuple[Node, Node, Node]:
-    """Return a master and two workers just after their boot."""
+    """Return a master and two workers in the state after their boot."""
     just_booted.restore()
     return just_booted.nodes
 
 
 @pytest.fixture
 def lab(request: pytest.FixtureRequest, tmp_path: Path) -> Lab:
-    """Return the lab of the nodes of `three` where a test asks for them, and a new one otherwise."""
+    """Return the lab of the nodes in `three` if the test uses that fixture, otherwise a new lab."""
     if "three" not in request.fixturenames:
         return Lab(tmp_path)
     found: Booted = request.getfixturevalue("just_booted")
@@ -76,7 +76,7 @@ def entry(lab: Lab, name: str) -> Path:
 
 
 def refreshed(*nodes: Node) -> str:
-    """Run one pass on each node; return what they said."""
+    """Run one pass on each node; return the output."""
     said = ""
     for node in nodes:
         status, words = node.refresh()
@@ -86,7 +86,7 @@ def refreshed(*nodes: Node) -> str:
 
 
 def changes(node: Node) -> dict[str, str]:
-    """Return the files of a node that name nodes."""
+    """Return a node's files that mention nodes."""
     wanted = ("opt/deeplearning/", "etc/hosts", "etc/profile.d/", "etc/ssh/ssh_known_hosts", "home/")
     return {path: text for path, text in node.files().items() if path.startswith(wanted)}
 
@@ -115,11 +115,11 @@ HOSTILE_NAMES = (
 def test_entries_of_any_other_name_are_skipped_and_the_registry_lives_on(
     lab: Lab, three: tuple[Node, Node, Node], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.chdir(lab.folder)  # where `touch INJECTED` would leave its mark
+    monkeypatch.chdir(lab.folder)  # `touch INJECTED` would create its file here
     refreshed(*three)
     before = [changes(node) for node in three]
     for name in HOSTILE_NAMES:
-        entry(lab, name).parent.mkdir(parents=True, exist_ok=True)  # a name with a slash
+        entry(lab, name).parent.mkdir(parents=True, exist_ok=True)  # for a name with a slash
         shutil.copy(entry(lab, "deeplearning-worker1"), entry(lab, name))
     said = refreshed(*three)
     assert said.count("invalid node name in the registry: ") == len(set(entry(lab, "").iterdir())) - len(three)
@@ -187,7 +187,7 @@ def test_a_link_in_place_of_a_directory_is_neither_read_nor_written_through(
     lab: Lab, three: tuple[Node, Node, Node], place: str
 ) -> None:
     master, _, victim = three
-    # Another directory of the node's that looks like an entry of its own, with something to lose.
+    # Another directory of the node that looks like its registry entry and contains files that must not be lost.
     local = lab.folder / "local"
     for folder in (local, local / "nodes"):
         folder.mkdir()
@@ -232,7 +232,7 @@ def test_a_node_keeps_its_name_where_its_entry_was_copied_under_another(
 
 
 def plant(kind: str, place: Path, secret: Path) -> None:
-    """Put a pipe, a directory, or a link to a file in the place of a file of the registry, if it is there."""
+    """Replace a file of the registry, if it exists, by a pipe, a directory, or a link to a file."""
     place.unlink(missing_ok=True)
     if kind == "pipe":
         os.mkfifo(place)
@@ -267,7 +267,7 @@ def test_a_file_of_a_terabyte_stops_no_pass(lab: Lab, three: tuple[Node, Node, N
     master, worker, _ = three
     registry = lab.shared / ".cluster"
     (registry / place).write_bytes(b"")
-    os.truncate(registry / place, 1 << 40)  # holes alone, of which bash skips 80 MB a second
+    os.truncate(registry / place, 1 << 40)  # only a hole; bash skips 80 MB of it per second
     began = time.monotonic()
     refreshed(worker, master, worker)
     assert time.monotonic() - began < 30
@@ -358,7 +358,7 @@ def test_a_watching_worker_goes_on_with_the_last_list_while_there_is_none_to_rea
 
 
 def hostile_lines() -> tuple[str, ...]:
-    """Return lines that no master writes into the list of nodes."""
+    """Return lines that no master writes to the list of nodes."""
     facts = f"i-00000000000000009,10.0.64.9,1,ens5,us-east-1a,0,x86_64,{key_of('EVIL')}"
     return (
         *(f"{name},{facts}" for name in HOSTILE_NAMES if "\udcff" not in name),
@@ -446,8 +446,8 @@ def test_bash_and_python_agree_on_any_text(texts: list[str]) -> None:
     assert told.splitlines() == wanted
 
 
-# A worker in namespaces of its own. After each removal of a path, which is when the scripts expect nothing there, root
-# on another node puts a link to $VICTIM in its place.
+# A worker in separate namespaces. After each removal of a path, when the scripts expect nothing there, root on another
+# node creates a link to $VICTIM in its place.
 NODE = """
 set -e
 for path in /opt /mnt /etc /var/log /home; do mount -t tmpfs -o mode=755 none "$path"; done

@@ -1,4 +1,4 @@
-"""By what the master and the workers know each other: AWS's word, and nothing that root on another node can write."""
+"""The master and the workers identify each other through AWS. Nothing that root on another node can write counts."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def master(lab: Lab) -> Node:
 
 @pytest.fixture
 def worker(lab: Lab, master: Node) -> Node:
-    """Boot a worker after the master, which has not looked since."""
+    """Boot a worker after the master, which has not looked since then."""
     del master
     return booted(lab.node("worker", 2))
 
@@ -39,14 +39,14 @@ def refreshed(node: Node, **changes: str) -> str:
 
 
 def plant(lab: Lab, text: str) -> None:
-    """Replace the key that the registry shows as the master's, as root on any node can."""
+    """Replace the master's key in the registry, as root on any node can."""
     shared = lab.shared / ".cluster/master.pub"
     shared.unlink(missing_ok=True)
     shared.write_text(text)
 
 
 def asked(lab: Lab, what: str = "consoles") -> list[str]:
-    """Return the instances whose console was asked for, or which asked for the key, in turn."""
+    """Return the instances whose console was read, or which read the key, in order."""
     file = lab.folder / what
     return file.read_text().split() if file.exists() else []
 
@@ -165,7 +165,7 @@ def test_the_master_knows_a_worker_by_its_console_whatever_the_registry_says(
 
 
 def test_an_address_that_is_not_the_workers_gets_the_workers_own_key(lab: Lab, master: Node, worker: Node) -> None:
-    """SSH then refuses the host that is there."""
+    """SSH then rejects the host at that address."""
     lab.state("deeplearning-worker1", ip="10.0.64.9")
     refreshed(master)
     assert f"deeplearning-worker1,10.0.64.9 {key_of('HOST2')}\n" in master.text(KNOWN)
@@ -191,7 +191,7 @@ def test_an_instance_that_is_no_worker_of_the_cluster_is_never_identified(lab: L
 def test_a_worker_cannot_pass_for_the_master_by_its_id(lab: Lab, master: Node, worker: Node) -> None:
     del worker
     lab.state("deeplearning-worker1", instance_id=master.instance_id, host_key=key_of("EVIL"))
-    shutil.move(master.root / "dev/console", lab.folder / "console")  # its role may not read the master's own
+    shutil.move(master.root / "dev/console", lab.folder / "console")  # a worker's role may not read the master's
     refreshed(master)
     assert "EVIL" not in master.text(KNOWN)
 

@@ -1,4 +1,4 @@
-"""Attacks of ranks that try to outlive their run: nothing of theirs is on the worker once the script has run."""
+"""Ranks try to outlive their run: after the clean-up script, nothing of theirs is left on the worker."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from stacks.user_data import SCRIPTS, compact
 
 pytestmark = pytest.mark.root
 RANK = "setpriv --reuid 60900 --regid 60900 --clear-groups"
-# In namespaces of its own: the machine's processes and files are neither seen nor touched.
+# Use separate namespaces: the machine's processes and files are neither seen nor touched.
 NODE = f"""
 set -e
 for path in /tmp /var/tmp /home /opt /run /var/spool /dev/shm /var/lib; do
@@ -56,7 +56,7 @@ ctypes.CDLL(None).pthread_exit(None)'""",
 
 
 def on_node(tmp_path: Path, attack: str, then: str) -> str:
-    """Carry out an attack on a worker, run the script, and return what the commands after it print."""
+    """Carry out an attack on a worker, run the script, and return the output of the commands after it."""
     script = tmp_path / "leftovers"
     script.write_text(compact((SCRIPTS / "leftovers.sh").read_text()))
     body = "\n".join([NODE, attack, "ready", f"bash <(base64 -d <<<{_text(script)})", then])

@@ -1,4 +1,4 @@
-"""Many nodes boot at once on one registry, where each open takes 2 ms; and how much each node reads."""
+"""Many nodes boot concurrently on one registry in which each open takes 2 ms; counts how much each node reads."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PASSES_IN_FIVE_MINUTES = 30
 
 
 class Crowd:
-    """A booted master, and workers that have come as far as to take a name."""
+    """A booted master, and workers that are about to take a name."""
 
     def __init__(self, folder: Path, count: int) -> None:
         (folder / "lab").mkdir(parents=True)
@@ -29,7 +29,7 @@ class Crowd:
         self.workers = [self._worker(model, number) for number in range(3, count + 3)]
 
     def _worker(self, model: Node, number: int) -> Node:
-        """Return a worker after all steps of its boot but the last, which takes the name."""
+        """Return a worker after all steps of its boot except the last one, which takes the name."""
         node = self.lab.node("worker", number)
         installed = node.root / "opt/deepcdk"
         (node.root / "opt/deeplearning").mkdir(parents=True)
@@ -47,17 +47,17 @@ class Crowd:
         return node
 
     def refresh_at_once(self, *nodes: Node) -> list[str]:
-        """Start one pass on all nodes at once, as the end of their boot does; return what those said that failed."""
+        """Start one pass on all nodes concurrently, as at the end of their boot; return the output of failed passes."""
         started = []
         for node in nodes:
             slow = self.slow.environment(node.instance_id, node.root / "mnt/efs")
-            # No watcher keeps their heartbeats fresh, and this machine has fewer cores than the nodes have.
+            # No watcher refreshes their heartbeats, and this machine has fewer cores than the nodes together.
             started.append(node.registry("refresh", DEEPCDK_STALE_S="3600", **slow))
         said = [process.communicate(timeout=300)[0] for process in started]
         return [text for process, text in zip(started, said, strict=True) if process.returncode]
 
     def reads(self, node: Node) -> int:
-        """Return how many opens for reading one more pass of a node makes."""
+        """Return how many opens for reading another pass of a node makes."""
         before = self.slow.reads(node.instance_id)
         assert self.refresh_at_once(node) == []
         return self.slow.reads(node.instance_id) - before
@@ -65,7 +65,7 @@ class Crowd:
 
 @pytest.fixture(scope="module", params=[16, pytest.param(64, marks=pytest.mark.full)])
 def crowd(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Crowd:
-    """Boot so many workers at once."""
+    """Boot this number of workers concurrently."""
     found = Crowd(tmp_path_factory.mktemp("crowd"), request.param)
     assert found.refresh_at_once(*found.workers) == []
     return found
@@ -90,7 +90,7 @@ def test_what_a_worker_reads_does_not_grow_with_the_group_nor_what_the_master_re
 
 
 def test_an_idle_group_does_not_look_busy_by_its_registry(crowd: Crowd) -> None:
-    """Even if nothing were cached, and each request cost a kilobyte beside what it reads."""
+    """Even without any caching, and with an overhead of 1 kB per request."""
     assert crowd.refresh_at_once(crowd.master) == []
     read = sum((crowd.lab.shared / ".cluster" / name).stat().st_size for name in ("list", "master.pub"))
     a_pass = read + 1000 * 4 * crowd.reads(crowd.workers[0])

@@ -1,4 +1,4 @@
-"""Names of nodes in the registry: who gets which, who keeps one, when one is free again."""
+"""Names of nodes in the registry: which node gets which name, keeps it, and when a name is free again."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_nodes_that_boot_at_once_get_the_lowest_names_one_each(lab: Lab) -> None
 
 
 def test_a_node_whose_entry_another_one_removed_still_takes_the_lowest_name(lab: Lab) -> None:
-    """On a slow file system a node that has waited for a minute removes the entries of nodes before it."""
+    """On a slow file system, a node that has waited for a minute removes the entries of nodes before it."""
     removed_once = '[ -e "$LAB_CLOUD/removed" ] || { touch "$LAB_CLOUD/removed"; rm "$2"; }'
     ln = lab.commands / "ln"
     ln.write_text(f'#!/bin/sh\n[ "$1" != -T ] || {removed_once}\nexec /bin/ln "$@"\n')

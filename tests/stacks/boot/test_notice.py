@@ -1,4 +1,4 @@
-"""A node that EC2 or its group takes back: what its ranks and the cluster are told."""
+"""A node that EC2 or its group reclaims: what its ranks and the cluster are told."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ def test_a_notice_asks_each_rank_once_to_stop_and_is_told_to_the_cluster(
     assert worker.notice() == (1, "")
     told, secret = lab.shared / ".cluster/leaving" / worker.instance_id, lab.folder / "secret"
     told.parent.mkdir()
-    told.symlink_to(secret)  # as the root of another node can
+    told.symlink_to(secret)  # as root on another node can
     sleeper = subprocess.Popen(["sleep", "60"])
     try:
         process(worker, 1, "init", user=0)
         process(worker, sleeper.pid, *PARENT)
-        process(worker, 99999998, "python", "train.py")  # its rank: the parent passes the signal on
+        process(worker, 99999998, "python", "train.py")  # its rank; the parent forwards the signal
         process(worker, 99999997, "torchrun", *PARENT)
         process(worker, 99999996, *PARENT, user=1000)
         (worker.root / file).write_text(text)
@@ -81,7 +81,7 @@ def test_ranks_of_a_spot_instance_train_on_until_a_minute_is_left_or_their_group
         (seconds,) = re.findall(r"its ranks continue for (\d+) s", said)
         assert 30 <= int(seconds) <= 60
         assert (lab.shared / ".cluster/leaving" / worker.instance_id).exists(), "the cluster is told at once"
-        (worker.root / "spot").unlink()  # the metadata does not answer for once
+        (worker.root / "spot").unlink()  # the metadata service fails to answer once
         assert worker.notice() == (1, "") and sleeper.poll() is None
         if then == "a minute is left":
             interrupted_in(59)

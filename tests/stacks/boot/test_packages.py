@@ -1,9 +1,9 @@
-"""How a booting node installs packages on Amazon Linux 2023, with what dnf answered there.
+"""A booting node installs packages on Amazon Linux 2023, with recorded answers of dnf.
 
-The answers are dnf 4's, as people recorded them of new instances: the lock in masterpointio/terraform-aws-tailscale#44
-and aws-games/cloud-game-development-toolkit#192, the lost download in aws/aws-cdk#36717 and
-amazonlinux/amazon-linux-2023#397 (the Systems Manager agent updates itself while the boot script runs), the unknown
-package in OpenSCAP/scap-workbench#313.
+The answers are from dnf 4 on new instances, recorded in public issues. The lock is in
+masterpointio/terraform-aws-tailscale#44 and aws-games/cloud-game-development-toolkit#192. The lost download is in
+aws/aws-cdk#36717 and amazonlinux/amazon-linux-2023#397 (the Systems Manager agent updates itself while the boot script
+runs). The unknown package is in OpenSCAP/scap-workbench#313.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ UNKNOWN = "No match for argument: python3.13\nError: Unable to find a match: pyt
 
 
 def node_without_ensurepip(lab: Lab, *answers: str) -> Node:
-    """Return a node whose Python lacks a package, and whose dnf fails with each of the answers once, then installs it.
+    """Return a node whose Python lacks a package. Its dnf fails once with each answer, then installs the package.
 
-    An empty answer: dnf installs without a word, as `-q` has it do.
+    An empty answer means that dnf prints nothing, as with `-q`.
     """
     write(
         lab.commands / "python3.13", 'case $* in *ensurepip*) [ -e "$DEEPCDK_ROOT/installed" ] ;; *) echo 3.13 ;; esac'
@@ -103,7 +103,7 @@ def test_apt_updates_its_lists_once_and_again_after_a_change_of_its_sources(lab:
 
 @pytest.mark.parametrize("fails", ["update", "install", "both"])
 def test_apt_fetches_its_lists_again_if_a_source_failed_and_the_package_is_missing(lab: Lab, fails: str) -> None:
-    """apt-get update exits with 0 beside unreachable sources, unless APT::Update::Error-Mode=any is set."""
+    """apt-get update exits with 0 despite unreachable sources, unless APT::Update::Error-Mode=any is set."""
     once = '[ $(grep -c "^$1" "$DEEPCDK_ROOT/apt") -gt 1 ] || exit 100'
     update = f'case "$*" in *APT::Update::Error-Mode=any*) {once} ;; esac' if fails != "install" else ":"
     install = once if fails != "update" else ":"

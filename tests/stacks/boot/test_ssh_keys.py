@@ -1,4 +1,4 @@
-"""SSH keys of nodes: who has which, and whom each admits and knows."""
+"""SSH keys of nodes: which node has which key, and which keys each node accepts and knows."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ def test_host_keys_are_printed_again_and_again_for_the_console_keeps_its_end_alo
 def test_a_worker_that_looked_for_the_masters_key_before_it_was_there_admits_the_master_at_once(
     lab: Lab, tmp_path: Path
 ) -> None:
-    """Through the caches of an NFS client, which goes on reporting a file as missing that it had looked for."""
+    """An NFS client's caches continue to report a file as missing after a failed lookup."""
     with nfs_client(lab.shared, tmp_path / "client") as shared:
         worker = booted(dataclasses.replace(lab.node("worker", 2), shared=shared))
         watcher = worker.registry("watch", DEEPCDK_PAUSE_S="0.05")

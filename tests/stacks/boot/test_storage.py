@@ -1,4 +1,4 @@
-"""File systems and disks beside the shared file system: Lustre, and the disks of the instance store."""
+"""File systems and disks besides the shared file system: Lustre and the instance store."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def test_without_disks_scratch_is_a_directory_and_the_boot_says_so(lab: Lab) -> 
 def test_the_disks_that_a_deep_learning_image_has_striped_are_taken_as_they_are(lab: Lab) -> None:
     node = lab.node("worker", 1, scratch="/mnt/scratch")
     (node.root / "opt/dlami").mkdir(parents=True)
-    (node.root / "opt/dlami/nvme").symlink_to(node.root / "var")  # the lab's way to be a mount point
+    (node.root / "opt/dlami/nvme").symlink_to(node.root / "var")  # the lab's way to mark a mount point
     status, said = node.boot(LAB_DISKS=STORE.format(1) + STORE.format(2))
     assert status == 0, said
     assert node.text("disks") == ""

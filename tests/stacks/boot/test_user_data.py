@@ -1,4 +1,4 @@
-"""What user data is as a text: small, the same each time, quoted, its scripts unchanged."""
+"""User data as text: small, reproducible and quoted, with unchanged scripts."""
 
 from __future__ import annotations
 

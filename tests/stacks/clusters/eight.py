@@ -1,6 +1,6 @@
-"""The clusters that people ask for, by name: what stands in `cdk.json`, and what of the template sets each apart.
+"""The clusters that people ask for, by name: the values in `cdk.json`, and the parts of the template that differ.
 
-Each is proved by a snapshot, by the invariants, by cfn-lint and cdk-nag, and on the embedded cloud's real hosts.
+Each is checked with a snapshot, the invariants, cfn-lint and cdk-nag, and on real hosts of the embedded cloud.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ REGIONS: Final = ("us-east-1", "us-west-2", "eu-west-1")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Cluster:
-    """One cluster by name."""
+    """One named cluster."""
 
     values: dict[str, Any]
     """As in context.cluster of cdk.json; `ssh_cidr` is added where a port is open and nothing is said of it."""
@@ -34,12 +34,12 @@ class Cluster:
     """Regions for which cfn-lint finds nothing: where AWS offers all that it asks for."""
 
     def config(self, **changes: Any) -> ClusterConfig:
-        """Return the configuration, with some values changed."""
+        """Return the configuration with some values changed."""
         return ClusterConfig.from_context({"cluster": {**self.settings, **changes}})
 
     @property
     def settings(self) -> dict[str, Any]:
-        """Return all values that are not by default."""
+        """Return all values that are not defaults."""
         opens = self.values.get("ssh_access", "port") == "port"
         return {"ssh_cidr": SSH_CIDR, **self.values} if opens else self.values
 
@@ -50,7 +50,7 @@ class Cluster:
 
 
 def _text(value: Any) -> str:
-    """Return a value as it is written on a command line."""
+    """Return a value in command-line form."""
     if isinstance(value, tuple):
         return ",".join(value)
     return value if isinstance(value, str) else json.dumps(value)
@@ -58,8 +58,8 @@ def _text(value: Any) -> str:
 
 CLUSTERS: Final[dict[str, Cluster]] = {
     "default CPU": Cluster(values={}, image=AL2023 + "x86_64"),
-    # fast.ai's record of 2018. EC2 lists the type no longer, and AWS's image of today has no driver for its GPUs: both
-    # must be said. docs/compute.md shows these very values.
+    # fast.ai's record of 2018. EC2 no longer lists the type, and AWS's current image has no driver for its GPUs: both
+    # must be reported. docs/compute.md shows these values.
     "16 x p3.16xlarge": Cluster(
         values={
             "name": "imagenet",

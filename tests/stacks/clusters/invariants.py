@@ -1,6 +1,6 @@
-"""What is true of every cluster, whatever `cdk.json` says: each invariant yields what breaks it, in words.
+"""Invariants of every cluster, whatever `cdk.json` contains. Each function yields descriptions of violations.
 
-They are held against the clusters by name, and against random ones.
+They are checked against the named clusters and against random ones.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def _tables(template: Template, subnet: Any) -> set[str]:
 
 
 def nobody_else_comes_in(template: Template, config: ClusterConfig) -> Iterator[str]:
-    """No network is admitted but the given ones, to the master's SSH port; all else is among the stack's own groups."""
+    """Only the given networks are admitted, and only to the master's SSH port; other rules are between own groups."""
     groups = template.of("AWS::EC2::SecurityGroup")
     sources: set[str] = set()
     for group, rule in template.security_rules("in"):
@@ -78,7 +78,7 @@ def _groups_of(template: Template, nodes: str) -> set[str]:
 
 
 def all_is_encrypted(template: Template, config: ClusterConfig) -> Iterator[str]:
-    """Every volume, file system and bucket is encrypted, and with the given key where there is one."""
+    """Every volume, file system and bucket is encrypted, with the given key if there is one."""
     key = config.kms_key
     for id, item in template.of("AWS::EC2::LaunchTemplate").items():
         mappings = item["LaunchTemplateData"].get("BlockDeviceMappings", [])
@@ -105,7 +105,7 @@ def all_is_encrypted(template: Template, config: ClusterConfig) -> Iterator[str]
 
 
 def metadata_wants_a_token(template: Template, config: ClusterConfig) -> Iterator[str]:
-    """Every instance has version 2 of the metadata service alone."""
+    """Every instance allows only version 2 of the metadata service."""
     del config
     for id, item in template.of("AWS::EC2::LaunchTemplate").items():
         options = item["LaunchTemplateData"].get("MetadataOptions", {})
@@ -120,7 +120,7 @@ def metadata_wants_a_token(template: Template, config: ClusterConfig) -> Iterato
 
 
 def nothing_is_allowed_in_excess(template: Template, config: ClusterConfig) -> Iterator[str]:
-    """No action by wildcard, every resource only where it is listed; each role within the given boundary."""
+    """No action is a wildcard, resources are wildcards only if listed, and each role has the given boundary."""
     yield from policies.excess(template)
     for id, role in template.of("AWS::IAM::Role").items():
         if role.get("PermissionsBoundary", "") != config.permissions_boundary:
@@ -128,7 +128,7 @@ def nothing_is_allowed_in_excess(template: Template, config: ClusterConfig) -> I
 
 
 def the_bucket_is_private(template: Template, config: ClusterConfig) -> Iterator[str]:
-    """No bucket is public, and each refuses requests without TLS."""
+    """No bucket is public, and each rejects requests without TLS."""
     del config
     for id, item in template.of("AWS::S3::Bucket").items():
         if list(item.get("PublicAccessBlockConfiguration", {}).values()) != [True] * 4:
@@ -147,7 +147,7 @@ def the_bucket_is_private(template: Template, config: ClusterConfig) -> Iterator
 
 
 def archived_runs_are_out_of_the_nodes_reach(template: Template, config: ClusterConfig) -> Iterator[str]:
-    """No role may do more with a bucket of the stack than list it and add to it: no reading, no deleting."""
+    """No role may do more with a bucket of the stack than list it and add objects: no reading, no deleting."""
     del config
     for statement in policies.allowing(template.resources):
         for id in template.of("AWS::S3::Bucket"):
@@ -156,7 +156,7 @@ def archived_runs_are_out_of_the_nodes_reach(template: Template, config: Cluster
 
 
 def nothing_runs_but_the_nodes(template: Template, config: ClusterConfig) -> Iterator[str]:
-    """No Lambda function and no custom resource: what a group or a service does itself is left to it."""
+    """No Lambda functions and no custom resources: groups and services do the work themselves."""
     del config
     for id, item in template.resources.items():
         if item["Type"].startswith(("AWS::Lambda::", "Custom::", "AWS::CloudFormation::CustomResource")):
@@ -164,7 +164,7 @@ def nothing_runs_but_the_nodes(template: Template, config: ClusterConfig) -> Ite
 
 
 def user_data_fits(template: Template, config: ClusterConfig) -> Iterator[str]:
-    """The boot script of every node keeps within EC2's limit, with room for the references in it."""
+    """The boot script of every node fits into EC2's limit, with room for its references."""
     del config
     for group in NODES:
         size = len(template.user_data(group).encode())
@@ -186,5 +186,5 @@ INVARIANTS: Final[tuple[Invariant, ...]] = (
 
 
 def broken(template: Template, config: ClusterConfig) -> list[str]:
-    """List everything that breaks an invariant, each with the invariant's name."""
+    """List every violation, each with the name of its invariant."""
     return [f"{law.__name__}: {text}" for law in INVARIANTS for text in law(template, config)]

@@ -1,4 +1,4 @@
-"""Every statement of a template that allows somebody something, and the list of those that must be so wide."""
+"""Every allowing statement of a template, and the list of statements that must be this broad."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, Final
 from stacks.grants import AGENT_ACTIONS
 from tests.stacks.clusters.template import Template
 
-# Actions that are allowed on every resource, and why that is no open door.
+# Actions that are allowed on every resource, and why this is safe.
 EVERYWHERE: Final = {
     "cloudwatch:PutMetricData": "CloudWatch knows no resource for it; a condition holds it to the cluster's namespace",
     **dict.fromkeys(
@@ -17,19 +17,19 @@ EVERYWHERE: Final = {
     ),
     **dict.fromkeys(AGENT_ACTIONS, "Session Manager's channels are made by their opening, and have no names before"),
 }
-# Those among them that a condition must hold to the cluster.
+# Actions among them that need a condition to restrict them to the cluster.
 HELD: Final = frozenset({"cloudwatch:PutMetricData"})
-# In a key's own policy: KMS lets nobody manage a key whose policy leaves the account out, and IAM decides then.
+# In a key's own policy: nobody can manage a KMS key whose policy omits the account. IAM then decides.
 KEY_OWNER: Final = "kms:*"
 
 
 def listed(value: Any) -> list[Any]:
-    """Return a value as a list, which CloudFormation may leave out around one."""
+    """Return a value as a list; CloudFormation may omit the list around a single value."""
     return value if isinstance(value, list) else [value]
 
 
 def documents(value: Any) -> Iterator[dict[str, Any]]:
-    """Yield every policy document, wherever in a part of a template it stands."""
+    """Yield every policy document in a part of a template, at any depth."""
     if isinstance(value, dict):
         if "Statement" in value:
             yield value
@@ -41,13 +41,13 @@ def documents(value: Any) -> Iterator[dict[str, Any]]:
 
 
 def allowing(resources: Any) -> list[dict[str, Any]]:
-    """Return every statement in a part of a template that allows something to somebody."""
+    """Return every statement in a part of a template that allows something."""
     found = [each for document in documents(resources) for each in listed(document["Statement"])]
     return [each for each in found if each["Effect"] == "Allow"]
 
 
 def excess(template: Template) -> Iterator[str]:
-    """Yield what a template allows beyond what is listed here."""
+    """Yield the permissions of a template beyond those listed here."""
     for id, item in template.resources.items():
         attached = item["Type"] not in ("AWS::IAM::Policy", "AWS::IAM::Role")
         own_key = item["Type"] == "AWS::KMS::Key"
@@ -58,7 +58,7 @@ def excess(template: Template) -> Iterator[str]:
 
 
 def _excess(statement: dict[str, Any], *, attached: bool, own_key: bool) -> Iterator[str]:
-    """Yield what a statement allows too much; one that is `attached` to a resource says who may use that resource."""
+    """Yield the excess permissions of a statement; an `attached` statement says who may use its resource."""
     for key in ("NotAction", "NotResource", "NotPrincipal"):
         if key in statement:
             yield f"{key} allows all but something"

@@ -1,6 +1,6 @@
-"""Who reaches whom by a template's own words: its security groups, its routes, its public addresses.
+"""Reachability according to a template: its security groups, routes and public addresses.
 
-Independent of the embedded cloud, and of how that enforces a rule: here the rules are read as AWS describes them.
+This module is independent of the embedded cloud and of its enforcement. It reads the rules as AWS describes them.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from tests.stacks.clusters.template import Template
 
-# Ports beside those at the ends of the template's own ranges.
+# Ports in addition to the ends of the template's own ranges.
 _WELL_KNOWN: Final = (22, 80, 443, 988, 2049, 8080)
 UDP_PORTS: Final = (2049, 9999)
 INTERNET: Final = "internet"
@@ -20,7 +20,7 @@ INTERNET: Final = "internet"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Place:
-    """Somebody with an address: a node, a mount target, or a host of the internet."""
+    """A source or target with an address: a node, a mount target, or a host on the internet."""
 
     name: str
     address: str
@@ -45,7 +45,7 @@ class Packet:
 
 
 def ports(template: Template) -> list[int]:
-    """Return TCP ports to try: both ends of every range in the template, their neighbours, and well-known ones."""
+    """Return TCP ports to try: both ends of every range in the template, their neighbours, and well-known ports."""
     found = set(_WELL_KNOWN)
     for _, rule in template.security_rules("in"):
         if rule.get("FromPort") is not None and int(rule["FromPort"]) > 0:
@@ -55,7 +55,7 @@ def ports(template: Template) -> list[int]:
 
 
 def packets(template: Template, places: list[Place], targets: list[Place]) -> Iterator[Packet]:
-    """Yield every packet that a scan tries, from each place to each target under each of its addresses."""
+    """Yield every packet of a scan, from each place to each target under each of its addresses."""
     for source in places:
         for target in targets:
             addresses = [target.address]
@@ -72,7 +72,7 @@ def packets(template: Template, places: list[Place], targets: list[Place]) -> It
 
 
 def passes(template: Template, packet: Packet, source: Place, target: Place) -> bool:
-    """Tell whether a packet gets to where it is sent."""
+    """Return whether a packet arrives at its target."""
     if source.subnet and not _permits(template, "out", source, target, packet):
         return False
     if source.subnet and target.subnet:
@@ -84,7 +84,7 @@ def passes(template: Template, packet: Packet, source: Place, target: Place) -> 
 
 
 def _way_out(template: Template, place: Place) -> bool:
-    """Tell whether a place reaches the internet: through a NAT gateway that does, or with an address of its own."""
+    """Return whether a place reaches the internet through a working NAT gateway or with its own public address."""
     kind = leads_to(template, place.subnet)
     if kind == "AWS::EC2::InternetGateway":
         return bool(place.public)
@@ -95,7 +95,7 @@ def _way_out(template: Template, place: Place) -> bool:
 
 
 def leads_to(template: Template, subnet: str) -> str:
-    """Return the type of what a subnet's default route leads to; an internet gateway counts if it is attached."""
+    """Return the type of the target of a subnet's default route; an internet gateway counts only if it is attached."""
     target = template.default_route(subnet)
     kind = str(template.resources[target]["Type"])
     attached = [each["InternetGatewayId"]["Ref"] for each in template.of("AWS::EC2::VPCGatewayAttachment").values()]
@@ -107,7 +107,7 @@ def _permits(template: Template, direction: str, own: Place, peer: Place, packet
     for rule in (rule for _, rule in rules):
         if _matches(rule, peer, packet):
             return True
-    # A group of which no rule out is written lets all out, as AWS makes it.
+    # As in AWS, a group without an outbound rule allows all outbound traffic.
     return direction == "out" and bool(own.groups - {group for group, _ in rules})
 
 

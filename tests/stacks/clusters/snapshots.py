@@ -1,7 +1,7 @@
 """Templates as text that people can compare.
 
-`python -m tests.stacks.clusters.snapshots` writes the templates of `SHOWN`. Logical ids lose the CDK's hash, packed
-scripts are masked, and user data is shown as text. The rest is what a deployment would do.
+`python -m tests.stacks.clusters.snapshots` writes the templates in `SHOWN`. Logical ids lose the CDK's hash, packed
+scripts are masked, and user data is shown as text. Everything else is as in a deployment.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def text(document: dict[str, Any]) -> str:
 
 
 def _names(document: dict[str, Any]) -> dict[str, str]:
-    """Map each logical id that ends in a hash to one that does not; two of one name are numbered as they come."""
+    """Map each logical id that ends in a hash to a name without it; duplicates are numbered in order."""
     found: dict[str, str] = {}
     for id in document["Resources"]:
         matched = _ID.match(id)
@@ -59,7 +59,7 @@ def _plain(value: Any, names: dict[str, str]) -> Any:
 
 
 def _reference(value: Any) -> str:
-    """Return a reference within a text as Fn::Sub would write it."""
+    """Return a reference in the notation of Fn::Sub."""
     if isinstance(value, dict) and set(value) == {"Ref"}:
         return f"${{{value['Ref']}}}"
     if isinstance(value, dict) and set(value) == {"Fn::GetAtt"}:
@@ -75,7 +75,7 @@ def _masked(value: str, names: dict[str, str]) -> str:
 
 
 class _Dumper(yaml.SafeDumper):
-    """Write texts of several lines as they are, and every list below its key."""
+    """Write texts of several lines as blocks, and indent every list below its key."""
 
     def increase_indent(self, flow: bool = False, indentless: bool = False) -> None:
         """Indent lists too."""
@@ -97,7 +97,7 @@ _Dumper.add_representer(str, _represent)
 
 
 def main() -> int:
-    """Write the snapshots, remove stale ones, and print what changed."""
+    """Write the snapshots, remove stale ones, and print the changes."""
     from tests.stacks.clusters.eight import CLUSTERS
     from tests.stacks.clusters.synthesis import synthesise
 

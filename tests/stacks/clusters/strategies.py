@@ -1,4 +1,4 @@
-"""Random clusters: valid ones over all keys of `cdk.json`."""
+"""Hypothesis strategies for valid clusters over all keys of `cdk.json`."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _RARELY: Final = st.sampled_from([False, False, False, True])
 _EMAILS: Final = st.lists(
     st.sampled_from(["ops@example.com", "you@example.org", "a.b+c@x.io"]), unique=True, max_size=3
 )
-# Without the beginnings of names that EC2 and S3 reserve.
+# Without the prefixes of names that EC2 and S3 reserve.
 _NAME: Final = r"(?!(?:sg|sthree|amzn-s3-demo)(?:-|\Z)|xn--)[a-z](?:[a-z0-9-]{0,30}[a-z0-9])?"
 _TEXT: Final = st.text(st.characters(min_codepoint=32, max_codepoint=126), min_size=1, max_size=20)
 _HEX: Final = "0123456789abcdef"
@@ -44,7 +44,7 @@ def _some(strategy: st.SearchStrategy[str], low: int, high: int) -> st.SearchStr
 
 @functools.cache
 def usable_types() -> tuple[str, ...]:
-    """Return the instance types for which there are an image and a runtime."""
+    """Return the instance types that have an image and a runtime."""
     found = [kind for kind in map(find, names()) if kind and "x86_64" in kind.architectures]
     return tuple(kind.name for kind in found if images.default(kind))
 
@@ -172,7 +172,7 @@ def _alternatives(draw: Draw, first: InstanceType, *, efa: bool) -> tuple[str, .
 
 
 def _images(draw: Draw, worker: str) -> Values:
-    """Draw both images and the volumes that are made of them; one user logs in to both."""
+    """Draw both images and the volumes created from them; one user logs in to both."""
     master = draw(st.sampled_from(["t3.medium", "m5.large", "c5.large"]))
     types = {"worker": worker, "master": master}
     found: Values = {"master_instance_type": master}

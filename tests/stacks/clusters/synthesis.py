@@ -1,4 +1,4 @@
-"""A configuration made into a template, in this process: without checks by others, or before inspectors."""
+"""Synthesize a configuration into a template in this process, without external checks or under inspectors."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def synthesise(config: ClusterConfig) -> Template:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Inspected:
-    """A template, and what each inspector found in it that is not acknowledged."""
+    """A template, and the findings of each inspector that are not acknowledged."""
 
     template: Template
     findings: dict[str, list[str]]
@@ -47,7 +47,7 @@ class Inspected:
 
 
 def inspect(config: ClusterConfig) -> Inspected:
-    """Synthesise a configuration once, under cdk-nag and under the rules that AWS refuses templates by."""
+    """Synthesize a configuration once, with cdk-nag and with the rules for templates that AWS would reject."""
     os.environ["CDK_VALIDATION"] = "false"
     from aws_cdk import App, Validations
     from cdk_nag import AwsSolutionsChecks

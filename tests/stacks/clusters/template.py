@@ -1,4 +1,4 @@
-"""Questions to a CloudFormation template."""
+"""Queries on a CloudFormation template."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Rule = tuple[str, str, str, str, int, int]
 
 
 class Template:
-    """Answer what the tests ask of a synthesised template, given as CloudFormation's JSON."""
+    """Answer the tests' queries on a synthesized template, given as CloudFormation's JSON."""
 
     def __init__(self, document: dict[str, Any]) -> None:
         self.document = document
@@ -22,12 +22,12 @@ class Template:
         return {id: item.get("Properties", {}) for id, item in self.resources.items() if item["Type"] == kind}
 
     def only(self, kind: str) -> str:
-        """Return the logical id of the one resource of a type."""
+        """Return the logical id of the only resource of a type."""
         (id,) = self.of(kind)
         return id
 
     def template_of(self, group: str) -> dict[str, Any]:
-        """Return the launch template data behind an Auto Scaling group."""
+        """Return the launch template data of an Auto Scaling group."""
         data: dict[str, Any] = self.of("AWS::EC2::LaunchTemplate")[self.template_id_of(group)]["LaunchTemplateData"]
         return data
 
@@ -39,7 +39,7 @@ class Template:
         return str(specification["LaunchTemplateId"]["Ref"])
 
     def default_route(self, subnet: str) -> str:
-        """Return the logical id of what a subnet's route to 0.0.0.0/0 leads to."""
+        """Return the logical id of the target of a subnet's route to 0.0.0.0/0."""
         tables = [
             item["RouteTableId"]["Ref"]
             for item in self.of("AWS::EC2::SubnetRouteTableAssociation").values()
@@ -58,7 +58,7 @@ class Template:
         return [item["Ref"] for item in self.resources[group]["Properties"]["VPCZoneIdentifier"]]
 
     def security_rules(self, direction: str) -> Iterator[tuple[str, dict[str, Any]]]:
-        """Yield each rule of a direction (`in` or `out`) with its security group, also if it is written inside."""
+        """Yield each rule of a direction (`in` or `out`) with its security group, including rules inside the group."""
         kind = "SecurityGroupIngress" if direction == "in" else "SecurityGroupEgress"
         for id, group in self.of("AWS::EC2::SecurityGroup").items():
             yield from ((id, rule) for rule in group.get(kind, []))
@@ -77,7 +77,7 @@ class Template:
         return id
 
     def statements(self) -> Iterator[dict[str, Any]]:
-        """Yield every statement that allows an identity something."""
+        """Yield every statement of the identity-based policies."""
         for policy in self.of("AWS::IAM::Policy").values():
             yield from policy["PolicyDocument"]["Statement"]
         for role in self.of("AWS::IAM::Role").values():
@@ -113,7 +113,7 @@ def _rule(direction: str, group: str, item: dict[str, Any]) -> Rule:
 
 
 def filled(value: Any) -> str:
-    """Return a text of the template with something in the place of each reference, as CloudFormation would."""
+    """Return a text of the template with a placeholder for each reference, as CloudFormation would fill it in."""
     if isinstance(value, str):
         return value
     if "Fn::Join" in value:

@@ -1,4 +1,4 @@
-"""The clusters by name: each is valid, is what was asked for, keeps every invariant, and inspectors find nothing."""
+"""The named clusters: each is valid, matches the request, keeps every invariant, and has no inspector findings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Each invariant finds the templates that break it, and no other invariant does."""
+"""Each invariant detects the templates that violate it, and no other invariant does."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def first(template: Template, kind: str) -> dict[str, Any]:
 
 
 def ingress(template: Template, description: str) -> list[dict[str, Any]]:
-    """Return the rules inside of a security group."""
+    """Return the inbound rules inside a security group."""
     found: list[dict[str, Any]] = template.of("AWS::EC2::SecurityGroup")[template.group_behind(description)][
         "SecurityGroupIngress"
     ]

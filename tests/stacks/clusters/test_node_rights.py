@@ -1,7 +1,7 @@
-"""The roles of the nodes allow the calls that the nodes' programs make, and nothing else.
+"""The nodes' roles allow the calls that the nodes' programs make, and nothing else.
 
-The rights are read from the committed template of the cluster that grants everything. How the programs' calls map to
-actions is tested on the embedded cloud, which enforces permissions.
+The permissions are read from the committed template of the cluster that grants everything. Tests on the embedded cloud,
+which enforces permissions, check how the programs' calls map to actions.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ THROUGH_S3: Final = {"kms:ViaService": "s3.${AWS::Region}.${AWS::URLSuffix}"}
 
 @dataclasses.dataclass(frozen=True)
 class Call:
-    """A call of the AWS API: an action, the resource it names, and the values of condition keys."""
+    """A call of the AWS API: an action, its resource, and the values of condition keys."""
 
     action: str
     resource: str
@@ -64,7 +64,7 @@ CALLS: Final[dict[str, list[Call]]] = {
         Call("ssm:PutParameter", f"{SSM}${{RolesHandover~}}"),
         Call("ssm:GetParameter", f"{SSM}${{RolesHandover~}}"),
         Call("ec2:GetConsoleOutput", CONSOLE, OF_A_WORKER),
-        # `aws s3 sync` lists the runs, and uploads large files in parts, which needs kms:Decrypt.
+        # `aws s3 sync` lists the runs and uploads large files in parts, which needs kms:Decrypt.
         Call("s3:ListBucket", "${RunBucket.Arn}", {"s3:prefix": "runs/one/"}),
         Call("s3:PutObject", "${RunBucket.Arn}/runs/one/result.json"),
         Call("kms:GenerateDataKey", "${StorageKey.Arn}", THROUGH_S3),
@@ -81,7 +81,7 @@ CALLS: Final[dict[str, list[Call]]] = {
     "Workers": [
         *both("Worker", "NodeLogs"),
         Call("ssm:GetParameter", f"{SSM}${{RolesAdmittedKey~}}"),
-        # Ranks keep checkpoints in checkpoint_buckets.
+        # Ranks store checkpoints in checkpoint_buckets.
         *(Call("s3:ListBucket", f"{BUCKET}{name}") for name in ("records", "checkpoints")),
         *(
             Call(f"s3:{action}", f"{BUCKET}{name}/key")
@@ -121,7 +121,7 @@ class Right:
     conditions: Mapping[str, Mapping[str, str]]
 
     def allows(self, call: Call) -> bool:
-        """Return whether the right allows a call. A * matches anything, also in conditions other than StringLike."""
+        """Return whether this allows a call. A * matches anything, even in conditions other than StringLike."""
         wanted = {key: value for keys in self.conditions.values() for key, value in keys.items()}
         matches = [(call.resource, self.resource)]
         matches += [(call.context.get(key, ""), value) for key, value in wanted.items()]
@@ -130,7 +130,7 @@ class Right:
 
 @functools.cache
 def rights(role: str) -> list[Right]:
-    """Return what a role may do, as the committed template grants it."""
+    """Return the permissions of a role in the committed template."""
     document = yaml.safe_load(snapshots.path("everything").read_text(encoding="utf-8"))
     granted = list(statements(document["Resources"], f"Roles{role}~"))
     assert {statement["Effect"] for statement in granted} == {"Allow"}
@@ -152,7 +152,7 @@ def statements(resources: Mapping[str, Any], role: str) -> Iterator[dict[str, An
 
 
 def text(resource: Any) -> str:
-    """Return a reference as the snapshot shows it inside of a text."""
+    """Return a reference as it appears in the text of the snapshot."""
     if isinstance(resource, str):
         return resource
     return f"${{{resource['Ref'] if 'Ref' in resource else '.'.join(resource['Fn::GetAtt'])}}}"

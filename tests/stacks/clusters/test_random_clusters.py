@@ -1,5 +1,4 @@
-"""Random clusters: a valid one is synthesised, keeps every invariant and breaks no rule that AWS refuses templates by;
-any other ends in an error that names the key.
+"""Random clusters: valid ones synthesize, keep the invariants and break no AWS rule; others fail with the key's name.
 
 DEEPCDK_EXAMPLES=1000 tries a thousand of each; a valid one costs about half a second.
 """
@@ -25,7 +24,7 @@ from tests.stacks.clusters.wrong_values import WRONG
 EXAMPLES = int(os.environ.get("DEEPCDK_EXAMPLES", "5"))
 KEYS = {field.name: field.default for field in dataclasses.fields(ClusterConfig)}
 SLOW = (HealthCheck.too_slow, HealthCheck.data_too_large)
-# To make a failing example smaller takes hundreds of syntheses.
+# Shrinking a failing example takes hundreds of syntheses.
 UNSHRUNK = (Phase.explicit, Phase.reuse, Phase.generate)
 
 
@@ -45,7 +44,7 @@ def test_any_valid_cluster_is_synthesised_keeps_every_invariant_and_breaks_no_ru
 
 def test_random_clusters_vary_every_key() -> None:
     seen: dict[str, set[Any]] = {key: set() for key in KEYS}
-    # Which values come first depends on the modules that are loaded, so one seed may miss a rare value.
+    # The first values depend on the loaded modules, so one seed may miss a rare value.
     for number in range(10):
 
         @seed(number)

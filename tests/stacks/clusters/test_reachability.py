@@ -1,4 +1,4 @@
-"""Reachability as a template says it, on templates whose answer is known."""
+"""Reachability according to templates with a known answer."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def places(template: Template) -> dict[str, Place]:
 
 
 def reached(template: Template, places: dict[str, Place], source: str, target: str, address: str = "") -> set[int]:
-    """Return the TCP ports that one place reaches of another."""
+    """Return the TCP ports of one place that another can reach."""
     to = address or places[target].address
     tried = [Packet(source=source, target=target, address=to, protocol="tcp", port=port) for port in ports(template)]
     return {packet.port for packet in tried if passes(template, packet, places[source], places[target])}

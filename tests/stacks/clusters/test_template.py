@@ -16,7 +16,7 @@ from tests.stacks.clusters import synthesis
 from tests.stacks.clusters.eight import SSH_CIDR
 from tests.stacks.clusters.synthesis import PREFLIGHT, PROJECT
 
-# What cdk-nag finds in the default cluster, and is acknowledged where it arises, with the reason.
+# The findings of cdk-nag in the default cluster. Each is acknowledged in the code that causes it, with the reason.
 ACKNOWLEDGED = {
     "AwsSolutions-AS3",
     "AwsSolutions-IAM5[Resource::*]",
@@ -40,9 +40,9 @@ def test_each_acknowledgment_answers_a_real_finding(monkeypatch: pytest.MonkeyPa
 def run_app(
     outdir: Path, *, command: Sequence[str] = ("app.py",), checked: bool = True, **context: object
 ) -> subprocess.CompletedProcess[str]:
-    """Run app.py, or another command of Python, as the CDK CLI does, with cdk.json's context and more.
+    """Run app.py, or another Python command, as the CDK CLI does, with cdk.json's context and more.
 
-    `checked`: under the CDK's own rules, which takes three seconds.
+    `checked`: with the CDK's own rules, which takes three seconds.
     """
     flags = json.loads((PROJECT / "cdk.json").read_text(encoding="utf-8"))["context"]
     environment = {key: value for key, value in os.environ.items() if key != "CDK_VALIDATION"}
@@ -67,7 +67,7 @@ def test_app_refuses_a_topic_of_another_region_than_the_cdks(tmp_path: Path, mon
     assert "cluster.alarm_topic" in result.stderr and "the cluster in eu-west-1" in result.stderr
 
 
-# A rule of the firewall that EC2 rejects for its description.
+# A firewall rule that EC2 rejects because of its description.
 SPOILT = "The master's port"
 SPOIL = f"""
 from aws_cdk import aws_ec2 as ec2
@@ -107,7 +107,7 @@ def test_app_writes_a_template_and_warns_if_no_network_reaches_the_master(tmp_pa
 
 def test_a_wrong_configuration_ends_in_one_line_and_a_failure(tmp_path: Path) -> None:
     result = run_app(tmp_path, ssh_cidr=SSH_CIDR, worker="3")
-    said = [line for line in result.stderr.splitlines() if not line.startswith("b'!!")]  # jsii's word on old Node
+    said = [line for line in result.stderr.splitlines() if not line.startswith("b'!!")]  # jsii's warning about old Node
     assert result.returncode == 1
     assert len(said) == 1
     assert said[0].startswith("deepcdk: cluster.worker = '3': unknown key; did you mean workers?")

@@ -1,4 +1,4 @@
-"""The cluster with the most of everything that its keys take keeps the limits of CloudFormation, IAM, EC2 and SSM."""
+"""The largest possible cluster stays within the limits of CloudFormation, IAM, EC2 and SSM."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ RESOURCES: Final = 500
 INLINE_CHARACTERS: Final = 10_240
 MANAGED_CHARACTERS: Final = 6_144
 PARAMETER_CHARACTERS: Final = 4_096
-# Values of the longest region, partition and stack.
+# Values of the longest region, partition and stack name.
 _REFERENCES: Final = {
     "AWS::Partition": "aws-us-gov",
     "AWS::Region": "ap-southeast-1",
@@ -32,7 +32,7 @@ _NAME: Final = "n" * 63
 
 
 def resolve(value: Any) -> Any:
-    """Return a value of a template with every function replaced by a text as long as its result can be."""
+    """Return a value of a template with every function replaced by a text of the maximum length of its result."""
     if isinstance(value, list):
         return [resolve(each) for each in value]
     if not isinstance(value, dict):
@@ -48,7 +48,7 @@ def resolve(value: Any) -> Any:
 
 
 def characters(document: Any) -> int:
-    """Return the size of a policy as IAM counts it: without blanks between its words."""
+    """Return the size of a policy as IAM counts it, without whitespace."""
     return len(json.dumps(resolve(document), separators=(",", ":")))
 
 
@@ -97,7 +97,7 @@ def test_its_template_is_within_the_size_that_cloudformation_takes(template: Tem
 def test_its_policies_are_within_the_sizes_that_iam_takes(template: Template) -> None:
     managed = [characters(each["PolicyDocument"]) for each in template.of("AWS::IAM::ManagedPolicy").values()]
     assert 6_000 < max(managed) <= MANAGED_CHARACTERS
-    inline: Counter[str] = Counter()  # those of a role count together
+    inline: Counter[str] = Counter()  # the policies of a role count together
     for each in template.of("AWS::IAM::Policy").values():
         inline.update({role["Ref"]: characters(each["PolicyDocument"]) for role in each["Roles"]})
     assert 2_000 < max(inline.values()) <= INLINE_CHARACTERS

@@ -1,4 +1,4 @@
-"""For each key of `cdk.json` values that are wrong by themselves."""
+"""Invalid values for each key of `cdk.json`, regardless of other keys."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _SUBNETS: Final = st.sampled_from(
 _BUCKETS: Final = st.sampled_from(["s3://records", "records/2012", "Records", "a..b", "x", "10.0.0.7"])
 _NOT_A_BOOL: Final[st.SearchStrategy[Any]] = st.sampled_from(["yes", "True", "1", 1, 0, None, []])
 
-# From these CloudFormation would make names that EC2 or S3 reserves.
+# CloudFormation would turn these into names that EC2 or S3 reserves.
 RESERVED: Final = ("sg", "sg-train", "xn--lab", "sthree", "sthree-lab", "amzn-s3-demo", "amzn-s3-demo-x")
 
 WRONG: Final[dict[str, st.SearchStrategy[Any]]] = {

@@ -1,4 +1,4 @@
-"""Single values of cdk.json: the widest ones are accepted, the first ones beyond are rejected under their key."""
+"""Single values of cdk.json: extreme values are accepted, and the next ones are rejected with the name of the key."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rules that bind several of the limits' values."""
+"""Rules that involve several keys of the limits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rules of the Lustre file system, and of mounts that would hide each other."""
+"""Rules for the Lustre file system, and for mounts that would hide each other."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rules that bind several values of the network."""
+"""Rules that involve several keys of the network."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_each_network_that_lies_in_the_vpc_is_told() -> None:
 
 
 def test_too_many_workers_for_the_private_subnets_are_a_problem_with_the_number_that_fits() -> None:
-    """A quarter of a /24 has 64 addresses: AWS takes five of each subnet, and the file system one."""
+    """A quarter of a /24 has 64 addresses: AWS reserves five in each subnet, and the file system uses one."""
     assert keys(ssh_cidr="198.18.0.7/32", vpc_cidr="10.0.0.0/24", max_workers=58) == []
     (problem,) = check(ClusterConfig(ssh_cidr=("198.18.0.7/32",), vpc_cidr="10.0.0.0/24", max_workers=59))
     assert (problem.key, problem.value) == ("max_workers", 59)

@@ -1,4 +1,4 @@
-"""What a configuration names by ARN lies where the cluster is deployed."""
+"""Resources that a configuration names by ARN must be in the region of the cluster."""
 
 from __future__ import annotations
 

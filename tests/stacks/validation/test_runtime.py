@@ -1,4 +1,4 @@
-"""The workers of a run share one environment, for which TensorFlow must have a build; the master's is its own."""
+"""The workers of a run share one environment, which needs a TensorFlow build; the master has a separate environment."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rules that bind several keys of the shared file system and the run bucket."""
+"""Rules that involve several keys of the shared file system and the run bucket."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Validation before any spend: one pass, every problem, each with what to do."""
+"""Validation before any cost: one pass reports every problem, each with its fix."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_an_unknown_type_may_be_allowed() -> None:
     image = AL2023 + "x86_64"
     allowed = {"worker_instance_type": "c99g.large", "allow_unknown_instance_types": True, "idle_cpu_percent": 5.0}
     assert not problems(worker_image_parameter=image, **allowed)
-    # Which image would fit, nobody can know.
+    # Nobody can know which image would fit.
     assert keys(**allowed) == ["worker_image_parameter"]
 
 
@@ -281,7 +281,7 @@ def test_a_placement_group_wants_a_type_that_supports_it_and_one_zone() -> None:
         (
             {"worker_instance_type": "t3.medium"},
             ["efa"],
-        ),  # neither EFA nor the placement group that it implies: said once
+        ),  # neither EFA nor the placement group that it implies, in one report
         ({"worker_instance_type": "vt1.24xlarge"}, ["efa"]),  # EFA, but no cluster placement groups
         ({"worker_instance_type": "c99.large", "allow_unknown_instance_types": True, "idle_minutes": 0}, ["efa"]),
     ],
