@@ -1,7 +1,7 @@
 """Validate the master's answers before they are used, because a compromised master may send anything.
 
-A rule takes a JSON value and returns what is wrong with it, or "". cattrs is not used: its import takes 0.11 s, and it
-converts values (`"3"` to 3, 1 to true) unless each type has a hook, which would be the rules below.
+A rule takes a JSON value and returns an error text, or "" if the value is valid. cattrs is not used. Its import takes
+0.11 s, and it converts values (`"3"` to 3, 1 to true) unless each type has a hook. The hooks would be the rules below.
 """
 
 from __future__ import annotations
@@ -56,54 +56,54 @@ def read(text: str, rule: Rule, question: str, *, run_id: str = "", where: str =
 
 
 def text(value: Any) -> str:
-    """Check for text."""
+    """Return an error unless the value is text, else ""."""
     return "" if isinstance(value, str) else "must be text"
 
 
 def flag(value: Any) -> str:
-    """Check for true or false."""
+    """Return an error unless the value is true or false, else ""."""
     return "" if isinstance(value, bool) else "must be true or false"
 
 
 def whole(value: Any) -> str:
-    """Check for a whole number."""
+    """Return an error unless the value is a whole number, else ""."""
     return "" if isinstance(value, int) and not isinstance(value, bool) else "must be a whole number"
 
 
 def number(value: Any) -> str:
-    """Check for a finite number."""
+    """Return an error unless the value is a finite number, else ""."""
     good = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
     return "" if good else "must be a number"
 
 
 def moment(value: Any) -> str:
-    """Check for seconds since 1970."""
+    """Return an error unless the value is a time in seconds since 1970, else ""."""
     return number(value) or ("" if 0 <= value <= LAST_TIME else "must be seconds since 1970")
 
 
 def run_id(value: Any) -> str:
-    """Check for the id of a run."""
+    """Return an error unless the value is the id of a run, else ""."""
     return "" if isinstance(value, str) and is_run_id(value) else f"must be a run's id, {RUN_ID_RULE}"
 
 
 def name(value: Any) -> str:
-    """Check for the name of a node."""
+    """Return an error unless the value is the name of a node, else ""."""
     rule = nodes.RULES["name"]
     return "" if isinstance(value, str) and rule.fits(value) else f"must be {rule.words}"
 
 
 def state(value: Any) -> str:
-    """Check for the state of a run."""
+    """Return an error unless the value is the state of a run, else ""."""
     return "" if value in STATES else f"must be one of {', '.join(STATES)}"
 
 
 def maybe(rule: Rule) -> Rule:
-    """Allow null and a missing field, besides values that follow the rule."""
+    """Return a rule that accepts null, a missing field, and values that follow `rule`."""
     return lambda value: "" if value is None else rule(value)
 
 
 def each(rule: Rule) -> Rule:
-    """Check for a list of values that follow the rule."""
+    """Return a rule that accepts a list if all its values follow `rule`."""
 
     def wrong(value: Any) -> str:
         if not isinstance(value, list):
@@ -114,7 +114,7 @@ def each(rule: Rule) -> Rule:
 
 
 def fields(**rules: Rule) -> Rule:
-    """Check for an object with these fields. Other fields are allowed."""
+    """Return a rule that accepts an object if these fields follow their rules. Other fields are allowed."""
 
     def wrong(value: Any) -> str:
         if not isinstance(value, dict):
@@ -201,7 +201,7 @@ _RECORD: Final = fields(
 
 
 def record(value: Any) -> str:
-    """Check for the record of one run, with state and spec of the same run."""
+    """Return an error unless the value is the record of one run, with state and spec of the same run, else ""."""
     if wrong := _RECORD(value):
         return wrong
     parts = (("state", value["state"]), ("spec", value.get("spec") or value))
@@ -223,13 +223,16 @@ REFUSED: Final = fields(live=run_id, state=text, held=HELD)
 
 
 def hold(value: Any) -> str:
-    """Check for the answer that nodes are held, that the master still waits for them, or why they are not held."""
+    """Return an error unless the value is an answer to a request to hold nodes, else "".
+
+    The nodes are held, the master still waits for them, or it reports the live run that prevents the hold.
+    """
     others = {"live": REFUSED, "alive": _WAITING} if isinstance(value, Mapping) else {}
     return next((check for name, check in others.items() if name in value), _HOLDING)(value)
 
 
 class Counts(dict[str, Any]):
-    """The counts that a node reports when it is done. Access to a missing field raises AnswerError."""
+    """The counts that a node reports after staging. Access to a missing field raises AnswerError."""
 
     def __init__(self, values: Mapping[str, Any], where: str) -> None:
         super().__init__(values)
@@ -243,7 +246,10 @@ _DIGESTS: Final = ("digest", "listing")
 
 
 def counts(value: Any) -> str:
-    """Check for the counts that a node reports when it is done: whole numbers, and hashes by name."""
+    """Return an error unless the value maps the names of a node's counts to whole numbers, else "".
+
+    The fields `digest` and `listing` are text.
+    """
     if not isinstance(value, Mapping):
         return "must be an object"
     rules = ((name, text if name in _DIGESTS else whole) for name in value)

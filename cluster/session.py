@@ -129,7 +129,7 @@ class Session:
 
     @property
     def replacements(self) -> Replacements:
-        """Return how many lost workers the master may have replaced, and in which group."""
+        """Return the limit on replacements of lost workers by the master, and the workers' Auto Scaling group."""
         most = self.config.max_replacements_per_hour
         return Replacements(group=self.stack.worker_group, region=self.aws.region, max_per_hour=most)
 

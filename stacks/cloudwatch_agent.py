@@ -102,7 +102,7 @@ def _metrics(settings: AgentSettings) -> dict[str, Any]:
 
 
 def _measured(names: tuple[str, ...], settings: AgentSettings) -> dict[str, Any]:
-    """Return the settings for metrics of one section. The agent prefixes their names with it: `cpu_usage_active`."""
+    """Return the settings for metrics of one section. The agent adds the section to each name: `cpu_usage_active`."""
     return {
         "measurement": list(names),
         "append_dimensions": {ROLE: settings.role},

@@ -86,7 +86,7 @@ def default(kind: InstanceType | None) -> str:
 
 
 def architecture(parameter: str) -> str:
-    """Return the architecture in an image parameter's name (`x86_64`, `arm64`), or "" if there is none."""
+    """Return the architecture in an image parameter's name (`x86_64`, `arm64`); "" unless it names exactly one."""
     named = {_ARCHITECTURES[word] for word in re.findall(r"x86_64|amd64|arm64|aarch64", parameter)}
     return named.pop() if len(named) == 1 else ""
 

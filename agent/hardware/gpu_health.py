@@ -78,7 +78,7 @@ def parse(output: str, expected: int) -> str:
 
 
 def _worst_xid(log: str) -> str:
-    """Return the first Xid of a kernel's log that needs a reset or another node, in words; "" without one.
+    """Describe the first Xid of a kernel's log that needs a reset or another node; "" if no Xid does.
 
     The latest statement of the driver about a GPU (RECOVERY) counts, because a reset withdraws the earlier ones.
     """

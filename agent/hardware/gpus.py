@@ -91,7 +91,7 @@ def read_info(program: str = "nvidia-smi") -> tuple[GpuInfo, ...]:
 
 
 def read_load(program: str = "nvidia-smi") -> tuple[GpuLoad, ...]:
-    """Return the load of each GPU; none if nvidia-smi is not installed or fails. Raises ValueError."""
+    """Return the load of each GPU; none if nvidia-smi is missing or fails. Raises ValueError for malformed output."""
     try:
         return parse_load(query(LOAD_FIELDS, "nounits", program=program) or "")
     except NvidiaSmiError:

@@ -71,7 +71,7 @@ def dollars(usd: float) -> str:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Floors:
-    """Minimum speeds: a run on GPUs starts only if they are reached. 0: unknown; the speed is only shown."""
+    """Minimum speeds: a run on GPUs starts only if its nodes reach them. 0: no known minimum, show the speed only."""
 
     matmul_tflops: float = 0.0
     """Speed of a half-precision matrix product on each GPU, TFLOP/s."""
@@ -91,13 +91,13 @@ class Floors:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Replacements:
-    """How many lost or faulty workers the master may have replaced, in which Auto Scaling group."""
+    """The limit on replacements of lost or faulty workers by the master, and their Auto Scaling group."""
 
     group: str = ""
-    """Name of the worker group; "" if it is unknown, then none is replaced."""
+    """Name of the worker group. "": unknown, so no worker is replaced."""
     region: str = ""
     max_per_hour: int = 0
-    """For the whole cluster; 0: none."""
+    """For the whole cluster. 0: no worker is replaced."""
 
     def __post_init__(self) -> None:
         if type(self.max_per_hour) is not int or not 0 <= self.max_per_hour <= MAX_REPLACEMENTS:

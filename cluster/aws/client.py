@@ -418,7 +418,7 @@ def _unreadable() -> str:
 
 
 def _skew_s(refusal: ClientError) -> float:
-    """Return how many seconds AWS's clock is ahead of this one, from the answer's Date header; 0 without one."""
+    """Return how many seconds AWS's clock is ahead of this one, from the answer's Date header; 0 if it is missing."""
     headers = refusal.response.get("ResponseMetadata", {}).get("HTTPHeaders", {})
     try:
         there = email.utils.parsedate_to_datetime(headers["date"])

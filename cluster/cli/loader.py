@@ -36,7 +36,7 @@ MODULES: Final = {
 
 
 def flags_of_words(tasks: Collection) -> dict[str, str]:
-    """Return, by task name, the flag that a word without a flag stands for."""
+    """Return, by task name, the flag that receives a word without a flag (`fab ssh worker3`)."""
     return {name: task.word for name, task in tasks.tasks.items() if task.word}
 
 
@@ -53,7 +53,7 @@ def wanted(words: Sequence[str]) -> dict[str, tuple[str, ...]]:
 
 
 def collection(words: Sequence[str] = ()) -> Collection:
-    """Return the tasks that a command line may refer to; all tasks without words."""
+    """Return the tasks that a command line may refer to. If `words` is empty, return all tasks."""
     found = Collection()
     for module, names in wanted(words).items():
         bodies = importlib.import_module(f"..tasks.{module}", __package__)

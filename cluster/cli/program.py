@@ -134,7 +134,7 @@ class Program(Fab):  # type: ignore[misc]  # fabric has no types
 
     def parse_tasks(self) -> None:
         """Parse the tasks and their flags. Raises Exit for an unknown word, with the closest known one."""
-        # Tasks loaded by Fabric or for `--list` are Invoke's own class and have no word that stands for a flag.
+        # Tasks loaded by Fabric or for `--list` are Invoke's own class and have no flag for a word without one.
         if all(hasattr(task, "word") for task in self.collection.tasks.values()):
             typed, complaint = self._read(self.collection)
             if complaint:

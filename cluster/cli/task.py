@@ -103,7 +103,7 @@ def task(
 ) -> Callable[[Callable[..., None]], Task]:
     """Return a decorator that makes a function a task.
 
-    `word` is the flag that a word without a flag stands for (`fab ssh worker3`). `takes_words` passes the words after
+    `word` is the flag that receives a word without a flag (`fab ssh worker3`). `takes_words` passes the words after
     `--` to the task. `short_flags=False` disables one-letter flags, which would be ambiguous in a task with many flags
     or with similar names.
     """

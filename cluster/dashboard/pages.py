@@ -66,7 +66,7 @@ def moment(unix: float) -> str:
 
 
 def share(cell: str) -> float | None:
-    """Return the share in a cell of the table of load, as in `83% of 8` or `5.0 of 16.0 GiB`; None without one."""
+    """Return the share in a cell of the table of load, as in `83% of 8` or `5.0 of 16.0 GiB`; None if there is none."""
     if (found := _SHARE.match(cell)) is None:
         return None
     return float(found[1]) / float(found[3]) if found[3] else float(found[1]) / 100

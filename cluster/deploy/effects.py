@@ -1,4 +1,4 @@
-"""Describe the effects of changes: the kind of resource, what is lost with it, and whether a live run would end."""
+"""Describe the effects of changes: the kind of resource, what is lost with it, and whether a live run would stop."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Kind:
     loss: str = ""
     """The loss if a resource is replaced or removed and not kept, in words."""
     ends_run: bool = False
-    """Whether a live run ends with it."""
+    """Whether a live run stops if such a resource is replaced or removed."""
 
 
 _FIREWALL = Kind(noun="firewall rule", loss="the traffic that it allows stops", ends_run=True)
@@ -107,7 +107,7 @@ class Effect:
     """Noun and path of the construct."""
     details: str
     ends_run: str
-    """Why a live run would end; "" if it would not."""
+    """Why a live run would stop; "" if it would not."""
     loses: bool
     """Whether data or access is lost."""
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class EndsRunError(DeepcdkError):
-    """Report that an action would end live runs, or might. `run_ids` is empty if they are unknown."""
+    """Report that an action would stop live runs, or might. `run_ids` is empty if the live runs are unknown."""
 
     def __init__(self, doing: str, run_ids: Sequence[str], why_unknown: str, reasons: Sequence[str]) -> None:
         self.run_ids, self.reasons = tuple(run_ids), tuple(reasons)
@@ -51,7 +51,7 @@ class LiveRuns:
 
 
 def find_live_runs(session: Session) -> LiveRuns:
-    """Find the live runs. Without a master there are none, because runs end with their supervisors on the master."""
+    """Find the live runs. Without a master there are none, because a run needs its supervisor on the master."""
     try:
         if not _has_master(session):
             return LiveRuns()
@@ -100,7 +100,10 @@ def every_node_held(
 
 
 def check_live_runs(session: Session, doing: str, reasons: Sequence[str], *, force: bool) -> LiveRuns:
-    """Return the live runs that would end. Raises EndsRunError if there are any or they are unknown, unless forced."""
+    """Return the live runs, which an action would stop. `doing` names the action, `reasons` explain its effects.
+
+    Unless forced, raises EndsRunError if there are live runs, or if they are unknown.
+    """
     found = find_live_runs(session)
     if (found.run_ids or found.why_unknown) and not force:
         raise EndsRunError(doing, found.run_ids, found.why_unknown, reasons)

@@ -99,7 +99,7 @@ def _document(path: Path) -> Document | None:
 
 
 def _events(text: str) -> tuple[tuple[Document, ...], int]:
-    """Return the events in a file of metrics, and the number of lines without one."""
+    """Return the events in a file of metrics, and the number of lines that are not an event."""
     found, lines = [], text.splitlines()
     for line in lines:
         try:

@@ -39,7 +39,7 @@ def free_port(wanted: int) -> int:
 
 
 def find_address(line: str) -> tuple[int, str] | None:
-    """Return port and path of the address in a line of the server's output; None without one."""
+    """Return port and path of the address in a line of the server's output; None if there is none."""
     found = ADDRESS.search(line)
     port = int(found[1]) if found else 0
     return (port, found[2] or "/") if found and 0 < port <= LAST_PORT else None

@@ -34,7 +34,7 @@ FUSED_TYPES: Final = (tf.float32, tf.bfloat16, tf.float16)
 
 
 class Moments:
-    """Collect the moments of all layers in a pass through a network, with the number of values for each."""
+    """Collect the moments of all layers in a pass through a network, and the number of values behind each moment."""
 
     def __init__(self, weights: Any | None, total: Total | None) -> None:
         self.weights, self.total = weights, total
@@ -42,7 +42,7 @@ class Moments:
         self._parts: list[Any] = []
 
     def add(self, layer: BatchNormalization, mean: Any, variance: Any, values: Any) -> None:
-        """Record a layer's mean and variance, [channels] each, and the number of values for a channel."""
+        """Record a layer's mean and variance, [channels] each, and the number of values per channel."""
         values = tf.cast(values, mean.dtype)
         self.layers.append(layer)
         self._parts += [values * mean, values * variance, values[None]]
@@ -110,7 +110,10 @@ class BatchNormalization(keras.layers.BatchNormalization):  # type: ignore[misc]
             moving.assign_sub(tf.cast(share, moving.dtype) * (moving - tf.cast(moment, moving.dtype)))
 
     def _fused(self, inputs: Any, *, training: bool) -> tuple[Any, Any, Any, Any]:
-        """Return outputs, mean, variance for unseen images, and the number of values for a channel."""
+        """Return the outputs, the mean and variance per channel, and the number of values per channel.
+
+        In training, the variance is the estimate for unseen images: the batch's variance times n / (n - 1).
+        """
         images = inputs if len(inputs.shape) == 4 else inputs[:, None, None, :]
         none = tf.zeros([0])
         outputs, mean, variance, *_ = tf.raw_ops.FusedBatchNormV3(
@@ -126,7 +129,7 @@ class BatchNormalization(keras.layers.BatchNormalization):  # type: ignore[misc]
         return outputs, mean, variance, tf.reduce_prod(tf.shape(images)[:-1])
 
     def _composed(self, inputs: Any, moments: Moments) -> tuple[Any, Any, Any, Any]:
-        """Return the same values as `_fused`, for the images that count only."""
+        """Return the same values as `_fused`, from the images that count."""
         images = tf.cast(inputs, tf.float64 if inputs.dtype == tf.float64 else tf.float32)
         weights = tf.ones(tf.shape(images)[:1]) if moments.weights is None else moments.weights
         outputs, mean, variance, values = normalise(

@@ -36,10 +36,10 @@ def check(config: ClusterConfig) -> Iterator[Problem]:
 
 
 def cautions(config: ClusterConfig) -> Iterator[Problem]:
-    """Yield a caution for each worker type that runs on Xen.
+    """Yield a caution for each worker type that runs on Xen, because its console output arrives late.
 
-    "This option is supported on instance types that use the Nitro hypervisor" (EC2 API, GetConsoleOutput, `Latest`).
-    Without that option, the output "can take up to 20 minutes" (canonical/pycloudlib #193).
+    `Latest` of GetConsoleOutput returns the current output, but "is supported on instance types that use the Nitro
+    hypervisor" (EC2 API). Without `Latest`, the output "can take up to 20 minutes" (canonical/pycloudlib #193).
     """
     for name in filter(is_xen, config.worker_types):
         yield Problem(

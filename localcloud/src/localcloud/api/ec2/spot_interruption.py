@@ -60,7 +60,7 @@ def deadline(instance: Any) -> str:
 
 
 def recommended_at(instance: Any) -> str:
-    """Return the time of an instance's rebalance recommendation in the metadata's format, or "" without one."""
+    """Return the time of an instance's rebalance recommendation in the metadata's format, or "" if there is none."""
     mark: datetime.datetime | None = getattr(instance, _RECOMMENDED, None)
     return mark.strftime("%Y-%m-%dT%H:%M:%SZ") if mark else ""
 
