@@ -1,1 +1,1 @@
-"""The supervisor on the master: starts, queues and supervises runs, and finds why one failed."""
+"""The supervisor on the master: it queues, starts, watches and restarts runs, and finds out why a run failed."""

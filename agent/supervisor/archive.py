@@ -1,8 +1,8 @@
-"""The copy of a run in the bucket, which outlives the cluster: made while it runs and once more when it has ended.
+"""The copy of a run in the bucket. It is updated while the run is live and once after it, and outlives the cluster.
 
-By the AWS CLI of the master's image, with the role of the master, which may list `runs/` of the bucket and add to it,
-and neither read nor delete what is there. Checkpoints stay on the shared file system, and so do the files that hold the
-values of the ranks' variables.
+The AWS CLI of the master's image makes the copy with the master's role. The role may list and write objects below
+`runs/`, but neither read nor delete them. Checkpoints are not copied, and neither are the files with the values of the
+ranks' variables.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ TIMEOUT_S: Final = 120.0
 """For the last copy: a run is not held up for longer by a bucket that does not answer."""
 WORK_LIMIT: Final = 1 << 30
 """Bytes of a user's working directory that are copied; a larger one holds data or checkpoints, and is left out."""
-# What is half written has a name that begins with a dot.
+# Names of incomplete files begin with a dot.
 NOT_COPIED: Final = ("checkpoints/*", "spec*.json", "launch.json", "state.json", ".*", "*/.*")
 
 
 def destination(directory: RunDirectory) -> tuple[str, str]:
-    """Return the S3 address of a run's copy and the region of its bucket; "" where the run names no bucket."""
+    """Return the S3 address of a run's copy, and the bucket's region. The address is "" for a run without a bucket."""
     try:
         origin = json_text.parse(read_regular(directory.path / ORIGIN_FILE))
         bucket, region = str(origin["bucket"]), str(origin["region"])
@@ -40,22 +40,22 @@ def destination(directory: RunDirectory) -> tuple[str, str]:
 
 
 def command(directory: RunDirectory, address: str, region: str, *, excluded: Sequence[str] = ()) -> list[str]:
-    """Build the command that brings the copy up to date."""
+    """Build the command that updates the copy. `excluded` are further patterns of `aws s3 sync --exclude`."""
     left_out = (word for pattern in (*NOT_COPIED, *excluded) for word in ("--exclude", pattern))
     words = ("s3", "sync", str(directory.path), address, *QUIET, "--no-follow-symlinks", *left_out)
     return aws_command(*words, region=region, in_background=True)
 
 
 def refresh_command(directory: RunDirectory) -> list[str]:
-    """Build the command that asks the file server for each file's size and time.
+    """Build the command that asks the file server for each file's current size and time.
 
-    Of what the ranks wrote, the client of NFS may know them from up to a minute ago, and the copy would end there.
+    The NFS client may cache these for up to a minute. The copy would not contain what the ranks wrote since.
     """
     return ["find", str(directory.path), "-type", "f", "-exec", "stat", "--cached=never", "--format=%s", "{}", "+"]
 
 
 class Copier:
-    """Keep the copy of one run up to date without delaying the run."""
+    """Update the copy of one run in the background, so that the run is not delayed."""
 
     def __init__(self, directory: RunDirectory, run: Callable[[Sequence[str], float], Completed] = execute) -> None:
         self.directory, self._run = directory, run
@@ -65,12 +65,12 @@ class Copier:
 
     @property
     def is_due(self) -> bool:
-        """Return whether the period is over and the previous copy has ended."""
+        """Return whether PERIOD_S is over and the previous copy has ended."""
         idle = self._copying is None or self._copying.poll() is not None
         return bool(self.address) and idle and time.monotonic() >= self._next
 
     def start(self) -> None:
-        """Start a copy in the background; the last copy reports what fails."""
+        """Start a copy in the background, without the working directory. Failures are ignored until the last copy."""
         self._next = time.monotonic() + PERIOD_S
         if shutil.which("aws"):
             self._copying = subprocess.Popen(
@@ -81,7 +81,7 @@ class Copier:
             )
 
     def finish(self) -> str:
-        """Make the last copy; return why it was not made, "" where all is well or no bucket is named."""
+        """Make the last copy. Return why it is missing or incomplete; "" if it is complete or the run has no bucket."""
         if self._copying is not None and self._copying.poll() is None:
             self._copying.terminate()
             self._copying.wait()

@@ -1,4 +1,4 @@
-"""What a booting master runs: a scheduler, which takes up the lost runs, and starts the queued ones."""
+"""The script that a booting master runs. It starts a scheduler, which restarts lost runs and starts queued ones."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ LOCK_PATIENCE_S: Final = 300
 
 
 def scheduler_command(runs: Runs) -> list[str]:
-    """Build the scheduler's command line; it runs in the agent's tree."""
+    """Build the scheduler's command, to run in the agent's tree."""
     return [sys.executable, "-m", "agent.supervisor.cli", "--root", str(runs.root), "schedule"]
 
 
 def write_boot_hook(runs: Runs, tree: Path = OWN_TREE) -> None:
-    """Write the script that a booting master runs, with the agent in `tree` on its own disk."""
+    """Write the script that a booting master runs. It uses the agent in `tree`, which is on the master's own disk."""
     path = Path.home() / HOOK
     words = [*scheduler_command(runs), "--wait", str(LOCK_PATIENCE_S)]
     text = f"#!/bin/sh\ncd {shlex.quote(str(tree))} && exec {shlex.join(words)}\n"
@@ -36,7 +36,7 @@ def write_boot_hook(runs: Runs, tree: Path = OWN_TREE) -> None:
 
 
 def hooked_tree() -> Path:
-    """Return the tree of the agent that a booting master runs: that of the newest submission; else this process's."""
+    """Return the agent's tree in the script, which the latest submission wrote; without it, this process's tree."""
     with contextlib.suppress(OSError, ValueError, IndexError):
         change, directory = shlex.split((Path.home() / HOOK).read_text(encoding="utf-8").splitlines()[1])[:2]
         if change == "cd" and (Path(directory) / "agent").is_dir():

@@ -1,11 +1,11 @@
-"""Find and remove what no run needs: trees and wheels on the shared file system, environments and data of a node.
+"""Find and remove unused directories: trees and wheels on the shared file system, environments and data on a node.
 
     python3 -m agent.supervisor.clean shared MOUNT [PATH...]    # on the master
     python3 -m agent.supervisor.clean node [ADDRESS:PATH...]         # the login user's environments on this node
     python3 -m agent.supervisor.clean data ROOT [ADDRESS:PATH...]    # staged data on this node, as the user for ranks
 
-Without paths each prints the directories that it finds, as JSON. With paths it removes those that are still unused; of
-the paths of a node, those with one of its addresses.
+Without paths, each command prints the directories that it finds, as JSON. With paths, it removes those of them that are
+still unused. A node ignores paths with the address of another node.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Item:
 
 
 class Sizes:
-    """Measure directories. The size of a finished one is kept, because its content never changes."""
+    """Measure directories. Sizes of complete directories are stored in a file, because their content never changes."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
@@ -82,7 +82,7 @@ class Sizes:
         self._measured: dict[tuple[Path, bool], int] = {}
 
     def of(self, path: Path, *, final: bool) -> int:
-        """Return the bytes of the files below a directory. Each is measured once."""
+        """Return the total bytes of the files in a directory. `final`: the directory is complete."""
         known = self._known.get(str(path)) if final else None
         if known is None and (known := self._measured.get((path, final))) is None:
             known = self._measured[path, final] = count_files(path)[1]
@@ -91,7 +91,7 @@ class Sizes:
         return known
 
     def store(self) -> None:
-        """Keep the sizes that were asked for."""
+        """Write the sizes of the complete directories that were asked for. Failures are ignored."""
         if self._found != self._known:
             with contextlib.suppress(OSError):
                 self._file.parent.mkdir(parents=True, exist_ok=True)
@@ -99,7 +99,7 @@ class Sizes:
 
 
 def names_in_processes(proc: Path = Path("/proc")) -> frozenset[str]:
-    """Return the names of trees and environments on the command lines of this machine's processes."""
+    """Return the names (16 hex digits) of trees and environments in the command lines of this machine's processes."""
     found: set[bytes] = set()
     for process in names_in(proc):
         if process.isdecimal() and int(process) != os.getpid():
@@ -109,20 +109,20 @@ def names_in_processes(proc: Path = Path("/proc")) -> frozenset[str]:
 
 
 def needed(runs: Runs) -> tuple[frozenset[str], frozenset[str]]:
-    """Return the names of trees and environments, and of data sets, that any run on the shared file system names.
+    """Return the names of trees and environments, and of data sets, that runs on the shared file system refer to.
 
-    Raises OSError for a spec that cannot be read: nothing may be removed then.
+    Raises OSError if a spec cannot be read, because nothing may be removed then.
     """
     names, data = set(), set()
     for run_id in runs.ids():
         try:
             spec = read_regular(runs[run_id].spec)
-        except FileNotFoundError:  # `fab rm` has removed the run in this moment.
+        except FileNotFoundError:  # `fab rm` removed the run a moment ago.
             if runs[run_id].path.exists():
                 raise
             continue
         course = b""
-        with contextlib.suppress(OSError):  # It is not there before the nodes are prepared.
+        with contextlib.suppress(OSError):  # The file does not exist before the nodes are prepared.
             course = read_regular(runs[run_id].path / COURSE_FILE)
         names.update(_NAMES.findall(spec + b" " + course))
         data.update(_DATA.findall(spec))
@@ -130,7 +130,7 @@ def needed(runs: Runs) -> tuple[frozenset[str], frozenset[str]]:
 
 
 def shared_items(mount: Path, home: Path, sizes: Sizes, names: frozenset[str]) -> Iterator[Item]:
-    """Yield the trees and wheels on the shared file system, and the master's agents; `names` are needed."""
+    """Yield the trees and wheels on the shared file system, and the agents on the master. `names` are in use."""
     payloads, now = mount / "payloads", time.time()
     names |= {OWN_TREE.name, hooked_tree().name}
 
@@ -160,9 +160,9 @@ def shared_items(mount: Path, home: Path, sizes: Sizes, names: frozenset[str]) -
 
 
 def node_items(home: Path, sizes: Sizes, roots: Sequence[Path] = ()) -> Iterator[Item]:
-    """Yield environments and Horovod builds of this node. `used`: by a process, or by the next run of a recipe.
+    """Yield this node's environments and Horovod builds. An item is used if a process or the next recipe needs it.
 
-    The wheels on the shared file system contain a build too.
+    The wheels on the shared file system also contain a Horovod build, so a removed one costs little time.
     """
     names = names_in_processes()
     try:
@@ -170,7 +170,7 @@ def node_items(home: Path, sizes: Sizes, roots: Sequence[Path] = ()) -> Iterator
         names |= {runtime.current(runtime.options_for(kind)).fingerprint, MasterEnvironment().fingerprint}
         names |= {Installer(root=DEFAULT_ROOT).fingerprint}
         made_here: tuple[Path, ...] = (DEFAULT_ROOT,)
-    except (ValueError, RuntimeError, OSError):  # Which runtime this node needs is not known: all of them stay.
+    except (ValueError, RuntimeError, OSError):  # It is unknown which runtime this node needs, so all of them stay.
         made_here = ()
     kept = [home / CACHE / folder for folder in ("environments", "layers", HOROVOD)]
     for root in roots or (*made_here, *kept):
@@ -194,9 +194,9 @@ def data_items(root: Path) -> Iterator[Item]:
 
 
 def set_aside(path: Path, locks: Iterable[Path] = ()) -> Path | None:
-    """Rename a directory under these locks, to be removed; None if it is gone, or another process has a lock.
+    """Rename a directory, to be removed; return its new path. None if it is gone or another process has a lock.
 
-    What begins meanwhile finds it as a whole, or not at all.
+    A process that starts meanwhile finds the complete directory, or none. `locks` are held during the renaming.
     """
     gone = path.with_name(f"{_REMOVED}{path.name}-{secrets.token_hex(4)}")
     with contextlib.suppress(AlreadyLockedError, FileNotFoundError), contextlib.ExitStack() as opened:
@@ -207,14 +207,14 @@ def set_aside(path: Path, locks: Iterable[Path] = ()) -> Path | None:
 
 
 def remove(path: Path) -> bool:
-    """Remove an environment of this node; return False if it stays."""
+    """Remove an environment of this node; return False if it is in use or gone."""
     if gone := set_aside(path, locks_of(path)):
         shutil.rmtree(gone, ignore_errors=True)
     return gone is not None
 
 
 def remove_data(path: Path) -> bool:
-    """Remove a staged data set and its manifests; return False while it is staged."""
+    """Remove a staged data set and its manifests; return False if it is being staged or gone."""
     try:
         staged = StagedDataset(root=path.parent, name=path.name)
         with staged.reserved(0.0), staged.locked():
@@ -228,20 +228,23 @@ def remove_data(path: Path) -> bool:
 
 
 def locks_of(path: Path) -> list[Path]:
-    """Return the locks that a process has while it makes or installs an environment or wheels."""
+    """Return the locks that a process holds while it makes or uses an environment or wheels."""
     return [path.with_suffix(".lock"), used_lock(path)]
 
 
 def shared(mount: Path, home: Path, wanted: frozenset[str]) -> dict[str, Any]:
-    """List what is on the shared file system, or remove those of `wanted` that are unused. Raises OSError."""
+    """List the directories on the shared file system, or remove the unused ones in `wanted`. Raises OSError.
+
+    The result of a removal lists the removed directories.
+    """
     runs, sizes = Runs(root=mount / "runs"), Sizes(home / ".deepcdk" / "sizes.json")
     for _ in shared_items(mount, home, sizes, frozenset()):
-        pass  # Measured before the mutex: this takes minutes, and no run can start or end under it.
+        pass  # Measure before the transaction: this takes minutes, and no run can start or end during a transaction.
     sizes.store()
     processes = names_in_processes()
     with (
         runs.mutex() if runs.root.is_dir() else contextlib.nullcontext()
-    ):  # A run that starts checks its trees under it.
+    ):  # A run that starts checks its trees in the same kind of transaction.
         names, data = needed(runs)
         items = list(shared_items(mount, home, sizes, names | processes))
         if not wanted:
@@ -258,7 +261,7 @@ def shared(mount: Path, home: Path, wanted: frozenset[str]) -> dict[str, Any]:
 
 
 def on_node(items: Iterable[Item], words: Sequence[str], take: Callable[[Path], bool]) -> dict[str, Any]:
-    """List these items, or remove those that are unused and that `words` name, as ADDRESS:PATH."""
+    """List these items, or remove the unused ones that `words` name as ADDRESS:PATH. `take` removes one path."""
     if not words:
         return _document(items)
     pairs, mine = [word.partition(":") for word in words], own_addresses()

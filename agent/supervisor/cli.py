@@ -1,10 +1,11 @@
-"""Start, watch and stop runs on the master: the one command line that the laptop calls there.
+"""Start, watch and stop runs on the master. The laptop calls this command line over SSH, in the agent's pushed tree.
 
-`python3 -m agent.supervisor.cli --root /mnt/efs/runs start|enqueue|resume|status|show|follow|stop|remove|schedule ...`,
-in the agent's pushed tree.
-Exit status: 0 well, 1 failed, 2 bad arguments, 3 other runs hold the nodes or wait for them, 4 no such run, or several.
+    python3 -m agent.supervisor.cli --root /mnt/efs/runs start|enqueue|resume|status|show|follow|stop|remove ...
 
-Each command imports what it alone needs: the laptop waits for every one of them.
+Exit status: 0 success, 1 failure, 2 invalid arguments or spec, 3 blocked by other live or queued runs, 4 no such run or
+several live runs.
+
+Each command imports only the modules that it needs, because the laptop waits for the command.
 """
 
 from __future__ import annotations
@@ -48,11 +49,15 @@ CHANGING: Final = ("start", "enqueue", "resume", "stop", "remove")
 
 
 class NoSuchRunError(LookupError):
-    """Report a run that is not on the shared file system, or several of which one is to be named."""
+    """Report a run id that does not exist, or a missing run id although several runs are live."""
 
 
 def supervise(runs: Runs, run_id: str, ready_fd: int, lock_fd: int, lost: str) -> int:
-    """Supervise a run, in the process that `start` leaves behind, or the scheduler where the supervisor was lost."""
+    """Supervise a run until it ends, in the process that `start` or the scheduler has left behind; return the status.
+
+    `ready_fd` is a pipe to report that the supervisor is ready. `lock_fd` is the run's lock. `lost` describes what
+    happened to the run's previous supervisor, if this one replaces it; otherwise it is "".
+    """
     from agent.supervisor import lost_supervisor
     from agent.supervisor.supervisor import Supervisor
 
@@ -65,7 +70,7 @@ def supervise(runs: Runs, run_id: str, ready_fd: int, lock_fd: int, lost: str) -
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         liveness.inherit(run_id, lock_fd)
         runs[run_id].write_state(supervisor.state)
-        if runs[run_id].stop_request.exists():  # The process that held this run before was signalled.
+        if runs[run_id].stop_request.exists():  # `stop` may have sent its signal to the previous process.
             supervisor.request_stop()
         os.write(ready_fd, b"ready")
         os.close(ready_fd)
@@ -74,9 +79,9 @@ def supervise(runs: Runs, run_id: str, ready_fd: int, lock_fd: int, lost: str) -
 
 
 def resolve(runs: Runs, run_id: str) -> RunDirectory:
-    """Return the named run's directory; for "" that of the only live run, without one the newest one's.
+    """Return the directory of a run. For "", it is the only live run, or the newest run if no run is live.
 
-    Raises NoSuchRunError, also for "" where several are live: none of them is more likely to be meant.
+    Raises NoSuchRunError, also for "" if several runs are live.
     """
     ids = runs.ids()
     live = [] if run_id else [each for each in runs.held() if not (each.task or runs.is_over(each.run_id))]
@@ -92,7 +97,7 @@ def resolve(runs: Runs, run_id: str) -> RunDirectory:
 
 @contextlib.contextmanager
 def resolved(runs: Runs, run_id: str) -> Iterator[RunDirectory]:
-    """Yield what `resolve` returns. A run that another process removes within the block is no such run either."""
+    """Yield the result of `resolve`. Raises NoSuchRunError also if another process removes the run during the block."""
     directory = resolve(runs, run_id)
     try:
         yield directory
@@ -102,23 +107,23 @@ def resolved(runs: Runs, run_id: str) -> Iterator[RunDirectory]:
 
 
 def stop(runs: Runs, directory: RunDirectory, grace_s: float) -> State:
-    """Stop a run: its ranks get SIGTERM and `grace_s` seconds, then SIGKILL. Return its final state.
+    """Stop a run and return its final state. Its ranks get SIGTERM, and SIGKILL after `grace_s` seconds.
 
-    A queued run is taken out of the queue. A run whose supervisor is dead has its left-over processes killed on all its
-    hosts, and does not go on by itself.
+    A queued run is removed from the queue. If the run has lost its supervisor, its remaining processes are killed on
+    all hosts, and it does not continue automatically.
     """
     if directory.effective_state().state == QUEUED:
         RunQueue(runs=runs).finish(directory.run_id, "stopped", WITHDRAWN)
     state = directory.effective_state()
     if state.is_live:
-        with contextlib.suppress(IsADirectoryError):  # A rank keeps making one; the supervisor is signalled anyhow.
+        with contextlib.suppress(IsADirectoryError):  # A rank may keep creating one. The signal below works anyway.
             directory.write(directory.stop_request, json.dumps({"grace_s": grace_s, "time": time.time()}))
         told = None
         while (state := directory.effective_state()).is_live:
             pid = liveness.supervisor_pid(directory.run_id)
-            if pid and pid != told:  # another one if the run is taken up in this moment
+            if pid and pid != told:  # a new supervisor if the scheduler restarts the run meanwhile
                 told = pid
-                with contextlib.suppress(ProcessLookupError):  # it has ended since
+                with contextlib.suppress(ProcessLookupError):  # it has exited since
                     os.kill(pid, signal.SIGTERM)
             time.sleep(followed.POLL_S)
     if directory.has_lost_supervisor:
@@ -132,7 +137,10 @@ def stop(runs: Runs, directory: RunDirectory, grace_s: float) -> State:
 
 
 def begin(runs: Runs, submission: Submission, *, again: bool, queueing: bool) -> RunDirectory:
-    """Start or resume (`again`) a run, at once or, with `queueing`, when it is the next. Raises LiveRunError."""
+    """Start a run, or resume it (`again`). With `queueing`, queue it if other runs block it.
+
+    Raises LiveRunError without `queueing`, if the run itself is live or queued, or if a task holds every node.
+    """
     from agent.supervisor.boot_hook import write_boot_hook
     from agent.supervisor.submit import enqueue, enqueue_again, resume, start
 
@@ -147,21 +155,21 @@ def begin(runs: Runs, submission: Submission, *, again: bool, queueing: bool) ->
 
 
 def begun(runs: Runs, directory: RunDirectory) -> dict[str, Any]:
-    """Return of a run that has begun, or waits, on which hosts it is and its place in the queue."""
+    """Return the hosts of a run that was started or queued, and its place in the queue, as JSON values."""
     hosts = list(directory.stored_state().hosts)
     return {"run_id": directory.run_id, "hosts": hosts, "position": RunQueue(runs=runs).position(directory.run_id)}
 
 
 def occupancy(runs: Runs) -> dict[str, Any]:
-    """Return which live runs have which nodes, oldest first, the ids of those that wait, the next one first, and the
-    workers that were replaced in the last day.
+    """Return the live runs with their nodes, oldest first; the ids of the queued runs, the next one first; and the
+    workers that were replaced in the last day, as JSON values.
     """
     from agent.supervisor.replacement import ReplacementLog
 
     live = []
     for claim in runs.held():
         if claim.task or runs.is_over(claim.run_id):
-            continue  # It is no run, or clears its nodes, which are free in a moment.
+            continue  # The claim is a task's, or its run has ended and releases its nodes in a moment.
         started_by = runs[claim.run_id].started_by()
         live.append({"run_id": claim.run_id, "hosts": list(claim.names), "started_by": started_by})
     replaced = [dataclasses.asdict(each) for each in ReplacementLog().read(time.time() - SHOWN_S)]
@@ -170,7 +178,7 @@ def occupancy(runs: Runs) -> dict[str, Any]:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line."""
+    """Run the command line; return the exit status."""
     options = _parser().parse_args(argv)
     runs = Runs(root=Path(options.root))
     settled = options.command in ("schedule", "supervise") or wait_until_settled()
@@ -181,7 +189,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             print(f"warning: {handover_wait.UNKNOWN}", file=sys.stderr)
             return _dispatch(runs, options)
         if options.command == "follow":
-            _ensure_scheduler(runs)  # It may wait for a run that only a scheduler takes up.
+            _ensure_scheduler(runs)  # The followed run may need a scheduler to start or to continue.
         status = _dispatch(runs, options)
         if options.command not in ("schedule", "supervise"):
             _ensure_scheduler(runs)
@@ -243,7 +251,7 @@ def _dispatch(runs: Runs, options: argparse.Namespace) -> int:
             from agent.supervisor import scheduler
 
             ending = threading.Event()
-            signal.signal(signal.SIGTERM, lambda *_: ending.set())  # as when the master shuts down
+            signal.signal(signal.SIGTERM, lambda *_: ending.set())  # for example, the master shuts down
             scheduler.run(runs, ending, lock_s=options.wait)
         case "remove":
             from agent.supervisor.resume import remove

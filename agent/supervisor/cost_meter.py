@@ -1,4 +1,4 @@
-"""Count what a run takes, and find when it is near a bound, or at it."""
+"""Count the time and cost of a run, and detect that a limit is near or reached."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ UNPRICED: Final = "--max-cost cannot be kept: the price of the run's nodes is no
 
 
 class Meter:
-    """The meter of one supervisor; it goes on from where an earlier attempt of the run ended.
+    """The meter of one supervisor. It continues from the amounts in spent.json.
 
-    `clock` never jumps; `now` is the time of day, for who reads the file on another node.
+    `clock` is a monotonic clock in seconds. `now` is the time of day, which other nodes read in spent.json.
     """
 
     def __init__(
@@ -40,21 +40,21 @@ class Meter:
         self._is_warned = self._is_priced = False
 
     def take(self, spec: RunSpec) -> None:
-        """Take the bounds and the price of the next attempt; what has passed counts at the price before."""
+        """Set the limits and the price for the next attempt. The time until now counts with the previous price."""
         self._advance()
         price = record.highest_usd_per_hour(self._directory, json.loads(spec.to_json()))
         begins = not self._is_priced
         self._bounds, self._is_priced = spec.bounds, True
         usd = None if price is None else self._spent.usd
         self._spent = dataclasses.replace(self._spent, usd_per_hour=price, usd=usd)
-        if begins:  # Who resumes a run that is near its bound has been told.
+        if begins:  # A user who resumes a run near its limit has already been warned.
             self._is_warned = self._share >= NEAR
-        self.write()  # before ranks begin, whose nodes read it
+        self.write()  # before ranks start, because their nodes read the file
 
     def look(self) -> tuple[str, str]:
-        """Count until now; return the warning that is due and the bound that is reached, "" for none.
+        """Count until now; return a warning that a limit is near, and the limit that is reached, each "" for none.
 
-        A warning is returned once.
+        A warning is returned only once.
         """
         self._advance()
         if self._clock() - self._written >= WRITE_S:
@@ -72,7 +72,10 @@ class Meter:
         return f"{NEAR:.0%} of a bound is used, {told}: at its end the run writes a checkpoint and is stopped", ""
 
     def write(self, reached: str = "", *, ended: bool = False) -> None:
-        """Write what is spent, with the time of day at which the bound is reached. A full disk is passed over."""
+        """Write spent.json, with the time of day when the limit will be reached. Write errors are ignored.
+
+        `reached` is the limit that stopped the run, or "". `ended`: no ranks of this attempt are left.
+        """
         self._advance()
         left_s = self._bounds.left_s(self._spent.seconds, self._spent.usd, self._spent.usd_per_hour)
         now = self._now()

@@ -1,5 +1,7 @@
-"""Find why a launcher failed: a node that was taken away, ranks that did not report, the rank that ended
-first, or a bare status.
+"""Find out why a launcher failed, from the end of its log and from the nodes' reports.
+
+The most specific cause wins: a node that leaves the cluster, stuck ranks, a rank without memory, an unreachable host,
+ranks that did not report, the rank that exited first, a failed launcher on a host, or only the launcher's status.
 """
 
 from __future__ import annotations
@@ -87,12 +89,12 @@ _NOTICE_BYTES: Final = 1 << 15
 
 
 def log_bytes(ranks: int) -> int:
-    """Return how much of the end of a log `reason` needs, bytes: all ranks give up at once, and each writes a lot."""
+    """Return the number of bytes at the end of a log that `reason` needs. All ranks may fail at the same time."""
     return min(_NOTICE_BYTES * (1 + ranks), 1 << 25)
 
 
 def reason(spec: RunSpec, status: int, log: str) -> str:
-    """Return why the launcher of a run ended with a status other than 0; `log` is the end of what it wrote."""
+    """Return why a run's launcher failed, as text. `status` is its exit status, `log` the end of its output."""
     log = last_attempt(log)
     if leaving := leaving_hosts(spec):
         return f"{leaving}; `fab resume {spec.run_id}` goes on once its group has put another in its place"
@@ -107,7 +109,7 @@ def reason(spec: RunSpec, status: int, log: str) -> str:
 
 
 def full_disk_hint(hosts: Sequence[Node], log: str) -> str:
-    """Return the host and the line of a rank that found its disk full, in the last lines of a log; "" without one."""
+    """Return text with the host, the rank's line and advice if the last lines of a log report a full disk; else ""."""
     found = [line for line in log.split("\n")[-_FULL_LINES:] if os.strerror(errno.ENOSPC) in line]
     if not found:
         return ""
@@ -117,12 +119,12 @@ def full_disk_hint(hosts: Sequence[Node], log: str) -> str:
 
 
 def last_attempt(log: str) -> str:
-    """Return what the last launch wrote, of the end of a log, with the beginnings of long lines only."""
+    """Return the last attempt's output from the end of a log. Long lines are truncated to _MAX_LINE characters."""
     return "\n".join(line[:_MAX_LINE] for line in log.rpartition(_LAUNCHED)[2].split("\n"))
 
 
 def leaving_hosts(spec: RunSpec) -> str:
-    """Return the hosts of a run that are being taken away, with the reason that each was given; "" where none is."""
+    """Return the run's hosts that leave the cluster, with the reason in each termination notice; "" if none leaves."""
     found = []
     for host in spec.hosts:
         try:
@@ -130,15 +132,15 @@ def leaving_hosts(spec: RunSpec) -> str:
         except OSError:
             continue
         text = notice.decode("utf-8", errors="replace")
-        # Behind the colon EC2 says it in JSON.
+        # EC2's own notice follows after the colon, as JSON.
         found.append(f"{host.name} leaves the cluster ({text.strip().partition(': ')[0]})")
     return ", ".join(found)
 
 
 def stuck_ranks(spec: RunSpec) -> str:
-    """Return which ranks were stuck in the last attempt, as their nodes report; "" if none was.
+    """Return which ranks were stuck in the last attempt, from their nodes' reports; "" if none was.
 
-    Ranks can write these files too. Of what a file says, only numbers of its own node's ranks count.
+    Ranks can also write these files. So only the numbers of a node's own ranks count in its file.
     """
     directory, first, named, many = RunDirectory(path=Path(spec.run_directory)), 0, [], 0
     attempt = directory.attempt
@@ -157,7 +159,7 @@ def stuck_ranks(spec: RunSpec) -> str:
 
 
 def out_of_memory(hosts: Sequence[Node], log: str) -> str:
-    """Return which rank ran out of memory, or perhaps did, with its node and the memory; "" if none did."""
+    """Return the rank that ran out of memory, or perhaps did, with its node and details; "" if none did."""
     places = _places(hosts)
     found = [each for each in _OUT_OF_MEMORY.findall(log) if int(each[0]) < len(places)]
     if not found:
@@ -167,7 +169,7 @@ def out_of_memory(hosts: Sequence[Node], log: str) -> str:
 
 
 def unreachable_host(log: str) -> str:
-    """Return the host that the launcher can no longer reach, with the remedy; "" where it reaches all."""
+    """Return the host that the launcher can no longer reach, with advice; "" if it reaches all hosts."""
     if not (found := _unreached(log)):
         return ""
     node = found[-1]
@@ -175,15 +177,15 @@ def unreachable_host(log: str) -> str:
 
 
 def _unreached(log: str) -> list[str]:
-    """Return the hosts that mpirun, or this project's own launcher, could no longer reach."""
+    """Return the names of the hosts that mpirun, or deepcdk's own launcher, could no longer reach."""
     return _SILENT.findall(log) or [name for name, status in _HOST_ENDED.findall(log) if int(status) == SSH_FAILED]
 
 
 def lost_connection(hosts: Sequence[Node], log: str) -> str:
-    """Return the host to which the launcher's connection broke, though it may answer again; "" where none did.
+    """Return text that the launcher's connection to a host broke, even if the host answers again; "" if none broke.
 
-    A network that fails for a minute ends SSH with its own status, which a program may also end with: so where a rank
-    has ended with it, SSH must have said so.
+    SSH exits with status 255 when the network fails for a minute, but a user program can also exit with 255. So if a
+    rank has this status, SSH must have printed an error too.
     """
     if found := _unreached(log):
         return f"the connection to {found[-1]} was lost"
@@ -194,7 +196,7 @@ def lost_connection(hosts: Sequence[Node], log: str) -> str:
 
 
 def lost_network(hosts: Sequence[Node], log: str) -> str:
-    """Return that ranks could not reach a node, though it may answer again; "" where none said so."""
+    """Return text that ranks could not reach a node, even if it answers again; "" if no rank reported this."""
     names, where, is_lost = {host.address: host.name for host in hosts}, set(), False
     for line in log.split("\n"):
         for before in line.split(_TIMED_OUT)[:-1]:
@@ -209,16 +211,16 @@ def lost_network(hosts: Sequence[Node], log: str) -> str:
 
 
 def ended_host(log: str) -> str:
-    """Return the host on which the launcher of its ranks ended by itself; "" where none did."""
+    """Return the host with a failed launcher process, and the status; "" if there is none."""
     found = _HOST_ENDED.findall(log)
     return f"the launcher on {found[-1][0]} ended with {describe_status(int(found[-1][1]))}" if found else ""
 
 
 def unreported_ranks(hosts: Sequence[Node], log: str) -> str:
-    """Return which ranks had not reported when others gave up; "" where none did, or one ended of itself before.
+    """Return the ranks that had not reported when others timed out; "" if none timed out, or a rank failed before.
 
-    A rank that is frozen, or whose host is cut off, writes nothing. All others notice: by Gloo's time-out, or by the
-    connections that the first ones close when they end. Which of them ends first is chance.
+    A frozen rank, or a rank on an unreachable host, prints nothing. All other ranks print an error: after Gloo's
+    time-out, or when the first of them exit and close their connections. It is random which of them exits first.
     """
     waits, noticed = _given_up(log)
     if not waits:
@@ -239,15 +241,16 @@ def unreported_ranks(hosts: Sequence[Node], log: str) -> str:
 
 
 def missing_ranks(hosts: Sequence[Node], log: str) -> list[int]:
-    """Return the ranks that had not reported when others gave up; none where none did, or one ended before."""
+    """Return the ranks that had not reported when others timed out; [] if none timed out, or a rank failed before."""
     waits, noticed = _given_up(log)
     return sorted(set(range(len(_places(hosts)))) - noticed) if waits else []
 
 
 def _given_up(log: str) -> tuple[list[tuple[float, bool]], set[int]]:
-    """Return how long ranks waited, s, each with whether they had not met yet, and those that noticed.
+    """Return the time-outs that ranks reported, and the set of ranks that noticed a failure.
 
-    Nobody waited where a rank ended of itself before.
+    Each time-out is a pair: seconds, and whether the ranks were still connecting. The list is empty if the first rank
+    that exited had not noticed anything, because then its own failure is the cause.
     """
     waits = [(float(ms) / 1000 if ms else float(s), bool(s)) for ms, s in _GAVE_UP.findall(log)]
     noticed = {int(rank) for rank in _NOTICED.findall(log)}
@@ -256,7 +259,7 @@ def _given_up(log: str) -> tuple[list[tuple[float, bool]], set[int]]:
 
 
 def format_ranks(ranks: Sequence[int]) -> str:
-    """Write ranks in ascending order, as `rank 3` or `ranks 0-2, 5`."""
+    """Format ascending rank numbers, as `rank 3` or `ranks 0-2, 5`."""
     spans: list[list[int]] = []
     for rank in ranks:
         if spans and spans[-1][1] == rank - 1:
@@ -268,7 +271,7 @@ def format_ranks(ranks: Sequence[int]) -> str:
 
 
 def first_ended_rank(hosts: Sequence[Node], log: str) -> str:
-    """Return which rank ended first, as Horovod's launcher reports it; "" where it does not."""
+    """Return which rank exited first, with its host, status and error; "" if the launcher does not report it."""
     found, places = first_ended(log), _places(hosts)
     if not found:
         return ""
@@ -281,9 +284,10 @@ def first_ended_rank(hosts: Sequence[Node], log: str) -> str:
 
 
 def exception_of(rank: int, log: str) -> str:
-    """Return the exception that a rank's program last wrote a traceback of, as `RuntimeError: ...`; "" without one.
+    """Return the exception in the last traceback of a rank, as `RuntimeError: ...`; "" without one.
 
-    A program that starts another one, as `accelerate launch` does, writes a traceback of its own when that one fails.
+    Programs that start another one, such as `accelerate launch`, print their own traceback when the other one fails.
+    Such a traceback is ignored if there is an earlier one.
     """
     found, is_open = "", False
     for line in log.splitlines():
@@ -302,7 +306,7 @@ def exception_of(rank: int, log: str) -> str:
 
 
 def last_error_line(rank: int, log: str) -> str:
-    """Return the last line of a rank if it wrote it to stderr, as `sys.exit("text")` and argparse do; "" otherwise."""
+    """Return a rank's last line if it is on stderr, as with `sys.exit("text")` and argparse; "" otherwise."""
     own = [line for line in log.splitlines() if line.startswith(f"[{rank}]<std")]
     lines = [line for line in own if any(map(str.isalnum, line.partition(":")[2]))]
     stream, _, text = lines[-1].partition(":") if lines else ("", "", "")
@@ -311,7 +315,7 @@ def last_error_line(rank: int, log: str) -> str:
 
 
 def first_ended(log: str) -> tuple[int, int] | None:
-    """Return the rank that ended first and its status; None where the launcher names none."""
+    """Return the rank that exited first and its status; None if the launcher does not report it."""
     found = (
         _FIRST.findall(log)
         or _ENDED_FIRST.findall(log)
@@ -321,12 +325,12 @@ def first_ended(log: str) -> tuple[int, int] | None:
 
 
 def _places(hosts: Sequence[Node]) -> list[str]:
-    """Return the host of each rank."""
+    """Return the name of each rank's host, by rank."""
     return [host.name for host in hosts for _ in range(host.slots)]
 
 
 def describe_status(status: int) -> str:
-    """Write the status of a process. A signal, below 0 or as a shell reports it, is written with its name."""
+    """Format a process status. The name of a signal is added; it is a negative number, or 128 + n from a shell."""
     number = -status if status < 0 else status - 128
     name = signal.strsignal(number) if 0 < number < signal.SIGRTMIN else None
     return f"{'signal' if status < 0 else 'status'} {abs(status)}{f' ({name})' if name else ''}"

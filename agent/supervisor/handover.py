@@ -1,15 +1,15 @@
-"""What a master leaves to the one that replaces it: the agent, and its database of runs.
+"""Hand over the agent and the database of runs from a master to its replacement.
 
-    python3 -m agent.supervisor.handover RUNS_ROOT    # take over what is unpacked here; a booting master calls it
+    python3 -m agent.supervisor.handover RUNS_ROOT    # take over the data unpacked in this directory, at boot
 
-A master carries out what lies on its own disk, since root on any worker can write on the shared file system; and that
-disk goes with it. So the scheduler, while runs wait or are to be watched, packs the agent that a booting master runs,
-and a backup of the database, into an archive among the runs, named by its SHA-256, and writes that into a parameter
-of Systems Manager that no role but the master's may write or read. The next master takes from the shared file system
-what has this digest, and nothing else (`stacks/scripts/master.sh`); its scheduler then finds the runs lost, and takes
-them up.
+A master runs only programs on its own disk, because root on any worker can write to the shared file system. That disk
+is lost with the master. So while runs are queued or watched, the scheduler packs the agent and a backup of the database
+into an archive on the shared file system. It stores the archive's SHA-256 in a parameter of Systems Manager. In the
+cluster, only the master's role can read or write this parameter. The next master accepts only the archive with this
+digest (`stacks/scripts/master.sh`). Its scheduler then finds the runs lost and restarts them.
 
-Not left: the secrets of runs, which lie on no shared file system. A run with secrets fails, and says so.
+Secrets of runs are not handed over, because they are never stored on the shared file system. A run with secrets fails
+with a message.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _TREE: Final = re.compile("[0-9a-f]{16}")
 
 
 class Handover:
-    """Keep up to date what this master leaves, without waiting for AWS."""
+    """Keep the archive and the parameter up to date, without waiting for AWS."""
 
     def __init__(
         self,
@@ -83,11 +83,11 @@ class Handover:
 
     @property
     def is_settled(self) -> bool:
-        """Return whether AWS has been told, or has refused it: there is nothing to wait for."""
+        """Return whether there is nothing to wait for: AWS has stored the digest, or the call has failed."""
         return not self.parameter or (self._call is None and self._shared is not None)
 
     def keep_up(self) -> None:
-        """Share what is new since the last call, and look after AWS's answer. A failure is logged, and tried again."""
+        """Hand over changes since the last call, and check AWS's answer. A failure is logged, and retried later."""
         if not self.parameter:
             return
         try:
@@ -117,7 +117,7 @@ class Handover:
         self._call = self._start(aws_command("ssm", "put-parameter", *words, region=self._region, in_background=True))
 
     def _pack(self, tree: Path, ids: Sequence[str], backup: bytes) -> bytes:
-        """Return the archive of an agent and a database: the same bytes for the same content."""
+        """Return the archive of an agent and a database. The same content results in the same bytes."""
         if tree not in self._packed:
             self._packed = {tree: _packed_agent(tree)}
         buffer = io.BytesIO(self._packed[tree])
@@ -152,10 +152,10 @@ class Handover:
 
 
 def take_over(left: Path, runs: Runs, home: Path) -> Path:
-    """Make what a master has left, unpacked in `left`, this one's: agent, database, boot hook. Return the agent's tree.
+    """Install the agent, database and boot hook from the archive unpacked in `left`. Return the agent's tree.
 
-    What this master has by then, because a laptop was faster, stays as it is. Raises OSError, and ValueError for what
-    no scheduler has written.
+    Data that this master already has, because a laptop was faster, are kept. Raises OSError, and ValueError or KeyError
+    if the archive is malformed.
     """
     contents: Any = json.loads((left / CONTENTS).read_bytes())
     tree = str(contents["tree"])
@@ -166,7 +166,7 @@ def take_over(left: Path, runs: Runs, home: Path) -> Path:
     if not target.is_dir():
         with new_directory(target) as partial:
             shutil.copytree(left / AGENT, partial / AGENT)
-            os.sync()  # A tree that is there counts as whole: a crash must not leave empty files in it.
+            os.sync()  # An existing tree counts as complete, so a crash must not leave empty files in it.
     database.restore(left / DATABASE)
     _claim_begun(runs)
     if not (home / HOOK).exists():
@@ -175,14 +175,14 @@ def take_over(left: Path, runs: Runs, home: Path) -> Path:
 
 
 def _claim_begun(runs: Runs) -> None:
-    """Claim nodes for the runs that have begun since the backup was made, so that the scheduler takes them up too."""
+    """Claim nodes for the runs that started after the backup was made, so that the scheduler also restarts them."""
     with runs.mutex() as changing:
         claimed = {claim.run_id for claim in runs.claims()}
         for (run_id,) in database.rows("SELECT run_id FROM specs"):
             with contextlib.suppress(OSError, ValueError):
                 if run_id not in claimed and runs[run_id].stored_state().is_live:
                     hosts = accepted_spec.read(run_id).hosts
-                    for host in hosts:  # A run that has ended since may have it in the backup.
+                    for host in hosts:  # In the backup, a run that has ended since may have claimed it.
                         values = (host.name, host.instance_id)
                         changing.execute("DELETE FROM claimed_nodes WHERE name = ? OR instance_id = ?", values)
                     Claim.on(run_id, hosts or None).store(changing)
@@ -190,9 +190,9 @@ def _claim_begun(runs: Runs) -> None:
 
 @contextlib.contextmanager
 def _folder(path: Path) -> Iterator[int]:
-    """Open the archives' directory, made where it is missing, for a block.
+    """Open the archives' directory for a block, and create it if it is missing. Yields a file descriptor.
 
-    Raises OSError where it is a link: root on any worker can put one there, and it would lead into this disk.
+    Raises OSError if it is a link: root on any worker could create a link to a directory on the master's disk.
     """
     with contextlib.suppress(FileExistsError):
         path.mkdir(mode=0o755)
@@ -204,7 +204,7 @@ def _folder(path: Path) -> Iterator[int]:
 
 
 def _write(folder: int, name: str, data: bytes) -> None:
-    """Write a file into an open directory atomically, whatever has its name there."""
+    """Write a file into an open directory atomically, and replace any file or link with its name."""
     partial = f".{name}.partial"
     with contextlib.suppress(FileNotFoundError):
         os.unlink(partial, dir_fd=folder)
@@ -239,7 +239,7 @@ def _start(command: Sequence[str]) -> subprocess.Popen[bytes]:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Take over what lies in the present directory; return the exit status."""
+    """Take over the data in the current directory; return the exit status."""
     try:
         take_over(Path.cwd(), Runs(root=Path(argv[0])), Path.home())
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:

@@ -1,7 +1,7 @@
-"""Wait until this master has taken over what the master before it left (`agent.supervisor.handover`).
+"""Wait until this master has taken over its predecessor's data (`agent.supervisor.handover`).
 
-Until then the runs of that one look lost for good, and would be stored as failed. It imports little: the laptop waits
-for it.
+Before that, the predecessor's runs look as if they could not continue, and would be stored as failed. This module
+imports little, because the laptop waits for it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ UNKNOWN: Final = (
 
 
 def is_settled(conf: Path = NODE_CONF, inherited: Path = INHERITED) -> bool:
-    """Return whether there is nothing to wait for: it is taken over, or this is no master that could have any."""
+    """Return whether there is nothing to wait for: the data are taken over, or this node expects none."""
     facts = read_node_conf(conf)
     if not facts.get("handover_parameter"):
         return True
@@ -34,5 +34,5 @@ def is_settled(conf: Path = NODE_CONF, inherited: Path = INHERITED) -> bool:
 
 
 def wait_until_settled(timeout_s: float = PATIENCE_S) -> bool:
-    """Wait until it is; return whether it is."""
+    """Wait until `is_settled`, but at most `timeout_s`; return whether it is."""
     return wait_until(is_settled, timeout_s=timeout_s, poll_s=POLL_S)

@@ -1,10 +1,10 @@
-"""Hold nodes for a task of a laptop that is about to end them, so that no run begins there meanwhile.
+"""Hold nodes for a task on a laptop that is about to terminate them, so that no run starts on them meanwhile.
 
-`python3 -m agent.supervisor.hold --root /mnt/efs/runs [--every] TASK [NAME=INSTANCE ...]` holds these nodes, or every
-one, or without either the size of the worker group, for EC2 Auto Scaling has no compare-and-set: two that read one size
-and set another would undo each other. It does so until its standard input ends, as it does with the task or its
-connection. Without this, a run that another laptop starts between the look for live runs and the end of the nodes would
-be lost. Exit status 3: a run, or another task, has one of them.
+`python3 -m agent.supervisor.hold --root /mnt/efs/runs [--every] TASK [NAME=INSTANCE ...]` holds the named nodes, or
+every node. Without nodes, it holds the size of the worker group. EC2 Auto Scaling has no compare-and-set, so two tasks
+that change the size at the same time would undo each other's change. The hold lasts until the standard input is closed,
+which happens when the task ends or its connection breaks. Without the hold, another laptop could start a run after the
+task has checked for live runs, and the run would lose its nodes. Exit status 3: a run or another task has the nodes.
 """
 
 from __future__ import annotations
@@ -41,9 +41,10 @@ LIVE_RUN: Final = 3
 def claim(
     runs: Runs, task: str, nodes: Sequence[ClaimedNode] | None, on_wait: Callable[[], None] = lambda: None
 ) -> str:
-    """Claim nodes for a task, None for all, () for the group's size; return the claim's id. Raises LiveRunError.
+    """Claim nodes for a task, and return the claim's id. None stands for every node, () for the size of the group.
 
-    `on_wait` is called repeatedly while another one has the nodes, and soon releases them.
+    If a run that has ended, or a task that changes the size, still has them, wait for it and call `on_wait` repeatedly.
+    Raises LiveRunError.
     """
     hold_id = make_run_id(datetime.datetime.now(datetime.UTC), task, secrets.token_hex(2))
     began = time.monotonic()
@@ -63,7 +64,7 @@ def claim(
 
 
 def hold(runs: Runs, task: str, nodes: Sequence[ClaimedNode] | None, stdin_fd: int) -> None:
-    """Hold nodes until the input ends; write that they are held, and before and after it a line now and then.
+    """Hold nodes until the input is closed. Print a message when they are held, and heartbeats before and after it.
 
     Raises LiveRunError.
     """
@@ -94,7 +95,7 @@ def _node(text: str) -> ClaimedNode:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line."""
+    """Run the command line; return the exit status."""
     parser = argparse.ArgumentParser(prog="agent.supervisor.hold", description=__doc__)
     parser.add_argument("--root", required=True, help="directory of all runs, on the shared file system")
     parser.add_argument("--every", action="store_true", help="every node")
@@ -110,7 +111,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except LiveRunError as error:
         _emit(error.to_document())
         return LIVE_RUN
-    except BrokenPipeError:  # The laptop has gone, and the hold with it.
+    except BrokenPipeError:  # The laptop has disconnected, which ends the hold.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 0
 

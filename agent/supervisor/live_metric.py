@@ -1,7 +1,7 @@
-"""Publish a metric while a run is live: the alarm on idle workers does not count them as idle (`stacks/limits.py`).
+"""Publish a metric while a run is live, so that the alarm on idle workers ignores its workers (`stacks/limits.py`).
 
-With the AWS CLI and the role of the master, which may publish to the cluster's namespace only. If this process or the
-master dies, the metric ends, and the alarm works as without a run.
+The AWS CLI publishes it with the master's role, which may only publish to the cluster's namespace. If this process or
+the master dies, the metric ends and the alarm works as it does without a run.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def command(stack: str, region: str) -> list[str]:
 
 
 class LiveMetric:
-    """Publish the metric of one run from a thread of its own, since the run's steps may take minutes."""
+    """Publish the metric of one run from a separate thread, because the supervisor's steps may take minutes."""
 
     def __init__(self, directory: RunDirectory, run: Callable[[Sequence[str], float], Completed]) -> None:
         self._directory, self._run = directory, run
@@ -43,7 +43,7 @@ class LiveMetric:
 
     @contextlib.contextmanager
     def published(self) -> Iterator[None]:
-        """Publish the metric each minute during a block; nothing if the run does not name its stack."""
+        """Publish the metric each minute during a block. Does nothing if the run's origin has no stack."""
         ended = threading.Event()
         if words := self._command():
             threading.Thread(target=self._keep_publishing, args=(words, ended), daemon=True).start()
@@ -65,7 +65,7 @@ class LiveMetric:
     def _keep_publishing(self, words: Sequence[str], ended: threading.Event) -> None:
         failures = 0
         while not ended.is_set():
-            # The state is on the shared file system: without it the run is stuck, and does not hold its workers.
+            # The state is on the shared file system. If it cannot be read, the run is stuck and must not keep workers.
             if self._is_live():
                 try:
                     done = self._run(words, TIMEOUT_S)

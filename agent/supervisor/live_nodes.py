@@ -1,4 +1,4 @@
-"""The hosts of a run among the nodes that are free now: its own instances where they are, else others."""
+"""Choose hosts for a run among the nodes that are free now. Its own instances are preferred."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from agent.spec.run import RunSpec
 
 
 def read_nodes(warn: Callable[[str], None], nodes_path: str = NODES_PATH) -> tuple[Node, ...]:
-    """Read the master's list of live nodes; `warn` gets a sentence for each line that breaks a rule. Raises OSError."""
+    """Read the master's list of live nodes. `warn` is called with a message for each invalid line. Raises OSError."""
     return parse_nodes(Path(nodes_path).read_text(encoding="utf-8", errors="backslashreplace"), warn)
 
 
 def on_free_nodes(
     spec: RunSpec, held: Sequence[Claim], warn: Callable[[str], None], nodes_path: str = NODES_PATH
 ) -> RunSpec:
-    """Return a run's spec on nodes that no other run holds now. Raises OSError without the list of nodes.
+    """Return a run's spec on nodes that are not in `held`, with the same number of slots.
 
-    Its own nodes where they are free and still the same instances, else others, of its own kind where there are as
-    many, with as many slots as asked for. Raises LiveRunError where the cluster has enough nodes and other runs hold
-    too many of them, SpecError where it has too few. `warn` gets a sentence for each node that the list has against a
-    rule.
+    The run keeps its own nodes if they are free and still the same instances. Otherwise it gets other nodes, of the
+    kinds of its own hosts if enough of these are free. `warn` is called with a message for each invalid line in the
+    list of nodes. Raises LiveRunError if other runs hold too many nodes, SpecError if the cluster has too few, and
+    OSError if the list cannot be read.
     """
     if spec.launcher:
         return spec
@@ -51,10 +51,10 @@ def choose_answering(
     least: int,
     most: int,
 ) -> tuple[Node, ...] | None:
-    """Return the hosts with which a run goes on after a fault: its own that answer, then others, in rank order.
+    """Return hosts for a run, ordered by index. Its own hosts that answer are preferred to others of the same kinds.
 
-    `answering` holds the instance ids of nodes that answer and stay. At most `most`; None for fewer than `least`.
-    Others are of a kind that one of its hosts has.
+    `answering` contains the instance ids of the nodes that may be chosen. At most `most` hosts are returned; None if
+    there are fewer than `least`.
     """
     own, kinds = {host.instance_id for host in spec.hosts}, {host.kind for host in spec.hosts}
     fitting = [
@@ -62,7 +62,7 @@ def choose_answering(
         for node in workers(nodes)
         if node.instance_id in answering and (node.instance_id in own or node.kind in kinds)
     ]
-    # Stable: by index within each part.
+    # The sort is stable, so each part stays ordered by index.
     first = sorted(fitting, key=lambda node: node.instance_id not in own)
     chosen = sorted(first[:most], key=lambda node: node.worker_index or 0)
     return tuple(chosen) if len(chosen) >= least else None

@@ -1,4 +1,4 @@
-"""End what is left of a run whose supervisor is gone, and store that the run has failed."""
+"""Terminate the remaining processes of a run that lost its supervisor, and store that the run has failed."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from agent.spec.run import RunSpec
 
 
 def claim_hosts(runs: Runs, spec: RunSpec, check: Callable[[], object] = lambda: None) -> None:
-    """Claim a run's hosts for this process; runs that held nodes without a supervisor are marked as failed.
+    """Claim a run's hosts for this process. Runs that held nodes without a supervisor are marked as failed.
 
-    Raises LiveRunError while a live run has one of them, and what `check` raises, which is called under the mutex. A
-    run without hosts claims every node.
+    A run without hosts claims every node. `check` is called in the transaction and may raise. Raises LiveRunError if a
+    live run or a task has one of the hosts.
     """
     for lost in runs.claim(spec.run_id, spec.hosts or None, check):
         mark_lost(runs[lost])
 
 
 def mark_lost(directory: RunDirectory, obstacle: str = "") -> None:
-    """Store that a run has failed if its supervisor is gone, and it does not go on by itself.
+    """Store that a run has failed, if it has lost its supervisor and does not continue automatically.
 
-    `obstacle` says why one that might does not.
+    `obstacle` is the reason why a run that could continue must not; "" without one.
     """
     with contextlib.suppress(FileNotFoundError, ValueError):
         lost = directory.lost_state()
@@ -43,7 +43,7 @@ def mark_lost(directory: RunDirectory, obstacle: str = "") -> None:
 
 
 def kill(runs: Runs, spec: RunSpec) -> None:
-    """Kill the remaining processes of a run on all its hosts at once; a host that is gone is left out."""
+    """Kill the remaining processes of a run on all hosts concurrently. Hosts that do not answer are ignored."""
     python = sys.executable if spec.launcher else NODE_PYTHON
     argv = processes.command(
         python, str(runs.root), run_id=spec.run_id, others=False, ranks_only=False, number=signal.SIGKILL, wait_s=5.0

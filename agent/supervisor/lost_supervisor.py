@@ -1,4 +1,4 @@
-"""What a run's supervisor takes over from the one before it, which was lost while the run was live."""
+"""The data that a new supervisor takes over from the lost supervisor of a live run."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LEFT: Final = "left"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LostSupervisor:
-    """The part of a run that its lost supervisor has carried out."""
+    """The progress of a run under its lost supervisor."""
 
     fault: str
     """What became of it, in words."""
@@ -41,10 +41,10 @@ class LostSupervisor:
     """Hosts of earlier attempts that the last one did not have, by their names."""
 
     def outcome(self, directory: RunDirectory, spec: RunSpec) -> Outcome:
-        """Return what has become of its last attempt, of which nothing runs any more.
+        """Return the outcome of the last attempt, after its remaining processes were killed.
 
-        Ranks go on without a supervisor, and those of a recipe may have come to their result, which is the last that
-        they write.
+        Ranks continue without a supervisor. The ranks of a recipe may have completed the training: they write the file
+        with the result last, so its existence means success.
         """
         if spec.command[:2] == TRAINING and is_listed(directory.path / RESULT_FILE):
             return Outcome(state="succeeded")
@@ -53,7 +53,7 @@ class LostSupervisor:
 
 
 def read(directory: RunDirectory, spec: RunSpec, fault: str) -> LostSupervisor:
-    """Read what the lost supervisor of a run has left in its directory. Raises as `RunDirectory.stored_state`."""
+    """Read the data of a run's lost supervisor from its directory. Raises like `RunDirectory.stored_state`."""
     course, state = going_on.read_course(directory.path), directory.stored_state()
     wanted, names = course.get(WANTED), {host.name for host in spec.hosts}
     return LostSupervisor(
@@ -68,12 +68,12 @@ def read(directory: RunDirectory, spec: RunSpec, fault: str) -> LostSupervisor:
 
 
 def document_of(left: Mapping[str, Node]) -> list[dict[str, Any]]:
-    """Return the hosts that a run has left as JSON values, for its course."""
+    """Return the hosts that a run no longer uses as JSON values, for its timeline."""
     return [dataclasses.asdict(node) for node in left.values()]
 
 
 def _hosts(documents: Any) -> dict[str, Node]:
-    """Return the hosts that `document_of` has written, by their names; none of those that are no nodes."""
+    """Return the hosts in the output of `document_of`, by name. Invalid ones are left out."""
     found = {}
     for each in _list(documents):
         with contextlib.suppress(TypeError, ValueError):

@@ -1,1 +1,1 @@
-"""One attempt of a run: its hosts are prepared and checked, its ranks launched and watched to their end."""
+"""One attempt of a run: prepare and check its hosts, launch its ranks, and watch them until they exit."""

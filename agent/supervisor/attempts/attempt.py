@@ -1,4 +1,4 @@
-"""One attempt of a run, from the preparation of its hosts until its launcher has ended."""
+"""One attempt of a run, from the preparation of its hosts until its launcher has exited."""
 
 from __future__ import annotations
 
@@ -34,17 +34,17 @@ ON_REQUEST: Final = "stopped on request"
 
 @dataclasses.dataclass(kw_only=True)
 class StopRequest:
-    """Whether a run is to stop, and why: the first who asks is the reason."""
+    """A request to stop the run gracefully. The first reason is kept."""
 
     why: str = ""
     """In words; "" while nobody has asked."""
 
     def ask(self, why: str) -> None:
-        """Ask for a graceful end."""
+        """Request a graceful stop."""
         self.why = self.why or why
 
     def is_made(self) -> bool:
-        """Return whether anybody has asked."""
+        """Return whether a stop was requested."""
         return bool(self.why)
 
 
@@ -71,7 +71,7 @@ class Attempt:
     _launcher: subprocess.Popen[bytes] | None = None
 
     def __post_init__(self) -> None:
-        """Take the hosts of the spec."""
+        """Configure the hosts of the spec."""
         self.hosts = Hosts(
             self.spec,
             self.runs.root,
@@ -89,7 +89,7 @@ class Attempt:
         return self.stop.is_made() and self.stored.state.state == "starting"
 
     def carry_out(self) -> Outcome:
-        """Prepare the hosts, check them, launch the ranks and wait for their end; return how they ended."""
+        """Prepare and check the hosts, launch the ranks, and wait until they exit; return the outcome."""
         began = time.monotonic()
         try:
             pythons, answers = self._prepare()
@@ -104,7 +104,7 @@ class Attempt:
         return self._launch(pythons)
 
     def _prepare(self) -> tuple[Interpreters, dict[str, Completed]]:
-        """Prepare the master and all hosts at once; return the launch's interpreters and each host's answer."""
+        """Prepare the master and all hosts concurrently; return the Python interpreters and each host's answer."""
         if self.spec.launcher:
             return preparation.NO_RUNTIME, {}
         return preparation.prepare(self.spec, self.hosts, is_stopped=self.stop.is_made, cleared=self.cleared)
@@ -121,7 +121,7 @@ class Attempt:
         )
 
     def _launch(self, pythons: Interpreters) -> Outcome:
-        """Launch the ranks, wait for their end, and return how they ended."""
+        """Launch the ranks, wait until they exit, and return the outcome."""
         command = list(self.spec.launcher) or launcher_command(self.spec, pythons)
         stage(self.spec)
         self._tell_launch(command, pythons)
@@ -153,13 +153,13 @@ class Attempt:
         )
 
     def _tell_launch(self, command: Sequence[str], pythons: Interpreters) -> None:
-        """Write down the launcher's command and environment."""
+        """Write the launcher's command and environment to launch.json, and log the command."""
         started = document(self.spec, pythons.ranks, command, launcher_environment(self.spec, login()))
         self._directory.write(self._directory.launched, json.dumps(started, indent=1))
         self.log_line(f"$ {shlex.join(command)}")
 
     def _watch(self, launcher: subprocess.Popen[bytes], together: TogetherWatch) -> bool:
-        """Wait for the end of a launcher; return False as soon as the run is to stop before that."""
+        """Wait until the launcher exits. Return False as soon as the run must stop before that."""
         while launcher.poll() is None:
             if together.look():
                 self._warn(together)
@@ -170,22 +170,22 @@ class Attempt:
         return True
 
     def _warn(self, together: TogetherWatch) -> None:
-        """Store and log that the ranks do not train together, or that they do after all."""
+        """Store and log the warning that the ranks do not train together, or that it no longer applies."""
         self.log_line(together.warning or "the ranks have connections to each other")
         self.stored.record_step("warned", together=together.warning)
         self.stored.update(reason=together.warning)
 
     def _warns_at_end(self, together: TogetherWatch) -> bool:
-        """Look at a run that has ended well; return whether it must count as failed."""
+        """Check the ranks' connections after they succeeded. Return whether the run must count as failed."""
         if together.look_at_end():
             self._warn(together)
         return together.must_stop
 
     def _stop_ranks(self, launcher: subprocess.Popen[bytes], why: str) -> None:
-        """End the ranks gracefully, then hard.
+        """Send SIGTERM to the ranks, and SIGKILL after the grace period. `why` is the reason to log.
 
-        SIGTERM goes to the ranks themselves: horovodrun would kill its SSH clients after 5 s, and leave the ranks. They
-        have the rest of the grace if it exits before them.
+        The ranks get SIGTERM directly. If horovodrun got it, it would kill its SSH clients after 5 s and leave the
+        ranks behind. If the launcher exits before the ranks, they get the rest of the grace period.
         """
         grace_s = self._directory.stop_grace_s()
         deadline = time.monotonic() + grace_s
@@ -203,12 +203,15 @@ class Attempt:
             self.hosts.kill(launcher)
 
     def abandon(self) -> None:
-        """Kill the launcher, which is on this host; its ranks on other hosts are another supervisor's by now."""
+        """Kill the launcher on this master. The ranks on other hosts now belong to another supervisor."""
         if self._launcher is not None and self._launcher.poll() is None:
-            os.killpg(self._launcher.pid, signal.SIGKILL)  # A session of its own.
+            os.killpg(self._launcher.pid, signal.SIGKILL)  # The launcher leads its own process group.
 
     def _fault(self, log: str, ran_s: float) -> str:
-        """Return what was wrong with the machine where the attempt failed; "" where nothing was, or nobody restarts."""
+        """Return the machine's fault that caused a failure; "" if there was none, or the run cannot be restarted.
+
+        `log` is the end of the launcher's output, and `ran_s` the duration of the attempt in seconds.
+        """
         if self.spec.launcher or self.stop.is_made() or not self.may_be_followed:
             return ""
         up = ask_uptimes(self.hosts, self.spec.hosts)

@@ -1,4 +1,4 @@
-"""Prepare the master and the hosts of one attempt: its environments, no leftovers of earlier runs, its secrets."""
+"""Prepare the master and the hosts of an attempt: make environments, remove leftovers, and distribute secrets."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NO_RUNTIME: Final = Interpreters(launcher=NODE_PYTHON, ranks=NODE_PYTHON, runtim
 
 
 class PreparationError(RuntimeError):
-    """Report hosts on which the runtime could not be made; `failures` holds each host's last lines."""
+    """Report hosts that could not be prepared. `failures` contains each host's last lines of output."""
 
     def __init__(self, failures: Mapping[str, str]) -> None:
         self.failures = dict(failures)
@@ -36,14 +36,14 @@ class PreparationError(RuntimeError):
 def prepare(
     spec: RunSpec, hosts: Hosts, *, is_stopped: Callable[[], bool], cleared: set[str]
 ) -> tuple[Interpreters, dict[str, Completed]]:
-    """Prepare the master and all hosts of a run at once; return the launch's interpreters and each host's answer.
+    """Prepare the master and all hosts of a run concurrently; return the interpreters and each host's answer.
 
-    `cleared`: the instance ids of the hosts on which ranks of this run alone have been since they were prepared;
-    updated. Where `is_stopped` holds meanwhile, NO_RUNTIME and no answers. Raises PreparationError.
+    `cleared` contains the instance ids of the hosts that only this run has used since their leftovers were removed. It
+    is updated. If the run is stopped meanwhile, the result is NO_RUNTIME without answers. Raises PreparationError.
     """
     hosts_now = {host.instance_id for host in spec.hosts}
-    cleared &= hosts_now  # Any other run may have had the rest since.
-    # Root of each host gives ranks the group of this run's files, and lets no rank of another host reach them.
+    cleared &= hosts_now  # Other runs may have used the remaining ones since.
+    # As root, each host gives its ranks the group of this run's files, and admits only ranks of these hosts.
     admission = f"run {Path(spec.run_directory).stat().st_gid} {','.join(host.address for host in spec.hosts)}"
     answers, admitted = hosts.prepare(prepare_node.command(spec), TIMEOUT_S, admission=admission)
     if is_stopped():
@@ -65,7 +65,7 @@ def prepare(
 
 
 def failures(answers: Mapping[str, Completed]) -> dict[str, str]:
-    """Return the last lines of each host that could not be prepared, with the remedy for one that was not reached."""
+    """Return the last lines of each host that failed, by name, with advice if SSH did not reach the host."""
     return {
         name: tail(done.output) + (f"; do: {replace_remedy(name)}" if done.status == SSH_FAILED else "")
         for name, done in answers.items()
@@ -74,7 +74,7 @@ def failures(answers: Mapping[str, Completed]) -> dict[str, str]:
 
 
 def _not_admitted(answers: Mapping[str, Completed], admission: str) -> dict[str, str]:
-    """Return the last lines of each host whose root has not repeated the admission of this run."""
+    """Return the last lines of each host, by name, that did not confirm the admission of this run's ranks."""
     return {
         name: f"it does not keep ranks of two runs apart: {tail(done.output)}; do: {replace_remedy(name)}"
         for name, done in answers.items()
@@ -83,9 +83,9 @@ def _not_admitted(answers: Mapping[str, Completed], admission: str) -> dict[str,
 
 
 def interpreters(prepared: Mapping[str, prepare_node.Prepared]) -> Interpreters:
-    """Return the interpreters of a launch from what master and hosts have prepared.
+    """Return the interpreters for a launch from the results of the master and the hosts.
 
-    Raises PreparationError where the hosts' differ: a launcher starts all ranks by one path.
+    Raises PreparationError if the hosts prepared different ones, because a launcher starts all ranks with one path.
     """
     master = prepared[MASTER]
     of_hosts = {name: found for name, found in prepared.items() if name != MASTER}
@@ -96,11 +96,11 @@ def interpreters(prepared: Mapping[str, prepare_node.Prepared]) -> Interpreters:
 
 
 def _is_dirty(host: Node, found: prepare_node.Prepared, cleared: Collection[str]) -> bool:
-    """Return whether something is to be removed from a host: a restarted run finds the files of its ranks again."""
+    """Return whether leftovers must be removed from a host. Files from this run's earlier attempts are kept."""
     return found.has_rank_processes or (found.has_rank_files and host.instance_id not in cleared)
 
 
 def _remove_leftovers(hosts: Hosts, dirty: Sequence[Node]) -> None:
-    """Remove what ranks have left on these hosts. Raises PreparationError where a process stays."""
+    """Remove the processes and files that ranks have left on these hosts. Raises PreparationError if this fails."""
     if dirty and (found := failures(hosts.clear(dirty, 30.0 + rank_leftovers.CLEARING_S))):
         raise PreparationError(found)

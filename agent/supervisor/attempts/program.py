@@ -1,4 +1,4 @@
-"""Copy the user's own program for a run: a copy in the run's directory, in which its ranks work."""
+"""Copy the user program into the run's directory. The copy is the working directory of the ranks."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from agent.spec.run import RunSpec
 
 
 def stage(spec: RunSpec) -> None:
-    """Copy the pushed program into the run's directory, unless an earlier attempt has; nothing for other runs.
+    """Copy the pushed program into the run's directory, unless an earlier attempt did. Does nothing for recipes.
 
-    What the ranks write into their working directory so belongs to the run, and the pushed tree, which other runs
-    share by its content, stays as its hash says. All of it may be changed by the user for ranks, which alone but this
-    one and root can reach it while the run is live. Raises SpecError where the tree is not there.
+    So files that the ranks write belong to this run. The pushed tree, which other runs with the same program share,
+    does not change. Every user may write to the copy, but only this run's ranks can enter the run's directory. Raises
+    SpecError if the pushed tree does not exist.
     """
     if not spec.program:
         return
@@ -33,6 +33,6 @@ def stage(spec: RunSpec) -> None:
 
 
 def _copy(source: str, target: str) -> None:
-    """Copy a file so that every user may write it, and execute what was executable."""
+    """Copy a file and let every user write to it. Executable files stay executable."""
     shutil.copyfile(source, target)
     Path(target).chmod(stat.S_IMODE(Path(source).stat().st_mode) | 0o666)
