@@ -1,4 +1,4 @@
-"""An AWS in this process, a session, and pauses that take no time."""
+"""AWS in this process, a session, and pauses that take no time."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[Aws]:
 
 @pytest.fixture
 def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Session:
-    """Return a session of a cluster of two workers, with an empty home."""
+    """Return a session of a cluster with two workers and an empty home directory."""
     (tmp_path / "cdk.json").write_text('{"context": {"cluster": {"workers": 2}}}')
     monkeypatch.setattr("pathlib.Path.home", lambda: tmp_path)
     return Session(tmp_path, [])

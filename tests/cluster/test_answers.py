@@ -1,4 +1,4 @@
-"""Facts about the master's answers: what is not as it must be ends in an error that names it, and in nothing else."""
+"""The master's answers: a malformed one always ends in an error that names it."""
 
 from __future__ import annotations
 

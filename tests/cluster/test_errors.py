@@ -1,4 +1,4 @@
-"""Facts about errors: each says what, where and what to do, and inherits the fitting builtin."""
+"""Errors: each has a message, a place and a fix, and inherits the matching builtin."""
 
 from __future__ import annotations
 

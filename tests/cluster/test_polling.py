@@ -1,4 +1,4 @@
-"""Facts about waiting."""
+"""Polling until a condition is true, and calls in the background."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Facts about a task's way to the cluster: configuration and questions."""
+"""The session of a task: its configuration and its questions."""
 
 from __future__ import annotations
 

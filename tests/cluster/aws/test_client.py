@@ -1,4 +1,4 @@
-"""Facts about AWS's failures: each becomes one message that says what to do."""
+"""AWS errors: each becomes one message that includes the fix."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class _Throttling(BaseHTTPRequestHandler):
         self.rfile.read(int(self.headers["Content-Length"]))
         type(self).seen += 1
         refused = type(self).seen <= self.refusals
-        if refused and not self.code:  # A connection that breaks.
+        if refused and not self.code:  # the connection breaks
             self.close_connection = True
             return
         error = f"<Response><Errors><Error><Code>{self.code}</Code><Message>no</Message></Error></Errors></Response>"
@@ -103,8 +103,8 @@ class _Throttling(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def api(monkeypatch: pytest.MonkeyPatch, aws: Aws) -> Iterator[type[_Throttling]]:
-    """Serve an API, without a pause between attempts."""
-    del aws  # which sets the credentials
+    """Serve an API; attempts follow each other without a pause."""
+    del aws  # sets the credentials
     monkeypatch.setattr("time.sleep", lambda _seconds: None)
 
     class Api(_Throttling):

@@ -1,4 +1,4 @@
-"""Facts about the inventory: it tells what AWS reports, and every way in which there is nothing to report."""
+"""The inventory shows what AWS reports, and explains every case in which there is nothing to show."""
 
 from __future__ import annotations
 
@@ -142,14 +142,14 @@ def test_a_deployed_stack_is_found_with_its_nodes(aws: Aws) -> None:
     found = find(aws, "deepcdk")
     assert [i.role for i in found.instances] == ["master", "worker", "worker"]
     assert (found.stack.max_workers, found.max_workers) == (16, 4), "what the group takes decides"
-    assert find_master(aws, "deepcdk").master == found.master  # Nothing there has the cluster's tags.
+    assert find_master(aws, "deepcdk").master == found.master  # nothing there has the cluster's tags
     scaling.set_desired_capacity(AutoScalingGroupName="workers", DesiredCapacity=3)
     assert len(refresh(aws, found.stack).workers) == 3
     assert isinstance(read_console(aws, found.instances[0].id), str)
 
 
 def test_an_instance_that_only_its_group_knows_hides_none_of_the_others(aws: Aws) -> None:
-    """EC2 answers by id only once it knows an instance, some time after Auto Scaling lists it."""
+    """EC2 answers by id only once it knows an instance, which is some time after Auto Scaling lists it."""
     deploy(aws, OUTPUTS)
     aws.client("ec2").create_launch_template(
         LaunchTemplateName="nodes", LaunchTemplateData={"ImageId": IMAGE, "InstanceType": "t3.medium"}
@@ -229,7 +229,7 @@ def test_another_refusal_of_a_console_is_an_error_of_aws(aws: Aws) -> None:
     def deny(**_: Any) -> tuple[Any, dict[str, Any]]:
         return mock.Mock(status_code=403), {"Error": {"Code": "UnauthorizedOperation", "Message": "no"}}
 
-    events: Any = aws.client("ec2").meta.events  # its type has no place for a handler that answers
+    events: Any = aws.client("ec2").meta.events  # its type allows no handler that answers
     events.register("before-call.ec2.GetConsoleOutput", deny)
     with pytest.raises(AwsError, match="AWS denied the request") as caught:
         read_console(aws, "i-00000000000000000")
@@ -237,7 +237,7 @@ def test_another_refusal_of_a_console_is_an_error_of_aws(aws: Aws) -> None:
 
 
 def starting(state: str = "") -> dict[str, Any]:
-    """Return the arguments of an inventory whose master is in a state; without one EC2 does not list it."""
+    """Return the arguments of an inventory whose master is in a state; without a state, EC2 does not list it."""
     listed = [instance("i-0", state, PublicIpAddress="198.18.1.2")] if state else []
     return {
         "stack": parse_stack(description()),

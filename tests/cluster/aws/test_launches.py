@@ -1,4 +1,4 @@
-"""Facts about launches that fail: AWS's reason and what to do are shown, also of a group that is gone."""
+"""Failed launches: AWS's reason and the fix are shown, even if the group no longer exists."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def activity(
 
 
 def aws_with(*activities: dict[str, Any]) -> mock.Mock:
-    """Return a stand-in for AWS with these activities, as DescribeScalingActivities filters them."""
+    """Return a fake AWS with these activities, filtered as by DescribeScalingActivities."""
 
     def describe(*, AutoScalingGroupName: str = "", MaxRecords: int, **_: object) -> dict[str, Any]:
         found = [each for each in activities if AutoScalingGroupName in ("", each["AutoScalingGroupName"])]
@@ -91,7 +91,7 @@ def aws_with(*activities: dict[str, Any]) -> mock.Mock:
 def test_what_to_do_about_a_failed_launch_is_known(message: str, todo: str) -> None:
     """Sources: cloudlaunch #150, skyplane #799, attack_range #1302, sagemaker-examples #1858, aws-ethereum-miner #23.
 
-    The reason is in the activities of the group alone (kops #3606).
+    Only the group's activities contain the reason (kops #3606).
     """
     assert todo in remedy(message)
 

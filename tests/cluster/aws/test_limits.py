@@ -1,4 +1,4 @@
-"""What bounds a cluster's workers, read from recorded answers, and what the tasks make of it."""
+"""The limits of a cluster's workers, read from recorded answers, and how the tasks use them."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def test_what_is_not_known_is_said_and_ends_nothing() -> None:
 
 
 class Alarms:
-    """Answer DescribeAlarms with one list after the other, the last one forever."""
+    """Answer DescribeAlarms with one list after the other; the last one is repeated forever."""
 
     def __init__(self, *answers: list[dict[str, Any]]) -> None:
         self.answers = list(answers)
@@ -140,7 +140,7 @@ class Alarms:
 
     def get_metric_statistics(self, **asked: Any) -> dict[str, Any]:
         first = asked["StartTime"]
-        points = [(1, 0.0), (3, 2.0), (2, 2.0)]  # in no order
+        points = [(1, 0.0), (3, 2.0), (2, 2.0)]  # unordered
         return {"Datapoints": [{"Timestamp": first + datetime.timedelta(hours=h), "Minimum": n} for h, n in points]}
 
 
@@ -153,7 +153,7 @@ def test_the_clock_is_read_from_the_metric_of_the_group() -> None:
 
 
 def alarms(*states: str, budget: bool = False) -> Aws:
-    """Return a cloud whose alarm on idle workers, or on the budget, has these states one after the other."""
+    """Return a cloud whose idle or budget alarm has these states one after the other."""
     answers = [[budget_alarm(state) if budget else math_alarm("GuardIdle", periods=7, state=state)] for state in states]
     return cast(Aws, Alarms(*answers))
 
@@ -202,6 +202,6 @@ def test_a_spent_budget_refuses_growth_at_once() -> None:
 
 def test_without_an_alarm_nothing_is_waited_for(slept: list[float]) -> None:
     wait_for_end(alarms("OK", budget=True), "deepcdk", pytest.fail)
-    wait_for_end(alarms("ALARM"), "deepcdk", pytest.fail)  # Only the budget's alarm is waited for.
+    wait_for_end(alarms("ALARM"), "deepcdk", pytest.fail)  # only the budget's alarm is waited for
     wait_until_allowed(alarms("OK"), "deepcdk", pytest.fail)
     assert slept == []

@@ -1,4 +1,4 @@
-"""Facts about what `--notify` is given: the cluster's own topics, and no addresses."""
+"""The arguments of `--notify`: the cluster's own topics, and no addresses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Facts about the included price list."""
+"""The included price list."""
 
 from __future__ import annotations
 

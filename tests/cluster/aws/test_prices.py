@@ -1,4 +1,4 @@
-"""Facts about prices: AWS's first, then the included ones; no task waits long; the unknown is called unknown."""
+"""Prices: first from AWS, then from the included list. No task waits long, and unknown prices are shown as unknown."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ HOURLY = [product(dimension("0.34"))]
 
 
 class FakeAws(Aws):
-    """Answer for the price list once the gate is open, and for EC2's spot prices."""
+    """Answer price list requests once the gate is open, and requests for EC2's spot prices."""
 
     def __init__(self, products: list[str], *, is_open: bool = True, region: str = "eu-nowhere-1") -> None:
         super().__init__()
@@ -177,7 +177,7 @@ def test_refresh_reports_a_source_that_refused_and_fails_if_both_did(tmp_path: P
 
 
 def entry(kind: str, zone: str, usd: str, days: int) -> Any:
-    """Return an entry of EC2's spot price history, so many days old."""
+    """Return an entry of EC2's spot price history that is this many days old."""
     age = datetime.timedelta(days=days)
     return {"InstanceType": kind, "AvailabilityZone": zone, "SpotPrice": usd, "Timestamp": NOW - age}
 

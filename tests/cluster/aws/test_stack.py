@@ -1,4 +1,4 @@
-"""Facts about the deployed stack: its outputs must be there, and what is missing is named."""
+"""The deployed stack: its outputs must exist, and missing ones are named."""
 
 from __future__ import annotations
 

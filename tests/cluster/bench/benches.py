@@ -1,4 +1,4 @@
-"""Benchmarks written by hand, as the ranks write them."""
+"""Benchmarks written by hand in the format that the ranks write."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from payload.settings.bench import ALLREDUCE, BENCH_FILE, INPUT, READ, SHARED, T
 
 
 def event(kind: str, nodes: int, seconds: Sequence[float], *, message_bytes: int = 1 << 20) -> list[dict[str, Any]]:
-    """Return the lines of one cell, a round for each time."""
+    """Return the lines of one cell, one round per time."""
     cell = Cell(kind=kind, network="lenet", batch_per_rank=32, nodes=nodes)
     if kind == ALLREDUCE:
         cell = Cell(kind=kind, message_bytes=message_bytes, nodes=nodes)
@@ -31,7 +31,7 @@ def event(kind: str, nodes: int, seconds: Sequence[float], *, message_bytes: int
 def written(
     directory: Path, events: Sequence[Sequence[dict[str, Any]]], name: str = "bench", arguments: Sequence[str] = ()
 ) -> Path:
-    """Write the lines as a run's directory; return it. `arguments`: those with which the ranks were started."""
+    """Write the lines as a run's directory; return it. `arguments`: the arguments of the ranks."""
     (directory / name).mkdir()
     origin = {"type": "origin", **({"arguments": list(arguments)} if arguments else {})}
     lines = [json.dumps(line) for lines in ([origin], *events) for line in lines]

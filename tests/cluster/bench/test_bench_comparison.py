@@ -1,4 +1,4 @@
-"""Facts about comparing benchmarks: what the spread explains, and what it does not."""
+"""Comparing benchmarks: which differences the spread explains, and which it does not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Facts about reading a benchmark: its medians, spread, efficiency and bandwidth."""
+"""Reading a benchmark: its medians, spread, efficiency and bandwidth."""
 
 from __future__ import annotations
 

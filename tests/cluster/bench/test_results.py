@@ -1,4 +1,4 @@
-"""Facts about the results of a benchmark: tables, JSON and a picture."""
+"""The results of a benchmark: tables, JSON and a plot."""
 
 from __future__ import annotations
 

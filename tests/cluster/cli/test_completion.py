@@ -1,4 +1,4 @@
-"""What a shell offers: tasks, their flags, runs and recipes, in bash, zsh and fish."""
+"""Shell completion of tasks, flags, runs and recipes, in bash, zsh and fish."""
 
 from __future__ import annotations
 
@@ -137,5 +137,5 @@ def test_shell_completes(project: Path, shell: str, typed: str) -> None:
     found = set(done.stdout.split())
     wanted = {"sho": {"show"}, "show --js": {"--json"}}.get(typed, set(RUNS))
     assert (wanted <= found, done.stderr) == (True, ""), done.stdout
-    if shell != "zsh":  # Its own compadd, which is not called here, keeps those that fit.
+    if shell != "zsh":  # zsh's own compadd, which is not called here, filters them
         assert found == wanted

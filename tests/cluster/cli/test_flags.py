@@ -1,4 +1,4 @@
-"""Facts about flags made from declarations: names, types, defaults and help; errors name the flag."""
+"""Flags generated from declarations: names, types, defaults and help; errors name the flag."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Facts about the tasks' modules: a task's own is enough for it, and every task is found in one."""
+"""The modules of the tasks: a task runs with only its own module, and every task is found in one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Facts about the command line itself: Ctrl-C at any time, another program's tasks, and Fabric's own `fab`."""
+"""The command line itself: Ctrl-C at any time, another program's tasks, and Fabric's own `fab`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cluster.cli import find_project
 
 PROJECT = Path(__file__).resolve().parents[3]
 INTERRUPTED = 130
-# Ctrl-C comes at the very moment at which a module begins to be imported.
+# Ctrl-C arrives exactly when the import of a module begins.
 CODE = """
 import atexit, os, runpy, signal, sys
 atexit.register(print, "the interpreter has ended")  # Paramiko's threads have crashed it at that.
@@ -82,7 +82,7 @@ def test_a_reader_that_has_gone_is_no_traceback() -> None:
     [
         (b'{"context": {"cluster": {}}}', True),
         (b'\xef\xbb\xbf{"context": {"cluster": {"name": "x"}}}', True),
-        (b'{"context": {"cluster": {"name": "x",}}}', True),  # a comma too much
+        (b'{"context": {"cluster": {"name": "x",}}}', True),  # an extra comma
         (b'{"context": {"cluster": "\xff"}}', True),  # not UTF-8
         (b'{"app": "node website.js", "context": {"cluster": "prod"}}', False),
         (b'{"context": {"cluster": ["a", "b"], "stage": {"cluster": {}}}}', False),

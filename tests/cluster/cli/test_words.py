@@ -1,4 +1,4 @@
-"""Facts about the words of a command line: which get a flag, and how those that mean nothing are reported."""
+"""The words of a command line: which ones get a flag, and how meaningless words are reported."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_no_word_is_lost_or_moved_and_a_second_pass_changes_nothing(words: list[
 
 
 def refused(words: list[str]) -> str:
-    """Say what `fab` refuses a task's words with; "" where it takes them."""
+    """Return the message with which `fab` rejects a task's words; "" if it accepts them."""
     return complaint(with_flags(words, CONTEXTS, FLAGS), CONTEXTS, FLAGS, EVERYWHERE.flags)
 
 
@@ -90,7 +90,7 @@ def test_a_flags_value_reaches_its_task_unchanged_unless_it_is_a_flag_of_the_tas
     task, flag = place
     words = [task, f"{flag}={value}"] if joined else [task, flag, value]
     if value in FLAGS_OF[task] or value in INVERSE_FLAGS_OF[task]:
-        if joined:  # Invoke divides it, and finds a flag where the value is to be.
+        if joined:  # Invoke splits it and finds a flag in place of the value
             with pytest.raises(ParseError, match="needed value"):
                 parsed(words)
         else:

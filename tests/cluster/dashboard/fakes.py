@@ -1,4 +1,4 @@
-"""A made-up cluster for the dashboard: its supervisor answers from memory, with the recorded run of digits."""
+"""A fake cluster for the dashboard: its supervisor answers from memory, with the recorded run of digits."""
 
 from __future__ import annotations
 
@@ -58,13 +58,13 @@ class FakeCluster:
 
     @contextlib.contextmanager
     def supervisor(self) -> Iterator[tuple[Any, Any]]:
-        """Stand in for `Link.supervisor`."""
+        """Replace `Link.supervisor`."""
         if self.broken:
             raise ConnectionFailedError(self.broken, where="ec2-user@198.18.1.2")
         yield None, self
 
     def close(self) -> None:
-        """Stand in for `Link.close`."""
+        """Replace `Link.close`."""
 
     def runs(self) -> list[dict[str, Any]]:
         """Return the summaries of all runs, oldest first."""
@@ -98,7 +98,7 @@ class FakeCluster:
         yield json.dumps({"type": "state", **self.record["state"], "spent": None})
 
     def view(self) -> ClusterView:
-        """Return the cluster's nodes: a master and two workers, the first of which has a run."""
+        """Return the cluster's nodes: a master and two workers; the first worker has a run."""
         if self.broken:
             raise ConnectionFailedError(self.broken, where="ec2-user@198.18.1.2")
         instances = (make_master_instance(), make_instance(1), make_instance(2, spot=True))
@@ -120,7 +120,7 @@ class FakeCluster:
         return ClusterView(status=status, load=loads.table(rows), limits=limits)
 
     def act(self, verb: str, run_id: str, agreed: bool) -> dict[str, str]:
-        """Note an action, and give the next of the answers."""
+        """Record an action and return the next answer."""
         self.acted.append((verb, run_id, agreed))
         return self.answers.pop(0)
 
@@ -130,7 +130,7 @@ class FakeCluster:
 
 
 class FakeReaders(Readers):
-    """The readers of a made-up cluster."""
+    """The readers of a fake cluster."""
 
     def __init__(self, cluster: FakeCluster) -> None:
         super().__init__(lambda: cast("Any", None))
@@ -142,7 +142,7 @@ class FakeReaders(Readers):
 
 @contextlib.contextmanager
 def serving(cluster: FakeCluster) -> Iterator[Server]:
-    """Serve the dashboard of a made-up cluster on a free port."""
+    """Serve the dashboard of a fake cluster on a free port."""
     server = Server(Dashboard("deepcdk", FakeReaders(cluster), cluster.act, cluster.report), 0)
     thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
     thread.start()
@@ -154,7 +154,7 @@ def serving(cluster: FakeCluster) -> Iterator[Server]:
 
 
 def live_cluster() -> FakeCluster:
-    """Return a cluster with the recorded run of digits live, one queued run, and ended ones."""
+    """Return a cluster with the recorded run of digits live, one queued run, and ended runs."""
     cluster = FakeCluster()
     state = {**cluster.record["state"], "state": "running"}
     cluster.record = {**cluster.record, "state": state, "result": None}

@@ -1,4 +1,4 @@
-"""The dashboard in headless Chromium, with a made-up cluster: what a reader sees and can do."""
+"""The dashboard in headless Chromium, with a fake cluster: what a reader sees and can do."""
 
 from __future__ import annotations
 
@@ -231,7 +231,7 @@ def test_a_broken_connection_is_shown_with_the_age_of_the_data_until_it_is_back(
         cluster.broken = "the connection to the master broke: timed out"
         expect(page.locator("#live")).to_contain_text("Reconnecting, data is")
         expect(page.get_by_role("status").first).to_contain_text("The connection to the cluster broke")
-        expect(page.locator("main")).to_contain_text(RECORDED)  # the last values stay
+        expect(page.locator("main")).to_contain_text(RECORDED)  # the last values remain
         cluster.broken = ""
         expect(page.locator("#live")).to_have_text("Live")
         expect(page.locator("#note")).to_be_hidden()
@@ -279,7 +279,7 @@ def test_hostile_text_is_only_text(open_page: Open, cluster: FakeCluster) -> Non
     expect(page.locator(".log")).to_contain_text("\nred\n")
     page.get_by_role("button", name="Stop").click()
     expect(page.get_by_role("dialog")).to_contain_text("<script>alert(1)</script>")
-    time.sleep(1.5)  # what hostile text starts, it has started by now; the fixture then finds it
+    time.sleep(1.5)  # by now, hostile text has started whatever it can; the fixture detects it
 
 
 def test_reduced_motion_is_respected(open_page: Open) -> None:

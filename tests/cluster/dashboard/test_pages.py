@@ -1,4 +1,4 @@
-"""Facts about the table of runs: its order, its filter and its cells."""
+"""The table of runs: its order, its filter and its cells."""
 
 from __future__ import annotations
 

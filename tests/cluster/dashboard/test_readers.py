@@ -1,4 +1,4 @@
-"""Facts about how the dashboard reads a run."""
+"""How the dashboard reads a run."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_a_slow_list_is_read_seldom_and_moving_runs_each_time(
     assert cluster.asked == []  # the list is fast
     readers._list_s = 5.0
     cluster.runs_[4] = {**cluster.runs_[4], "state": "failed"}  # the live run has ended
-    cluster.runs_.append(make_run(70, state="running"))  # another one was started
+    cluster.runs_.append(make_run(70, state="running"))  # another run was started
     assert readers._read_runs() == sorted(cluster.runs_, key=lambda run: run["run_id"])
     assert sorted(cluster.asked) == sorted([RECORDED, make_run(4)["run_id"], make_run(70)["run_id"]])
     del cluster.runs_[0]

@@ -1,4 +1,4 @@
-"""Facts about who gets a page of the dashboard, and what a request may do."""
+"""Access to the pages of the dashboard, and what a request may do."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def signed_in(server: Server) -> dict[str, str]:
 
 
 def own(server: Server) -> dict[str, str]:
-    """Return the headers of a request by one of the server's own pages."""
+    """Return the headers of a request from one of the server's own pages."""
     return {**signed_in(server), "Origin": f"http://127.0.0.1:{server.server_port}"}
 
 

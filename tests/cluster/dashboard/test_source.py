@@ -1,4 +1,4 @@
-"""Facts about values that are read again and again, and about the connection that they share."""
+"""Values that are read repeatedly, and the connection that they share."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_a_failed_read_keeps_the_value_and_its_time(error: Exception, state: str
 
 
 class FakeMaster:
-    """A connection that tells when it was closed."""
+    """A connection that records when it was closed."""
 
     def __init__(self) -> None:
         self.closed = threading.Event()
@@ -80,7 +80,7 @@ def test_a_connection_that_does_not_answer_is_closed() -> None:
     with link.supervisor() as (_, supervisor):
         assert supervisor.master.closed.wait(30)  # type: ignore[attr-defined]
     with link.supervisor() as (_, again):
-        assert again is supervisor  # its next command opens the connection again
+        assert again is supervisor  # its next command reconnects
 
 
 def test_the_master_is_looked_up_again_after_failures() -> None:

@@ -1,4 +1,4 @@
-"""Facts about what nodes tell while data are staged, and what is said in the end."""
+"""What nodes report while data is staged, and the summary at the end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Facts about the conversation with the master: each question has its answer, and its end is told."""
+"""The exchange with the master: each request gets its answer, and its end is reported."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from cluster.ssh.master import SilenceError
 
 
 class Answering:
-    """Stand in for the master: answer each line as it says."""
+    """Replace the master: give the answer that each line asks for."""
 
     where = "here"
 

@@ -1,4 +1,4 @@
-"""Facts about what is staged from the laptop: plain files by any name; links by choice; nothing odd, ever."""
+"""Staging from the laptop: plain files with any name, links only on request, and never any special files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Facts about staging as the laptop drives it, against the nodes' own programs run here."""
+"""Staging as the laptop controls it, with the nodes' own programs running here."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class LocalMaster:
 
 @pytest.fixture
 def master(monkeypatch: pytest.MonkeyPatch) -> LocalMaster:
-    """Return a master whose workers are this machine; each is known by its place in --nodes."""
+    """Return a master whose workers are this machine; each is identified by its position in --nodes."""
     master = LocalMaster()
 
     def run(_: Any, directory: str, request: RemoteCommand, shown: Any) -> tuple[HostResult, ...]:

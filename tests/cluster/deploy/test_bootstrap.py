@@ -1,4 +1,4 @@
-"""Facts about the CDK's bootstrap: it counts by its qualifier, and a half of it is reported before any question."""
+"""The CDK's bootstrap: it is found by its qualifier, and an incomplete one is reported before any question."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from cluster.errors import DeepcdkError
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    """Make a project whose CDK CLI writes down how it was called."""
+    """Create a project whose CDK CLI records its calls."""
     cli = tmp_path / "node_modules" / ".bin" / "cdk"
     cli.parent.mkdir(parents=True)
     cli.write_text(f'#!/bin/sh\necho "$PWD $*" >> {tmp_path}/calls\nexit $(cat {tmp_path}/status)\n')

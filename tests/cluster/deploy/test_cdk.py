@@ -1,4 +1,4 @@
-"""Facts about the way over the CDK CLI: which commands, in which environment, and what a failure says."""
+"""Calling the CDK CLI: the commands, their environment, and the messages on failure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from cluster.deploy import cdk
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    """Make a project whose CDK CLI writes down how it was called."""
+    """Create a project whose CDK CLI records its calls."""
     cli = tmp_path / "node_modules" / ".bin" / "cdk"
     cli.parent.mkdir(parents=True)
     cli.write_text(f'#!/bin/sh\necho "$PWD $*" >> {tmp_path}/calls\nexit $(cat {tmp_path}/status)\n')

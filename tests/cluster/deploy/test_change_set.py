@@ -1,4 +1,4 @@
-"""Facts about a deployment in two steps: the plan is CloudFormation's own, and what is not executed leaves nothing."""
+"""Deployment in two steps: the plan is CloudFormation's own, and a plan that is not executed leaves nothing."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def bucket(**more: Any) -> dict[str, Any]:
 
 @pytest.fixture
 def propose(aws: Aws, monkeypatch: pytest.MonkeyPatch) -> Propose:
-    """Return a setter of what the CDK CLI makes a change set of, in place of the CLI."""
+    """Replace the CDK CLI; return a function that sets the resources of its next change set."""
     wanted: dict[str, Any] = {}
 
     def run_quietly(command: list[str], project: Path, what: str, inherited: Mapping[str, str]) -> None:

@@ -1,4 +1,4 @@
-"""Facts about change sets: what CloudFormation tells becomes actions, values and what is kept."""
+"""Change sets: CloudFormation's answer becomes actions, values and retained resources."""
 
 from __future__ import annotations
 

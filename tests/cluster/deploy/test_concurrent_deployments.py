@@ -1,4 +1,4 @@
-"""Deployments from several laptops: each executes its own plan or is told that another came between."""
+"""Deployments from several laptops: each executes its own plan, or is told that another one came first."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ PROJECT = Path("/project")
 
 
 def synthesised(command: list[str]) -> None:
-    """Leave what the CLI leaves once it has synthesised: an assembly."""
+    """Leave what the CLI leaves after synthesis: an assembly."""
     Path(command[command.index("--output") + 1], "manifest.json").touch()
 
 
 class Formation:
-    """CloudFormation as the embedded cloud serves it, and a deployment's own way to it in place of the CDK CLI."""
+    """CloudFormation as served by the embedded cloud, called directly instead of through the CDK CLI."""
 
     def __init__(self, aws: Aws, monkeypatch: pytest.MonkeyPatch) -> None:
         self.aws, self.client = aws, aws.client("cloudformation")
@@ -74,7 +74,7 @@ class Formation:
             time.sleep(0.01)
 
     def deploy(self, size: int) -> None:
-        """Do as another laptop does: make a change set and execute it."""
+        """Deploy like another laptop: create a change set and execute it."""
         before, self.overtaken = self.overtaken, lambda: None
         with self.planned(size) as plan:
             change_set.execute(self.aws, PROJECT, plan, lambda _: None)

@@ -1,4 +1,4 @@
-"""Facts about what changes mean: losses are said in words, and what ends a live run is known."""
+"""The meaning of changes: losses are described in words, and changes that end a live run are detected."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Facts about what a first deployment is said to start and to cost."""
+"""The message about what a first deployment starts and costs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from cluster.session import Session
 
 @pytest.fixture
 def task(session: Session, monkeypatch: pytest.MonkeyPatch) -> Session:
-    """Return a session of a cluster of two workers, of unknown price."""
+    """Return a session of a cluster with two workers of unknown price."""
     monkeypatch.setenv("AWS_REGION", "eu-nowhere-1")
     monkeypatch.setattr(session.prices, "per_hour", lambda kinds, wait_s: dict.fromkeys(kinds))
     return session
@@ -32,7 +32,7 @@ def test_a_deployment_says_which_types_it_may_start_and_how_many_on_spot(task: S
 
 
 def at(task: Session, monkeypatch: pytest.MonkeyPatch, region: str, **keys: Any) -> str:
-    """Return the sentence for a region whose price list does not answer, with other keys of the configuration."""
+    """Return the sentence for a region whose price list does not answer, with changed configuration keys."""
     monkeypatch.setenv("AWS_REGION", region)
     prices = Prices(task.aws, Path("/nowhere/prices.json"))
     monkeypatch.setattr(prices, "begin", lambda kinds: None)

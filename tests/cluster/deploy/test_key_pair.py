@@ -1,4 +1,4 @@
-"""Facts about the key pair: the user's public key is imported, and the private half is never read."""
+"""The key pair: the user's public key is imported, and the private key is never read."""
 
 from __future__ import annotations
 

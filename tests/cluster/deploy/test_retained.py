@@ -1,4 +1,4 @@
-"""Facts about what outlives a stack: told by what was deployed, with its id."""
+"""Resources that outlive a stack: derived from the deployment and shown with their ids."""
 
 from __future__ import annotations
 

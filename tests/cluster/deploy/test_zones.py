@@ -1,4 +1,4 @@
-"""The zones of a new cluster are those that offer its types, and a deployed one keeps its own."""
+"""A new cluster uses the zones that offer its instance types, and a deployed cluster keeps its zones."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ def template(*names: Any) -> dict[str, Any]:
         ({}, (), (B,)),
         ({"availability_zones": 2}, (), (B, C)),
         ({"availability_zones": 2}, (C,), (C, B)),
-        ({"worker_alternatives": ("m5.2xlarge",)}, (), (A,)),  # each zone has one of the two: the first by name
+        ({"worker_alternatives": ("m5.2xlarge",)}, (), (A,)),  # each zone has one of the two: first by name
         ({"worker_instance_type": "m5.2xlarge"}, (), (A,)),
-        ({"worker_instance_type": "m5.2xlarge", "availability_zones": 2}, (), (A, B)),  # which the doctor rejects
+        ({"worker_instance_type": "m5.2xlarge", "availability_zones": 2}, (), (A, B)),  # the doctor rejects this
     ],
 )
 def test_zones_that_offer_the_types_come_first(keys: dict[str, Any], kept: tuple[str, ...], chosen: tuple[str]) -> None:

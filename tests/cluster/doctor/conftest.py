@@ -1,4 +1,4 @@
-"""A subject of the doctor's: a configuration in an AWS in this process."""
+"""A subject for the doctor's checks: a configuration, and AWS in this process."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def config_of(**values: Any) -> ClusterConfig:
 
 @pytest.fixture
 def subject(aws: Aws, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Examined:  # noqa: F811  # the fixture above
-    """Return a maker of subjects whose home is empty and who have no agent."""
+    """Return a function that creates subjects with an empty home directory and no SSH agent."""
     monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
 
     def make(**values: Any) -> Subject:

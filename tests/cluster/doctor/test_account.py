@@ -1,4 +1,4 @@
-"""Facts about account and laptop: what `fab up` would do, would refuse, or could not do."""
+"""Checks of account and laptop: what `fab up` would do, would reject, or could not do."""
 
 from __future__ import annotations
 

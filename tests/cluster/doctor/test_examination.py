@@ -1,4 +1,4 @@
-"""Facts about the doctor: each check has a line, what cannot be asked is unknown, and nothing hides a failure."""
+"""The doctor: each check has a line, unanswered checks are unknown, and nothing hides a failure."""
 
 from __future__ import annotations
 

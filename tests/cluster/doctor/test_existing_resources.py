@@ -1,4 +1,4 @@
-"""Facts about existing networks and file systems: what would make the deployment fail is told before."""
+"""Existing networks and file systems: anything that would make the deployment fail is reported first."""
 
 from __future__ import annotations
 

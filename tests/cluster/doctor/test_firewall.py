@@ -1,4 +1,4 @@
-"""Facts about the master's inbound rules: prefix lists count with their most entries, against the account's quota."""
+"""The master's inbound rules: a prefix list counts with its maximum number of entries, against the account's quota."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Facts about the laptop that `fab doctor` reports, each with what to do."""
+"""The laptop checks of `fab doctor`, each with its fix."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def only(findings: Iterable[Finding]) -> Finding:
 
 
 def program(directory: Path, name: str, text: str) -> Path:
-    """Write a shell script, and return it."""
+    """Write a shell script and return it."""
     directory.mkdir(exist_ok=True)
     path = directory / name
     path.write_text(f"#!/bin/sh\n{text}\n")

@@ -1,4 +1,4 @@
-"""Facts about images and zones: what would fail at launch is told before."""
+"""Images and zones: anything that would make a launch fail is reported first."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Facts about reservations and budgets: what was bought must fit what is to be launched."""
+"""Reservations and budgets: what was purchased must fit what is launched."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Facts about quotas: which one counts a type, and what the cluster needs of it beside what is used."""
+"""Quotas: which quota counts an instance type, and how much the cluster needs in addition to current usage."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ def test_workers_that_may_be_missing_are_a_drawback_and_the_number_that_fits_is_
 
 @pytest.fixture
 def told(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the account have the quotas above, which moto does not know."""
+    """Give the account the quotas above, which moto does not support."""
     monkeypatch.setattr(quotas, "read_quotas", lambda aws, service: QUOTAS)
 
 
@@ -208,7 +208,7 @@ def test_instances_of_a_capacity_block_are_not_in_use(subject: Examined, told: N
         ImageId="ami-12c6146b", InstanceType="p5.48xlarge", MinCount=1, MaxCount=1, **block,  # type: ignore[arg-type]  # not in the stubs' words
     )  # fmt: skip
     backend: Any = ec2_backends["123456789012"]["us-east-1"]
-    backend.get_instance(made["Instances"][0]["InstanceId"]).lifecycle = "capacity-block"  # moto takes it for spot
+    backend.get_instance(made["Instances"][0]["InstanceId"]).lifecycle = "capacity-block"  # moto reports spot
     assert {each.state for each in vcpus(who)} == {OK}
 
 

@@ -1,4 +1,4 @@
-"""Facts about the routes of an existing VPC: nodes without a name server or a way out are told before they boot."""
+"""The routes of an existing VPC: nodes without a name server or a way out are reported before they boot."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ TO_THE_INTERNET = table("rtb-public", default(GatewayId="igw-1"), subnet=PUBLIC)
 
 
 def of_private(*routes: dict[str, str], endpoints: tuple[dict[str, Any], ...] = ()) -> Finding:
-    """Return the one finding where the workers' table has these routes."""
+    """Return the only finding for a workers' route table with these routes."""
     tables = [TO_THE_INTERNET, table("rtb-private", *routes, subnet=PRIVATE)]
     (found,) = judge_routes(CONFIG, tables, endpoints)
     return found
@@ -166,7 +166,7 @@ def test_an_existing_vpc_is_examined(subject: Examined) -> None:
     ec2.attach_internet_gateway(InternetGatewayId=internet, VpcId=vpc)
     (main,) = ec2.describe_route_tables(Filters=[{"Name": "vpc-id", "Values": [vpc]}])["RouteTables"]
     ec2.create_route(RouteTableId=main["RouteTableId"], DestinationCidrBlock="0.0.0.0/0", GatewayId=internet)
-    assert states() == [("VPC names", OK), routes]  # the main table's internet gateway is no way for the workers
+    assert states() == [("VPC names", OK), routes]  # workers cannot use the main table's internet gateway
     nat = ec2.create_nat_gateway(SubnetId=public, ConnectivityType="private")["NatGateway"]["NatGatewayId"]
     own = ec2.create_route_table(VpcId=vpc)["RouteTable"]["RouteTableId"]
     ec2.associate_route_table(RouteTableId=own, SubnetId=private)

@@ -1,4 +1,4 @@
-"""A worker group in the AWS of the tests, and a master that lists its nodes."""
+"""A worker group in the tests' AWS, and a master that lists its nodes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.factories import make_stack
 
 
 def start_workers(aws: Aws, count: int) -> list[str]:
-    """Start a group of this many workers, 4 at most; return the ids of their instances."""
+    """Start a group of this many workers, at most 4; return their instance ids."""
     scaling, stack = aws.client("autoscaling"), make_stack()
     scaling.create_launch_configuration(LaunchConfigurationName="c", ImageId="ami-12c6146b", InstanceType="t3.medium")
     scaling.create_auto_scaling_group(
@@ -22,7 +22,7 @@ def start_workers(aws: Aws, count: int) -> list[str]:
 
 
 class ListingMaster(Master):
-    """List nodes as the next of these texts says, the last one again and again."""
+    """List nodes as in the next of these texts; the last one is repeated."""
 
     def __init__(self, *texts: str) -> None:
         self.texts = list(texts)

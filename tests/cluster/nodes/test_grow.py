@@ -1,4 +1,4 @@
-"""Facts about growing the worker group: who is asked, what is set, and what is waited for."""
+"""Growing the worker group: the question, the new size, and the wait."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.factories import make_inventory, make_nodes
 
 
 def ensure_nodes(session: Session, wanted: int, *, yes: bool, report: Callable[[str], None], least: int = 0) -> Any:
-    """Have `fab train` provide so many workers; no test may reach the master."""
+    """Let `fab train` provide this many workers; no test may reach the master."""
     master = Master(None, "ec2-user@198.18.1.2")
     task = GroupTask(session=session, master=master, name="fab train", yes=yes, report=report)
     return grow.ensure_nodes(task, wanted, least=least)
@@ -27,14 +27,14 @@ def ensure_nodes(session: Session, wanted: int, *, yes: bool, report: Callable[[
 
 @contextlib.contextmanager
 def hold(task: str, nodes: Mapping[str, str], *, every: bool = False) -> Iterator[None]:
-    """Hold the group's size, which nobody else changes here."""
+    """Hold the size of the group, which nobody else changes here."""
     assert (task, dict(nodes), every) == ("fab train", {}, False)
     yield
 
 
 @pytest.fixture
 def task(session: Session, monkeypatch: pytest.MonkeyPatch) -> Session:
-    """Return a session whose cluster has two workers, of unknown price."""
+    """Return a session whose cluster has two workers of unknown price."""
     session.loaded_inventory = make_inventory(2)
     monkeypatch.setattr(inventory, "refresh", lambda *_: make_inventory(2))
     monkeypatch.setattr(limits, "wait_until_allowed", lambda *_: None)
@@ -49,7 +49,7 @@ def test_enough_nodes_are_taken_as_they_are(task: Session, monkeypatch: pytest.M
 
 
 class Group:
-    """A worker group whose size others change while a question stands: each answer is followed by the next size."""
+    """A worker group that others resize during a question: each answer is followed by the next size."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, first: int, *after_answers: int) -> None:
         self.size, self.sizes = first, list(after_answers)
@@ -88,7 +88,7 @@ FROM_2 = "grow the worker group from 2 to 4 nodes: 2 more c5.2xlarge, price $2.0
             "another machine has set the worker group to 1 nodes: 3 would start, not 2",
         ),
         (
-            3,  # since the push
+            3,  # changed since the push
             3,
             ["grow the worker group from 3 to 4 nodes: 1 more c5.2xlarge, price $1.000/h more."],
             [4],

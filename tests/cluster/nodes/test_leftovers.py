@@ -1,4 +1,4 @@
-"""Facts about `fab clean` on the laptop: what it lists, what it asks, and what it has the nodes remove."""
+"""`fab clean` on the laptop: what it lists, what it asks, and what it lets the nodes remove."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.factories import make_inventory, make_master, make_node, make_program
 
 
 class Cluster:
-    """A master and worker 1, whose commands run on this machine, with homes and a shared file system of their own."""
+    """A master and worker 1 whose commands run on this machine, with separate homes and a shared file system."""
 
     def __init__(self, root: Path) -> None:
         self.root, self.where = root, "admin@198.51.100.7"
@@ -69,7 +69,7 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cluster:
 
 
 def fill(cluster: Cluster) -> tuple[Path, Path, Path, Path]:
-    """Make a kept run, an unused tree, an unused environment and an unused data set."""
+    """Create a kept run, an unused tree, an unused environment and an unused data set."""
     spec = make_program_spec(efs_mount=str(cluster.mount))
     run = cluster.mount / "runs" / spec.run_id
     run.mkdir()

@@ -1,4 +1,4 @@
-"""Facts about the guard of live runs: a run, or the doubt whether there is one, stops what would end it."""
+"""The protection of live runs: a task that would end a run stops if there is one, or if this is unknown."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from cluster.nodes.occupancy import Occupancy
 
 
 class FakeSession:
-    """A cluster whose supervisor answers with a run, or whose master cannot be reached."""
+    """A cluster whose supervisor reports a run, or whose master cannot be reached."""
 
     def __init__(self, *live: str, error: Exception | None = None, states: tuple[str, ...] = ("running",)) -> None:
         self.live, self.error = live, error
@@ -111,7 +111,7 @@ def test_a_stack_without_its_file_system_and_a_worker_without_a_master_have_no_r
 
 
 def held(session: Any, *, force: bool = False) -> tuple[list[str], list[str]]:
-    """Hold every node for `fab down`; return who held them meanwhile, and what was reported."""
+    """Hold every node for `fab down`; return the holders at that time and the reports."""
     reported: list[str] = []
     with every_node_held(session, "fab down", "the end", ["why"], force=force, report=reported.append):
         return [*session.holding], reported

@@ -1,4 +1,4 @@
-"""Facts about the table of the nodes' load: every instance has a row, and a silent node says why."""
+"""The table of the nodes' load: every instance has a row, and a node that does not answer shows the reason."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Facts about nodes that runs have: where another run finds room, and when it is for the user to add some."""
+"""Occupied nodes: where another run can start, and when the user must add nodes."""
 
 from __future__ import annotations
 

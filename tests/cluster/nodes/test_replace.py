@@ -1,4 +1,4 @@
-"""Facts about replacing a worker: the right one goes, a live run keeps its own, and the new one is waited for."""
+"""Replacing a worker: the right one is terminated, live runs keep their workers, and the new one is waited for."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ A, B, C, N = "i-0000000a", "i-0000000b", "i-0000000c", "i-0000000d"
 
 
 def nodes(**instance_ids: str) -> tuple[Node, ...]:
-    """Return the master and these workers, by `workerN`."""
+    """Return the master and these workers, given as `workerN`."""
     indices = ((int(name.removeprefix("worker")), found) for name, found in instance_ids.items())
     return (make_master(), *(make_node(index, instance_id=found) for index, found in indices))
 
@@ -89,7 +89,7 @@ def replace(task: Session, supervisor: Supervisor, **flags: bool) -> replacing.R
 
 
 def group_task(session: Session, report: Callable[[str], None], *, supervisor: Any = None, **flags: bool) -> GroupTask:
-    """Return `fab replace` with a master that tells nothing."""
+    """Return `fab replace` with a master that reports nothing."""
     session.supervisor = mock.Mock(return_value=supervisor)  # type: ignore[method-assign]
     return GroupTask(session=session, master=mock.Mock(), name="fab replace", report=report, **{"yes": True, **flags})
 
@@ -131,7 +131,7 @@ def waited(
     timeout_s: float,
     status: str = "Successful",
 ) -> tuple[Node, list[str]]:
-    """Wait through these looks: the nodes that the master lists, the instances that EC2 has."""
+    """Wait through these looks: each has the nodes in the master's list and the instances in EC2."""
     seen, reported = iter(looks), list[str]()
     instances: list[str] = []
 

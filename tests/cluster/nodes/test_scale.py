@@ -1,4 +1,4 @@
-"""Facts about scaling: what is asked before, what is done after consent, and what is said at the end."""
+"""Scaling: the questions before, the actions after consent, and the final report."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ NODES = make_nodes(3)
 
 
 class Live(Supervisor):
-    """Have this run live on these nodes; `begins` becomes live once it was asked about."""
+    """A supervisor with this run live on these nodes; `begins` becomes live after the first request."""
 
     def __init__(self, run_id: str = "", *hosts: str, begins: str = "") -> None:
         self.run_id, self.hosts, self.begins, self.stopped = run_id, hosts, begins, ""
@@ -54,7 +54,7 @@ class Live(Supervisor):
 
 
 class Cluster:
-    """Three workers at $1.5/h each, whose group does as asked at once."""
+    """Three workers at $1.5/h each, whose group changes size immediately."""
 
     def __init__(self, session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
         self.session, self.patch = session, monkeypatch
@@ -71,7 +71,7 @@ class Cluster:
         monkeypatch.setattr(inventory, "refresh", lambda *_: make_inventory(self.size - len(self.ended)))
 
     def become_while_asked(self, monkeypatch: pytest.MonkeyPatch, size: int) -> None:
-        """Have another laptop set this size while the first question stands."""
+        """Let another laptop set this size during the first question."""
 
         def confirm(question: str, *, yes: bool) -> None:
             self.asked.append(question)

@@ -1,4 +1,4 @@
-"""Facts about shrinking: idle nodes go first, the highest-numbered ones before others, and none takes their place."""
+"""Shrinking: idle nodes with the highest numbers are terminated first, and none is replaced."""
 
 from __future__ import annotations
 

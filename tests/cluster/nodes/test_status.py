@@ -1,4 +1,4 @@
-"""Facts about a cluster's status: what is unknown is called unknown, and the document holds the table's numbers."""
+"""The status of a cluster: unknown values are shown as unknown, and the document has the same numbers as the table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Facts about the worker group: it grows as asked, and a node that does not join is named with its console."""
+"""The worker group: it grows as requested, and a node that does not join is reported with its console."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ STACK = make_stack()
 
 
 def listing(*instance_ids: str) -> str:
-    """Return a nodes file of workers, the first one first, on these instances."""
+    """Return a nodes file with workers on these instances, in order."""
     return nodes_text(make_node(index, instance_id=found) for index, found in enumerate(instance_ids, start=1))
 
 
@@ -40,7 +40,7 @@ def workers(aws: Aws) -> list[str]:
 
 
 def want(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
-    """Have the group want this many workers, whatever it has started: moto starts all at once."""
+    """Set the group's desired number of workers in our view, because moto starts all workers immediately."""
 
     def refresh(aws: Aws, stack: Stack) -> inventory.Inventory:
         return dataclasses.replace(inventory.refresh(aws, stack), desired_workers=size)
@@ -84,7 +84,7 @@ def test_who_may_not_suspend_it_is_warned_and_goes_on(aws: Aws, monkeypatch: pyt
 
 
 def refuse(aws: Aws, monkeypatch: pytest.MonkeyPatch, message: str) -> None:
-    """Have EC2 Auto Scaling refuse every size, as moto does not."""
+    """Make EC2 Auto Scaling reject every size, which moto does not support."""
 
     def set_desired_capacity(**_: object) -> None:
         raise ClientError({"Error": {"Code": "ValidationError", "Message": message}}, "SetDesiredCapacity")

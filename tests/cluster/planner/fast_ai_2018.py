@@ -1,4 +1,4 @@
-"""The program and the runs that fast.ai and DIUx entered in DAWNBench, by which the model is checked.
+"""The program and runs that fast.ai and DIUx submitted to DAWNBench; the tests compare the model with them.
 
 Sources: https://github.com/diux-dev/imagenet18 (train.py, training/), commit a61ced3;
 https://github.com/stanford-futuredata/dawn-bench-entries (ImageNet/train/), commit fb27b82.
@@ -25,7 +25,7 @@ PROGRAM: Final = Program(
     decode_images_s=within(
         (TRAINING_IMAGES + EVALUATED_IMAGES) * EPOCHS / (HOURS * 3600) / DGX1_VCPUS,
         0.9,
-        1.4,  # Pillow-SIMD, which the entries used, resizes faster
+        1.4,  # the entries used Pillow-SIMD, which resizes faster
         CITED,
         f"90 epochs in 8.1 h, where the GPUs alone take 5.5, on a DGX-1 of 80 vCPUs: {NVIDIA_PYTORCH_2018}",
     ),
@@ -49,7 +49,7 @@ class PublishedRun:
 
     @property
     def usd(self) -> float:
-        """Return what the run cost."""
+        """Return the cost of the run."""
         return self.minutes / 60 * self.usd_per_hour
 
 
@@ -60,7 +60,7 @@ LEAST_EVALUATED: Final = {128: 512, 224: 256, 288: 128}
 
 
 def _run(name: str, nodes: int, minutes: float, source: str, *phases: tuple[int, int, int, int]) -> PublishedRun:
-    """Build a run of phases: epochs, pixels, images a GPU and step, shorter side of the stored images."""
+    """Build a run from phases: epochs, pixels, images per GPU and step, shorter side of the stored images."""
     return PublishedRun(
         name=name,
         nodes=nodes,

@@ -1,4 +1,4 @@
-"""Facts about what past runs put in the place of estimated figures."""
+"""How past runs replace estimated values."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def start(seconds: float = 20.0, **other: Any) -> PastStart:
 def ring(
     ranks: int, bytes_s: float = 1e9, hop_s: float = 1e-4, rounds: tuple[float, ...] = (0.8, 1.0, 1.25)
 ) -> PastRing:
-    """Return allreduces that take what the model says of such a ring, times a factor in each round."""
+    """Return allreduces with the model's times for this ring, multiplied by a factor in each round."""
     times = tuple(tuple(factor * ring_seconds(size, ranks, bytes_s, hop_s) for factor in rounds) for size in SIZES)
     return PastRing(ranks=ranks, sizes=SIZES, seconds=times)
 
@@ -130,7 +130,7 @@ def test_allreduces_of_a_ring_give_its_time_back_for_every_size(
 
 @pytest.mark.parametrize("size", [1 << 10, 1 << 14, 50_000, 1 << 18, 1_600_000, 1 << 22, 1 << 24])
 def test_times_that_are_on_no_line_are_met_at_each_size_and_between_them(size: int) -> None:
-    # Four hosts over 100 Mbit/s, with a fifth of a core each: a short sum takes as long as their pauses.
+    # Four hosts with 100 Mbit/s and a fifth of a core each: a short sum takes as long as their pauses.
     sizes, seconds = (1 << 10, 1 << 14, 1 << 18, 1 << 22), (15.8e-3, 21.2e-3, 33.8e-3, 651.8e-3)
     found = PastRing(ranks=4, sizes=sizes, seconds=tuple((each,) for each in seconds)).link(size)
     assert found is not None

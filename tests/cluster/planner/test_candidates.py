@@ -1,4 +1,4 @@
-"""Facts about candidates: their range, their cost, and the choice."""
+"""Candidates: their range, their cost, and the choice between them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ASSUMED = assume(RUN, P3)
 
 
 def candidate(nodes: int, hours: float, usd: float | None) -> Candidate:
-    """Return a candidate of that time and cost, each within a fifth."""
+    """Return a candidate with this time and cost, each within a fifth."""
     seconds = Range(low=0.8, value=1, high=1.2).times(hours * 3600)
     cost = None if usd is None else Range(low=0.8, value=1, high=1.2).times(usd)
     return Candidate(instance_type="x", nodes=nodes, seconds=seconds, parts=Parts(compute=1), usd=cost, spot_usd=None)

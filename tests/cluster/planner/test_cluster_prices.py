@@ -1,4 +1,4 @@
-"""Facts about what candidates cost an hour."""
+"""The cost of candidates per hour."""
 
 from __future__ import annotations
 

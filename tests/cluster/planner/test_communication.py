@@ -1,4 +1,4 @@
-"""Facts about the links between ranks, and the time of an allreduce over them."""
+"""The links between ranks, and the time of an allreduce over them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ GRADIENTS = 51_114_064
 
 
 def gbit_s(bytes_s: float) -> float:
-    """Return a rate as networks are sold."""
+    """Return a rate in Gbit/s."""
     return bytes_s * 8e-9
 
 

@@ -1,4 +1,4 @@
-"""Facts about the rates of one rank."""
+"""The compute rate of one rank."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from payload.recipes.current_types import NODES
 
 
 def gpu(name: str) -> Hardware:
-    """Return a node of one such GPU."""
+    """Return a node with one such GPU."""
     return Hardware(instance_type="x", gpus=1, gpu=name, vcpus=8, cores=4, network_gbit_s=10)
 
 

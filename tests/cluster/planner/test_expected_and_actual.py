@@ -1,4 +1,4 @@
-"""Facts about what was expected of a run beside what it took."""
+"""Comparing a run's estimate with its actual values."""
 
 from __future__ import annotations
 

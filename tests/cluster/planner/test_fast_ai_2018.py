@@ -1,4 +1,4 @@
-"""Golden tests: DAWNBench's times and costs from the published rate of a GPU, the link, and the schedules alone."""
+"""Predict DAWNBench's times and costs from only a GPU's published rate, the link and the schedules."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ P3 = hardware_of("p3.16xlarge")
 
 
 def predicted(run: PublishedRun) -> Parts:
-    """Return the estimate of a published run, by the same figures for all."""
+    """Return the estimate of a published run; all runs use the same assumptions."""
     assumed = assume(run.workload, P3).at("start_up_s", 0.0)  # DAWNBench's clock starts with the first step.
     return run_seconds(run.workload, Cluster(hardware=P3, nodes=run.nodes), assumed)
 
 
 def usd(run: PublishedRun) -> float:
-    """Return what a published run costs by its estimate and the price that its entry states."""
+    """Return the cost of a published run, from its estimated time and the price in its entry."""
     return predicted(run).total / 3600 * run.usd_per_hour
 
 

@@ -1,4 +1,4 @@
-"""Facts about what is known of a node."""
+"""Known facts about a node's hardware."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Facts about what the planner reads from past runs and benchmarks."""
+"""What the planner reads from past runs and benchmarks."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ HOSTS = [host["instance_id"] for host in recorded_runs.raw()["spec"]["hosts"]]
 
 
 def record(**parts: Any) -> dict[str, Any]:
-    """Return the recorded run, of nodes that are called c5.2xlarge, with other parts."""
+    """Return the recorded run with other parts, as if its nodes were c5.2xlarge."""
     found = copy.deepcopy(recorded_runs.raw())
     found["origin"] |= {"endpoint": "", "instance_types": dict.fromkeys(HOSTS, "c5.2xlarge")}
     for name, value in parts.items():
@@ -51,7 +51,7 @@ def named(run_id: str, **state: Any) -> dict[str, Any]:
 
 
 def fetched(folder: Path, found: dict[str, Any]) -> None:
-    """Write a record to where `fab fetch` puts it."""
+    """Write a record where `fab fetch` writes it."""
     (folder / found["run_id"]).mkdir(exist_ok=True)
     (folder / found["run_id"] / "record.json").write_text(json.dumps(found))
 
@@ -59,7 +59,7 @@ def fetched(folder: Path, found: dict[str, Any]) -> None:
 def allreduces(
     nodes: int, bytes_s: float, hop_s: float, sizes: tuple[int, ...] = MESSAGE_BYTES, cycle_s: float = 0.0
 ) -> Bench:
-    """Return a benchmark whose sums take what the model says of such a ring, and a cycle of Horovod."""
+    """Return a benchmark whose sums take the model's time for this ring plus one Horovod cycle."""
     sums = tuple(
         Measurement(
             cell=Cell(kind=ALLREDUCE, message_bytes=size, nodes=nodes),
@@ -201,7 +201,7 @@ def test_cell_on_the_fewest_nodes_gives_the_rate_with_its_rounds_as_the_range(tm
 
 
 def cells(directory: Path, *times: tuple[float, ...], **values: list[Any]) -> Bench:
-    """Return a benchmark of cells on one node with these times, each with its own values."""
+    """Return a benchmark of cells on one node with these times; each cell has its own values."""
     found = [event(TRAINING, 1, each) for each in times]
     for name, each in values.items():
         for lines, value in zip(found, each, strict=True):

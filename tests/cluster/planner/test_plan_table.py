@@ -1,4 +1,4 @@
-"""Facts about how candidates are shown."""
+"""The display of candidates."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Facts about what `fab plan --calibrate` measures: the recipe's network and batch, and the link of all workers."""
+"""The measurements of `fab plan --calibrate`: the recipe's network and batch, and the link of all workers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def probed(settings: Settings, workers: int, ranks_per_node: int = 1) -> BenchSe
 
 
 def training(bench: BenchSettings) -> list[Cell]:
-    """Return the cells in which a network is trained."""
+    """Return the cells that train a network."""
     return [each for each in bench.cells() if each.kind == TRAINING]
 
 

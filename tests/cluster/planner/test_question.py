@@ -1,4 +1,4 @@
-"""Facts about what `fab plan` is asked and answers."""
+"""The question and the answer of `fab plan`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Facts about the estimate of one run."""
+"""The estimate of one run."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from tests.cluster.planner.test_calibration import rate, start
 
 
 def estimate(recipe: Any = DIGITS, kind: str = "c5.2xlarge", nodes: int = 2, **words: Any) -> RunEstimate | str:
-    """Return the estimate of a recipe on nodes that are up."""
+    """Return the estimate of a recipe on running nodes."""
     given = {"nodes_are_up": True, "usd_per_hour": 0.34, **words}
     return estimate_run(lambda _: recipe.settings, kind, nodes, ClusterConfig(), **given)
 
 
 def known(found: RunEstimate | str) -> RunEstimate:
-    """Return an estimate that there is."""
+    """Return an estimate, and check that there is one."""
     assert isinstance(found, RunEstimate)
     return found
 

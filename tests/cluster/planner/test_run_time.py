@@ -1,4 +1,4 @@
-"""Facts and laws of the time of a run."""
+"""The duration of a run: facts and general laws."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ RUN = Workload(
 
 
 def assumed(workload: Workload = RUN) -> Assumptions:
-    """Return what is assumed, with a round rate and no start-up."""
+    """Return assumptions with a round rate and no start-up time."""
     found = assume(workload, P4D, efa=True).at("start_up_s", 0.0)
     return dataclasses.replace(found, images_s=exact(1000, "cited", "a test"))
 

@@ -1,4 +1,4 @@
-"""Facts about recipes as workloads."""
+"""Recipes as workloads."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.cluster.planner.fast_ai_2018 import DAWNBENCH
 
 
 def settings(recipe: Recipe, ranks: int) -> Settings:
-    """Return a recipe's settings on so many ranks."""
+    """Return a recipe's settings on this number of ranks."""
     variant = recipe.variant_for(ranks)
     return dataclasses.replace(recipe.settings, **(variant.overrides if variant else {}))
 

@@ -1,4 +1,4 @@
-"""Facts about the picture of a benchmark."""
+"""The plot of a benchmark."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Facts about the picture of a confusion matrix."""
+"""The plot of a confusion matrix."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Facts about the plots of curves."""
+"""The plots of curves."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Facts about the picture of a plan."""
+"""The plot of a plan."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from cluster.plots.style import save
 
 
 def candidate(kind: str, nodes: int, minutes: float, usd: float | None) -> Candidate:
-    """Return a candidate of that time and cost."""
+    """Return a candidate with this time and cost."""
     seconds = Range(low=0.8, value=1, high=1.4).times(60 * minutes)
     cost = None if usd is None else Range(low=0.8, value=1, high=1.4).times(usd)
     return Candidate(instance_type=kind, nodes=nodes, seconds=seconds, parts=Parts(), usd=cost, spot_usd=None)
@@ -46,7 +46,7 @@ def test_each_type_is_a_line_and_each_candidate_a_point_with_its_number(tmp_path
 @pytest.mark.parametrize("chosen", EVERY)
 def test_the_circle_of_the_chosen_one_lies_on_no_number(chosen: Candidate, tmp_path: Path) -> None:
     figure = draw_candidates(EVERY, chosen, "a plan")
-    save(figure, tmp_path / "plan.png")  # which lays it out
+    save(figure, tmp_path / "plan.png")  # computes the layout
     (axes,) = figure.axes
     (circle,) = (line for line in axes.lines if line.get_label() == "chosen")
     (middle,) = axes.transData.transform(circle.get_xydata())

@@ -1,4 +1,4 @@
-"""Facts about the colours of plots, and figures as SVG."""
+"""The colors of plots, and figures as SVG."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from cluster.report import formats
 
 
 def luminance(colour: str) -> float:
-    """Return the relative luminance of WCAG."""
+    """Return the relative luminance as defined by WCAG."""
     channels = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
     linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
     return sum(weight * value for weight, value in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
 
 
 def contrast(one: str, other: str) -> float:
-    """Return the contrast of WCAG, 1 to 21."""
+    """Return the contrast ratio as defined by WCAG, 1 to 21."""
     brighter, darker = sorted((luminance(one), luminance(other)), reverse=True)
     return (brighter + 0.05) / (darker + 0.05)
 

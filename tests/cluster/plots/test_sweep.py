@@ -1,4 +1,4 @@
-"""Facts about the plots of a sweep: one series for each combination of the other parameters, and readable axes."""
+"""The plots of a sweep: one series per combination of the other parameters, and readable axes."""
 
 from __future__ import annotations
 

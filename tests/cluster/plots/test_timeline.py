@@ -1,4 +1,4 @@
-"""Facts about the picture of a timeline."""
+"""The plot of a timeline."""
 
 from __future__ import annotations
 

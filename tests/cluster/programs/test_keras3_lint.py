@@ -1,4 +1,4 @@
-"""Facts about finding the traps of Keras 3 in a program's source, whatever it calls Horovod's modules."""
+"""Finding Keras 3 bugs in a program's source, whatever names it imports Horovod's modules under."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Facts about a user's own program: what is refused before anything is spent, and what is uploaded."""
+"""A user program: what is rejected before anything costs money, and what is uploaded."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ROOT = Path(__file__).resolve().parents[3] / "agent" / "environment"
 
 @pytest.fixture
 def directory(tmp_path: Path) -> Path:
-    """Make a small project with all that must not travel."""
+    """Create a small project with everything that must not be uploaded."""
     root = tmp_path / "my project"
     (root / "package").mkdir(parents=True)
     (root / "train.py").write_text("print('hello')\n")

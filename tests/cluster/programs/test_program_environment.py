@@ -1,4 +1,4 @@
-"""Facts about the environment of a program, chosen by its requirements and the nodes before anything is pushed."""
+"""The environment of a program, chosen from its requirements and the nodes before anything is pushed."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_workers_of_two_pythons_are_refused_by_name() -> None:
 
 @pytest.fixture
 def resolved(monkeypatch: pytest.MonkeyPatch) -> list[Wanted]:
-    """Have every program resolved to an environment of its own with Keras 2; list what was asked."""
+    """Resolve every program to a separate environment with Keras 2; return the list of requests."""
     asked: list[Wanted] = []
 
     def resolve(self: Resolver, wanted: Wanted) -> Environment:

@@ -1,4 +1,4 @@
-"""Facts about requirements files as they are read beside uv: their options, hashes, and what they ask of Horovod."""
+"""Requirements files as read in addition to uv: their options, hashes, and requirements for Horovod."""
 
 from __future__ import annotations
 

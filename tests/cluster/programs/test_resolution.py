@@ -1,4 +1,4 @@
-"""Facts about which environment a program's requirements need. No index is asked: all packages lie in a directory."""
+"""Which environment a program's requirements need. All packages are in a directory, and no index is used."""
 
 from __future__ import annotations
 

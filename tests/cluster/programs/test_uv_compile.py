@@ -1,4 +1,4 @@
-"""Facts about asking uv: what it is told, and what its words mean."""
+"""Calling uv: its arguments and the meaning of its messages."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_what_only_this_machine_cannot_do_is_told_apart_from_what_no_environment
     ],
 )
 def test_passwords_and_tokens_of_urls_are_masked(words: str, shown: str) -> None:
-    """Reports of this project: a token in the user's place of a URL was printed, and a password with `#` or `/`."""
+    """Tokens in the user part of a URL, and passwords with `#` or `/`, were printed."""
     assert masked(words) == shown
 
 
@@ -86,7 +86,7 @@ def test_passwords_and_tokens_of_urls_are_masked(words: str, shown: str) -> None
     ["token", "private_token", "secret", "client_secret", "auth", "pwd", "jwt", "key", "api_key", "apikey", "sig"],
 )
 def test_values_of_secret_parameters_are_masked(name: str) -> None:
-    """Report of this project: of `?secret=` the value was printed."""
+    """The value of `?secret=` was printed."""
     assert masked(f"https://host/x?v=1&{name}=s3cret&w=2") == f"https://host/x?v=1&{name}=****&w=2"
 
 

@@ -1,4 +1,4 @@
-"""Read a page as a browser does: its elements with their attributes, and the text of each."""
+"""Read a page like a browser: its elements with their attributes, and the text of each."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ VOID = frozenset({"meta", "img", "br", "link", "input"})
 
 @dataclasses.dataclass
 class Element:
-    """One element; `text` is its own and that of all within."""
+    """One element; `text` includes the text of all elements inside."""
 
     tag: str
     attributes: dict[str, str]
@@ -18,7 +18,7 @@ class Element:
 
 
 class Page(HTMLParser):
-    """The elements of a page, in order. Raises AssertionError where one ends that did not begin."""
+    """The elements of a page, in order. Raises AssertionError if start and end tags do not match."""
 
     def __init__(self, html: str) -> None:
         super().__init__(convert_charrefs=True)
@@ -45,9 +45,9 @@ class Page(HTMLParser):
             element.text += data
 
     def all(self, tag: str) -> list[Element]:
-        """Return the elements of a tag."""
+        """Return the elements with a tag."""
         return [element for element in self.elements if element.tag == tag]
 
     def texts(self, tag: str) -> list[str]:
-        """Return the text of each element of a tag, with single spaces."""
+        """Return the text of each element with a tag, with single spaces."""
         return [" ".join(element.text.split()) for element in self.all(tag)]

@@ -1,4 +1,4 @@
-"""Runs recorded on the embedded cloud: digits on two nodes, the same stopped and resumed, and variants of them."""
+"""Runs recorded on the embedded cloud: digits on two nodes, the same run stopped and resumed, and variants."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def changed(**parts: Any) -> RunFiles:
 
 
 def with_events(*events: dict[str, Any]) -> RunFiles:
-    """Return the recorded run of digits with further events, nine seconds after its start unless they have a time."""
+    """Return the recorded run of digits with more events, nine seconds after its start unless they have a time."""
     files, at = read_run(DIGITS), raw()["state"]["started"] + 9
     return dataclasses.replace(files, metrics=(*files.metrics, *({"time": at, **event} for event in events)))
 

@@ -1,4 +1,4 @@
-"""Facts about how a run is named, and where it is found."""
+"""How a run is named on the command line, and where it is found."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ID = str(raw()["run_id"])
 
 
 class Cluster:
-    """Stand in for what is fetched from; it keeps what was asked."""
+    """Replace fetching; record the requests."""
 
     def __init__(self) -> None:
         self.asked: list[tuple[str, str, bool]] = []
@@ -44,7 +44,7 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cluster:
 
 
 def keep(state: str = "succeeded") -> Path:
-    """Lay a fetched run in ./runs, in some state."""
+    """Put a fetched run with some state into ./runs."""
     directory = Path(shutil.copytree(DIGITS, Path("runs") / ID))
     record = raw()
     record["state"]["state"] = state

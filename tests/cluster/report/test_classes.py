@@ -1,4 +1,4 @@
-"""Facts about the confusion matrix and the mistaken images of a run."""
+"""The confusion matrix and the misclassified images of a run."""
 
 from __future__ import annotations
 

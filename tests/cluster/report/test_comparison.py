@@ -1,4 +1,4 @@
-"""Facts about runs side by side."""
+"""Comparing runs."""
 
 from __future__ import annotations
 

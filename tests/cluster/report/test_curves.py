@@ -1,4 +1,4 @@
-"""Facts about the curves of a run."""
+"""The curves of a run."""
 
 from __future__ import annotations
 

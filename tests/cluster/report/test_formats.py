@@ -1,4 +1,4 @@
-"""Facts about a report as a page, as Markdown and as JSON, and where it is written."""
+"""A report as a page, as Markdown and as JSON, and where it is written."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ from tests.cluster.report.recorded_runs import (
 
 @pytest.fixture(scope="module")
 def pages() -> dict[str, str]:
-    """Return the page of a run and of a comparison, and both with markup in every text."""
+    """Return the pages of a run and of a comparison, and of both with markup in every text."""
     hostile = report_of(hostile_run())
     reports: dict[str, RunReport | Comparison] = {
         "run": report(),
@@ -223,7 +223,7 @@ RUNS: Final = (read_run(DIGITS), read_run(RESUMED))
 
 
 def places(value: Any, at: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
-    """Yield the path of each value within a JSON value."""
+    """Yield the path of each value inside a JSON value."""
     if at:
         yield at
     inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
@@ -232,7 +232,7 @@ def places(value: Any, at: tuple[str | int, ...] = ()) -> Iterator[tuple[str | i
 
 
 def parts(files: RunFiles) -> dict[str, Any]:
-    """Return copies of the documents of a run by name; the metrics by their place."""
+    """Return copies of a run's documents by name, and the metrics by position."""
     documents = {name: getattr(files, name) for name in ("record", "confusion", "mistakes", "settings")}
     return copy.deepcopy(documents | {"metrics": dict(enumerate(files.metrics))})
 

@@ -1,4 +1,4 @@
-"""Facts about reading a fetched run."""
+"""Reading a fetched run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Facts about the report of one run: each of its figures is from the record."""
+"""The report of one run: each of its values is from the record."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Facts about the settings in a report: everything that the record has."""
+"""The settings in a report: everything in the record."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Facts about the report of a sweep: spread of repeats by combination, and runs without a result."""
+"""The report of a sweep: the spread of repeats by combination, and runs without a result."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def in_sweep(number: int, parameters: Mapping[str, str], repeat: int, accuracy: 
 
 
 def swept(values: Mapping[str, Sequence[str]], repeats: int = 2) -> SweepReport:
-    """Return the report of a sweep over all combinations, in which every run succeeded."""
+    """Return the report of a sweep over all combinations in which every run succeeded."""
     combinations = [dict(zip(values, chosen, strict=True)) for chosen in itertools.product(*values.values())]
     runs = [
         in_sweep(1 + number, parameters, 1 + number // len(combinations), 0.9 + 0.001 * number)

@@ -1,4 +1,4 @@
-"""Facts about the tables of a report."""
+"""The tables of a report."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Facts about the timeline of a run."""
+"""The timeline of a run."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def phases(files: RunFiles) -> list[tuple[int, str, float, float]]:
 
 
 def metrics(*told: tuple[str, float], **values: Any) -> Sequence[dict[str, Any]]:
-    """Return events of these names and times; the last one has `values`."""
+    """Return events with these names and times; the last one has `values`."""
     found = [{"event": name, "time": BEGAN + at} for name, at in told]
     return (*found[:-1], {**found[-1], **values})
 

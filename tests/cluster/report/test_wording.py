@@ -1,4 +1,4 @@
-"""Facts about values as they are shown."""
+"""The display of values."""
 
 from __future__ import annotations
 

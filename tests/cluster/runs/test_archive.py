@@ -1,4 +1,4 @@
-"""Facts about the copies in the bucket: found by name and tag, read without a cluster, fetched whole."""
+"""The copies of runs in the bucket: found by name and tag, readable without a cluster, and fetched completely."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ def make_bucket(aws: Aws, name: str, cluster: str = "deepcdk") -> str:
 
 
 def record_of(run_id: str) -> dict[str, Any]:
-    """Return the least that is a record."""
+    """Return a minimal record."""
     state = {"run_id": run_id, "state": "succeeded", "started": 1.0, "updated": 2.0, "hosts": []}
     sizes = {"checkpoints": [], "attempts": 1, "files": 0, "bytes": 0}
     return {"run_id": run_id, "directory": f"/mnt/efs/runs/{run_id}", "state": state, "spec": None, **sizes}
 
 
 def put(aws: Aws, bucket: str, run_id: str, **files: str) -> None:
-    """Put a run's copy: its record and these files, whose names have _ for a dot."""
+    """Upload a copy of a run: its record and these files, in whose keyword names _ stands for a dot."""
     record = record_of(run_id)
     for name, text in {"record_json": json.dumps(record), **files}.items():
         key = f"runs/{run_id}/{name.replace('_', '.')}"

@@ -1,4 +1,4 @@
-"""Facts about a run's bounds before it begins: a cost without prices, or one that is used up, is refused."""
+"""The limits of a run before it starts: a cost limit without prices, or one that is used up, is rejected."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ORIGIN = Origin(
 
 
 class Known:
-    """Prices of which some are known."""
+    """Prices of which only some are known."""
 
     def __init__(self, **known: float) -> None:
         self._known = known

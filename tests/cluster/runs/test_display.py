@@ -1,4 +1,4 @@
-"""Facts about the display of progress: one line holds what is known, and nothing that is not."""
+"""The progress display: one line contains the known values and nothing else."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Facts about a dry run: it shows the nodes that would be added, and the commands."""
+"""A dry run: it shows the nodes that would be added, and the commands."""
 
 from __future__ import annotations
 

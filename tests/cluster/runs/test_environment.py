@@ -1,4 +1,4 @@
-"""Facts about the ranks' variables: parsed by rule, secrets never from a command line, and no value in a message."""
+"""The ranks' variables: how they are parsed, and that secrets are on no command line and values in no message."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_a_secret_in_a_file_arrives_byte_for_byte_without_its_last_lines_end(
     file.write_bytes((value + end).encode())
     whole = value if end or not value.endswith("\n") else value[:-1].removesuffix("\r")
     if end == "\n":
-        whole = whole.removesuffix("\r")  # Together they are one end of a line.
+        whole = whole.removesuffix("\r")  # "\r\n" is one line end
     assert read_secrets([f"TOKEN=@{file}"], {}) == {"TOKEN": whole}
 
 

@@ -1,4 +1,4 @@
-"""Facts about what `fab train` says that a fault would cost."""
+"""What `fab train` reports about the cost of a fault."""
 
 from __future__ import annotations
 

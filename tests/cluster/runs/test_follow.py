@@ -1,4 +1,4 @@
-"""Facts about following from the laptop: messages fold into a progress, and broken connections are taken up again."""
+"""Following a run from the laptop: messages update the progress, and broken connections are restored."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ END = {**STATE, "state": "succeeded"}
 
 
 class Recorder:
-    """Remember what was shown."""
+    """Record the display calls."""
 
     def __init__(self) -> None:
         self.states: list[RunProgress] = []

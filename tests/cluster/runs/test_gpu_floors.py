@@ -1,4 +1,4 @@
-"""Facts about floors: half of the published figures of the hosts' types, and none where one has no figure."""
+"""Minimum GPU speeds: half of the published values for the hosts' types, or none if a type has no value."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from tests.factories import make_nodes, make_spec
 @pytest.mark.parametrize(
     ("types", "efa", "expected"),
     [
-        # H100: 989 TFLOP/s; 3200 Gbit/s are 400 GB/s, below NVLink's 450.
+        # H100: 989 TFLOP/s; 3200 Gbit/s are 400 GB/s, less than NVLink's 450.
         (("p5.48xlarge",) * 2, True, Floors(matmul_tflops=494.5, allreduce_gb_s=200, allreduce_mib=1907)),
         (("p5.48xlarge",), True, Floors(matmul_tflops=494.5, allreduce_gb_s=225, allreduce_mib=2048)),
-        # Four cards of 100 Gbit/s are 50 GB/s; over TCP, what one flow carries: 5 Gbit/s.
+        # Four cards with 100 Gbit/s are 50 GB/s; over TCP, the rate of one flow: 5 Gbit/s.
         (("p4d.24xlarge",) * 4, True, Floors(matmul_tflops=156, allreduce_gb_s=25)),
         (("p4d.24xlarge",) * 4, False, Floors(matmul_tflops=156, allreduce_gb_s=0.3125)),
         # "Up to 25 Gigabit" is a peak; a T4 sustains 24 TFLOP/s of its 65.
         (("g4dn.xlarge",) * 2, False, Floors(matmul_tflops=12)),
         (("g4dn.8xlarge",) * 2, True, Floors(matmul_tflops=12, allreduce_gb_s=3.125)),
         (("g5.xlarge", "g5.8xlarge"), False, Floors(matmul_tflops=35)),
-        # Eight L40S on PCI Express, of which nothing is published.
+        # Eight L40S on PCI Express, for which nothing is published.
         (("g6e.48xlarge",) * 2, True, Floors(matmul_tflops=181)),
         (("p5.48xlarge", "none.large"), True, Floors()),
         ((), True, Floors()),

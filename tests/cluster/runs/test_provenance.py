@@ -1,4 +1,4 @@
-"""Facts about a run's origin: what differs from the commit, and a hash that stands for the template."""
+"""The origin of a run: the differences from the commit, and a hash that identifies the template."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_a_commit_with_changes_is_marked(tmp_path: Path) -> None:
 
 
 def test_code_of_a_wheel_has_a_version_and_no_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A virtual environment is often in the repository of the user."""
+    """A virtual environment is often in the user's repository."""
     code = tmp_path / ".venv" / "site-packages" / "deepcdk"
     code.mkdir(parents=True)
     (tmp_path / "own.py").write_text("1")

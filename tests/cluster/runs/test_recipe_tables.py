@@ -1,4 +1,4 @@
-"""Facts about what `fab recipes` shows."""
+"""The output of `fab recipes`."""
 
 from __future__ import annotations
 

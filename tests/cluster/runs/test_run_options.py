@@ -1,4 +1,4 @@
-"""Facts about the options of a launch: what contradicts itself is refused before anything is asked."""
+"""The options of a launch: contradictions are rejected before any question."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_only_horovods_ranks_take_its_settings_and_only_they_may_be_given_the_ot
 
 
 def read(group: type, **typed: str) -> Any:
-    """Return a group of flags as it is built from what is typed."""
+    """Return a group of flags built from command-line input."""
     return call(
         group, {flag.parameter: flag.parse(typed.get(flag.parameter, flag.typed_default)) for flag in flags_of(group)}
     )

@@ -1,4 +1,4 @@
-"""Facts about the spec of a new run."""
+"""The spec of a new run."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_ranks_are_as_many_as_asked_and_else_as_registered() -> None:
 @pytest.mark.parametrize(
     ("asked", "given", "count", "chosen"),
     [
-        ("auto", "8", 1, "mpi"),  # more than the GPUs' slots: on the cores of one host
+        ("auto", "8", 1, "mpi"),  # more than the GPUs' slots: use the cores of one host
         ("auto", "cores", 1, "mpi"),
         ("auto", "8", 2, "gloo"),
         ("auto", "4", 1, "gloo"),

@@ -1,4 +1,4 @@
-"""Facts about the supervisor's answers: each status has its error, and secrets show on no command line."""
+"""The supervisor's answers: each status has its error, and secrets appear on no command line."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ STACK = make_stack()
 
 
 class HoldingMaster(Master):
-    """Answer a hold with these lines, and go on until its input ends."""
+    """Answer a hold with these lines, and continue until its input ends."""
 
     def __init__(self, *lines: str, status: int = 0) -> None:
         self.said, self.status, self.where = lines, status, "ec2-user@198.18.1.2"
@@ -45,7 +45,7 @@ class HoldingMaster(Master):
 
 
 class AnsweringMaster(Master):
-    """Answer each command with the next of these."""
+    """Answer each command with the next of these answers."""
 
     def __init__(self, *answers: Completed) -> None:
         self.answers, self.where = list(answers), "ec2-user@198.18.1.2"

@@ -1,4 +1,4 @@
-"""Facts about the tables of runs: newest first, plain values of results, and what ran where."""
+"""The tables of runs: newest first, plain values of results, and where each run took place."""
 
 from __future__ import annotations
 
@@ -169,7 +169,7 @@ ESTIMATE = {"seconds": {"low": 10.0, "value": 40.0, "high": 90.0}, "usd": {"low"
 
 
 def record_with(estimate: Any, **more: Any) -> dict[str, str]:
-    """Return the rows of a run of 61 s for which this was expected."""
+    """Return the rows of a run of 61 s with this estimate."""
     record = {
         "run_id": "one", "directory": "/d", "attempts": 1, "files": 3, "bytes": 2048, "result": None, "checkpoints": [],
         "state": {"state": "succeeded", "reason": "", "started": 0, "updated": 61}, "spec": None, "launch": None,

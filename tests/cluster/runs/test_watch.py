@@ -1,4 +1,4 @@
-"""Facts about the end of watching: the status and the words follow the run's own end."""
+"""The end of watching: the exit status and the message follow from the run's end."""
 
 from __future__ import annotations
 

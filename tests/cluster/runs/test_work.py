@@ -1,4 +1,4 @@
-"""Facts about what is to run: a recipe's flags reach the ranks unchanged, and bad ones are refused here."""
+"""What a run executes: a recipe's flags reach the ranks unchanged, and invalid ones are rejected on the laptop."""
 
 from __future__ import annotations
 

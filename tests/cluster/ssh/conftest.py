@@ -1,4 +1,4 @@
-"""A key of the user's, an SSH server that accepts it, and a connection to it."""
+"""A key of the user, an SSH server that accepts it, and a connection to the server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An SSH server in this process, for the tests of connections."""
+"""An SSH server in this process, for tests of connections."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ class _Interface(paramiko.ServerInterface):
 
 
 def _execute(channel: paramiko.Channel, command: str) -> None:
-    # The server says that it takes the command only once this thread has started, and a command may close its channel
-    # before that. The thread that says it reads the answer to a request only afterwards.
+    # The server confirms the command only after this thread has started, and a command may close its channel before
+    # that. The confirming thread reads the answer to a request only after the confirmation.
     with _ONE_AT_A_TIME:
         channel.get_transport().global_request("accepted@tests", wait=True)
     process = subprocess.Popen(
@@ -75,7 +75,7 @@ def _execute(channel: paramiko.Channel, command: str) -> None:
 
 
 class SshServer:
-    """Serve SSH in this process, without sshd or root, on a port of its own; `host_key` is its proof."""
+    """Serve SSH in this process, without sshd or root, on a free port; `host_key` identifies the server."""
 
     def __init__(self, allowed: paramiko.PKey, *, opens_sessions: bool = True) -> None:
         self._opens_sessions = opens_sessions
@@ -100,21 +100,21 @@ class SshServer:
                 transport.start_server(event=threading.Event(), server=interface)
 
     def cut(self) -> None:
-        """Break every connection, as a pulled cable does."""
+        """Break every connection, like a pulled cable."""
         for transport in self._transports:
             transport.close()
 
     def close(self) -> None:
-        """Stop listening and end all connections."""
+        """Stop listening and close all connections."""
         with contextlib.suppress(OSError):
-            self._listener.shutdown(socket.SHUT_RDWR)  # or the thread goes on waiting in accept
+            self._listener.shutdown(socket.SHUT_RDWR)  # otherwise accept keeps waiting
         self._listener.close()
         self.cut()
 
 
 @contextlib.contextmanager
 def serving(allowed: paramiko.PKey, *, opens_sessions: bool = True) -> Iterator[SshServer]:
-    """Serve for the length of a `with`."""
+    """Serve for the duration of a `with` block."""
     server = SshServer(allowed, opens_sessions=opens_sessions)
     try:
         yield server

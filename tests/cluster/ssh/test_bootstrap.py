@@ -1,4 +1,4 @@
-"""Facts about what the laptop has the master run: nothing leaves its directory, and only plain files travel."""
+"""What the laptop runs on the master: nothing is written outside its directory, and only plain files are sent."""
 
 from __future__ import annotations
 

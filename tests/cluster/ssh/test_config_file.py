@@ -1,4 +1,4 @@
-"""Facts about the ssh_config: OpenSSH itself reads what we mean, only known keys are taken, writing twice is once."""
+"""The ssh_config: OpenSSH reads it as intended, only known keys are accepted, and writing it twice changes nothing."""
 
 from __future__ import annotations
 

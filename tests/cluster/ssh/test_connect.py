@@ -1,4 +1,4 @@
-"""Facts about connecting: only the console's host keys are trusted, and failures say what to do."""
+"""Connecting: only host keys from the console are trusted, and errors include the fix."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Facts about `fab run`'s half on the laptop: words as typed, lines behind names, failures as host and last lines."""
+"""`fab run` on the laptop: words as typed, output lines prefixed with names, and failures with host and last lines."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ HOSTS = json.dumps({"hosts": [ONE, TWO]})
 
 
 class StreamingMaster(Master):
-    """Yield these lines for any command, then raise what is given."""
+    """Yield these lines for any command, then raise the given error."""
 
     def __init__(self, *lines: str, error: Exception | None = None) -> None:
         self._lines, self._error, self.where = lines, error, "ec2-user@198.18.1.2"

@@ -1,4 +1,4 @@
-"""Facts about fetching: all or nothing, and earlier results stay."""
+"""Fetching: all or nothing, and earlier results are kept."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
 
 
 def tree(directory: Path) -> dict[str, bytes | str | None]:
-    """Return every file, link and directory below a directory, with what it holds."""
+    """Return every file, link and directory below a directory, with its content."""
     return {
         str(path.relative_to(directory)): str(path.readlink())
         if path.is_symlink()
@@ -200,7 +200,7 @@ def test_what_is_no_tar_is_told_and_leaves_nothing(tmp_path_factory: pytest.Temp
 
 
 def config_of(marker: Path) -> bytes:
-    """Return a configuration of git's that runs a program at `git status`."""
+    """Return a git configuration that runs a program at `git status`."""
     program = marker.with_name("program")
     program.write_text(f"#!/bin/sh\ntouch {marker}\n")
     program.chmod(0o755)
@@ -259,7 +259,7 @@ OBEYED: Final = (
 
 @st.composite
 def disguised(draw: st.DrawFn) -> str:
-    """Return a name of OBEYED in a spelling that another file system takes for the same name."""
+    """Return a name from OBEYED in a spelling that another file system considers equal."""
     ignored = st.sampled_from(["", "", "", "\u200c", "\u200d", "\u00ad", "\ufeff", "\u2060", "\ufe0f", "\U000e0001"])
     name = ""
     for each in draw(st.sampled_from(OBEYED)):

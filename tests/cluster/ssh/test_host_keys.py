@@ -1,4 +1,4 @@
-"""Facts about host keys: only whole ones of the console count, and kept ones never replace changed ones."""
+"""Host keys: only complete keys from the console count, and a kept key never replaces a changed one."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_the_last_boot_counts() -> None:
     other = ED25519_LINE[:-2] + "Qn"
     again = CONSOLE + CONSOLE.replace(ED25519_LINE, other).replace(f"{ECDSA_LINE} root@ip-10-0-0-12\n", "")
     assert keys_of(again) == [other]
-    assert keys_of(CONSOLE + later) == [ECDSA_LINE, ED25519_LINE]  # an empty block is no news
+    assert keys_of(CONSOLE + later) == [ECDSA_LINE, ED25519_LINE]  # an empty block changes nothing
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def test_the_last_boot_counts() -> None:
         CONSOLE.replace(ED25519_LINE, ED25519_LINE[:-7]).replace(ECDSA_LINE, ""),  # cut within the Base64
         CONSOLE.replace("ssh-ed25519 AAAAC3", "ssh-rsa AAAAC3").replace(ECDSA_LINE, ""),  # the name and the key differ
         CONSOLE.replace(ED25519_LINE, "ssh-ed25519 ????").replace(ECDSA_LINE, "ssh-ed25519"),
-        CONSOLE.replace(ED25519_LINE, "ssh-ed25519 AAA=").replace(ECDSA_LINE, ""),  # shorter than a length
+        CONSOLE.replace(ED25519_LINE, "ssh-ed25519 AAA=").replace(ECDSA_LINE, ""),  # shorter than a length field
         CONSOLE.replace(ED25519_LINE, "ssh-ed25519 /////3NzaC1lZDI1NTE5").replace(ECDSA_LINE, ""),
     ],
 )
@@ -118,7 +118,7 @@ def kept(tmp_path: Path) -> KeptHostKeys:
 
 @pytest.fixture
 def consoles(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
-    """Return the consoles by instance id, to be filled."""
+    """Return the consoles by instance id; the test fills them."""
     texts: dict[str, str] = {}
     monkeypatch.setattr(host_keys, "read_console", lambda _, instance_id: texts.get(instance_id, ""))
     return texts
@@ -169,7 +169,7 @@ def test_keys_are_never_used_for_another_instance_account_or_region(
     for files, instance_id in ((kept, OTHER_ID), *((files, ID) for files in elsewhere)):
         with pytest.raises(ConnectionFailedError, match="shows no SSH host keys"):
             files.identify(Aws(), instance_id)
-    # Nor where somebody has renamed the file.
+    # A file that somebody has renamed is not accepted either.
     kept.path(ID).rename(kept.path(OTHER_ID))
     with pytest.raises(ConnectionFailedError, match="damaged") as caught:
         kept.identify(Aws(), OTHER_ID)
@@ -189,7 +189,7 @@ def test_a_changed_key_is_refused_with_both_fingerprints_and_the_remedy(
     assert ED25519.fingerprint in caught.value.what
     assert (caught.value.where, "remove this file" in caught.value.remedy) == (str(kept.path(ID)), True)
     assert kept.read(ID) == (ED25519, ECDSA)
-    # The remedy works.
+    # The suggested fix works.
     kept.path(ID).unlink()
     assert kept.identify(Aws(), ID) == (OTHER, ECDSA)
 

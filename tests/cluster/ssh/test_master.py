@@ -1,4 +1,4 @@
-"""Facts about the connection: commands arrive unchanged, and a stream that breaks is not taken for its end."""
+"""The connection to the master: commands arrive unchanged, and a broken stream is not mistaken for its end."""
 
 from __future__ import annotations
 

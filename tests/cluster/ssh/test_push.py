@@ -1,4 +1,4 @@
-"""Facts about the push: the same files make the same bytes, and they arrive whole or not at all."""
+"""The push: the same files give the same bytes, and they arrive completely or not at all."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def payload(tmp_path: Path) -> Path:
 
 
 class LocalMaster:
-    """Run the far side's commands here, with this Python."""
+    """Run the master's commands here, with this Python."""
 
     where = "here"
 
@@ -125,7 +125,7 @@ def test_the_master_runs_an_agent_of_its_own_whatever_a_rank_does_to_the_shared_
 ) -> None:
     home, root, master, tree = tmp_path / "home", tmp_path / "payloads", LocalMaster(), package_tree(AGENT)
     home.mkdir()
-    monkeypatch.chdir(home)  # where SSH begins
+    monkeypatch.chdir(home)  # where SSH sessions start
     pushed = push(master, str(root), tree)  # type: ignore[arg-type]  # stands in for the master
     file = Path("agent/supervisor/cli.py")
     (root / tree.name / file).write_text("raise SystemExit('planted')\n")

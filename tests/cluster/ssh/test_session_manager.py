@@ -1,4 +1,4 @@
-"""Facts about the way over Session Manager; commands stand in for the AWS CLI."""
+"""Connecting through Session Manager, with commands in place of the AWS CLI."""
 
 from __future__ import annotations
 

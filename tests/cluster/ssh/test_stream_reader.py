@@ -1,4 +1,4 @@
-"""Facts about reading a blocking stream: items, end, errors and time-outs all reach the caller."""
+"""Reading a blocking stream: items, end, errors and timeouts all reach the caller."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Facts about servers behind the tunnel: where they listen is read from their words, and their end is told."""
+"""Servers behind the tunnel: their address is read from their output, and their end is reported."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ JUPYTER = "    http://localhost:8888/lab?token=0123abcd"
 
 
 class ServingMaster(Master):
-    """Say these lines as the server on the master, then end it; keep which ports were forwarded."""
+    """Print these lines as the server on the master, then end it; record the forwarded ports."""
 
     def __init__(self, *lines: str) -> None:
         self.where, self._lines = "ec2-user@198.18.1.2", lines

@@ -1,4 +1,4 @@
-"""Facts about the commands of a sweep's runs: settings of a recipe, or words of a program."""
+"""The commands of a sweep's runs: settings of a recipe, or arguments of a program."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Facts about the estimate of a sweep: sums over runs, on as many workers as there are."""
+"""The estimate of a sweep: sums over its runs, on the available workers."""
 
 from __future__ import annotations
 

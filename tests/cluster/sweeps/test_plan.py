@@ -1,4 +1,4 @@
-"""Facts about the plan of a sweep: which runs follow from it, in which order, and with which seeds."""
+"""The plan of a sweep: which runs it contains, in which order, and with which seeds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Facts about the values of a parameter: lists, ranges, files, distributions, and what is no value."""
+"""The values of a parameter: lists, ranges, files, distributions, and invalid values."""
 
 from __future__ import annotations
 

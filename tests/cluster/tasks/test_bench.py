@@ -1,4 +1,4 @@
-"""Facts about what `fab bench` measures where little is said."""
+"""The default measurements of `fab bench`."""
 
 from __future__ import annotations
 

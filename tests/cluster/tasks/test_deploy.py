@@ -1,4 +1,4 @@
-"""Facts about the tasks that change a cluster: only what was shown and agreed to is executed."""
+"""Tasks that change a cluster: only what was shown and confirmed is executed."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def plan_that(details: str, ends_run: str = "") -> Plan:
 
 
 class Change:
-    """A change of a stack; its groups have the next of these effects after each answer, the last again and again."""
+    """A change of a stack. After each answer, its groups have the next of these effects; the last one is repeated."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *later: Plan) -> None:
         self.later, self.asked, self.told, self.ended = list(later), list[str](), list[str](), list[tuple[str, ...]]()

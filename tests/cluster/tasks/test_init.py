@@ -1,4 +1,4 @@
-"""Facts about `deepcdk init`: it writes a project that works, and overwrites nothing."""
+"""`deepcdk init`: it writes a working project and overwrites nothing."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Run = Callable[..., tuple[int, str, str]]
 
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> Run:
-    """Return a caller of `deepcdk init` in a new directory: its status, stdout and stderr."""
+    """Return a function that calls `deepcdk init` in a new directory; it returns status, stdout and stderr."""
     monkeypatch.chdir(tmp_path)
 
     def call(*words: str) -> tuple[int, str, str]:

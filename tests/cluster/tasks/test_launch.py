@@ -1,4 +1,4 @@
-"""Facts about the launch of a run: its estimate is printed, and goes into its record."""
+"""The launch of a run: its estimate is printed and stored in its record."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.factories import make_inventory
 
 @pytest.fixture
 def started(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Launch:
-    """Return a launch on a cluster of two workers that asks nobody; what it prints is in its `said`."""
+    """Return a launch on a cluster of two workers that asks no questions."""
     monkeypatch.setattr("pathlib.Path.home", lambda: tmp_path)
     monkeypatch.setenv("AWS_REGION", "us-east-1")
     monkeypatch.setattr(limits, "read_or_explain", lambda *_: None)

@@ -1,4 +1,4 @@
-"""`fab up` and `fab doctor` in a new account with 16 vCPUs, as the embedded cloud serves it."""
+"""`fab up` and `fab doctor` in a new account with 16 vCPUs, as served by the embedded cloud."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class NewAccount:
         return session.client(service, region_name=self.served["region"], endpoint_url=self.served["endpoint"])
 
     def contents(self) -> dict[str, int]:
-        """Return how many things the account has of each kind."""
+        """Return the number of resources of each kind in the account."""
         ec2 = self.client("ec2")
         return {
             "stacks": len(self.client("cloudformation").list_stacks()["StackSummaries"]),
@@ -104,7 +104,7 @@ def test_a_cluster_that_fits_is_asked_for_with_a_warning_of_its_growth(account: 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Existing:
-    """What a large account has already, by the names of keys in cdk.json."""
+    """Existing resources of a large account, by the names of keys in cdk.json."""
 
     account: NewAccount
     vpc_id: str
@@ -116,7 +116,7 @@ class Existing:
 
 @pytest.fixture(scope="module")
 def person(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Existing]:
-    """Serve an account without limits, to a user who has the documented policies alone."""
+    """Serve an account without limits to a user with only the documented policies."""
     home = tmp_path_factory.mktemp("home")
     (home / ".ssh").mkdir(mode=0o700)
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(home / ".ssh" / "id_ed25519")], check=True)

@@ -1,4 +1,4 @@
-"""Facts about `fab plan --calibrate`: what it measures, and what it refuses before that costs anything."""
+"""`fab plan --calibrate`: what it measures, and what it rejects before that costs anything."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tests.factories import make_instance, make_inventory
 
 @dataclasses.dataclass
 class Planner:
-    """`fab plan` on a cluster with workers of these types, whose measurements cost nothing and are kept."""
+    """`fab plan` on a cluster with workers of these types. Measurements cost nothing and are recorded."""
 
     workers: tuple[str, ...] = ("c5.2xlarge", "c5.2xlarge")
     measured: list[BenchSettings] = dataclasses.field(default_factory=list)
@@ -42,7 +42,7 @@ class Planner:
 
 @pytest.fixture
 def planner(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Planner:
-    """Return a planner on two workers that asks nobody."""
+    """Return a planner on two workers that asks no questions."""
     found = Planner()
 
     def measure(session: Session, settings: BenchSettings, **_: Any) -> str:
@@ -80,8 +80,8 @@ def test_the_plan_is_by_what_was_measured(planner: Planner, capsys: pytest.Captu
     ("workers", "recipe", "further", "batch"),
     [
         (("p3.16xlarge",) * 4, "benchmark", ("--global-batch", "2048"), 64),  # 32 GPUs
-        (("p3.16xlarge",), "imagenet-fast", (), 224),  # of its phases
-        (("c5.2xlarge",) * 8, "digits", (), 16),  # 128 images a step at most
+        (("p3.16xlarge",), "imagenet-fast", (), 224),  # from its phases
+        (("c5.2xlarge",) * 8, "digits", (), 16),  # at most 128 images per step
     ],
 )
 def test_a_rank_has_the_batch_that_it_would_have_in_the_recipe_on_all_workers(

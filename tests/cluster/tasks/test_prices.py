@@ -1,4 +1,4 @@
-"""Facts about `fab prices`."""
+"""The output of `fab prices`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Facts about `fab status`: what it prints, and in which order."""
+"""`fab status`: its output and the order of its parts."""
 
 from __future__ import annotations
 

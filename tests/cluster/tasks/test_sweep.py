@@ -1,4 +1,4 @@
-"""Facts about `fab sweep`: it shows number, time and price before anything starts, and explains invalid input."""
+"""`fab sweep`: it shows number, time and price before anything starts, and explains invalid input."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Sweep = Callable[..., tuple[str, str]]
 def sweep(
     dry_run: object, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> Sweep:
-    """Return a caller of `fab sweep` on two workers, in a project with train.py: its output, and stderr."""
+    """Return a function that calls `fab sweep` on two workers, in a project with train.py. It returns both outputs."""
     prices = "cluster.aws.prices.Prices.per_hour"
     monkeypatch.setattr(prices, lambda _, kinds, *__, **___: dict.fromkeys(kinds, 0.34))
     project = tmp_path / "project"

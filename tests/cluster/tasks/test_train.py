@@ -1,4 +1,4 @@
-"""Facts about `fab train`: a dry run starts nothing, and shows what would be added and launched."""
+"""`fab train`: a dry run starts nothing, and shows what would be added and launched."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ DryRun = Callable[..., tuple[list[str], str]]
 
 @pytest.fixture
 def dry_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> DryRun:
-    """Return a caller of `fab train --dry-run` with two workers: its lines, and stderr."""
+    """Return a function that calls `fab train --dry-run` with two workers; it returns output lines and stderr."""
     deployed = make_inventory(2)
     monkeypatch.setattr("pathlib.Path.home", lambda: tmp_path)
     monkeypatch.setenv("AWS_REGION", "us-east-1")
@@ -78,7 +78,7 @@ def test_payload_is_the_project_if_an_entry_is_given(
 def test_record_describes_the_code_that_runs(
     dry_run: DryRun, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A project around a recipe or a benchmark has code that the run does not use."""
+    """A project around a recipe or a benchmark contains code that the run does not use."""
     (tmp_path / "train.py").write_text("import horovod.tensorflow as hvd\nhvd.init()\n")
     monkeypatch.chdir(tmp_path)
     config, found = ClusterConfig(), list[Path]()

@@ -1,4 +1,4 @@
-"""Facts about paths of this machine: any text is one, taken as it is, and no question about it fails."""
+"""Paths of this machine: any text is a valid path, is used as it is, and never causes an exception."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Facts about progress: plain lines now and then, and amounts that people can read."""
+"""Progress: occasional plain lines, and human-readable amounts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Facts about the status line: silence is explained after a second, and what is printed is never disturbed."""
+"""The status line: it explains silence after a second, and never disturbs other output."""
 
 from __future__ import annotations
 

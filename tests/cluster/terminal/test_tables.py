@@ -1,4 +1,4 @@
-"""Facts about printed tables: nothing is cut off in a pipe, and a narrow terminal gets fewer columns."""
+"""Printed tables: a pipe gets everything, and a narrow terminal gets fewer columns."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Shown = Callable[[Table, int], list[str]]
 
 @pytest.fixture
 def shown(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Shown:
-    """Return what prints a table on a terminal of so many columns, and returns its lines without colours."""
+    """Return a function that prints a table on a terminal of this width and returns its lines without colors."""
 
     def on_terminal(table: Table, columns: int) -> list[str]:
         monkeypatch.setattr("sys.stdout.isatty", lambda: True)

@@ -1,4 +1,4 @@
-"""Facts about amounts, rates and durations."""
+"""Amounts, rates and durations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Facts about sentences on a terminal: no word is cut, and a command in backticks stays on one line."""
+"""Sentences on a terminal: no word is split, and a command in backticks stays on one line."""
 
 from __future__ import annotations
 
