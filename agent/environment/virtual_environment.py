@@ -385,7 +385,7 @@ class Installer(LockedEnvironment):
 
     @property
     def installer(self) -> Installer:
-        """Return itself: it has pip from the start."""
+        """Return this environment, because it contains pip from the start."""
         return self
 
     def _create(self) -> None:

@@ -85,7 +85,7 @@ class MpiRun:
         return status
 
     def _obey(self, line: bytes) -> None:
-        """Start the daemon that mpirun requests, or forward a line that is not a request."""
+        """Start the daemon that the line requests for mpirun, or forward the line if it is not a request."""
         if not (request := parse_request(line)):
             _write(line)
             return

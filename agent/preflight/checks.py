@@ -177,7 +177,7 @@ def _driver_shows(found: NodeFacts) -> str:
 
 
 def clock_skew_s(node_time: float, began: float, ended: float, node_began: float | None = None) -> float:
-    """Return the certain error of a node's clock, s; 0 if its times are between the question and the answer.
+    """Return the minimum error of a node's clock, s; 0 if its times are between the question and the answer.
 
     `node_time` and `node_began` are by the node's clock. `node_began` is an earlier time, if there is one.
     """

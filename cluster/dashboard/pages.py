@@ -107,7 +107,7 @@ COLUMNS: Final = (
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Choice:
-    """What a reader has chosen on the page of runs. The address contains it."""
+    """The filter, order and number of rows on the page of runs, as its address contains them."""
 
     words: str = ""
     group: str = ""
@@ -117,7 +117,7 @@ class Choice:
 
     @classmethod
     def of(cls, query: Mapping[str, str]) -> Choice:
-        """Read it from the query of an address. Invalid values are replaced by the default."""
+        """Read the choice from the query of an address. Invalid values are replaced by the default."""
         sort, rows, chosen = query.get("sort", ""), query.get("rows", ""), query.get("group", "")
         return cls(
             words=query.get("q", "")[:200],

@@ -48,7 +48,7 @@ Act = Callable[[str, str, bool], dict[str, str]]
 
 
 class Dashboard:
-    """The pages of one cluster. `act` and `report` carry out what the pages offer."""
+    """The pages of one cluster. `act` stops or resumes a run, `report` returns a run's report."""
 
     def __init__(self, name: str, readers: Readers, act: Act, report: Callable[[str], str]) -> None:
         self.name, self.readers, self.act, self.report = name, readers, act, report
@@ -151,7 +151,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
     @staticmethod
     def _run_id(path: str, verb: str) -> str:
-        """Return the run of an address /runs/ID/VERB; "" for another one."""
+        """Return the run id in the address /runs/ID/VERB; "" for any other address."""
         parts = path.split("/")
         return parts[2] if [*parts[:2], *parts[3:]] == ["", "runs", verb] and is_run_id(parts[2]) else ""
 
@@ -172,7 +172,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         return found is not None and hmac.compare_digest(found.value.encode(), self.server.dashboard.token.encode())
 
     def _sign_in(self, token: str) -> None:
-        """Exchange the token in the address for a cookie, and leave the address."""
+        """Exchange the token in the address for a cookie, and redirect to the address without the token."""
         if not hmac.compare_digest(token.encode(), self.server.dashboard.token.encode()):
             self._send_text(
                 HTTPStatus.FORBIDDEN, "This token is not valid. `fab dashboard` prints a new one each time."

@@ -40,7 +40,7 @@ class Seen(Generic[T]):
 
 
 class Source(Generic[T]):
-    """Read a value in a thread every `pause_s` seconds. The thread ends when nobody has looked for `idle_s`."""
+    """Read a value in a thread every `pause_s` seconds. The thread exits after `idle_s` without a call of `look`."""
 
     def __init__(self, read: Callable[[], T], *, pause_s: float, idle_s: float = IDLE_S) -> None:
         self._read, self._pause_s, self._idle_s = read, pause_s, idle_s

@@ -101,7 +101,7 @@ class Bootstrap:
 
     @property
     def is_complete(self) -> bool:
-        """Return whether the CDK can deploy with it."""
+        """Return whether the CDK can deploy with this bootstrap."""
         return self.version is not None and self.version >= LEAST_VERSION and self.bucket_exists is not False
 
     @property
@@ -111,7 +111,7 @@ class Bootstrap:
         return f"account {self.account} in {self.region}{custom}"
 
     def check(self) -> None:
-        """Raise CdkError if half of it is missing, which `cdk bootstrap` cannot repair."""
+        """Raise CdkError if half of the bootstrap is missing, which `cdk bootstrap` cannot repair."""
         toolkit, bucket = self.names.toolkit, self.bucket
         gone = not self.status or self.status in ("REVIEW_IN_PROGRESS", "ROLLBACK_COMPLETE", "DELETE_COMPLETE")
         if self.version is None and gone and self.bucket_exists:
@@ -132,14 +132,14 @@ class Bootstrap:
             )
 
     def question(self) -> str:
-        """Return the question to ask before it is created or updated."""
+        """Return the question to ask before the bootstrap is created or updated."""
         makes = "a bucket, an image repository and roles; one role can create everything that `fab up` deploys"
         if self.version is None:
             return f"bootstrap {self.place} for the CDK, once: stack {self.names.toolkit} with {makes}."
         return f"update the CDK's bootstrap of {self.place} from version {self.version}: stack {self.names.toolkit}."
 
     def command(self, cli: Path) -> list[str]:
-        """Return the command that creates it. Run it outside of a project, so that it does not run an app."""
+        """Return the command that creates the bootstrap. Run it outside of a project, or the CDK runs its app."""
         words = [str(cli), "bootstrap", f"aws://{self.account}/{self.region}"]
         if self.names.toolkit != TOOLKIT:
             words += ["--toolkit-stack-name", self.names.toolkit]

@@ -62,7 +62,7 @@ def bootstrap(subject: Subject) -> Iterator[Finding]:
 
 
 def judge_bootstrap(there: bootstraps.Bootstrap) -> Finding:
-    """Judge the CDK bootstrap: complete, missing, too old, or only half there."""
+    """Judge the CDK bootstrap: complete, incomplete, missing or too old."""
     name = "CDK bootstrap"
     try:
         there.check()

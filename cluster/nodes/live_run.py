@@ -100,7 +100,7 @@ def every_node_held(
 
 
 def check_live_runs(session: Session, doing: str, reasons: Sequence[str], *, force: bool) -> LiveRuns:
-    """Return the live runs, which an action would stop. `doing` names the action, `reasons` explain its effects.
+    """Return the live runs, which the action would stop. `doing` names the action, `reasons` explain its effects.
 
     Unless forced, raises EndsRunError if there are live runs, or if they are unknown.
     """

@@ -27,7 +27,7 @@ class Occupancy:
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> Occupancy:
-        """Build it from the supervisor's checked answer."""
+        """Build the occupancy from the supervisor's checked answer."""
         hosts = {str(run["run_id"]): tuple(map(str, run["hosts"])) for run in document["live"]}
         starters = {str(run["run_id"]): run["started_by"] for run in document["live"] if run.get("started_by")}
         replaced = tuple(document.get("replaced") or ())

@@ -40,7 +40,7 @@ class Figure(Range):
             raise ValueError(f"a figure of {self.value:g} in a range of {self.low:g} to {self.high:g} ({self.source})")
 
     def at(self, value: float) -> Figure:
-        """Return the figure at another value of its range. The copy has no range left."""
+        """Return the figure at another value of its range. The copy has no range."""
         return dataclasses.replace(self, value=value, low=value, high=value)
 
 

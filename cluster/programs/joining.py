@@ -793,7 +793,7 @@ def _meant(name: str, names: dict[str, str]) -> str:
 
 
 def _optional(tree: ast.AST) -> set[str]:
-    """Return the top-level names of packages that a module imports only where their absence is handled."""
+    """Return the top-level names of packages that a module imports only in code that handles their absence."""
     statements = [node for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom)]
     guarded = {id(each) for node in ast.walk(tree) if is_guard(node) for each in ast.walk(node)}
     tops: tuple[set[str], set[str]] = (set(), set())

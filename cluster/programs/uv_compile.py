@@ -131,7 +131,7 @@ class Answer:
 
     @property
     def tensorflow(self) -> str:
-        """Return the version of TensorFlow; "" without it."""
+        """Return the version of TensorFlow; "" if uv has not chosen it."""
         return next((self.packages[name] for name in TENSORFLOW_PACKAGES if name in self.packages), "")
 
     @property

@@ -86,7 +86,7 @@ class Begun:
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> Begun:
-        """Build it from the supervisor's checked answer."""
+        """Build the result from the supervisor's checked answer."""
         hosts, checkpoints = tuple(document["hosts"]), tuple(document.get("checkpoints") or ())
         return cls(position=document.get("position"), hosts=hosts, checkpoints=checkpoints)
 

@@ -115,7 +115,7 @@ def open_connection(
     key_name: str = "",
     through: Tunnel | None = None,
 ) -> Master:
-    """Open the connection. It closes the tunnel `through` at its end. Raises ConnectionFailedError.
+    """Open the connection. Closing it also closes the tunnel `through`. Raises ConnectionFailedError.
 
     `key_name` is the EC2 key pair that the master was launched with.
     """

@@ -155,7 +155,7 @@ class Intake:
 
 
 def stored_name(name: str, *, is_folder: bool = False) -> str:
-    """Return the name to store a fetched file or directory under. It differs if programs would obey the original.
+    """Return the name to store a fetched file or directory under. It changes if a program may act on `name`.
 
     Names are compared like on macOS and Windows: without regard to case, compatibility forms and invisible characters.
     Windows also ignores dots and spaces at the end, treats the part after a colon as a stream, and a backslash as a

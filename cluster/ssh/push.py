@@ -105,12 +105,12 @@ class Pushed:
     """0 if the tree was there already."""
 
     def __str__(self) -> str:
-        """Describe it in one line."""
+        """Describe the tree and its upload in one line."""
         uploaded = f"{self.uploaded_bytes:,} bytes uploaded" if self.uploaded_bytes else "unchanged: nothing uploaded"
         return f"{self.tree.folder} {self.tree.name}, {uploaded}"
 
     def to_document(self) -> dict[str, str | int]:
-        """Return it as JSON values."""
+        """Return the tree and its upload as JSON values."""
         return {
             "name": self.tree.name,
             "directory": self.directory,

@@ -297,7 +297,7 @@ def _permit(
     yes: bool,
     aside: bool = False,
 ) -> Plan:
-    """Show a change, ask, and stop the live runs that it would end. Return the plan that the user agreed to.
+    """Show a change, ask, and stop the live runs that would not survive it. Return the plan that the user agreed to.
 
     `asked` says that a first deployment was agreed to before. The stack may have been created by others since then.
 
@@ -327,7 +327,7 @@ def _permit(
 def _runs_kept_away(
     session: Session, plan: Plan, progress: Callable[[str], None], *, force: bool
 ) -> contextlib.AbstractContextManager[None]:
-    """Return a context manager that keeps new runs from starting, if the change would end runs."""
+    """Return a context manager that keeps new runs from starting, if runs would not survive the change."""
     if plan.is_new or not plan.ends_run:
         return contextlib.nullcontext()
     return live_run.every_node_held(session, "fab up", CHANGE, plan.ends_run, force=force, report=progress)

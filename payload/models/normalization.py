@@ -150,7 +150,7 @@ def normalise(
 ) -> tuple[Any, Any, Any, Any]:
     """Normalise images [B, ..., C] by the moments of the images with weight 1 in `weights`, [B].
 
-    Returns outputs, mean [C], variance [C], and the number of values for a channel, float64. For images with weight 0,
+    Returns outputs, mean [C], variance [C], and the number of values per channel, float64. For images with weight 0,
     the output is `beta`. Normalised by the moments of others, they could grow to infinity from layer to layer, and
     infinity times 0 is NaN. With `total`, moments include all ranks, with one sum in the forward pass and one in the
     backward pass. Sums over ranks use float64, because a variance is a difference of two sums.

@@ -55,7 +55,7 @@ def interpreter_binds(prefix: str = sys.base_prefix) -> tuple[Bind, ...]:
 
 
 def aws_cli_binds() -> tuple[Bind, ...]:
-    """Return a bind of this Python's AWS CLI, because Amazon's images have one. Returns none without it."""
+    """Return a bind of this Python's AWS CLI, because Amazon's images have one. Returns none if it is missing."""
     found = importlib.util.find_spec("awscli")
     if found is None or found.origin is None:
         return ()

@@ -128,7 +128,7 @@ def server_files() -> dict[str, File]:
 
 
 def shown_disk(binds: Sequence[Bind], cache: Path) -> Path | None:
-    """Return a disk with the directories of `start --mount`, or None without any. Changes lead to a new disk."""
+    """Return a disk with the directories of `start --mount`; None without this option. A change needs a new disk."""
     if not binds:
         return None
 
