@@ -60,7 +60,7 @@ def test_images_of_any_size_are_told_with_their_likeliest_classes(
 
     model = network("lenet").build((28, 28, 1), 3)
     last = model.layers[-1]
-    last.kernel.assign(np.zeros(last.kernel.shape))  # what it was drawn as might outweigh the biases
+    last.kernel.assign(np.zeros(last.kernel.shape))  # its random values might outweigh the biases
     last.bias.assign([1.0, 3.0, 2.0])
     card = ModelCard(
         recipe="digits", network="lenet", dataset="digits", labels=("cat", "dog", "cow"), size=(28, 28), channels=1,

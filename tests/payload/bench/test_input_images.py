@@ -1,4 +1,4 @@
-"""The input pipeline of a benchmark: drawn images, one pass after the other, gone at the end."""
+"""The input pipeline of a benchmark: generated images, repeated passes, and removal at the end."""
 
 from __future__ import annotations
 

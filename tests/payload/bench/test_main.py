@@ -1,4 +1,4 @@
-"""Images a second of networks on one machine: cells, their processes, the table."""
+"""The benchmark of images per second on one machine: cells, their processes, and the table."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Answer = Callable[[dict[str, Any]], dict[str, Any] | int | BaseException]
 
 @pytest.fixture
 def answering(monkeypatch: pytest.MonkeyPatch) -> Callable[[Answer], None]:
-    """Let a cell's process print figures, exit with a status, or raise."""
+    """Let the process of a cell print figures, exit with a status, or raise."""
 
     def answer_with(answer: Answer) -> None:
         def run(command: list[str], **options: Any) -> Any:
@@ -175,7 +175,7 @@ def test_lenet_is_measured_with_the_chosen_threads_and_as_tensorflow_comes(tmp_p
     cells = json.loads(path.read_text())["cells"]
     assert "intra-op" in cells[0]["chosen"] and cells[1]["chosen"] == "TensorFlow's defaults"
     for cell in cells:
-        # At 32 pixels 5 x 5 of each of the 50 filters reach the first dense layer; at 28 only 4 x 4.
+        # At 32 pixels, 5 x 5 values of each of the 50 filters reach the first dense layer; at 28 pixels only 4 x 4.
         assert cell["parameters"] == 431_080 + (5 * 5 - 4 * 4) * 50 * 500
         assert len(cell["step_seconds"]) == 3 and min(cell["step_seconds"]) > 0
         assert cell["cores_used"] > 0 and cell["peak_memory_mib"] > 50

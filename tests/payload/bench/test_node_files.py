@@ -1,4 +1,4 @@
-"""Files that a benchmark writes and reads: whole, in both places, gone at the end."""
+"""Files that a benchmark writes and reads: complete, in both places, and removed at the end."""
 
 from __future__ import annotations
 

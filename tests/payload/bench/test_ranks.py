@@ -1,4 +1,4 @@
-"""Facts about measuring a cluster: figures of real ranks, what was measured already, a slower step that is found."""
+"""Measuring a cluster: figures of real ranks, earlier measurements, and detecting a slower step."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Data sets that tests draw: shapes that chance cannot name, in every kind of file that the payload reads."""
+"""Generate data sets for tests: shapes that are not classified by chance, in every file format of the payload."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ SHAPES: Final = ("circle", "cross", "square", "triangle")
 
 
 def drawn_labels(count: int) -> npt.NDArray[np.int64]:
-    """Give each class as many images as the others, in turn."""
+    """Return labels that assign the classes in turn, so that all have the same number of images."""
     return np.arange(count) % len(SHAPES)
 
 
 def drawing(label: int, *, height: int, width: int, seed: int) -> npt.NDArray[np.uint8]:
-    """Draw one bright shape of random colour, place and size on dark noise; uint8 [height, width, 3].
+    """Draw one bright shape of random color, place and size on dark noise; uint8 [height, width, 3].
 
-    It spans between 0.4 and 0.7 of the shorter side and lies within the image's middle, so that most crops show it.
+    Its size is between 0.4 and 0.7 of the shorter side. It is in the middle of the image, so that most crops show it.
     """
     random = np.random.default_rng([seed, label])
     image = random.integers(0, 90, (height, width, 3))
@@ -45,13 +45,13 @@ def drawing(label: int, *, height: int, width: int, seed: int) -> npt.NDArray[np
 
 
 def grey(image: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
-    """Return the mean of the three colours, uint8 [height, width]."""
+    """Return the mean of the three colors, uint8 [height, width]."""
     mean: npt.NDArray[np.float64] = image.mean(axis=2)
     return mean.astype(np.uint8)
 
 
 def write_idx(directory: Path, *, training: int, test: int, side: int = 28) -> None:
-    """Write the four files of MNIST's names with drawings in grey; classes are those of SHAPES."""
+    """Write four files with MNIST's names that contain grey drawings; classes are those of SHAPES."""
     directory.mkdir(parents=True, exist_ok=True)
     for prefix, count, seed in (("train", training, 0), ("t10k", test, 1_000_000)):
         labels = drawn_labels(count)
@@ -83,7 +83,7 @@ def encoded(image: npt.NDArray[np.uint8], kind: str = "JPEG") -> bytes:
 
 
 def record(image: bytes, label: int, *, first_label: int = 1) -> bytes:
-    """Return a record of the usual ImageNet fields."""
+    """Return a record with the usual ImageNet fields."""
     return framed(example({IMAGE: image, LABEL: label + first_label, "image/filename": b"drawn"}))
 
 
@@ -99,7 +99,7 @@ def write_records(
 ) -> None:
     """Write drawings as TFRecord files, train-00000-of-NNNNN and validation-00000-of-NNNNN, at most `files` each.
 
-    Sizes vary about `side`, from a third higher than wide to a third wider than high; classes are those of SHAPES.
+    Sizes vary around `side`, from a third taller than wide to a third wider than tall. Classes are those of SHAPES.
     """
     directory.mkdir(parents=True, exist_ok=True)
     for part, count, seed in (("train", training, 0), ("validation", test, 1_000_000)):
@@ -114,7 +114,7 @@ def write_records(
 
 
 def write_images(root: Path, *, training: int, validation: int, side: int = 48) -> None:
-    """Write drawings as ImageNet unpacks: train/CLASS/*.JPEG and validation/CLASS/*.JPEG; folders are SHAPES."""
+    """Write drawings in ImageNet's layout: train/CLASS/*.JPEG and validation/CLASS/*.JPEG; folders are SHAPES."""
     for part, count, seed in (("train", training, 0), ("validation", validation, 1_000_000)):
         for n, label in enumerate(drawn_labels(count)):
             height, width = side + side * (n % 3) // 6, side + side * (n % 5) // 12

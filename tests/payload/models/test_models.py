@@ -1,4 +1,4 @@
-"""What holds for every network: its weights, its work, and that a gradient reaches every weight."""
+"""Properties of every network: its weights, its work, and that a gradient reaches every weight."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ WITH_DROPOUT = ("alexnet", "fashion-vgg", "googlenet", "inception-v3", "lstm", "
 
 
 def multiply_adds(model: Any) -> int:
-    """Add up the layers that multiply: each weight of a kernel counts once for each place that it is used at."""
+    """Count multiply-adds: each weight of a kernel counts once for each position at which it is used."""
     import keras
 
     total = 0
     for layer in model._flatten_layers(include_self=False):
         if isinstance(layer, keras.layers.Conv2D):
             total += math.prod(layer.kernel.shape) * math.prod(layer.output.shape[1:3])
-        elif isinstance(layer, keras.layers.Bidirectional):  # kernels of a step's input and of the last step's output
+        elif isinstance(layer, keras.layers.Bidirectional):  # kernels for a step's input and the last step's output
             kernels = [weight for weight in layer.weights if len(weight.shape) == 2]
             steps = (layer.input[0] if isinstance(layer.input, list) else layer.input).shape[1]
             total += steps * sum(math.prod(kernel.shape) for kernel in kernels)
@@ -68,14 +68,14 @@ def _forget_networks() -> Any:
 
 @pytest.fixture
 def no_random_weights(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Start weights from zero: drawing a hundred million random numbers takes longer than all else here."""
+    """Initialize weights with zeros: drawing a hundred million random numbers takes longer than all else here."""
     import keras
 
     monkeypatch.setattr(keras.initializers.VarianceScaling, "__call__", keras.initializers.Zeros().__call__)
 
 
 def networks(*slow: str) -> list[Any]:
-    """Return all networks, of which the slow ones run only in `make test-all`."""
+    """Return all networks; the slow ones run only in `make test-all`."""
     marks = {True: [pytest.mark.full], False: []}
     return [pytest.param(each, id=each.name, marks=marks[each.name in slow]) for each in NETWORKS]
 

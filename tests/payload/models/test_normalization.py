@@ -14,7 +14,7 @@ MOMENTUM, EPSILON = 0.9, 1e-3
 
 
 def layer(shape: tuple[int, ...], dtype: str = "float32", **options: Any) -> Any:
-    """Build a layer with a scale and an offset that are not those of the start."""
+    """Build a layer with a scale and an offset that differ from the initial ones."""
     from payload.models.normalization import BatchNormalization
 
     made = BatchNormalization(momentum=MOMENTUM, epsilon=EPSILON, dtype=dtype, name="bn", **options)
@@ -29,7 +29,7 @@ def images(count: int, shape: tuple[int, ...], seed: int = 3) -> Array:
 
 
 def expected(given: Array) -> tuple[Array, Array, Array]:
-    """Return outputs, moving mean and moving variance as the paper's algorithms 1 and 2 have them, in NumPy."""
+    """Compute outputs, moving mean and moving variance by algorithms 1 and 2 of the paper, in NumPy."""
     axes = tuple(range(given.ndim - 1))
     mean, variance = given.mean(axes), given.var(axes)
     channels, values = given.shape[-1], given.size / given.shape[-1]
@@ -64,7 +64,7 @@ def test_after_training_it_normalises_by_the_moving_moments_like_keras(shape: tu
 
 
 def factors(given: Array) -> Array:
-    """Return by what each output is multiplied in the loss, so that no two gradients are equal."""
+    """Return the factor of each output in the loss, chosen so that no two gradients are equal."""
     return np.cos(np.arange(given.size)).reshape(given.shape)
 
 
@@ -151,7 +151,7 @@ def test_packed_moments_of_parts_add_up_to_those_of_all_images() -> None:
 
 
 def test_moments_of_two_ranks_are_those_of_one_with_all_images() -> None:
-    """Two ranks in one process: first each says its part of the sum, then both get the sum."""
+    """Two ranks in one process: first each contributes its part of the sum, then both get the sum."""
     from payload.models.normalization import counting
 
     given, weights = images(8, (4, 5, 3)) + 1e4, np.array([1, 1, 1, 0, 1, 1, 1, 1], np.float64)

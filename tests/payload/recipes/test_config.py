@@ -71,7 +71,7 @@ def test_every_setting_has_a_flag_that_sets_it_alone(name: str) -> None:
         value = kind(0.5 if kind is float else 5)
         words = [f"{flag_of(name)}={value}"]
     assert value != default
-    if name == "decay":  # the step decay needs its epochs, so take the one before
+    if name == "decay":  # the step decay also needs its epochs, so use the previous choice
         words, value = ["--decay", "constant"], "constant"
     config = TrainConfig.from_argv([*DIGITS_ARGS, *words])
     changed: dict[str, Any] = {name: value}

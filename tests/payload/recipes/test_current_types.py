@@ -1,4 +1,4 @@
-"""Facts about the types that do the work of older ones."""
+"""Current instance types that replace those of older recipes."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ def schedule(ranks: int, *flags: str) -> Schedule:
 
 
 def rate(laid: Schedule, epoch: float) -> float:
-    """Return the scaled rate at an epoch with its fraction."""
+    """Return the scaled rate at a fractional epoch."""
     return laid.rates.rate(epoch) * (laid.phase(0).global_batch / laid.base_batch if laid.base_batch else 1)
 
 

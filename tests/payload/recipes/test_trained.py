@@ -1,4 +1,4 @@
-"""Each recipe that the tests can make files for, end to end at a reduced size."""
+"""End-to-end training at a reduced size, with each recipe for which the tests can generate files."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def trained(run_dir: Path, recipe: str, *flags: str, launcher: Sequence[str] = L
     """Train on two ranks, unless another launcher is given; return the result."""
     command = [sys.executable, "-m", "payload.train", "--recipe", recipe, "--run-dir", str(run_dir), *flags]
     done = subprocess.run(
-        [*launcher, "sh", "-c", shlex.join(command)],  # the launcher takes flags that begin as its own do for its own
+        [*launcher, "sh", "-c", shlex.join(command)],  # the launcher would take flags that begin like its own
         capture_output=True,
         text=True,
         cwd=ROOT,
@@ -47,7 +47,7 @@ def epochs(run_dir: Path) -> list[dict[str, Any]]:
 def test_fashion_mnist_follows_its_protocol_and_learns(tmp_path: Path) -> None:
     write_idx(tmp_path / "data", training=320, test=120)
     run_dir = tmp_path / "run"
-    # A network for processors: the recipe's own takes 170 times the multiplications, which was two minutes.
+    # A network for CPUs: the recipe's own needs 170 times the multiplications, which took two minutes.
     few = ["--network", "lenet", "--global-batch", "8"]
     short = [*few, "--epochs", "3", "--augmented-epochs", "1", "--rate-phases", "0-2:0.001,2-:0.0001"]
     result = trained(run_dir, "fashion-mnist", "--data-dir", str(tmp_path / "data"), *short)
@@ -72,7 +72,7 @@ SMALL = ["--network", "resnet20", "--precision", "float32", "--loss-scale", "0",
 @pytest.mark.full
 def test_imagenet_90_learns_from_record_files(tmp_path: Path) -> None:
     write_records(tmp_path / "data", training=480, test=120, side=32)
-    # The recipe's crops of 8% of an image's area would show of these small drawings nothing that tells.
+    # The recipe's crops of 8% of the area would show nothing recognizable of these small drawings.
     short = ["--epochs", "6", "--warmup-epochs", "1", "--global-batch", "16", "--learning-rate", "3.2"]
     size = ["--image-size", "24", "--smallest-crop", "0.6"]
     result = trained(tmp_path / "run", "imagenet-90", "--data-dir", str(tmp_path / "data"), *SMALL, *short, *size)

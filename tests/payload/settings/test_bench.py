@@ -1,4 +1,4 @@
-"""Facts about what a benchmark measures, and in which order."""
+"""What a benchmark measures, and in which order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Train as `payload.train` does, but for one rank that stops being there at its fourth step; see test_dying.py.
+"""Train as `payload.train` does, except that one rank disappears at its fourth step; see test_dying.py.
 
 Usage: dying_program.py RANK SIGNAL CHECKPOINT FLAG...
 """
@@ -19,7 +19,7 @@ from payload.training.progress import StepSums
 
 
 def meet(directory: Path) -> None:
-    """Wait for the others, who take their own time to import TensorFlow: longer than ranks that meet wait here."""
+    """Wait until all ranks have imported TensorFlow, which can take longer than the timeout for meeting ranks."""
     directory.joinpath(f"here-{os.environ['HOROVOD_RANK']}").touch()
     while len(list(directory.glob("here-*"))) < int(os.environ["HOROVOD_SIZE"]):
         time.sleep(0.01)
@@ -33,7 +33,7 @@ def main() -> int:
 
         def last(context: TrainingContext, batch: Batch, rate: float, stop: bool, own_s: float) -> StepSums:
             if next(left, None) is None:
-                while not Path(checkpoint).exists():  # rank 0 writes it beside its steps
+                while not Path(checkpoint).exists():  # rank 0 writes it in parallel to its steps
                     time.sleep(0.01)
                 os.kill(os.getpid(), signal.Signals[number])
             return step(context, batch, rate, stop, own_s)

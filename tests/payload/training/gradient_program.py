@@ -1,13 +1,14 @@
 """Train networks on one rank or several, and compare the changes of their weights.
 
-Usage: gradient_program.py FILE NETWORKS [more]. On one rank, write what changed in each network to FILE; under
-horovodrun, compare with FILE. NETWORKS: names separated by commas; more: also try what only several ranks show.
+Usage: gradient_program.py FILE NETWORKS [more]. On one rank, write the changes of each network to FILE. Under
+horovodrun, compare with FILE. NETWORKS: names separated by commas. more: also test behavior that only several ranks
+show.
 
-All ranks together take the same batch, in uneven shares, some of them empty. Networks compute in float64, so that only
-a real difference shows; without dropout, whose random numbers depend on the rank's own batch; and with normalisation
-over all ranks. Small networks are compiled as in a run, and take a second step. Large ones run the same step operation
-by operation, since tracing them takes longer than all else here. They have all their layers and branches but an eighth
-of the filters, since drawing 20 million weights takes as long as a step.
+All ranks together take the same batch, in uneven shares, some of which are empty. Networks compute in float64, so that
+only real differences show. They have no dropout, because its random numbers depend on the rank's own batch.
+Normalization is over all ranks. Small networks are compiled as in a run and take a second step. Large networks run the
+same step operation by operation, since tracing them takes longer than everything else here. They have all their layers
+and branches but only an eighth of the filters, since drawing 20 million weights takes as long as a step.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ Arrays = dict[str, npt.NDArray[Any]]
 
 @dataclasses.dataclass(frozen=True)
 class Trained:
-    """Hold a network after its steps, and what they said."""
+    """A network after its steps, and the sums that the steps returned."""
 
     model: Any
     optimizer: Optimizer
@@ -69,7 +70,7 @@ class Trained:
     sums: list[Any]
 
     def change(self) -> Arrays:
-        """Return by how much each variable changed, at some places; the moving moments included."""
+        """Return the change of each variable, including the moving moments, at some positions."""
         after = values_of(self.model)
         return {path: sample(after[path] - value) for path, value in self.before.items()}
 
@@ -117,7 +118,7 @@ def train(name: str, ranks: Ranks, precision: str = "float64", **changed: Any) -
 
 
 def replaced(name: str) -> AbstractContextManager[Any]:
-    """Give the convolutions of large networks an eighth of their filters, and build the small one in LeNet's place."""
+    """Give convolutions of large networks an eighth of their filters, and replace LeNet by the small network."""
     if name == "small":
         return mock.patch.object(lenet, "lenet", small_network)
     if name in COMPILED:
@@ -129,9 +130,9 @@ def replaced(name: str) -> AbstractContextManager[Any]:
 
 
 def batch(number: int, shape: tuple[int, ...], ranks: Ranks) -> tuple[Any, ...]:
-    """Return what one rank gives to a step: its share of the images, rank 1's wish to stop, a skipped record a rank.
+    """Return one rank's input to a step: its images, the stop request of rank 1, and a skipped record per rank.
 
-    Last comes how long the step before took it: a quarter of a second, two, three, by rank.
+    The last value is the duration of the previous step: 0.25 s on rank 0, 0.5 s on rank 1, 0.75 s on rank 2.
     """
     shares = SHARES[ranks.size][number]
     count = sum(shares)
@@ -150,7 +151,7 @@ def batch(number: int, shape: tuple[int, ...], ranks: Ranks) -> tuple[Any, ...]:
 
 
 def digest(name: str, ranks: Ranks, **changed: Any) -> str:
-    """Train, and return the digest of the network, the moving moments included."""
+    """Train, and return the digest of the network, including the moving moments."""
     return digest_of(values_of(train(name, ranks, **changed).model).items()).hex()
 
 
@@ -163,10 +164,10 @@ def sample(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 
 def largest_difference(trained: Trained, alone: Any, name: str) -> float:
-    """Return the largest difference between the changes of a variable, as a part of its largest change.
+    """Return the largest difference between the changes of a variable, relative to its largest change.
 
-    Where that is nothing beside the network's largest, the latter's millionth counts: the gradient of a bias before a
-    normalisation is zero but for rounding.
+    If a change is tiny compared with the network's largest change, a millionth of the latter is used instead: the
+    gradient of a bias before a normalization is zero except for rounding.
     """
     changes = trained.change()
     largest = {path: float(np.abs(alone[f"{name}:{path}"]).max()) for path in changes}
@@ -176,7 +177,7 @@ def largest_difference(trained: Trained, alone: Any, name: str) -> float:
 
 
 def overflow(ranks: Ranks) -> dict[str, Any]:
-    """Let one gradient of rank 1 alone be infinite in every step; say what became of weights and scale."""
+    """Make one gradient of rank 1 infinite in every step; return whether weights changed, and the loss scale."""
     healthy = distributed.sum_in_graph
 
     def sick(tensors: Sequence[Any]) -> list[Any]:

@@ -1,4 +1,4 @@
-"""Runs that stop, fail and resume: on one rank (`alone`), then on two (`together`) in a second start.
+"""Runs that stop, fail and resume: on one rank (`alone`), then on two ranks (`together`) in a second process.
 
 test_ranks.py reads what each rank prints at the end. The runs train on 71 digits in global batches of 33: three steps
 per epoch.
@@ -54,18 +54,18 @@ EACH_STEP = ("--checkpoint-minutes", "0.00000001", "--checkpoint-cost-percent", 
 
 
 def small() -> AbstractContextManager[Any]:
-    """Put a small network with dropout and normalisation in LeNet's place."""
+    """Replace LeNet by a small network with dropout and normalization."""
     return mock.patch.object(lenet, "lenet", small_network)
 
 
 def after(calls: int) -> Callable[[], bool]:
-    """Return what asks to stop at the n-th step."""
+    """Return a function that requests a stop at the n-th step."""
     left = iter(range(calls - 1, -1, -1))
     return lambda: next(left, 1) == 0
 
 
 class Losses:
-    """Keep the summed loss of each step that is taken within a block."""
+    """Record the summed loss of each step within a block."""
 
     def __enter__(self) -> list[float]:
         self._step = epochs._step
@@ -106,9 +106,9 @@ def names(config: TrainConfig) -> list[str]:
 
 
 def resumed(root: Path, rank: int) -> dict[str, Any]:
-    """Train straight, and again with a stop in mid-epoch that rank 1 asks for; compare the two bit for bit.
+    """Train without interruption, and with a stop in mid-epoch that rank 1 requests; compare the two bit for bit.
 
-    The network has dropout; also return by which seeds this rank drew its units by the end of each run.
+    The network has dropout. Also return this rank's dropout seeds at the end of each run.
     """
     straight, broken = root / "straight", root / "broken"
     states: list[TrainState] = []
@@ -142,7 +142,7 @@ def resumed(root: Path, rank: int) -> dict[str, Any]:
 
 
 def changed(root: Path) -> dict[str, Any]:
-    """Go on with other settings: one that may change, one that must not."""
+    """Continue with other settings: some may change, and one must not."""
     run_dir = root / "changed"
     train(configuration(run_dir, "--epochs", "1"))
     (run_dir / "result.json").unlink()
@@ -152,7 +152,7 @@ def changed(root: Path) -> dict[str, Any]:
 
 
 def by_the_clock(root: Path) -> dict[str, Any]:
-    """Save at every step, as the clock would ask for it, and keep the best."""
+    """Save at every step, as the clock would request it, and keep the best."""
     config = configuration(root / "clock", *EACH_STEP, "--keep-best")
     train(config)
     store = store_for(config.settings, config.run_dir)
@@ -168,13 +168,13 @@ def by_the_clock(root: Path) -> dict[str, Any]:
 
 
 def diverged(root: Path) -> dict[str, Any]:
-    """Let an infinite rate spoil the weights at the first step of the second epoch, then go on with finite ones."""
+    """Let an infinite rate spoil the weights at the first step of the second epoch, then continue with finite rates."""
     config, finite = configuration(root / "diverged"), Schedule.rate
     Schedule.rate = lambda self, epoch, step: math.inf if (epoch, step) == (1, 0) else finite(self, epoch, step)  # type: ignore[method-assign]
     try:
         said = error_of(lambda: train(config))
         kept = names(config)
-        # Asked to stop just then, while the loss is still that of the weights before.
+        # A stop request at this moment, while the loss is still from the previous weights.
         spoilt = error_of(lambda: train(configuration(config.run_dir, "--resume"), after(1)))
     finally:
         Schedule.rate = finite  # type: ignore[method-assign]
@@ -183,7 +183,7 @@ def diverged(root: Path) -> dict[str, Any]:
 
 
 class Disk:
-    """Put something between the writer and its directory within a block."""
+    """Run a function between the writer and its directory within a block."""
 
     def __init__(self, before: Callable[[str], None]) -> None:
         self._before = before
@@ -206,7 +206,7 @@ class Disk:
 
 
 def full_disk(root: Path) -> dict[str, Any]:
-    """Let the disk be full at the first two checkpoints and at the last one, make room, resume."""
+    """Let the disk be full at the first two checkpoints and at the last one; then free space and resume."""
     config = configuration(root / "full", *EACH_STEP)
 
     def full(name: str) -> None:
@@ -221,7 +221,7 @@ def full_disk(root: Path) -> dict[str, Any]:
 
 
 def crashed(root: Path) -> dict[str, Any]:
-    """Die in mid-epoch with checkpoints by the clock, flip a bit of the newest, go on."""
+    """Die in mid-epoch with checkpoints by the clock, flip a bit of the newest one, and resume."""
     config = configuration(root / "crashed", *EACH_STEP)
     calls = iter(range(5))
 
@@ -250,7 +250,7 @@ def crashed(root: Path) -> dict[str, Any]:
 
 
 def terminated(root: Path) -> dict[str, Any]:
-    """Send SIGTERM while a checkpoint is being written, and let it take a while longer than until the next is asked."""
+    """Send SIGTERM while a checkpoint is being written, and delay the write until after the next request."""
     config = configuration(root / "terminated", "--epochs", "1000")
     stop = StopRequest(config.run_dir, watch_file=False)
     sent: list[str] = []
@@ -347,7 +347,7 @@ def unaveraged(root: Path) -> str:
 
 
 def loss_of_rank_1(root: Path, ranks: Ranks) -> str:
-    """Train while the loss of rank 1 alone is NaN."""
+    """Train while only the loss of rank 1 is NaN."""
     healthy = distributed.sum_in_graph
 
     def sick(tensors: Sequence[Any]) -> list[Any]:
@@ -382,7 +382,7 @@ def batches(settings: Settings, rank: int, ranks: int) -> Iterator[Batch]:
 
 
 def reference_step(model: Any, optimizer: Any, images: Any, labels: Any) -> None:
-    """Take a step on one process as a textbook would: the gradient of the mean over the whole batch."""
+    """Take a textbook step on one process: the gradient of the mean over the whole batch."""
     variables = [variable.value for variable in model.trainable_variables]
     with tf.GradientTape() as tape:
         logits = model(tf.cast(images, tf.float32) / 255, training=True)
@@ -402,7 +402,7 @@ def one_bit(ranks: Ranks, root: Path) -> str:
 
 
 def full_metrics(root: Path, ranks: Ranks) -> str:
-    """Let rank 0 meet a full disk when it writes metrics."""
+    """Let the disk be full when rank 0 writes metrics."""
     run_dir = root / "metrics"
     if ranks.is_root:
         run_dir.mkdir()
@@ -426,7 +426,7 @@ def alone(root: Path) -> dict[str, Any]:
 
 def together(root: Path) -> dict[str, Any]:
     ranks = distributed.with_hosts(distributed.join(), f"host{distributed.join().rank}")
-    # A batch for each rank would make more of them over two, were it not for the checkpoint.
+    # With 33 images per rank, two ranks would use a global batch of 66, but the checkpoint's 33 applies.
     config = configuration(root / "moved", "--resume")
     each = dataclasses.replace(config.settings, global_batch=0, batch_per_rank=33)
     with Losses() as moved:
@@ -454,7 +454,7 @@ def together(root: Path) -> dict[str, Any]:
 def main() -> None:
     mode, root = sys.argv[1], Path(sys.argv[2])
     distributed.join()
-    tf.config.threading.set_intra_op_parallelism_threads(1)  # as each training asks for; once used, it is fixed
+    tf.config.threading.set_intra_op_parallelism_threads(1)  # as each training requests; fixed after first use
     tf.config.threading.set_inter_op_parallelism_threads(1)
     print("FOUND " + json.dumps({"alone": alone, "together": together}[mode](root)), flush=True)
     distributed.leave()

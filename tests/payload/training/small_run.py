@@ -1,4 +1,4 @@
-"""A run so small that two ranks complete it in seconds, for the programs that several ranks run together."""
+"""A run that two ranks complete in seconds, for programs that several ranks run together."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NOBODY = Provenance(payload_hash=None, git_commit=None)
 
 
 def small_digits() -> Dataset:
-    """Take the first digits; few, and in numbers that no batch and no number of ranks divides."""
+    """Take the first digits, in numbers that neither the batch size nor the number of ranks divides."""
     data = open_dataset(Settings(dataset="digits"), None)
     return dataclasses.replace(data, train=data.train.pick(np.arange(71)), test=data.test.pick(np.arange(37)))
 

@@ -14,7 +14,7 @@ PROGRAM = Path(__file__).with_name("dying_program.py")
 
 
 def run(rank: int, number: str, run_dir: Path) -> subprocess.CompletedProcess[str]:
-    """Train digits on two ranks, of which one gets a signal in mid-epoch; the other has 5 s to notice."""
+    """Train digits on two ranks. One gets a signal in mid-epoch; the other has 5 s to notice."""
     launcher = [sys.executable, "-m", "agent.launch.horovodrun", "-np", "2", "-H", "localhost:2", "--gloo"]
     program = ["env", f"PYTHONPATH={ROOT}", "TF_CPP_MIN_LOG_LEVEL=2", sys.executable, str(PROGRAM)]
     program += [str(rank), number, str(run_dir / "checkpoints" / "step-00000003")]

@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.horovod, pytest.mark.timeout(1800)]
 ROOT = Path(__file__).parents[3]
 RANKS = 3
 PROGRAM = Path(__file__).with_name("gradient_program.py")
-# Keras imports scikit-learn where it finds it, which takes each of ten processes two seconds.
+# If scikit-learn is installed, Keras imports it, which takes two seconds in each of ten processes.
 QUICKLY = f"import runpy, sys; sys.modules['sklearn'] = None; runpy.run_path({str(PROGRAM)!r}, run_name='__main__')"
 SMALL = ("lenet", "small", "lstm")
 LARGE = ("alexnet", "resnet50")
@@ -26,18 +26,18 @@ LARGE = ("alexnet", "resnet50")
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
-    """Train the small networks, and return what each rank found, also on what only several ranks show."""
+    """Train the small networks; return the results of each rank, including tests that need several ranks."""
     return ranks_found(tmp_path_factory.mktemp("small"), SMALL, "more")
 
 
 @pytest.fixture(scope="module")
 def found_of_large(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
-    """Train the large networks, and return what each rank found."""
+    """Train the large networks; return the results of each rank."""
     return ranks_found(tmp_path_factory.mktemp("large"), LARGE)
 
 
 def ranks_found(folder: Path, networks: tuple[str, ...], *more: str) -> list[dict[str, Any]]:
-    """Train all networks on one rank, then in one start of several."""
+    """Train all networks on one rank, then on several in one start."""
     words: list[str | Path] = [folder / "alone.npz", ",".join(networks)]
     run([], *words)
     launcher = [sys.executable, "-m", "agent.launch.horovodrun", "-np", str(RANKS), "-H", f"localhost:{RANKS}"]
@@ -53,7 +53,7 @@ def run(launcher: list[str], *words: str | Path) -> str:
         capture_output=True,
         text=True,
         cwd=ROOT,
-        # A rank on its own core wakes a thousand times a second for Horovod; here they share cores with each other.
+        # With a core of its own, a rank wakes a thousand times a second for Horovod. Here the ranks share cores.
         env={**os.environ, "PYTHONPATH": str(ROOT), "HOROVOD_CYCLE_TIME": "5"},
         timeout=1500,
     )
@@ -80,9 +80,9 @@ def test_gradients_that_travel_as_float16_come_back_nearly_the_same(found: list[
 
 
 def test_sums_are_those_of_all_ranks(found: list[dict[str, Any]]) -> None:
-    """One image; rank 1 was asked to stop; rank r left out r records. Of three classes, five are all.
+    """The batch has one image; rank 1 requested a stop; rank r left out r records. With three classes, five are all.
 
-    Every rank knows how long the step before took each, and how long its own passes took now.
+    Every rank knows each rank's duration of the previous step, and the duration of its own passes now.
     """
     skipped = sum(range(len(found)))
     for rank in found:
@@ -102,5 +102,5 @@ def test_moving_moments_agree_though_each_rank_normalises_by_its_own_images(foun
 
 
 def test_parts_of_a_batch_are_normalised_over_all_ranks_one_after_the_other(found: list[dict[str, Any]]) -> None:
-    """Two parts at a time would meet under one name, which Horovod refuses."""
+    """Two concurrent parts would have the same name, which Horovod rejects."""
     assert len({rank["in parts"] for rank in found}) == 1

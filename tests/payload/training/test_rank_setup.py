@@ -20,7 +20,7 @@ RANK = {"HOROVOD_LOCAL_RANK": "1", "HOROVOD_LOCAL_SIZE": "2", "HOROVOD_SIZE": "4
 
 @pytest.fixture(autouse=True)
 def bound(monkeypatch: pytest.MonkeyPatch) -> list[Placement]:
-    """Keep this process where it is; note what it would have been bound to."""
+    """Do not bind this process; record the placements instead."""
     placements: list[Placement] = []
 
     def bind(placement: Placement) -> tuple[str, ...]:
@@ -113,7 +113,7 @@ def test_the_job_follows_from_the_settings() -> None:
 
 @pytest.fixture
 def told(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """Note what TensorFlow is told, in a stand-in for it that has no GPU."""
+    """Record the calls to a fake TensorFlow without a GPU."""
     found: dict[str, Any] = {"gpus": []}
     tensorflow: Any = ModuleType("tensorflow")
     tensorflow.config = SimpleNamespace(

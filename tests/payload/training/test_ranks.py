@@ -17,7 +17,7 @@ LAUNCHER = [sys.executable, "-m", "agent.launch.horovodrun", "-np", "2", "-H", "
 
 
 def run(*command: str) -> list[dict[str, Any]]:
-    """Run the program and return what each rank found."""
+    """Run the program and return each rank's results."""
     done = subprocess.run(
         [*command[:-2], "env", f"PYTHONPATH={ROOT}", *PROGRAM, *command[-2:]],
         capture_output=True,
@@ -36,14 +36,14 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def alone(root: Path) -> dict[str, Any]:
-    """Return what one rank found."""
+    """Return the results of one rank."""
     (found,) = run("alone", str(root))
     return found
 
 
 @pytest.fixture(scope="module")
 def together(root: Path, alone: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return what each of two ranks found, which resume what one rank left."""
+    """Return the results of two ranks that resume what one rank left."""
     return sorted(run(*LAUNCHER, "together", str(root)), key=lambda found: "RankFailed" in found["ended"], reverse=True)
 
 

@@ -25,7 +25,7 @@ def _joined() -> Iterator[None]:
 
 
 def batch(count: int = SLOTS, slots: int = SLOTS) -> tuple[Any, Any, Any]:
-    """Return images, labels and weights; slots beyond `count` are unused, and hold what must not matter."""
+    """Return images, labels and weights; slots beyond `count` are unused, and their content must not matter."""
     drawn = np.random.default_rng(2)
     images = drawn.integers(0, 256, (slots, 8, 8, 1)).astype(np.uint8)
     labels = drawn.integers(0, CLASSES, slots).astype(np.int32)

@@ -1,4 +1,4 @@
-"""IDX files, and images with labels in two of them."""
+"""IDX files, and pairs of them with images and labels."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ def test_sequences_have_7_to_29_frames_and_nothing_but_zeros_after_them() -> Non
         lengths = frames.sum(axis=1)
         assert (lengths.min(), lengths.max()) in ((7, 26), (7, 29))
         assert (frames == (np.arange(29) < lengths[:, None])).all()
-        assert (part.images[frames] > 0).all()  # no value within a sequence is taken for its end
+        assert (part.images[frames] > 0).all()  # no value within a sequence looks like its end
 
 
 def test_bytes_are_the_published_coefficients_within_half_a_step() -> None:

@@ -1,4 +1,4 @@
-"""The pipeline over images in memory. `test_record_batches.py` holds record files against the same laws."""
+"""The pipeline over images in memory. `test_record_batches.py` tests record files against the same laws."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ COUNT = 23
 PART = ArraySplit(
     name="drawings",
     images=np.stack([drawing(n % 4, height=20, width=16, seed=n) for n in range(COUNT)]),
-    labels=np.arange(COUNT, dtype=np.int32),  # each image its own class, by which it is known
+    labels=np.arange(COUNT, dtype=np.int32),  # the label identifies the image
     classes=COUNT,
 )
 PLAIN = View(size=(20, 16))

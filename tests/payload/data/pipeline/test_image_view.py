@@ -1,4 +1,4 @@
-"""The custom op that makes views, beside the same in NumPy's whole numbers and TensorFlow's floating-point one."""
+"""The custom op that makes views, compared with integer arithmetic in NumPy and floating point in TensorFlow."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ ROOT = Path(__file__).parents[4]
 
 
 def noise(height: int, width: int, seed: int = 0) -> Pixels:
-    """Return an image in which no pixel tells of its neighbours."""
+    """Return an image whose pixels are independent of their neighbors."""
     return np.random.default_rng([seed, height, width]).integers(0, 256, (height, width, 3), np.uint8)
 
 
@@ -44,7 +44,7 @@ def view(image: Any, box: Any, size: tuple[int, int], *, mirrored: Any = False) 
 
 
 def blends(length: int, size: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Return the first and the second neighbour of each pixel along an axis, and the second's weight in 128ths."""
+    """Return the first and the second neighbor of each pixel along an axis, and the second's weight in 128ths."""
     parts = np.maximum((2 * np.arange(size) + 1) * length - size, 0)
     first = parts // (2 * size)
     second = np.minimum(first + 1, length - 1)
@@ -53,7 +53,7 @@ def blends(length: int, size: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[n
 
 
 def whole_numbers(image: Pixels, box: tuple[int, int, int, int], size: tuple[int, int], mirrored: bool) -> Pixels:
-    """Return the view by NumPy: weights of 128ths along both axes, rounded once."""
+    """Compute the view in NumPy: weights in 128ths along both axes, rounded once."""
     top, left, height, width = box
     part = image[top : top + height, left : left + width].astype(np.int64)
     first, second, weight = blends(width, size[1])
@@ -101,7 +101,7 @@ def test_a_view_is_what_whole_numbers_make_of_its_box(
 def test_a_view_is_a_level_at_most_from_tensorflows(box: tuple[int, int, int, int], size: tuple[int, int]) -> None:
     import tensorflow as tf
 
-    # Smooth, as photographs are beside noise, in which a 256th of the neighbours' difference is a level.
+    # Smooth, as photographs are. In noise, a 256th of the neighbors' difference is a whole level.
     rows, columns = np.mgrid[0:350, 0:400]
     waves = [np.sin(rows / 9 + columns / divisor) for divisor in (7, 11, 13)]
     image = np.rint(127.5 + 127.5 * np.stack(waves, axis=2)).astype(np.uint8)
@@ -158,7 +158,7 @@ def test_a_view_of_no_size_or_a_huge_one_is_refused(size: tuple[int, int]) -> No
 
 
 def test_a_library_that_does_not_load_ends_a_pipeline_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is no damage of the images, which would be left out on request."""
+    """This is not a damaged image, which would be left out on request."""
     from payload.data.pipeline import image_view as module
     from tests.payload.data.pipeline.test_record_batches import RANDOM, opened, training
 
@@ -179,7 +179,7 @@ def test_a_library_that_does_not_load_ends_a_pipeline_by_name(tmp_path: Path, mo
 @pytest.mark.full
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="only on x86_64 are there two ways")
 def test_a_processor_without_avx2_makes_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The other way is compiled alone, as for another processor, and run in a process of its own."""
+    """The other code path is compiled alone, as for another processor, and run in a separate process."""
     source = tmp_path / "portable.cc"
     text = custom_op.SOURCE.read_text()
     assert "#if defined(__x86_64__)" in text

@@ -25,7 +25,7 @@ RANDOM = View(size=(24, 24), smallest_crop=0.3, flip=True)
 
 def opened(directory: Path, *, skip: bool = False) -> RecordSplit:
     part, _ = open_record_splits(directory, name="drawings", classes=0, skip=skip, cache="none", with_test=False)
-    # Each record is its own class, by which it is known.
+    # Each record has a separate class, which identifies it.
     return dataclasses.replace(part, labels=np.arange(part.examples, dtype=np.int32), classes=part.examples)
 
 
@@ -91,7 +91,7 @@ def test_windows_begin_at_a_coding_unit_and_hold_their_boxes() -> None:
 
 
 def test_a_box_has_the_pixels_that_decoding_it_alone_gives(tmp_path: Path) -> None:
-    """Whichever unit it begins in, and however the colours were thinned out."""
+    """This holds for every start position within a JPEG unit and for all kinds of chroma subsampling."""
     import io
 
     import tensorflow as tf
@@ -155,7 +155,7 @@ def flip_byte(path: Path, place: int) -> None:
 
 
 def cut_image(path: Path) -> None:
-    """Put a JPEG that ends in its middle, as a damaged source would, into a record that is well."""
+    """Put a truncated JPEG, as from a damaged source, into a valid record."""
     picture = encoded(drawing(0, height=64, width=64, seed=3))
     broken = framed(example({IMAGE: picture[: len(picture) // 2], LABEL: 1}))
     path.write_bytes(broken + path.read_bytes())

@@ -57,7 +57,7 @@ def test_noise_after_a_jpegs_first_bytes_ends(noise: bytes) -> None:
 
 
 def frame(marker: int = 0xC0, height: int = 3, width: int = 5) -> bytes:
-    """Return the segment of a JPEG that tells its size."""
+    """Return the segment of a JPEG that contains its size."""
     return b"\xff" + bytes([marker]) + b"\x00\x11\x08" + height.to_bytes(2, "big") + width.to_bytes(2, "big")
 
 
@@ -73,7 +73,7 @@ def test_every_kind_of_frame_tells_the_size_and_tables_among_them_do_not(marker:
     [
         b"\xff\xff\xff",  # padding
         *(bytes([0xFF, marker]) for marker in (0x01, *range(0xD0, 0xD8))),  # TEM and RST0 to RST7 have no length
-        b"\xff\x02\x00\x02",  # a reserved marker has one
+        b"\xff\x02\x00\x02",  # a reserved marker has a length
         b"\xff\xe1" + (65_535).to_bytes(2, "big") + bytes(65_533),  # the longest
     ],
 )

@@ -104,7 +104,7 @@ def test_a_damaged_file_is_named_or_on_request_left_out(
     with pytest.raises(RecordError, match=fault) as caught:
         open_index(directory, PARTS, skip=False)
     assert caught.value.path == directory / SECOND
-    for _ in range(2):  # made, then kept
+    for _ in range(2):  # built first, then cached
         index = open_index(directory, PARTS, skip=True)
         assert len(index.table) == left
         (line,) = index.damage

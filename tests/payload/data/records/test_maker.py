@@ -65,7 +65,7 @@ def test_a_maker_that_was_killed_goes_on_without_redoing_what_is_done(
 ) -> None:
     made, fresh = tmp_path / "made", tmp_path / "fresh"
     assert main(words(raw, fresh)) == 0
-    # A pipe that nobody writes to holds the last shard up, for as long as the test wants.
+    # A pipe without a writer blocks the last shard for as long as the test needs.
     last = raw / "validation" / SHAPES[3]
     victim = sorted(last.iterdir())[-1]
     picture = victim.read_bytes()
@@ -115,7 +115,7 @@ def test_a_destination_of_other_data_is_not_mixed(
     raw: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(record_set, "made_shards", lambda jobs, workers: iter(()))
-    with pytest.raises(KeyError):  # no shard was made, which only a test sees
+    with pytest.raises(KeyError):  # no shard was made, which happens only in a test
         main(words(raw, tmp_path / "made"))
     assert main(words(raw, tmp_path / "made", "--quality", "80")) == 1
     assert "contains shards of other images, sizes or settings" in capsys.readouterr().err

@@ -16,7 +16,7 @@ def root(tmp_path: Path) -> Path:
 
 
 def flattened(root: Path) -> list[str]:
-    """Move validation images into one folder, as ImageNet's archive has them; return their classes by name."""
+    """Move validation images into one folder, as in ImageNet's archive; return their classes by name."""
     images = sorted(root.glob("validation/*/*"), key=lambda path: path.name)
     classes = [path.parent.name for path in images]
     for path in images:

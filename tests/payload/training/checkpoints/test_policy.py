@@ -1,4 +1,4 @@
-"""When a checkpoint is due, what it costs, and which are retained."""
+"""When a checkpoint is due, what it costs, and which checkpoints are retained."""
 
 from __future__ import annotations
 
@@ -168,7 +168,7 @@ def test_an_epoch_that_is_only_as_good_as_the_best_ends_with_no_checkpoint() -> 
 
 
 class Steps:
-    """Steps of given lengths on a clock of their own."""
+    """Steps of given lengths on a separate clock."""
 
     def __init__(self) -> None:
         self.now = 100.0
@@ -182,9 +182,9 @@ class Steps:
 
 def test_what_steps_beside_a_write_are_longer_than_the_median_alone_is_added_up_once() -> None:
     steps = Steps()
-    steps.take(9.0)  # the first waits for its images
+    steps.take(9.0)  # the first one waits for its images
     steps.take(0.1, 20)
-    steps.take(5.0)  # one that met something else
+    steps.take(5.0)  # something else delayed this one
     steps.take(0.15, 4, beside=True)
     steps.take(0.1, 3)
     assert steps.costs.take() == pytest.approx(4 * 0.05)

@@ -35,7 +35,7 @@ SETTINGS = {"seed": 1, "learning_rate": 0.1}
 
 
 class Toy:
-    """A network of three weights, trained with momentum on numbers that follow from epoch and step."""
+    """A network of three weights, trained with momentum on numbers that depend on epoch and step."""
 
     def __init__(self) -> None:
         self.weights: npt.NDArray[np.float32] = np.ones(3, np.float32)
@@ -59,7 +59,7 @@ def started(store: CheckpointStore, toy: Toy, resume: bool, settings: dict[str, 
 
 
 def train(store: CheckpointStore, *, every: int, until: int, resume: bool) -> tuple[list[tuple[int, float]], Toy]:
-    """Train to the end or until killed after `until` steps; return the losses by step, those before among them."""
+    """Train to the end, or until killed after `until` steps; return the total steps and loss sum of each step."""
     toy = Toy()
     progress = started(store, toy, resume).progress
     losses = []
@@ -197,10 +197,10 @@ def test_what_a_killed_writer_left_is_cleared_away_at_the_start(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("settings", "ranks", "images"),
     [
-        (Settings(batch_per_rank=4), 1, 0),  # the same images a step: nothing to keep
+        (Settings(batch_per_rank=4), 1, 0),  # the same images per step: nothing to keep
         (Settings(batch_per_rank=4), 2, 4),
         (Settings(batch_per_rank=1), 3, 4),
-        (Settings(global_batch=8), 2, 8),  # given: refused later, where it is not the run's
+        (Settings(global_batch=8), 2, 8),  # given: rejected later if it differs from the run's
     ],
 )
 def test_another_number_of_ranks_keeps_the_images_a_step(

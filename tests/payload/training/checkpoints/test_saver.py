@@ -1,4 +1,4 @@
-"""Checkpoints saved as they are due, and written beside the training."""
+"""Checkpoints that are saved when they are due and written in parallel to the training."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ START = Progress(recipe="digits", seed=1, global_batch=4)
 
 
 class Gated(DirectoryStorage):
-    """A storage that writes when it is let to, and fails when it is told to."""
+    """A storage that writes only when the gate is open, and fails on request."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
@@ -55,7 +55,7 @@ class Gated(DirectoryStorage):
 
 
 class Reports(CheckpointReporter):
-    """Keep what is reported."""
+    """Record the reports."""
 
     def __init__(self) -> None:
         self.saved: list[Written] = []
@@ -94,7 +94,7 @@ Make = Callable[..., CheckpointSaver]
 
 @pytest.fixture
 def make(store: CheckpointStore, reports: Reports) -> Iterator[Make]:
-    """Return a function that makes a saver, of an epoch each unless a policy is given."""
+    """Return a function that creates a saver, with a checkpoint per epoch unless a policy is given."""
     with contextlib.ExitStack() as stack:
 
         def made(

@@ -132,11 +132,11 @@ def test_a_place_that_cannot_be_written_is_told_before_anything_is_trained(tmp_p
 
 
 class Killed(BaseException):
-    """End the writer as SIGKILL does: nothing of it runs any more."""
+    """Stop the writer as SIGKILL does: none of its code runs any more."""
 
 
 class Memory(BucketClient):
-    """Objects in this process, which fail or die at a given call."""
+    """Objects in this process, with calls that fail or die on request."""
 
     def __init__(self) -> None:
         self.objects: dict[str, bytes] = {}
@@ -166,7 +166,7 @@ class Memory(BucketClient):
         try:
             self._call(f"put {path}")
         except Killed:
-            # The stream ends with its writer, and the CLI takes the end for the object's.
+            # The stream ends with its writer, and the CLI mistakes this for the end of the object.
             self.objects[path] = file.getvalue()[: size // 2]
             raise
         self.objects[path] = file.getvalue()
@@ -242,7 +242,7 @@ def test_a_writer_killed_at_any_request_leaves_a_whole_checkpoint_and_no_hindran
     except Killed:
         killed = True
     objects.killed_at = None
-    # What was cut off is a damaged checkpoint, or none without its manifest.
+    # A truncated write leaves a damaged checkpoint, or one without a manifest.
     found, _ = checkpoints.newest_valid()
     assert found is not None
     value = float(found.arrays["a"][0])

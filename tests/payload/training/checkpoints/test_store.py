@@ -203,9 +203,9 @@ def test_the_same_step_may_be_saved_again(tmp_path: Path) -> None:
 
 
 def killed_at(event: int, action: Callable[[], object]) -> bool:
-    """Do something in a process that dies without a word at its n-th step in the file system; return whether it died.
+    """Run an action in a process that dies silently at its n-th file system step; return whether it died.
 
-    Steps are what the interpreter audits: opening, renaming, removing, making directories and the like.
+    Steps are the interpreter's audit events: opening, renaming, removing, making directories and the like.
     """
     child = os.fork()
     if not child:

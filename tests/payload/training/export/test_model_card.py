@@ -62,7 +62,7 @@ def test_each_way_to_name_a_model_leads_to_it_and_its_folder(tmp_path: Path) -> 
 
 
 def test_directory_named_like_a_file_of_keras_is_not_taken_for_one(tmp_path: Path) -> None:
-    """A SavedModel in it would be loaded as one."""
+    """Keras would load a SavedModel in it."""
     (tmp_path / "model.keras").mkdir()
     (tmp_path / "model.keras" / "saved_model.pb").touch()
     with pytest.raises(ModelError, match="contains no exported model"):

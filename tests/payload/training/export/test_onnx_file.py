@@ -1,4 +1,4 @@
-"""Facts about model.onnx: of every network of the registry, with weights under which images are told apart."""
+"""model.onnx of every network in the registry, with weights that distinguish images."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def card(network: Network, size: tuple[int, int]) -> ModelCard:
 
 
 def built(network: Network, size: tuple[int, int], precision: str = "float32") -> Any:
-    """Build a network with weights that have seen something, so that its answers depend on every layer."""
+    """Build a network with non-trivial weights, so that its answers depend on every layer."""
     import keras
 
     keras.utils.set_random_seed(0)
@@ -85,7 +85,7 @@ def built(network: Network, size: tuple[int, int], precision: str = "float32") -
 QUICK = ("lstm",)
 
 
-# ResNet-152 has the blocks of ResNet-50, three times as many.
+# ResNet-152 has the same blocks as ResNet-50, three times as many.
 @pytest.mark.parametrize(
     "network",
     [
@@ -115,7 +115,7 @@ def test_each_network_gives_as_onnx_what_it_gives_in_keras(tmp_path: Path, netwo
 
 @pytest.fixture(scope="module")
 def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Export LeNet in all forms, with images and what they must give."""
+    """Export LeNet in all forms, with images and the expected outputs."""
     from PIL import Image
 
     from payload.data.image_files import read_images

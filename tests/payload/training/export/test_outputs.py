@@ -1,4 +1,4 @@
-"""What one run of two ranks writes: metrics, events, confusion matrix, profile, export; and the commands on it."""
+"""The outputs of one run on two ranks: metrics, events, confusion matrix, profile, export; and the commands on it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ pytestmark = pytest.mark.horovod
 
 @pytest.fixture(scope="module")
 def run_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Train the digits a little, on two ranks, with all that can be asked for."""
+    """Train the digits briefly on two ranks, with all optional outputs."""
     directory = tmp_path_factory.mktemp("products") / "run"
     command = [sys.executable, "-m", "payload.train", "--recipe", "digits", "--run-dir", str(directory), *WANTED]
     done = subprocess.run(
@@ -57,7 +57,7 @@ def run_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def tensors(run_dir: Path) -> Callable[[str], list[tuple[int, Any]]]:
-    """Return a reader of the events of one name, by TensorBoard's own loader."""
+    """Return a function that reads the events of one name with TensorBoard's own loader."""
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
     from tensorboard.util.tensor_util import make_ndarray
 
@@ -228,7 +228,7 @@ def test_a_checkpoint_of_the_run_gives_the_same_export(
     from payload import export
     from payload.training.export.classifier import load
 
-    stopped = tmp_path / "stopped"  # as a run that was stopped: no result, no export
+    stopped = tmp_path / "stopped"  # like a stopped run: no result, no export
     shutil.copytree(run_dir, stopped, ignore=shutil.ignore_patterns("result.json", "export", "events"))
     assert export.main(["--run-dir", str(stopped), "--onnx"]) == 0
     said = capsys.readouterr().out
@@ -238,7 +238,7 @@ def test_a_checkpoint_of_the_run_gives_the_same_export(
     assert (ours.probabilities(images) == first.probabilities(images)).all()
     assert ours.card is not None and first.card is not None
     assert ours.card.onnx is not None and first.card.onnx is not None
-    # tf2onnx numbers the names of nodes on through a process: a file may be bytes longer than the one before.
+    # tf2onnx keeps counting node names within a process: a file may be some bytes longer than the one before.
     same_names = dataclasses.replace(ours.card.onnx, bytes=first.card.onnx.bytes)
     assert dataclasses.replace(ours.card, onnx=same_names) == first.card
     assert ours.card.onnx.bytes == pytest.approx(first.card.onnx.bytes, rel=1e-3)
@@ -263,7 +263,7 @@ def test_a_damaged_checkpoint_is_told_and_where_none_is_whole_nothing_is_written
 
 @pytest.fixture(scope="module")
 def photographs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Train on record files of JPEG, which have different sizes, and lay the test images out as files."""
+    """Train on JPEG record files with images of different sizes, and write the test images as files."""
     folder = tmp_path_factory.mktemp("photographs")
     write_records(folder / "data", training=120, test=40)
     (folder / "data" / "labels.txt").write_text("\n".join(SHAPES))
@@ -294,7 +294,7 @@ def test_photographs_are_recognised_from_files_as_they_were_from_records(
     confusion = json.loads((photographs / "run" / "confusion.json").read_text())
     assert confusion["labels"] == list(SHAPES)
     assert {each["classes"][0]["class"] for each in found} <= set(SHAPES)
-    # Pillow and TensorFlow shrink images a little differently.
+    # Pillow and TensorFlow downscale images slightly differently.
     assert np.abs(counts - np.array(confusion["counts"])).sum() / 2 <= 2
     assert np.trace(counts) > 20, "not by chance, which would be 10"
 

@@ -1,4 +1,4 @@
-"""Facts about the checkpoint from which a network is rebuilt."""
+"""The checkpoint from which a network is rebuilt."""
 
 from __future__ import annotations
 

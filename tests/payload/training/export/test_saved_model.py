@@ -1,4 +1,4 @@
-"""Facts about exported networks: two of them, written and read again in one process, and once in a fresh one."""
+"""Exported networks, written and loaded again in one process, and loaded once in a new process."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ print(served["classes"].numpy().tolist() == numpy.load("expected.npy").argmax(ax
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Written:
-    """Hold what was exported, and what it must give."""
+    """An exported network, with images and the expected outputs."""
 
     folder: Path
     images: Any
@@ -55,7 +55,7 @@ class Written:
 
 @pytest.fixture(scope="module")
 def written(tmp_path_factory: pytest.TempPathFactory) -> Written:
-    """Export a small network for images of any size, whose normalisations have seen something."""
+    """Export a small network for images of any size, with non-trivial normalization moments."""
     import keras
     import tensorflow as tf
 
@@ -240,7 +240,7 @@ def test_each_network_has_only_classes_that_are_loaded() -> None:
 
     found = set()
     for each in NETWORKS:
-        if each.name not in ("alexnet", "resnet152", "vgg16"):  # large, and of the same layers as others
+        if each.name not in ("alexnet", "resnet152", "vgg16"):  # large, with the same layers as others
             width = each.image_width or each.smallest_size
             height = each.image_size if each.image_width else each.smallest_size
             model = serving_model(each.build((height, width, each.channels), 5, precision="bfloat16"))

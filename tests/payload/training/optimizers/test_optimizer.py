@@ -95,7 +95,7 @@ def test_a_scaled_loss_gives_the_same_weights() -> None:
 
 
 class Steps:
-    """Apply gradients by a loss scale, in a graph, and count the updates."""
+    """Apply gradients with a loss scale, in a graph, and count the updates."""
 
     def __init__(self, scale: Any) -> None:
         import tensorflow as tf

@@ -1,4 +1,4 @@
-"""Each rule against its paper's formula, written out in NumPy in float64."""
+"""Each rule compared with its paper's formula, written in NumPy in float64."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ SETTINGS = Settings(weight_decay=0.02, momentum=0.8, beta2=0.9, trust_coefficien
 
 @dataclasses.dataclass
 class Slots:
-    """Hold what a formula remembers of a weight."""
+    """The state that a formula keeps for a weight."""
 
     first: Any = 0.0
     second: Any = 0.0
 
 
 def sgd(w: Array, g: Array, rate: float, step: int, slots: Slots, decay: float, own_rate: bool) -> Array:
-    """Sutskever et al. 2013 as PyTorch and TensorFlow's MomentumOptimizer have it; decay as in Goyal et al. 2017."""
+    """Sutskever et al. 2013, as in PyTorch and TensorFlow's MomentumOptimizer; decay as in Goyal et al. 2017."""
     slots.first = 0.8 * slots.first + g + decay * w
     return np.asarray(w - rate * slots.first)
 
 
 def rmsprop(w: Array, g: Array, rate: float, step: int, slots: Slots, decay: float, own_rate: bool) -> Array:
-    """Tieleman and Hinton 2012, lecture 6.5, with momentum as in Graves 2013, arXiv:1308.0850, without centring."""
+    """Tieleman and Hinton 2012, lecture 6.5, with momentum as in Graves 2013, arXiv:1308.0850, without centering."""
     g = g + decay * w
     slots.second = 0.9 * slots.second + 0.1 * g**2
     slots.first = 0.8 * slots.first + rate * g / np.sqrt(slots.second + 1e-7)
@@ -123,7 +123,7 @@ def trained(settings: Settings, given: list[list[Array]]) -> list[Array]:
 
 
 def by_formula(settings: Settings, given: list[list[Array]]) -> list[Array]:
-    """Do the same by the formula."""
+    """Take the same steps with the formula."""
     weights = [np.asarray(weight, np.float64) for weight in model().get_weights()]
     slots = [Slots() for _ in weights]
     for number, (rate, values) in enumerate(zip(RATES, given, strict=True), start=1):

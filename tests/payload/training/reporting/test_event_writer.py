@@ -14,7 +14,7 @@ pytestmark = pytest.mark.tensorflow
 
 @pytest.fixture(scope="module")
 def read(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """Write one of each, and read it with TensorBoard's own loader."""
+    """Write one event of each kind, and read it with TensorBoard's own loader."""
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     from payload.training.reporting.event_writer import Events, markdown_table

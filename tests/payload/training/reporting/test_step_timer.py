@@ -9,7 +9,7 @@ from payload.training.reporting.step_timer import DataWait, StepTimer
 
 
 class Time:
-    """A timer that stands until it is moved."""
+    """A clock that stands still until the test moves it."""
 
     def __init__(self) -> None:
         self.now = 100.0
@@ -30,7 +30,7 @@ def test_the_waits_for_batches_are_a_part_of_the_steps(fake: Time) -> None:
         for size in (4, 6):
             fake.now += 1.0
             yield size
-        fake.now += 50.0  # after the last one nobody waits
+        fake.now += 50.0  # nobody waits after the last one
 
     timer = StepTimer()
     taken = []

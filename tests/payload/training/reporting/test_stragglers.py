@@ -1,4 +1,4 @@
-"""Facts about stragglers: named after two windows in which the others wait for them, and once, until they keep up."""
+"""Stragglers: reported once, after two windows in which the others wait for them, until they keep up."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ HOSTS = ("worker1", "worker1", "worker2", "worker3")
 
 
 def begun(hosts: Sequence[str] = HOSTS, step_s: float = 1.0) -> StragglerWatch:
-    """Return a watch that has seen the first step of an epoch, of which nothing is known yet."""
+    """Return a watch that has seen only the first step of an epoch, without a duration."""
     watch = StragglerWatch(hosts)
     assert watch.step((0.0,) * len(hosts), step_s) == []
     return watch
 
 
 def window(watch: StragglerWatch, own_s: Sequence[float], step_s: float = 1.0) -> list[Straggler]:
-    """Take the steps of one window; return what came with the last one."""
+    """Take the steps of one window; return the result of the last step."""
     found: list[Straggler] = []
     for _ in range(max(WINDOW_STEPS, round(WINDOW_S / step_s))):
         assert not found
@@ -58,9 +58,9 @@ def test_a_burst_of_one_window_is_none() -> None:
     [
         ((0.4, 0.4, 0.4, SLOW_RATIO * 0.4 - 0.001), []),
         ((0.4, 0.4, 0.4, SLOW_RATIO * 0.4 + 0.001), [3]),
-        ((0.04, 0.04, 0.04, 0.13), []),  # 3.2 times as slow, and 9% of the step
+        ((0.04, 0.04, 0.04, 0.13), []),  # 3.2 times as slow, but only 9% of the step
         ((0.9, 0.4, 0.4, 0.9), [0, 3]),
-        ((0.2, 0.9, 0.9, 0.9), []),  # one that is quick makes nobody slow
+        ((0.2, 0.9, 0.9, 0.9), []),  # a quick rank does not make the others slow
     ],
 )
 def test_what_counts_is_the_median_and_that_the_others_wait(own_s: Sequence[float], named: list[int]) -> None:
@@ -86,11 +86,11 @@ def test_short_steps_are_added_up_and_long_ones_counted() -> None:
 
 @pytest.mark.parametrize(("first_s", "named"), [(0.24, []), (0.25, [1])])
 def test_a_part_is_set_beside_the_step_that_it_is_of(first_s: float, named: list[int]) -> None:
-    """Of each epoch of two steps the first has a part that is longer; the last step is told by no other."""
+    """In epochs of two steps, only the first step has a longer part; no later step reports the last one."""
     watch, found = StragglerWatch(("worker1", "worker2")), []
     for _ in range(60):
         found += watch.step((0.0, 0.0), 1.0)
-        found += watch.step((0.15, first_s), 1000.0)  # the second step takes long, and nothing is known of its parts
+        found += watch.step((0.15, first_s), 1000.0)  # the second step takes long, and its parts are unknown
     assert [each.rank for each in found] == named
 
 
