@@ -1,9 +1,10 @@
-"""Find lost workers, and workers with a faulty GPU, while runs are live or queued, and have their group replace them.
+"""Detect lost workers and workers with a faulty GPU while runs are live or queued, and let their group replace them.
 
-The scheduler runs one search in a thread. A worker answers if it answers over SSH and is in the master's list of nodes.
-The list contains only nodes that can write to the shared file system. These nodes are not replaced: nodes that never
-joined (they still boot), nodes that leave with a notice, nodes that `fab replace` or `fab scale` holds, and nodes that
-are not in service in the group. If most workers are silent at once, the fault is probably on the master's side.
+The scheduler checks the workers in a thread. A worker answers if it is in the master's list of nodes and responds over
+SSH. The list contains only nodes that can write to the shared file system. Some nodes are never replaced: nodes that
+have not joined yet (they are booting), nodes with a termination notice, nodes that a task such as `fab replace` or
+`fab scale` holds, and nodes that are not in service in the group. If more than half of the workers do not answer, none
+of these is replaced, because the fault is probably on the master's side.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ MAX_PARALLEL: Final = 64
 
 @dataclasses.dataclass(kw_only=True)
 class Seen:
-    """A worker that has joined the cluster, as the last look found it. Times are of the monotonic clock."""
+    """A worker that has joined the cluster, with the results of the last checks. Times are on the monotonic clock."""
 
     node: Node
     answered: float
@@ -60,7 +61,7 @@ class Seen:
     """The fault of its GPUs that two looks in a row have found."""
 
     def observe(self, now: float, *, is_listed: bool, replied: bool, gpu_trouble: str = "") -> None:
-        """Take in the result of a look."""
+        """Store the result of a check."""
         if replied:
             self.answered, self.left = now, False
             self.faulty = gpu_trouble if self.gpu_trouble else ""
@@ -70,7 +71,7 @@ class Seen:
         self.is_listed, self.replied = is_listed, replied
 
     def trouble(self, now: float) -> str:
-        """Return why the worker must be replaced; "" if it need not be."""
+        """Return why the worker must be replaced; "" if it must not."""
         if self.replied:
             return self.faulty
         silent_s = now - self.answered
@@ -80,7 +81,7 @@ class Seen:
 
 
 class LostWorkers:
-    """The search for workers to replace, over many looks."""
+    """Repeated checks of all workers, which find workers to replace."""
 
     def __init__(
         self,
@@ -93,7 +94,7 @@ class LostWorkers:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._runs, self._run, self._nodes_path, self._clock = runs, run, nodes_path, clock
-        self._log_line = functools.lru_cache(maxsize=256)(log_line)  # A problem lasts for many looks.
+        self._log_line = functools.lru_cache(maxsize=256)(log_line)  # Log a lasting problem once, not at each check.
         self._log = log or ReplacementLog()
         self._seen: dict[str, Seen] = {}
         self._reported: set[tuple[str, str]] = set()
@@ -102,7 +103,7 @@ class LostWorkers:
 
     @contextlib.contextmanager
     def watched(self) -> Iterator[None]:
-        """Look every PERIOD_S seconds during a block, in a thread."""
+        """Check the workers every PERIOD_S seconds during a block, in a thread."""
         ended = threading.Event()
         threading.Thread(target=self._keep_looking, args=(ended,), daemon=True).start()
         try:
@@ -114,11 +115,11 @@ class LostWorkers:
         while not ended.wait(PERIOD_S):
             try:
                 self.look()
-            except (OSError, RuntimeError, ValueError) as error:  # The next look may be luckier.
+            except (OSError, RuntimeError, ValueError) as error:  # The next check may succeed.
                 self._log_line(f"the workers' health is not known: {error}")
 
     def look(self) -> None:
-        """Ask all workers, and have those replaced that are lost or faulty. Raises OSError."""
+        """Check all workers once, and replace lost and faulty workers. Raises OSError."""
         specs = self._specs()
         settings = next((spec.replacements for spec in reversed(specs) if spec.replacements.group), Replacements())
         if not settings:
@@ -138,7 +139,7 @@ class LostWorkers:
         self._replace(group, {id: why for id, seen in self._seen.items() if (why := seen.trouble(now))})
 
     def _specs(self) -> list[RunSpec]:
-        """Return the specs of the live and the queued runs, in this order."""
+        """Return the specs of the live runs, and then of the queued runs."""
         found = []
         for run_id in (*self._runs.live(), *RunQueue(runs=self._runs).ids()):
             with contextlib.suppress(OSError, SpecError):
@@ -146,7 +147,7 @@ class LostWorkers:
         return found
 
     def _hosts_of_live_runs(self, specs: Sequence[RunSpec]) -> Iterator[Node]:
-        """Yield the hosts of live runs. They have joined, also if this scheduler never saw them."""
+        """Yield the hosts of live runs. They have joined the cluster, even if this scheduler has never seen them."""
         live = self._runs.live()
         for spec in specs:
             if spec.run_id in live:
@@ -191,7 +192,7 @@ class LostWorkers:
             return ""
 
     def _replace(self, group: WorkerGroup, reasons: dict[str, str]) -> None:
-        """Have workers replaced, by instance id with the reason, within the limit. Raises OSError."""
+        """Let the group replace workers, within the hourly limit. `reasons` are by instance id. Raises OSError."""
         silent, known = sum(not seen.replied for seen in self._seen.values()), len(self._seen)
         for id, reason in reasons.items():
             node, most = self._seen[id].node, group.settings.max_per_hour
@@ -215,7 +216,7 @@ class LostWorkers:
                 del self._seen[id]
 
     def _record(self, node: Node, reason: str, trouble: str) -> None:
-        """Store a replacement, or once the trouble with it."""
+        """Log and store a replacement. `trouble` is why it failed, or ""; the same trouble is stored only once."""
         if trouble and (node.instance_id, trouble) in self._reported:
             return
         self._reported.add((node.instance_id, trouble))

@@ -1,7 +1,7 @@
-"""Notify the user of what happens in a run, by commands of theirs (`--notify`), which run on the master, or by a topic.
+"""Notify the user of a run's events (`--notify`), with commands that run on the master or with an SNS topic.
 
-Each gets the event as JSON on its standard input, and its name, run and text as variables. What a command says, or that
-it fails or does not end, changes nothing in the run: it is told in the run's log and its record.
+A command gets the event as JSON on standard input, and its name, run and text as environment variables. If a command
+fails or times out, the run continues. The failure is reported in the run's log and record.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _KEPT: Final = ("PATH", "HOME", "USER", "LANG")
 
 
 def publish_command(topic: str, document: dict[str, Any]) -> list[str]:
-    """Build the command that publishes an event: in mail its text, for all other subscribers the event as JSON."""
+    """Build the command that publishes an event. E-mail contains only its text; other subscribers get JSON."""
     text = str(document["text"])[:MAX_TOPIC_TEXT]
     message = {"default": json.dumps({**document, "text": text}), "email": text}
     subject = f"deepcdk: {document['run_id']} {document['event']}"
@@ -53,7 +53,7 @@ def publish(
     timeout_s: float,
     run: Callable[[Sequence[str], float], Completed] = execute,
 ) -> str:
-    """Publish an event; return what went wrong, "" where nothing did."""
+    """Publish an event to an SNS topic; return the last line of the error, or ""."""
     done = run(publish_command(topic, document), timeout_s)
     if done.status == 0:
         return ""
@@ -61,7 +61,7 @@ def publish(
 
 
 def call(command: str, document: dict[str, Any], directory: Path, timeout_s: float = TIMEOUT_S) -> str:
-    """Run a command with an event, or publish it to a topic; return what went wrong, "" where nothing did."""
+    """Run a command with an event, or publish the event if the command is a topic's ARN; return the error, or ""."""
     if is_topic(command):
         return publish(command, document, timeout_s)[:_SHOWN]
     variables = {
@@ -73,7 +73,7 @@ def call(command: str, document: dict[str, Any], directory: Path, timeout_s: flo
         with subprocess.Popen(
             ["/bin/sh", "-c", command],
             cwd=directory,
-            # Not the run's own variables, by which its processes are found and ended.
+            # Without the run's own variables: these mark the processes to terminate with the run.
             env={**{name: os.environ[name] for name in _KEPT if name in os.environ}, **variables},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -94,7 +94,10 @@ def call(command: str, document: dict[str, Any], directory: Path, timeout_s: flo
 
 
 class Notifier:
-    """Run the commands for one run's events, in the background; name one that fails by its number: it may be secret."""
+    """Run the commands for a run's events in the background.
+
+    Messages identify a command by its number, because its text may be secret. `failures` contains the messages.
+    """
 
     def __init__(
         self,
@@ -110,7 +113,7 @@ class Notifier:
         self.failures: list[str] = []
 
     def tell(self, event: str, text: str, **facts: Any) -> None:
-        """Start the commands for an event."""
+        """Start all commands for an event. `facts` are further fields of its JSON."""
         document = {"event": event, "run_id": self._run_id, "text": text, "time": round(time.time(), 3), **facts}
         for number, command in enumerate(self._commands, start=1):
             thread = threading.Thread(target=self._tell, args=(number, command, document), daemon=True)
@@ -124,7 +127,7 @@ class Notifier:
         self.tell(event, f"run {state.run_id} {state.state}{reason}", state=state.state, reason=state.reason)
 
     def finish(self) -> None:
-        """Wait until all commands have ended, or their time is over."""
+        """Wait until all commands have exited or timed out."""
         deadline = time.monotonic() + TIMEOUT_S + 5.0
         for thread in self._threads:
             thread.join(timeout=max(0.0, deadline - time.monotonic()))

@@ -1,12 +1,12 @@
-"""Prepare one node for a run: nothing left of other runs, and the environment that the node needs.
+"""Prepare a node for a run: kill processes of other runs, and make the environment that the node needs.
 
-    NODE_PYTHON -m agent.supervisor.prepare_node RUN_DIRECTORY     # the last line: what `parse` reads
+    NODE_PYTHON -m agent.supervisor.prepare_node RUN_DIRECTORY     # the last line of its output is for `parse`
 
-A host gets the runtime of the kind of the run's hosts, and the program's own packages; the master, which computes
-nothing, gets its launcher's environment, so that no host waits for a small master to build anything.
+A host gets the runtime for the kind of the run's hosts, and the program's own packages. The master computes nothing and
+gets only the launcher's environment, so that no host waits for builds on a small master.
 
-One process does it all, and prints the host's facts before the last line: each further process would take time, and
-the run waits for the slowest node.
+One process prepares the host and prints its facts. Further processes would take time, and the run waits for the slowest
+node.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ PREPARED: Final = "deepcdk-prepared "
 
 
 class NodeError(RuntimeError):
-    """Report a node that cannot take its ranks."""
+    """Report a node that cannot run its ranks."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Prepared:
-    """What a node has prepared."""
+    """The result of preparing a node: its Python, its runtime, and whether it has leftovers of ranks."""
 
     python: str
     """Of the ranks; on the master, of their launcher."""
@@ -65,12 +65,12 @@ class Prepared:
 
     @property
     def line(self) -> str:
-        """Return the line that `parse` reads."""
+        """Return the line of output for `parse`."""
         return PREPARED + json.dumps(dataclasses.asdict(self))
 
 
 def parse(output: str) -> Prepared:
-    """Read what a node has prepared from its output. Raises ValueError where it does not say that."""
+    """Parse the result in a node's output. Raises ValueError if it is missing or malformed."""
     lines = [line.removeprefix(PREPARED) for line in output.splitlines() if line.startswith(PREPARED)]
     if len(lines) != 1:
         raise ValueError(f"a node's answer has {len(lines)} lines of what it prepared")
@@ -84,19 +84,19 @@ def parse(output: str) -> Prepared:
 
 
 def command(spec: RunSpec) -> list[str]:
-    """Build the command that prepares a node for a run; it runs in the agent's tree."""
+    """Build the command that prepares a node for a run, to run in the agent's tree."""
     return [NODE_PYTHON, "-m", "agent.supervisor.prepare_node", spec.run_directory]
 
 
 def clear(spec: RunSpec, home: Path, *, on_master: bool) -> None:
-    """Remove what a crash left of other runs to this user: secrets and processes. Raises NodeError where one stays.
+    """Remove this user's secrets and processes that crashed runs left on the node. Raises NodeError if a process stays.
 
-    A host belongs to this run alone; on the master, other live runs have their launchers.
+    No other run uses a host of this run. On the master, the launchers of other live runs are spared.
     """
     shutil.rmtree(home / TAKEN, ignore_errors=True)
     spared: Callable[[], Collection[str]] = tuple
     if on_master:
-        from agent.runs.store import Runs  # Not at the top: a host, of which there are many, does without.
+        from agent.runs.store import Runs  # Not at the top: hosts do not need it.
 
         spared = Runs(root=Path(spec.runs_root)).live
     left = signal_run(
@@ -113,7 +113,7 @@ def clear(spec: RunSpec, home: Path, *, on_master: bool) -> None:
 
 
 def overlay_of(spec: RunSpec, runtime: Path, home: Path, log: Path) -> Layer | None:
-    """Return the overlay that a run's program needs over the runtime; None where the runtime is enough."""
+    """Return the overlay with the program's own packages; None if the runtime is enough."""
     if not spec.needs_overlay:
         return None
     program, root = Path(spec.program_directory), home / ".cache" / "deepcdk" / "layers"
@@ -121,7 +121,7 @@ def overlay_of(spec: RunSpec, runtime: Path, home: Path, log: Path) -> Layer | N
     if spec.locked:
         lock = Path(spec.lock_file).read_text(encoding="utf-8")
         return LockedOverlay(runtime=runtime, program=program, lock=lock, root=root, wheelhouse=wheelhouse, log=log)
-    # A run that an older version submitted.
+    # An older version submitted the run.
     return Overlay(
         runtime=runtime,
         program=program,
@@ -134,23 +134,23 @@ def overlay_of(spec: RunSpec, runtime: Path, home: Path, log: Path) -> Layer | N
 
 
 def check_slots(host: Node, *, gpus: int, cores: int) -> None:
-    """Raise NodeError where a node is to take more ranks than it has GPUs or, without GPUs, cores."""
+    """Raise NodeError if a host is assigned more ranks than it has GPUs, or cores if it has no GPUs."""
     have, what = (gpus, "GPUs") if gpus else (cores, "cores")
     if host.slots > have:
         raise NodeError(f"{host.slots} ranks are asked of {host.name}, which has {have} {what}")
 
 
 def kind_of(spec: RunSpec) -> RuntimeKind:
-    """Return the kind of the runtime: of the run's hosts, or, where one has registered none, of this node.
+    """Return the kind of the runtime for the run's hosts; for a run without hosts, for this node.
 
-    Raises SpecError.
+    Raises SpecError if the kinds of the hosts differ.
     """
     return spec.runtime_kind or runtime_kind({"this node": this_node_kind()})
 
 
 def prepare_host(spec: RunSpec, host: Node) -> Prepared:
-    """Make the runtime and what the program needs beyond it. Raises what the modules here do, all of them errors."""
-    # Not at the top: the supervisor imports this module, and is pushed without these.
+    """Make the runtime and the program's packages on a host. Raises RuntimeError, ValueError or OSError."""
+    # Not at the top: the supervisor imports this module for `command` and `parse`, and needs no runtime.
     from agent.environment import runtime
 
     rank_user.check(host.name, replace_remedy(host.name))
@@ -175,7 +175,7 @@ def prepare_host(spec: RunSpec, host: Node) -> Prepared:
 
 
 def ready(python: Path, runtime: Path) -> Prepared:
-    """Return what a host has prepared, having let the user for ranks reach it below this user's home."""
+    """Return the result of a host. Let the user for ranks enter the directories above `python` in this user's home."""
     home = Path.home()
     for directory in python.parents if python.is_relative_to(home) else ():
         mode = directory.stat().st_mode
@@ -192,7 +192,7 @@ def ready(python: Path, runtime: Path) -> Prepared:
 
 
 def prepare_master(spec: RunSpec) -> Prepared:
-    """Make the environment of the run's launcher. Raises as `prepare_host`."""
+    """Make the environment of the run's launcher. Raises like `prepare_host`."""
     rank_user.check("this master", END_THE_MASTER)
     rank_user.check_groups("this master", END_THE_MASTER)
     if spec.rank_launcher != HOROVOD:
@@ -203,13 +203,13 @@ def prepare_master(spec: RunSpec) -> Prepared:
 
 
 def make_python(spec: RunSpec, runtime: Path, log: Path) -> Path:
-    """Return the ranks' Python, having made the overlay that they need. Raises RuntimeSetupError."""
+    """Make the overlay, if the ranks need one, and return the ranks' Python. Raises RuntimeSetupError."""
     overlay = overlay_of(spec, runtime, Path.home(), log)
     return runtime if overlay is None else overlay.ensure()
 
 
 def print_facts(spec: RunSpec, python: str, began: float) -> None:
-    """Have the ranks' Python print this host's facts; where it cannot, the pre-flight asks for them again."""
+    """Print this host's facts with the ranks' Python. If that fails, the pre-flight check asks for them again."""
     if spec.preflight != "skip":
         subprocess.run([*facts_command(python, spec), repr(began)], stdin=subprocess.DEVNULL, check=False)
 
@@ -227,7 +227,7 @@ def main(argv: Sequence[str]) -> int:
             prepared = prepare_host(spec, host)
             print_facts(spec, prepared.python, began)
         print(prepared.line, flush=True)
-    except (RuntimeError, ValueError, OSError) as error:  # each error of the modules here is one of these
+    except (RuntimeError, ValueError, OSError) as error:  # all errors of the modules used here are among these
         print(error, file=sys.stderr)
         full = full_disk(Path(getattr(error, "filename", None) or Path.home()), str(error))
         if full and MAKE_ROOM not in str(error):

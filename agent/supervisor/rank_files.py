@@ -1,7 +1,7 @@
-"""What the login user cannot do with the files of ranks: read all of them, remove them, and go on with its own.
+"""Read and remove files of ranks that the login user cannot access.
 
-The master's own programs do it as the user for ranks, over SSH to the master itself, which needs no `sudo`. Nothing
-that lies on the shared file system is run for it.
+Only the user for ranks can do this. The commands run as that user over SSH to the master itself, which needs no `sudo`.
+They use only the master's own programs, and nothing from the shared file system.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ Run = Callable[[Sequence[str], float], Completed]
 
 
 def make_readable(directory: RunDirectory, run: Run = execute) -> str:
-    """Let the login user read what the ranks left, whatever modes they gave it; return what is wrong where it may not.
+    """Let the login user read all files of the ranks. Return a message with a path that is still unreadable, or "".
 
-    A program that writes a file by `mkstemp`, and renames it, leaves one that its user alone can read.
+    For example, a program that creates a file with `mkstemp` and renames it leaves a file that only its user can read.
     """
     if not _unreadable(directory, run):
         return ""
@@ -34,7 +34,7 @@ def make_readable(directory: RunDirectory, run: Run = execute) -> str:
 
 
 def remove(path: Path, run: Run = execute) -> None:
-    """Remove a run's directory, with what ranks have made in it. Raises OSError where something stays."""
+    """Remove a run's directory, including the ranks' files. Raises OSError if something cannot be removed."""
     path.chmod(0o700)
     try:
         shutil.rmtree(path)
@@ -47,14 +47,14 @@ def remove(path: Path, run: Run = execute) -> None:
 
 
 def _unreadable(directory: RunDirectory, run: Run) -> str:
-    """Return one path below a run's directory that this user cannot read, "" without one."""
+    """Return a path in a run's directory that this user cannot read; "" if all can be read."""
     unseen = ("(", "!", "-readable", "-o", "-type", "d", "!", "-executable", ")")
     words = ("find", str(directory.path), "!", "-type", "l", *unseen, "-print", "-quit")
-    # A directory that it cannot enter find complains of, on a line of its own.
+    # `find` also prints error lines about directories that it cannot enter. They do not begin with the path.
     lines = [line for line in run(words, TIMEOUT_S).output.splitlines() if line.startswith(f"{directory.path}/")]
     return lines[0] if lines else ""
 
 
 def _as_rank(script: str, gid: int) -> list[str]:
-    """Build the command that runs a script with the user of ranks and the group of a run."""
+    """Build the command that runs a script as the user for ranks, with the group of a run."""
     return [SSH, *AS_RANK, MASTER_NAME, shlex.join(in_group(gid, script)) if gid in RUN_GIDS else script]

@@ -1,8 +1,7 @@
-"""Take up the runs whose supervisor was lost, killed or gone with a reboot of the master: restart them, or end them.
+"""Recover runs that lost their supervisor, for example because it was killed or the master rebooted.
 
-A run goes on under a new supervisor, which begins with a restart as after any fault of the machine, where it may
-(`agent.runs.going_on`), and nothing stands in the way. Any other one is stored as failed. Only the scheduler, of which
-there is one, calls this.
+If the run may continue (`agent.runs.going_on`), it gets a new supervisor, which begins with a restart as after any
+other machine fault. All other lost runs are stored as failed. Only the scheduler calls this, and there is only one.
 """
 
 from __future__ import annotations
@@ -31,9 +30,9 @@ from agent.supervisor.submit import detach
 
 
 def recover_lost_runs(runs: Runs, between: Callable[[], object] = lambda: None) -> None:
-    """Restart each run whose supervisor is gone, as after a reboot; else kill its remains and store that it failed.
+    """Restart each run that lost its supervisor. If that is impossible, kill its processes and store that it failed.
 
-    `between` is called after each, which may have taken a minute.
+    `between` is called after each run, because one run may take a minute.
     """
     for run_id in runs.lost():
         try:
@@ -46,9 +45,10 @@ def recover_lost_runs(runs: Runs, between: Callable[[], object] = lambda: None) 
 
 
 def _restart(runs: Runs, directory: RunDirectory) -> str | None:
-    """Leave a new supervisor behind for a lost run; return why that cannot be, "" where it is not to be.
+    """Start a new supervisor for a lost run, and return None. Otherwise return the reason why it cannot be restarted.
 
-    None: it has one, or was taken up otherwise. Raises OSError, RuntimeError and ValueError, also as the reason.
+    The reason is "" if the run may not continue, and None if another process has taken it over. Raises OSError,
+    RuntimeError or ValueError; the caller uses the exception as the reason.
     """
     if not directory.goes_on:
         return ""
@@ -63,30 +63,30 @@ def _restart(runs: Runs, directory: RunDirectory) -> str | None:
     made = going_on.restarts_made(directory.path)
     taken = _taken(lost, me, describe_restart(len(made) + 1, spec.restarts, fault))
     if not directory.take_over(taken, of=lost.owner):
-        runs.release(spec.run_id)  # `fab stop` has ended it meanwhile.
+        runs.release(spec.run_id)  # `fab stop` has stopped it meanwhile.
         return None
-    # It counts before it begins: a supervisor that never comes as far as its own record would be restarted for ever.
+    # Count the restart before it begins: otherwise a supervisor that always fails early would be restarted forever.
     begun = {"time": time.time(), "for": fault, "waited_s": 0.0, "hosts": [host.name for host in spec.hosts]}
     try:
         record.write_course(directory, {**going_on.read_course(directory.path), "restarts": [*made, begun]})
         detach(runs, directory, lost=fault)
     except (OSError, RuntimeError) as error:
         if not directory.mark_failed(f"it could not be restarted: {error}", of=me):
-            return None  # A supervisor that has begun was lost again.
+            return None  # The new supervisor has started, and was lost again.
         runs.release(spec.run_id)
         return ""
     return None
 
 
 def _taken(lost: State, owner: str, reason: str) -> State:
-    """Return the state of a lost run that this process has taken up."""
+    """Return the state of a lost run after process `owner` has taken it over."""
     return dataclasses.replace(
         lost, state="starting", owner=owner, updated=time.time(), reason=reason, exit_code=None, last_lines=()
     )
 
 
 def _obstacle(directory: RunDirectory, spec: RunSpec) -> str:
-    """Return what keeps a lost run from going on by itself, with the remedy; "" where nothing does."""
+    """Return why a lost run cannot continue: a reached limit, or missing secrets with advice; "" if it can."""
     spent = spending.read(directory)
     if spent and spec.bounds.share(spent.seconds, spent.usd) >= 1:
         return f"it has reached {spec.bounds.describe(spent.seconds, spent.usd)}"
@@ -98,14 +98,14 @@ def _obstacle(directory: RunDirectory, spec: RunSpec) -> str:
 
 
 def _fail(runs: Runs, run_id: str, obstacle: str) -> None:
-    """Kill what is left of a lost run, store that it has failed, and tell of it."""
+    """Kill the remaining processes of a lost run, store that it has failed, notify the user, and update its copy."""
     with contextlib.suppress(OSError, ValueError):
         kill(runs, RunSpec.from_json(read_regular(runs[run_id].spec).decode("utf-8")))
     with contextlib.suppress(OSError, ValueError):
         then_stop.remember(runs, accepted_spec.read(run_id).stop_policy)
     mark_lost(runs[run_id], obstacle)
     if not runs.release_lost(run_id):
-        return  # It has been resumed meanwhile.
+        return  # A user has resumed it meanwhile.
     with contextlib.suppress(OSError, ValueError):
         commands = accepted_spec.read(run_id).notify
         notifier = Notifier(commands, run_id, runs[run_id].path, log)

@@ -1,4 +1,4 @@
-"""Replace workers through their Auto Scaling group: the calls of AWS, and the log of replacements on the master's disk.
+"""Replace workers through their Auto Scaling group: the AWS calls, and the log of replacements on the master's disk.
 
 The master marks a worker as unhealthy (SetInstanceHealth). Its role allows this for the worker group only. The group
 terminates the worker and launches another one. The log is in the login user's home, so ranks cannot write to it.
@@ -41,7 +41,7 @@ class AwsCallError(RuntimeError):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Replacement:
-    """A worker that the master had replaced, or wanted to."""
+    """A worker that the master replaced or tried to replace."""
 
     time: float
     """Seconds since 1970."""
@@ -65,7 +65,7 @@ class ReplacementLog:
         self._path = path or Path.home() / LOG
 
     def read(self, since: float = 0.0) -> list[Replacement]:
-        """Return the replacements since a time. Malformed lines, such as the last one after a crash, are left out."""
+        """Return the replacements since a time (seconds since 1970). Malformed lines are skipped, as after a crash."""
         try:
             lines = self._path.read_text(encoding="utf-8", errors="replace").splitlines()
         except OSError:
@@ -80,11 +80,11 @@ class ReplacementLog:
         """Append a replacement. Raises OSError."""
         self._path.parent.mkdir(parents=True, exist_ok=True)
         with open_to_append(self._path, buffering=0) as file:
-            # A line that was cut off by a crash ends before this one.
+            # The first newline ends a line that a crash has cut off.
             file.write(b"\n" + json.dumps(dataclasses.asdict(replacement)).encode() + b"\n")
 
     def made(self, now: float) -> int:
-        """Return how many workers were replaced within the last hour."""
+        """Return how many workers were replaced in the hour before `now` (seconds since 1970)."""
         return sum(not each.trouble and now - each.time < LIMIT_S for each in self.read())
 
 
@@ -96,7 +96,7 @@ class WorkerGroup:
     run: Execute
 
     def members(self) -> dict[str, bool]:
-        """Return the ids of the group's instances, and whether each is in service and healthy. Raises AwsCallError.
+        """Return for each instance of the group, by id, whether it is in service and healthy. Raises AwsCallError.
 
         While the group does not replace unhealthy instances, for example during a rolling update, all instances count
         as not in service.
@@ -117,7 +117,7 @@ class WorkerGroup:
     def mark_unhealthy(self, node: Node) -> None:
         """Make the group replace a worker. Raises AwsCallError.
 
-        The grace period, if the group has one, is for nodes that still boot. A lost worker has answered before.
+        A grace period of the group is ignored. It is for booting nodes, but a lost worker has answered before.
         """
         words = ("--instance-id", node.instance_id, "--health-status", "Unhealthy", "--no-should-respect-grace-period")
         self._call("set-instance-health", *words)
@@ -162,14 +162,14 @@ def _pair(value: Any) -> tuple[Sequence[Any], Sequence[Any]]:
 
 
 def _seconds(moment: str) -> float:
-    """Return a time of AWS in seconds since 1970. Raises ValueError."""
+    """Convert a timestamp of AWS to seconds since 1970; UTC if it has no time zone. Raises ValueError."""
     found = datetime.datetime.fromisoformat(moment)
     return (found if found.tzinfo else found.replace(tzinfo=datetime.UTC)).timestamp()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class HostReplacements:
-    """The replacements of one run's hosts, for its supervisor, which waits for nodes."""
+    """The replacements of one run's hosts. Its supervisor uses them while it waits for nodes."""
 
     group: WorkerGroup
     log: ReplacementLog

@@ -1,8 +1,8 @@
-"""Restarts of a run by itself: what is a fault of the machine, and with which hosts the run goes on.
+"""Automatic restarts of a run: decide whether a machine fault caused the failure, and choose hosts to continue on.
 
-A fault of the machine is one that another node, or another try on the same, does not have: a node that leaves, is gone
-or no longer answers, a rank that was killed from outside, as the kernel does where memory ends, or one that is stuck.
-An exception, a usage error or a failed check is the program's, and comes back: it ends the run.
+A machine fault may disappear on another node or at another attempt. Examples are a node that leaves, rebooted or no
+longer answers, a lost connection, a rank that was killed, for example for lack of memory, and a stuck rank. An
+exception, a usage error or a failed check is the program's own error. It would repeat, so the run is not restarted.
 """
 
 from __future__ import annotations
@@ -57,7 +57,10 @@ class Outcome:
     """If a rank ran out of memory, or perhaps did: how long after the launch."""
 
     def repeats(self, earlier: Collection[Mapping[str, Any]]) -> Outcome:
-        """Return this outcome; without a fault if an earlier attempt ran out of memory at a similar point."""
+        """Return this outcome, without its fault if an earlier attempt ran out of memory at a similar point.
+
+        `earlier` contains the restarts in the run's timeline.
+        """
         now = self.memory_after_s
         times = [float(each[MEMORY_AFTER]) for each in earlier if isinstance(each.get(MEMORY_AFTER), int | float)]
         if now is None or not any(abs(now - then) <= max(SIMILAR_S, SIMILAR * max(now, then)) for then in times):
@@ -71,17 +74,17 @@ class Outcome:
 
 
 def describe_restart(number: int, most: int, fault: str) -> str:
-    """Return which restart of a run begins, and for what, in words."""
+    """Return the number of a restart, the maximum, and the fault, as text."""
     return f"restart {number} of {most}, for {fault}"
 
 
 def ask_uptimes(hosts: Hosts, nodes: Sequence[Node]) -> dict[str, float]:
-    """Return how long each of these nodes that answers has been up, s, by its name."""
+    """Ask nodes for their uptimes; return these in seconds by name, without the nodes that do not answer."""
     return uptimes(hosts.everywhere(hosts.reachable(nodes), ASK, ASK_TIMEOUT_S))
 
 
 def uptimes(answers: Mapping[str, Completed]) -> dict[str, float]:
-    """Return how long each host that answered has been up, s, by its name."""
+    """Parse the answers of ASK; return the uptimes in seconds by name, without failed or malformed answers."""
     found = {}
     for name, done in answers.items():
         words = done.output.split()
@@ -94,9 +97,10 @@ def uptimes(answers: Mapping[str, Completed]) -> dict[str, float]:
 
 
 def machine_fault(spec: RunSpec, log: str, up: Mapping[str, float], ran_s: float) -> str:
-    """Return what was wrong with the machine where a launcher failed; "" where nothing is known to have been.
+    """Return the machine fault that caused a launcher's failure; "" if none is known.
 
-    `log` is the end of what it wrote, `up` what its hosts answered afterwards (`uptimes`), `ran_s` how long it ran.
+    `log` is the end of the launcher's output. `up` contains the `uptimes` of its hosts after the failure. `ran_s` is
+    the time that the launcher ran, in seconds.
     """
     if leaving := failure.leaving_hosts(spec):
         return leaving
@@ -109,7 +113,7 @@ def machine_fault(spec: RunSpec, log: str, up: Mapping[str, float], ran_s: float
     log = failure.last_attempt(log)
     if memory := failure.out_of_memory(spec.hosts, log):
         return memory
-    if failure.missing_ranks(spec.hosts, log):  # where none is missing, the program's collectives do not match
+    if failure.missing_ranks(spec.hosts, log):  # if none is missing, the program's collectives do not match
         return failure.unreported_ranks(spec.hosts, log)
     if lost := failure.lost_connection(spec.hosts, log) or failure.lost_network(spec.hosts, log):
         return lost
@@ -119,7 +123,7 @@ def machine_fault(spec: RunSpec, log: str, up: Mapping[str, float], ran_s: float
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Restarts:
-    """The search for hosts with which a run is restarted."""
+    """The search for hosts on which a run is restarted."""
 
     spec: RunSpec
     """Of the attempt that has just ended."""
@@ -140,7 +144,10 @@ class Restarts:
     replacements: HostReplacements | None = None
 
     def next_spec(self, title: str) -> RunSpec | None:
-        """Wait for hosts; return the spec with which the run is restarted, None where none come, or on a stop."""
+        """Wait for hosts; return the spec for the restart. `title` describes the restart in the state and the log.
+
+        None if too few hosts answer in time, if the run is stopped, or if the spec cannot be placed on the hosts.
+        """
         began = time.monotonic()
         self.log_line(title)
         left_out = self.silent
@@ -161,7 +168,7 @@ class Restarts:
         return None
 
     def _least(self, waited_s: float) -> int:
-        """Return with how many hosts the run may continue after this wait."""
+        """Return the minimum number of hosts to continue on after waiting this long."""
         if self.spec.min_nodes:
             return min(self.spec.min_nodes, self.wanted) if waited_s >= self.fewer_after_s else self.wanted
         if waited_s < self.unreplaced_after_s or not self.replacements:
@@ -172,13 +179,14 @@ class Restarts:
         return self.wanted
 
     def _replaced_at(self) -> float:
-        """Return when the group last began to replace a host, seconds since 1970; 0: never."""
+        """Return when the group last began to replace a host, in seconds since 1970; 0 if it never did."""
         return self.replacements.latest() if self.replacements else 0.0
 
     def _answering(self, left_out: Collection[str]) -> tuple[set[str], tuple[Node, ...]]:
-        """Return the instance ids of workers that answer, do not leave and are no other run's, and all nodes.
+        """Return the instance ids of the workers that can be used, and all nodes in the list.
 
-        Those left out are not asked.
+        A worker can be used if it answers, has no termination notice, and no other run holds it. `left_out` contains
+        instance ids that are not asked.
         """
         try:
             nodes = read_nodes(self.log_line, self.nodes_path)
@@ -198,7 +206,7 @@ class Restarts:
         return {node.instance_id for node in there if node.name in found}, nodes
 
     def _claims(self, hosts: Sequence[Node]) -> bool:
-        """Claim these hosts in place of those of before; return False where another run has taken one meanwhile."""
+        """Claim these hosts instead of the previous ones. Return False if another run has claimed one meanwhile."""
         try:
             self.runs.move(self.spec.run_id, hosts)
         except LiveRunError:
@@ -206,7 +214,7 @@ class Restarts:
         return True
 
     def _on(self, nodes: Sequence[Node], hosts: Sequence[Node]) -> RunSpec | None:
-        """Return the spec on these hosts, each with as many ranks as every host had."""
+        """Return the spec on these hosts, or None if it does not fit. New hosts get as many ranks as the first had."""
         slots = {host.instance_id: host.slots for host in self.spec.hosts}
         usual = self.spec.hosts[0].slots
         placed = [dataclasses.replace(host, slots=slots.get(host.instance_id, usual)) for host in hosts]

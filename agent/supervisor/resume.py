@@ -1,4 +1,4 @@
-"""What can be done with a run that has ended: resume it, remove it."""
+"""Resume or remove a run that has ended."""
 
 from __future__ import annotations
 
@@ -18,20 +18,26 @@ from agent.supervisor import rank_files
 
 
 def check_resumable(directory: RunDirectory, state: State) -> None:
-    """Raise SpecError for a run that has succeeded."""
+    """Raise SpecError if a run cannot be resumed because it has succeeded."""
     if state.state == "succeeded":
         raise SpecError(f"run {directory.run_id} has succeeded; there is nothing left to resume")
 
 
 def rewrite(directory: RunDirectory, spec: RunSpec) -> None:
-    """Write the spec of a run's next attempt; the earlier one is kept beside it. There is one at every moment."""
+    """Write the spec of a run's next attempt to spec.json, and keep the last one as spec-N.json.
+
+    spec.json exists at every moment.
+    """
     earlier = read_regular(directory.spec)
     directory.write(directory.path / f"spec-{directory.attempt}.json", earlier)
     directory.write(directory.spec, accepted_spec.accept(spec))
 
 
 def reopen(directory: RunDirectory, spec: RunSpec, state: State) -> None:
-    """Reopen an ended run: keep its earlier spec beside the new one, and remove its stop request."""
+    """Reset the files of an ended run for its next attempt, and store `state`. The earlier spec is kept as spec-N.json.
+
+    The timeline is cleared, and the stop request and the report of the pre-flight check are removed.
+    """
     rewrite(directory, spec)
     record.reset_course(directory)
     directory.discard(directory.stop_request)
@@ -43,12 +49,15 @@ def reopen(directory: RunDirectory, spec: RunSpec, state: State) -> None:
 
 
 def remove(runs: Runs, directory: RunDirectory) -> dict[str, Any]:
-    """Remove a run that has ended, with its checkpoints; return how much that was. Raises LiveRunError."""
+    """Remove a run that has ended, with its checkpoints. Return the number of removed files and bytes.
+
+    Raises LiveRunError if the run has not ended or is being resumed, and OSError.
+    """
     removed = runs.root / f".removed-{directory.run_id}-{secrets.token_hex(4)}"
     with runs.mutex():
         if not (state := directory.effective_state()).has_ended:
             raise LiveRunError(directory.run_id, state.state)
-        # `resume` claims nodes before it looks for the directory.
+        # `resume` claims nodes before it changes the state.
         if directory.run_id in runs.live():
             raise LiveRunError(directory.run_id, "starting")
         files, size_bytes = count_files(directory.path)

@@ -1,13 +1,14 @@
-"""The scheduler: one process on the master that starts each queued run once it is first and as many nodes are free.
+"""The scheduler: a process on the master that starts the first run in the queue as soon as enough nodes are free.
 
-Strictly in order: while the first run waits, none behind it starts, however few nodes it needs. How long a run takes is
-not known beforehand, so that one let past would delay the first for as long, and small ones could keep a large one
-waiting for ever.
+The order is strict: while the first run waits, no later run starts, even if it needs fewer nodes. The duration of a run
+is not known in advance, so a run that overtakes could delay the first one for any time. Small runs could make a large
+one wait forever.
 
-It lives while runs wait, and while one is live that goes on by itself if its supervisor is lost: it notices that within
-seconds. Every command of the supervisor, and every supervisor now and then, makes sure that one runs, and the nodes'
-registry runs a hook (`agent.supervisor.boot_hook`) when the master boots: neither a killed scheduler nor a reboot
-loses a run. What a master leaves to the one that replaces it (`agent.supervisor.handover`) is shared from here, too.
+The scheduler exits when no run is queued and no live run may continue after the loss of its supervisor. It detects such
+a loss within seconds. Each command of `agent.supervisor.cli`, and each supervisor every few seconds, starts a scheduler
+if it is missing. When the master boots, the nodes' registry runs a script that also starts one
+(`agent.supervisor.boot_hook`). So neither a killed scheduler nor a reboot loses a run. The scheduler also prepares the
+handover to another master (`agent.supervisor.handover`).
 """
 
 from __future__ import annotations
@@ -49,10 +50,10 @@ NODES_PATIENCE_S: Final = 180.0
 
 
 def ensure_running(runs: Runs) -> None:
-    """Start a scheduler if runs wait or are to be watched, and none is running."""
+    """Start a scheduler if runs are queued or watched, and no scheduler is running."""
     if not (RunQueue(runs=runs).ids() or runs.watched()):
         return
-    # Under the mutex: one that ends looks and unlocks under it, so that none ends for which this run came too late.
+    # In a transaction: a scheduler that exits checks for runs and unlocks in one, so it cannot miss a run added before.
     with runs.mutex(), _scheduler_lock(runs) as alone:
         if not alone:
             return
@@ -70,17 +71,17 @@ def run(
     poll_s: float = POLL_S,
     watch_s: float = WATCH_S,
 ) -> None:
-    """Start the waiting runs, one after the other, and take up those that lose their supervisor.
+    """Start the queued runs in order, and restart runs that lose their supervisor.
 
-    Return when none waits or is to be watched, if another scheduler runs, for whose lock `lock_s` seconds are waited,
-    and on `ending`: while the master shuts down, its supervisors end, and nothing is to begin.
+    Return when no run is queued or watched, or if another scheduler still runs after `lock_s` seconds. `ending` is set
+    while the master shuts down: supervisors exit then, and no run may start.
     """
     if not wait_until_settled(TAKEN_OVER_S):
         log(handover_wait.UNKNOWN)
         return
     queue, since = RunQueue(runs=runs), time.monotonic()
     handover = Handover(runs, log)
-    warn = functools.lru_cache(maxsize=256)(log)  # A line of the nodes file that is left out stays so for many rounds.
+    warn = functools.lru_cache(maxsize=256)(log)  # Log an invalid line in the list of nodes once, not in each round.
     with _scheduler_lock(runs, lock_s) as lock, LostWorkers(runs, log, nodes_path=nodes_path).watched():
         if lock is None:
             return
@@ -94,8 +95,8 @@ def run(
             with runs.mutex():
                 waiting = queue.ids()
                 if not waiting and not runs.watched() and handover.is_settled:
-                    # Unlock while the mutex keeps others from adding a run: the command that adds the next one then
-                    # starts a scheduler, which gets the lock.
+                    # Unlock in the transaction, in which no other process can add a run. The command that adds the
+                    # next run then starts a scheduler, which gets the lock.
                     fcntl.flock(lock, fcntl.LOCK_UN)
                     break
             if not waiting:
@@ -111,7 +112,10 @@ def run(
 
 
 def _start_first(queue: RunQueue, run_id: str, nodes_path: str, warn: Callable[[str], None], *, patient: bool) -> bool:
-    """Start the first run, if as many nodes are free as it needs; return whether it no longer waits."""
+    """Start the first run in the queue if enough nodes are free. Return whether it left the queue.
+
+    If the cluster has too few nodes, the run keeps waiting while `patient`, and fails otherwise.
+    """
     runs = queue.runs
     try:
         queued = accepted_spec.read(run_id)
@@ -129,7 +133,7 @@ def _start_first(queue: RunQueue, run_id: str, nodes_path: str, warn: Callable[[
         spec = on_free_nodes(queued, runs.held(), warn, nodes_path)
         claim_hosts(runs, spec)
     except LiveRunError:
-        queue.set_reason(run_id, "")  # Its place in the queue says what it waits for.
+        queue.set_reason(run_id, "")  # The place in the queue is shown instead.
         return False
     except (SpecError, OSError) as error:
         if patient:
@@ -140,7 +144,7 @@ def _start_first(queue: RunQueue, run_id: str, nodes_path: str, warn: Callable[[
         return True
     state = State.starting(spec)
     if not queue.start(state, accepted_spec.accept(spec)):
-        runs.release(run_id)  # It was taken out of the queue meanwhile.
+        runs.release(run_id)  # The run was removed from the queue meanwhile.
         return True
     try:
         detach(runs, runs[run_id])
@@ -152,7 +156,7 @@ def _start_first(queue: RunQueue, run_id: str, nodes_path: str, warn: Callable[[
 
 @contextlib.contextmanager
 def _scheduler_lock(runs: Runs, patience_s: float = 0.0) -> Iterator[IO[bytes] | None]:
-    """Take the scheduler's lock for a block; yield None where another process has it for `patience_s` seconds."""
+    """Hold the scheduler's lock for a block. Yields None if another process still holds it after `patience_s`."""
     with open_to_append(runs.root / ".keeper") as file:
         yield file if wait_until(lambda: _is_locked(file), timeout_s=patience_s, poll_s=POLL_S) else None
 

@@ -1,4 +1,4 @@
-"""What a supervisor stores of its run: the state, the course and the record, and nothing once the run is another's."""
+"""The files that a supervisor writes for its run, while no other process has taken over the run."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from agent.supervisor.archive import Copier
 
 
 class StoredRun:
-    """The files of a run that its supervisor writes, with the copy in the bucket."""
+    """The state, timeline and record of a run, and the copy in the bucket, as its supervisor writes them."""
 
     def __init__(
         self,
@@ -28,7 +28,7 @@ class StoredRun:
         settle: Callable[[State], None],
         earlier: Mapping[str, Any] | None = None,
     ) -> None:
-        """`settle`: called with the final state before it is stored; `earlier`: the course of a supervisor before."""
+        """`settle` is called with the final state before it is stored. `earlier` is a lost supervisor's timeline."""
         self._directory, self._run, self._log, self._settle = directory, run, log_line, settle
         self.copier = Copier(directory, run)
         self.state = state
@@ -37,15 +37,16 @@ class StoredRun:
         self.course: dict[str, Any] = {"times": {}, **(earlier or {}), "archive": self.copier.address}
 
     def update(self, **changes: object) -> None:
-        """Store the state with these fields changed; a final one only after all else is at rest.
+        """Store the state with changed fields. A final state is stored after the record and the last copy are complete.
 
-        Raises SupersededError where the run is another's.
+        Raises SupersededError if another process has taken over the run.
         """
         state = dataclasses.replace(self.state, updated=time.time(), **changes)  # type: ignore[arg-type]  # checked by callers
         self.check_ours()
         if state.has_ended:
             self._settle(state)
-            # Before the final state shows: a user may then destroy the cluster, whose bucket must be at rest.
+            # Do all of this before the final state is visible: a user may destroy the cluster right after that, and
+            # nothing may write to its bucket then.
             self.record_step("ended")
             if trouble := rank_files.make_readable(self._directory, self._run):
                 self._log(f"the results are not whole: {trouble}")
@@ -58,14 +59,14 @@ class StoredRun:
         self.state = state
 
     def record_step(self, step: str, **facts: object) -> None:
-        """Record that the run has reached a step, and the facts known since. Raises SupersededError."""
+        """Record in the timeline that the run has reached a step, with further fields. Raises SupersededError."""
         self.check_ours()
         self.course = {**self.course, **facts, "times": {**self.course["times"], step: round(time.time(), 3)}}
-        with contextlib.suppress(OSError):  # a full disk is reported where it ends the run
+        with contextlib.suppress(OSError):  # a full disk is reported when the state cannot be stored
             record.write_course(self._directory, self.course)
 
     def write_record(self) -> None:
-        """Write the record anew, as far as the disk allows."""
+        """Write the record again. Errors are ignored, for example a full disk."""
         self._write_record(self.state)
 
     def _write_record(self, state: State) -> None:
@@ -73,14 +74,14 @@ class StoredRun:
             record.write_record(self._directory, state)
 
     def check_ours(self) -> None:
-        """Raise SupersededError where the run is no longer ours; once it has ended there is nobody to take it."""
+        """Raise SupersededError if another process has taken over the run. After its end, no process can do that."""
         with self._ours():
             if not self.state.has_ended:
                 self._directory.check_owner(self.state.owner)
 
     @contextlib.contextmanager
     def _ours(self) -> Iterator[None]:
-        """Note where the block finds that another process has given this run up for dead."""
+        """Set `is_ours` to False if the block raises SupersededError."""
         try:
             yield
         except SupersededError:

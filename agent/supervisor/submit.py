@@ -1,4 +1,4 @@
-"""Start or resume a run: claim its nodes, write its directory, leave a supervisor behind."""
+"""Start, resume or queue a run: claim its nodes, write its directory, and leave a supervisor behind."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ START_TIMEOUT_S: Final = 120.0
 
 
 def start(runs: Runs, submission: Submission) -> RunDirectory:
-    """Make the run's directory, claim its nodes and leave a supervisor behind that outlives this process.
+    """Claim the run's nodes, create its directory, and leave a supervisor behind that outlives this process.
 
-    Where another run has one of its nodes, it takes others that are free. Raises LiveRunError where too few are, and
-    where runs wait in the queue, FileExistsError for a run id that is taken, SpecError for a tree that is not there, or
-    RuntimeError when the supervisor does not start.
+    If another run has one of its nodes, the run gets other free nodes. Raises LiveRunError if too few nodes are free or
+    other runs are queued, FileExistsError if the run id is taken, SpecError if a node has left or a pushed tree is
+    missing, and RuntimeError if the supervisor does not start.
     """
     spec = submission.spec
     _check_new(runs, spec)
@@ -46,7 +46,7 @@ def start(runs: Runs, submission: Submission) -> RunDirectory:
     submission = dataclasses.replace(submission, spec=spec)
     try:
         _check_there(spec)
-        with runs.mutex():  # `fab clean` removes trees under it.
+        with runs.mutex():  # `fab clean` removes trees only in a transaction.
             check_trees(spec)
             directory = _make(runs, submission, State.starting(spec))
         detach(runs, directory)
@@ -57,7 +57,7 @@ def start(runs: Runs, submission: Submission) -> RunDirectory:
 
 
 def enqueue(runs: Runs, submission: Submission) -> RunDirectory:
-    """Make the run's directory and put it into the queue. Raises FileExistsError or SpecError as `start`."""
+    """Create the run's directory and append the run to the queue. Raises FileExistsError or SpecError like `start`."""
     spec = submission.spec
     _check_new(runs, spec)
     runs.root.mkdir(parents=True, exist_ok=True)
@@ -73,7 +73,8 @@ def enqueue(runs: Runs, submission: Submission) -> RunDirectory:
 def resume(runs: Runs, submission: Submission) -> RunDirectory:
     """Resume an ended run in its own directory, and leave a supervisor behind.
 
-    Raises LiveRunError as `start`, FileNotFoundError without the run, SpecError where it cannot go on.
+    Raises LiveRunError and RuntimeError like `start`, FileNotFoundError if the run does not exist, and SpecError if it
+    cannot be resumed.
     """
     spec, run_id = _claim(runs, submission.spec), submission.spec.run_id
     directory = runs[run_id]
@@ -98,12 +99,12 @@ def resume(runs: Runs, submission: Submission) -> RunDirectory:
 
 
 def enqueue_again(runs: Runs, submission: Submission) -> RunDirectory:
-    """Queue an ended run, to be resumed in its own directory. Raises as `resume`."""
+    """Queue an ended run, to be resumed in its own directory. Raises like `resume`."""
     spec = submission.spec
     directory = runs[spec.run_id]
     _check_ended(runs, directory)
     _check_resumable(directory, spec)
-    _clear(runs, directory, spec)  # With no mutex held: it waits for hosts.
+    _clear(runs, directory, spec)  # Not in the transaction, because this waits for hosts.
 
     def reopen() -> None:
         _check_ended(runs, directory)
@@ -116,7 +117,7 @@ def enqueue_again(runs: Runs, submission: Submission) -> RunDirectory:
 
 
 def _check_ended(runs: Runs, directory: RunDirectory) -> None:
-    """Raise LiveRunError for a run that is live or waits, or that somebody is about to resume."""
+    """Raise LiveRunError if a run is live or queued, or is being resumed."""
     state = directory.effective_state()
     if not state.has_ended or directory.run_id in runs.live():
         raise LiveRunError(directory.run_id, state.state)
@@ -129,7 +130,7 @@ def _check_new(runs: Runs, spec: RunSpec) -> None:
 
 
 def _check_queue(runs: Runs) -> None:
-    """Raise LiveRunError while runs wait, since the first of them is the next to start."""
+    """Raise LiveRunError if runs are queued, because the first of them must start next."""
     if waiting := RunQueue(runs=runs).ids():
         raise LiveRunError(waiting[0], QUEUED, runs.held())
 
@@ -140,17 +141,17 @@ def _check_resumable(directory: RunDirectory, spec: RunSpec) -> None:
 
 
 def _check_there(spec: RunSpec) -> None:
-    """Raise SpecError where a node has left since the laptop read the list, as by another one's `fab scale`."""
+    """Raise SpecError if a node has left since the laptop read the list, for example by `fab scale` on another one."""
     try:
         there = {node.instance_id for node in read_nodes(lambda _: None, NODES_PATH)}
     except OSError:
-        return  # Without a list the nodes are known to the laptop alone.
+        return  # Without a list, only the laptop knows the nodes.
     if gone := [host.name for host in spec.hosts if host.instance_id not in there]:
         raise SpecError(f"{', '.join(gone)} left the cluster while run {spec.run_id} was being launched: repeat it")
 
 
 def check_trees(spec: RunSpec) -> None:
-    """Raise SpecError where a tree that a run needs is not on the shared file system."""
+    """Raise SpecError if a pushed tree that a run needs is missing on the shared file system."""
     wheels = [f"{spec.efs_mount}/payloads/{spec.wheels}"] if spec.wheels else []
     for tree in (spec.agent_directory, spec.program_directory if spec.program else spec.payload_directory, *wheels):
         if not Path(tree).is_dir():
@@ -158,7 +159,10 @@ def check_trees(spec: RunSpec) -> None:
 
 
 def _clear(runs: Runs, directory: RunDirectory, spec: RunSpec) -> None:
-    """Kill what a crash left of an earlier attempt: it has the same id, so preparing the nodes would spare it."""
+    """Kill processes that a crash left of an earlier attempt.
+
+    They have the same run id, so preparing the nodes would spare them.
+    """
     before = RunSpec.from_json(read_regular(directory.spec).decode("utf-8"))
     kill(runs, dataclasses.replace(spec, hosts=_union(before.hosts, spec.hosts)))
 
@@ -168,7 +172,7 @@ def _queued(spec: RunSpec) -> State:
 
 
 def _make(runs: Runs, submission: Submission, state: State) -> RunDirectory:
-    """Make a run's directory atomically."""
+    """Create a run's directory with its origin, spec and state, atomically, and accept its spec."""
     directory = runs[submission.spec.run_id]
     with new_directory(directory.path) as partial:
         record.write_origin(RunDirectory(path=partial), submission.origin)
@@ -179,14 +183,14 @@ def _make(runs: Runs, submission: Submission, state: State) -> RunDirectory:
 
 
 def _union(before: Sequence[Node], after: Sequence[Node]) -> tuple[Node, ...]:
-    """Return the hosts of two attempts, each name once; of one name, the later attempt's host."""
+    """Return the hosts of two attempts. If both have a host with the same name, return the later one."""
     return tuple({node.name: node for node in (*before, *after)}.values())
 
 
 def _claim(runs: Runs, spec: RunSpec) -> RunSpec:
-    """Claim a run's nodes, others in place of those that another run has; return its spec on them.
+    """Claim a run's nodes, or other free nodes if another run has some of them; return its spec on these nodes.
 
-    Waits for a run that has just ended and is still clearing its nodes. Raises LiveRunError.
+    Waits up to READY_TIMEOUT_S for a run that has just ended and is still clearing its nodes. Raises LiveRunError.
     """
     check, warned = functools.partial(_check_queue, runs), functools.lru_cache(maxsize=256)(_warn)
 
@@ -195,7 +199,7 @@ def _claim(runs: Runs, spec: RunSpec) -> RunSpec:
             found = _place(runs, spec, warned)
             claim_hosts(runs, found, check)
         except LiveRunError as error:
-            # One that has ended lets its nodes go in a moment; where several hold them, any of those may do.
+            # A run that has ended releases its nodes in a moment. If several hold nodes, any of them may be enough.
             if error.state != QUEUED and any(runs.is_over(claim.run_id) for claim in error.held):
                 return None
             raise
@@ -208,13 +212,16 @@ def _claim(runs: Runs, spec: RunSpec) -> RunSpec:
 
 
 def _place(runs: Runs, spec: RunSpec, warn: Callable[[str], None]) -> RunSpec:
-    """Return a run's spec on free nodes: on its own, of which the laptop knows that they are there, where they are."""
+    """Return a run's spec on free nodes. It keeps its own nodes, which the laptop has checked, if no run holds them.
+
+    Raises LiveRunError if too few nodes are free.
+    """
     held = [claim for claim in runs.held() if claim.run_id != spec.run_id]
     if not any(claim.has(host) for claim in held for host in spec.hosts):
         return spec
     try:
         return on_free_nodes(spec, held, warn, NODES_PATH)
-    except (OSError, SpecError):  # without the list of nodes, or with too few there, only a place in the queue is left
+    except (OSError, SpecError):  # the list of nodes is missing or too short, so the run can only be queued
         raise LiveRunError(held[0].run_id, "live", held) from None
 
 
@@ -223,9 +230,10 @@ def _warn(text: str) -> None:
 
 
 def detach(runs: Runs, directory: RunDirectory, *, lost: str = "") -> None:
-    """Start the supervisor in a session of its own, with no descriptor of ours, and wait until it has the run's lock.
+    """Start the supervisor in a new session, pass it the run's lock, and wait until it is ready.
 
-    `lost` says what became of the one before it, for a run that it takes up.
+    `lost` describes what happened to the run's lost supervisor, if this one replaces it. Raises RuntimeError if the
+    supervisor is not ready within START_TIMEOUT_S, or exits.
     """
     ready, ready_fd = os.pipe()
     lock_fd = liveness.descriptor_of(directory.run_id)
@@ -256,4 +264,4 @@ def detach(runs: Runs, directory: RunDirectory, *, lost: str = "") -> None:
             raise RuntimeError(f"the supervisor did not start within {START_TIMEOUT_S:g} s")
         if pipe.read() != b"ready":
             raise RuntimeError("the supervisor did not start:\n" + "\n".join(directory.last_lines()))
-    liveness.let_go(directory.run_id)  # The supervisor alone has it now.
+    liveness.let_go(directory.run_id)  # Now only the supervisor holds the lock.

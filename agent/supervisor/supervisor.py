@@ -1,4 +1,4 @@
-"""Carry out one run on the master: attempt after attempt, the clean-up, and all that is stored and told of it."""
+"""Supervise one run on the master: its attempts and restarts, its stored files and notifications, and the clean-up."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ SHUTS_DOWN: Final = "this supervisor was ended, as by a shutdown of the master; 
 
 
 class Supervisor:
-    """Supervise one run from its preparation to its final state, in a process of its own, which its claim names."""
+    """The supervisor of one run, from its preparation to its final state. It has its own process."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class Supervisor:
         *,
         before: LostSupervisor | None = None,
     ) -> None:
-        """`before`: a supervisor of this run that was lost; this one begins with the restart."""
+        """`before` is the progress of a lost supervisor of this run. This one then begins with a restart."""
         self.runs, self.log, self._run = runs, log, run
         self.directory: RunDirectory = runs[spec.run_id]
         self._stop = StopRequest()
@@ -78,11 +78,11 @@ class Supervisor:
 
     @property
     def state(self) -> State:
-        """Return the state as it was stored last."""
+        """Return the state that was stored last."""
         return self._stored.state
 
     def _next_attempt(self, spec: RunSpec) -> Attempt:
-        """Return the next attempt, with the hosts of a spec."""
+        """Return an attempt on the hosts of a spec, and set its limits and price."""
         self._meter.take(spec)
         return Attempt(
             spec=spec,
@@ -98,14 +98,14 @@ class Supervisor:
         )
 
     def request_stop(self, *_: object) -> None:
-        """Ask for a graceful end; the handler of SIGTERM."""
+        """Request a graceful stop. This is the handler of SIGTERM."""
         self._stop.ask(ON_REQUEST)
 
     def supervise(self) -> State:
-        """Carry the run through to its final state, and write that whatever happens.
+        """Supervise the run until its final state, and store this state even after an unexpected error.
 
-        Where another process has given it up for dead, as a new master does that cannot see this one, nothing more is
-        written and no host is touched: a later attempt has them.
+        If another process has taken over the run, for example on a new master, this supervisor writes nothing more and
+        changes nothing on the hosts, because they belong to the other process. It returns `failed`.
         """
         try:
             with self._live_metric.published():
@@ -133,7 +133,7 @@ class Supervisor:
                 self._end(outcome)
         except SupersededError:
             raise
-        except Exception as error:  # The state must be stored, whatever went wrong; the traceback is in the log.
+        except Exception as error:  # Always store a final state. The traceback is in the log.
             self._end(Outcome(state="failed", reason=f"{type(error).__name__}: {error}"))
             if not isinstance(error, OSError):
                 raise
@@ -143,12 +143,15 @@ class Supervisor:
         return self.state
 
     def _is_left(self, outcome: Outcome) -> bool:
-        """Return whether the run is left to its next supervisor: nobody has asked it to stop, but the master ends."""
+        """Return whether to leave the run to its next supervisor.
+
+        This is so if SIGTERM came without a stop request (`fab stop` writes one), as in a shutdown of the master.
+        """
         asked = self._stop.why == ON_REQUEST
         return asked and outcome.state != "succeeded" and going_on.may_go_on(self.directory.path)
 
     def _clean_up(self) -> None:
-        """Leave nothing of the run behind but its files, and let the next one begin."""
+        """Kill remaining processes, notify the user, remove secrets, stop the workers on request, release the nodes."""
         hosts = self._attempt.hosts
         if self.state.state != "succeeded":
             hosts.signal_run(signal.SIGKILL, wait_s=5.0, ranks_only=self.state.is_live)
@@ -161,14 +164,14 @@ class Supervisor:
         self.runs.release(self._attempt.spec.run_id)
 
     def _take_up(self, before: LostSupervisor) -> Outcome:
-        """End what a lost supervisor has left, its launcher too; return what has become of its attempt."""
-        # Ranks that have outlived it are well: those of a recipe write a checkpoint.
+        """Terminate the processes of a lost supervisor's attempt, including its launcher; return the outcome."""
+        # The remaining ranks work well, so they get SIGTERM first. Ranks of a recipe then write a checkpoint.
         self._attempt.hosts.signal_run(signal.SIGTERM, wait_s=STOP_GRACE_S)
         self._attempt.hosts.signal_run(signal.SIGKILL, wait_s=5.0, ranks_only=False)
         return before.outcome(self.directory, self._attempt.spec)
 
     def _restart(self, outcome: Outcome) -> bool:
-        """Begin the next attempt, on hosts that answer; return False where there are none."""
+        """Set up the next attempt on hosts that answer, after waiting for them. Return False if there are too few."""
         fault = outcome.fault
         last, number, began = self._attempt, len(self._restarts) + 1, time.time()
         title = describe_restart(number, last.spec.restarts, fault)
@@ -186,11 +189,11 @@ class Supervisor:
         left = {host.name: host for host in last.spec.hosts} | self._left
         self._left = {name: host for name, host in left.items() if name not in names}
         self.directory.preflight.unlink(missing_ok=True)
-        # Before the spec: a supervisor that takes over in between knows all hosts that may have ranks.
+        # Store the hosts before the spec: then a supervisor that takes over in between knows all hosts with ranks.
         self._stored.record_step("restarted", restarts=self._restarts, **{LEFT: document_of(self._left)})
         rewrite(self.directory, spec)
         self._attempt = self._next_attempt(spec)
-        # A host that was cut off and answers again may still have the ranks of before.
+        # A host that was unreachable may still have ranks of the previous attempt.
         self._attempt.hosts.signal_run(signal.SIGKILL, wait_s=5.0)
         self._log(f"{title}: {resume_point(spec, record.checkpoints(self.directory))}, {spec.placed}")
         self._stored.update(reason=f"{title}: preparing the nodes", hosts=tuple(hosts))
@@ -219,7 +222,7 @@ class Supervisor:
         return HostReplacements(group=group, log=self._replacement_log, hosts=frozenset(ids), since=since)
 
     def _report_replaced(self) -> None:
-        """Record the hosts that the master had replaced, and those that it could not."""
+        """Record which hosts the master replaced, and which ones it could not replace."""
         known = self._stored.course.get(REPLACED, [])
         found = [dataclasses.asdict(each) for each in self._replacements(self.state.started).found()]
         if new := [each for each in found if each not in known]:
@@ -228,7 +231,7 @@ class Supervisor:
             self._stored.record_step("replaced", **{REPLACED: [*known, *new]})
 
     def _end(self, outcome: Outcome) -> None:
-        """Store how the run ended."""
+        """Store the final state for an outcome."""
         self._report_replaced()
         if outcome.fault and self._stop.is_made():  # while it waited for nodes
             self._stored.update(state="stopped", reason=self._stop.why, exit_code=outcome.exit_code)
@@ -240,7 +243,7 @@ class Supervisor:
             self._stored.update(state=outcome.state, reason=outcome.reason, exit_code=outcome.exit_code)
 
     def _wait(self, reason: str) -> None:
-        """Store that a restart waits for nodes; tell of it once a restart."""
+        """Store that a restart waits for nodes; notify the user once for each restart."""
         self._report_replaced()
         ids = {host.instance_id for host in self._attempt.spec.hosts}
         lost = [each for each in self._stored.course.get(REPLACED, []) if each["instance_id"] in ids]
@@ -251,13 +254,13 @@ class Supervisor:
         self._stored.update(reason=reason)
 
     def _remove_secrets(self) -> None:
-        """Remove the run's secrets everywhere, and here those of runs that ended without a supervisor."""
+        """Remove the run's secrets on all nodes, and stale secrets of other runs on the master."""
         spec, hosts = self._attempt.spec, self._attempt.hosts
         here = secret_files.master_directory(Path.home())
         if spec.secrets:
             if not self.state.is_live:
                 with contextlib.suppress(OSError):
-                    secret_files.remove(here, spec.run_id)  # before the hosts: the run may be removed meanwhile
+                    secret_files.remove(here, spec.run_id)  # first, because a user may remove the run meanwhile
             drop, everyone = secrets_command("drop", spec.run_id), [None, *spec.hosts, *self._left.values()]
             for name, done in hosts.everywhere(everyone, drop, 30.0, as_rank=True).items():
                 if done.status != 0:
@@ -266,7 +269,7 @@ class Supervisor:
             secret_files.remove_stale(here, self.runs)
 
     def _stop_workers(self) -> None:
-        """End the workers where this run or one before it has asked for that, and no other is live or waits."""
+        """Stop the workers if this or an earlier run requested it (`--then-stop`), and no run is live or queued."""
         spec = self._attempt.spec
         with contextlib.suppress(OSError):
             if told := then_stop.stop_workers(self.runs, spec.stop_policy, by=spec.run_id, run=self._run):
@@ -277,7 +280,7 @@ class Supervisor:
                     self._notifier.tell(notification.FAILED, told)
 
     def _finish_telling(self) -> None:
-        """Wait until all has been told; record what could not be."""
+        """Wait until all notifications are sent; record those that failed."""
         self._notifier.finish()
         if failures := list(self._notifier.failures):
             self._stored.record_step("told", notify=failures)
@@ -293,7 +296,7 @@ class Supervisor:
         self._stored.update(state="failed", reason=reason, exit_code=exit_code, last_lines=lines)
 
     def _settle(self, state: State) -> None:
-        """Store what the run has cost, and the bound that has stopped it, if one has."""
+        """Store the time and cost of the run, and the limit that stopped it, if one did."""
         reached = state.state == "stopped" and self._stop.why != ON_REQUEST
         self._meter.write(self._stop.why if reached else "", ended=True)
 
@@ -303,7 +306,7 @@ class Supervisor:
             self.log.flush()
 
     def _keep_bounds(self) -> None:
-        """Warn of a bound that is near; at one, stop the run as a user would, unless one has."""
+        """Warn if a limit is near. If one is reached, request a graceful stop, unless a stop was requested before."""
         warning, reached = self._meter.look()
         if warning:
             self._log(warning)
@@ -315,7 +318,7 @@ class Supervisor:
             self._stop.ask(reached)
 
     def _report_unpublished(self) -> None:
-        """Report that the run's metric is not published, and withdraw the report once it is."""
+        """Report that the run's metric is not published, or that it is published again."""
         trouble, reported = self._live_metric.trouble, str(self._stored.course.get("unpublished", ""))
         if bool(trouble) == bool(reported):
             return
@@ -334,9 +337,9 @@ class Supervisor:
                 self.runs.reclaim(self._attempt.spec)
             with contextlib.suppress(OSError):
                 self.directory.cut_log()
-            if not self._stop.is_made():  # at a shutdown none is to begin
+            if not self._stop.is_made():  # no scheduler may start while the master shuts down
                 with contextlib.suppress(OSError):
-                    scheduler.ensure_running(self.runs)  # it watches this process, as this one does it
+                    scheduler.ensure_running(self.runs)  # the scheduler and this process watch each other
             if self._stored.copier.is_due:
                 self._stored.write_record()
                 self._stored.copier.start()

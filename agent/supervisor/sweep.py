@@ -1,7 +1,7 @@
-"""Queue the runs of a sweep together, and hold the others if the first one fails at once with the program's own error.
+"""Queue the runs of a sweep, and hold the rest if the first run fails soon after its launch.
 
-A sweep has one program and many values. An error of the program, or a value that it rejects, would otherwise fail on
-all nodes, run after run.
+All runs of a sweep have the same program. If it has an error, or rejects a value, all runs would otherwise fail one
+after the other.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ AT_ONCE_S: Final = 120.0
 
 
 def parse(text: str) -> list[Submission]:
-    """Build the submissions of a sweep's runs from JSON: `origin`, and `runs` with `spec` and `estimate` each.
+    """Parse the submissions of a sweep's runs from JSON: `origin`, and `runs`, each with `spec` and `estimate`.
 
     Raises SpecError if the text is invalid.
     """
@@ -49,12 +49,12 @@ def parse(text: str) -> list[Submission]:
 
 
 def enqueue_all(runs: Runs, submissions: list[Submission]) -> list[str]:
-    """Queue runs in this order; return their ids. Raises FileExistsError or SpecError as `enqueue`."""
+    """Queue runs in this order; return their ids. Raises FileExistsError or SpecError like `enqueue`."""
     return [enqueue(runs, submission).run_id for submission in submissions]
 
 
 def reason_to_hold(runs: Runs, spec: RunSpec) -> str:
-    """Return why a run must not start at all: the first run of its sweep failed at once. "" if it may start."""
+    """Return why a run must not start at all: the first run of its sweep failed soon after its launch; "" otherwise."""
     first = _first(runs, spec)
     if first is None or not _failed_at_once(*first):
         return ""
@@ -67,7 +67,7 @@ def reason_to_hold(runs: Runs, spec: RunSpec) -> str:
 
 
 def reason_to_wait(runs: Runs, spec: RunSpec) -> str:
-    """Return why a run does not start yet: the first run of its sweep has not trained for long. "" if it may start."""
+    """Return why a run must wait: the first run of its sweep has not trained for SETTLED_S; "" if it may start."""
     first = _first(runs, spec)
     if first is None or first[1].state == QUEUED or first[1].has_ended or _is_settled(*first):
         return ""
@@ -85,7 +85,7 @@ def _first(runs: Runs, spec: RunSpec) -> tuple[RunDirectory, State] | None:
 
 
 def _failed_at_once(directory: RunDirectory, state: State) -> bool:
-    """Return whether the launcher ended with an error soon after the first launch. Other failures have no status."""
+    """Return whether the launcher failed within AT_ONCE_S of the first launch. Other failures have no exit status."""
     launched = _launched(directory)
     is_own = state.state == "failed" and state.exit_code is not None and not restarts_made(directory.path)
     return is_own and launched is not None and state.updated - launched <= AT_ONCE_S
@@ -101,7 +101,7 @@ def _is_settled(directory: RunDirectory, state: State) -> bool:
 
 
 def _launched(directory: RunDirectory) -> float | None:
-    """Return when the run was launched, in seconds since 1970, as its course says."""
+    """Return when the run was launched, in seconds since 1970, from its timeline; None if it was not."""
     times = read_course(directory.path).get("times")
     launched = times.get("launched") if isinstance(times, dict) else None
     return launched if isinstance(launched, int | float) else None

@@ -1,7 +1,7 @@
-"""End all workers once the runs that asked for it, and the queue behind them, are done (`--then-stop`).
+"""Stop all workers after the runs that requested it (`--then-stop`), and all queued runs, have ended.
 
-By the scaling policy of the cluster's bounds, "exactly none", with the role of the master, which may carry out the
-policies of this group and not set its size: a master in wrong hands cannot start a node with it.
+The master executes the scaling policy that sets the size of the worker group to zero. Its role may execute the policies
+of this group, but not set its size, so an attacker on the master cannot start nodes this way.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ NOT_STOPPED: Final = "the workers could not be stopped"
 
 
 def command(policy: str) -> list[str]:
-    """Build the command that carries the policy of this ARN out."""
+    """Build the command that executes the scaling policy with this ARN."""
     words = ("--policy-name", policy, "--metric-value", "1", "--breach-threshold", "0")
     return aws_command("autoscaling", "execute-policy", *words, region=policy.split(":")[3])
 
 
 def remember(runs: Runs, policy: str) -> None:
-    """Keep in mind that the workers end when the queue is done; "" asks for nothing."""
+    """Store that the workers must be stopped when the queue is empty. `policy` is the policy's ARN; "" does nothing."""
     if policy:
         write_atomically(_path(runs), policy)
 
@@ -46,11 +46,11 @@ def stop_workers(
     run: Callable[[Sequence[str], float], Completed] = execute,
     sleep: Callable[[float], None] = time.sleep,
 ) -> str:
-    """End the workers if a run that has ended, by this policy, or one before it has asked for that, and none goes on.
+    """Stop the workers if the run that has ended, or an earlier one, requested it and no run is live or queued.
 
-    `by` is the id of the run that has ended: it claims every node, so that none begins while the workers end. Return
-    what was done, or why it was not; "" where nothing was asked for. A run that is put into the queue in the second in
-    which this is carried out waits for its nodes as after any other loss.
+    `policy` is the request of the run that has ended, or "". `by` is its id: it claims every node, so that no run
+    starts while the workers stop. Return what was done, or why not, as text; "" without a request. A run that is queued
+    at the same moment waits for nodes, as after any other loss.
     """
     remember(runs, policy)
     with runs.mutex():
@@ -59,7 +59,7 @@ def stop_workers(
             return ""
         if waiting := RunQueue(runs=runs).ids():
             return f"the workers stay for {waiting[0]}, which waits in the queue"
-        # Of two that end at once, the first to come here stops them: the other has stored its end.
+        # If two runs end at the same time, the first to get here stops the workers: the other's end is already stored.
         if live := [run_id for run_id in runs.live() if not runs.is_over(run_id)]:
             return f"the workers stay for {live[0]}, which is live"
         with contextlib.suppress(FileNotFoundError):

@@ -1,4 +1,4 @@
-"""Judge whether the ranks of an attempt train together, by their nodes' reports and by what they print."""
+"""Detect ranks that do not train together, from the nodes' reports on their connections and from their output."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _TIMES: Final = re.compile(r"\d+(?:[.:]\d+)*\s*(?:%|[kMG]i?B\b|(?:ms|us|s|sec|mi
 
 
 class TogetherWatch:
-    """The watch over one attempt of a program. `warning` is what its user should know, "" while all is well."""
+    """Watch the ranks of one attempt of a user program. `warning` is the warning for the user, or ""."""
 
     def __init__(self, spec: RunSpec, directory: RunDirectory, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._spec, self._directory, self._clock = spec, directory, clock
@@ -49,18 +49,18 @@ class TogetherWatch:
         self.warning = ""
 
     def look(self) -> bool:
-        """Look at the reports and the log; return whether the warning has changed."""
+        """Check the reports and the log; return whether the warning has changed."""
         if self._is_over or self._clock() - self._looked < _LOOK_S:
             return False
         self._looked = self._clock()
         before = self.warning
-        with contextlib.suppress(OSError):  # The run goes on if its directory cannot be read for a moment.
+        with contextlib.suppress(OSError):  # The run continues if its directory cannot be read for a moment.
             self._read()
             self.warning = self._found(ended=False)
         return self.warning != before
 
     def look_at_end(self, sleep: Callable[[float], None] = time.sleep) -> bool:
-        """Look once more when all ranks have ended; return whether the warning has changed."""
+        """Check a last time after all ranks have exited; return whether the warning has changed."""
         if self._is_over:
             return False
         before = self.warning
@@ -68,7 +68,7 @@ class TogetherWatch:
             self._read()
             self.warning = self._found(ended=True)
             until = self._clock() + _LAST_LOOK_S
-            while self.warning and self._clock() < until:  # A node may yet report a connection of the last seconds.
+            while self.warning and self._clock() < until:  # A node may still report a connection of the last seconds.
                 sleep(POLL_S)
                 self.warning = self._found(ended=True)
         self._is_over = True
@@ -76,11 +76,11 @@ class TogetherWatch:
 
     @property
     def must_stop(self) -> bool:
-        """Return whether the user wants the run to stop for the warning."""
+        """Return whether the run must stop because of the warning (`--together=require`)."""
         return bool(self.warning) and self._spec.together == REQUIRED
 
     def _found(self, *, ended: bool) -> str:
-        """Return the warning; "" if the ranks have connections, or it is too early to tell."""
+        """Return the warning; "" if ranks are connected, a node's report is missing, or it is too early."""
         names = set(names_in(self._directory.path))
         reports = {
             kind: [self._directory.links(kind, self._attempt, host.name).name in names for host in self._spec.hosts]
@@ -102,7 +102,7 @@ class TogetherWatch:
         return f"warning: the ranks do not train together: {what}"
 
     def _read(self) -> None:
-        """Read the lines of all ranks since the last look."""
+        """Read the new lines of all ranks."""
         for line in self._tail.lines():
             if not (found := _LINE.match(line)) or found[3].startswith(_NOT_THE_PROGRAMS):
                 continue
@@ -117,7 +117,7 @@ class TogetherWatch:
                 self._numbers[found[2]] |= any(map(str.isdigit, text))
 
     def _print_the_same(self) -> bool:
-        """Return whether all ranks have printed the same lines, numbers among them, to one stream."""
+        """Return whether all ranks have printed the same lines to a stream, and these contain numbers."""
         return any(self._are_same(by_rank) for stream, by_rank in self._lines.items() if self._numbers[stream])
 
     def _are_same(self, by_rank: dict[int, list[int]]) -> bool:
