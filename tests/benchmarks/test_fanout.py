@@ -1,4 +1,4 @@
-"""Facts about the comparison of pushes: a missing tool is named, and each is given every host and the one bastion."""
+"""Comparing pushes: a missing tool is reported, and each tool gets every host and the same bastion."""
 
 from __future__ import annotations
 

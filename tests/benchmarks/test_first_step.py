@@ -1,4 +1,4 @@
-"""Facts about the comparison of first steps: moments are read from the output, and both get the same flags."""
+"""Comparing first steps: times are read from the output, and both programs get the same flags."""
 
 from __future__ import annotations
 

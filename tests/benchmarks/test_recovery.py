@@ -1,4 +1,4 @@
-"""Facts about what the benchmark of recoveries makes of a run's events."""
+"""How the benchmark of recoveries evaluates a run's events."""
 
 from __future__ import annotations
 

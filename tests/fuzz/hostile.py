@@ -1,4 +1,4 @@
-"""What somebody who means harm would send in place of a document, a line, or a file."""
+"""Strategies for malicious documents, lines and files."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def places(document: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
 
 @st.composite
 def spoilt(draw: st.DrawFn, document: Any) -> Any:
-    """Return a document in which some values are others, are missing, or are beside further ones."""
+    """Return a document with some values replaced, removed or added."""
     made = copy.deepcopy(document)
     for _ in range(draw(st.integers(1, 3))):
         path = draw(st.sampled_from(places(made)))
@@ -78,7 +78,7 @@ def spoilt(draw: st.DrawFn, document: Any) -> Any:
 
 
 def encoded(document: Any) -> str:
-    """Return JSON, with what RAW begins as it is."""
+    """Return JSON; strings that start with RAW are inserted unquoted."""
     if isinstance(document, str) and document.startswith(RAW):
         return document.removeprefix(RAW)
     if isinstance(document, dict):
@@ -89,13 +89,13 @@ def encoded(document: Any) -> str:
 
 
 def json_of(document: Any) -> st.SearchStrategy[str]:
-    """Return the JSON of a document that was spoilt."""
+    """Return the JSON of a spoilt document."""
     return spoilt(document).map(encoded)
 
 
 @st.composite
 def mutated(draw: st.DrawFn, data: bytes) -> bytes:
-    """Return bytes of which some were cut, repeated, replaced or put in."""
+    """Return bytes with some parts cut, repeated, replaced or inserted."""
     for _ in range(draw(st.integers(1, 4))):
         start = draw(st.integers(0, len(data)))
         end = min(len(data), start + draw(st.sampled_from((0, 1, 2, 8, 100, 512, 5000))))
@@ -113,7 +113,7 @@ def mutated(draw: st.DrawFn, data: bytes) -> bytes:
 
 
 def repeated(sound: str, size: int = 1 << 20) -> st.SearchStrategy[str]:
-    """Return about `size` characters that repeat a few parts of a sound text, for what is not read in linear time."""
+    """Return about `size` characters that repeat a few parts of a valid text, to find parsers that are not linear."""
     parts = st.builds(
         lambda start, length: sound[start : start + length], st.integers(0, len(sound)), st.integers(1, 60)
     )
@@ -121,5 +121,5 @@ def repeated(sound: str, size: int = 1 << 20) -> st.SearchStrategy[str]:
 
 
 def texts_like(sound: str) -> st.SearchStrategy[str]:
-    """Return a text like a sound one; what is not UTF-8 in it is replaced, as readers of streams do."""
+    """Return a text similar to a valid one; invalid UTF-8 in it is replaced, as readers of streams do."""
     return mutated(sound.encode()).map(lambda data: data.decode("utf-8", errors="replace"))

@@ -1,4 +1,4 @@
-"""Whatever the master or a worker sends, the laptop uses it, or refuses it in words that name it; nothing else."""
+"""Whatever the master or a worker sends, the laptop uses it or rejects it with an error that names it."""
 
 from __future__ import annotations
 
@@ -82,21 +82,21 @@ KEY: Final = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAECAwQFBgcICQoLDA0ODxAREhMUFR
 
 @contextlib.contextmanager
 def in_time() -> Iterator[None]:
-    """Fail where the block takes longer than PATIENCE_S."""
+    """Fail if the block takes longer than PATIENCE_S."""
     began = time.monotonic()
     yield
     assert time.monotonic() - began < PATIENCE_S
 
 
 def check_shown(text: str) -> None:
-    """Check that an error, as it is printed, has no control character."""
+    """Check that a printed error contains no control characters."""
     shown = fitted(text, Terminal())
     assert not [each for each in shown if unicodedata.category(each) == "Cc" and each not in "\n\t"]
 
 
 @contextlib.contextmanager
 def refused_in_words() -> Iterator[None]:
-    """Let the block end with an error of the tasks, which can be printed; with no other."""
+    """Allow the block to end only with a printable error of the tasks."""
     with in_time():
         try:
             yield
@@ -214,7 +214,7 @@ def test_the_tar_of_a_fetched_run(tmp_path_factory: pytest.TempPathFactory, data
 
 @st.composite
 def entries(draw: st.DrawFn) -> bytes:
-    """Return a tar whose headers were made to do harm."""
+    """Return a tar with malicious headers."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w:", format=draw(st.sampled_from((0, 1, 2)))) as archive:
         for _ in range(draw(st.integers(1, 4))):

@@ -1,4 +1,4 @@
-"""Whatever a rank leaves on the shared file system, the master reads it, or refuses it in one of its own errors."""
+"""Whatever a rank leaves on the shared file system, the master reads it or rejects it with one of its own errors."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ PREFLIGHT_SPEC, PREFLIGHT_REPORT = preflight.SPEC, preflight.judged()
 
 
 def runs_with(root: Path, **texts: str) -> Runs:
-    """Return two runs, of which "one" has files with these texts, named with _ for the dot."""
+    """Return two runs. Run "one" has files with these texts, in whose keyword names _ stands for a dot."""
     runs = Runs(root=root / "runs")
     for run_id in ("one", "two"):
         directory = runs[run_id].path
@@ -200,7 +200,7 @@ BLOCKS: Final = st.binary(max_size=9).map(lambda block: block.replace(b"\x1b", b
     max_bytes=st.integers(1, 20),
 )
 def test_lines_of_a_rank_are_short_and_lose_no_byte(blocks: list[bytes], max_bytes: int) -> None:
-    """A clock that is slow enough for each state of a progress bar makes a line of it."""
+    """A clock that is slow enough turns each state of a progress bar into a line."""
     lines = Lines(b"[0]:", max_bytes, itertools.count(0, BAR_S).__next__)
     found = [line for block in blocks for line in lines.feed(block)] + lines.end()
     texts = [line.removeprefix(b"[0]:").removesuffix(b"\n") for line in found]
@@ -210,7 +210,7 @@ def test_lines_of_a_rank_are_short_and_lose_no_byte(blocks: list[bytes], max_byt
 
 
 def shown(output: bytes) -> bytes:
-    """Return an output without what only moves the cursor."""
+    """Return an output without cursor movements."""
     return output.translate(None, b"\r\n\b\t ")
 
 

@@ -1,4 +1,4 @@
-"""What users of similar tools reported about signing in to AWS: it works as with the AWS CLI, or says what to do."""
+"""Public reports about signing in to AWS: it works as with the AWS CLI, or the message includes the fix."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ KEYS = "[base]\naws_access_key_id = AKIAIOSFODNN7EXAMPLE\naws_secret_access_key 
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return a home without any setting of AWS."""
+    """Return a home directory without AWS settings."""
     for name in [name for name in os.environ if name.startswith("AWS_")]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -49,7 +49,7 @@ def write(home: Path, config: str = "", credentials: str = "") -> None:
 
 
 def called() -> str:
-    """Return what a call of AWS says."""
+    """Return the error message of an AWS call."""
     with pytest.raises(AwsError) as caught, aws_errors("looking for networks"):
         Aws().client("ec2").describe_vpcs()
     assert caught.value.remedy
@@ -58,7 +58,7 @@ def called() -> str:
 
 DEFAULT = "[default]\naws_access_key_id = AKIAIOSFODNN7EXAMPLE\naws_secret_access_key = secret\n"
 SETTINGS: dict[str, tuple[dict[str, str], str, str, str]] = {
-    # variables, ~/.aws/config, ~/.aws/credentials, what the message contains
+    # variables, ~/.aws/config, ~/.aws/credentials, the expected message
     "unknown profile": ({"AWS_PROFILE": "nope"}, "", "", r"nope.*list-profiles"),
     "no bracket": ({}, f"[default\n{REGION}", "", r"aws/config.*correct ~/.aws/config"),
     "duplicate section": ({}, "[default]\n[default]\n", "", r"aws/config"),
@@ -150,7 +150,7 @@ def test_no_task_ends_with_a_traceback(home: Path) -> None:
 
 
 def test_a_wrong_clock_is_named(home: Path) -> None:
-    """Source: aws-cli #4879: AWS answers that the credentials are wrong."""
+    """Source: aws-cli #4879: AWS reports that the credentials are wrong."""
     there = datetime.datetime.now(datetime.UTC) + datetime.timedelta(minutes=20)
     for code in (
         "RequestTimeTooSkewed",
@@ -175,7 +175,7 @@ def test_what_aws_login_and_sso_need_is_a_dependency() -> None:
 
 @pytest.fixture
 def api(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """Serve an AWS API, with a profile whose role needs an MFA code."""
+    """Serve an AWS API, with a profile whose role requires an MFA code."""
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()
     address = "http://{}:{}".format(*server.get_host_and_port())
@@ -222,7 +222,7 @@ def test_an_mfa_code_is_asked_for_once_and_the_session_is_kept_as_by_the_aws_cli
 def test_credentials_that_other_programs_refresh_are_left_to_them(
     api: str, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A deployment may last longer than the credentials that it began with."""
+    """A deployment may last longer than its first credentials are valid."""
     role = "role_arn = arn:aws:iam::123456789012:role/x\n"
     process = "import json; print(json.dumps(dict(Version=1, AccessKeyId='a', SecretAccessKey='b', SessionToken='c')))"
     write(
@@ -245,7 +245,7 @@ def test_credentials_that_other_programs_refresh_are_left_to_them(
 def test_a_slow_credential_process_is_named_while_it_runs(
     home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A process that hung made every task hang without a message."""
+    """A credential process that hung made every task hang without a message."""
     answer = 'print(\'{"Version": 1, "AccessKeyId": "a", "SecretAccessKey": "b"}\')'
     words = shlex.join([sys.executable, "-c", f"import time; time.sleep(0.5); {answer}"])
     write(home, f"[default]\ncredential_process = {words}\n{REGION}", "")
@@ -297,6 +297,6 @@ def test_keys_of_the_environment_are_passed_on_as_they_are(home: Path, monkeypat
 
 
 def test_without_credentials_no_program_is_started(home: Path) -> None:
-    """Source: aws-cdk #9855: the CDK CLI said `Unable to resolve AWS account to use`."""
+    """Source: aws-cdk #9855: the CDK CLI printed `Unable to resolve AWS account to use`."""
     with pytest.raises(AwsError, match="no AWS credentials"):
         Aws().environment()

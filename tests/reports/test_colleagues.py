@@ -1,4 +1,4 @@
-"""Facts from public reports: several people, and time, on one cluster."""
+"""Public reports about several people who share one cluster, and about changes over time."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ ALICE = {"user": "alice", "host": "desk", "identity": "arn:aws:iam::1:user/alice
 
 def test_who_started_a_run_is_recorded_and_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Source: skypilot #1565."""
-    monkeypatch.setenv("HOME", str(tmp_path / "home"))  # It keeps the lock of the run.
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))  # This process holds the lock of the run.
     spec = make_spec(run_id="20260101-000000-one-ab12")
     runs = Runs(root=tmp_path)
     directory = RunDirectory(path=tmp_path / spec.run_id)
@@ -71,7 +71,7 @@ def test_who_started_a_run_is_recorded_and_shown(tmp_path: Path, monkeypatch: py
 
 @pytest.mark.parametrize("origin", ["", "[]", '{"started_by": 3}', '{"started_by": {}}', "{}"])
 def test_run_without_a_starter_is_shown_without_one(tmp_path: Path, origin: str) -> None:
-    """Source: skypilot #1565; runs of an older version have no record of it."""
+    """Source: skypilot #1565; runs of an older version do not record it."""
     (tmp_path / "origin.json").write_text(origin)
     assert RunDirectory(path=tmp_path).started_by() is None
     assert not starter.is_others(None) and starter.describe(None) == ""
@@ -111,7 +111,7 @@ class Stopping:
 def test_stop_asks_before_it_ends_the_run_of_somebody_else(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, started_by: Any, state: str, yes: bool, stops: bool
 ) -> None:
-    """Source: skypilot #1565: `fab stop` of another laptop, without a terminal, ended the run unasked."""
+    """Source: skypilot #1565: `fab stop` on another laptop, without a terminal, stopped the run without asking."""
     monkeypatch.setenv("HOME", str(tmp_path))
     if started_by == "own":
         started_by = {**starter.here(), "identity": ""}
@@ -133,7 +133,7 @@ def test_every_task_that_ends_runs_names_who_started_them(monkeypatch: pytest.Mo
 
 
 def test_user_without_a_name_is_one_by_number(tmp_path: Path) -> None:
-    """Report of this project: in a container without a passwd entry every task needed USER."""
+    """In a container without a passwd entry, every task needed USER."""
     if os.geteuid():
         pytest.skip("needs root, to become another user")
     code = "from cluster.cli.program import provide_user; provide_user(); import getpass; print(getpass.getuser())"
@@ -160,7 +160,7 @@ def launch_template(image: Any, **more: Any) -> dict[str, Any]:
 
 
 def parameter_store(images: Mapping[str, str]) -> Any:
-    def get_parameters(*, Names: Sequence[str]) -> dict[str, Any]:  # boto3's, which the documented policy allows
+    def get_parameters(*, Names: Sequence[str]) -> dict[str, Any]:  # the documented policy allows it
         return {"Parameters": [{"Name": name, "Value": images[name]} for name in Names if name in images]}
 
     return SimpleNamespace(client=lambda _: SimpleNamespace(get_parameters=get_parameters))
@@ -176,7 +176,7 @@ def parameter_store(images: Mapping[str, str]) -> Any:
 def test_deployed_image_is_kept_while_the_parameter_names_another(
     template: dict[str, Any], newest: str, context: dict[str, str] | None
 ) -> None:
-    """Source: aws-cdk #5675. A parameter that cannot be read may name another one, too."""
+    """Source: aws-cdk #5675. A parameter that cannot be read may also name another image."""
     parameters = [{"ParameterKey": "Image", "ParameterValue": PARAMETER, "ResolvedValue": "ami-old"}]
     images = kept_images.deployed({"Parameters": parameters}, template)
     assert images == {PARAMETER: "ami-old"}
@@ -211,7 +211,7 @@ def test_template_holds_the_kept_image_and_its_parameter(monkeypatch: pytest.Mon
 
 
 def test_plan_shows_another_login_user() -> None:
-    """Source: aws-cdk #5675: another image parameter changed the user, and the master then refused the SSH key."""
+    """Source: aws-cdk #5675: another image parameter changed the user, and the master then rejected the SSH key."""
     outputs = {"LoginUser": {"Value": "ec2-user"}}
     was = {"Outputs": [{"OutputKey": "LoginUser", "OutputValue": "admin"}]}
     assert change_set._other_user(was, {"Outputs": outputs}) == ("admin", "ec2-user")
@@ -221,10 +221,10 @@ def test_plan_shows_another_login_user() -> None:
 
 
 def test_boot_commands_run_on_each_worker_before_it_joins(tmp_path: Path) -> None:
-    """Sources: gridai #148, renku PR 366: what was installed by hand was missing on a replaced node."""
+    """Sources: gridai #148, renku PR 366: packages installed by hand were missing on a replaced node."""
     lab = Lab(tmp_path)
     commands = (f"echo 'one two' >> {tmp_path}/ran", f"cat >> {tmp_path}/ran; test ! -e /nowhere", "# a comment")
-    for number in (1, 2):  # the second one replaces the first
+    for number in (1, 2):  # the second command replaces the first
         booted(lab.node("worker", number, commands=commands))
     assert (tmp_path / "ran").read_text() == "one two\n" * 2
 
@@ -243,7 +243,7 @@ def test_failed_boot_command_fails_the_node_with_the_command(tmp_path: Path) -> 
 
 
 def test_boot_command_that_hangs_fails_the_node_while_the_stack_still_waits(tmp_path: Path) -> None:
-    """Source: gridai #148. The node never signalled, so that the deployment failed without a reason."""
+    """Source: gridai #148. The node never signalled, so the deployment failed without a reason."""
     lab = Lab(tmp_path)
     node = lab.node("worker", 1, commands=("sleep 20; true", f"touch {tmp_path}/later"), ready_s=123)
     status, _ = node.boot()
@@ -276,7 +276,7 @@ def test_ready_timeout_that_leaves_no_time_for_boot_commands_is_rejected() -> No
 def test_boot_commands_beyond_the_limit_of_user_data_are_rejected_at_synthesis(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Source: gridai #148. Only workers run them, so that the master boots whatever they do."""
+    """Source: gridai #148. Only workers run the commands, so the master boots whatever they do."""
     monkeypatch.setenv("CDK_VALIDATION", "false")
     config = ClusterConfig(ssh_cidr=("198.51.100.0/24",), boot_commands=("dnf install -y mesa-libGL", "x" * 2000))
     with pytest.raises(ConfigError, match=r"boot_commands: too long: .* EC2 takes 16,384"):
@@ -287,7 +287,7 @@ def test_boot_commands_beyond_the_limit_of_user_data_are_rejected_at_synthesis(
 
 
 def test_alarm_that_terminated_workers_of_a_run_is_named() -> None:
-    """Source: dstack #890: the run restarted "for workers that no longer answer", and nothing named the alarm."""
+    """Source: dstack #890: the run restarted "for workers that no longer answer", and no message named the alarm."""
 
     def activity(at: float, what: str, cause: str) -> dict[str, Any]:
         return {"StartTime": datetime.datetime.fromtimestamp(at, datetime.UTC), "Description": what, "Cause": cause}
@@ -313,7 +313,7 @@ def test_alarm_that_terminated_workers_of_a_run_is_named() -> None:
 
 
 def test_live_run_that_waits_is_not_idle() -> None:
-    """Source: dstack #890. The alarm is the template's, computed as CloudWatch's guide describes it."""
+    """Source: dstack #890. The alarm is from the template, computed as CloudWatch's guide describes it."""
     document = yaml.safe_load(snapshots.path("everything").read_text(encoding="utf-8"))
     alarm = document["Resources"]["GuardIdle"]["Properties"]
     bound, *metrics = alarm["Metrics"]

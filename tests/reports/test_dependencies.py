@@ -1,4 +1,4 @@
-"""Facts from public reports: nodes install what the laptop resolved, and the laptop reports what they will lack."""
+"""Public reports about packages: nodes install what the laptop resolved, and the laptop reports missing ones."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ SYSTEM: Final = "[build-system]\nrequires = []\nbuild-backend = 'backend'\nbacke
 
 @pytest.fixture
 def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Make a directory of wheels in place of an index; nothing else is asked."""
+    """Make a directory of wheels that replaces the package index; no other index is used."""
     directory = tmp_path / "index"
     for name, version, needs in (
         ("einops", "0.8.1", ""),
@@ -86,7 +86,7 @@ def write_wheel(directory: Path, name: str, version: str, needs: str = "") -> No
 
 
 def write_source(directory: Path, name: str, *, tag: str = "py3-none-any", fails: str = "") -> Path:
-    """Write the sources of a package, with the program that builds it."""
+    """Write the sources of a package and its build program."""
     directory.mkdir(parents=True, exist_ok=True)
     (directory / "pyproject.toml").write_text(f"[project]\nname = '{name}'\nversion = '0.1'\n{SYSTEM}")
     (directory / "backend.py").write_text(BACKEND.format(name=name, tag=tag, fails=fails or "pass"))
@@ -168,7 +168,7 @@ def test_uv_lock_is_read_and_chosen_before_pyproject(tmp_path: Path, index: Path
 
 @pytest.fixture
 def private_index(tmp_path: Path, index: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """Serve one package at HOST:PORT/packages, to a user with the password or token s3cret."""
+    """Serve one package at HOST:PORT/packages to a user with the password or token s3cret."""
     accepted = [f"Basic {base64.b64encode(pair).decode()}" for pair in (b"ann:s3cret", b"s3cret:")]
     write_wheel(tmp_path / "private", "inhouse", "2.0")
 
@@ -221,7 +221,7 @@ SIGN_INS: Final = {
 def test_laptop_brings_what_only_it_may_download(
     tmp_path: Path, private_index: str, monkeypatch: pytest.MonkeyPatch, case: str
 ) -> None:
-    """Report of this project: nodes could not sign in, and a direct URL with a token was in the lock file."""
+    """Nodes could not sign in, and a direct URL with a token was in the lock file."""
     variables = {name: value.format(private_index) for name, value in SIGN_INS[case].items()}
     requirement = variables.pop("DIRECT", "inhouse")
     for name, value in variables.items():
@@ -237,7 +237,7 @@ def test_laptop_brings_what_only_it_may_download(
 
 
 def test_direct_url_is_what_nodes_download(tmp_path: Path, private_index: str) -> None:
-    """Report of this project: nodes looked for the package in their index."""
+    """Nodes looked for the package in their index."""
     url = f"http://{private_index}/open/inhouse-2.0-py3-none-any.whl"
     found = packed(write_project(tmp_path, "import inhouse", requirements__txt=f"inhouse @ {url}\n"))
     assert f"inhouse @ {url} \\\n    --hash=sha256:" in found.environment.lock
@@ -248,7 +248,7 @@ def test_direct_url_is_what_nodes_download(tmp_path: Path, private_index: str) -
 def test_files_beside_a_signed_in_index_are_what_nodes_download_if_anyone_may(
     tmp_path: Path, private_index: str, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
-    """Report of this project: one password of a host in netrc had the laptop upload public wheels of it."""
+    """Because netrc had one password for the host, the laptop also uploaded its public wheels."""
     other = private_index.replace("127.0.0.1", "localhost")
     (tmp_path / "netrc").write_text("machine localhost login ann password stale\n" if where == "netrc" else "")
     monkeypatch.setenv("FILES", f"http://{other}/open")
@@ -267,7 +267,7 @@ def test_files_beside_a_signed_in_index_are_what_nodes_download_if_anyone_may(
 def test_laptop_brings_what_an_index_with_a_password_has(
     tmp_path: Path, private_index: str, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
-    """Report of this project: its packages were locked by name alone, and nodes asked PyPI for them."""
+    """Packages of such an index were locked by name only, and nodes asked PyPI for them."""
     (tmp_path / "netrc").write_text("machine localhost login ann password s3cret\n" if "files" in where else "")
     if "files" in where:
         monkeypatch.setenv("FILES", f"http://{private_index.replace('127.0.0.1', 'localhost')}/files")
@@ -279,7 +279,7 @@ def test_laptop_brings_what_an_index_with_a_password_has(
 
 
 def test_each_index_of_a_host_has_its_own_password(tmp_path: Path) -> None:
-    """Report of this project: of two projects' indexes at one GitLab, the second's token was sent for both."""
+    """With the indexes of two projects on one GitLab, the second one's token was sent for both."""
     environ = {
         "NETRC": str(tmp_path / "netrc"),
         "XDG_CONFIG_HOME": str(tmp_path),
@@ -311,7 +311,7 @@ def test_each_index_of_a_host_has_its_own_password(tmp_path: Path) -> None:
 def test_a_password_of_an_index_goes_to_its_host_and_port_and_never_in_clear(
     tmp_path: Path, index: str, url: str, is_signed: bool
 ) -> None:
-    """Report of this project: an index with https that lists a link to http got the password of the index there."""
+    """If an https index listed a link to http, its password was sent there."""
     (tmp_path / "netrc").write_text("machine files.com login u password n\n")
     environ = {"NETRC": str(tmp_path / "netrc"), "XDG_CONFIG_HOME": str(tmp_path)}
     builder = WheelBuilder(kind=RuntimeKind(processor="x86_64", python="3.12"), environ=environ)
@@ -338,7 +338,7 @@ def test_a_password_of_an_index_goes_to_its_host_and_port_and_never_in_clear(
     ],
 )
 def test_malformed_indexes_are_left_to_uv(tmp_path: Path, settings: str) -> None:
-    """Report of this project: `[tool.uv] index = "x"` was an AttributeError, `https://[x` a ValueError."""
+    """`[tool.uv] index = "x"` raised an AttributeError, and `https://[x` a ValueError."""
     environ = {"NETRC": "/", "XDG_CONFIG_HOME": str(tmp_path / "none"), "UV_INDEX": "https://[y https://u:p@host/"}
     (tmp_path / "pyproject.toml").write_text(f"[tool.uv]\n{settings}\n")
     (tmp_path / "uv.toml").write_text(f"{settings}\n")
@@ -351,7 +351,7 @@ def test_malformed_indexes_are_left_to_uv(tmp_path: Path, settings: str) -> None
     ["packages = 'x'", "packages = 5", "packages = ['x']", "packages = [{sdist = 'x'}]", "packages = [{wheels = 5}]"],
 )
 def test_a_malformed_lock_file_is_an_error_with_its_name(tmp_path: Path, lock: str) -> None:
-    """Report of this project: `packages = "x"` in pylock.toml was an AttributeError."""
+    """`packages = "x"` in pylock.toml raised an AttributeError."""
     project = write_project(tmp_path, "import einops", pylock__toml=f"{lock}\n")
     with pytest.raises(RequirementsError, match=r"pylock\.toml is not a lock file of PEP 751"):
         packed(project)
@@ -361,7 +361,7 @@ def test_a_malformed_lock_file_is_an_error_with_its_name(tmp_path: Path, lock: s
 def test_download_that_ends_early_is_repeated_once(
     tmp_path: Path, private_index: str, monkeypatch: pytest.MonkeyPatch, most: int
 ) -> None:
-    """Report of this project: a part of a wheel was kept as the wheel."""
+    """A part of a wheel was kept as the wheel."""
     monkeypatch.setenv("TRUNCATED", str(most))
     builder = WheelBuilder(
         kind=RuntimeKind(processor="x86_64", python="3.12"),
@@ -379,7 +379,7 @@ def test_download_that_ends_early_is_repeated_once(
 
 
 def test_wrong_password_of_a_file_names_the_variables_that_give_it(private_index: str, tmp_path: Path) -> None:
-    """Report of this project: the advice was a directory of wheels."""
+    """The suggested fix was a directory of wheels."""
     builder = WheelBuilder(
         kind=RuntimeKind(processor="x86_64", python="3.12"),
         environ={"XDG_CACHE_HOME": str(tmp_path / "cache")},
@@ -393,7 +393,7 @@ def test_wrong_password_of_a_file_names_the_variables_that_give_it(private_index
 def test_netrc_that_cannot_be_read_is_left_out(
     tmp_path: Path, index: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Netrc files of other programs may have lines that Python does not read."""
+    """Netrc files of other programs may have lines that Python cannot read."""
     monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
     (tmp_path / "netrc").write_text("machine x bogus\n")
     assert packed(write_project(tmp_path, requirements__txt="einops\nattrs\n")).environment.packages
@@ -403,7 +403,7 @@ def test_netrc_that_cannot_be_read_is_left_out(
 def test_wrong_password_of_an_index_is_reported_without_it(
     tmp_path: Path, private_index: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Report of this project: a token in the user's place of a URL was printed."""
+    """A token in the user part of a URL was printed."""
     monkeypatch.setenv("UV_DEFAULT_INDEX", f"http://wr0ng@{private_index}/packages")
     with pytest.raises(DeepcdkError, match="401") as caught:
         packed(write_project(tmp_path, "import inhouse", requirements__txt="inhouse\n"))
@@ -421,7 +421,7 @@ def test_wrong_password_of_an_index_is_reported_without_it(
     ],
 )
 def test_a_file_that_is_not_read_is_named_with_its_export(tmp_path: Path, name: str, command: str) -> None:
-    """Ray #50961, skypilot #1305: the ImportError came after nodes were started."""
+    """Ray #50961, skypilot #1305: the ImportError came after nodes had been started."""
     directory, said = write_project(tmp_path, "import einops"), list[str]()
     (directory / name).touch()
     packed(directory, said)
@@ -435,7 +435,7 @@ def test_a_file_that_is_not_read_is_named_with_its_export(tmp_path: Path, name: 
     "line", ["get_ipython().system('pip install einops')", "x = get_ipython().run_line_magic('pip', 'install einops')"]
 )
 def test_command_of_a_converted_notebook_is_rejected(tmp_path: Path, line: str) -> None:
-    """Report of this project: `!pip install` of a notebook was a NameError on billed nodes."""
+    """`!pip install` from a notebook raised a NameError on billed nodes."""
     with pytest.raises(UsageError, match=r"train.py.*Jupyter command at line 3.*requirements.txt"):
         packed(write_project(tmp_path, f"#!/usr/bin/env python\n# coding: utf-8\n{line}\n"))
     guarded = f"try:\n    {line}\nexcept NameError:\n    pass\ndef f():\n    {line}\n"
@@ -457,19 +457,19 @@ def test_command_of_a_converted_notebook_is_rejected(tmp_path: Path, line: str) 
     ],
 )
 def test_a_script_that_works_with_and_without_jupyter_is_accepted(tmp_path: Path, text: str) -> None:
-    """Libraries such as tqdm ask whether they are in Jupyter."""
+    """Libraries such as tqdm check whether they run in Jupyter."""
     packed(write_project(tmp_path, f"{text}\n"))
 
 
 def test_ipythons_own_function_gives_none_to_a_script(tmp_path: Path) -> None:
-    """Spyder's header `from IPython import get_ipython`: an AttributeError of None on billed nodes."""
+    """Spyder's header `from IPython import get_ipython` raised an AttributeError of None on billed nodes."""
     line = "get_ipython().run_line_magic('reset', '-sf')"
     with pytest.raises(UsageError, match="Jupyter command at line 2"):
         packed(write_project(tmp_path, f"from IPython import get_ipython\n{line}\n"))
 
 
 def test_modules_that_the_nodes_lack_are_listed_before_any_cost(tmp_path: Path, index: Path) -> None:
-    """Ray #54263: a missing module was an ImportError on billed nodes."""
+    """Ray #54263: a missing module caused an ImportError on billed nodes."""
     script = """
 import os, yaml, cv2, attr, numpy, imp, distutils.core, nowhere.at.all, helpers
 from . import sibling
@@ -525,7 +525,7 @@ def test_a_git_requirement_becomes_a_wheel_of_the_resolved_commit(tmp_path: Path
     first = packed(directory)
     assert [wheel.name for wheel in first.environment.wheels] == ["tinypkg-0.1-py3-none-any.whl"]
     assert "tinypkg==0.1 \\\n    --hash=sha256:" in first.environment.lock and "git+" not in first.environment.lock
-    assert first.tree == packed(directory).tree  # and so the nodes keep their environment
+    assert first.tree == packed(directory).tree  # so the nodes keep their environment
     (source / "content.txt").write_text("NAME = 'newer'\n")
     assert first.tree == packed(directory).tree  # not committed
     git(source, "commit", "-qam", "Change it")
@@ -561,7 +561,7 @@ def test_a_source_distribution_is_built_on_the_laptop(tmp_path: Path, index: Pat
 
 
 def test_compiled_code_for_another_platform_is_rejected(tmp_path: Path, index: Path) -> None:
-    """MLServer #1562: a wheel of this machine does not load on the nodes."""
+    """MLServer #1562: a wheel for this machine does not load on the nodes."""
     directory = write_project(tmp_path, "", requirements__txt="./lib\n")
     write_source(directory / "lib", "lib", tag="cp312-cp312-macosx_11_0_arm64")
     reason = r"lib-0\.1-cp312-cp312-macosx_11_0_arm64\.whl, contains code compiled for another platform or Python"
@@ -571,7 +571,7 @@ def test_compiled_code_for_another_platform_is_rejected(tmp_path: Path, index: P
 
 
 def test_a_failed_build_shows_the_packages_own_last_lines(tmp_path: Path, index: Path) -> None:
-    """sagemaker-python-sdk #4474: only the installer's own words were printed."""
+    """sagemaker-python-sdk #4474: only the installer's own messages were printed."""
     directory = write_project(tmp_path, "", requirements__txt="./lib\n")
     write_source(directory / "lib", "lib", fails="raise SystemExit('mysql_config not found')")
     with pytest.raises(DeepcdkError, match="mysql_config not found"):
@@ -642,7 +642,7 @@ def test_workers_without_gpus_get_torch_without_cuda(
 def test_an_unreachable_index_of_torch_for_cpus_is_reported(
     tmp_path: Path, index: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """owid/etl PR 6530: the larger build is not chosen without a word."""
+    """owid/etl PR 6530: the larger build is never chosen silently."""
     real = uv_compile.ask
 
     def ask(*arguments: Any, **more: Any) -> Answer:
@@ -661,7 +661,7 @@ def test_an_unreachable_index_of_torch_for_cpus_is_reported(
 def test_requirements_and_entry_take_any_path_that_the_shell_takes(
     tmp_path: Path, index: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Ray #54263: an absolute path inside of the payload was rejected with a false reason."""
+    """Ray #54263: an absolute path inside the payload was rejected with a wrong reason."""
     directory = write_project(tmp_path, "")
     (directory / "sub").mkdir()
     for name in ("sub/more.txt", "sub/go.py"):
@@ -757,7 +757,7 @@ def test_the_sources_of_horovod_do_not_replace_the_built_horovod(
 
 
 def test_a_project_that_its_requirements_install_is_found(tmp_path: Path, index: Path) -> None:
-    """As minGPT's README says: `pip install -e .`, then `projects/adder/adder.py`."""
+    """As in minGPT's README: `pip install -e .`, then `projects/adder/adder.py`."""
     project = write_source(tmp_path / "project", "own")
     (project / "requirements.txt").write_text("-e .\n")
     (project / "own.py").write_text("")

@@ -1,4 +1,4 @@
-"""Facts from public reports: what goes wrong is reported early, and in words that fit it."""
+"""Public reports about messages: problems are reported early and described correctly."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def project(tmp_path: Path) -> Path:
     ],
 )
 def test_entry_that_cannot_start_is_rejected_on_the_laptop(project: Path, entry: str, reason: str) -> None:
-    """Report of this project: such an entry was found on the nodes only, after they were paid for."""
+    """Such an entry failed only on the nodes, after they had been paid for."""
     with pytest.raises(UsageError, match=f"--entry = .*{reason}"):
         Program.from_arguments(str(project), entry, ())
 
@@ -85,30 +85,30 @@ def test_entry_that_cannot_start_is_rejected_on_the_laptop(project: Path, entry:
     ],
 )  # fmt: skip
 def test_entry_that_can_start_is_accepted(project: Path, entry: str) -> None:
-    """Report of this project, as above: commands of the nodes, scripts under a shell and modules stay possible."""
+    """Commands on the nodes, scripts with a shell, and modules remain possible."""
     assert Program.from_arguments(str(project), entry, ()).entry
 
 
 def test_entry_that_is_not_utf_8_is_rejected(project: Path) -> None:
-    """Report of this project, as above: compile() reads over what is wrong in a comment."""
+    """compile() ignores invalid bytes in a comment."""
     with pytest.raises(BrokenPackageError, match=r"latin\.py: .*utf-?8"):
         Program.from_arguments(str(project), "latin.py", ())
 
 
 def test_payload_that_is_a_file_is_named(project: Path) -> None:
-    """Report of this project: the message was about --entry."""
+    """The message was about --entry."""
     with pytest.raises(UsageError, match=r"--payload.*must be a directory: give .*project, and --entry"):
         Program.from_arguments(str(project / "train.py"), "train.py", ())
 
 
 def test_module_of_the_requirements_is_accepted(project: Path) -> None:
-    """Report of this project, as above."""
+    """A module of a required package is not in the program's directory."""
     (project / "requirements.txt").write_text("accelerate\n")
     assert Program.from_arguments(str(project), "-m accelerate.commands.launch train.py", ()).script is None
 
 
 def test_module_in_src_is_rejected_with_the_entry_that_works(project: Path) -> None:
-    """Report of this project, as above: projects with a src layout set PYTHONPATH on the laptop."""
+    """Projects with a src layout set PYTHONPATH on the laptop."""
     (project / "src" / "inner").mkdir(parents=True)
     (project / "src" / "inner" / "train.py").touch()
     with pytest.raises(UsageError, match=r"give 'env PYTHONPATH=src python -m inner\.train'"):
@@ -128,7 +128,7 @@ def test_module_in_src_is_rejected_with_the_entry_that_works(project: Path) -> N
     ],
 )
 def test_show_prints_the_command_as_nodes_run_it(command: list[str], shown: str) -> None:
-    """Report of this project: `fab show` printed `python ./start.sh`."""
+    """`fab show` printed `python ./start.sh`."""
     state = {"state": "succeeded", "started": 0, "updated": 1}
     record = {"run_id": "r", "state": state, "spec": {"command": command}, "checkpoints": [], "attempts": 1}
     table = record_table({**record, "directory": "/d", "files": 1, "bytes": 1})
@@ -136,7 +136,7 @@ def test_show_prints_the_command_as_nodes_run_it(command: list[str], shown: str)
 
 
 def test_program_without_a_result_file_is_not_reported_as_missing_one(tmp_path: Path) -> None:
-    """Report of this project: `fab fetch` of a successful program printed "no result of ..." first."""
+    """`fab fetch` of a successful program first printed "no result of ..."."""
     (tmp_path / "state.json").write_text('{"state": "succeeded", "reason": ""}')
     assert result_table(tmp_path).title == f"run {tmp_path.name}"
     (tmp_path / "result.json").write_text("[")
@@ -144,14 +144,14 @@ def test_program_without_a_result_file_is_not_reported_as_missing_one(tmp_path: 
 
 
 def test_region_that_does_not_exist_is_named_with_its_setting() -> None:
-    """Report of this project: a mistyped region was an InternalFailure, or blamed on the credentials."""
+    """A mistyped region caused an InternalFailure, or was blamed on the credentials."""
     text = "Credential should be scoped to a valid region: us-est-1"
     with pytest.raises(AwsError, match=r"(?s)unknown AWS region.*us-est-1.*AWS_REGION"), aws_errors("asking"):
         raise ClientError({"Error": {"Code": "SignatureDoesNotMatch", "Message": text}}, "DescribeStacks")
 
 
 def test_change_of_outputs_alone_is_named_in_the_plan() -> None:
-    """Report of this project: a new version of the bootstrap alone printed an empty table."""
+    """A new version of only the bootstrap printed an empty table."""
     assert change_table("deepcdk", ()).rows == (("changed", "outputs, parameters or metadata", "no resource changes"),)
 
 
@@ -165,7 +165,7 @@ def test_change_of_outputs_alone_is_named_in_the_plan() -> None:
     ],
 )
 def test_up_of_a_stack_that_cannot_change_says_what_to_do(status: str, action: str) -> None:
-    """Report of this project: after a failed `fab down`, `fab up` printed CloudFormation's words alone."""
+    """After a failed `fab down`, `fab up` printed only CloudFormation's message."""
     reason = "The following resource(s) failed to delete: [Files]."
     with pytest.raises(DeepcdkError, match=action) if action else contextlib.nullcontext():
         deploy._check_changeable("deepcdk", {"StackStatus": status, "StackStatusReason": reason})
@@ -175,7 +175,7 @@ def test_up_of_a_stack_that_cannot_change_says_what_to_do(status: str, action: s
 def test_plan_without_bootstrap_calls_only_a_new_cluster_new(
     monkeypatch: pytest.MonkeyPatch, there: dict[str, Any] | None
 ) -> None:
-    """Report of this project: `fab up --plan` said "new cluster" of a deployed one."""
+    """`fab up --plan` printed "new cluster" for a deployed cluster."""
     nothing = bootstrap.Bootstrap(
         names=bootstrap.Names(), account="1", region="r", version=None, bucket_exists=False, status=""
     )
@@ -196,7 +196,7 @@ def test_plan_without_bootstrap_calls_only_a_new_cluster_new(
     ],
 )
 def test_streams_and_homes_that_cannot_be_used_cause_no_traceback(command: str, status: int, says: str) -> None:
-    """Report of this project: a full disk, closed streams and a home that is a file ended in tracebacks."""
+    """A full disk, closed streams and a home that is a file caused tracebacks."""
     program = f"{sys.executable} -c 'from cluster.cli.program import make_program; make_program().run()'"
     done = subprocess.run(
         ["sh", "-c", command.format(program)], cwd=CODE, capture_output=True, text=True, check=False, timeout=300
@@ -206,7 +206,7 @@ def test_streams_and_homes_that_cannot_be_used_cause_no_traceback(command: str, 
 
 
 def test_task_in_a_deleted_directory_says_so(tmp_path: Path) -> None:
-    """Report of this project: it ended in a traceback of pathlib."""
+    """It ended with a traceback from pathlib."""
     command = [
         sys.executable,
         "-c",

@@ -1,4 +1,4 @@
-"""Facts from public reports: what becomes of a program's output."""
+"""Public reports about a program's output."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_lines_beside_a_bar_are_kept() -> None:
 
 
 class FakeMaster(Master):
-    """A master that sends a run's log, and whose connection breaks after so many bytes."""
+    """A master that sends a run's log, with a connection that breaks after this many bytes."""
 
     def __init__(self, directory: RunDirectory, breaks_after: int | None = None) -> None:
         self.directory, self.breaks_after, self.where = directory, breaks_after, "master"
@@ -100,7 +100,7 @@ class FakeMaster(Master):
 
 @pytest.fixture
 def long_log(tmp_path: Path) -> tuple[RunDirectory, str]:
-    """Write a log of 20,000 lines, of a live run."""
+    """Write a log of 20,000 lines for a live run."""
     directory = RunDirectory(path=tmp_path / "one")
     directory.path.mkdir()
     directory.write_state(make_state(run_id="one"))
@@ -119,7 +119,7 @@ def show_log(*masters: FakeMaster, run_id: str = "one", following: bool = False)
 def test_log_is_printed_as_it_was_written_in_large_pieces(
     long_log: tuple[RunDirectory, str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Report of this project: `fab logs` of 53 MB took 99 s, for it printed each line by itself."""
+    """`fab logs` of 53 MB took 99 s, because it printed each line separately."""
     directory, text = long_log
     assert len(list(follow(directory, None, log_from=0, is_once=True))) < 20
     show_log(FakeMaster(directory))
@@ -130,7 +130,7 @@ def test_log_is_printed_as_it_was_written_in_large_pieces(
 def test_log_is_complete_if_the_connection_breaks_within_a_line(
     long_log: tuple[RunDirectory, str], following: bool, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Report of this project: the log was incomplete, and with --follow the task waited for a lost connection."""
+    """The log was incomplete, and with --follow the task waited for a lost connection."""
     directory, text = long_log
     if following:
         directory.write_state(make_state(run_id="one", state="succeeded"))
@@ -144,13 +144,13 @@ def test_log_is_complete_if_the_connection_breaks_within_a_line(
 
 
 def test_last_lines_of_a_failed_run_are_printed_once() -> None:
-    """Report of this project: they were printed as its log, and again as the reason."""
+    """They were printed as its log, and again as the reason."""
     progress = RunProgress(run_id="one", state="failed", reason="rank 0 ended first", last_lines=("the last",))
     assert ["the last" in describe_end(progress, None, log=log)[0] for log in (False, True)] == [True, False]
 
 
 def test_logs_of_several_runs_asks_for_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Report of this project: it printed "a command on the master failed (status 4)" first."""
+    """It first printed "a command on the master failed (status 4)"."""
 
     def refuse(*_: Any, **__: Any) -> NoReturn:
         raise RemoteError("a command failed", status=4, output="2 runs are live: one, two\n", where="")
@@ -167,12 +167,12 @@ def numbered(messages: Iterable[dict[str, Any]]) -> list[tuple[int, str]]:
 
 
 def test_log_of_a_run_is_bounded_and_says_so(tmp_path: Path) -> None:
-    """Report of this project: nothing bounded `launcher.log`, on billed storage."""
+    """Nothing limited the size of `launcher.log`, on billed storage."""
     directory = RunDirectory(path=tmp_path / "one")
     directory.path.mkdir()
     directory.write_state(make_state(run_id="one"))
     written = 0
-    with open_to_append(directory.log, buffering=0) as log:  # as the launcher has it, all the time
+    with open_to_append(directory.log, buffering=0) as log:  # kept open, as by the launcher
         for _ in range(3):
             for _ in range(300):
                 log.write(b"[0]<stdout>:line %d\n" % written)
@@ -192,7 +192,7 @@ def test_log_of_a_run_is_bounded_and_says_so(tmp_path: Path) -> None:
 
 
 def test_lines_of_a_long_log_are_counted_and_kept_over_all_blocks(tmp_path: Path) -> None:
-    """Report of this project, as above: a log is read in blocks of 1 MiB."""
+    """A log is read in blocks of 1 MiB."""
     directory = RunDirectory(path=tmp_path)
     lines = [b"[0]<stdout>:line %d\n" % number for number in range(200_000)]
     directory.log.write_bytes(b"".join(lines) + b"a line without an en")
@@ -204,7 +204,7 @@ def test_lines_of_a_long_log_are_counted_and_kept_over_all_blocks(tmp_path: Path
 
 
 def test_log_is_followed_over_a_cut_and_a_new_connection(tmp_path: Path) -> None:
-    """Report of this project, as above."""
+    """Line numbers stay valid although earlier lines are removed."""
     runs = tmp_path / "one"
     runs.mkdir()
     directory = RunDirectory(path=runs)
@@ -237,7 +237,7 @@ def test_log_is_followed_over_a_cut_and_a_new_connection(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("place", ["link", "directory", "none"])
 def test_only_a_log_is_cut(tmp_path: Path, place: str) -> None:
-    """Report of this project, as above: a rank may put a link in the log's place."""
+    """A rank may replace the log by a link."""
     target = tmp_path / "target"
     target.write_text("x" * 1000)
     run = tmp_path / "run"
@@ -246,6 +246,6 @@ def test_only_a_log_is_cut(tmp_path: Path, place: str) -> None:
         (run / "launcher.log").symlink_to(target)
     elif place == "directory":
         (run / "launcher.log").mkdir()
-    with pytest.raises(OSError):  # which one does not matter
+    with pytest.raises(OSError):  # any of them
         RunDirectory(path=run).cut_log(100, 50)
     assert target.stat().st_size == 1000

@@ -1,4 +1,4 @@
-"""Public reports about the processes of a run: output, limits, signals, what is left behind, memory, waiting ranks."""
+"""Public reports about the processes of a run: output, limits, signals, leftovers, memory and waiting ranks."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ PYTHON = f"{sys.executable} -u train.py"
 
 
 def start_rank(folder: Path, launcher: str, *words: str) -> subprocess.Popen[bytes]:
-    """Start the parent of a rank, with SIGQUIT ignored as below `nohup ... &`; its output is in the file `log`."""
+    """Start the parent of a rank with SIGQUIT ignored, as in `nohup ... &`; its output is in the file `log`."""
     (folder / "train.py").write_text(SAVES)
     with (folder / "log").open("wb") as log:
         return subprocess.Popen(
@@ -161,7 +161,7 @@ def check_stop(tmp_path: Path, launcher: str, entry: str) -> None:
 
 
 def test_request_to_stop_reaches_a_program_that_is_stopped(tmp_path: Path) -> None:
-    """SIGSTOP, as by a debugger or Ctrl-Z: SIGTERM waited for SIGCONT, and the grace period passed."""
+    """After SIGSTOP, as by a debugger or Ctrl-Z, SIGTERM waited for SIGCONT, and the grace period passed."""
     rank, log = start_rank(tmp_path, "group", *PYTHON.split()), tmp_path / "log"
     try:
         eventually(lambda: "ready" in log.read_text())
@@ -175,7 +175,7 @@ def test_request_to_stop_reaches_a_program_that_is_stopped(tmp_path: Path) -> No
 
 
 def test_workers_of_a_program_that_saves_get_no_signal() -> None:
-    """Reported as submitit #1677. Forked workers inherit the handler, and would all save."""
+    """Reported as submitit #1677. Forked workers inherit the handler and would all save."""
     shell = Process(pid=2, parent=1, name="bash")
     program = Process(pid=3, parent=2, name="python", catches=True)
     workers = [Process(pid=pid, parent=3, name="python", catches=True) for pid in (4, 5)]
@@ -210,7 +210,7 @@ def test_rank_exits_with_its_main_process_and_lists_what_it_left_behind(
 
 
 def test_short_last_words_of_a_child_are_no_leftover(tmp_path: Path) -> None:
-    """Reported as skypilot #3803. A `tee` ends by itself."""
+    """Reported as skypilot #3803. A `tee` exits by itself."""
     rank = start_rank(tmp_path, "group", "bash", "-c", "(sleep 0.3; echo last) & exit 0")
     assert rank.wait(30) == 0
     assert (tmp_path / "log").read_text().splitlines() == ["[2]<stdout>:last", "[launcher] rank 2 ended: 0"]
@@ -240,7 +240,7 @@ sys.exit(status)
 
 
 def test_processes_of_the_node_are_not_read_while_a_program_saves(tmp_path: Path) -> None:
-    """Report of this project: each rank read all of /proc after every block of output."""
+    """Each rank read all of /proc after every block of output."""
     (tmp_path / "save.py").write_text(STUBBORN)
     words = [sys.executable, "-c", COUNTED, "group", sys.executable, "-u", "save.py"]
     environ = {**os.environ, **PLACE, "PYTHONPATH": str(PROJECT)}
@@ -260,7 +260,7 @@ sys.exit(rank_parent.main(sys.argv[1:]))
 
 
 def test_process_that_cannot_be_killed_does_not_keep_the_rank(tmp_path: Path) -> None:
-    """Report of this project: a process in state D, as below a server that hangs, kept the run live for ever."""
+    """A process in state D, as with a server that hangs, kept the run live forever."""
     words = [sys.executable, "-c", UNKILLABLE, "group", "bash", "-c", "sleep 600 & exit 3"]
     environ = {**os.environ, **PLACE, "PYTHONPATH": str(PROJECT)}
     done = subprocess.run(words, cwd=tmp_path, env=environ, capture_output=True, text=True, timeout=30, check=False)
@@ -291,7 +291,7 @@ for step in range(60):
 
 @pytest.fixture
 def small_group() -> Iterator[Path]:
-    """Return the file that puts a process into a cgroup with 150 MB of memory."""
+    """Return the file that moves a process into a cgroup with 150 MB of memory."""
     version_1 = (CGROUP / "memory").is_dir()
     group = CGROUP / ("memory/deepcdk-test" if version_1 else "deepcdk-test") / str(os.getpid())
     try:
@@ -326,7 +326,7 @@ def test_rank_that_the_kernel_kills_for_memory_is_reported_with_the_memory(
 
 
 class Kills:
-    """A root directory with the memory cgroups of a rank and of other processes, and a watch over the rank."""
+    """A root directory with memory cgroups of a rank and of other processes, and a watch over the rank."""
 
     def __init__(self, root: Path, *, version: int = 2, rank: str = "/user-60900.slice/session-3.scope") -> None:
         self.now, self.root, self._version, self._counts = 0.0, root, version, dict[str, int]()
@@ -368,7 +368,7 @@ def test_kill_elsewhere_on_the_node_is_not_the_ranks(tmp_path: Path, version: in
 
 
 def test_kill_in_the_group_that_the_program_moved_to_is_the_ranks(tmp_path: Path) -> None:
-    """Reported as microsoft/pai #1089. The main process may also have exited when the kill is counted."""
+    """Reported as microsoft/pai #1089. The main process may have exited before the kill is counted."""
     node = Kills(tmp_path)
     (tmp_path / "proc/77/cgroup").write_text("0::/system.slice/backup.service\n")
     node.now += SAMPLE_S
@@ -380,7 +380,7 @@ def test_kill_in_the_group_that_the_program_moved_to_is_the_ranks(tmp_path: Path
 
 
 def test_kill_counted_for_all_sessions_of_a_node_may_be_of_another_program(tmp_path: Path) -> None:
-    """Reported as microsoft/pai #1089. The rank's own cgroup has no counter, and the one above it has."""
+    """Reported as microsoft/pai #1089. The rank's own cgroup has no counter, but the cgroup above it has one."""
     kills = Kills(tmp_path, rank="/user.slice/session-3.scope")
     for group in tmp_path.glob("sys/fs/cgroup/user.slice/session-3.scope/memory.events"):
         group.unlink()
@@ -404,7 +404,7 @@ def test_odd_line_about_cgroups_does_not_end_the_rank(tmp_path: Path, line: str)
     "node", [{"version": 0}, {"rank": "/init.scope"}, {"rank": "/", "version": 1}], ids=["no-group", "shared", "root"]
 )
 def test_kill_that_may_be_of_another_program_is_reported_as_such(tmp_path: Path, node: dict[str, Any]) -> None:
-    """Reported as microsoft/pai #1089. Containers and small images have all processes in one group."""
+    """Reported as microsoft/pai #1089. Containers and small images have all processes in one cgroup."""
     kills = Kills(tmp_path, **node)
     kills.kill(str(node.get("rank", "/elsewhere")))
     said = kills.watch.describe(-9)
@@ -436,7 +436,7 @@ def test_limit_of_a_cgroup_counts_if_it_is_below_the_memory_of_the_node(tmp_path
 
 
 def run_on_node(*command: str) -> tuple[subprocess.CompletedProcess[bytes], float]:
-    """Run a command as `fab run` does on a node; return its result and how long it took, s."""
+    """Run a command as `fab run` does on a node; return its result and its duration in seconds."""
     ours, theirs = os.pipe()
     os.write(theirs, message(command, {}))
     began = time.monotonic()
@@ -463,7 +463,7 @@ def test_fab_run_returns_while_a_background_process_keeps_writing() -> None:
 
 
 def test_fab_run_leaves_services_alone_and_forwards_all_output() -> None:
-    """Reported as skypilot #3803. A service whose output goes elsewhere is no surprise."""
+    """Reported as skypilot #3803. A service with redirected output is not reported."""
     done, _ = run_on_node("sh", "-c", "sleep 6 >/dev/null 2>&1 & head -c 3000000 /dev/zero; echo $!")
     pid = int(done.stdout[len(READY) + 3_000_000 :])
     assert (done.returncode, done.stderr, Path(f"/proc/{pid}").exists()) == (0, b"", True)
@@ -508,7 +508,7 @@ def test_rank_that_waits_in_silence_is_reported_with_what_it_waits_for(monkeypat
             monkeypatch.setattr(RankTree, "find", lambda self: found[:1])
             watch = WaitWatch(RankTree.__new__(RankTree), meeting, clock=lambda: now)
             told = []
-            for now in range(0, 500, 10):  # read by the clock
+            for now in range(0, 500, 10):  # the clock returns it
                 if text := watch.look():
                     told.append((now, text))
             assert [when for when, _ in told] == [120, 240, 480]
@@ -532,7 +532,7 @@ def test_rank_that_computes_in_silence_is_not_reported(monkeypatch: pytest.Monke
 
 
 def test_cpu_time_of_children_that_have_exited_counts() -> None:
-    """Reported as horovod #1374. A rank may compute in many short processes."""
+    """Reported as horovod #1374. A rank may compute in many short-lived processes."""
     pipe, busy = subprocess.PIPE, f"{sys.executable} -c 'sum(range(30_000_000))'"
     with subprocess.Popen(["bash", "-c", f"{busy}; echo; read"], stdin=pipe, stdout=pipe, text=True) as shell:
         found, before_s = [Process(pid=shell.pid, parent=1, name="bash")], sum(os.times()[2:4])

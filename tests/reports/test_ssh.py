@@ -1,6 +1,6 @@
-"""What users of similar tools reported about SSH: a cluster is reached whenever plain `ssh` reaches it.
+"""Public reports about SSH: a cluster can be reached whenever plain `ssh` can reach it.
 
-The server is OpenSSH's own, with its default of six attempts, and so is the agent.
+The server and the agent are OpenSSH's own. The server has the default limit of six attempts.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def make_key(path: Path, kind: str = "ed25519", passphrase: str = "", *options: 
 
 
 class Laptop:
-    """A home with keys, an agent, and a server on this machine that accepts one of the keys."""
+    """A home directory with keys, an agent, and a server on this machine that accepts one of the keys."""
 
     def __init__(self, home: Path, server: Path, port: int) -> None:
         self.home, self.server, self.port = home, server, port
@@ -116,7 +116,7 @@ def laptop(server: tuple[Path, int], tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 @pytest.fixture
 def agent(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Path]]:
-    """Start an agent; yield what adds keys to it and returns its socket."""
+    """Start an agent; yield a function that adds keys to it and returns its socket."""
     path = tmp_path_factory.mktemp("agent") / "s"
     process = subprocess.Popen(["ssh-agent", "-D", "-a", str(path)], stdout=subprocess.DEVNULL)
 
@@ -195,7 +195,7 @@ def test_a_config_that_openssh_rejects_is_reported_in_its_words(laptop: Laptop) 
 def test_user_whom_openssh_does_not_know_has_its_default_keys(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Report of this project: a container runs as a number without an entry in passwd."""
+    """A container runs as a user number without a passwd entry."""
     program = tmp_path / "ssh"
     program.write_text("#!/bin/sh\necho 'No user exists for uid 12345' >&2\nexit 255\n")
     program.chmod(0o755)
@@ -211,7 +211,7 @@ def test_user_whom_openssh_does_not_know_has_its_default_keys(
 def test_shell_needs_no_openssh(
     laptop: Laptop, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Report of this project: `fab ssh` of a user without an entry in passwd ended with OpenSSH's refusal."""
+    """For a user without a passwd entry, `fab ssh` failed with OpenSSH's error message."""
     laptop.authorize(make_key(laptop.home / ".ssh" / "id_ed25519"))
     (laptop.home / "typed").write_text("echo hello\nexit 5\n")
     with (laptop.home / "typed").open() as typed, laptop.connect(laptop.keys()) as master:
@@ -223,7 +223,7 @@ def test_shell_needs_no_openssh(
 
 
 def test_shell_reports_a_connection_that_breaks(laptop: Laptop, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Report of this project: `fab ssh` ended with status -1 and no message, or with a traceback of Paramiko."""
+    """`fab ssh` ended with status -1 and no message, or with a traceback from Paramiko."""
     laptop.authorize(make_key(laptop.home / ".ssh" / "id_ed25519"))
     (laptop.home / "typed").touch()
     with (laptop.home / "typed").open() as typed, laptop.connect(laptop.keys()) as master:
@@ -238,7 +238,7 @@ def test_shell_reports_a_connection_that_breaks(laptop: Laptop, monkeypatch: pyt
 
 
 def test_links_and_places_that_openssh_accepts_connect(laptop: Laptop) -> None:
-    """Report of this project: ~/.ssh from a repository of dotfiles, a linked or missing config, a directory instead."""
+    """~/.ssh was from a repository of dotfiles, the config was a link or missing, or a directory was in its place."""
     laptop.authorize(make_key(laptop.home / ".ssh" / "id_ed25519"))
     (laptop.home / ".ssh").rename(laptop.home / "dotfiles")
     (laptop.home / ".ssh").symlink_to("dotfiles")
@@ -260,7 +260,7 @@ def test_links_and_places_that_openssh_accepts_connect(laptop: Laptop) -> None:
 
 
 def test_unreadable_directories_and_config_are_reported() -> None:
-    """Report of this project: ~/.ssh of another user, as after `sudo` or `su`, ended with a PermissionError."""
+    """If ~/.ssh belonged to another user, as after `sudo` or `su`, tasks ended with a PermissionError."""
     program = "\n".join(
         [
             "import pathlib, sys",
@@ -295,7 +295,7 @@ def test_unreadable_directories_and_config_are_reported() -> None:
 def test_ssh_config_writes_its_files_if_the_users_own_config_cannot_be_read(
     config: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Report of this project: `fab ssh-config` failed where the other tasks printed a warning."""
+    """`fab ssh-config` failed in cases in which other tasks only printed a warning."""
 
     def denied() -> bytes:
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
@@ -307,7 +307,7 @@ def test_ssh_config_writes_its_files_if_the_users_own_config_cannot_be_read(
         own.mkdir()
     elif config == "unreadable":
         own.touch(mode=0)
-        if os.geteuid() == 0:  # who may read everything
+        if os.geteuid() == 0:  # root may read everything
             access, read = os.access, Path.read_bytes
             monkeypatch.setattr(os, "access", lambda path, mode: path != own and access(path, mode))
             monkeypatch.setattr(Path, "read_bytes", lambda path: denied() if path == own else read(path))
@@ -317,7 +317,7 @@ def test_ssh_config_writes_its_files_if_the_users_own_config_cannot_be_read(
     entry = config_file.Entry(alias="deepcdk-master", address="198.18.0.1", instance_id="i-0123456789abcdef0", keys=())
 
     def write(*_: object) -> tuple[config_file.Files, tuple[config_file.Entry, ...]]:
-        user_settings.read("deepcdk-master", home=tmp_path)  # as connecting and writing do
+        user_settings.read("deepcdk-master", home=tmp_path)  # like connecting and writing
         return files, (entry,)
 
     monkeypatch.setattr(nodes, "Session", mock.MagicMock())
@@ -384,7 +384,7 @@ def test_the_key_of_the_key_pair_is_offered_first_with_seven_others_in_the_agent
 def test_an_agent_without_the_right_key_is_reported_with_the_keys_that_were_offered(
     laptop: Laptop, agent: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Source: paramiko #1390: the error blamed the network and ssh_cidr."""
+    """Source: paramiko #1390: the message blamed the network and ssh_cidr."""
     others = [make_key(laptop.home / f"other{number}") for number in range(7)]
     laptop.authorize(make_key(laptop.home / "right"))
     monkeypatch.setenv("SSH_AUTH_SOCK", str(agent(*others)))
@@ -412,7 +412,7 @@ def test_a_dead_agent_is_reported_and_files_are_used(
 def test_a_key_with_a_passphrase_is_asked_for_once_and_only_on_a_terminal(
     laptop: Laptop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """guardian/ssm-scala #79: an encrypted key in no agent."""
+    """guardian/ssm-scala #79: an encrypted key that is not in an agent."""
     locked = make_key(laptop.home / ".ssh" / "id_ed25519", passphrase="secret")
     (laptop.server / "authorized").write_text(Path(f"{locked}.pub").read_text())
     with pytest.raises(ConnectionFailedError, match=r"not offered: .*passphrase, and there is no terminal"):
@@ -471,13 +471,13 @@ def test_the_users_proxy_is_used(laptop: Laptop, proxy: str) -> None:
         f'IdentityFile {laptop.home}/.ssh/id_ed25519\nMatch exec "test ! -e {laptop.home}/jumping"\n  {line}\n'
     )
     settings_read = laptop.settings
-    (laptop.home / "jumping").touch()  # The jump itself goes directly: the only server here is the same.
+    (laptop.home / "jumping").touch()  # The jump connects directly: there is only one server.
     with connect.open_proxied(lambda through: laptop.connect(laptop.keys(), through=through), settings_read) as master:
         assert master.run(["echo", "hello"]).text == "hello\n"
 
 
 def test_a_proxy_that_fails_is_reported_with_its_own_words(laptop: Laptop) -> None:
-    """Source: paramiko #2285: the jump host's name was missing in the message."""
+    """Source: paramiko #2285: the message did not name the jump host."""
     laptop.configure('ProxyCommand sh -c "echo bastion is closed >&2; exit 3"\n')
     settings = laptop.settings
     with pytest.raises(ConnectionFailedError, match="bastion is closed") as caught:
@@ -511,7 +511,7 @@ def test_the_step_that_failed_is_named(monkeypatch: pytest.MonkeyPatch, error: O
 def test_a_key_without_its_public_half_is_imported(
     laptop: Laptop, agent: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, stored: str
 ) -> None:
-    """Keychain #64: `fab up --key deepcdk.pem` reported that there is no key."""
+    """Keychain #64: `fab up --key deepcdk.pem` reported that there was no key."""
     kind = ("rsa", "", "-m", "PEM") if stored == "pem" else ("ed25519", "secret" if stored == "encrypted" else "")
     path = make_key(laptop.home / "k", *kind)
     public = Path(f"{path}.pub").read_text().split()[:2]

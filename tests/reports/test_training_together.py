@@ -1,4 +1,4 @@
-"""Facts from public reports: programs whose ranks do not train together are found, and the launcher fits the program.
+"""Public reports about ranks that do not train together: such programs are detected and get a suitable launcher.
 
 The programs have the structure of the public ones that each test names.
 """
@@ -64,7 +64,7 @@ SOCKETS: Final = "import os\nrank = int(os.environ['RANK'])\n"
 
 
 def examined(root: Path, entry: str, files: dict[str, str], further: tuple[str, ...] = ()) -> Joining:
-    """Write a program, and return what its sources tell; in `files`, a name without a suffix is a Python file's."""
+    """Write a program, and return what its sources reveal. A name without a suffix in `files` is a Python file."""
     for name, text in files.items():
         path = root / (name if "." in name else f"{name}.py")
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -92,14 +92,14 @@ def examined(root: Path, entry: str, files: dict[str, str], further: tuple[str, 
         ("t.py", {"t": SOCKETS}, PLAIN, "t.py:2 uses RANK"),
         ("t.py", {"t": "import os\nos.environ['HOROVOD_RANK']\n"}, HOROVOD, "HOROVOD_RANK"),
         ("t.py", {"t": ALONE}, HOROVOD, "the default"),
-        # Through imports: of the directory, relative, of a package's __init__, of src/, by name.
+        # Through imports: from the directory, relative, from a package's __init__, from src/, by name.
         ("t.py", {"t": "import lib.deep\n", "lib/__init__": DDP, "lib/deep": ""}, TORCHRUN, "lib/__init__.py:2"),
         ("-m p.t", {"p/t": "from . import u\n", "p/u": DDP}, TORCHRUN, "p/u.py"),
         ("-m p.q.t", {"p/q/t": "from ..u import f\n", "p/u": DDP}, TORCHRUN, "p/u.py"),
         ("t.py", {"t": "import own\n", "src/own/__init__": DDP}, TORCHRUN, "src/own/__init__.py"),
         ("t.py", {"t": "import importlib\nimportlib.import_module('u')\n", "u": JAX}, PLAIN, "u.py"),
         ("t.py", {"t": "import runpy\nrunpy.run_path('u.py')\n", "u": MWMS}, PLAIN, "u.py"),
-        # The entry's own file decides if modules differ from it.
+        # The entry's own file decides if modules contradict it.
         ("t.py", {"t": DDP + "import other\n", "other": HVD}, TORCHRUN, "t.py:2"),
         ("t.py", {"t": JAX + "import other\n", "other": DDP}, PLAIN, "jax"),
         # Shell scripts and commands.
@@ -115,17 +115,17 @@ def examined(root: Path, entry: str, files: dict[str, str], further: tuple[str, 
             "A=1", "exec", "time", "nohup", "env -u B A=1", "numactl -N 0 -m 0", "srun -n 1", "uv run --frozen",
             "conda run -n x", "timeout 60", "if true; then",
         )),
-        # What only names a launcher does not start it.
+        # Mentioning a launcher does not start it.
         *((f"sh -c '{before}; python t.py'", {"t": DDP}, TORCHRUN, "t.py:2") for before in (
             "pip install deepspeed", "which mpirun", "command -v torchrun", "echo torchrun", "uv pip install deepspeed",
         )),
         ("./a.sh", {"a.sh": "#!/bin/sh\ncat <<EOF\ntorchrun\nEOF\npython t.py\n", "t": DDP}, TORCHRUN, "t.py:2"),
-        # Through the words behind a shell script, a module that runs another one, an inline text, a console script.
+        # Through the arguments of a shell script, a module that runs another one, an inline text, a console script.
         ("./a.sh t.py", {"a.sh": '#!/bin/sh\nexec python "$@"\n', "t": DDP}, TORCHRUN, "t.py:2"),
         ("./a.sh -m p.t", {"a.sh": '#!/bin/sh\nexec python $*\n', "p/t": DDP}, TORCHRUN, "p/t.py:2"),
         ("sh a.sh t.py", {"a.sh": 'python "$1" --x\n', "t": DDP}, TORCHRUN, "t.py:2"),
         ("./a.sh --nnodes 2 t.py", {"a.sh": '#!/bin/sh\ntorchrun "$@"\n', "t": DDP}, PLAIN, "starts torchrun"),
-        # Modules and scripts of the program that have the name of a launcher.
+        # Modules and scripts of the program with the name of a launcher.
         ("python -m tune --lr 1", {"tune": DDP}, TORCHRUN, "tune.py:2"),
         ("python -m composer", {"composer/__main__": DDP}, TORCHRUN, "composer/__main__.py:2"),
         ("bin.d/composer -n 2", {"bin.d/composer": f"#!/usr/bin/env python\n{DDP}"}, TORCHRUN, "bin.d/composer:3"),
@@ -139,7 +139,7 @@ def examined(root: Path, entry: str, files: dict[str, str], further: tuple[str, 
         ("fit", {"pyproject.toml": "[project.scripts]\nfit = 'p.t:main'\n", "p/t": DDP}, TORCHRUN, "p/t.py:2"),
         ("fit", {"pyproject.toml": "[project.scripts]\nfit = 'p:main'\n", "src/p/__init__": DDP}, TORCHRUN, "src/p"),
         ("fit", {}, HOROVOD, "the program's sources were not found; if it needs another launcher, give --launcher"),
-        # An import that may fail is a hint alone.
+        # An import that may fail is only a hint.
         ("t.py", {"t": OPTIONAL + "from lightning import Trainer\n"}, TORCHRUN, "lightning.Trainer"),
         ("t.py", {"t": OPTIONAL}, HOROVOD, "horovod.torch"),
     ],
@@ -247,7 +247,7 @@ def test_sources_that_fit_two_launchers_are_an_error_with_both_places(tmp_path: 
         ("torchrun --nnodes 2 --rdzv-backend c10d --rdzv-endpoint {master_addr}:29501 t.py", {"t": DDP}, PLAIN, ""),
         ("./a.sh", {"a.sh": "#!/bin/sh\ntorchrun --nnodes 2 --node_rank $R --master_addr $M t.py", "t": DDP},
          PLAIN, ""),
-        # Addresses and a size of the own node, in a call or in the entry.
+        # Addresses and a size of the local node, in a call or in the entry.
         ("t.py", {"t": DDP.replace("'gloo'", "'gloo', 'tcp://127.0.0.1:23456'")}, TORCHRUN, "connects to an addr"),
         ("t.py", {"t": DDP.replace("'gloo'", "init_method='tcp://localhost:1'")}, TORCHRUN, "node itself: other nodes"),
         ("t.py", {"t": DDP.replace("'gloo'", "'gloo', rank=0, world_size=1")}, TORCHRUN, "only one rank"),
@@ -338,7 +338,7 @@ def test_an_address_of_the_own_node_counts_only_if_its_code_runs_below_the_launc
 
 
 def test_a_group_of_one_rank_beside_another_one_is_no_reason(tmp_path: Path) -> None:
-    """Public DDP examples choose by a flag of their own: `if args.distributed`."""
+    """Public DDP examples decide this with their own flag: `if args.distributed`."""
     for other in ("dist.init_process_group('nccl')", "deepspeed.init_distributed()"):
         text = f"import deepspeed, torch.distributed as dist\nif args.distributed:\n    {other}\nelse:\n    {OWN_NODE}"
         assert examined(tmp_path, "t.py", {"t": text}).alone == []
@@ -369,7 +369,7 @@ def test_a_group_of_one_rank_beside_another_one_is_no_reason(tmp_path: Path) -> 
     ],
 )
 def test_an_own_address_in_a_fallback_is_no_reason(tmp_path: Path, text: str, is_alone: bool) -> None:
-    """Report of this project: programs with a fallback for one node, such as a flag `--local`, were not started."""
+    """Programs with a fallback for one node, such as a flag `--local`, were not started."""
     indent = text[: text.find("BOTH")].rpartition("\n")[2] if "BOTH" in text else ""
     text = text.replace("BOTH", f"ADDRESS\n{indent}ALONE")
     text = text.replace("ADDRESS", OWN_MASTER.strip()).replace("ALONE", OWN_NODE.strip())
@@ -444,7 +444,7 @@ def test_a_trainer_of_lightning_needs_the_number_of_nodes(
 def test_an_entry_with_a_launcher_of_its_own_is_started_once_a_node(
     tmp_path: Path, entry: str, given: RankOptions, ranks: str
 ) -> None:
-    """Accelerate's `accelerate launch`: on nodes with four GPUs, four of them started on each node."""
+    """With `accelerate launch` on nodes with four GPUs, four launchers started on each node."""
     (tmp_path / "t.py").write_text(DDP)
     program = Program.from_arguments(str(tmp_path), entry, ())
     assert with_launcher(program, given, Knobs(), lambda _: None).ranks_per_node == ranks
@@ -460,7 +460,7 @@ def test_a_variable_sets_the_number_of_nodes_of_lightning(tmp_path: Path, value:
 
 
 def test_a_large_file_is_not_searched_for_settings(tmp_path: Path) -> None:
-    """A data set of some 100 MB as JSON beside the program was read before each run."""
+    """A data set of about 100 MB as JSON next to the program was read before each run."""
     data = "0" * 1_000_000 + "\nnum_nodes: 2\n"
     assert examined(tmp_path, "t.py", {"t": TRAINER, "data.json": data}).trouble(TORCHRUN, "auto", nodes=2)
 
@@ -562,7 +562,7 @@ def test_the_choice_is_printed_and_a_given_launcher_stays(tmp_path: Path) -> Non
     ],
 )
 def test_lines_that_need_gpus_are_found(tmp_path: Path, source: str, places: list[str]) -> None:
-    """Sources: ddp-tutorial-series `No NVIDIA driver` and nanoGPT `_cuda_setDevice`, after minutes on CPU nodes."""
+    """ddp-tutorial-series `No NVIDIA driver` and nanoGPT `_cuda_setDevice` appeared after minutes on CPU nodes."""
     found = examined(tmp_path, "t.py", {"t": source}).needs_gpus
     assert [f"{use.file}:{use.line}" for use in found if "set_device" in use.name or "nccl" in use.name] == places
 
@@ -619,7 +619,7 @@ def test_accelerate_without_cpu_works_on_one_node_without_gpus(tmp_path: Path) -
     ],
 )
 def test_runs_are_named_after_the_program_behind_a_shell(tmp_path: Path, entry: str, label: str) -> None:
-    """`$RANK` in a flag needed `sh -c`, and such runs were all named sh-xxxx."""
+    """`$RANK` in a flag needed `sh -c`, and all such runs were named sh-xxxx."""
     for name in ("train.py", "sub/tune.py", "pkg/fit.py"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text("")

@@ -1,4 +1,4 @@
-"""Public reports about what a tool uploads of the user's directory, and what it leaves out."""
+"""Public reports about uploads: which files of the user's directory are uploaded, and which are not."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ def test_subdirectory_worktree_submodule_and_nested_repository(project: Path, tm
     tree = tmp_path / "tree"
     write(tree, "b.log")
     assert files(tree) == {".gitignore", ".gitmodules", "train.py", "part/a.py"}
-    assert Path("third_party/other") in survey(tree).folders  # the submodule was not initialised there
+    assert Path("third_party/other") in survey(tree).folders  # the submodule was not initialized there
 
 
 def test_directory_that_its_repository_ignores_is_uploaded_like_one_without_git(project: Path) -> None:
@@ -337,7 +337,7 @@ def test_any_name_arrives_and_is_printed_escaped(project: Path, tmp_path: Path, 
 
 
 class Denied:
-    """Deny reading below one path, as the kernel does to a user who is not root."""
+    """Deny reading below one path, as the kernel does for users other than root."""
 
     def __init__(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.path = path
@@ -416,7 +416,7 @@ def test_a_name_in_other_case_is_reported_with_the_real_one(project: Path) -> No
 
 
 def test_apples_stand_in_for_git_counts_as_none(project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without the command line tools: `xcrun: error: invalid active developer path`."""
+    """Without the command line tools, git failed with `xcrun: error: invalid active developer path`."""
     git(project, "init")
     fake_git(tmp_path, monkeypatch, "echo 'xcrun: error: invalid active developer path (/Library)' >&2; exit 1")
     assert files(project) == {"train.py"}
@@ -477,7 +477,7 @@ def test_large_uploads_are_recognised_by_bytes_or_count_with_the_five_largest(pr
 
 
 def test_wheels_of_the_laptop_count_as_an_upload(tmp_path: Path) -> None:
-    """Report of this project: gigabytes of wheels from an index with a password were uploaded without a question."""
+    """Gigabytes of wheels from an index with a password were uploaded without a question."""
     for number in range(2):
         with (tmp_path / f"torch{number}.whl").open("wb") as file:
             file.truncate(26_000_000 + number)

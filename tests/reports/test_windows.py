@@ -1,4 +1,4 @@
-"""A laptop with Windows: a checkout of Git for Windows used in WSL, and native Windows."""
+"""A laptop with Windows: a checkout from Git for Windows used in WSL, and native Windows."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ sys.modules["pwd"] = sys.modules["fcntl"] = sys.modules["termios"] = None  # Win
 
 @pytest.mark.parametrize("settings", [("core.autocrlf=true",), ("core.autocrlf=false", "core.eol=crlf")])
 def test_checkout_of_git_for_windows_has_the_line_ends_of_linux(tmp_path: Path, settings: tuple[str, ...]) -> None:
-    """Source: pgenv #19, javy PR #352: `set: Illegal option -`, and nodes that no longer answer."""
+    """Source: pgenv #19, javy PR #352: `set: Illegal option -`, and nodes that stopped answering."""
     clone = tmp_path / "clone"
     given = [word for setting in settings for word in ("-c", setting)]
     subprocess.run(["git", "clone", "--quiet", "--no-checkout", *given, PROJECT, clone], check=True)

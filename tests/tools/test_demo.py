@@ -1,4 +1,4 @@
-"""Facts about how the demo starts its cloud and what it prints."""
+"""How the demo starts its cloud, and its output."""
 
 from __future__ import annotations
 

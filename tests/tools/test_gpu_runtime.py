@@ -1,4 +1,4 @@
-"""Facts about building the runtime for GPUs on a machine without one."""
+"""Building the runtime for GPUs on a machine without one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The table's writer, on recorded answers of DescribeInstanceTypes."""
+"""Writing the table of instance types from recorded answers of DescribeInstanceTypes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from stacks.instance_types import InstanceType, find
 from tools import instance_types
 from tools.instance_types import RecordingError, instance_type, main, parse, read_recording
 
-# What EC2 says of one type, less what the table does not keep.
+# EC2's answer for one type, without the parts that the table does not keep.
 RECORDED: dict[str, Any] = {
     "InstanceType": "p6-b300.48xlarge",
     "VCpuInfo": {"DefaultVCpus": 192},
@@ -134,7 +134,7 @@ def test_cards_of_old_recordings_all_take_efa_and_a_type_without_efa_has_no_firs
     assert (without.efa_interfaces, without.efa_first_card) == (0, 0)
 
 
-# What EC2 says of every type.
+# EC2's answer for every type.
 LEAST: dict[str, Any] = {
     "InstanceType": "t1.none",
     "VCpuInfo": {"DefaultVCpus": 1},

@@ -1,4 +1,4 @@
-"""Facts about resolving the lock files."""
+"""Resolving the lock files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Facts about the writer of the price table: types with exactly one price alone, with date and source."""
+"""Writing the price table: only types with exactly one price, with date and source."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Facts about the set-up of a developer's machine."""
+"""Setting up a developer's machine."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_the_steps_are_keyed_without_running_anything(tmp_path: Path) -> None:
 
 
 def machine(tmp_path: Path, **commands: str) -> dict[str, str]:
-    """Return the environment of a machine that has sh, coreutils' commands and these scripts alone."""
+    """Return the environment of a machine with only sh, coreutils and these scripts."""
     folder = tmp_path / "bin"
     folder.mkdir()
     for name in ("dirname", "sort", "date", "sh", "tee", "chmod", "rm", "env", "mkdir", "tail"):
@@ -101,7 +101,7 @@ def machine(tmp_path: Path, **commands: str) -> dict[str, str]:
 
 
 def only(tmp_path: Path) -> Path:
-    """Return a copy of the script that looks for nothing in the machine's own folders of system programs."""
+    """Return a copy of the script that ignores the machine's own system directories."""
     copy = tmp_path / "clone" / "tools" / "setup.sh"
     copy.parent.mkdir(parents=True)
     copy.write_text(SCRIPT.read_text().replace("PATH=$PATH:/usr/sbin:/sbin", "").replace("/usr/sbin", str(tmp_path)))
@@ -136,7 +136,7 @@ def test_as_root_only_missing_packages_are_installed_after_an_update(tmp_path: P
     assert update.startswith("apt-get update")
     assert "nftables" in install
     assert "git" not in install.split()
-    # The policy against starting services is gone again, although the installation failed.
+    # The policy against starting services is removed even though the installation failed.
     assert not (tmp_path / "policy-rc.d").exists()
 
 

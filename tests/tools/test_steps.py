@@ -1,4 +1,4 @@
-"""Facts about the steps of the set-up."""
+"""The steps of `make setup`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tools.steps import Log, Step, StepError, key_of, run_lanes, run_steps
 
 
 def run_in(state: Path, *steps: Step) -> list[str]:
-    """Carry out the steps; return what was printed."""
+    """Execute the steps; return their output."""
     told: list[str] = []
     run_steps(steps, state, {"PATH": "/usr/bin:/bin"}, out=told.append)
     return told
@@ -35,7 +35,7 @@ def test_a_step_runs_once_for_its_inputs(tmp_path: Path) -> None:
     first = run_in(tmp_path / "state", a_step(result))
     assert first[0].startswith("python packages")
     *_, seconds, unit = first[1].split()
-    assert unit == "s" and 0 <= float(seconds) <= time.monotonic() - started + 0.05  # it is rounded to tenths
+    assert unit == "s" and 0 <= float(seconds) <= time.monotonic() - started + 0.05  # rounded to tenths
     other = a_step(tmp_path / "other", name="other")
     assert run_in(tmp_path / "state", a_step(result), other)[:2] == [
         "python packages    up to date",
@@ -95,7 +95,7 @@ def test_lanes_run_at_the_same_time_and_stop_after_a_failure(tmp_path: Path) -> 
         return Step(name=name, key="1", present=lambda: True, run=lambda log: void(run()))
 
     def void(result: object) -> None:
-        """Drop a result."""
+        """Discard a result."""
 
     def fail() -> None:
         both.wait()

@@ -1,4 +1,4 @@
-"""Facts about the tour: it goes to every task, and shows nothing of the machine on which it was recorded."""
+"""The tour: it visits every task, and shows nothing about the machine on which it was recorded."""
 
 from __future__ import annotations
 

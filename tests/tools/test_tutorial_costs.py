@@ -36,7 +36,7 @@ def test_every_amount_on_the_page_is_in_the_computed_part_but_the_bound_of_the_r
 
 
 def test_an_hour_is_the_sum_of_its_parts() -> None:
-    # 0.0416 + 0.045 + 2 x 0.005 + 16 x 0.34 + (50 + 16 x 100) GB x 0.08 / 730 h: by hand.
+    # Calculated by hand: 0.0416 + 0.045 + 2 x 0.005 + 16 x 0.34 + (50 + 16 x 100) GB x 0.08 / 730 h.
     assert sum(hourly(LARGE).values()) == pytest.approx(0.0416 + 0.045 + 0.010 + 5.44 + 0.180822, abs=1e-5)
     assert hourly(GPUS)["workers"] == 16 * fee("p4d.24xlarge").usd
     assert "| **together** | **$0.80** | **$5.72** |" in hours_table()

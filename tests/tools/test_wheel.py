@@ -1,4 +1,4 @@
-"""Facts about the wheel: it works beside user packages of the same names, and nodes get what a checkout has."""
+"""The wheel: it works next to user packages with the same names, and nodes get the same files as from a checkout."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ needs_cdk = pytest.mark.skipif(not (ROOT / "node_modules" / "aws-cdk").is_dir(),
 
 @pytest.fixture(scope="module")
 def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a directory like site-packages with what the wheel contains."""
+    """Return a directory like site-packages with the contents of the wheel."""
     directory = tmp_path_factory.mktemp("site-packages")
     write_package(ROOT, directory / "deepcdk")
     return directory
@@ -36,7 +36,7 @@ def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    """Return a project whose packages have the names of ours, and cannot be imported."""
+    """Return a project whose packages have the same names as ours and cannot be imported."""
     directory = tmp_path / "a project"
     for name in PACKAGES:
         (directory / name).mkdir(parents=True)
@@ -48,7 +48,7 @@ def project(tmp_path: Path) -> Path:
 def python(packages: Path, directory: Path, code: str, *words: str) -> subprocess.CompletedProcess[str]:
     """Run Python code in a project with the installed package, as the command `deepcdk` or the CDK CLI does.
 
-    The checkout, which the interpreter's own site-packages may name, is not imported from.
+    Nothing is imported from the checkout, which the interpreter's own site-packages may name.
     """
     checkout = f"import sys; sys.path[:] = [path for path in sys.path if path != {str(ROOT)!r}]"
     paths = os.pathsep.join([str(directory), str(packages)])
@@ -154,7 +154,7 @@ def test_imported_distributions_are_declared() -> None:
     outside = {name.partition(".")[0] for name in imported} - {*sys.stdlib_module_names, *PACKAGES, "deepcdk"}
     unnamed = {name for name in outside if not {each.lower() for each in known.get(name, [])} & declared}
     typing_only = {name for name in unnamed if name.startswith("types_boto3")}
-    # boto3, paramiko, fabric and aws-cdk-lib have the other ones in their own API.
+    # boto3, paramiko, fabric and aws-cdk-lib use the other packages in their own APIs.
     assert unnamed - typing_only == {"botocore", "s3transfer", "cryptography", "invoke", "jsii"}
 
 
@@ -208,14 +208,14 @@ def test_cdk_json_of_another_app_is_not_a_project(packages: Path, project: Path)
 
 @pytest.fixture
 def shared() -> Iterator[Path]:
-    """Make a directory that other users can enter, which tmp_path is not."""
+    """Make a directory that other users can enter, unlike tmp_path."""
     with tempfile.TemporaryDirectory(prefix="deepcdk-wheel-") as directory:
         Path(directory).chmod(0o755)
         yield Path(directory)
 
 
 def uv(*words: str | Path) -> None:
-    """Run uv, from its cache alone if everything is there. Print why it is not before the package index is asked."""
+    """Run uv from its cache alone if possible. Otherwise print the reason before using the package index."""
     command = [str(ROOT / ".venv" / "bin" / "uv"), *map(str, words)]
     offline = subprocess.run([*command, "--offline"], capture_output=True, text=True, check=False)
     if offline.returncode != 0:
@@ -243,7 +243,7 @@ def test_user_without_root_and_compiler_installs_the_wheel_and_uses_a_new_projec
     is_root = os.getuid() == 0
     user = 60999 if is_root else None
     if is_root:
-        # Files are links to uv's cache, so they stay root's.
+        # Files are links to uv's cache, so they remain root's.
         subprocess.run(["find", venv, home, "-type", "d", "-exec", "chown", f"{user}:{user}", "{}", "+"], check=True)
     variables = {
         "HOME": str(home),

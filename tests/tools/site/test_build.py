@@ -1,4 +1,4 @@
-"""The built site: complete, strict, and without a need of the network."""
+"""The built site: complete, strict, and usable without a network."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LOADED = {"link": "href", "script": "src", "img": "src", "iframe": "src", "sourc
 
 
 class Elements(HTMLParser):
-    """What is in a page: elements within its text, and addresses that a browser loads by itself."""
+    """The contents of a page: elements within its text, and addresses that a browser loads automatically."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -66,7 +66,7 @@ def test_no_page_loads_anything_from_the_network(built: Path) -> None:
     for page in built_pages:
         elements = Elements(page.read_text(encoding="utf-8"))
         assert [each for each in elements.loaded if re.match(r"(https?:)?//", each)] == [], page
-        assert "mermaid" not in elements.classes, page  # The theme would load its program from a network.
+        assert "mermaid" not in elements.classes, page  # the theme would load its script from a network
         for address in elements.loaded:
             assert (page.parent / address.split("?")[0]).exists() or page.name == "404.html", (page, address)
     for style in built.rglob("*.css"):
