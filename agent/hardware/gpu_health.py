@@ -1,11 +1,12 @@
-"""The health of a node's GPUs: a command for the node, and a parser that finds faults that need another node.
+"""The health of a node's GPUs: a command for the node, and a parser that detects faults that need another node.
 
-Tested on recorded output. It was not run on a GPU.
+The tests use lines from public reports, in the format of drivers 535 to 580. The check was not run on a GPU.
 
-An Xid is an error report of NVIDIA's driver in the kernel's log. XIDS has the codes with the immediate action RESET_GPU
-or RESTART_BM in NVIDIA's catalog (https://docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html). It also has
-48, because that workflow ends in a reset. Errors of programs (13, 31, 43), contained errors (94) and remapped rows (63)
-need no other node. NVLink's errors (74, 144 to 150) have no single action. The driver states it in Xid 154.
+An Xid is an error report of NVIDIA's driver in the kernel's log. XIDS contains the codes with the immediate action
+RESET_GPU or RESTART_BM in NVIDIA's catalog (https://docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html). It
+also contains 48, because the catalog's workflow for it ends in a reset. Errors of programs (13, 31, 43), contained
+errors (94) and remapped rows (63) need no other node. NVLink's errors (74, 144 to 150) have no single action: the
+driver states the action in Xid 154.
 """
 
 from __future__ import annotations
@@ -55,10 +56,10 @@ _LOST: Final = re.compile(
 
 
 def parse(output: str, expected: int) -> str:
-    """Return the fault of a node's GPUs, from the output of COMMAND; "" without a known fault.
+    """Return the fault of a node's GPUs, from the output of COMMAND; "" if no fault is known.
 
-    `expected` is the number of GPUs that the node registered when it booted. A failure of nvidia-smi that is not a
-    GPU's, for example after an update of the driver, is no finding. Raises ValueError for malformed output.
+    `expected` is the number of GPUs that the node must have. If nvidia-smi itself fails, for example after an update of
+    the driver, this is not reported as a fault. Raises ValueError if the output is malformed.
     """
     log, mark, rest = output.partition(f"{NVIDIA_SMI}\n")
     printed, ended, status = rest.rpartition(ENDED)

@@ -1,1 +1,1 @@
-"""The local web page of `fab dashboard`: readers of the cluster, pages, and a server on the loopback."""
+"""The local web page of `fab dashboard`: readers of the cluster, pages, and a server on the loopback interface."""

@@ -1,4 +1,4 @@
-"""The contents of the dashboard's pages: a table of runs that can be sorted and filtered, and formats of values."""
+"""The contents of the dashboard's pages: a table of runs with sorting and filters, and the formats of values."""
 
 from __future__ import annotations
 
@@ -49,18 +49,18 @@ def trial(run: Run) -> str:
 
 
 def accuracy(run: Run) -> float | None:
-    """Return the accuracy after a run's last epoch."""
+    """Return the test accuracy after a run's last epoch, or else the validation accuracy; None if neither is known."""
     epoch = run.get("epoch") or {}
     return number(epoch.get("test_accuracy", epoch.get("validation_accuracy")))
 
 
 def money(usd: float) -> str:
-    """Format a cost in whole cents, so that a column of costs is aligned."""
+    """Format a cost in USD with two decimals, so that a column of costs is aligned; `<$0.01` if it rounds to zero."""
     return "<$0.01" if 0 < usd < 0.005 else f"${usd:,.2f}"
 
 
 def moment(unix: float) -> str:
-    """Format a time of today as a time of day, and an earlier one with its date, UTC."""
+    """Format a time in seconds since 1970: today as `13:05`, an earlier day as `2026-11-20 13:05`, in UTC."""
     found, now = datetime.datetime.fromtimestamp(unix, datetime.UTC), datetime.datetime.now(datetime.UTC)
     return f"{found:%H:%M}" if found.date() == now.date() else f"{found:%Y-%m-%d %H:%M}"
 
@@ -74,7 +74,10 @@ def share(cell: str) -> float | None:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Column:
-    """A column of the table of runs. Runs without a value are last in its order."""
+    """A column of the table of runs. Runs without a value come last when the table is sorted by it.
+
+    `of` returns a run's value, which is also the sort key. `form` formats it.
+    """
 
     key: str
     title: str
@@ -127,7 +130,7 @@ class Choice:
         )
 
     def next_sort(self, column: Column) -> str:
-        """Return the order after a click on a column's title: numbers begin with the largest."""
+        """Return the value of `sort` after a click on a column's title. Numbers start in descending order."""
         is_descending = not self.sort.startswith("-") if self.sort.strip("-") == column.key else column.is_number
         return f"{'-' * is_descending}{column.key}"
 
@@ -136,7 +139,7 @@ class Choice:
         return {column.key: "ascending", f"-{column.key}": "descending"}.get(self.sort, "none")
 
     def apply(self, runs: Iterable[Run]) -> list[Run]:
-        """Return the runs that match, in the chosen order; the newest first among equal ones."""
+        """Return the matching runs in the chosen order. Runs with equal values are ordered from newest to oldest."""
         words = self.words.lower().split()
 
         def matches(run: Run) -> bool:
@@ -151,13 +154,13 @@ class Choice:
 
 
 def live_first(runs: Iterable[Run]) -> list[Run]:
-    """Return the live runs, and then the queued ones in the order of their turns."""
+    """Return the live runs, followed by the queued runs in the order of the queue."""
     found = [run for run in runs if group(run) != ENDED]
     return sorted(found, key=lambda run: (group(run) == QUEUED, run.get("position") or 0, run["run_id"]))
 
 
 def templates() -> Environment:
-    """Return the Jinja templates of the dashboard. They share colours, tables and figures with the reports."""
+    """Return the Jinja templates of the dashboard, with its filters. They extend the templates of the reports."""
     from jinja2 import ChoiceLoader, PackageLoader
 
     found = formats.templates()
@@ -168,7 +171,7 @@ def templates() -> Environment:
         "group": group, "owner": owner, "trial": trial,
         "is_others": lambda run: starter.is_others(run.get("started_by")),
         "where": lambda run: shortened(run["hosts"]) if group(run) == LIVE else "",
-        # The content security policy forbids the style sheet in a figure. The page's own has the same rule.
+        # The content security policy forbids the style sheet in a figure. The page's own one has the same rules.
         "unstyled": lambda text: _STYLE.sub("", text),
     }  # fmt: skip
     return found

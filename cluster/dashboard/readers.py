@@ -1,4 +1,4 @@
-"""Read what the dashboard shows, with the readers of `fab status`, `fab runs`, `fab show` and `fab logs`."""
+"""Read the data of the dashboard, with the same functions as `fab status`, `fab runs`, `fab show` and `fab logs`."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class RunView:
 
 
 class Readers:
-    """The sources of all pages. One connection to the master serves them."""
+    """The sources of all pages, which share one connection to the master."""
 
     def __init__(self, open_session: Callable[[], Session]) -> None:
         self.link = Link(open_session)
@@ -85,15 +85,18 @@ class Readers:
         """Return the source of one run."""
         with self._lock:
             source = self._open_runs.pop(run_id, None) or Source(RunReader(self.link, run_id).read, pause_s=PAUSE_S)
-            self._open_runs[run_id] = source  # the last one is the newest
+            self._open_runs[run_id] = source  # the most recently used source is last
             if len(self._open_runs) > MAX_OPEN_RUNS:
                 del self._open_runs[next(iter(self._open_runs))]
         return source
 
     def _read_runs(self) -> list[dict[str, Any]]:
-        """Return the summaries of all runs, oldest first."""
+        """Return the summaries of all runs, oldest first.
+
+        If the last list took SLOW_LIST_S or longer, only runs that have not ended are read, until LIST_EVERY_S is over.
+        """
         began, listed_at = time.monotonic(), self._listed_at
-        self._listed_at = -math.inf  # an error below is followed by a list
+        self._listed_at = -math.inf  # after an error below, the next call lists all runs
         with self.link.supervisor() as (_, supervisor):
             if self._list_s < SLOW_LIST_S or began - listed_at > LIST_EVERY_S:
                 self._runs = {run["run_id"]: run for run in supervisor.runs()}
@@ -122,7 +125,7 @@ class Readers:
 
 
 class RunReader:
-    """Read one run. Metrics and log lines that were received are not sent again."""
+    """Read one run repeatedly. Metrics and log lines that it has received are not sent again."""
 
     def __init__(self, link: Link, run_id: str) -> None:
         self._link, self._run_id = link, run_id
@@ -135,7 +138,7 @@ class RunReader:
         self._drawing: concurrent.futures.Future[Page] | None = None
 
     def read(self) -> RunView:
-        """Read the run. Raises DeepcdkError for an unknown run."""
+        """Read the changes since the last call, and return the run. Raises DeepcdkError if the run does not exist."""
         with self._link.supervisor() as (_, supervisor):
             record = supervisor.show(self._run_id)
             log_from = self._progress.next_log_line or -MAX_LOG_LINES
@@ -163,7 +166,8 @@ class RunReader:
     def _page(self, report: RunReport) -> Page:
         """Return the sections of the report, with the figures that were drawn last.
 
-        They are drawn again only if they change.
+        The figures are drawn again in the background if their data change. For a live run, they are also drawn again
+        DRAWN_EVERY_S after the last time.
         """
         page, is_over = run_page(report, draw=False), report.state in FINAL_STATES
         timeline = report.timeline
@@ -179,7 +183,7 @@ class RunReader:
         sections = tuple(
             dataclasses.replace(current.get(each.title, each), figures=each.figures)
             for each in self._figures or page.sections
-            if is_over or not each.points  # a live run's record is never complete
+            if is_over or not each.points  # the section with missing data; a live run's record is never complete
         )
         known = tuple(each for each in report.headlines if is_over or each.value is not None)
         first = dataclasses.replace(sections[0], headlines=known)

@@ -1,11 +1,10 @@
-"""The web server of the dashboard, on this machine's loopback.
+"""The web server of the dashboard, on this machine's loopback interface.
 
-The server of the standard library suffices: the pages have few routes and one reader, who asks for changes twice a
-second. Starlette with Uvicorn would add seven packages to every laptop.
+The server of the standard library is enough: there are few routes and one reader, whose browser asks for changes about
+once a second. Starlette with Uvicorn would add seven packages to every laptop.
 
 Only a browser that has opened the address with the token gets a page. A request must name this machine's loopback as
-its host, so that no name on the internet can be rebound to it. A request that changes something must come from one of
-the server's own pages.
+its host, which prevents DNS rebinding. A request that changes something must come from one of the server's own pages.
 """
 
 from __future__ import annotations
@@ -56,11 +55,11 @@ class Dashboard:
         self._templates = pages.templates()
 
     def render(self, template: str, **content: Any) -> str:
-        """Return a page, the style sheet or the script."""
+        """Render the template of a page, the style sheet or the script."""
         return self._templates.get_template(template).render(name=self.name, **content)
 
     def page(self, path: str, query: Mapping[str, str]) -> tuple[str, Seen[Any]] | None:
-        """Return a page with the source behind it; None for an unknown address."""
+        """Return a page as HTML, and the data it shows; None for an unknown path."""
         match path.strip("/").split("/"):
             case [""]:
                 cluster, runs = self.readers.cluster.look(FIRST_WAIT_S), self.readers.runs.look(FIRST_WAIT_S)
@@ -182,10 +181,10 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self._send(HTTPStatus.SEE_OTHER, "", "text/plain", {"Location": "/", "Set-Cookie": cookie})
 
     def _send_page(self, path: str, query: Mapping[str, str]) -> None:
-        """Send a page, or only its age if the browser has this version."""
+        """Send a page. If the browser already has this version, send only its age, with status 304."""
         try:
             page = self.server.dashboard.page(path, query)
-        except Exception as error:  # a value of the master that no page expects
+        except Exception as error:  # for example, an unexpected value from the master
             self._send_text(HTTPStatus.INTERNAL_SERVER_ERROR, f"This page failed: {type(error).__name__}: {error}")
             return
         if page is None:

@@ -1,4 +1,4 @@
-"""Values that threads read again and again while somebody looks at them, over one SSH connection."""
+"""Values that threads keep up to date while a page shows them. All threads share one SSH connection."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Source(Generic[T]):
         self._seen: Seen[T] = Seen()
 
     def look(self, wait_s: float = 0.0) -> Seen[T]:
-        """Return the last value, and keep the source alive. Waits up to `wait_s` for its first read."""
+        """Return the last value, and keep the thread running. Waits up to `wait_s` for the first read of the thread."""
         with self._lock:
             self._looked_at = time.monotonic()
             if self._thread is None:
@@ -64,7 +64,7 @@ class Source(Generic[T]):
         while True:
             try:
                 self._seen = Seen(value=self._read(), at=time.time())
-            except Exception as error:  # an unexpected error must not end the updates without a message
+            except Exception as error:  # show unexpected errors too, and continue to read
                 text = str(error) if isinstance(error, DeepcdkError) else f"{type(error).__name__}: {error}"
                 state = "reconnecting" if isinstance(error, ConnectionFailedError) else "failing"
                 self._seen = dataclasses.replace(self._seen, trouble=printable(text), state=state)
@@ -77,7 +77,7 @@ class Source(Generic[T]):
 
 
 class Link:
-    """One SSH connection for all sources. It is opened again when it breaks or does not answer in time."""
+    """One SSH connection for all sources. It is opened again if it breaks or does not answer within `limit_s`."""
 
     def __init__(self, open_session: Callable[[], Session], *, limit_s: float = READ_LIMIT_S) -> None:
         self._open_session, self._limit_s = open_session, limit_s
@@ -89,7 +89,7 @@ class Link:
     def supervisor(self) -> Iterator[tuple[Session, Supervisor]]:
         """Provide the session and the supervisor for one read. Raises ConnectionFailedError.
 
-        If the read takes too long, the connection is closed. The next command then opens it again.
+        If the read takes too long, the connection is closed, so that the read fails. The next command opens it again.
         """
         try:
             with self._lock:
@@ -112,7 +112,7 @@ class Link:
             raise
 
     def close(self) -> None:
-        """Close the connection."""
+        """Close the connection. The next read looks up the master again."""
         with self._lock:
             if self._opened:
                 self._opened[1].master.close()

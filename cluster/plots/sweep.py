@@ -1,4 +1,4 @@
-"""The figures of a sweep by each parameter: every run, and mean and spread of the runs with one value."""
+"""Plots of a sweep over each parameter: every run, and mean and standard deviation for each of its values."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LOG_FROM: Final = 50
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Points:
-    """Values of a figure over the values of one parameter."""
+    """The runs' values of one figure, such as accuracy, by the value of one parameter."""
 
     label: str
     """The values of the other parameters."""
@@ -33,7 +33,10 @@ class Points:
 
 
 def series_of(report: SweepReport, parameter: str, key: str) -> list[Points]:
-    """Return the runs' values of a figure by the parameter, one series for each combination of the others."""
+    """Return the runs' values of a figure by a parameter, one series for each combination of the other parameters.
+
+    If there would be more than MAX_SERIES, return one series with all runs. `key` is a key of FIGURES.
+    """
     found = dict[str, dict[str, list[float]]]()
     runs = zip(report.succeeded.runs, report.succeeded.headlines, strict=True)
     for run, headlines in sorted(runs, key=lambda pair: pair[0].trial.number):
@@ -52,7 +55,10 @@ def series_of(report: SweepReport, parameter: str, key: str) -> list[Points]:
 
 
 def positions(values: list[str]) -> tuple[dict[str, float], bool]:
-    """Return the place of each value on the axis, and whether these are the numbers themselves."""
+    """Return the position of each value on the axis, and whether all values are numbers.
+
+    Numbers are their own positions. Other values are placed at equal distances.
+    """
     try:
         numbers = {value: float(value) for value in values}
     except ValueError:
@@ -63,7 +69,7 @@ def positions(values: list[str]) -> tuple[dict[str, float], bool]:
 
 
 def sweep_plots(report: SweepReport) -> list[Drawn]:
-    """Draw accuracy and time, or the speed for `nodes`, by each parameter with several values."""
+    """Draw accuracy and time over each parameter with several values; over `nodes`, also the speed per node."""
     found = []
     for index, parameter in enumerate(report.parameters):
         for key in (ACCURACY, SECONDS, *((SPEED_PER_NODE,) if parameter == "nodes" else ())):
@@ -74,7 +80,7 @@ def sweep_plots(report: SweepReport) -> list[Drawn]:
 
 
 def _draw(series: list[Points], parameter: str, key: str, *, name: str) -> Drawn:
-    """Draw one figure by one parameter."""
+    """Draw one figure over one parameter. Its text alternative lists the means."""
     from matplotlib.ticker import FuncFormatter, MaxNLocator, PercentFormatter
 
     title, form = FIGURES[key]
@@ -111,7 +117,7 @@ def _draw(series: list[Points], parameter: str, key: str, *, name: str) -> Drawn
 
 
 def _draw_points(axes: Axes, points: Points, places: dict[str, float], number: int, *, with_line: bool) -> None:
-    """Draw each run as a faint mark, and the means with one standard deviation up and down."""
+    """Draw each run as a faint mark, and the means with bars of one standard deviation in both directions."""
     colour, marker = SERIES[number % len(SERIES)], MARKERS[number % len(MARKERS)]
     ordered = sorted(points.by_value.items(), key=lambda pair: places[pair[0]])
     every = [(places[value], each) for value, numbers in ordered for each in numbers]

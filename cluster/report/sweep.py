@@ -1,4 +1,4 @@
-"""A sweep: the spread of each combination's repeats, and the runs that have no result."""
+"""The report of a sweep: mean and spread of each combination's repeats, and the runs without a result."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MAX_CURVES: Final = 12
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class UnfinishedRun:
-    """A run of a sweep that has not succeeded."""
+    """A run of a sweep without a result: it failed, was stopped, or has not ended yet."""
 
     run_id: str
     state: str
@@ -48,12 +48,15 @@ class SweepReport:
         return sorted(self.succeeded.repeats, key=lambda group: min(runs[place].trial.number for place in group.runs))
 
     def known(self) -> list[str]:
-        """Return the keys of the figures that any run has."""
+        """Return the keys of SHOWN that at least one combination has values for."""
         return [key for key in SHOWN if any(group.figures.get(key) for group in self.succeeded.repeats)]
 
 
 def latest(states: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Return the last run with each number; a run that succeeded replaces all others. `states` are oldest first."""
+    """Return one run for each number in the sweep: the first that succeeded, or else the last one.
+
+    `states` are the runs' states, oldest first. A number has several runs if the sweep was resumed.
+    """
     found = dict[int, Mapping[str, Any]]()
     for state in states:
         number = state["trial"]["number"]
@@ -81,7 +84,7 @@ def sweep_report(sweep: str, states: Sequence[Mapping[str, Any]], reports: Seque
 
 
 def combinations_table(report: SweepReport) -> Table:
-    """Build the table with a row for each combination: runs with a result, and mean and spread of their figures."""
+    """Build the table with a row for each combination: its number of runs, and mean and spread of each figure."""
     keys, total = report.known(), dict[tuple[tuple[str, str], ...], int]()
     trials = [*(run.trial for run in report.succeeded.runs), *(run.trial for run in report.unfinished)]
     for trial in trials:
@@ -113,7 +116,7 @@ def _spread_text(key: str, spread: Spread | None) -> str:
 
 
 def unfinished_table(report: SweepReport) -> Table:
-    """Build the table of the runs without a result, with the reason."""
+    """Build the table of the runs without a result, with their states and reasons."""
     rows = tuple(
         (run.trial.text or "-", str(run.trial.repeat), run.run_id, run.state, run.reason) for run in report.unfinished
     )
@@ -138,7 +141,10 @@ def sweep_runs_table(report: SweepReport) -> Table:
 
 
 def sweep_csv(report: SweepReport) -> str:
-    """Return a line for each run: id, state, place in the sweep, parameters and figures; empty if unknown."""
+    """Return CSV with a header and a line for each run: id, state, number, repeat, seed, parameters, figures, reason.
+
+    Unknown values are empty.
+    """
     output, keys = io.StringIO(), list(FIGURES)
     writer = csv.writer(output)
     writer.writerow(["run", "state", "number", "repeat", "seed", *report.parameters, *keys, "reason"])
