@@ -1,4 +1,4 @@
-"""Check what the machine can run: a test with unmet requirements is skipped with a reason, or fails if all must run."""
+"""Check the machine: a test with unmet requirements is skipped with a reason, or fails if all must run."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ while True:
 
 
 def processes() -> Iterator[tuple[int, dict[str, str], list[bytes]]]:
-    """Yield the pid, environment and command line of every process, except those that exit in the meantime."""
+    """Yield the pid, environment and command line of every process. Skip processes that exit in the meantime."""
     for path in Path("/proc").iterdir():
         try:
             environment = parse_environment((path / "environ").read_bytes()) if path.name.isdecimal() else {}

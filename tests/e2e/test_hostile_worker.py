@@ -1,4 +1,4 @@
-"""A worker whose root user writes arbitrary text to the registry: other nodes and the laptop ignore it, unharmed."""
+"""Root on a worker writes arbitrary text to the registry: other nodes and the laptop ignore it, unharmed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever a rank leaves on the shared file system, the master reads it or rejects it with one of its own errors."""
+"""Whatever a rank leaves on the shared file system, the master reads it or rejects it with an error of the project."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ PREFLIGHT_SPEC, PREFLIGHT_REPORT = preflight.SPEC, preflight.judged()
 
 
 def runs_with(root: Path, **texts: str) -> Runs:
-    """Return two runs. Run "one" has files with these texts, in whose keyword names _ stands for a dot."""
+    """Return two runs. Run "one" has files with these texts (write `_` for the dot in their names)."""
     runs = Runs(root=root / "runs")
     for run_id in ("one", "two"):
         directory = runs[run_id].path

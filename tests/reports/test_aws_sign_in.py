@@ -175,7 +175,7 @@ def test_what_aws_login_and_sso_need_is_a_dependency() -> None:
 
 @pytest.fixture
 def api(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """Serve an AWS API, with a profile whose role requires an MFA code."""
+    """Serve an AWS API, with a profile and a role that requires an MFA code."""
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()
     address = "http://{}:{}".format(*server.get_host_and_port())

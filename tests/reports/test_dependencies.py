@@ -1,4 +1,4 @@
-"""Public reports about packages: nodes install what the laptop resolved, and the laptop reports missing ones."""
+"""Public reports about packages: the laptop resolves them for the nodes, and reports missing ones."""
 
 from __future__ import annotations
 

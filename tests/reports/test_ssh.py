@@ -295,7 +295,7 @@ def test_unreadable_directories_and_config_are_reported() -> None:
 def test_ssh_config_writes_its_files_if_the_users_own_config_cannot_be_read(
     config: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """`fab ssh-config` failed in cases in which other tasks only printed a warning."""
+    """`fab ssh-config` failed, although the other tasks only printed a warning."""
 
     def denied() -> bytes:
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))

@@ -1,4 +1,4 @@
-"""The CloudWatch agent's configuration: what is allowed in it, and what the agent sends."""
+"""The CloudWatch agent's configuration: valid entries, and the data that the agent sends."""
 
 from __future__ import annotations
 

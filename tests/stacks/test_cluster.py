@@ -1,4 +1,4 @@
-"""The stack as a whole: its outputs, names and tags, and what it must not contain."""
+"""The stack as a whole: its outputs, names and tags, and forbidden content."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the name of an image parameter reveals about the image."""
+"""Facts about an image that the name of its parameter reveals."""
 
 from __future__ import annotations
 

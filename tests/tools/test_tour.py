@@ -1,4 +1,4 @@
-"""The tour: it visits every task, and shows nothing about the machine on which it was recorded."""
+"""The tour: it visits every task, and shows nothing about the machine that recorded it."""
 
 from __future__ import annotations
 

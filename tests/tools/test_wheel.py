@@ -36,7 +36,7 @@ def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    """Return a project whose packages have the same names as ours and cannot be imported."""
+    """Return a project with packages that have the same names as ours and cannot be imported."""
     directory = tmp_path / "a project"
     for name in PACKAGES:
         (directory / name).mkdir(parents=True)
@@ -48,7 +48,7 @@ def project(tmp_path: Path) -> Path:
 def python(packages: Path, directory: Path, code: str, *words: str) -> subprocess.CompletedProcess[str]:
     """Run Python code in a project with the installed package, as the command `deepcdk` or the CDK CLI does.
 
-    Nothing is imported from the checkout, which the interpreter's own site-packages may name.
+    The checkout is not imported, although the interpreter's own site-packages may name it.
     """
     checkout = f"import sys; sys.path[:] = [path for path in sys.path if path != {str(ROOT)!r}]"
     paths = os.pathsep.join([str(directory), str(packages)])

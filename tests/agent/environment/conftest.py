@@ -13,7 +13,7 @@ from agent.environment.virtual_environment import Installer
 
 @pytest.fixture
 def installer(monkeypatch: pytest.MonkeyPatch) -> Installer:
-    """Create environments with this machine's installer, as on a node whose image includes one."""
+    """Create environments with this machine's installer, as on a node with an image that includes one."""
     found = Installer(root=default_cache(os.environ) / "runtime")
     if not found.complete:
         pytest.skip("the environment with pip and uv is missing: run `make setup`")

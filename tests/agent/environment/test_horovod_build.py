@@ -158,7 +158,7 @@ def test_for_pytorch_the_compiler_takes_cxx17_whatever_it_is_told_before_and_alw
 
 
 def test_nvcc_compiles_with_it_what_it_has_preprocessed_with_it_by_its_own_standard(tmp_path: Path) -> None:
-    # The calls, their order and the arguments that distinguish them are those of `nvcc --verbose`, 13.0.
+    # The calls, their order and their distinguishing arguments are from `nvcc --verbose`, 13.0.
     compiler = write_compiler(tmp_path, os.environ["PATH"], cxx17=True)
     source, preprocessed = tmp_path / "kernels.cu", tmp_path / "kernels.cpp4.ii"
     source.write_text('static_assert(__cplusplus == 201402L);\nvoid known() { throw std::logic_error(""); }\n')

@@ -1,4 +1,4 @@
-"""The master's environment: what it is built from, and that it starts ranks without TensorFlow."""
+"""The master's environment: its packages, and that it starts ranks without TensorFlow."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ RECORDED: dict[str, str] = {
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Built:
-    """A machine whose files follow the kernel's documentation; they were not recorded on a real machine."""
+    """A machine with files as in the kernel's documentation. They were not recorded on a real machine."""
 
     nodes: int
     cores_per_node: int

@@ -18,7 +18,7 @@ from agent.hardware.gpus import (
     read_load,
 )
 
-# nvidia-smi's output for INFO_FIELDS: three GPUs that count errors (the first was recorded), and one that does not.
+# nvidia-smi's output for INFO_FIELDS: three GPUs with error counts (the first was recorded), and one GPU without.
 INFO = """\
 NVIDIA H200, 580.159.04, 143771 MiB, 0
 NVIDIA A100-SXM4-40GB, 570.86.15, 40960 MiB, 0

@@ -111,7 +111,7 @@ def test_a_value_without_a_valid_length_is_refused(port: int, length: str) -> No
 
 @pytest.fixture
 def waiting() -> Iterator[tuple[subprocess.Popen[str], int]]:
-    """Start a store whose ranks wait for each other, and which reports this immediately."""
+    """Start a store in which ranks wait for each other; it reports this immediately."""
     code = "import sys, agent.launch.gloo_store as store; store.REPORT_S = 0.5; store.main(sys.argv[1:])"
     command = [sys.executable, "-S", "-c", code, "127.0.0.1", HOSTS, "wait"]
     pipe = subprocess.PIPE

@@ -1,4 +1,4 @@
-"""What a host starts: one process per slot, or torchrun with as many processes."""
+"""The processes that a host starts: one per slot, or torchrun with as many processes."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_the_proof_before_a_run_is_started_plainly_by_both() -> None:
 
 @pytest.fixture
 def spec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunSpec:
-    """Return the spec of a run whose launcher keeps running, with a separate directory."""
+    """Return the spec of a run with a separate directory and a launcher that keeps running."""
     monkeypatch.setattr(HostRanks, "_read_input", lambda self: None)
     made = make_program_spec(hosts=HOSTS, rank_launcher="plain", efs_mount=str(tmp_path))
     Path(made.run_directory).mkdir(parents=True)

@@ -37,7 +37,7 @@ def efs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def start(efs: Path, spec: RunSpec, *module: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    """Create a run with a program that prints what it received, and become its rank."""
+    """Create a run with a program that prints its input, and become its rank."""
     run = efs / "runs" / spec.run_id
     (run / "work").mkdir(parents=True, exist_ok=True)
     (run / "work" / "train.py").write_text(PROGRAM)

@@ -120,7 +120,7 @@ def test_a_bounded_run_has_a_watch_that_ends_its_ranks(specified: Callable[..., 
 
 
 class Clock:
-    """A clock whose sleep takes no time."""
+    """A clock that sleeps without taking time."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -219,7 +219,7 @@ NODE_NAME = "deeplearning-worker1"
 
 @dataclasses.dataclass(kw_only=True)
 class Node:
-    """A node on which a rank counts as stuck after 60 s."""
+    """A node that reports a rank as stuck after 60 s."""
 
     directory: RunDirectory
     now: float = 0.0

@@ -79,7 +79,7 @@ def test_what_wastes_gpus_is_refused_with_node_figure_floor_and_remedy(
     assert report.summary.endswith("; or run anyway, with --allow-degraded")
 
 
-# Not recorded on GPUs: the lines are those of test_nccl_log.
+# Not recorded on GPUs: the lines are from test_nccl_log.
 def test_a_pair_that_aws_does_not_test_over_efa_is_a_warning_and_the_run_begins() -> None:
     """aws-ofi-nccl #1055: NCCL 2.28.9 deadlocks with plug-in 1.17."""
     log = "".join(nccl(name, nccl_version="2.32.3", plugin="1.18.0") for name in NAMES)

@@ -27,7 +27,7 @@ nvmlDev 0 busId 80 commId 0x2ef13c5ed0553a05 - Init START
 [1]<stdout>:VM-16-64-ubuntu:28471:28490 [0] NCCL INFO ncclCommInitRank comm 0x55eb22a04a50 rank 0 nranks 2 cudaDev 0 \
 nvmlDev 0 busId 80 commId 0x2ef13c5ed0553a05 - Init COMPLETE
 """
-# The first rank of two on one H200, started by Horovod's launcher: the relevant lines of our own recording.
+# The first rank of two on one H200, started by Horovod's launcher: the relevant lines of a recording.
 OURS_2_32 = """\
 [0]<stdout>:vm:2166:2245 [0] NCCL INFO NCCL_SOCKET_IFNAME set by environment to =lo
 [0]<stdout>:vm:2166:2245 [0] NCCL INFO NCCL version 2.32.3+cuda12.9

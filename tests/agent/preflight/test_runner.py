@@ -29,7 +29,7 @@ def spec() -> RunSpec:
 
 @pytest.fixture
 def preflight(spec: RunSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Preflight:
-    """Return a pre-flight check whose allreduce may take 1 s and 10 times as long as its ranks take to start."""
+    """Return a pre-flight check with an allreduce limit of 1 s, or 10 times the start-up of its ranks if longer."""
     monkeypatch.setattr(checks, "PROOF_TIMEOUT_S", 1.0)
     (tmp_path / "one").mkdir()
     hosts = Hosts(

@@ -1,4 +1,4 @@
-"""Whether a host is reachable: one that refuses connections is; one that drops packets or has no route is not."""
+"""Whether a host is reachable. It is if it refuses connections. It is not if it drops packets or has no route."""
 
 from __future__ import annotations
 

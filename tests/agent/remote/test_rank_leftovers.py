@@ -17,7 +17,7 @@ IPC = "       key      semid perms      nsems   uid   gid  cuid  cgid      otime
 
 @pytest.fixture
 def node(tmp_path: Path) -> Path:
-    """Return the root of a node on which no rank has run but data was staged."""
+    """Return the root of a node that has staged data but has never run a rank."""
     for folder in (f"{RANK_HOME}/data/mnist", f"{RANK_HOME}/.cache/deepcdk/records/x", "/tmp/open", "/proc/sysvipc"):
         (tmp_path / folder[1:]).mkdir(parents=True)
     (tmp_path / "tmp/of-another-user").touch()

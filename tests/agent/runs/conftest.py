@@ -1,4 +1,4 @@
-"""A separate home on the master's own disk, where a master records the specs that it has accepted."""
+"""A separate home on the master's own disk, for the master's record of accepted specs."""
 
 from __future__ import annotations
 

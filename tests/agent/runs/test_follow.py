@@ -1,4 +1,4 @@
-"""Following a run: only whole lines, in order, and continuing where the reader stopped."""
+"""Following a run: only whole lines, in order, and resuming at the reader's last position."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from tests.factories import make_state
 
 
 def queued(root: Path, names: Sequence[str]) -> RunQueue:
-    """Return a queue in which these runs wait, each with its directory."""
+    """Return a queue of these waiting runs, each with its directory."""
     queue = RunQueue(runs=Runs(root=root))
     for name in names:
         directory = queue.runs[name]

@@ -1,4 +1,4 @@
-"""The spec of a resumed run: its ranks, its trees, and the point from which it continues."""
+"""The spec of a resumed run: its ranks, its trees, and its starting point."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ Call = Callable[..., subprocess.CompletedProcess[str]]
 
 
 def spec(efs: Path, run_id: str, script: str) -> str:
-    """Return the spec of a run whose launcher is a shell script; $RUN is its directory."""
+    """Return the spec of a run with a shell script as its launcher; $RUN is the run's directory."""
     launcher = ("/bin/sh", "-c", f"RUN={efs}/runs/{run_id}; {script}")
     return make_spec(
         run_id=run_id, efs_mount=str(efs), command=(), hosts=(), interface="", launcher=launcher, recipe="digits"
@@ -56,7 +56,7 @@ def supervisors(efs: Path) -> list[int]:
 
 
 def end_all(efs: Path) -> None:
-    """Kill all processes of the runs, starting with those that could start more."""
+    """Kill all processes of the runs, starting with supervisors, which could start more."""
     while pids := supervisors(efs) or run_processes(efs):
         for pid in pids:
             with contextlib.suppress(ProcessLookupError):

@@ -1,4 +1,4 @@
-"""Shared by tests of restarts: a run on two hosts, a launcher's log, and hosts of which only some answer."""
+"""Shared by tests of restarts: a run on two hosts, a launcher's log, and partly unreachable hosts."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def report_stuck(spec: RunSpec, node: Node, ranks: str, attempt: int = 1) -> Non
 
 
 class FakeHosts:
-    """Hosts of which only some answer; the set may change with each call."""
+    """Partly unreachable hosts; the set may change with each call."""
 
     def __init__(self, silent: Sequence[set[str]]) -> None:
         self._silent = list(silent)

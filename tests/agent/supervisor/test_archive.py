@@ -1,4 +1,4 @@
-"""The copy of a run in the bucket: what is uploaded, what is never uploaded, and that failures are reported."""
+"""The copy of a run in the bucket: its content, the exclusions, and reported failures."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.nfs import nfs_client
 
 @pytest.fixture
 def directory(tmp_path: Path) -> RunDirectory:
-    """Return the directory of a run whose record goes to a bucket; the AWS CLI is installed."""
+    """Return the directory of a run that is archived in a bucket; the AWS CLI is installed."""
     found = Runs(root=tmp_path)["one"]
     found.path.mkdir()
     write_origin(found, Origin(bucket="deepcdk-runbucket-1", region="eu-west-1"))

@@ -1,4 +1,4 @@
-"""`fab clean` on the nodes: what it lists as unused, and what it removes while runs start."""
+"""`fab clean` on the nodes: its list of unused files, and removing them while runs start."""
 
 from __future__ import annotations
 

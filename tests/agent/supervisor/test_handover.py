@@ -1,4 +1,4 @@
-"""The handover from a master to its replacement: its content, when AWS gets its digest, and what is taken over."""
+"""The handover from a master to its replacement: its content, the digest in AWS, and taking it over."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a laptop's task holds on the master: the nodes that it terminates, every node, or the size of the group."""
+"""A laptop's task holds part of the cluster on the master: nodes to terminate, every node, or the size of the group."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def command(efs: Path, *words: str) -> list[str]:
 
 @contextmanager
 def held(efs: Path, *words: str) -> Iterator[subprocess.Popen[str]]:
-    """Hold what the words say for the duration of the block, as a laptop does until its input ends."""
+    """Take the hold that the words describe for the duration of the block. Like a laptop's, it ends with its input."""
     process = subprocess.Popen(
         command(efs, *words),
         cwd=efs / "payloads" / AGENT,

@@ -1,4 +1,4 @@
-"""Notification commands: what they receive, and that a failing one is reported and changes nothing."""
+"""Notification commands: their input, and that a failing command is reported and changes nothing."""
 
 from __future__ import annotations
 

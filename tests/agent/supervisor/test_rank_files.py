@@ -25,7 +25,7 @@ def directory(tmp_path: Path) -> RunDirectory:
 
 
 class Master:
-    """A master on which each `find` lists the next of these answers."""
+    """A master with given answers to `find`, one after the other."""
 
     def __init__(self, *found: str) -> None:
         self.found = list(found)

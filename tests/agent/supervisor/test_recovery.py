@@ -30,7 +30,7 @@ ME = liveness.this_process()
 
 @dataclasses.dataclass
 class Begun:
-    """Records what was done for lost runs: which were killed, and which got a new supervisor, with the reason."""
+    """Records the actions for lost runs: killed runs, and new supervisors with the reason."""
 
     killed: list[str] = dataclasses.field(default_factory=list)
     supervised: list[tuple[str, str]] = dataclasses.field(default_factory=list)

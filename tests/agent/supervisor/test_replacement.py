@@ -20,7 +20,7 @@ ONE = Replacement(time=100.0, node="deeplearning-worker1", instance_id="i-000000
 
 
 def group(answer: Any = None, status: int = 0, *, calls: list[list[str]] | None = None) -> WorkerGroup:
-    """Return a group for which AWS returns `answer`: JSON values, or the text of an error."""
+    """Return a group with AWS's answer `answer`: JSON values, or the text of an error."""
 
     def run(command: Sequence[str], timeout_s: float) -> Completed:
         if calls is not None:

@@ -1,4 +1,4 @@
-"""Which failures are faults of the machine, and the search for nodes on which a run can continue."""
+"""Which failures are faults of the machine, and the search for nodes to continue a run on."""
 
 from __future__ import annotations
 

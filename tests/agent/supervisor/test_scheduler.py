@@ -1,4 +1,4 @@
-"""The scheduler: on which nodes a waiting run starts, and when the scheduler gives up."""
+"""The scheduler: the nodes of a waiting run that starts, and when the scheduler gives up."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ WORKERS = 5
 
 
 class Master:
-    """A master whose runs are live until the test ends them."""
+    """A master with runs that are live until the test ends them."""
 
     def __init__(self, efs: Path) -> None:
         for tree in (AGENT, PAYLOAD):
@@ -46,7 +46,7 @@ class Master:
         """Ids of the runs that had to wait, in the order in which they came."""
 
     def detach(self, runs: Runs, directory: RunDirectory) -> None:
-        """Stand in for starting a supervisor."""
+        """Replace the start of a supervisor."""
         self.begun.append(directory.run_id)
 
     def submit(self, run_id: str, hosts: tuple[Node, ...]) -> None:
@@ -59,7 +59,7 @@ class Master:
             self.queued.append(run_id)
 
     def schedule(self) -> None:
-        """Do what the scheduler does until nothing more can start."""
+        """Schedule as the scheduler does until nothing more can start."""
         queue = RunQueue(runs=self.runs)
         while waiting := queue.ids():
             recovery.recover_lost_runs(self.runs)

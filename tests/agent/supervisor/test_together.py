@@ -57,7 +57,7 @@ def attempt(tmp_path: Path) -> Attempt:
 
 def test_ranks_without_a_connection_are_reported_a_minute_after_the_first_output(attempt: Attempt) -> None:
     attempt.report(APART, 0, 1)
-    assert attempt.after(1000) == ""  # nothing has been printed
+    assert attempt.after(1000) == ""  # no output so far
     attempt.print("[placement] 1 socket", rank=0, stream="stderr")
     assert attempt.after(1000) == ""
     attempt.print("a", rank=0)

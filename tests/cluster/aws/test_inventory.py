@@ -1,4 +1,4 @@
-"""The inventory shows what AWS reports, and explains every case in which there is nothing to show."""
+"""The inventory shows what AWS reports, and explains why it may have nothing to show."""
 
 from __future__ import annotations
 
@@ -237,7 +237,7 @@ def test_another_refusal_of_a_console_is_an_error_of_aws(aws: Aws) -> None:
 
 
 def starting(state: str = "") -> dict[str, Any]:
-    """Return the arguments of an inventory whose master is in a state; without a state, EC2 does not list it."""
+    """Return the arguments of an inventory with a master in this state; without a state, EC2 does not list it."""
     listed = [instance("i-0", state, PublicIpAddress="198.18.1.2")] if state else []
     return {
         "stack": parse_stack(description()),

@@ -153,7 +153,7 @@ def test_the_clock_is_read_from_the_metric_of_the_group() -> None:
 
 
 def alarms(*states: str, budget: bool = False) -> Aws:
-    """Return a cloud whose idle or budget alarm has these states one after the other."""
+    """Return a cloud with an idle or budget alarm that goes through these states."""
     answers = [[budget_alarm(state) if budget else math_alarm("GuardIdle", periods=7, state=state)] for state in states]
     return cast(Aws, Alarms(*answers))
 

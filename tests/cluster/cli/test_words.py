@@ -69,7 +69,7 @@ def test_no_word_is_lost_or_moved_and_a_second_pass_changes_nothing(words: list[
 
 
 def refused(words: list[str]) -> str:
-    """Return the message with which `fab` rejects a task's words; "" if it accepts them."""
+    """Return `fab`'s error message about a task's words; "" if it accepts them."""
     return complaint(with_flags(words, CONTEXTS, FLAGS), CONTEXTS, FLAGS, EVERYWHERE.flags)
 
 

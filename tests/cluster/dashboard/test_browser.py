@@ -1,4 +1,4 @@
-"""The dashboard in headless Chromium, with a fake cluster: what a reader sees and can do."""
+"""The dashboard in headless Chromium, with a fake cluster: its display and its actions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Access to the pages of the dashboard, and what a request may do."""
+"""The dashboard's server: access to its pages, and permitted requests."""
 
 from __future__ import annotations
 

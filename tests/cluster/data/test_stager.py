@@ -78,7 +78,7 @@ class LocalMaster:
 
 @pytest.fixture
 def master(monkeypatch: pytest.MonkeyPatch) -> LocalMaster:
-    """Return a master whose workers are this machine; each is identified by its position in --nodes."""
+    """Return a master with this machine as all of its workers; each is identified by its position in --nodes."""
     master = LocalMaster()
 
     def run(_: Any, directory: str, request: RemoteCommand, shown: Any) -> tuple[HostResult, ...]:

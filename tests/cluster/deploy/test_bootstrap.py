@@ -18,7 +18,7 @@ from cluster.errors import DeepcdkError
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    """Create a project whose CDK CLI records its calls."""
+    """Create a project with a CDK CLI that records its calls."""
     cli = tmp_path / "node_modules" / ".bin" / "cdk"
     cli.parent.mkdir(parents=True)
     cli.write_text(f'#!/bin/sh\necho "$PWD $*" >> {tmp_path}/calls\nexit $(cat {tmp_path}/status)\n')

@@ -1,4 +1,4 @@
-"""Deployments from several laptops: each executes its own plan, or is told that another one came first."""
+"""Deployments from several laptops: each executes its own plan, or is rejected because another one came first."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PROJECT = Path("/project")
 
 
 def synthesised(command: list[str]) -> None:
-    """Leave what the CLI leaves after synthesis: an assembly."""
+    """Create the result of the CLI's synthesis: an assembly."""
     Path(command[command.index("--output") + 1], "manifest.json").touch()
 
 

@@ -1,4 +1,4 @@
-"""The message about what a first deployment starts and costs."""
+"""The message about the instances and the cost of a first deployment."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_a_deployment_says_which_types_it_may_start_and_how_many_on_spot(task: S
 
 
 def at(task: Session, monkeypatch: pytest.MonkeyPatch, region: str, **keys: Any) -> str:
-    """Return the sentence for a region whose price list does not answer, with changed configuration keys."""
+    """Return the sentence for a region without an answer from the price list, with changed configuration keys."""
     monkeypatch.setenv("AWS_REGION", region)
     prices = Prices(task.aws, Path("/nowhere/prices.json"))
     monkeypatch.setattr(prices, "begin", lambda kinds: None)

@@ -1,4 +1,4 @@
-"""Reservations and budgets: what was purchased must fit what is launched."""
+"""Reservations and budgets: purchases must fit the instances that are launched."""
 
 from __future__ import annotations
 

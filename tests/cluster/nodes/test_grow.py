@@ -27,14 +27,14 @@ def ensure_nodes(session: Session, wanted: int, *, yes: bool, report: Callable[[
 
 @contextlib.contextmanager
 def hold(task: str, nodes: Mapping[str, str], *, every: bool = False) -> Iterator[None]:
-    """Hold the size of the group, which nobody else changes here."""
+    """Hold the size of the group; in this test no other task changes it."""
     assert (task, dict(nodes), every) == ("fab train", {}, False)
     yield
 
 
 @pytest.fixture
 def task(session: Session, monkeypatch: pytest.MonkeyPatch) -> Session:
-    """Return a session whose cluster has two workers of unknown price."""
+    """Return a session with a cluster of two workers of unknown price."""
     session.loaded_inventory = make_inventory(2)
     monkeypatch.setattr(inventory, "refresh", lambda *_: make_inventory(2))
     monkeypatch.setattr(limits, "wait_until_allowed", lambda *_: None)

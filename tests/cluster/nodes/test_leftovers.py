@@ -1,4 +1,4 @@
-"""`fab clean` on the laptop: what it lists, what it asks, and what it lets the nodes remove."""
+"""`fab clean` on the laptop: its list, its questions, and its requests to the nodes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.factories import make_inventory, make_master, make_node, make_program
 
 
 class Cluster:
-    """A master and worker 1 whose commands run on this machine, with separate homes and a shared file system."""
+    """A master and worker 1 with commands that run on this machine, separate homes and a shared file system."""
 
     def __init__(self, root: Path) -> None:
         self.root, self.where = root, "admin@198.51.100.7"

@@ -23,7 +23,7 @@ from cluster.nodes.occupancy import Occupancy
 
 
 class FakeSession:
-    """A cluster whose supervisor reports a run, or whose master cannot be reached."""
+    """A cluster with a supervisor that reports a run, or with an unreachable master."""
 
     def __init__(self, *live: str, error: Exception | None = None, states: tuple[str, ...] = ("running",)) -> None:
         self.live, self.error = live, error

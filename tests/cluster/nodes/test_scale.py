@@ -54,7 +54,7 @@ class Live(Supervisor):
 
 
 class Cluster:
-    """Three workers at $1.5/h each, whose group changes size immediately."""
+    """Three workers at $1.5/h each, in a group that changes size immediately."""
 
     def __init__(self, session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
         self.session, self.patch = session, monkeypatch

@@ -1,4 +1,4 @@
-"""Shrinking: idle nodes with the highest numbers are terminated first, and none is replaced."""
+"""Shrinking: idle nodes with the highest numbers are terminated first, without replacement."""
 
 from __future__ import annotations
 

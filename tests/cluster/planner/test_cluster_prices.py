@@ -16,7 +16,7 @@ from cluster.session import Session
 
 @pytest.fixture
 def unanswered(session: Session, monkeypatch: pytest.MonkeyPatch) -> Session:
-    """Return a session whose price list does not answer."""
+    """Return a session without an answer from the price list."""
     monkeypatch.setenv("AWS_REGION", "us-east-1")
     monkeypatch.setattr(session.prices, "begin", lambda kinds: None)
     session.config = dataclasses.replace(session.config, ssh_cidr=("198.51.100.7/32",))

@@ -1,4 +1,4 @@
-"""What the planner reads from past runs and benchmarks."""
+"""The planner's use of past runs and benchmarks."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def fetched(folder: Path, found: dict[str, Any]) -> None:
 def allreduces(
     nodes: int, bytes_s: float, hop_s: float, sizes: tuple[int, ...] = MESSAGE_BYTES, cycle_s: float = 0.0
 ) -> Bench:
-    """Return a benchmark whose sums take the model's time for this ring plus one Horovod cycle."""
+    """Return a benchmark with sums that take the model's time for this ring plus one Horovod cycle."""
     sums = tuple(
         Measurement(
             cell=Cell(kind=ALLREDUCE, message_bytes=size, nodes=nodes),

@@ -20,7 +20,7 @@ SETTINGS = DIGITS.settings
 
 
 def probed(settings: Settings, workers: int, ranks_per_node: int = 1) -> BenchSettings:
-    """Return what is measured for a recipe's settings."""
+    """Return the measurements for a recipe's settings."""
     ranks = max(1, workers) * ranks_per_node
     return probe_settings(workload_of(settings, ranks), workers=workers, ranks=ranks)
 

@@ -1,4 +1,4 @@
-"""A user program: what is rejected before anything costs money, and what is uploaded."""
+"""A user program: early rejection, before anything costs money, and the uploaded files."""
 
 from __future__ import annotations
 

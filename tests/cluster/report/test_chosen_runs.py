@@ -1,4 +1,4 @@
-"""How a run is named on the command line, and where it is found."""
+"""Naming a run on the command line, and finding it."""
 
 from __future__ import annotations
 

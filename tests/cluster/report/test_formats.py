@@ -1,4 +1,4 @@
-"""A report as a page, as Markdown and as JSON, and where it is written."""
+"""A report as a page, as Markdown and as JSON, and the files that it is written to."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ def in_sweep(number: int, parameters: Mapping[str, str], repeat: int, accuracy: 
 
 
 def swept(values: Mapping[str, Sequence[str]], repeats: int = 2) -> SweepReport:
-    """Return the report of a sweep over all combinations in which every run succeeded."""
+    """Return the report of a sweep over all combinations; every run succeeded."""
     combinations = [dict(zip(values, chosen, strict=True)) for chosen in itertools.product(*values.values())]
     runs = [
         in_sweep(1 + number, parameters, 1 + number // len(combinations), 0.9 + 0.001 * number)

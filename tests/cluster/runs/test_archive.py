@@ -34,7 +34,7 @@ def record_of(run_id: str) -> dict[str, Any]:
 
 
 def put(aws: Aws, bucket: str, run_id: str, **files: str) -> None:
-    """Upload a copy of a run: its record and these files, in whose keyword names _ stands for a dot."""
+    """Upload a copy of a run: its record and these files (write `_` for a dot in their names)."""
     record = record_of(run_id)
     for name, text in {"record_json": json.dumps(record), **files}.items():
         key = f"runs/{run_id}/{name.replace('_', '.')}"

@@ -1,4 +1,4 @@
-"""The limits of a run before it starts: a cost limit without prices, or one that is used up, is rejected."""
+"""The limits of a run before it starts: rejected are a cost limit without prices, and a limit that is used up."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ORIGIN = Origin(
 
 
 class Known:
-    """Prices of which only some are known."""
+    """Prices, only some of them known."""
 
     def __init__(self, **known: float) -> None:
         self._known = known

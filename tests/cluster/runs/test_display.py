@@ -1,4 +1,4 @@
-"""The progress display: one line contains the known values and nothing else."""
+"""The progress display: one line with all known values, and no others."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ from tests.factories import make_nodes, make_spec
         (("g4dn.xlarge",) * 2, False, Floors(matmul_tflops=12)),
         (("g4dn.8xlarge",) * 2, True, Floors(matmul_tflops=12, allreduce_gb_s=3.125)),
         (("g5.xlarge", "g5.8xlarge"), False, Floors(matmul_tflops=35)),
-        # Eight L40S on PCI Express, for which nothing is published.
+        # Eight L40S on PCI Express, without a published value.
         (("g6e.48xlarge",) * 2, True, Floors(matmul_tflops=181)),
         (("p5.48xlarge", "none.large"), True, Floors()),
         ((), True, Floors()),

@@ -1,4 +1,4 @@
-"""The tables of runs: newest first, plain values of results, and where each run took place."""
+"""The tables of runs: newest first, plain values of results, and the nodes of each run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run executes: a recipe's flags reach the ranks unchanged, and invalid ones are rejected on the laptop."""
+"""The work of a run: a recipe's flags reach the ranks unchanged, and invalid flags are rejected on the laptop."""
 
 from __future__ import annotations
 

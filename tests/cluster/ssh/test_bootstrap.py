@@ -1,4 +1,4 @@
-"""What the laptop runs on the master: nothing is written outside its directory, and only plain files are sent."""
+"""The laptop's program on the master: it never writes outside its directory, and only plain files are sent."""
 
 from __future__ import annotations
 

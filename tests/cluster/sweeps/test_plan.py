@@ -1,4 +1,4 @@
-"""The plan of a sweep: which runs it contains, in which order, and with which seeds."""
+"""The plan of a sweep: its runs, their order and their seeds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tasks that change a cluster: only what was shown and confirmed is executed."""
+"""Tasks that change a cluster: they execute only changes that were shown and confirmed."""
 
 from __future__ import annotations
 

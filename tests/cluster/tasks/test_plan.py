@@ -1,4 +1,4 @@
-"""`fab plan --calibrate`: what it measures, and what it rejects before that costs anything."""
+"""`fab plan --calibrate`: its measurements, and requests that it rejects before they cost anything."""
 
 from __future__ import annotations
 

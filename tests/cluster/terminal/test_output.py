@@ -41,7 +41,7 @@ OURS: Final = re.compile(r"\x1b\[(?:[0-9;]*m|\?25[lh]|[0-9]*[AK]|[0-9]*G)")
 
 
 def foreign(text: str) -> list[str]:
-    """Return the control characters in the output, except those of our own displays."""
+    """Return the control characters in the output, except those of the project's displays."""
     rest = OURS.sub("", text)
     return [each for each in rest if unicodedata.category(each) in ("Cc", "Cf") and each not in "\n\t\r"]
 
@@ -85,7 +85,7 @@ PRINTERS: Final = (
 
 
 def on(stream: io.StringIO, printed: Callable[[str], None], *texts: str) -> str:
-    """Return what is printed if both stdout and stderr are this stream."""
+    """Return the printed text if both stdout and stderr are this stream."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TERM", "xterm-256color")
         patch.setenv("COLUMNS", "200")

@@ -1,4 +1,4 @@
-"""The idle alarm and a waiting run, on a cloud whose metrics run 60 times as fast.
+"""The idle alarm and a waiting run, on a cloud with metrics that run 60 times as fast.
 
 After 70 minutes without work, which take 75 s here, the alarm terminates the workers. A live run publishes its metric
 each minute.

@@ -38,7 +38,7 @@ done
 
 @pytest.fixture(scope="module")
 def own() -> Iterator[EmbeddedCloud]:
-    """Deploy on a separate cloud whose hosts have NFS caches: these tests terminate the master."""
+    """Deploy on a separate cloud with NFS caches on its hosts: these tests terminate the master."""
     with start_cloud(f"m{os.getpid()}", "--nfs-client") as cloud:
         cloud.fab("up", "--yes")
         yield cloud

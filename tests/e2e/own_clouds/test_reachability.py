@@ -146,7 +146,7 @@ def test_endpoints_flow_logs_and_links_with_s3_are_refused_by_name(scanned: Scan
 
 
 def differences(scanned: Scanned, stack: str, results: dict[Packet, bool]) -> list[Packet]:
-    """Return the packets for which the scan differs from the rules of the template."""
+    """Return the packets that the scan and the rules of the template treat differently."""
     everybody = {place.name: place for place in [field.LAPTOP, field.STRANGER, *scanned.places[stack]]}
     template = scanned.templates[stack]
     said = {each: passes(template, each, everybody[each.source], everybody[each.target]) for each in results}

@@ -1,4 +1,4 @@
-"""What a rank can reach over the network: attacks and a port scan from a worker, as the user of the ranks."""
+"""Network access of a rank: attacks and a port scan from a worker, as the user of the ranks."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ def runs(cloud: EmbeddedCloud, *words: str) -> list[dict[str, Any]]:
 
 
 def ended(cloud: EmbeddedCloud, name: str) -> list[dict[str, Any]] | None:
-    """Return the runs of a sweep once none of them is live or waiting."""
+    """Return the runs of a sweep once all of them have ended."""
     found = runs(cloud, "--sweep", name)
     return found if all(run["state"] in ("succeeded", "failed", "stopped") for run in found) else None
 
@@ -59,7 +59,7 @@ def test_eighteen_trainings_are_compared_by_environment_and_augmented_epochs(
 ) -> None:
     """Repeat the protocol of the Fashion-MNIST benchmark: three environments, three numbers of epochs, two runs each.
 
-    Batch sizes stand for the environments, which differ in speed.
+    Batch sizes replace the environments, which differ in speed.
     """
     grid = ("--grid", "batch-per-rank=64,128,256", "--grid", "augmented-epochs=0,1,2", "--repeats", "2")
     limits = ("--epochs", "1", "--skip-preflight", "--args", "--train-limit 256 --rotation-deg 10")

@@ -1,4 +1,4 @@
-"""Current instance types that replace those of older recipes."""
+"""Current instance types that replace the types of older recipes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""End-to-end training at a reduced size, with each recipe for which the tests can generate files."""
+"""End-to-end training at a reduced size, for each recipe with files that the tests can generate."""
 
 from __future__ import annotations
 

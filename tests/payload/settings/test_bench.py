@@ -1,4 +1,4 @@
-"""What a benchmark measures, and in which order."""
+"""The measurements of a benchmark and their order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A network that stands in for large ones: it has the same kinds of layers, and compiles in a second."""
+"""A network that replaces large ones: it has the same kinds of layers, and compiles in a second."""
 
 from __future__ import annotations
 

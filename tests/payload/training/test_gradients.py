@@ -53,7 +53,7 @@ def run(launcher: list[str], *words: str | Path) -> str:
         capture_output=True,
         text=True,
         cwd=ROOT,
-        # With a core of its own, a rank wakes a thousand times a second for Horovod. Here the ranks share cores.
+        # On a separate core, a rank wakes a thousand times a second for Horovod. Here the ranks share cores.
         env={**os.environ, "PYTHONPATH": str(ROOT), "HOROVOD_CYCLE_TIME": "5"},
         timeout=1500,
     )
@@ -82,7 +82,7 @@ def test_gradients_that_travel_as_float16_come_back_nearly_the_same(found: list[
 def test_sums_are_those_of_all_ranks(found: list[dict[str, Any]]) -> None:
     """The batch has one image; rank 1 requested a stop; rank r left out r records. With three classes, five are all.
 
-    Every rank knows each rank's duration of the previous step, and the duration of its own passes now.
+    Every rank knows each rank's duration of the previous step, and the duration of its passes in this step.
     """
     skipped = sum(range(len(found)))
     for rank in found:

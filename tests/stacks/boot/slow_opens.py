@@ -1,4 +1,4 @@
-"""Simulate a shared file system with slow opens, and count what each node reads there.
+"""Simulate a shared file system with slow opens, and count the reads of each node.
 
 A library that is loaded before the C library intercepts the calls that open a file or a directory, or create a hard
 link, below the mount point. Each call sleeps. For each open that reads, it appends a byte to the node's file.

@@ -50,7 +50,7 @@ def runs(lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Runs:
 
 @pytest.fixture
 def master(lab: Lab, runs: Runs) -> Node:
-    """Return a booted master whose watcher has not run."""
+    """Return a booted master. Its watcher has not run."""
     node = lab.node("master", 1)
     status, said = node.boot()
     assert status == 0, said

@@ -46,7 +46,7 @@ def plant(lab: Lab, text: str) -> None:
 
 
 def asked(lab: Lab, what: str = "consoles") -> list[str]:
-    """Return the instances whose console was read, or which read the key, in order."""
+    """Return the instances with a console that was read, or the instances that read the key, in order."""
     file = lab.folder / what
     return file.read_text().split() if file.exists() else []
 

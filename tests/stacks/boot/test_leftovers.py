@@ -1,4 +1,4 @@
-"""Ranks try to outlive their run: after the clean-up script, nothing of theirs is left on the worker."""
+"""Ranks try to outlive their run: the clean-up script removes everything of theirs from the worker."""
 
 from __future__ import annotations
 

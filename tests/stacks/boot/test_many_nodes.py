@@ -1,4 +1,4 @@
-"""Many nodes boot concurrently on one registry in which each open takes 2 ms; counts how much each node reads."""
+"""Many nodes boot concurrently on one registry with opens that take 2 ms; the reads of each node are counted."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ UNKNOWN = "No match for argument: python3.13\nError: Unable to find a match: pyt
 
 
 def node_without_ensurepip(lab: Lab, *answers: str) -> Node:
-    """Return a node whose Python lacks a package. Its dnf fails once with each answer, then installs the package.
+    """Return a node with a Python that lacks a package. Its dnf fails once with each answer, then installs the package.
 
     An empty answer means that dnf prints nothing, as with `-q`.
     """

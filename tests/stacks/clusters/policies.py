@@ -19,7 +19,7 @@ EVERYWHERE: Final = {
 }
 # Actions among them that need a condition to restrict them to the cluster.
 HELD: Final = frozenset({"cloudwatch:PutMetricData"})
-# In a key's own policy: nobody can manage a KMS key whose policy omits the account. IAM then decides.
+# In a key's own policy: a KMS key needs a policy that includes the account, or it cannot be managed. IAM then decides.
 KEY_OWNER: Final = "kms:*"
 
 

@@ -74,7 +74,7 @@ def test_an_unknown_type_may_be_allowed() -> None:
     image = AL2023 + "x86_64"
     allowed = {"worker_instance_type": "c99g.large", "allow_unknown_instance_types": True, "idle_cpu_percent": 5.0}
     assert not problems(worker_image_parameter=image, **allowed)
-    # Nobody can know which image would fit.
+    # It is unknown which image would fit.
     assert keys(**allowed) == ["worker_image_parameter"]
 
 

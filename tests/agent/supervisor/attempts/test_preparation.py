@@ -1,4 +1,4 @@
-"""What a run's supervisor reports about hosts that it could not prepare."""
+"""Messages of a run's supervisor about hosts that it could not prepare."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_a_host_that_is_not_reached_is_to_be_replaced() -> None:
 
 
 class Prepared(Hosts):
-    """Hosts that report what they found, and record which of them root has cleared."""
+    """Hosts with given leftovers; records which of them root has cleared."""
 
     def __init__(self, spec: RunSpec) -> None:
         super().__init__(
@@ -69,7 +69,7 @@ class Prepared(Hosts):
         return {host.name: done(0, "") for host in hosts}
 
     def prepared(self, cleared: set[str], **found: bool) -> list[str]:
-        """Prepare hosts that all find the same; return those that root clears."""
+        """Prepare hosts that all find the same leftovers; return the hosts that root clears."""
         self.found, self.cleared = found, []
         prepare(self.spec, self, is_stopped=lambda: False, cleared=cleared)
         return self.cleared

@@ -32,7 +32,7 @@ ROOT = Path(__file__).parents[4]
 
 
 def noise(height: int, width: int, seed: int = 0) -> Pixels:
-    """Return an image whose pixels are independent of their neighbors."""
+    """Return an image of independent random pixels."""
     return np.random.default_rng([seed, height, width]).integers(0, 256, (height, width, 3), np.uint8)
 
 

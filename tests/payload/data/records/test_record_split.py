@@ -107,7 +107,7 @@ def test_resolutions_must_hold_the_same_examples(tmp_path: Path) -> None:
 
 
 class SlowSet(set[int]):
-    """A set whose difference takes long enough for another thread to read the set too."""
+    """A set that takes long to compute a difference, so that another thread can read it too."""
 
     def __rsub__(self, other: Any) -> set[int]:
         found: set[int] = other.difference(self)

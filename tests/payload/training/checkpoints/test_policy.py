@@ -1,4 +1,4 @@
-"""When a checkpoint is due, what it costs, and which checkpoints are retained."""
+"""When a checkpoint is due, the cost of checkpoints, and which checkpoints are retained."""
 
 from __future__ import annotations
 

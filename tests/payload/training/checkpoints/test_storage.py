@@ -132,7 +132,7 @@ def test_a_place_that_cannot_be_written_is_told_before_anything_is_trained(tmp_p
 
 
 class Killed(BaseException):
-    """Stop the writer as SIGKILL does: none of its code runs any more."""
+    """Stop the writer as SIGKILL does: it executes no more code."""
 
 
 class Memory(BucketClient):

@@ -1,4 +1,4 @@
-"""The checkpoint from which a network is rebuilt."""
+"""The checkpoint used to rebuild a network."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from payload.training.reporting.step_timer import DataWait, StepTimer
 
 
 class Time:
-    """A clock that stands still until the test moves it."""
+    """A clock that only the test advances."""
 
     def __init__(self) -> None:
         self.now = 100.0

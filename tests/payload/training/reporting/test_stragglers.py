@@ -1,4 +1,4 @@
-"""Stragglers: reported once, after two windows in which the others wait for them, until they keep up."""
+"""Stragglers: reported once, after the others have waited for two windows, until they keep up."""
 
 from __future__ import annotations
 
