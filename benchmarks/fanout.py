@@ -142,7 +142,7 @@ class Book:
             self.figures.append(figure)
 
     def judge(self, promise: str, kept: bool, found: str) -> None:
-        """Record a promise, and print whether it was kept."""
+        """Record a promised limit, and print whether the measurement `found` kept it."""
         print(f"  {promise}: {found}: {'kept' if kept else 'NOT kept'}", flush=True)
         self.verdicts.append({"promise": promise, "found": found, "kept": kept})
 
@@ -233,7 +233,7 @@ def measure_commands(book: Book, fleet: Fleet, chosen: Sequence[Tool], options: 
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Measure and print a table; return 1 if a promise is not kept."""
+    """Measure and print a table; return 1 if a measurement exceeds its limit."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.fanout", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
