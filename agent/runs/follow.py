@@ -203,7 +203,10 @@ def _cut_off(directory: RunDirectory, before: int, wanted: int) -> Iterator[tupl
 
 
 def _log_message(directory: RunDirectory, number: int, lines: Sequence[str], rank: int | None) -> dict[str, Any] | None:
-    """Return the message with the rank's lines; None if there are none. `number` is the number of the next line."""
+    """Return the message with the lines of `rank`, or with all lines; None if there are none.
+
+    `number` is the number of the next line.
+    """
     found = lines if rank is None else [line for line in lines if is_of_rank(line, rank)]
     return {"type": "log", "run_id": directory.run_id, "next": number, "lines": found} if found else None
 
