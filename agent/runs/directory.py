@@ -199,7 +199,7 @@ class RunDirectory:
 
     @property
     def attempt(self) -> int:
-        """Return the number of the run's last attempt, from 1. Each later attempt has kept an earlier spec-N.json."""
+        """Return the number of the run's last attempt, from 1. Each attempt keeps the previous spec as spec-N.json."""
         return 1 + sum(fnmatch.fnmatch(name, "spec-*.json") for name in names_in(self.path))
 
     @property

@@ -51,7 +51,7 @@ def write(directory: RunDirectory, spent: Spent) -> None:
 
 
 def settle(directory: RunDirectory, now: float) -> None:
-    """Add the time in which ranks may have continued after their supervisor was lost.
+    """Add the time that ranks may have run after their supervisor was lost.
 
     It ends at `now`, or when the nodes terminated the ranks because a limit was reached (NODE_MARGIN_S). Does nothing
     for a run without a limit. Raises OSError.

@@ -183,7 +183,7 @@ class Runs:
         return True
 
     def lost(self) -> list[str]:
-        """Return the ids of the claims of runs and tasks whose process is gone.
+        """Return the ids of the claims, of runs and of tasks, that have lost their process.
 
         The transaction prevents a race: otherwise a process could release its claim and exit after the claim was read.
         """

@@ -123,7 +123,7 @@ def machine_fault(spec: RunSpec, log: str, up: Mapping[str, float], ran_s: float
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Restarts:
-    """The search for hosts on which a run is restarted."""
+    """The search for hosts to restart a run on."""
 
     spec: RunSpec
     """Of the attempt that has just ended."""

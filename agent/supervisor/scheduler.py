@@ -95,8 +95,8 @@ def run(
             with runs.mutex():
                 waiting = queue.ids()
                 if not waiting and not runs.watched() and handover.is_settled:
-                    # Unlock in the transaction, in which no other process can add a run. The command that adds the
-                    # next run then starts a scheduler, which gets the lock.
+                    # Unlock in the transaction, because no other process can add a run meanwhile. The command that adds
+                    # the next run then starts a scheduler, which gets the lock.
                     fcntl.flock(lock, fcntl.LOCK_UN)
                     break
             if not waiting:

@@ -201,7 +201,7 @@ class Supervisor:
         return True
 
     def _search(self, last: Attempt) -> Restarts:
-        """Return the search for hosts on which the run continues after an attempt."""
+        """Return the search for hosts to continue the run on after an attempt."""
         return Restarts(
             spec=last.spec,
             wanted=self._wanted,
