@@ -41,7 +41,7 @@ FULL = ("tests/fuzz/", "tests/payload/bench/test_ranks.py", "tests/payload/train
 
 
 # No deadline: the time for an example depends on the load of the machine. The same examples are used each time, so that
-# a change can fail only because of its own faults. With DEEPCDK_EXAMPLES=N, tests that support it draw N new ones.
+# a change fails only through its own faults. With DEEPCDK_EXAMPLES=N, tests that support it draw N new ones.
 settings.register_profile("repeatable", deadline=None, derandomize=True)
 settings.register_profile("searching", deadline=None)
 settings.load_profile("searching" if "DEEPCDK_EXAMPLES" in os.environ else "repeatable")

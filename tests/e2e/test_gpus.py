@@ -10,7 +10,7 @@ import pytest
 from tests.e2e.conftest import EmbeddedCloud
 from tests.waiting import eventually
 
-# Missing on the hosts: a driver's nvidia-smi, which here answers as on a machine with one T4.
+# The hosts have no GPU driver. This fake nvidia-smi answers as on a machine with one T4.
 SMI = "#!/bin/sh\necho 'Tesla T4, 570.86.15, 15360 MiB, 0'\n"
 PLACE = "/usr/local/bin/nvidia-smi"
 

@@ -85,7 +85,7 @@ def test_options_lose_their_credentials_and_nothing_else_changes() -> None:
     text, found = without_credentials(lock)
     assert found == {"one": ("a@b", 'p"w'), "two": ("token", "")}
     expected = lock.replace("a%40b:p%22w@one", "one").replace("token@two", "two")
-    assert text == expected  # a netrc file has one user per host: another user's credentials stay in theirs
+    assert text == expected  # the other user stays: netrc has one user per host
 
 
 def test_python_reads_the_credentials_back_beside_those_of_other_hosts(tmp_path: Path) -> None:

@@ -131,7 +131,7 @@ def waited(
     timeout_s: float,
     status: str = "Successful",
 ) -> tuple[Node, list[str]]:
-    """Wait through these looks: each has the nodes in the master's list and the instances in EC2."""
+    """Wait for a replacement. Each look has the nodes in the master's list and the instances in EC2."""
     seen, reported = iter(looks), list[str]()
     instances: list[str] = []
 

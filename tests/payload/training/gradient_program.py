@@ -4,8 +4,8 @@ Usage: gradient_program.py FILE NETWORKS [more]. On one rank, write the changes 
 horovodrun, compare with FILE. NETWORKS: names separated by commas. more: also test behavior that only several ranks
 show.
 
-All ranks together take the same batch, in uneven shares, some of which are empty. Networks compute in float64, so that
-only real differences show. They have no dropout, because its random numbers depend on the rank's own batch.
+All ranks together take the same batch. Their shares are uneven, and some shares are empty. Networks compute in float64,
+so that only real differences show. They have no dropout, because its random numbers depend on the rank's own batch.
 Normalization is over all ranks. Small networks are compiled as in a run and take a second step. Large networks run the
 same step operation by operation, since tracing them takes longer than everything else here. They have all their layers
 and branches but only an eighth of the filters, since drawing 20 million weights takes as long as a step.

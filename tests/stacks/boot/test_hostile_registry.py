@@ -1,4 +1,4 @@
-"""The registry with root on one node writing arbitrary text: the other nodes continue unharmed."""
+"""The registry while root on one node writes arbitrary text: the other nodes continue unharmed."""
 
 from __future__ import annotations
 
