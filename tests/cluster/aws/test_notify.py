@@ -45,7 +45,7 @@ def test_commands_that_mention_an_address_are_commands() -> None:
     check_notify(("mail -s done you@example.com", "user@host.sh/x", "curl https://a@b.example.com"))
 
 
-@pytest.mark.parametrize(("given", "why"), [(("  ",), "must be a command"), (("x",) * 11, "10 at most")])
+@pytest.mark.parametrize(("given", "why"), [(("  ",), "must be a command"), (("x",) * 11, "at most 10")])
 def test_what_could_tell_nobody_is_refused(given: tuple[str, ...], why: str) -> None:
     with pytest.raises(UsageError, match=why):
         check_notify(given)

@@ -37,7 +37,7 @@ def test_pips_variables_name_places_of_packages_unless_uvs_own_do() -> None:
 def test_what_only_this_machine_cannot_do_is_told_apart_from_what_no_environment_can_have() -> None:
     with pytest.raises(UnresolvedHereError, match=r"a package index: https://i/simple/toy/: refused"):
         check_answer(refused("error: Failed to fetch: `https://i/simple/toy/`\n  cause: refused"), 2)
-    with pytest.raises(UnresolvedHereError, match=r"^https://host/a answers 404 Not Found\n"):
+    with pytest.raises(UnresolvedHereError, match=r"^https://host/a returned 404 Not Found\n"):
         check_answer(refused("  cause: HTTP status client error (404 Not Found) for url (https://host/a)"), 2)
     for words in ("error: Failed to build `bad==1.0`\n  cause: no compiler", "  cause: Git operation failed\n denied"):
         with pytest.raises(UnresolvedHereError, match=r"no compiler|denied"):
