@@ -64,7 +64,7 @@ def test_app_refuses_a_topic_of_another_region_than_the_cdks(tmp_path: Path, mon
     topic = "arn:aws:sns:us-east-1:123456789012:ops"
     result = run_app(tmp_path, checked=False, ssh_cidr=SSH_CIDR, alarms=True, alarm_topic=topic)
     assert result.returncode == 1
-    assert "cluster.alarm_topic" in result.stderr and "the cluster in eu-west-1" in result.stderr
+    assert "cluster.alarm_topic" in result.stderr and "the cluster is in eu-west-1" in result.stderr
 
 
 # A firewall rule that EC2 rejects because of its description.
