@@ -115,8 +115,8 @@ class NodeFacts:
                     "efa_domains": None if efa is None else tuple(efa),
                 }
             )
-        except (TypeError, KeyError, AttributeError) as error:
-            raise ValueError(f"invalid facts of a node: {error}") from None
+        except (TypeError, KeyError, AttributeError):
+            raise ValueError(f"malformed facts of a node: {lines[0][:100]!r}") from None
 
 
 def parse_efa(output: str) -> tuple[str, ...]:

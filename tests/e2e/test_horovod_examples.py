@@ -107,5 +107,5 @@ def test_with_keras_3_the_silent_one_is_refused_before_anything_is_spent(
 def test_with_keras_3_the_others_fail_with_the_remedy(four_hosts: EmbeddedCloud, project: Path) -> None:
     done = train(four_hosts, project, "stand_in.py tensorflow2_mnist.py", "--keras", "3")
     assert done.returncode == 1
-    assert "DistributedGradientTape takes TensorFlow's variables" in done.stdout
+    assert "DistributedGradientTape needs TensorFlow variables" in done.stdout
     assert "--keras 2" in done.stdout

@@ -279,7 +279,7 @@ def test_boot_commands_beyond_the_limit_of_user_data_are_rejected_at_synthesis(
     """Source: gridai #148. Only workers run the commands, so the master boots whatever they do."""
     monkeypatch.setenv("CDK_VALIDATION", "false")
     config = ClusterConfig(ssh_cidr=("198.51.100.0/24",), boot_commands=("dnf install -y mesa-libGL", "x" * 2000))
-    with pytest.raises(ConfigError, match=r"boot_commands: too long: .* EC2 takes 16,384"):
+    with pytest.raises(ConfigError, match=r"boot_commands: too long: .* EC2's limit is 16,384"):
         ClusterStack(App(), dataclasses.replace(config, boot_commands=("x" * 9000,)))
     stack = ClusterStack(App(), config)
     master, worker = stack._boot("master", "M", "t3.medium"), stack._boot("worker", "W", "c5.2xlarge")

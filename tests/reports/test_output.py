@@ -11,6 +11,7 @@ import pytest
 
 from agent.files.atomic_write import open_to_append
 from agent.launch.rank_parent import BAR_S, Lines
+from agent.runs import liveness
 from agent.runs.directory import RunDirectory
 from agent.runs.follow import follow
 from cluster.errors import DeepcdkError, RemoteError
@@ -208,6 +209,7 @@ def test_log_is_followed_over_a_cut_and_a_new_connection(tmp_path: Path) -> None
     runs = tmp_path / "one"
     runs.mkdir()
     directory = RunDirectory(path=runs)
+    liveness.hold("one")
     directory.write_state(make_state(run_id="one"))
     directory.log.write_text("".join(f"line {number}\n" for number in range(50)))
 

@@ -224,7 +224,7 @@ def test_stack_is_in_its_own_region_alone(endpoint: str, client: Client, stacks:
     assert elsewhere.describe_stacks()["Stacks"] == []
     with pytest.raises(ClientError, match="does not exist"):
         elsewhere.describe_stacks(StackName=home)
-    with pytest.raises(ClientError, match="in us-east-1 alone"):
+    with pytest.raises(ClientError, match="only supports stacks in us-east-1, not in eu-west-1"):
         elsewhere.create_stack(StackName="other", TemplateBody="{}")
     assert client("cloudformation").describe_stacks(StackName=home)["Stacks"]
 

@@ -193,5 +193,5 @@ def test_an_arn_among_the_commands_is_published_to_and_not_run(tmp_path: Path, m
 )
 def test_nothing_else_is_a_topic(other: str) -> None:
     assert not is_topic(other)
-    with pytest.raises(ValueError, match="not the ARN of a topic"):
+    with pytest.raises(ValueError, match="not the ARN of an SNS topic"):
         region_of(other)

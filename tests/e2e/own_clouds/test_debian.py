@@ -16,17 +16,18 @@ IMAGE: Final = "debian-12"
 SEMAPHORES: Final = "/var/lib/cloud/instance/sem"
 """One file for each of cloud-init's modules that has run for this instance."""
 PER_BOOT: Final = "/var/lib/cloud/scripts/per-boot/counts"
-TRAIN_TIMEOUT_S: Final = 600.0
+TIMEOUT_S: Final = 600.0
+"""For the start, which creates the root once per machine, for the deployment and for the training."""
 
 
 @pytest.fixture(scope="module")
 def debian() -> Iterator[EmbeddedCloud]:
     """Deploy a worker on Debian and train on it for an epoch."""
-    with start_cloud(f"debian{os.getpid()}", "--image", IMAGE) as cloud:
+    with start_cloud(f"debian{os.getpid()}", "--image", IMAGE, timeout_s=TIMEOUT_S) as cloud:
         settings = demo.settings(1, IMAGE)
-        cloud.fab("up", "--yes", *settings, timeout_s=TRAIN_TIMEOUT_S)
+        cloud.fab("up", "--yes", *settings, timeout_s=TIMEOUT_S)
         digits = ("--nodes", "1", "--recipe", "digits", "--epochs", "1")
-        cloud.fab("train", *digits, "--yes", *settings, timeout_s=TRAIN_TIMEOUT_S)
+        cloud.fab("train", *digits, "--yes", *settings, timeout_s=TIMEOUT_S)
         yield cloud
 
 

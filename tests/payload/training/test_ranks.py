@@ -164,7 +164,7 @@ def test_weights_that_an_infinite_rate_spoilt_end_all_ranks_and_the_last_good_ch
         assert found["kept"] == ["step-00000003"]
         assert found["resumed_from"] == "step-00000003"
     own, other = (rank["diverged"]["spoilt"] for rank in together)
-    assert re.match(r"NotFiniteError: model/\S+ is not finite after 4 steps, so no checkpoint of it was written", own)
+    assert re.match(r"NotFiniteError: model/\S+ is not finite after 4 steps, so no checkpoint was written", own)
     assert re.match(r"RankFailedError: rank 0 \(.*\): model/\S+ is not finite after 4 steps", other)
 
 

@@ -169,7 +169,7 @@ def test_a_library_that_does_not_load_ends_a_pipeline_by_name(tmp_path: Path, mo
     write_records(tmp_path / "records", training=4, test=1, files=1)
     part = opened(tmp_path / "records", skip=True)
     try:
-        with pytest.raises(custom_op.CustomOpError, match=r"op\.so does not load .*agent\.environment\.custom_op"):
+        with pytest.raises(custom_op.CustomOpError, match=r"cannot load .*op\.so .*agent\.environment\.custom_op"):
             training(part, RANDOM)
     finally:
         module._library.cache_clear()

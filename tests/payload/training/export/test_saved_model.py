@@ -110,7 +110,7 @@ def test_without_its_card_a_network_of_any_size_must_be_told_one(written: Writte
 
     alone = tmp_path / "model.keras"
     alone.write_bytes((written.folder / "export" / "model.keras").read_bytes())
-    with pytest.raises(ModelError, match="give --size"):
+    with pytest.raises(ModelError, match="set --size"):
         load(alone)
     assert load(alone, (40, 40)).size == (40, 40)
     assert load(alone, (40, 40)).labels == tuple("01234")
