@@ -18,7 +18,7 @@ class ClaimedNode:
     """A claimed node."""
 
     name: str
-    """It stays claimed with the name: the instance that replaces a lost one takes the lowest free name."""
+    """The name is claimed like the instance, because the replacement of a lost instance takes the lowest free name."""
     instance_id: str
 
     def is_same(self, node: Node | ClaimedNode) -> bool:
@@ -32,11 +32,11 @@ class Claim:
 
     run_id: str
     nodes: tuple[ClaimedNode, ...] | None = None
-    """None: every node, as one that ends the workers has them. None of them, (): the
-    size of the worker group, which a task of a laptop changes."""
+    """None for every node, as in the claim of a run that stops the workers. An empty tuple stands for the size of the
+    worker group, which a task on a laptop changes."""
     task: str = ""
-    """The task of a laptop that is about to end the nodes, such as `fab scale`: it holds them under an id of its own,
-    so that no run begins there meanwhile. "" for a run."""
+    """The task on a laptop that is about to terminate the nodes, such as `fab scale`; "" for a run. The claim of a task
+    has its own id in `run_id`. It prevents a run from starting on these nodes in the meantime."""
 
     @classmethod
     def on(cls, run_id: str, hosts: Sequence[Node | ClaimedNode] | None, task: str = "") -> Claim:

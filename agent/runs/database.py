@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import Any, Final
 
 FILE: Final = ".deepcdk/runs.sqlite"
-"""Below the login user's home."""
+"""Path in the login user's home."""
 BACKUP: Final = f"{FILE}.backup"
-"""The last backup that this master has made, for a damaged database."""
+"""Path in the login user's home of this master's last backup. It replaces a damaged database."""
 BUSY_S: Final = 600.0
-"""How long a transaction waits for another one. `fab clean` reads the specs of all runs in one."""
+"""Maximum wait of a transaction for another one. `fab clean` reads the specs of all runs in one transaction."""
 MIGRATIONS: Final = (
     """
     CREATE TABLE claims (
@@ -39,7 +39,7 @@ MIGRATIONS: Final = (
     CREATE TABLE specs (run_id TEXT PRIMARY KEY, spec TEXT NOT NULL) STRICT;
     """,
 )
-"""Statements that make each version of the schema from the one before; `user_version` counts them."""
+"""Statements for each version of the schema, which change the version before it. `user_version` is their number."""
 _local = threading.local()
 
 

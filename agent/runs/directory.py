@@ -30,7 +30,7 @@ from agent.spec.trial import Trial
 
 DISK_FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 NOT_READ: Final = (errno.EINVAL, errno.ELOOP, errno.EFBIG)
-"""Errors of `read_regular` for a pipe, a link and a file that is too large."""
+"""Error numbers of `read_regular` for a pipe, a link, and a file that is too large."""
 DISK_FULL_REASON: Final = "the shared file system is full"
 _LOOKS: Final = 5
 _LOOK_S: Final = 0.02
@@ -40,12 +40,12 @@ LINKED: Final = "linked"
 APART: Final = "apart"
 MAX_LOG_BYTES: Final = 128 << 20
 KEPT_LOG_BYTES: Final = 32 << 20
-"""Of a longer log: its last bytes are kept beside the new one."""
+"""Size of the end of a truncated log that is kept in launcher-1.log."""
 _CUT: Final = re.compile(rb"\[supervisor\] (\d{1,12}) lines were before this one, ")
 _MAX_CUT: Final = 200
 SUPERVISOR_DIED: Final = "supervisor died"
 _LAST_BYTES: Final = 1 << 18
-"""Size of the end of the log that holds its last lines."""
+"""Number of bytes to read from the end of the log for its last lines."""
 # The traceback shows where horovodrun noticed that a rank had failed. It would displace the rank's own lines before it.
 _LAUNCHERS_TRACEBACK: Final = re.compile(
     r"^Traceback \(most recent call last\):\n(?: .*\n)+RuntimeError: Horovod detected .*\n", flags=re.MULTILINE
@@ -71,20 +71,20 @@ class State:
     state: str
     """queued, starting, running, succeeded, failed or stopped."""
     owner: str
-    """The name of the process that has the run (`liveness.this_process`); of a queued run, of the one that queued it.
-    A supervisor that finds another name has lost the run to that process, for example on a new master."""
+    """The process that the run belongs to (`liveness.this_process`), or that queued it. A supervisor that finds another
+    name has lost the run to that process, for example to one on a new master."""
     started: float
-    """When it was launched; while it is queued, since when."""
+    """When the run was started or resumed. For a queued run: when it was queued."""
     updated: float
-    """Heartbeat of the supervisor."""
+    """When the state was last stored. The supervisor stores it every few seconds as a heartbeat."""
     reason: str = ""
-    """Why it failed or stopped; what it is doing while it starts."""
+    """Why the run failed, stopped or is waiting; its current activity while it starts; a warning while it runs."""
     exit_code: int | None = None
-    """Of the launcher, once it ended."""
+    """Exit status of the launcher, after it has exited."""
     hosts: tuple[str, ...] = ()
     recipe: str = ""
     last_lines: tuple[str, ...] = ()
-    """Last lines of launcher.log, once the run failed."""
+    """Last lines of launcher.log, after the run has failed."""
 
     def __post_init__(self) -> None:
         # The values may come from a file that ranks can change.

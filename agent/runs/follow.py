@@ -24,19 +24,19 @@ from agent.spec.states import QUEUED
 
 POLL_S: Final = 0.2
 HEARTBEAT_S: Final = 5.0
-"""A reader that receives nothing for several of these takes the connection for dead."""
+"""Seconds between heartbeats. A reader that misses several of them considers the connection lost."""
 MOST_RANKS: Final = 1 << 16
 MAX_LINE: Final = 1 << 18
-"""Bytes of a line that are read. Ranks may write a line without an end."""
+"""Maximum number of bytes read from one line. Ranks may write a line without an end."""
 MAX_METRICS_BYTES: Final = 256 << 20
-"""Size of the end of the metrics that a summary reads: those of two weeks, written twice a second."""
+"""Maximum number of bytes that a summary reads from the end of metrics.jsonl: two weeks of events, two per second."""
 LAST_METRICS_BYTES: Final = (1 << 13, 1 << 18, MAX_METRICS_BYTES)
-"""Sizes of the end of an ended run's metrics, read until one has an epoch: `fab runs` lists all runs."""
+"""For ended runs, increasing numbers of bytes to read until an epoch is found. `fab runs` lists all runs quickly."""
 _BLOCK: Final = 1 << 16
 _CUT_LINE: Final = 100
-"""Characters of the line that tells of a cut log."""
+"""Number of characters that are searched for the note at the beginning of a truncated log."""
 MOST_NAMED: Final = 4
-"""Stragglers that are named one by one."""
+"""Maximum number of stragglers to name. The others are counted."""
 
 
 def sleep_while_read(descriptor: int) -> Callable[[float], None]:

@@ -20,11 +20,11 @@ from agent.deadline import wait_until
 from agent.files.file_lock import AlreadyLockedError
 
 LOCKS: Final = ".deepcdk/locks"
-"""Below the login user's home: a file per run, with the boot in which it was locked and the supervisor's pid."""
+"""Folder in the login user's home. Each run has a file with the id of the boot and the supervisor's pid."""
 LOOKS_S: Final = 1.0
-"""Another process that looks whether a lock is held has it for a moment."""
+"""Maximum wait for a lock. A process that checks whether a lock is held takes it for a moment."""
 _mine: dict[str, int] = {}
-"""The descriptors of the locks that this process holds, by run."""
+"""File descriptors of the locks that this process holds, by run id."""
 
 
 @functools.cache

@@ -17,7 +17,7 @@ from agent.spec.states import LAST_TIME
 
 MOST_STEPS: Final = 1 << 53
 MAX_EPOCHS: Final = 1 << 16
-"""Epochs of a run whose ends are kept, and starts."""
+"""Maximum number of epochs and starts of a run that are kept in memory."""
 _CHECKPOINT: Final = re.compile(r"step-(\d{1,15})")
 
 
@@ -26,11 +26,11 @@ class RestartCost:
     """The cost of one restart. A field is None if it is unknown, for example before the next step has ended."""
 
     went_on_at: int | None = None
-    """Steps that the run had made where it went on."""
+    """Number of steps in the checkpoint that the run continued from."""
     steps_lost: int | None = None
-    """Steps that had been told before, and were made again."""
+    """Number of steps that were completed before the restart and had to be repeated."""
     seconds: float | None = None
-    """From the last step that was told before to the first one told after, s."""
+    """Seconds from the last event before the restart to the first step after it."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -13,7 +13,8 @@ from agent.spec.states import STOP_GRACE_S
 
 SPENT_FILE: Final = "spent.json"
 NODE_MARGIN_S: Final = STOP_GRACE_S + 15.0
-"""After a bound, before a node ends its ranks by itself: the supervisor has a stop's grace, its commands a moment."""
+"""Seconds after a limit is reached until a node terminates its ranks without the supervisor. The supervisor acts first:
+it needs the grace period of a stop, and some time for its commands."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -22,15 +23,15 @@ class Spent:
 
     seconds: float = 0.0
     usd: float | None = None
-    """None where a price was not known in one of the attempts."""
+    """Cost of the nodes and the master; None if a price was unknown in one of the attempts."""
     usd_per_hour: float | None = None
-    """Of the nodes of the last attempt, and the master."""
+    """Price of the nodes of the last attempt and the master; None if it is unknown."""
     counted: float = 0.0
-    """Until when this counts."""
+    """The time until which `seconds` and `usd` are counted."""
     ends: float | None = None
-    """When a bound is reached if the run goes on; None without a bound, and once the attempt has ended."""
+    """When a limit will be reached if the run continues; None without a limit, and after the attempt has ended."""
     reached: str = ""
-    """The bound that ended the last attempt, and what was spent; "" where none did."""
+    """The limit that stopped the last attempt, with the amount spent; "" if no limit did."""
 
     def to_document(self) -> dict[str, Any]:
         """Return the fields as JSON values."""

@@ -22,9 +22,9 @@ from agent.staging.aws_cli import QUIET, aws_command
 
 PERIOD_S: Final = 60.0
 TIMEOUT_S: Final = 120.0
-"""For the last copy: a run is not held up for longer by a bucket that does not answer."""
+"""Limit for each command of the last copy, so that a bucket that does not answer cannot block the run's end."""
 WORK_LIMIT: Final = 1 << 30
-"""Bytes of a user's working directory that are copied; a larger one holds data or checkpoints, and is left out."""
+"""Maximum size of the program's working directory in bytes. A larger one probably contains data and is not copied."""
 # Names of incomplete files begin with a dot.
 NOT_COPIED: Final = ("checkpoints/*", "spec*.json", "launch.json", "state.json", ".*", "*/.*")
 

@@ -13,9 +13,9 @@ from agent.remote.command import OWN_TREE
 from agent.runs.store import Runs
 
 HOOK: Final = ".deepcdk/at-boot"
-"""Below the login user's home on the master's own disk: what a booting master runs, no rank can write."""
+"""Path in the login user's home, on the master's own disk. Ranks cannot change the script there."""
 LOCK_PATIENCE_S: Final = 300
-"""A file server keeps the locks of a master that is gone until its lease has run out."""
+"""Maximum wait for the scheduler's lock. After a master is gone, the file server keeps its locks until a lease ends."""
 
 
 def scheduler_command(runs: Runs) -> list[str]:

@@ -43,11 +43,11 @@ from agent.staging.manifest import SUFFIX, ManifestError
 from agent.supervisor.boot_hook import hooked_tree
 
 CACHE: Final = ".cache/deepcdk"
-"""Below the login user's home."""
+"""Path in the login user's home."""
 RECENT_S: Final = 3600.0
-"""What is incomplete may still be written for so long."""
+"""Age in seconds below which an incomplete directory counts as used, because a process may be writing it."""
 AGENT_S: Final = 24 * 3600.0
-"""Another laptop's task may run an agent that no run names."""
+"""Age in seconds below which an agent counts as used: a task on another laptop may run it without a run."""
 _NAME: Final = re.compile("[0-9a-f]{16}")
 _NAMES: Final = re.compile(rb"(?<![0-9a-f])[0-9a-f]{16}(?![0-9a-f])")
 _DATA: Final = re.compile(rb"/data/([A-Za-z0-9][A-Za-z0-9._-]*)")
@@ -55,7 +55,7 @@ _INTERRUPTED: Final = re.compile(r"[0-9a-f]{16}\.partial-[0-9]+|\.removed-.*|[0-
 _REMOVED: Final = ".removed-"
 _CMDLINE_BYTES: Final = 1 << 20
 _OP: Final = "custom_op"
-"""In the wheels of the runtime of recipes."""
+"""Name of a folder that only the recipes' wheels contain."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -66,7 +66,7 @@ class Item:
     path: str
     size: int
     used: bool
-    """Whether a run or a process needs it, or the next run will."""
+    """Whether a run, a process or the next run needs it."""
 
 
 class Sizes:

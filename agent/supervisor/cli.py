@@ -43,9 +43,10 @@ LIVE_RUN: Final = 3
 NO_SUCH_RUN: Final = 4
 SHOWN_S: Final = 86400.0
 MAX_SHOWN: Final = 20
-"""How long, and how many, replaced workers are shown."""
+"""Age in seconds, and number, up to which replaced workers are shown."""
 CHANGING: Final = ("start", "enqueue", "resume", "stop", "remove")
-"""Commands that would store the runs of a former master as failed before this one knows that they go on."""
+"""Commands that a new master rejects until it has its predecessor's data. Without these, it would store runs as failed
+that could continue."""
 
 
 class NoSuchRunError(LookupError):

@@ -25,19 +25,19 @@ from agent.spec.run import RunSpec
 MOST_NOTICE_BYTES: Final = 1 << 16
 _MAX_STALLED_BYTES: Final = 1 << 14
 _MAX_LINE: Final = 4096
-"""Characters of a line that are searched. Ranks write the log, so every pattern below takes time linear in its text,
-and every number has at most nine digits."""
+"""Maximum number of characters that are searched in a line. Ranks write to the log, so each pattern below needs linear
+time, and each number has at most nine digits."""
 _FIRST: Final = re.compile(
     r"The first process to do so was:\s+Process name: (?:\[\[\d+,\d+\],)?(\d{1,9})\]?\s+Exit code:\s+(-?\d{1,9})\n"
 )
-"""As horovodrun says it over Gloo, and mpirun."""
+"""Message of horovodrun (with Gloo) and mpirun."""
 _ENDED_FIRST: Final = re.compile(r"^\[launcher\] rank (\d{1,9}) ended first: (-?\d{1,9})$", re.MULTILINE)
-"""As `agent.launch.process_group` says it."""
+"""Message of `agent.launch.process_group`."""
 _HOST_ENDED: Final = re.compile(r"^\[launcher\] (\S{1,255}) ended: (-?\d{1,9})$", re.MULTILINE)
-"""The same if no rank of a host has reported why the host's ranks are gone; also `agent.launch.mpi_daemons` and
-`agent.launch.gloo_store` of the host where they run."""
+"""Message of `agent.launch.process_group` if a host's ranks are gone without a report. `agent.launch.mpi_daemons` and
+`agent.launch.gloo_store` also print it for their hosts."""
 _SIGNALLED: Final = re.compile(r"process rank (\d{1,9}) with PID \d+ on node \S+ exited on signal (\d{1,9})\b")
-"""mpirun's words alone, as the next one."""
+"""Message of mpirun only, like the next one."""
 _SILENT: Final = re.compile(
     r"lost communication with a remote daemon(?:(?!lost communication)[\s\S]){0,2000}?"
     r"Remote daemon: \S{1,255} on node (\S{1,255})"
@@ -48,44 +48,44 @@ _BROKEN: Final = re.compile(
     r"(?:Connection to \S+ port \d+|Read from remote host \S+): )",
     re.MULTILINE,
 )
-"""What OpenSSH's client says where a connection ends that it had (clientloop.c, packet.c of OpenSSH 9)."""
+"""Messages of OpenSSH's client when an established connection breaks (clientloop.c and packet.c of OpenSSH 9)."""
 _TIMED_OUT: Final = "Connection timed out"
-"""What Gloo, Open MPI and NCCL write when TCP has given up a node. Gloo alone writes the node's address before it."""
+"""Message of Gloo, Open MPI and NCCL when TCP gives up on a node. Only Gloo prints the node's address before it."""
 _PEER: Final = re.compile(r"\[(\d{1,3}(?:\.\d{1,3}){3})\]:\d{1,5}: $")
 _MAX_PEER: Final = 40
 _RANK: Final = re.compile(r"\[(\d{1,9})\]<std")
 _FULL_LINES: Final = 200
 _FULL_SHOWN: Final = 200
 _LAUNCHED: Final = "\n[supervisor] $ "
-"""Begins what the last attempt of a run wrote."""
+"""Beginning of the last attempt's output in the log."""
 _OUT_OF_MEMORY: Final = re.compile(
     r"^(?:\[\d{1,9}\]<stderr>:)?\[launcher\] rank (\d{1,9}): (perhaps |)out of memory: ([^\n]{1,400})$", re.MULTILINE
 )
-"""As `agent.launch.rank_memory` reports it."""
+"""Message of `agent.launch.rank_memory`."""
 _RANK_MARK: Final = re.compile(r"^\[rank\d{1,9}\]: ?")
-"""PyTorch writes this before each line of a traceback."""
+"""Prefix that PyTorch prints before each line of a traceback."""
 _GROUP_MARK: Final = re.compile(r"^ {2,40}[+|] ")
-"""Python writes this before each line of an exception group's traceback."""
+"""Prefix that Python prints before each line of an exception group's traceback."""
 _OF_LAUNCHERS: Final = re.compile(
     r"(?:subprocess\.)?CalledProcessError|(?:torch\.distributed\.elastic\.[a-z_.]{1,99}\.)?(?:ChildFailedError|SignalException)"
 )
 _MAX_EXCEPTION: Final = 300
 _ERROR_STATUSES: Final = (1, 2)
-"""Statuses of programs that print a reason: Python's `sys.exit("text")`, and argparse."""
+"""Exit statuses of programs that print a reason: Python's `sys.exit("text")`, and argparse."""
 _GAVE_UP: Final = re.compile(
     r"^\[\d+\]<stderr>:.*?(?:Timed out waiting (\d{1,9})ms for |Wait timeout after (\d{1,9}) seconds for key)",
     re.MULTILINE,
 )
-"""A rank's words when Gloo's time-out is over: in a collective, or before it where the ranks meet."""
+"""Messages of a rank after Gloo's time-out: in a collective (in ms), or earlier, while the ranks connect (in s)."""
 _NOTICED: Final = re.compile(
     r"^\[(\d{1,9})\]<stderr>:.*?(?:Horovod background loop uncaught exception|Wait timeout after \d+ seconds for key|"
     r"Horovod has been shut down|HorovodInternalError|a rank exited or its host is lost)",
     re.MULTILINE,
 )
-"""A rank's words when it can no longer reach another, after Gloo's time-out or by a closed connection. Horovod's thread
-writes them on each rank that is alive, whatever the program does."""
+"""Messages of a rank that can no longer reach another one, after Gloo's time-out or because a connection was closed.
+Horovod's thread prints them on each rank that is alive, no matter what the program does."""
 _NOTICE_BYTES: Final = 1 << 15
-"""What a rank writes between its notice and its end: tracebacks of TensorFlow, of all its threads."""
+"""Maximum number of bytes that a rank prints from such a message to its exit: tracebacks of TensorFlow's threads."""
 
 
 def log_bytes(ranks: int) -> int:

@@ -40,15 +40,15 @@ from agent.staging.aws_cli import aws_command, cli_environment
 from agent.supervisor.boot_hook import HOOK, hooked_tree, write_boot_hook
 
 FOLDER: Final = ".handover"
-"""Among the runs: archives by their digests, of which the parameter names the one that counts."""
+"""Folder beside the runs. It contains archives named by their digests; the parameter states the valid digest."""
 NOTHING: Final = "none"
-"""The parameter's value where nothing is left: no run would go on."""
+"""Value of the parameter if there is nothing to hand over, because no run would continue."""
 CONTENTS: Final = "handover.json"
 DATABASE: Final = "runs.sqlite"
 AGENT: Final = "agent"
 RETRY_S: Final = 60.0
 AGAIN_S: Final = 300.0
-"""How often it is all written again: a change of the stack may reset the parameter, and any worker remove the file."""
+"""Interval for writing everything again: a stack update may reset the parameter, and a worker may remove the file."""
 _NAME: Final = re.compile(r"[0-9a-f]{64}\.tar")
 _TREE: Final = re.compile("[0-9a-f]{16}")
 
@@ -73,12 +73,12 @@ class Handover:
         self._packed: dict[Path, bytes] = {}
         self._call: subprocess.Popen[bytes] | None = None
         self._shared: tuple[Path, list[str], bytes] | None = None
-        """What AWS was told of last, or is being told of: the agent's tree, the runs to go on with, the database."""
+        """The last data handed over, or in progress: the agent's tree, the ids of the runs, and the database."""
         self._stamp: tuple[tuple[int, int], ...] = ()
         self._backup = b""
         self._digest = ""
         self._next = 0.0
-        """When the same is told again."""
+        """When to write the same data again, by `clock`."""
         self._failure = ""
 
     @property

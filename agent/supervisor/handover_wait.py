@@ -13,7 +13,8 @@ from agent.deadline import wait_until
 from agent.hardware.machine import NODE_CONF, read_node_conf
 
 INHERITED: Final = Path("/opt/deepcdk/inherited")
-"""This instance's id, written by root once the master has it, or knows that there is nothing, or has given up."""
+"""File with this instance's id. Root writes it when the master has the data, has found that there are none, or has
+given up."""
 PATIENCE_S: Final = 60.0
 POLL_S: Final = 0.2
 UNKNOWN: Final = (

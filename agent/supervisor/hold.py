@@ -30,11 +30,11 @@ from agent.supervisor.handover_wait import wait_until_settled
 from agent.supervisor.lost_run import mark_lost
 
 HEARTBEAT_S: Final = 15.0
-"""Something is written so often: else neither side would notice that the connection is gone."""
+"""Interval of messages to the laptop. Without them, neither side would notice a broken connection."""
 PASSING_S: Final = 20.0
-"""How long to wait for another change of the size."""
+"""Maximum wait for another task that changes the group's size."""
 CLEARING_S: Final = 300.0
-"""How long to wait for a run that has ended and still clears its nodes, or is copied to the bucket."""
+"""Maximum wait for a run that has ended, while it clears its nodes and is copied to the bucket."""
 LIVE_RUN: Final = 3
 
 

@@ -20,10 +20,10 @@ from agent.staging.aws_cli import aws_command
 METRIC: Final = "LiveRuns"
 """Each live run publishes 1 about once a minute."""
 PERIOD_S: Final = 60.0
-"""The alarm counts the values of five minutes, so a call that fails does no harm."""
+"""The alarm sums the values of five minutes, so a single failed call has no effect."""
 TIMEOUT_S: Final = 50.0
 MAX_FAILURES: Final = 3
-"""Failures in a row before the run reports them; the shortest alarm acts after ten minutes."""
+"""Number of consecutive failures before the run reports them. The shortest alarm acts after ten minutes."""
 
 
 def command(stack: str, region: str) -> list[str]:
@@ -39,7 +39,7 @@ class LiveMetric:
         self._directory, self._run = directory, run
         self._has_alarm = True
         self.trouble = ""
-        """Why CloudWatch does not have the metric, with the remedy, after MAX_FAILURES failures in a row."""
+        """Why the metric is not published, with advice; "" before MAX_FAILURES consecutive failures."""
 
     @contextlib.contextmanager
     def published(self) -> Iterator[None]:

@@ -17,9 +17,9 @@ from agent.supervisor.restart import Outcome
 RESULT_FILE: Final = "result.json"
 LOST: Final = "its supervisor was lost"
 WANTED: Final = "wanted"
-"""In the course: how many hosts the run began with."""
+"""Key in the run's timeline: the number of hosts that the run started with."""
 LEFT: Final = "left"
-"""In the course: hosts of earlier attempts that the present one does not have."""
+"""Key in the run's timeline: hosts of earlier attempts that the current attempt does not use."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -27,18 +27,18 @@ class LostSupervisor:
     """The progress of a run under its lost supervisor."""
 
     fault: str
-    """What became of it, in words."""
+    """What happened to the supervisor, as text."""
     reason: str
-    """What its state says: which restart it is, while this one takes it up."""
+    """The reason in the run's state: the number of the restart, for the time until the new supervisor sets another."""
     started: float
-    """When the run was launched, seconds since 1970: the restart goes on with the same attempt."""
+    """`State.started` of the run, which does not change at a restart."""
     course: dict[str, Any]
     restarts: list[dict[str, Any]]
-    """Those that it made itself. The one that begins now stands behind them in the course, where it counts already."""
+    """The restarts made so far. The timeline already contains one more: the restart that begins now."""
     wanted: int
-    """How many hosts the run began with."""
+    """Number of hosts that the run started with."""
     left: dict[str, Node]
-    """Hosts of earlier attempts that the last one did not have, by their names."""
+    """Hosts of earlier attempts that the last attempt did not use, by name."""
 
     def outcome(self, directory: RunDirectory, spec: RunSpec) -> Outcome:
         """Return the outcome of the last attempt, after its remaining processes were killed.

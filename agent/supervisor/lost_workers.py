@@ -36,12 +36,12 @@ PERIOD_S: Final = 20.0
 LOST_S: Final = 180.0
 """A worker is lost after this time without an answer."""
 BOOT_S: Final = 900.0
-"""The same for a worker that removed itself from the list of nodes, as at a reboot."""
+"""The same for a worker that has removed itself from the list of nodes, for example at a reboot."""
 ASK: Final = ("true",)
 ASK_TIMEOUT_S: Final = 60.0
 """SSH tries to connect for 15 s. A healthy worker with busy processors may take longer to answer."""
 CALL_S: Final = 60.0
-"""Pause between two calls of AWS while a worker is lost."""
+"""Minimum seconds between two calls of AWS while a worker is lost."""
 MAX_PARALLEL: Final = 64
 
 
@@ -55,10 +55,10 @@ class Seen:
     is_listed: bool = True
     replied: bool = True
     left: bool = False
-    """Whether it removed itself from the list of nodes: it still answered at the look before."""
+    """Whether the worker removed itself from the list of nodes: it had still answered at the check before."""
     gpu_trouble: str = ""
     faulty: str = ""
-    """The fault of its GPUs that two looks in a row have found."""
+    """The fault of its GPUs, if two consecutive checks found one; otherwise ""."""
 
     def observe(self, now: float, *, is_listed: bool, replied: bool, gpu_trouble: str = "") -> None:
         """Store the result of a check."""

@@ -27,13 +27,13 @@ RESTARTED: Final = "restarted"
 WAITING: Final = "waiting"
 NEAR_BOUND: Final = "near-bound"
 TIMEOUT_S: Final = 30.0
-"""For one command: the last ones hold up the end of a run by as much, at most."""
+"""Time limit for one command. The last commands delay the end of a run by a few seconds more than this, at most."""
 MOST_TEXT: Final = 4000
-"""Characters of the text in a variable, of which Linux takes 128 KiB; the JSON has it whole."""
+"""Maximum number of characters of the text in a variable (Linux: 128 KiB). The JSON contains the complete text."""
 MAX_SUBJECT: Final = 99
-"""Characters of a subject: SNS takes fewer than 100, printable ASCII alone."""
+"""Maximum number of characters of a subject. SNS requires fewer than 100, all printable ASCII."""
 MAX_TOPIC_TEXT: Final = 10_000
-"""Characters of an event's text: SNS takes messages of 256 KiB, which has it twice here, escaped."""
+"""Maximum number of characters of an event's text. An SNS message has at most 256 KiB, and contains the text twice."""
 _SHOWN: Final = 200
 _KEPT: Final = ("PATH", "HOME", "USER", "LANG")
 

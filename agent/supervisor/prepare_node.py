@@ -41,7 +41,7 @@ from agent.spec.nodes import NODE_PYTHON, Node
 from agent.spec.run import RunSpec
 
 CLEARING_S: Final = 10.0
-"""How long what a crash left of another run may take to go."""
+"""Seconds that processes of crashed runs may take to exit after SIGKILL."""
 END_THE_MASTER: Final = "end its instance; its group starts a new one, and the runs on the shared file system stay"
 PREPARED: Final = "deepcdk-prepared "
 
@@ -55,13 +55,13 @@ class Prepared:
     """The result of preparing a node: its Python, its runtime, and whether it has leftovers of ranks."""
 
     python: str
-    """Of the ranks; on the master, of their launcher."""
+    """Path of the Python for the ranks; on the master, for their launcher."""
     runtime: str = ""
-    """Directory of the environment with Horovod and Open MPI; empty on the master."""
+    """Directory of the environment with Horovod and Open MPI; "" on the master."""
     has_rank_processes: bool = dataclasses.field(default=False, compare=False)
-    """Whether processes of the user for ranks are there."""
+    """Whether the user for ranks has processes on the node."""
     has_rank_files: bool = dataclasses.field(default=False, compare=False)
-    """Whether ranks of any run have left files or shared memory there."""
+    """Whether ranks of any run have left files or shared memory on the node."""
 
     @property
     def line(self) -> str:

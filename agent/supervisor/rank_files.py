@@ -17,7 +17,7 @@ from agent.runs.directory import RunDirectory, change_group, in_group
 from agent.spec.nodes import MASTER_NAME, RUN_GIDS
 
 TIMEOUT_S: Final = 600.0
-"""Tens of thousands of files over NFS take minutes."""
+"""Time limit for one command. Tens of thousands of files over NFS take minutes."""
 Run = Callable[[Sequence[str], float], Completed]
 
 

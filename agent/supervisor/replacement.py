@@ -22,9 +22,9 @@ from agent.spec.nodes import Node
 from agent.staging.aws_cli import aws_command
 
 LOG: Final = ".deepcdk/replacements.jsonl"
-"""Below the login user's home on the master's own disk."""
+"""Path in the login user's home, on the master's own disk."""
 REPLACED: Final = "replaced"
-"""In a run's course: the replacements of its hosts."""
+"""Key in a run's timeline: the replacements of its hosts."""
 LIMIT_S: Final = 3600.0
 TIMEOUT_S: Final = 60.0
 IN_SERVICE: Final = "InService"

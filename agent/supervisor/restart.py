@@ -27,20 +27,20 @@ from agent.supervisor.replacement import HostReplacements
 
 ASK: Final = ("cat", "/proc/uptime")
 ASK_TIMEOUT_S: Final = 20.0
-"""Longer than SSH tries to connect."""
+"""Longer than SSH's own time-out for a connection."""
 PATIENCE_S: Final = 900.0
-"""How long a run waits for nodes in place of those that are gone: EC2 launches and boots one in two to five minutes,
-and finds out that one is broken in as many."""
+"""Maximum wait for nodes in place of lost ones. EC2 needs two to five minutes to detect a broken instance, and the same
+time to launch and boot another one."""
 FEWER_AFTER_S: Final = 180.0
-"""How long it waits for as many nodes as before where fewer are allowed."""
+"""Wait for the original number of nodes before a run continues on fewer (`--min-nodes`)."""
 UNREPLACED_AFTER_S: Final = 300.0
-"""The same if no replacement of a lost node comes."""
+"""The same wait if no replacement of a lost node comes."""
 POLL_S: Final = 5.0
 MEMORY_AFTER: Final = "out_of_memory_after_s"
 """Field of a restart in the run's record."""
 SIMILAR: Final = 0.25
 SIMILAR_S: Final = 20.0
-"""Two attempts have run equally long if their times differ by at most this part, or this many seconds."""
+"""Two attempts ended at a similar point if their times differ by at most the share SIMILAR, or by SIMILAR_S seconds."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -52,9 +52,9 @@ class Outcome:
     reason: str = ""
     exit_code: int | None = None
     fault: str = ""
-    """What was wrong with the machine, in words; "" where nothing was."""
+    """The machine fault, as text; "" if there was none."""
     memory_after_s: float | None = None
-    """If a rank ran out of memory, or perhaps did: how long after the launch."""
+    """Seconds from the launch until a rank ran out of memory, or perhaps did; None if none did."""
 
     def repeats(self, earlier: Collection[Mapping[str, Any]]) -> Outcome:
         """Return this outcome, without its fault if an earlier attempt ran out of memory at a similar point.
@@ -126,12 +126,12 @@ class Restarts:
     """The search for hosts to restart a run on."""
 
     spec: RunSpec
-    """Of the attempt that has just ended."""
+    """The spec of the attempt that has just ended."""
     wanted: int
-    """How many hosts the run began with."""
+    """Number of hosts that the run started with."""
     hosts: Hosts
     silent: Collection[str]
-    """Instance ids of hosts that did not answer just now, and are not asked again at once."""
+    """Instance ids of hosts that did not answer a moment ago. The first check leaves them out."""
     runs: Runs
     is_stopped: Callable[[], bool]
     set_reason: Callable[[str], None]

@@ -41,12 +41,12 @@ from agent.supervisor.recovery import log, recover_lost_runs
 from agent.supervisor.submit import check_trees, detach
 
 TAKEN_OVER_S: Final = 1200.0
-"""How long it waits for a booting master to have what the one before it left; that gives up after half as long."""
+"""Maximum wait until a booting master has its predecessor's data. The master gives up after half of this time."""
 POLL_S: Final = 1.0
 WATCH_S: Final = 2.0
-"""How often it looks for lost supervisors while no run waits."""
+"""Interval of checks for lost supervisors while no run is queued."""
 NODES_PATIENCE_S: Final = 180.0
-"""How long the first run in the queue waits for its nodes: a replaced one takes about as long to join."""
+"""How long the first run in the queue waits if the cluster has too few nodes. A replacement needs this time to join."""
 
 
 def ensure_running(runs: Runs) -> None:

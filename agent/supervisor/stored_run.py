@@ -33,7 +33,7 @@ class StoredRun:
         self.copier = Copier(directory, run)
         self.state = state
         self.is_ours = True
-        """Whether no other process has given this run up for dead, so far as is known."""
+        """False after this process has noticed that another one has taken over the run."""
         self.course: dict[str, Any] = {"times": {}, **(earlier or {}), "archive": self.copier.address}
 
     def update(self, **changes: object) -> None:

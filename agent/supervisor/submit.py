@@ -30,7 +30,7 @@ from agent.supervisor.lost_run import claim_hosts, kill
 
 READY_TIMEOUT_S: Final = 20.0
 START_TIMEOUT_S: Final = 120.0
-"""How long a supervisor may take to own its run. On a loaded master it takes seconds."""
+"""Maximum wait until a new supervisor is ready. On a loaded master it takes seconds."""
 
 
 def start(runs: Runs, submission: Submission) -> RunDirectory:

@@ -62,7 +62,7 @@ class Supervisor:
         self._restarts: list[dict[str, Any]] = [*before.restarts] if before else []
         self._wanted = before.wanted if before else len(spec.hosts)
         self._left: dict[str, Node] = {**before.left} if before else {}
-        """Hosts of earlier attempts that the present one does not have, by their names."""
+        """Hosts of earlier attempts that the current attempt does not use, by name."""
         self._cleared: set[str] = set()
         self._replacement_log = ReplacementLog()
         self._told_waiting = -1

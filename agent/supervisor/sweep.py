@@ -23,9 +23,9 @@ from agent.spec.states import QUEUED
 from agent.supervisor.submit import enqueue
 
 SETTLED_S: Final = 30.0
-"""The other runs start once the first one has trained for this long, ended an epoch, or ended."""
+"""The other runs start after the first one has trained for this long, has completed an epoch, or has ended."""
 AT_ONCE_S: Final = 120.0
-"""A first run that fails within this time after its launch holds the runs that still wait."""
+"""If the first run fails within this time after its launch, the queued runs do not start."""
 
 
 def parse(text: str) -> list[Submission]:

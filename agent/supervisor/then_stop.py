@@ -19,7 +19,7 @@ from agent.runs.store import Runs
 from agent.staging.aws_cli import aws_command
 
 TRIES: Final = 8
-"""With the pauses between them a minute: of an API that fails half the time, one in 256 workers' ends is lost."""
+"""Number of attempts, over about a minute. If half of the API calls fail, all attempts fail in one of 256 cases."""
 PAUSE_S: Final = 8.0
 TIMEOUT_S: Final = 60.0
 STOPPED: Final = "the workers go to zero"

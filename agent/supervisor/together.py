@@ -17,19 +17,19 @@ from agent.spec.launchers import REQUIRED
 from agent.spec.run import RunSpec
 
 ALONE_S: Final = 60.0
-"""Seconds after the first output until a run without a connection between ranks is reported."""
+"""Seconds after the first output until a warning, if no rank is connected to another one."""
 SAME_S: Final = 20.0
-"""The same if all ranks print the same lines."""
+"""The same, if all ranks also print the same lines."""
 SAME_LINES: Final = 5
 _LOOK_S: Final = 2.0
 _LAST_LOOK_S: Final = 4.0
-"""How long after the end of a run the nodes may report a connection of its last seconds."""
+"""How long to wait after the end of a run for the nodes' last reports."""
 _MAX_LINES: Final = 100
-"""Lines of a rank and stream that are compared."""
+"""Maximum number of lines to compare, for each rank and stream."""
 _LINE: Final = re.compile(r"\[(\d{1,9})\]<(stdout|stderr)>:(.*)")
 _NOT_THE_PROGRAMS: Final = "[placement]"
 _TIMES: Final = re.compile(r"\d+(?:[.:]\d+)*\s*(?:%|[kMG]i?B\b|(?:ms|us|s|sec|min|h)\b|\w*/s\b|\w*/step\b)")
-"""Durations, rates and shares, which differ between ranks that do the same."""
+"""Pattern for durations, rates and percentages, which differ between ranks that do the same work."""
 
 
 class TogetherWatch:

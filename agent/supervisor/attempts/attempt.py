@@ -37,7 +37,7 @@ class StopRequest:
     """A request to stop the run gracefully. The first reason is kept."""
 
     why: str = ""
-    """In words; "" while nobody has asked."""
+    """The reason as text; "" without a request."""
 
     def ask(self, why: str) -> None:
         """Request a graceful stop."""
@@ -57,17 +57,17 @@ class Attempt:
     stored: StoredRun
     stop: StopRequest
     log: IO[bytes]
-    """To which the launcher and its ranks write."""
+    """launcher.log, with the output of the launcher and its ranks."""
     log_line: Callable[[str], None]
     execute: Callable[[Sequence[str], float], Completed]
     on_poll: Callable[[], None]
-    """Called repeatedly while the attempt waits for anything."""
+    """Called repeatedly while the attempt waits."""
     may_be_followed: bool
-    """Whether there is a restart left."""
+    """Whether a restart is left."""
     cleared: set[str] = dataclasses.field(default_factory=set)
-    """Instance ids of the hosts of the attempt before, which have nothing of another run."""
+    """Instance ids of hosts that the previous attempt cleared of the leftovers of other runs."""
     silent: set[str] = dataclasses.field(default_factory=set)
-    """Instance ids of the hosts that did not answer when it ended."""
+    """Instance ids of the hosts that did not answer after the attempt failed."""
     _launcher: subprocess.Popen[bytes] | None = None
 
     def __post_init__(self) -> None:

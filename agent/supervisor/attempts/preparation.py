@@ -17,9 +17,9 @@ from agent.spec.run import RunSpec
 from agent.supervisor import prepare_node
 
 TIMEOUT_S: Final = 1800.0
-"""Building Horovod on a node of a new type takes minutes; done once for each node and kept."""
+"""Building Horovod on a node of a new type takes minutes. The build is kept on the node."""
 NO_RUNTIME: Final = Interpreters(launcher=NODE_PYTHON, ranks=NODE_PYTHON, runtime="")
-"""Of an attempt that needs none, or that was stopped before it had one."""
+"""For an attempt that needs no runtime, or that was stopped during the preparation."""
 
 
 class PreparationError(RuntimeError):
