@@ -40,20 +40,20 @@ RESULTS: Final = demo.ROOT / "aws-test"
 TAG: Final = "deepcdk-test"
 """Key of the tag on each resource; its value is the cluster's name."""
 MAX_HOURS: Final = 3
-"""All workers are stopped after this time, even if this machine is lost."""
+"""All workers are terminated after this time, even if this machine is lost."""
 CHANGE_S: Final = 2400.0
-"""How long to wait for the end of a change of the stack before it is destroyed."""
+"""How long to wait for a stack change to end before the stack is destroyed."""
 END_S = 60.0
-"""How long a command may take to end after it is interrupted."""
+"""How long a command may take to exit after an interruption."""
 SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 GONE: Final = ("terminated", "shutting-down", "deleted", "deleting", "DELETE_COMPLETE")
 BUSY: Final = re.compile(r"(?:UPDATE|ROLLBACK|DELETE)_.*IN_PROGRESS")
-"""States of a stack that CloudFormation does not delete; it breaks a creation off."""
+"""States in which CloudFormation cannot delete a stack. (A creation in progress can be interrupted.)"""
 RECORDED: Final = (
     *("Timestamp", "Service", "Api", "Region", "Latency", "AttemptCount", "FinalHttpStatusCode"),
     *("FinalAwsException", "FinalAwsExceptionMessage", "FinalSdkException", "FinalSdkExceptionMessage"),
 )
-"""What is kept of botocore's report on a call. The report has the access key and the session token too."""
+"""The parts of botocore's call reports that are recorded. The reports also contain the access key and session token."""
 SECRETS: Final = (
     (re.compile(r"\b(?:A3T|A[KSB]IA|A[GINPR][A-Z]A|A[CS]CA)[A-Z0-9]{12,}"), "ACCESS-KEY-OR-ID"),
     (re.compile(r"(X-Amz-(?:Credential|Security-Token|Signature)=)[^&\s\"'<]+"), r"\1REMOVED"),
@@ -61,7 +61,7 @@ SECRETS: Final = (
     (re.compile(r"(assumed-role|user)/[^\s\"'<>]+"), r"\1/REMOVED"),
     (re.compile(r"(?<![\w.-])\d{12}(?![\w.-])"), "ACCOUNT"),
 )
-"""What looks like a credential or a number of an account, and what stands in its place."""
+"""Patterns of credentials and account numbers, and their replacements."""
 
 
 def settings(name: str, given: Sequence[str]) -> dict[str, str]:
@@ -201,10 +201,10 @@ class Trial:
     given: dict[str, str]
     """The cluster's settings."""
     known: dict[str, str] = dataclasses.field(default_factory=dict)
-    """What `redact` replaces."""
+    """Further texts that `redact` replaces."""
     say: Callable[[str], None] = print
     recorder: Recorder | None = None
-    """None before the question is answered."""
+    """None until the question is answered."""
     destroyed: bool = False
 
     @property

@@ -33,11 +33,11 @@ ROOT_TOOLS = (
 CLOUDS_END_S = 60
 """Time in which processes stop their embedded clouds after Ctrl-C; pytest-xdist's default is 10 s."""
 MISSING = pytest.StashKey[str]()
-"""Why a test that must run cannot."""
+"""The reason why a test that must run cannot."""
 LONG_FIRST = ("tests/e2e/own_clouds/", "tests/e2e/", "tests/")
 """Folders in the order in which `--dist loadfile` distributes files: the longest first, to end at the same time."""
 FULL = ("tests/fuzz/", "tests/payload/bench/test_ranks.py", "tests/payload/training/test_gradients.py")
-"""Folders and files that `make test` leaves out, besides most of tests/e2e (see its conftest.py)."""
+"""Folders and files that `make test` leaves out, in addition to most of tests/e2e (see its conftest.py)."""
 
 
 # No deadline: the time for an example depends on the load of the machine. The same examples are used each time, so that

@@ -31,7 +31,7 @@ NAME = "deepcdk-test-0a1b"
 KEY, SECRET, TOKEN = "AKIAIOSFODNN7EXAMPLE", "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY", "IQoJb3JpZ2luX2VjEXAMPLE"
 ACCOUNT = "123456789012"
 NO_PRICES = {"AWS_ENDPOINT_URL_PRICING": "http://127.0.0.1:9"}
-"""moto has none, so the list that is included is used."""
+"""moto has no prices, so the included list is used."""
 CONFTEST = """\
 import os
 from pathlib import Path

@@ -40,17 +40,17 @@ NEEDED = {
     "stage-data": ("--source", "payload"),
     "sweep": ("--grid", "epochs=1,2"),
 }
-"""Arguments without which a task has nothing to do."""
+"""Arguments that a task requires."""
 
 ASK_NOBODY = ("init", "plan", "prices", "recipes")
-"""Tasks that need no cluster; prices are asked for beside a plan, which does not wait for them long."""
+"""Tasks that need no cluster; a plan also requests prices, without waiting long."""
 
 NO_CLUSTER = ("init", "recipes")
 """Tasks that do not read cdk.json."""
 
 STANDARD = "Running On-Demand Standard (A, C, D, H, I, M, R, T, Z) instances"
 QUOTAS = {STANDARD: 1000.0, "VPCs per Region": 5.0, "EC2-VPC Elastic IPs": 5.0}
-"""The quotas of an account, of which moto has only a few."""
+"""The quotas of an account; moto has only a few of them."""
 
 RECORDED = "tests/cluster/report/records/digits"
 

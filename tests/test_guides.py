@@ -17,7 +17,7 @@ FOLDERS: Final = (ROOT, ROOT / "docs", ROOT / "localcloud", ROOT / "localcloud" 
 GUIDES: Final = sorted(guide for folder in FOLDERS for guide in folder.glob("*.md"))
 ROOMS: Final = "stacks|agent|payload|cluster|localcloud|tools|tests|benchmarks|docs|requirements"
 OTHERS: Final = ("CHANGELOG.md", "tour.md", "comparison.md")
-"""Guides with paths of their own: those of older versions, or of other projects."""
+"""Guides that mention paths of older versions or other projects."""
 
 
 def prose(text: str) -> str:

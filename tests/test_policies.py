@@ -23,7 +23,7 @@ ACCOUNT: Final = "111122223333"
 USER: Final = f"arn:aws:iam::{ACCOUNT}:user/someone"
 _CLIENT: Final = re.compile(r"""\.(?:client|impatient)\(\s*"([a-z0-9-]+)"\s*\)""")
 PREFIXES: Final = {"efs": "elasticfilesystem", "service-quotas": "servicequotas"}
-"""Services whose actions have another prefix than boto3's name."""
+"""Services with an action prefix that differs from boto3's name."""
 ACTIONS: Final = {
     "budgets:DescribeBudgets": ("budgets:ViewBudget",),
     "s3:DeleteObjects": ("s3:DeleteObject", "s3:DeleteObjectVersion"),
@@ -34,7 +34,7 @@ ACTIONS: Final = {
     "s3:ListObjectsV2": ("s3:ListBucket",),
     "sts:GetCallerIdentity": (),  # needs no permission
 }
-"""Calls whose actions have other names."""
+"""Calls with actions of other names."""
 GROUP: Final = f"arn:aws:autoscaling:us-east-1:{ACCOUNT}:autoScalingGroup:0a1b:autoScalingGroupName/deepcdk-Workers"
 BUCKET: Final = "arn:aws:s3:::deepcdk-runbucket-0a1b"
 RESOURCES: Final = {
@@ -58,7 +58,7 @@ RESOURCES: Final = {
     "ssm:GetParameter": f"arn:aws:ssm:us-east-1:{ACCOUNT}:parameter/cdk-bootstrap/hnb659fds/version",
     "ssm:GetParameters": "arn:aws:ssm:us-east-1::parameter/aws/service/debian/release/12/latest/amd64",
 }
-"""An example of what an action, or else all of a service, is asked for; the others know no resources."""
+"""An example resource for an action, or for all actions of a service; other actions have no resources."""
 TAGGED: Final = {"ec2:ResourceTag/deepcdk:cluster": "deepcdk", "aws:ResourceTag/deepcdk:cluster": "deepcdk"}
 
 

@@ -9,7 +9,7 @@ from typing import Final, TypeVar
 import pytest
 
 PATIENCE_S: Final = 300.0
-"""So long that only a fault, not a busy machine, comes to the end of it."""
+"""Long enough that only a fault exceeds it, never a busy machine."""
 SHORTEST_PAUSE_S: Final = 0.005
 
 T = TypeVar("T")

@@ -22,7 +22,7 @@ class _Long(str):
 
 
 LONG: Final[str] = _Long("ü $(id) '\"\n" * 9000)
-"""100 kB and more, short of the 128 KiB that Linux gives to a program as one word."""
+"""More than 100 kB, but less than Linux's limit of 128 KiB per argument."""
 
 WORDS: Final = st.one_of(
     st.sampled_from(NASTIEST),
@@ -32,4 +32,4 @@ WORDS: Final = st.one_of(
 FILE_NAMES: Final = WORDS.map(lambda word: os.fsdecode(os.fsencode(word.replace("/", "|"))[:255])).filter(
     lambda name: name not in ("", ".", "..")
 )
-"""Of one file, or of one directory."""
+"""Names of files or directories."""

@@ -20,7 +20,7 @@ from tests.factories import AGENT, make_node, make_program_spec
 
 PROJECT: Final = Path(__file__).resolve().parents[2]
 TORCH: Final = "torch==2.13.0+cpu"
-"""A build that no public index has under this version, so that it comes from a directory or not at all."""
+"""A version that no public index has: it is installed from a directory or not at all."""
 UNREACHABLE: Final = "deeplearning-worker9"
 SSH: Final = f"""\
 #!/bin/sh

@@ -15,7 +15,7 @@ IN_THE_RUNTIME = {
     "agent.launch.horovodrun": {"horovod"},
     "agent.preflight.allreduce": {"horovod", "tensorflow"},
 }
-"""What these import inside a function, which only the runtime's Python calls."""
+"""Imports inside functions that only the runtime's Python calls."""
 IMPORT_ALL = """
 import importlib, sys
 sys.path.insert(0, sys.argv[1])

@@ -26,14 +26,14 @@ from tools import demo
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 KEPT_CLOUD: Final = "DEEPCDK_CLOUD"
-"""Name of the variable that names an embedded cloud to use, and to leave up; it is started if it does not run."""
+"""The variable with the name of an embedded cloud to use and leave running; the tests start it if necessary."""
 SLOW_S: Final = 1800.0
 """How long a task may take on AWS."""
 ABSENT_CALL: Final = re.compile(r"does not implement ([^ ]+)|cannot decide: (.+)")
 WITH_ANOTHER_SOURCE: Final = ("pricing:GetProducts",)
-"""Calls without an answer here: the tasks then show prices of the list that is included."""
+"""Calls that the embedded cloud does not answer: the tasks then use the included price list."""
 MAIN_PATH: Final = ("test_run.py",)
-"""Files that `make test` runs; `make test-all` runs the others too."""
+"""Files that `make test` runs; `make test-all` also runs the others."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -102,7 +102,7 @@ class Deployment(abc.ABC):
 
     stack: str = "deepcdk"
     settings: tuple[str, ...] = tuple(demo.settings(2))
-    """The words that a user would write into cdk.json."""
+    """The settings that a user would write to cdk.json."""
 
     @abc.abstractmethod
     def laptop(

@@ -17,7 +17,7 @@ for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGPIPE):
 while True:
     time.sleep(1)
 """
-"""A program whose ranks end by SIGKILL alone."""
+"""A program with ranks that only SIGKILL stops."""
 
 
 def processes() -> Iterator[tuple[int, dict[str, str], list[bytes]]]:

@@ -74,7 +74,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.wfile.write(os.uname().nodename.encode())
 http.server.HTTPServer(("127.0.0.1", port), Handler).serve_forever()
 """
-"""Stands in for JupyterLab, whose packages the embedded cloud's hosts cannot reach."""
+"""Replaces JupyterLab, because the embedded cloud's hosts cannot reach its packages."""
 
 
 @pytest.fixture(scope="module")

@@ -20,7 +20,7 @@ from tests.waiting import eventually
 EVERY: Final = 20
 STEPS: Final = 1200
 KILLS: Final = 2
-"""Once for each rank."""
+"""One kill per rank."""
 
 
 def documented() -> str:

@@ -52,7 +52,7 @@ sys.argv = sys.argv[1:]
 runpy.run_path(sys.argv[0], run_name="__main__")
 print("weights", hashlib.sha256(b"".join(w.tobytes() for w in models[0].get_weights())).hexdigest()[:16], flush=True)
 """
-"""Gives an example data and few steps, runs it as it is, and tells the weights that its rank ends with."""
+"""Gives an example data and few steps, runs it unchanged, and prints its rank's final weights."""
 
 
 @pytest.fixture(scope="module")

@@ -21,11 +21,11 @@ SSH: Final = ":0016"
 ESTABLISHED: Final = "01"
 CONNECTING_S: Final = 0.1
 AT_ONCE: Final = 2
-"""So many tasks are interrupted side by side: each takes a second of one core before it connects."""
+"""Number of tasks that are interrupted concurrently: each uses a second of one core before it connects."""
 TRIES: Final = 5
 SSH_ENDED: Final = 255
 PROGRESS_LINES: Final = 4
-"""So many lines at most say what a task does before it is interrupted: `stage-data` reads, connects, sends, checks."""
+"""Maximum number of progress lines before an interruption: `stage-data` reads, connects, sends, checks."""
 # Without --yes: a task that is not interrupted in time asks a question that gets no answer.
 TASKS: Final[tuple[tuple[str, ...], ...]] = (
     ("attach",),

@@ -59,7 +59,7 @@ if word not in ("end", "die-once") or (word == "die-once" and not os.path.exists
 """
 WORDS = ("two words", "$(touch /tmp/evaluated)", "line\ntwo")
 ALIVE = "grep -lz '^DEEPCDK_RANK=' /proc/[0-9]*/environ 2>/dev/null || true"
-"""Lists the environments of processes that are ranks."""
+"""Lists the environments of rank processes."""
 
 
 @pytest.fixture(scope="module")

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.aws
 
 AMAZON_LINUX: Final = "amzn 2023"
 PROBE_HOURS: Final = 0.2
-"""When the run that reads the limits of ranks is stopped."""
+"""Time limit of the run that reads the limits of ranks."""
 METRICS_S: Final = 900.0
 """How long CloudWatch may take for the first values and states."""
 PYTHON: Final = "/opt/deepcdk/bin/python3"
@@ -51,7 +51,7 @@ import resource
 print("memlock", *resource.getrlimit(resource.RLIMIT_MEMLOCK))
 """
 LONG_NOTICE_S: Final = 3600
-"""A notice that is longer than any termination without one."""
+"""A notice longer than any termination without one."""
 Record = Callable[[str, object], None]
 
 

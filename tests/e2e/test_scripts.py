@@ -17,12 +17,12 @@ from tests.words import LONG, NASTIEST
 from tools import demo
 
 TEXTS = tuple(word for word in NASTIEST if "\udcff" not in word)
-"""Words of a program's own are text, or they are refused."""
+"""A program's arguments: each is passed on as text or rejected."""
 SECRET = f"swordfish-7c41 {''.join(TEXTS)}"
 VALUE = f"hello {''.join(TEXTS)}"
 WORDS = ("--name", "two words", "$(touch /tmp/evaluated)", *TEXTS, LONG)
 NAMES = {name for name in NASTIEST if name and not set(name) & set("/.")}
-"""Of files: bytes that are not UTF-8 too."""
+"""File names, including bytes that are not UTF-8."""
 PROGRAM = """\
 import glob, json, os, sys
 import tensorflow as tf

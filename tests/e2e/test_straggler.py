@@ -26,7 +26,7 @@ until [ -e {EVEN} ]; do
 done
 rm {EVEN}
 """
-"""Keeps a rank from computing three quarters of the time, as a neighbour, heat or a bad disk would."""
+"""Stops a rank for three quarters of the time, like a noisy neighbor, heat or a bad disk."""
 
 
 @contextlib.contextmanager

@@ -76,7 +76,7 @@ for file in /mnt/efs/payloads/*/agent/supervisor/scheduler.py; do
   printf 'import pathlib\\n(pathlib.Path.home() / "planted").touch()\\n' >>"$file"
 done
 """
-"""What a rank can do on the shared file system, for the master to run it at its next boot."""
+"""Files that a rank can leave on the shared file system in the hope that the master runs them at its next boot."""
 
 
 def supervisors_of(run: str) -> list[int]:
@@ -168,7 +168,7 @@ def test_a_run_goes_on_by_itself_after_its_master_was_rebooted_and_the_queue_beh
 
 
 BOUND_S: Final = 40.0
-"""Enough for two nodes that are prepared; what people give in hours acts in the same way after seconds."""
+"""Enough for two prepared nodes. It is in seconds; users give limits in hours."""
 
 
 def test_a_run_that_ignores_sigterm_ends_within_60_s_of_its_bound(cluster: EmbeddedCloud, tmp_path: Path) -> None:

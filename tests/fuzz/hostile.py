@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from tests.words import WORDS
 
 EXAMPLES: Final = int(os.environ.get("DEEPCDK_EXAMPLES", "60"))
-"""Of each test: few in each run of the tests, and as many as an hour takes by `make fuzz`."""
+"""Examples per test: few in each test run, and as many as fit into an hour with `make fuzz`."""
 RAW: Final = "\x00raw:"
-"""Begins a text that stands in the JSON as it is, in place of a value: what no JSON library writes."""
+"""Prefix of a text that is inserted unquoted into the JSON, as no JSON library would write it."""
 
 _TEXTS: Final = (
     "", ".", "..", "./..", "../../../etc/passwd", "/etc/shadow", "-rf", "--into=/", "a\x1b[2J", "\x1b]0;x\x07",

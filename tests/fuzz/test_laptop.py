@@ -42,7 +42,7 @@ from tests.factories import make_node, make_stack
 from tests.fuzz.hostile import EXAMPLES, encoded, json_of, mutated, spoilt, texts_like
 
 PATIENCE_S: Final = 20.0
-"""For one example, on a machine that is busy: what takes longer was made to."""
+"""Time limit for one example on a busy machine; only malicious input takes longer."""
 SUMMARY: Final[dict[str, Any]] = {
     "run_id": "one", "state": "failed", "reason": "status 1", "started": 1.0, "updated": 2.5, "hosts": ["w1"],
     "last_lines": ["a"], "position": None, "epoch": {"epoch": 2, "test_accuracy": 0.9}, "last": None, "exit_code": 1,

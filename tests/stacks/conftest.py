@@ -109,7 +109,7 @@ VARIANTS: Final[dict[str, dict[str, Any]]] = {
         "ssh_cidr": ("198.18.4.0/24", "198.18.5.0/24"),
     },
 }
-"""Configurations that differ from the clusters by name in what these have in common."""
+"""Configurations that differ from the named clusters."""
 
 
 @pytest.fixture(scope="session")

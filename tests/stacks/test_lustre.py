@@ -11,7 +11,7 @@ from tests.stacks.conftest import Variant
 SYSTEM = "AWS::FSx::FileSystem"
 LINK = "AWS::FSx::DataRepositoryAssociation"
 NO_TRAFFIC = ("255.255.255.255/32", "icmp", 252, 86)
-"""How the CDK writes that nothing may leave."""
+"""The CDK's rule for no outbound traffic."""
 
 
 def test_by_default_there_is_none(template: Template) -> None:

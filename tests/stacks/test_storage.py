@@ -13,7 +13,7 @@ from tests.stacks.conftest import EXISTING_KEY, Variant
 
 NEW_KEY = {"Fn::GetAtt": ["StorageKey", "Arn"]}
 FILES, BUCKET, KEY = "FileSystem", "RunBucket", "StorageKey"
-"""Logical ids. Under another id the resource would be created anew and empty."""
+"""Logical ids. Under another id, the resource would be created again, empty."""
 
 
 @pytest.mark.parametrize(

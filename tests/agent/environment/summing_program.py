@@ -19,9 +19,9 @@ from horovod.runner.http.http_server import RendezvousServer
 
 HOST = "127.0.0.1"
 NUMBERS = 150_000
-"""In each tensor: their sum takes long enough to be met in its middle."""
+"""Numbers per tensor: enough that the sum can be interrupted in the middle."""
 LEARNED = 7
-"""Exit status of a rank that has learned from Horovod that another one is gone."""
+"""Exit status of a rank that Horovod told about the loss of another one."""
 
 
 def add_up(slot: SlotInfo, ports: SimpleQueue[int], ready: SimpleQueue[int]) -> None:

@@ -19,7 +19,7 @@ PROGRAM = Path(__file__).with_name("summing_program.py")
 ROOT = Path(__file__).parents[3]
 RANKS = 8
 LEARNED = 7
-"""The exit status of a rank that has learned from Horovod that another one is gone."""
+"""Exit status of a rank that Horovod told about the loss of another one."""
 
 
 def release(folder: Path, texts: dict[str, str]) -> None:

@@ -21,7 +21,7 @@ from agent.environment.package_index import (
 from agent.environment.virtual_environment import Installer
 
 UNKNOWN = "index.invalid"
-"""A name that no resolver knows (RFC 6761)."""
+"""A name that never resolves (RFC 6761)."""
 
 
 @pytest.fixture(autouse=True)

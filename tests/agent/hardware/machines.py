@@ -41,7 +41,7 @@ RECORDED: dict[str, str] = {
     "sys/fs/cgroup/cpuset/cpuset.effective_cpus": "0-1",
     "sys/fs/cgroup/unified/cgroup.procs": "1",
 }
-"""Recorded on a virtual machine with two cores of a Xeon, Linux 6.18, control groups of version 1 beside version 2."""
+"""Recorded on a virtual machine with two Xeon cores and Linux 6.18, with cgroups of versions 1 and 2."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

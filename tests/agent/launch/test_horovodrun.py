@@ -79,7 +79,7 @@ case $word in -*) exit 255 ;; esac
 cd /
 exec setsid sh -c "$(printf %s "$word" | sed 's#{NODE_PYTHON}#{sys.executable}#g')"
 """
-"""It runs the command here, in a session of its own."""
+"""Runs the command on this machine, in a separate session."""
 LISTENING = """\
 import glob, os
 inodes = {line.split()[9] for line in open("/proc/net/tcp").readlines()[1:] if line.split()[3] == "0A"}

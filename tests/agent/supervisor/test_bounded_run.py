@@ -26,7 +26,7 @@ from tests.waiting import eventually
 STUBBORN = "trap '' TERM; HOROVOD_RANK=0 sh -c \"trap '' TERM; while :; do sleep 0.1; done\"; exit 1"
 GENTLE = "trap 'echo checkpoint written; exit 0' TERM; while :; do sleep 0.1; done"
 ORIGIN = Origin(master=MASTER_ID, instance_types={MASTER_ID: "t3.medium"}, usd_per_hour={"t3.medium": 3600.0})
-"""A master that costs a dollar a second."""
+"""A master that costs a dollar per second."""
 
 
 def supervise(efs: Path, script: str, bounds: Bounds, run_id: str = "one") -> tuple[State, RunDirectory]:

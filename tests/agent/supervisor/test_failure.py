@@ -202,8 +202,10 @@ def test_a_launcher_that_says_nothing_is_told_by_its_status() -> None:
 
 
 LOGS = Path(__file__).parent / "launcher_logs"
-"""What Horovod's launcher wrote of 4 ranks of which one was stopped by SIGSTOP, killed or left by an exception; without
-what TensorFlow says at its start and the lines of its tracebacks."""
+"""Output of Horovod's launcher with 4 ranks, one of which is stopped by SIGSTOP, killed, or ends with an exception.
+
+TensorFlow's start-up messages and the lines of tracebacks are removed.
+"""
 ONE, TWO = (host.name for host in HOSTS)
 
 

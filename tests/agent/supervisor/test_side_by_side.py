@@ -43,7 +43,7 @@ class Master:
         self.runs = Runs(root=efs / "runs")
         self.begun: list[str] = []
         self.queued: list[str] = []
-        """Ids of the runs that had to wait, in the order in which they came."""
+        """Ids of the runs that had to wait, in order of submission."""
 
     def detach(self, runs: Runs, directory: RunDirectory) -> None:
         """Replace the start of a supervisor."""

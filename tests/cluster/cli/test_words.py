@@ -29,7 +29,7 @@ VALUED = sorted(
 )
 """Every flag of every task that takes a value."""
 VALUES = (WORDS | st.just(LONG)).filter(lambda word: word != "--")
-"""Two dashes end the task's own words, wherever they stand."""
+"""Any word except `--`, which ends the task's own words."""
 
 
 @pytest.mark.parametrize(

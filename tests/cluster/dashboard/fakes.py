@@ -48,7 +48,7 @@ class FakeCluster:
     )
     record: dict[str, Any] = dataclasses.field(default_factory=lambda: copy.deepcopy(raw()))
     broken: str = ""
-    """Why there is no connection; "" if there is one."""
+    """The reason for a missing connection; "" if there is one."""
     acted: list[tuple[str, str, bool]] = dataclasses.field(default_factory=list)
     answers: list[dict[str, str]] = dataclasses.field(default_factory=list)
     followed: list[Sequence[str]] = dataclasses.field(default_factory=list)

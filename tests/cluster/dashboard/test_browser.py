@@ -20,7 +20,7 @@ pytestmark = pytest.mark.browser
 AXE: Final = Path(__file__).resolve().parents[3] / "node_modules" / "axe-core" / "axe.min.js"
 DESKTOP, PHONE = (1280, 800), (390, 844)
 PATIENCE_MS: Final = 60_000
-"""So long that only a fault, not a busy machine, comes to the end of it."""
+"""Long enough that only a fault exceeds it, never a busy machine."""
 FLAGS: Final = (
     "--no-sandbox",  # CI runs as root
     "--disable-gpu",

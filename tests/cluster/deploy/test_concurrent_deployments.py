@@ -34,7 +34,7 @@ class Formation:
     def __init__(self, aws: Aws, monkeypatch: pytest.MonkeyPatch) -> None:
         self.aws, self.client = aws, aws.client("cloudformation")
         self.overtaken: Callable[[], None] = lambda: None
-        """What others do before the CLI gets to its own part."""
+        """Actions of other laptops before the CLI does its part."""
         monkeypatch.setattr(cdk, "find_cli", lambda _: Path("cdk"))
         monkeypatch.setattr(cdk, "run_quietly", self._prepare)
         monkeypatch.setattr(cdk, "run", self._execute)

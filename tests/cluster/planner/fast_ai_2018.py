@@ -42,9 +42,9 @@ class PublishedRun:
     nodes: int
     workload: Workload
     minutes: float
-    """Until 93% top-5, by a clock that starts with the first step."""
+    """Until 93% top-5, measured from the first step."""
     usd_per_hour: float
-    """By the entry."""
+    """From the entry."""
     source: str
 
     @property
@@ -54,9 +54,9 @@ class PublishedRun:
 
 
 NODE_USD_PER_HOUR: Final = 24.48
-"""p3.16xlarge, by the entries."""
+"""p3.16xlarge, from the entries."""
 LEAST_EVALUATED: Final = {128: 512, 224: 256, 288: 128}
-"""Images that a GPU evaluates at a time at least, by size (training/train_imagenet_nv.py, `preload_data`)."""
+"""Minimum number of images that a GPU evaluates at a time, by size (training/train_imagenet_nv.py, `preload_data`)."""
 
 
 def _run(name: str, nodes: int, minutes: float, source: str, *phases: tuple[int, int, int, int]) -> PublishedRun:
@@ -106,7 +106,7 @@ DAWNBENCH: Final = (
         (6, 128, 64, 160), (10, 128, 128, 160), (3, 224, 64, 0), (18, 224, 192, 0), (1, 288, 128, 0),
     ),
 )  # fmt: skip
-"""The entries, each as far as its first epoch of 93% top-5."""
+"""The entries, each until its first epoch with 93% top-5."""
 
 README: Final = (
     _run(

@@ -9,7 +9,7 @@ from cluster.planner.hardware import hardware_of
 
 P3, P4D, C5 = (hardware_of(name) for name in ("p3.16xlarge", "p4d.24xlarge", "c5.2xlarge"))
 GRADIENTS = 51_114_064
-"""Bytes of ResNet-50's in half precision."""
+"""Bytes of ResNet-50's gradients in half precision."""
 
 
 def gbit_s(bytes_s: float) -> float:

@@ -45,7 +45,7 @@ INDEX: Final = (
         ("psutil", "7.0.0"), ("pyyaml", "6.0.3"), ("setuptools", "80.9.0"), ("wheel", "0.45.1"),
     )),
 )  # fmt: skip
-"""Packages as they depend on each other, in short."""
+"""Packages and their dependencies, simplified."""
 
 
 @pytest.fixture(scope="module")

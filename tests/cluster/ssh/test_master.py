@@ -20,7 +20,7 @@ from cluster.ssh.master import MOST_ERRORS, Master, SilenceError, remote_line
 from tests.cluster.ssh.ssh_server import SshServer, connect_to, serving
 
 CLOSED = "(the other side closed the connection|Connection reset by peer)"
-"""Which of the two depends on whether anything was still to be read."""
+"""Which of the two appears depends on whether data was left to read."""
 TEXT = st.text(st.characters(codec="utf-8", exclude_characters="\0"))
 
 

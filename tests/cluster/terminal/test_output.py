@@ -37,7 +37,7 @@ HOSTILE: Final = (
     "\u061cx",
 )
 OURS: Final = re.compile(r"\x1b\[(?:[0-9;]*m|\?25[lh]|[0-9]*[AK]|[0-9]*G)")
-"""Colours, and what rich moves the cursor by."""
+"""Colors, and rich's cursor movements."""
 
 
 def foreign(text: str) -> list[str]:

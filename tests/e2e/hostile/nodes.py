@@ -14,11 +14,11 @@ REGISTRY = "/mnt/efs/.cluster/nodes"
 NODES = "/opt/deeplearning/nodes"
 VICTIM = "deeplearning-worker2"
 IP, GPUS, HOST_KEY = 1, 5, 7
-"""Places of facts in a node's entry."""
+"""Positions of facts in a node's entry."""
 SHARED_KEY = "/mnt/efs/.cluster/master.pub"
 INJECTED = "/tmp/injected-by-a-worker"
 FIND_AWS = "set -a; . /etc/environment; set +a; "
-"""What a login does, by which programs on a host of the embedded cloud find its API."""
+"""Variables of a login, with which programs on a host of the embedded cloud find its API."""
 
 
 class Cluster:

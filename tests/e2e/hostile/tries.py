@@ -14,11 +14,11 @@ class Try:
 
     what: str
     script: str
-    """For `sh`, with the variables of what an attacker knows: MASTER, OTHER, MASTER_ID and so on."""
+    """Script for `sh`, with variables for the attacker's knowledge: MASTER, OTHER, MASTER_ID and so on."""
     refusal: str
-    """A pattern of what it answers; a try that succeeds prints SUCCEEDED as well."""
+    """A pattern for the expected answer; a successful attack also prints SUCCEEDED."""
     logged: str = ""
-    """A pattern of the line by which it is logged, "" where nothing logs it."""
+    """A pattern for the expected log line, or "" if nothing is logged."""
 
     @property
     def name(self) -> str:
@@ -95,7 +95,7 @@ RANK: Final = (
     Try(what="log in on the master as a rank", script=login("deepcdk-rank", "$MASTER"), refusal=DROPPED),
     Try(what="log in on a worker as a rank", script=login("deepcdk-rank", "$OTHER"), refusal="Connection refused"),
 )
-"""As the user of ranks, without new privileges, as ranks run."""
+"""As the ranks' user without new privileges, like a rank."""
 
 ROOT: Final = (
     Try(what="log in on the master", script=login("$USER_NAME", "$MASTER"), refusal=DROPPED),
@@ -133,7 +133,7 @@ AS_MASTER: Final = (
         refusal=DROPPED,
     ),
 )
-"""As root of a worker, which takes another's address meanwhile: nothing else is tried beside it."""
+"""As root of a worker that temporarily takes another address: no other attack runs at the same time."""
 
 EC2: Final = "UnauthorizedOperation"
 ROLE: Final = (
@@ -163,11 +163,11 @@ ROLE: Final = (
     call("iam list-roles", "iam:ListRoles"),
     call("iam create-access-key --user-name red-team", "iam:CreateAccessKey"),
 )
-"""With the role of a worker, for which every process on it can ask."""
+"""With the role of a worker, which every process on it can request."""
 
 _NODES: Final = "/mnt/efs/.cluster/nodes/deeplearning-worker"
 KEY: Final = f"ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAI{'REDTEAM':A<43}"
-"""A key that is nobody's, and follows the rule."""
+"""A valid key that belongs to no node."""
 FACTS: Final = f"1,eth0,us-east-1a,0,x86_64,{KEY}"
 REGISTRY: Final = (
     Try(
@@ -226,7 +226,7 @@ REGISTRY: Final = (
         logged="ignoring the registry's master.pub: it is not the master's key in AWS",
     ),
 )
-"""As root of a worker, which can write all of the registry: what the other nodes make of it counts."""
+"""As root of a worker, which can write the whole registry: only the effect on other nodes matters."""
 
 STRANGER: Final = (
     *(connect("$MASTER", port) for port in (22, 1024, 8080, 40000)),
@@ -238,4 +238,4 @@ STRANGER: Final = (
         refusal="Unable to locate credentials",
     ),
 )
-"""As root of an instance in the workers' subnet that is in none of the cluster's groups, and has no role."""
+"""As root of an instance in the workers' subnet, outside the cluster's security groups and without a role."""

@@ -20,7 +20,7 @@ from tools import demo
 LAPTOP_ADDRESS: Final = "100.64.0.2"
 OUTSIDE_ADDRESS: Final = "198.18.255.10"
 IMAGE: Final = "/aws/service/ami-amazon-linux-latest/al2023-ami-kernel-default-x86_64"
-"""The one image that stands for all: which one a host has makes no difference to its network."""
+"""One image for all hosts: the image makes no difference to the network."""
 LAPTOP: Final = Place(name="laptop", address=LAPTOP_ADDRESS)
 STRANGER: Final = Place(name="stranger", address=OUTSIDE_ADDRESS)
 
@@ -108,9 +108,9 @@ while waiting.get_map() and time.monotonic() < deadline:
             reached.append(key.data)
 print(json.dumps(sorted(reached)))
 """
-"""A refusal counts as reached, for the packet got there; what is dropped says nothing until this time is over."""
+"""A refused packet counts as received, because it arrived; a dropped one gives no answer until this time is over."""
 SILENCE_S: Final = 4.0
-"""Three times as long as a lost first packet takes; an answer takes less than a millisecond."""
+"""Three times as long as a retransmission; an answer takes less than a millisecond."""
 
 
 def deploy(cloud: EmbeddedCloud, folder: Path, templates: dict[str, dict[str, Any]]) -> dict[str, Any]:

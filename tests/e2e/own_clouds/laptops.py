@@ -23,7 +23,7 @@ from tools import demo
 Done = subprocess.CompletedProcess[str]
 
 REMOVED: Final = "20261120-121314-removed"
-"""The beginning of the ids of runs that are there to be removed."""
+"""Prefix of the ids of runs that the tests remove."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

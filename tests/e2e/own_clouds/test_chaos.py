@@ -19,8 +19,11 @@ from tests.e2e.conftest import EmbeddedCloud, start_cloud
 from tests.waiting import eventually
 
 SEEDS: Final = tuple(map(int, os.environ.get("CHAOS_SEEDS", "23").split()))
-"""Seeds to try. With 23, a fault hits each of half of the hosts, a checkpoint, a host, the host of rank 0, the
-supervisor and a spot instance, the second one during the first recovery."""
+"""Seeds to try.
+
+With 23, faults hit half of the hosts, a checkpoint, a host, the host of rank 0, the supervisor and a spot instance; the
+second fault hits during the first recovery.
+"""
 NODES: Final = int(os.environ.get("CHAOS_NODES", "4"))
 KINDS: Final = os.environ.get(
     "CHAOS_KINDS",
@@ -39,7 +42,7 @@ pytestmark = pytest.mark.timeout(2400)  # The first seed's time includes the dep
 ACCURACY: Final = 0.96
 """Undisturbed runs reach 0.98."""
 LONGEST_S: Final = 1200.0
-"""How long a run may take to end once the faults are over, s: it hangs where it takes longer."""
+"""Seconds that a run may take to end after the last fault; after that, it is considered stuck."""
 
 
 @pytest.fixture(scope="module")

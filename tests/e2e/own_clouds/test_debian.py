@@ -14,7 +14,7 @@ from tools import demo
 
 IMAGE: Final = "debian-12"
 SEMAPHORES: Final = "/var/lib/cloud/instance/sem"
-"""One file for each of cloud-init's modules that has run for this instance."""
+"""One file for each cloud-init module that has run on this instance."""
 PER_BOOT: Final = "/var/lib/cloud/scripts/per-boot/counts"
 TIMEOUT_S: Final = 600.0
 """For the start, which creates the root once per machine, for the deployment and for the training."""

@@ -26,14 +26,14 @@ from tools import demo
 
 QUICKLY: Final = ("--skip-preflight",)
 BOUND_S: Final = 40.0
-"""What people give in hours acts in the same way after seconds."""
+"""A limit in seconds; users give limits in hours."""
 FORGED: Final = """\
 set -e
 for file in /mnt/efs/payloads/*/agent/supervisor/scheduler.py; do
   printf 'import pathlib\\n(pathlib.Path.home() / "planted").touch()\\n' >>"$file"
 done
 """
-"""What root on a worker can change on the shared file system, in code that a master runs."""
+"""Changes that root on a worker can make on the shared file system to code that a master runs."""
 
 
 @pytest.fixture(scope="module")

@@ -18,12 +18,12 @@ from tests.waiting import eventually
 from tools import demo
 
 WANTED: Final = "DEEPCDK_MACHINES"
-"""Set to 1 by `make machines`: without it, nothing here runs."""
+"""Set to 1 by `make machines`; otherwise no test in this file runs."""
 IMAGE: Final = "debian-12"
 SLOW_S: Final = 1800.0
-"""How long a step may take in machines that are emulated."""
+"""How long a step may take on emulated machines."""
 SEMAPHORE: Final = "/var/lib/cloud/instance/sem/config_scripts_user"
-"""cloud-init's mark that user data has run for this instance."""
+"""cloud-init's marker that user data has run on this instance."""
 
 ADDS_UP: Final = """\
 import horovod.tensorflow as hvd

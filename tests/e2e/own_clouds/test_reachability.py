@@ -27,7 +27,7 @@ from tests.waiting import eventually
 Document = dict[str, Any]
 
 SCANNED: Final = ("default CPU", "existing VPC", "no SSH", "everything")
-"""Each has other rules for its network; the others differ from the first in their instances alone."""
+"""Clusters with different network rules; the others differ from the first one only in their instances."""
 GIVEN: dict[str, Any] = {"ssh_cidr": (f"{LAPTOP_ADDRESS}/32",)}
 NETWORK = (
     *("VPC", "Subnet", "RouteTable", "Route", "SubnetRouteTableAssociation", "InternetGateway", "VPCGatewayAttachment"),

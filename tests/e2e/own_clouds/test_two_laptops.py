@@ -24,7 +24,7 @@ from tests.e2e.own_clouds.laptops import Done, Laptop, Scene, check_consistent, 
 from tests.waiting import eventually
 
 BRIEF: Final = "import sys, time; time.sleep(5); sys.exit(1)\n"
-"""A program that has its nodes for some seconds, and fails: it can be resumed again and again."""
+"""A program that occupies its nodes for some seconds and then fails, so that it can be resumed repeatedly."""
 WORKING_COPY: Final = ("agent", "cluster", "payload", "stacks", "app.py", "cdk.json", "fabfile.py", "pyproject.toml")
 
 LIVE: Final = r"run \S+ is live"
@@ -49,7 +49,7 @@ REFUSALS: Final = {
     ("stage-data", "stage-data"): STAGING,
     ("train", "train"): LIVE,
 }
-"""By pair, with what one of the two may be refused; in other pairs both succeed."""
+"""Accepted error messages by pair; in other pairs both tasks succeed."""
 
 
 @pytest.fixture(scope="module")
@@ -97,9 +97,9 @@ CHOSEN: Final = (("resume", "rm"), ("scale", "train"), ("stage-data", "stage-dat
 ALL: Final = "ALL_PAIRS" in os.environ
 PAIRS: Final = tuple(itertools.combinations_with_replacement(TASKS, 2)) if ALL else CHOSEN
 BESIDE_UP: Final = ((15, ("up",)), (20, ("resume", "push")), (25, ("train", "rm")), (30, ("scale", "stage-data")))
-"""With the minutes that each of them changes the stack to."""
+"""Minutes that `up` changes the stack to, and the tasks that run at the same time."""
 SIZES: Final = {"scale": (1, 3), "train": (1, 1), "resume": (1, 1)}
-"""The sizes that two laptops scale to, by the task beside; 3 for those that need no nodes."""
+"""The sizes to which two laptops scale, by the concurrent task; 3 for tasks that need no nodes."""
 
 
 @pytest.mark.parametrize(("one", "other"), PAIRS)

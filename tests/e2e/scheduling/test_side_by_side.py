@@ -168,7 +168,7 @@ while not os.path.exists(f"{work}/end"):
 with open(f"{work}/met.json", "w") as file:
     json.dump([str(each) for each in met], file)
 """
-"""A rank that keeps secrets wherever a rank may, and then attacks a rank of another run."""
+"""A rank that hides secrets in every possible place and then attacks a rank of another run."""
 
 
 @pytest.fixture

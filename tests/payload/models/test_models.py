@@ -37,7 +37,7 @@ GRIDS = {
         "7c": (8, 8, 2048),
     },
 }
-"""Outputs of some blocks, as the papers and the presentation give them."""
+"""Output shapes of some blocks, as published."""
 WITH_DROPOUT = ("alexnet", "fashion-vgg", "googlenet", "inception-v3", "lstm", "vgg16")
 
 

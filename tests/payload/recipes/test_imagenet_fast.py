@@ -8,7 +8,7 @@ from payload.recipes.config import TrainConfig
 from payload.training.schedule import Schedule, schedule_for
 
 TRAIN_IMAGES = 1_281_167
-"""Of ImageNet (ILSVRC 2012)."""
+"""Training images of ImageNet (ILSVRC 2012)."""
 # The run's own lr, then epoch:rate as a multiple of it, as published. 14- is just before epoch 14, where a line ends.
 RATES = {
     16: (1.88, "0:1 3:1.5 6:2 15.5:2 16:1 19-:1 19:0.3 31-:0.3 31:0.03 37-:0.03 37:0.02 38-:0.02 38:0.002 50-:0.002"),

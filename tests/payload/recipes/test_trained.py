@@ -66,7 +66,7 @@ def test_benchmark_measures_a_network_on_synthetic_images(tmp_path: Path) -> Non
 
 
 SMALL = ["--network", "resnet20", "--precision", "float32", "--loss-scale", "0", "--compression", "none"]
-"""A network and numbers for processors: of GPUs' float16 they make slow work."""
+"""A network and number formats for CPUs, which are slow with float16."""
 
 
 @pytest.mark.full

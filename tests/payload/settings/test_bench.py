@@ -22,7 +22,7 @@ from payload.settings.bench import (
 )
 
 ALONE = {"input_size": "0", "storage_mib": "0"}
-"""Without what feeds the training."""
+"""Settings without the input pipeline and files."""
 SETTINGS = BenchSettings(nodes=(1, 2, 4), networks=("lenet", "resnet50"), batch_sizes=(8, 32), repeats=3)
 
 

@@ -44,18 +44,18 @@ FAMILIES: Final[dict[str, dict[str, Any]]] = {
     "resnet50": {},
     "lstm": {"dropout": 0.0},
 }
-"""What differs from the published network: nothing but dropout and the width of layers."""
+"""Differences from the published networks: only dropout and the width of layers."""
 NARROWER: Final = 8
 COMPILED: Final = ("lenet", "small", "lstm")
 LEAST_SIDE: Final = 4
-"""Pixels: a recurrent network takes sequences of one step, whose gradient does not reach all of its weights."""
+"""Pixels. With one-step sequences, the gradient of a recurrent network would not reach all weights."""
 SHARES: Final = {1: ((5,), (1,)), 3: ((3, 0, 2), (0, 1, 0))}
 """Images of each rank, by number of ranks and step."""
 SLOTS: Final = 4
 CLASSES: Final = 3
 RATE: Final = 0.01
 STRIDE: Final = 97
-"""Of large variables every so manieth number is compared."""
+"""Only every STRIDE-th value of large variables is compared."""
 
 Arrays = dict[str, npt.NDArray[Any]]
 

@@ -21,7 +21,7 @@ PROGRAM = Path(__file__).with_name("gradient_program.py")
 QUICKLY = f"import runpy, sys; sys.modules['sklearn'] = None; runpy.run_path({str(PROGRAM)!r}, run_name='__main__')"
 SMALL = ("lenet", "small", "lstm")
 LARGE = ("alexnet", "resnet50")
-"""One of plain layers, one with shortcuts and normalisation over all ranks."""
+"""One with plain layers, one with shortcuts and normalization over all ranks."""
 
 
 @pytest.fixture(scope="module")

@@ -79,7 +79,7 @@ esac""",
 _SIGNAL = 'echo "$*" >>"$DEEPCDK_ROOT/signals"; [ -z "$LAB_DEAF" ] || { echo "$LAB_DEAF"; exit 1; }'
 
 FACTS = ("instance_id", "ip", "slots", "interface", "zone", "gpus", "kind", "host_key")
-"""The facts in a node's entry, in their order."""
+"""The facts in a node's entry, in order."""
 
 
 def key_of(name: str) -> str:
@@ -97,7 +97,7 @@ class Node:
     instance_id: str
     ip: str
     shared: Path | None
-    """Directory that stands for the shared file system; None: mounting fails."""
+    """Directory in place of the shared file system; None: mounting fails."""
     settings: BootSettings
 
     def environment(self, **changes: str) -> dict[str, str]:

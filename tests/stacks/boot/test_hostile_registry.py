@@ -24,7 +24,7 @@ from tests.words import WORDS
 SCRIPT = (SCRIPTS / "registry.sh").read_text(encoding="utf-8")
 FIELDS = {"name": "name", "ip": "address", "zone": "zone", "slots": "slots", "interface": "interface",
           "instance-id": "instance_id", "kind": "kind"}  # fmt: skip
-"""The script's names of the rules that the laptop has too."""
+"""Names in the script of the rules that the laptop also applies."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

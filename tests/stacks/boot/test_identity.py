@@ -204,7 +204,7 @@ for call in "$LAB_CLOUD"/calls/*; do kill -0 "${call##*/}" 2>/dev/null || rm -f 
 if [ "$(ls "$LAB_CLOUD/calls" | wc -l)" -gt 2 ]; then exec sleep 60; fi
 exec "$0.quick" "$@"
 """
-"""Answers where no more than two are called at once, as on a master that has the time for two."""
+"""Answers only if at most two calls run concurrently, like a master with time for two."""
 
 
 @pytest.mark.full

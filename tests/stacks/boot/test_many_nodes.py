@@ -13,7 +13,7 @@ from tests.stacks.boot.slow_opens import build
 OPEN_US = 2000
 CONSOLES_IN_A_PASS = 16
 PASSES_IN_FIVE_MINUTES = 30
-"""Of a worker that has been there for a minute: one in ten seconds."""
+"""Passes of a worker that has run for more than a minute: one every ten seconds."""
 
 
 class Crowd:

@@ -19,7 +19,7 @@ LIMITS = (
     "ulimit -u $(($(</proc/sys/kernel/pid_max) / 3)) 2>/dev/null; echo 500 >/proc/self/oom_score_adj; "
     'exec setpriv --nnp bash -c "$SSH_ORIGINAL_COMMAND"'
 )
-"""What a worker runs when the master logs in as the user of ranks."""
+"""The command that a worker runs when the master logs in as the ranks' user."""
 
 
 def test_the_clusters_private_key_is_on_the_master_alone(lab: Lab) -> None:

@@ -22,7 +22,7 @@ class Cluster:
     """One named cluster."""
 
     values: dict[str, Any]
-    """As in context.cluster of cdk.json; `ssh_cidr` is added where a port is open and nothing is said of it."""
+    """Values as in context.cluster of cdk.json; `ssh_cidr` is added if a port is open and no network is given."""
     image: str
     """SSM parameter of the workers' image."""
     interfaces: int = 1
@@ -31,7 +31,7 @@ class Cluster:
     """Whether the workers are in a placement group."""
     gpus: bool = False
     regions: tuple[str, ...] = REGIONS
-    """Regions for which cfn-lint finds nothing: where AWS offers all that it asks for."""
+    """Regions in which AWS offers everything that the cluster needs, so that cfn-lint finds nothing."""
 
     def config(self, **changes: Any) -> ClusterConfig:
         """Return the configuration with some values changed."""

@@ -16,7 +16,7 @@ Invariant = Callable[[Template, ClusterConfig], Iterator[str]]
 
 NODES: Final = ("MasterGroup", "WorkerGroup")
 ADDING: Final = frozenset({"s3:ListBucket", "s3:PutObject"})
-"""What the copies of runs take. Versions make good what is overwritten."""
+"""Permissions needed to store copies of runs. Versioning allows recovery of overwritten copies."""
 
 
 def workers_have_no_way_in(template: Template, config: ClusterConfig) -> Iterator[str]:

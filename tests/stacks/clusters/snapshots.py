@@ -15,7 +15,7 @@ from typing import Any, Final
 import yaml
 
 SHOWN: Final = ("default CPU", "p5 with EFA", "existing VPC", "everything")
-"""The clusters whose templates are committed; the invariants hold for all of them."""
+"""The clusters with committed templates; the invariants hold for all clusters."""
 FOLDER: Final = Path(__file__).parent / "snapshots"
 _ID: Final = re.compile(r"^([A-Z]\w*?)[0-9A-F]{8}$")
 _WITHIN: Final = re.compile(r"[0-9A-F]{8}")

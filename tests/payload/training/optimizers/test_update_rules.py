@@ -17,7 +17,7 @@ pytestmark = pytest.mark.tensorflow
 Array = npt.NDArray[np.float64]
 STEPS = 4
 RATES = (0.1, 0.2, 0.2, 0.05)
-"""They change, so that a rate within the velocity differs from one outside."""
+"""Changing rates reveal whether the rate is applied inside or outside the velocity."""
 SETTINGS = Settings(weight_decay=0.02, momentum=0.8, beta2=0.9, trust_coefficient=0.05)
 
 
