@@ -20,9 +20,12 @@ from packaging.requirements import Requirement
 
 from cluster.ssh.push import package_tree
 from deepcdk import __version__
+from tests.conftest import REQUIRE_ALL
 from tests.stacks.clusters import snapshots
 from tools.wheel import CDK_CLI, FOR_NODES, PACKAGES, ROOT, renamed, write_package
 
+MAX_BYTES = 640_000_000
+"""Limit on the size of an environment with the wheel (docs/laptop.md)."""
 needs_cdk = pytest.mark.skipif(not (ROOT / "node_modules" / "aws-cdk").is_dir(), reason="needs `make setup`")
 
 
@@ -229,13 +232,68 @@ def test_reason_of_an_offline_failure_is_printed(capsys: pytest.CaptureFixture[s
     assert "unrecognized subcommand 'no-such-command'" in capsys.readouterr().out
 
 
+@pytest.fixture(scope="module")
+def wheel() -> Iterator[Path]:
+    """Build the wheel once, where other users can read it."""
+    with tempfile.TemporaryDirectory(prefix="deepcdk-wheel-") as directory:
+        Path(directory).chmod(0o755)
+        uv("build", "--wheel", "--out-dir", directory, ROOT)
+        (built,) = Path(directory).glob("*.whl")
+        yield built
+
+
 @needs_cdk
 @pytest.mark.full
-def test_user_without_root_and_compiler_installs_the_wheel_and_uses_a_new_project(shared: Path) -> None:
+@pytest.mark.parametrize("version", ["3.11", "3.12", "3.13"])
+def test_wheel_works_with_each_supported_python(wheel: Path, tmp_path: Path, version: str) -> None:
+    """Pythons come from PATH, from uv and from pyenv. None is downloaded."""
+    find = [str(ROOT / ".venv" / "bin" / "uv"), "python", "find", "--no-python-downloads", "--no-project", version]
+    found = subprocess.run(
+        find, cwd=tmp_path, env={**os.environ, "PYENV_VERSION": version}, capture_output=True, text=True, check=False
+    )
+    if found.returncode != 0:
+        why = f"needs Python {version}: {found.stderr.strip()}"
+        pytest.fail(why) if os.environ.get(REQUIRE_ALL) == "1" else pytest.skip(why)
+    venv, project = tmp_path / "venv", tmp_path / "deepcdk !"
+    uv("venv", "--python", found.stdout.strip(), venv)
+    uv("pip", "install", "--only-binary", ":all:", "--python", venv / "bin" / "python", wheel)
+    size = sum(path.lstat().st_size for path in venv.rglob("*"))
+    assert size < MAX_BYTES, f"{size / 1e6:.0f} MB"
+    environ = {
+        "HOME": str(tmp_path),
+        "PATH": str(venv / "bin"),
+        "VIRTUAL_ENV": str(venv),
+        "JSII_RUNTIME_PACKAGE_CACHE_ROOT": str(wheel.parent / "jsii"),  # one unpacked CDK for all versions
+    }
+
+    def run(directory: Path, *words: str, status: int = 0) -> str:
+        done = subprocess.run(
+            [venv / "bin" / words[0], *words[1:]],
+            cwd=directory,
+            env=environ,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == status, f"{words}:\n{done.stdout}\n{done.stderr}"
+        return done.stdout + done.stderr
+
+    assert run(tmp_path, "python", "--version").startswith(f"Python {version}.")
+    assert f"deepcdk {__version__}\n" in run(tmp_path, "deepcdk", "--version")
+    run(tmp_path, "deepcdk", "init", project.name)
+    run(project, "cdk", "synth", "-q", "--no-path-metadata", "--no-asset-metadata", "-c", "ssh_cidr=198.18.0.7/32")
+    template = json.loads((project / "cdk.out" / "deepcdk.template.json").read_text())
+    assert snapshots.text(template) == snapshots.path("default CPU").read_text(encoding="utf-8")
+    assert "stage-data" in run(project, "fab", "--list")
+    assert '"name": "digits"' in run(project, "deepcdk", "recipes", "digits", "--json")
+    assert "deepcdk[plots]" in run(project, "deepcdk", "report", status=1)
+
+
+@needs_cdk
+@pytest.mark.full
+def test_user_without_root_and_compiler_installs_the_wheel_and_uses_a_new_project(shared: Path, wheel: Path) -> None:
     """Without the packages in uv's cache, this needs the package index."""
     venv, home, project = shared / "venv", shared / "home", shared / "home" / "deepcdk !"
-    uv("build", "--wheel", "--out-dir", shared, ROOT)
-    (wheel,) = shared.glob("*.whl")
     uv("venv", "--python", sys.executable, venv)
     uv("pip", "install", "--only-binary", ":all:", "--python", venv / "bin" / "python", wheel)
     uv("pip", "uninstall", "--python", venv / "bin" / "python", "deepcdk")
