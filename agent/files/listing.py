@@ -28,14 +28,19 @@ MAX_ENTRIES: Final = 200_000
 
 def open_regular(path: Path) -> BinaryIO:
     """Open a regular file for reading. Raises OSError for anything else, including links."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    return open(path, "rb", opener=_regular_only)
+
+
+def _regular_only(path: str, flags: int) -> int:
+    # The file object owns the descriptor once this has returned. Ctrl-C therefore never closes it twice.
+    descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK)
     try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise OSError(errno.EINVAL, "not a regular file", str(path))
-        return os.fdopen(descriptor, "rb")
+            raise OSError(errno.EINVAL, "not a regular file", os.fspath(path))
     except BaseException:
         os.close(descriptor)
         raise
+    return descriptor
 
 
 def read_regular(path: Path, most_bytes: int = MOST_BYTES) -> bytes:

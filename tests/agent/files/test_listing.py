@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import errno
+import itertools
 import json
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -33,6 +35,30 @@ def test_a_file_is_looked_for_in_its_directorys_listing(tmp_path: Path, monkeypa
     assert not is_listed(tmp_path / "other")
     assert not is_listed(tmp_path / "absent" / "file")
     assert not is_listed(tmp_path / "file" / "below")
+
+
+def test_ctrl_c_at_any_step_of_opening_a_file_stays_ctrl_c(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("content")
+    steps = itertools.count()
+
+    def interrupt_at(step: int) -> object:
+        left = itertools.count(-step)
+
+        def profile(*_: object) -> None:
+            if next(left) == 0:
+                raise KeyboardInterrupt
+
+        return profile
+
+    for step in steps:
+        try:
+            sys.setprofile(interrupt_at(step))  # type: ignore[arg-type]
+            listing.open_regular(tmp_path / "file").close()
+            sys.setprofile(None)
+            break
+        except KeyboardInterrupt:
+            sys.setprofile(None)
+    assert next(steps) > 5
 
 
 def test_files_below_a_directory_are_looked_for_in_every_folder_that_is_there(tmp_path: Path) -> None:
