@@ -209,7 +209,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             run(Step(title=title, shown=command, command=laptop(*command), result=result))
         if not options.keep:
             down = ["fab", "down", "--yes", "--set", "retain_data=false"]
-            run(Step(title="Destroy the cluster", shown=down, command=laptop(*down), result=r"^gone: .*"))
+            run(Step(title="Destroy the cluster", shown=down, command=laptop(*down), result=r"^deleted: .*"))
     except StepFailedError as error:
         print(f"\nThe demo stopped: {error}.", file=sys.stderr)
         return 1
