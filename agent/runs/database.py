@@ -7,6 +7,7 @@ change is one transaction, so after a crash it is either complete or undone.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import sqlite3
 import sys
@@ -15,6 +16,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
+
+from agent.files.atomic_write import write_atomically
 
 FILE: Final = ".deepcdk/runs.sqlite"
 """Path in the login user's home."""
@@ -88,7 +91,9 @@ def backup() -> bytes:
     """Return a consistent copy of the database file, and store it as BACKUP. Raises DatabaseError."""
     copy = Path.home() / BACKUP
     with _connected() as connection:
-        partial = _new_file(copy.with_suffix(".partial"))
+        partial = copy.with_suffix(".partial")
+        partial.unlink(missing_ok=True)
+        os.close(os.open(partial, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
         with contextlib.closing(sqlite3.connect(partial)) as target:
             connection.backup(target)
             target.execute("PRAGMA journal_mode = DELETE")
@@ -127,14 +132,6 @@ def _path() -> Path:
     return Path.home() / FILE
 
 
-def _new_file(path: Path) -> Path:
-    """Create an empty file that only this user can read, in place of an existing one."""
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    path.unlink(missing_ok=True)
-    os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
-    return path
-
-
 @contextlib.contextmanager
 def _connected() -> Iterator[sqlite3.Connection]:
     """Open the database for a block, and create it if it is missing.
@@ -142,25 +139,34 @@ def _connected() -> Iterator[sqlite3.Connection]:
     If the database is damaged, its backup replaces it. Raises DatabaseError, also if the damage is found in the block.
     """
     path = _path()
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    lock = os.open(path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
+        fcntl.flock(lock, fcntl.LOCK_SH)
         try:
             opened = _open(path)
         except sqlite3.DatabaseError as error:
-            if type(error) is not sqlite3.DatabaseError:
+            if not _is_damage(error):
                 raise
-            _replace_damaged(path, error)
+            _replace_damaged(path, lock, error)
+            fcntl.flock(lock, fcntl.LOCK_SH)
             opened = _open(path)
         with contextlib.closing(opened):
             yield opened
     except sqlite3.Error as error:
-        if type(error) is sqlite3.DatabaseError:  # only this class means damage; its subclasses report other errors
-            _replace_damaged(path, error)
+        if _is_damage(error):
+            _replace_damaged(path, lock, error)
         raise DatabaseError(path, error) from error
+    finally:
+        os.close(lock)
+
+
+def _is_damage(error: sqlite3.Error) -> bool:
+    return type(error) is sqlite3.DatabaseError  # its subclasses report other errors
 
 
 def _open(path: Path) -> sqlite3.Connection:
     with contextlib.suppress(FileExistsError):
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
     connection = sqlite3.connect(path, timeout=BUSY_S, isolation_level=None)
     try:
@@ -200,15 +206,24 @@ def _check(connection: sqlite3.Connection) -> None:
         raise sqlite3.DatabaseError("its pages are malformed")
 
 
-def _replace_damaged(path: Path, error: Exception) -> None:
-    """Rename a damaged database, put the last backup in its place, and print a warning."""
-    kept, copy = path.with_name(f"{path.name}.damaged-{time.time():.0f}"), Path.home() / BACKUP
-    path.rename(kept)
+def _replace_damaged(path: Path, lock: int, error: Exception) -> None:
+    """Put the last backup in place of a damaged database, keep the damaged file, and print a warning.
+
+    Each process holds a shared `lock` while it has the database open. This waits until no other process has. It does
+    nothing if another process has replaced the database meanwhile.
+    """
+    damaged = path.stat().st_ino
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    if not path.exists() or path.stat().st_ino != damaged:
+        return
+    kept, copy = path.with_name(f"{path.name}.damaged-{time.time_ns()}"), Path.home() / BACKUP
+    os.link(path, kept)
     for end in ("-wal", "-shm"):
         path.with_name(path.name + end).unlink(missing_ok=True)
     if copy.exists():
-        _new_file(path).write_bytes(copy.read_bytes())
+        write_atomically(path, copy.read_bytes(), mode=0o600)
         now = f"its backup of {time.strftime('%Y-%m-%d %H:%M:%S', time.gmtime(copy.stat().st_mtime))} UTC replaces it"
     else:
+        path.unlink()
         now = "there is no backup: queued runs have to be submitted again"
     print(f"warning: the database of runs is damaged ({error}); {now}. It is kept as {kept}", file=sys.stderr)

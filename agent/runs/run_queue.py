@@ -48,7 +48,7 @@ class RunQueue:
 
     def add(self, run_id: str, store: Callable[[], object]) -> None:
         """Append a run. `store` is called in the same transaction: it checks the run and stores its state `queued`."""
-        with self.runs.mutex() as changing:
+        with database.transaction() as changing:
             changing.execute("DELETE FROM queue WHERE run_id = ?", (run_id,))
             changing.execute("INSERT INTO queue (run_id) VALUES (?)", (run_id,))
             store()
@@ -58,7 +58,7 @@ class RunQueue:
 
         `spec` is the text for its spec.json.
         """
-        with self.runs.mutex():
+        with database.transaction():
             if not (was_waiting := self._take(state.run_id)):
                 return was_waiting
             write_atomically(self.runs[state.run_id].spec, spec)
@@ -67,7 +67,7 @@ class RunQueue:
 
     def finish(self, run_id: str, state: str, reason: str) -> bool:
         """Remove a run from the queue and store its final state. Return False if it was no longer waiting."""
-        with self.runs.mutex():
+        with database.transaction():
             if not (was_waiting := self._take(run_id)):
                 return was_waiting
             directory = self.runs[run_id]
@@ -77,7 +77,7 @@ class RunQueue:
 
     def set_reason(self, run_id: str, reason: str) -> None:
         """Store the reason why a run is still waiting."""
-        with self.runs.mutex():
+        with database.transaction():
             if run_id not in self.ids():
                 return
             directory = self.runs[run_id]
@@ -87,6 +87,6 @@ class RunQueue:
     def _take(self, run_id: str) -> bool:
         """Remove a run from the queue, in a transaction; return whether it was waiting."""
         was_waiting = run_id in self.ids()
-        with self.runs.mutex() as changing:
+        with database.transaction() as changing:
             changing.execute("DELETE FROM queue WHERE run_id = ?", (run_id,))
         return was_waiting

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import sqlite3
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -102,7 +101,7 @@ class Runs:
         self.root.mkdir(parents=True, exist_ok=True)
         wanted = Claim.on(run_id, hosts, task)
         with contextlib.ExitStack() as undo:
-            with self.mutex() as changing:
+            with database.transaction() as changing:
                 check()
                 found = self.claims()
                 held = [claim for claim in found if self._is_in_force(claim)]
@@ -126,7 +125,7 @@ class Runs:
         Raises LiveRunError if another live run has one of the new nodes, and RuntimeError if this run's claim was
         deleted.
         """
-        with self.mutex() as changing:
+        with database.transaction() as changing:
             held = [claim for claim in self.held() if claim.run_id != run_id]
             wanted = Claim.on(run_id, hosts)
             if others := [claim for claim in held if claim.excludes(wanted)]:
@@ -146,7 +145,7 @@ class Runs:
     def reclaim(self, spec: RunSpec) -> None:
         """Store the claim and the spec of a live run again if they are missing because the database was damaged."""
         if all(claim.run_id != spec.run_id for claim in self.claims()):
-            with self.mutex() as changing:
+            with database.transaction() as changing:
                 accepted_spec.accept(spec)
                 Claim.on(spec.run_id, spec.hosts or None).store(changing)
 
@@ -159,13 +158,13 @@ class Runs:
 
     def release(self, run_id: str) -> None:
         """Delete the claim of a run, if it has one, and release its lock."""
-        with self.mutex() as changing:
+        with database.transaction() as changing:
             changing.execute("DELETE FROM claims WHERE run_id = ?", (run_id,))
             liveness.forget(run_id)
 
     def take_over(self, run_id: str) -> bool:
         """Take the lock of a lost run. Return False if the run has no claim, or a live process has the lock."""
-        with self.mutex():
+        with database.transaction():
             if all(claim.run_id != run_id or claim.is_live for claim in self.claims()):
                 return False
             liveness.hold(run_id)
@@ -176,7 +175,7 @@ class Runs:
 
         The run may have been resumed since the caller found that it was lost.
         """
-        with self.mutex() as changing:
+        with database.transaction() as changing:
             if any(claim.run_id == run_id and claim.is_live for claim in self.claims()):
                 return False
             changing.execute("DELETE FROM claims WHERE run_id = ?", (run_id,))
@@ -187,12 +186,12 @@ class Runs:
 
         The transaction prevents a race: otherwise a process could release its claim and exit after the claim was read.
         """
-        with self.mutex():
+        with database.transaction():
             return [claim.run_id for claim in self.claims() if not claim.is_live]
 
     def _replace(self, claim: Claim) -> None:
         """Replace a run's claim. Raises RuntimeError if it was deleted."""
-        with self.mutex() as changing:
+        with database.transaction() as changing:
             values = (claim.nodes is None, claim.run_id)
             if not changing.execute("UPDATE claims SET every_node = ? WHERE run_id = ?", values).rowcount:
                 raise RuntimeError(f"run {claim.run_id} no longer holds its nodes")
@@ -210,9 +209,3 @@ class Runs:
     def claims(self) -> tuple[Claim, ...]:
         """Return all claims, oldest first, including those of runs that lost their supervisor."""
         return claiming.stored()
-
-    @contextlib.contextmanager
-    def mutex(self) -> Iterator[sqlite3.Connection]:
-        """Start a transaction: no other process changes claims, queue or specs between a check and a change."""
-        with database.transaction() as changing:
-            yield changing

@@ -32,6 +32,7 @@ from agent.files.file_lock import AlreadyLockedError, file_lock
 from agent.files.listing import count_files, names_in, read_regular
 from agent.hardware.machine import own_addresses, this_node_kind
 from agent.remote.command import OWN_TREE
+from agent.runs import database
 from agent.runs.going_on import COURSE_FILE
 from agent.runs.store import Runs
 from agent.spec.kinds import runtime_kind
@@ -242,9 +243,7 @@ def shared(mount: Path, home: Path, wanted: frozenset[str]) -> dict[str, Any]:
         pass  # Measure before the transaction: this takes minutes, and no run can start or end during a transaction.
     sizes.store()
     processes = names_in_processes()
-    with (
-        runs.mutex() if runs.root.is_dir() else contextlib.nullcontext()
-    ):  # A run that starts checks its trees in the same kind of transaction.
+    with database.transaction():  # A run that starts checks its trees in one, too.
         names, data = needed(runs)
         items = list(shared_items(mount, home, sizes, names | processes))
         if not wanted:

@@ -176,7 +176,7 @@ def take_over(left: Path, runs: Runs, home: Path) -> Path:
 
 def _claim_begun(runs: Runs) -> None:
     """Claim nodes for the runs that started after the backup was made, so that the scheduler also restarts them."""
-    with runs.mutex() as changing:
+    with database.transaction() as changing:
         claimed = {claim.run_id for claim in runs.claims()}
         for (run_id,) in database.rows("SELECT run_id FROM specs"):
             with contextlib.suppress(OSError, ValueError):

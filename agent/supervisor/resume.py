@@ -9,7 +9,7 @@ from typing import Any
 from agent.errors import SpecError
 from agent.files.atomic_write import open_to_append
 from agent.files.listing import count_files, read_regular
-from agent.runs import accepted_spec, liveness, record
+from agent.runs import accepted_spec, database, liveness, record
 from agent.runs.directory import RunDirectory, State
 from agent.runs.store import LiveRunError, Runs
 from agent.spec.resume import resume_point
@@ -54,7 +54,7 @@ def remove(runs: Runs, directory: RunDirectory) -> dict[str, Any]:
     Raises LiveRunError if the run has not ended or is being resumed, and OSError.
     """
     removed = runs.root / f".removed-{directory.run_id}-{secrets.token_hex(4)}"
-    with runs.mutex():
+    with database.transaction():
         if not (state := directory.effective_state()).has_ended:
             raise LiveRunError(directory.run_id, state.state)
         # `resume` claims nodes before it changes the state.

@@ -25,7 +25,7 @@ from typing import IO, Final
 from agent.deadline import wait_until
 from agent.errors import SpecError
 from agent.files.atomic_write import open_to_append
-from agent.runs import accepted_spec
+from agent.runs import accepted_spec, database
 from agent.runs.directory import State
 from agent.runs.run_queue import RunQueue
 from agent.runs.store import LiveRunError, Runs
@@ -54,7 +54,7 @@ def ensure_running(runs: Runs) -> None:
     if not (RunQueue(runs=runs).ids() or runs.watched()):
         return
     # In a transaction: a scheduler that exits checks for runs and unlocks in one, so it cannot miss a run added before.
-    with runs.mutex(), _scheduler_lock(runs) as alone:
+    with database.transaction(), _scheduler_lock(runs) as alone:
         if not alone:
             return
     with open_to_append(runs.root / ".scheduler.log") as log:
@@ -92,7 +92,7 @@ def run(
             handover.keep_up()
             recover_lost_runs(runs, between=handover.keep_up)
             handover.keep_up()
-            with runs.mutex():
+            with database.transaction():
                 waiting = queue.ids()
                 if not waiting and not runs.watched() and handover.is_settled:
                     # Unlock in the transaction, because no other process can add a run meanwhile. The command that adds

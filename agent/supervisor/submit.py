@@ -16,7 +16,7 @@ from agent.deadline import wait_until
 from agent.errors import SpecError
 from agent.files.atomic_write import new_directory, open_to_append
 from agent.files.listing import read_regular
-from agent.runs import accepted_spec, follow, liveness, record
+from agent.runs import accepted_spec, database, follow, liveness, record
 from agent.runs.directory import RunDirectory, State
 from agent.runs.run_queue import RunQueue
 from agent.runs.store import LiveRunError, Runs
@@ -46,7 +46,7 @@ def start(runs: Runs, submission: Submission) -> RunDirectory:
     submission = dataclasses.replace(submission, spec=spec)
     try:
         _check_there(spec)
-        with runs.mutex():  # `fab clean` removes trees only in a transaction.
+        with database.transaction():  # `fab clean` removes trees only in a transaction.
             check_trees(spec)
             directory = _make(runs, submission, State.starting(spec))
         detach(runs, directory)
@@ -84,7 +84,7 @@ def resume(runs: Runs, submission: Submission) -> RunDirectory:
         _clear(runs, directory, spec)
         record.write_origin(directory, submission.origin)
         again = State.starting(spec)
-        with runs.mutex():
+        with database.transaction():
             check_trees(spec)
             resuming.reopen(directory, spec, again)
         try:

@@ -14,6 +14,7 @@ from typing import Final
 
 from agent.files.atomic_write import write_atomically
 from agent.remote.command import Completed, execute
+from agent.runs import database
 from agent.runs.run_queue import RunQueue
 from agent.runs.store import Runs
 from agent.staging.aws_cli import aws_command
@@ -53,7 +54,7 @@ def stop_workers(
     at the same moment waits for nodes, as after any other loss.
     """
     remember(runs, policy)
-    with runs.mutex():
+    with database.transaction():
         policy = _remembered(runs)
         if not policy:
             return ""

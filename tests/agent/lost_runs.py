@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from agent.runs import accepted_spec
+from agent.runs import accepted_spec, database
 from agent.runs.claims import Claim
 from agent.runs.directory import RunDirectory
 from agent.runs.store import Runs
@@ -29,7 +29,7 @@ def lose(runs: Runs, *, faults: Sequence[str] = (), **changes: Any) -> RunDirect
     course = {**BEGUN, "restarts": [restart(fault) for fault in faults]}
     (directory.path / "course.json").write_text(json.dumps(course))
     directory.write_state(make_state(owner="gone"))
-    with runs.mutex() as changing:
+    with database.transaction() as changing:
         changing.execute("DELETE FROM claims WHERE run_id = 'one'")
         Claim.on("one", spec.hosts).store(changing)
     abandon("one")

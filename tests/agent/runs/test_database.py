@@ -11,8 +11,11 @@ import sqlite3
 import subprocess
 import sys
 import tempfile
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -70,8 +73,8 @@ def test_only_its_user_can_read_it_and_a_look_does_not_make_it(path: Path) -> No
         database.backup()
     finally:
         os.umask(before)
-    assert {each.name: each.stat().st_mode & 0o777 for each in path.parent.glob("runs.sqlite*")} == {
-        "runs.sqlite": 0o600, "runs.sqlite.backup": 0o600,
+    assert {each.name: each.stat().st_mode & 0o777 for each in path.parent.glob("runs.*")} == {
+        "runs.sqlite": 0o600, "runs.sqlite.backup": 0o600, "runs.lock": 0o600,
     }  # fmt: skip
 
 
@@ -135,6 +138,31 @@ def test_a_damaged_database_is_replaced_by_its_backup_with_a_warning(
     assert (kept.read_bytes(), f"It is kept as {kept}" in said) == (b"x" * 10_000, True)
     insert("two")
     assert rows()[-1] == ("two",)
+
+
+def test_a_damaged_database_that_another_process_has_replaced_meanwhile_is_kept(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    insert("one")
+    database.backup()
+    path.write_bytes(b"x" * 10_000)
+    found, replaced, replace = threading.Event(), threading.Event(), database._replace_damaged
+
+    def late(*words: Any) -> None:
+        found.set()
+        replaced.wait(1.0)  # The other thread waits for the lock of this one, so it replaces nothing before.
+        replace(*words)
+
+    monkeypatch.setattr(database, "_replace_damaged", late)
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(rows)
+        assert found.wait(30)
+        monkeypatch.setattr(database, "_replace_damaged", replace)
+        insert("two")
+        replaced.set()
+        assert first.result() in ([("one",)], [("one",), ("two",)])
+    assert rows() == [("one",), ("two",)]
+    assert len(list(path.parent.glob("*.damaged-*"))) == 1
 
 
 def test_a_live_run_claims_its_nodes_again_after_its_claim_was_lost(path: Path) -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import fcntl
+import contextlib
 import json
 import os
+import sqlite3
 import threading
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from agent.errors import SpecError
 from agent.files.build_once import COMPLETE
 from agent.files.file_lock import file_lock
 from agent.files.listing import count_files
+from agent.runs import database
 from agent.runs.going_on import COURSE_FILE
 from agent.runs.store import Runs
 from agent.spec.provenance import Submission
@@ -170,7 +172,7 @@ def test_a_run_that_starts_while_its_tree_is_removed_starts_with_it_or_says_that
     tree(mount, spec.agent, "agent")
     runs, path = Runs(root=mount / "runs"), tree(mount, spec.program, "program")
     monkeypatch.setattr(submit, "_claim", lambda *_: spec)
-    with runs.mutex():  # `fab clean` holds it.
+    with database.transaction():  # `fab clean` holds it.
         errors: list[BaseException] = []
 
         def start() -> None:
@@ -267,10 +269,12 @@ def test_directories_are_measured_while_runs_can_start(
     tree(mount, "1" * 16, "program")
     (mount / "payloads" / f"{'2' * 16}.partial-1").mkdir()
     measured = list[str]()
+    with database.transaction():
+        pass  # This creates the database.
 
     def count(path: Path) -> tuple[int, int]:
-        with (mount / "runs" / ".mutex").open("ab") as file:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        with contextlib.closing(sqlite3.connect(home / database.FILE, timeout=0)) as other:
+            other.execute("BEGIN IMMEDIATE")
         measured.append(path.name)
         return count_files(path)
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.runs import liveness
+from agent.runs import database, liveness
 from agent.runs.directory import RunDirectory, SupersededError
 from agent.runs.run_queue import RunQueue
 from agent.runs.store import LiveRunError, Runs
@@ -178,15 +178,15 @@ def test_a_run_that_cannot_be_stored_takes_no_place_in_the_queue(ended: Runs) ->
 
 def test_a_run_that_was_queued_since_one_looked_is_not_removed(ended: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
     queued: list[bool] = []
-    mutex = Runs.mutex
+    transaction = database.transaction
 
-    def queue_first(self: Runs) -> object:
+    def queue_first() -> object:
         if not queued:
             queued.append(True)
-            RunQueue(runs=self).add("one", lambda: self["one"].write_state(make_state(state=QUEUED)))
-        return mutex(self)
+            RunQueue(runs=ended).add("one", lambda: ended["one"].write_state(make_state(state=QUEUED)))
+        return transaction()
 
-    monkeypatch.setattr(Runs, "mutex", queue_first)
+    monkeypatch.setattr(database, "transaction", queue_first)
     with pytest.raises(LiveRunError, match="queued"):
         remove(ended, ended["one"])
     assert ended["one"].stored_state().state == QUEUED
