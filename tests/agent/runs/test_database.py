@@ -98,6 +98,17 @@ def test_a_database_of_a_newer_version_is_left_alone(path: Path) -> None:
     assert not list(path.parent.glob("*.damaged-*"))
 
 
+def test_concurrent_first_uses_wait_for_each_other(path: Path) -> None:
+    path.parent.mkdir()
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None, check_same_thread=False)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        committing = threading.Timer(0.3, other.rollback)
+        committing.start()
+        insert("one")
+        committing.join()
+    assert rows() == [("one",)]
+
+
 def test_an_error_undoes_the_whole_transaction_also_within_another(path: Path) -> None:
     with pytest.raises(ValueError, match="no"), database.transaction():
         insert("one")

@@ -22,7 +22,7 @@ from tests.agent.supervisor.live_runs import (
     supervisor_of,
 )
 from tests.factories import AGENT, abandon, make_state
-from tests.waiting import eventually
+from tests.waiting import PATIENCE_S, eventually
 
 
 def test_a_run_outlives_the_process_that_started_it_and_succeeds(efs: Path, supervisor: Call) -> None:
@@ -71,7 +71,7 @@ def test_of_many_starts_at_once_exactly_one_wins(efs: Path) -> None:
             raise AssertionError("no pipe")
         process.stdin.write(text)
         process.stdin.close()
-    codes = sorted(process.wait(timeout=60) for process, _ in starts)
+    codes = sorted(process.wait(timeout=PATIENCE_S) for process, _ in starts)
     for process, _ in starts:
         if process.stdout is not None:
             process.stdout.close()
