@@ -55,6 +55,33 @@ def runs_table(runs: Sequence[Mapping[str, Any]]) -> Table:
     )
 
 
+def cost_per_person(runs: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return the number, time and cost of the runs that each person started, the highest cost first.
+
+    `usd` leaves out runs whose cost is unknown; `unpriced` is their number.
+    """
+    people: dict[str, dict[str, Any]] = {}
+    for run in runs:
+        by, spent = starter.describe(run.get("started_by")), run.get("spent") or {}
+        person = people.setdefault(by, {"started_by": by, "runs": 0, "seconds": 0.0, "usd": 0.0, "unpriced": 0})
+        person["runs"] += 1
+        person["seconds"] += float(spent.get("seconds", 0.0))
+        person["usd"] += float(spent.get("usd") or 0.0)
+        person["unpriced"] += bool(spent) and spent.get("usd") is None
+    return sorted(people.values(), key=lambda person: (-person["usd"], person["started_by"]))
+
+
+def cost_table(people: Sequence[Mapping[str, Any]]) -> Table:
+    """Build the table of what each person's runs cost, from `cost_per_person`."""
+    rows = []
+    for each in people:
+        count = each["unpriced"]
+        unpriced = f"; the cost of {count} run{'s' * (count > 1)} is unknown" if count else ""
+        cost = f"about ${each['usd']:,.2f}{unpriced}"
+        rows.append((each["started_by"] or "-", str(each["runs"]), duration(each["seconds"]), cost))
+    return Table(title="cost of runs", columns=("started by", "runs", "time", "cost"), rows=tuple(rows))
+
+
 def describe_trial(trial: Mapping[str, Any]) -> str:
     """Describe a run's place in its sweep: `lr=0.1, repeat 2`."""
     return ", ".join([*(f"{name}={value}" for name, value in trial["parameters"]), f"repeat {trial['repeat']}"])

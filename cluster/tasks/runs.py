@@ -16,7 +16,7 @@ from cluster.planner.expected_and_actual import outcomes
 from cluster.runs import starter
 from cluster.runs.archive import archived, fetch_run
 from cluster.runs.supervisor import Supervisor
-from cluster.runs.tables import record_table, result_table, runs_table
+from cluster.runs.tables import cost_per_person, cost_table, record_table, result_table, runs_table
 from cluster.runs.watch import print_log
 from cluster.session import Session, confirm
 from cluster.terminal.output import print_line, print_note, print_result
@@ -28,6 +28,8 @@ from cluster.terminal.tables import print_table
 def runs(
     set_: Set = (),
     sweep: Annotated[str, "only the runs of this sweep"] = "",
+    mine: Annotated[bool, "only the runs that you started"] = False,
+    cost: Annotated[bool, "the time and cost of the runs of each person, instead of the runs"] = False,
     from_bucket: FromBucket = False,
     json: Json = False,
     key: Key = "",
@@ -45,7 +47,12 @@ def runs(
             found = session.supervisor(master).runs()
     if sweep:
         found = of_sweep(found, sweep)
-    if json:
+    if mine:
+        found = [run for run in found if run.get("started_by") and not starter.is_others(run["started_by"])]
+    if cost:
+        costs = cost_per_person(found)
+        print_result(costs, json=True) if json else print_table(cost_table(costs))
+    elif json:
         print_result(found, json=True)
     else:
         print_table(runs_table(found))

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from cluster.runs import starter
 from cluster.runs.tables import record_table, result_table, runs_table
+from cluster.tasks import runs as tasks
 from cluster.terminal.units import duration
 
 
@@ -36,6 +40,41 @@ def test_runs_of_a_sweep_show_its_name_and_their_parameters() -> None:
     assert table.columns[-3:] == ("sweep", "parameters", "reason")
     assert [row[-3:-1] for row in table.rows] == [("s1", "lr=0.1, depth=3, repeat 2"), ("-", "-")]
     assert "sweep" not in runs_table([base]).columns
+
+
+def test_a_person_lists_their_own_runs_and_what_each_person_has_spent(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    me, other = starter.here(), {"user": "alice", "host": "desk", "laptop": "0" * 32}
+    base = {"state": "succeeded", "reason": "", "started": 0.0, "updated": 9.0, "hosts": [], "last_lines": []}
+    listed = [
+        {**base, "run_id": "a1", "started_by": other, "spent": {"seconds": 3600.0, "usd": 2.0}},
+        {**base, "run_id": "mine", "started_by": me, "spent": {"seconds": 60.0, "usd": 0.5}},
+        {**base, "run_id": "nobody", "started_by": None, "spent": None},
+        {**base, "run_id": "a2", "started_by": other, "spent": {"seconds": 1800.0, "usd": None}},
+    ]
+    session = SimpleNamespace(
+        connect=lambda: contextlib.nullcontext(), supervisor=lambda _: SimpleNamespace(runs=lambda: listed)
+    )
+    monkeypatch.setattr(tasks, "Session", lambda *_words, **_named: session)
+    monkeypatch.setattr(tasks, "archived", lambda *_words, **_named: None)
+
+    def printed(**options: bool) -> Any:
+        tasks.runs.body(json=True, **options)
+        return json.loads(capsys.readouterr().out)
+
+    assert [run["run_id"] for run in printed(mine=True)] == ["mine"]
+    mine = {"started_by": starter.describe(me), "runs": 1, "seconds": 60.0, "usd": 0.5, "unpriced": 0}
+    alice = {"started_by": "alice@desk", "runs": 2, "seconds": 5400.0, "usd": 2.0, "unpriced": 1}
+    nobody = {"started_by": "", "runs": 1, "seconds": 0.0, "usd": 0.0, "unpriced": 0}
+    assert printed(cost=True) == [alice, mine, nobody]
+    assert printed(cost=True, mine=True) == [mine]
+    tasks.runs.body(cost=True)
+    assert [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()][1:3] == [
+        "started by runs time cost",
+        "alice@desk 2 1:30:00 about $2.00; the cost of 1 run is unknown",
+    ]
 
 
 def test_a_live_run_shows_which_nodes_it_has() -> None:
