@@ -62,6 +62,10 @@ class AwsError(DeepcdkError, OSError):
     """Report that AWS was not reachable, or rejected a request."""
 
 
+class NoAnswerError(AwsError):
+    """Report that the AWS API was not reachable or did not answer."""
+
+
 class NoStackError(DeepcdkError, LookupError):
     """Report that the cluster is not deployed in this account and region."""
 

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from cluster.errors import AwsError
+from cluster.errors import AwsError, NoAnswerError
 from cluster.terminal import status_line
 
 if TYPE_CHECKING:
@@ -41,6 +41,10 @@ botocore's 4 attempts are enough.
 IMPATIENT_ATTEMPTS: Final = 3
 """The same for an impatient client: 2.3 s. It makes 2 attempts after other failures, because one packet may be lost."""
 MAX_PAUSE_S: Final = 10.0
+READ_TIMEOUT_S: Final = 25.0
+"""Maximum wait for the first and for each further byte of an answer."""
+SILENT_ATTEMPTS: Final = 2
+"""Maximum attempts of a call without any answer. The second uses a new connection, because the first may be stale."""
 
 _EXPIRED = {"ExpiredToken", "ExpiredTokenException", "RequestExpired", "TokenRefreshRequired"}
 _INVALID = {
@@ -102,7 +106,7 @@ class Aws:
         config = (
             Config(connect_timeout=3, read_timeout=10, retries={"mode": "standard", "total_max_attempts": 2})
             if impatient
-            else Config(connect_timeout=10, read_timeout=60, retries={"mode": "standard", "total_max_attempts": 4})
+            else None  # the session's default
         )
         # Few regions have the price list, which covers all regions.
         region = "us-east-1" if service == "pricing" else None
@@ -116,9 +120,16 @@ class Aws:
         """Return the boto3 session, created on first use."""
         if self._session is None:
             import boto3
+            from botocore.config import Config
             from botocore.session import Session as BotocoreSession
 
             core = BotocoreSession()
+            retries = {"mode": "standard", "total_max_attempts": 4}
+            # Also for the clients that botocore creates to obtain credentials.
+            core.set_default_client_config(
+                Config(connect_timeout=10, read_timeout=READ_TIMEOUT_S, retries=retries)  # type: ignore[arg-type]
+            )
+            core.register("needs-retry", _give_up_on_silence)
             _share_credentials(core)
             # The CDK and other SDKs read AWS_REGION. boto3 reads only AWS_DEFAULT_REGION.
             region = os.environ.get("AWS_REGION") or None
@@ -238,6 +249,16 @@ def pause_s(
     return min(MAX_PAUSE_S, 2.0 ** (attempts - 1)) * random.uniform(0.5, 1.0)  # noqa: S311  # a pause
 
 
+def _give_up_on_silence(**event: Any) -> None:
+    """Raise the exception of a call if SILENT_ATTEMPTS timed out, with a note that names the service and the call."""
+    from botocore.exceptions import ConnectTimeoutError, ReadTimeoutError
+
+    error, operation = event["caught_exception"], event["operation"]
+    if isinstance(error, ConnectTimeoutError | ReadTimeoutError) and event["attempts"] >= SILENT_ATTEMPTS:
+        error.add_note(f"{operation.service_model.service_id} did not answer {operation.name}")
+        raise error
+
+
 def entries(client: Any, operation: str, key: str, **given: Any) -> list[Mapping[str, Any]]:
     """Return the entries under `key` in all pages of an operation's answer."""
     return [each for page in client.get_paginator(operation).paginate(**given) for each in page[key]]
@@ -330,7 +351,7 @@ _FAILURES: Final = (
     (
         ("HTTPClientError", "ConnectionError"),
         "the AWS API does not answer: {}",
-        "check the network, AWS_REGION{region}, AWS_ENDPOINT_URL and AWS_CA_BUNDLE",
+        "check the network, proxies and firewalls, AWS_REGION{region}, AWS_ENDPOINT_URL and AWS_CA_BUNDLE, then repeat",
     ),
     (("BotoCoreError",), "{}", "check `aws configure list`, AWS_PROFILE and AWS_REGION"),
 )  # fmt: skip
@@ -390,9 +411,12 @@ def explain(error: Exception, action: str = "") -> AwsError | None:
             "profile": f" --profile {profile}" if profile else "",
             "region": f" ({os.environ['AWS_REGION']})" if os.environ.get("AWS_REGION") else "",
         }
+        text = _unreadable() or "; ".join([*getattr(error, "__notes__", ()), str(error)])
         for names, what, remedy in _FAILURES:
             if isinstance(error, tuple(getattr(exceptions, name) for name in names)):
-                return AwsError(what.format(_unreadable() or error), where=action, remedy=remedy.format(**words))
+                silent = isinstance(error, exceptions.HTTPClientError | exceptions.ConnectionError)
+                kind = NoAnswerError if silent else AwsError
+                return kind(what.format(text), where=action, remedy=remedy.format(**words))
     # botocore reports some invalid settings with plain errors, such as an endpoint without http:// or an invalid number
     # of attempts.
     if isinstance(error, ValueError | OSError) and not isinstance(error, AwsError) and _raised_by_botocore(error):

@@ -11,7 +11,7 @@ from typing import Annotated, Final
 from cluster.aws import inventory, launches, limits
 from cluster.cli import PROJECT
 from cluster.cli.task import Json, Key, Set, task
-from cluster.errors import AwsError, DeepcdkError
+from cluster.errors import AwsError, DeepcdkError, NoAnswerError
 from cluster.nodes import load as loads
 from cluster.nodes.leftovers import Leftovers, summary
 from cluster.nodes.occupancy import describe_replacement, shortened
@@ -67,6 +67,8 @@ def _load(session: Session) -> inventory.Inventory:
     """Return the deployed cluster. If its first deployment is incomplete, report launches that failed, and raise."""
     try:
         return session.load_inventory()
+    except NoAnswerError:
+        raise
     except AwsError:
         since = datetime.datetime.now(datetime.UTC) - _RECENT
         for line in launches.describe_since(session.aws, session.config.stack_name, since):

@@ -8,10 +8,13 @@ import importlib.util
 import json
 import os
 import shlex
+import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from unittest import mock
 
 import botocore.exceptions as boto
 import pytest
@@ -20,7 +23,9 @@ from moto.server import ThreadedMotoServer
 from cluster.aws import client
 from cluster.aws.client import Aws, aws_errors
 from cluster.cli import PROJECT
-from cluster.errors import AwsError
+from cluster.errors import AwsError, NoAnswerError
+from cluster.session import Session
+from cluster.tasks.status import _load
 
 SERIAL = "arn:aws:iam::123456789012:mfa/u"
 HERE = {"AWS_REGION": "us-east-1"}
@@ -166,6 +171,45 @@ def test_a_wrong_clock_is_named(home: Path) -> None:
         with pytest.raises(AwsError, match="clock is 20 minutes behind AWS's") as caught, aws_errors("x"):
             raise boto.ClientError(answer, "DescribeStacks")  # type: ignore[arg-type]  # the stubs want every field
         assert "timedatectl" in caught.value.remedy
+
+
+@pytest.fixture
+def silent_endpoint(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """Return the URL of an API that accepts connections and never answers."""
+    for name, value in ("AWS_ACCESS_KEY_ID", "x"), ("AWS_SECRET_ACCESS_KEY", "x"), *HERE.items():
+        monkeypatch.setenv(name, value)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        monkeypatch.setenv("AWS_ENDPOINT_URL", url)
+        yield url
+
+
+@pytest.mark.parametrize("kind", ["service", "role"])
+def test_silent_endpoint_is_reported_after_two_attempts_with_its_service(
+    silent_endpoint: str, home: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    assert client.READ_TIMEOUT_S * client.SILENT_ATTEMPTS <= 60
+    monkeypatch.setattr(client, "READ_TIMEOUT_S", 0.2)
+    if kind == "role":
+        write(home, f"[profile r]\nrole_arn = arn:aws:iam::1:role/x\nsource_profile = base\n{REGION}", KEYS)
+        monkeypatch.setenv("AWS_PROFILE", "r")
+        monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+        monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
+    call = "EC2 did not answer DescribeVpcs" if kind == "service" else "STS did not answer AssumeRole"
+    began = time.monotonic()
+    with pytest.raises(NoAnswerError) as caught, aws_errors("looking for networks"):
+        Aws().client("ec2").describe_vpcs()
+    assert time.monotonic() - began < 30
+    assert f'{call}; Read timeout on endpoint URL: "{silent_endpoint}' in caught.value.what
+    assert "AWS_ENDPOINT_URL" in caught.value.remedy
+
+
+def test_status_asks_a_silent_endpoint_for_nothing_else(silent_endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client, "READ_TIMEOUT_S", 0.2)
+    asked = mock.Mock(side_effect=AssertionError)
+    monkeypatch.setattr("cluster.aws.launches.describe_since", asked)
+    with pytest.raises(NoAnswerError, match="CloudFormation did not answer DescribeStacks"):
+        _load(Session(PROJECT, ["ssh_cidr=192.0.2.1/32"]))
 
 
 def test_what_aws_login_and_sso_need_is_a_dependency() -> None:
