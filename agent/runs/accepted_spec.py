@@ -23,8 +23,8 @@ def read(run_id: str) -> RunSpec:
     """Return the accepted spec of a run. Raises SpecError if this master has not accepted one."""
     if (text := text_of(run_id)) is None:
         raise SpecError(
-            f"this master has not accepted the spec of run {run_id}, another master did; `fab resume {run_id}` submits "
-            "it again"
+            f"another master accepted run {run_id}, so this master has no spec for it; to submit it again: "
+            f"`fab resume {run_id}`"
         )
     return RunSpec.from_json(text)
 

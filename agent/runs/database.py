@@ -52,7 +52,7 @@ class DatabaseError(OSError):
     def __init__(self, path: Path, error: Exception) -> None:
         self.path = path
         full = "full" in str(error)
-        advice = "make room on the master's disk" if full else "the message of SQLite says why"
+        advice = "free space on the master's disk" if full else "correct the cause that SQLite reports"
         super().__init__(f"the database of runs, {path} on the master: {error}; {advice}, then repeat the command")
 
 
@@ -201,7 +201,8 @@ def _migrate(connection: sqlite3.Connection) -> None:
     """Update the schema to the latest version. Raises sqlite3.OperationalError if a newer deepcdk made the database."""
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     if version > len(MIGRATIONS):
-        raise sqlite3.OperationalError(f"schema {version} is of a newer deepcdk, this one knows {len(MIGRATIONS)}")
+        known = len(MIGRATIONS)
+        raise sqlite3.OperationalError(f"it has schema {version}, but this version of deepcdk supports at most {known}")
     if version == len(MIGRATIONS):
         return
     connection.execute("BEGIN IMMEDIATE")
@@ -239,8 +240,8 @@ def _replace_damaged(path: Path, lock: int, error: Exception) -> None:
         path.with_name(path.name + end).unlink(missing_ok=True)
     if copy.exists():
         write_atomically(path, copy.read_bytes(), mode=0o600)
-        now = f"its backup of {time.strftime('%Y-%m-%d %H:%M:%S', time.gmtime(copy.stat().st_mtime))} UTC replaces it"
+        now = f"the backup of {time.strftime('%Y-%m-%d %H:%M:%S', time.gmtime(copy.stat().st_mtime))} UTC replaces it"
     else:
         path.unlink()
-        now = "there is no backup: queued runs have to be submitted again"
+        now = "there is no backup: submit queued runs again"
     print(f"warning: the database of runs is damaged ({error}); {now}. It is kept as {kept}", file=sys.stderr)

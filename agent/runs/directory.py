@@ -41,7 +41,7 @@ APART: Final = "apart"
 MAX_LOG_BYTES: Final = 128 << 20
 KEPT_LOG_BYTES: Final = 32 << 20
 """Size of the end of a truncated log that is kept in launcher-1.log."""
-_CUT: Final = re.compile(rb"\[supervisor\] (\d{1,12}) lines were before this one, ")
+_CUT: Final = re.compile(rb"\[supervisor\] (\d{1,12}) earlier lines were removed")
 _MAX_CUT: Final = 200
 SUPERVISOR_DIED: Final = "supervisor died"
 _LAST_BYTES: Final = 1 << 18
@@ -60,7 +60,7 @@ class SupersededError(RuntimeError):
 
     def __init__(self, run_id: str, now: str) -> None:
         self.run_id = run_id
-        super().__init__(f"run {run_id} is no longer this supervisor's: it is stored as {now}")
+        super().__init__(f"another process has taken over run {run_id}, which is now {now}")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -90,7 +90,7 @@ class State:
         # The values may come from a file that ranks can change.
         texts = (self.run_id, self.state, self.owner, self.reason, self.recipe, *self.hosts, *self.last_lines)
         if not all(isinstance(text, str) for text in texts) or self.state not in STATES:
-            raise ValueError(f"state {self.state!a} of {self.run_id!a}, or one of its texts")
+            raise ValueError(f"run {self.run_id!a} has the invalid state {self.state!a}, or a field that is not text")
         if not all(isinstance(each, int | float) and 0 <= each <= LAST_TIME for each in (self.started, self.updated)):
             raise ValueError("started and updated must be seconds since 1970")
         if self.exit_code is not None and type(self.exit_code) is not int:
@@ -255,10 +255,8 @@ class RunDirectory:
             file.truncate(0)
         with open_to_append(self.log) as appended:
             limit = f"{most_bytes >> 20} MiB" if most_bytes >> 20 else f"{most_bytes} bytes"
-            note = (
-                f"[supervisor] {count} lines were before this one, at {limit} of log; {self.earlier_log.name} has the"
-            )
-            appended.write(f"{note} last of them\n".encode() + rest)
+            note = f"[supervisor] {count} earlier lines were removed, because the log had reached {limit};"
+            appended.write(f"{note} {self.earlier_log.name} contains the last of them\n".encode() + rest)
         return True
 
     def lines_before(self, beginning: bytes | None = None) -> int:
@@ -336,7 +334,7 @@ class RunDirectory:
             if self.group not in RUN_GIDS or self.group in taken:
                 free = [gid for gid in RUN_GIDS[:-1] if gid not in taken]
                 if not free:
-                    raise OSError(errno.EAGAIN, f"{len(taken)} runs are live, each with a group of its own")
+                    raise OSError(errno.EAGAIN, f"{len(taken)} runs are live, the maximum; wait until a run ends")
                 if not change_group(self.path, free[0]):
                     return
             self.path.chmod(0o1770)
@@ -377,7 +375,7 @@ class RunDirectory:
         with contextlib.suppress(ValueError, FileNotFoundError):
             stored = self.stored_state()
             if not stored.is_live or stored.owner != owner:
-                raise SupersededError(self.run_id, f"{stored.state}, by {stored.owner}")
+                raise SupersededError(self.run_id, f"{stored.state} (owner: {stored.owner})")
 
     def _write_state(self, state: State) -> None:
         """Write state.json atomically. On a full disk, overwrite the existing file with a shortened state."""
@@ -402,13 +400,13 @@ class RunDirectory:
         """
         state = self._present_state()
         if state.state == QUEUED and not database.rows("SELECT 1 FROM queue WHERE run_id = ?", self.run_id):
-            reason = f"it is not in the queue of this master; `fab resume {self.run_id}` queues it again"
+            reason = f"it is missing from this master's queue; to queue it again: `fab resume {self.run_id}`"
             return dataclasses.replace(state, state="failed", reason=reason)
         if not state.is_orphaned:
             return state
         reason = self.cause_of_death(state)
         if going_on.may_go_on(self.path):
-            return dataclasses.replace(state, state="starting", reason=f"{reason}; the run goes on by itself")
+            return dataclasses.replace(state, state="starting", reason=f"{reason}; the run continues automatically")
         return dataclasses.replace(state, state="failed", reason=reason, last_lines=tuple(self.last_lines()))
 
     def lost_state(self) -> State | None:
@@ -470,13 +468,13 @@ class RunDirectory:
         except OSError as error:
             if error.errno not in NOT_READ:
                 raise
-            raise ValueError(f"{path} is not the state of a run: {error.strerror}") from None
+            raise ValueError(f"cannot read {path}, the state of a run: {error.strerror}") from None
         try:
             state = State.from_document(json_text.parse(text))
         except (TypeError, KeyError, ValueError, AttributeError) as error:
-            raise ValueError(f"{path} is not the state of a run: {error}") from None
+            raise ValueError(f"{path} is not a valid state of a run: {error}") from None
         if state.run_id != self.run_id:
-            raise ValueError(f"{path} is the state of another run, {state.run_id!a}")
+            raise ValueError(f"{path} contains the state of another run, {state.run_id!a}")
         return state
 
     def shown_state(self) -> State:

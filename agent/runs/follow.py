@@ -49,7 +49,7 @@ def sleep_while_read(descriptor: int) -> Callable[[float], None]:
 
     def sleep(seconds: float) -> None:
         if poll.poll(seconds * 1000):
-            raise BrokenPipeError("the reader has gone")
+            raise BrokenPipeError("the reader has closed the connection")
 
     return sleep
 

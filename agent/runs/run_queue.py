@@ -13,7 +13,7 @@ from agent.runs.directory import State
 from agent.runs.store import Runs
 from agent.spec.states import QUEUED
 
-WITHDRAWN: Final = "taken out of the queue"
+WITHDRAWN: Final = "removed from the queue"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -44,7 +44,7 @@ class RunQueue:
             return ""
         place = waiting.index(run_id)
         before = waiting[place - 1] if place else " or ".join(self.runs.live())
-        return f"place {place + 1} in the queue" + (f", after {before}" if before else "")
+        return f"position {place + 1} in the queue" + (f", after {before}" if before else "")
 
     def add(self, run_id: str, store: Callable[[], object]) -> None:
         """Append a run. `store` is called in the same transaction: it checks the run and stores its state `queued`."""

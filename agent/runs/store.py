@@ -26,8 +26,8 @@ class LiveRunError(RuntimeError):
     def __init__(self, run_id: str, state: str, held: Sequence[Claim] = ()) -> None:
         self.run_id, self.state, self.held = run_id, state, tuple(held)
         task = next((claim.task for claim in held if claim.run_id == run_id), "")
-        first = f"`{task}` is under way" if task else f"run {run_id} is {state}"
-        super().__init__(f"{first}; {describe(held) or 'wait for it, or stop it'}")
+        first = f"`{task}` is in progress" if task else f"run {run_id} is {state}"
+        super().__init__(f"{first}; {describe(held) or 'wait until it ends, or stop it'}")
 
     @property
     def ends_the_queue(self) -> bool:
@@ -46,7 +46,7 @@ class LiveRunError(RuntimeError):
 def describe(held: Sequence[Claim]) -> str:
     """Return which run or task has which nodes, as text; "" for no claims."""
     return "; ".join(
-        f"{f'`{claim.task}`' if claim.task else f'run {claim.run_id}'} has {', '.join(claim.names) or 'every node'}"
+        f"{f'`{claim.task}`' if claim.task else f'run {claim.run_id}'} uses {', '.join(claim.names) or 'every node'}"
         for claim in held
     )
 
@@ -194,7 +194,7 @@ class Runs:
         with database.transaction() as changing:
             values = (claim.nodes is None, claim.run_id)
             if not changing.execute("UPDATE claims SET every_node = ? WHERE run_id = ?", values).rowcount:
-                raise RuntimeError(f"run {claim.run_id} no longer holds its nodes")
+                raise RuntimeError(f"the nodes of run {claim.run_id} have been released")
             changing.execute("DELETE FROM claimed_nodes WHERE run_id = ?", (claim.run_id,))
             claim.store_nodes(changing)
 

@@ -88,11 +88,11 @@ class Copier:
         if not self.address:
             return ""
         if not shutil.which("aws"):
-            return "there is no AWS CLI on the master"
+            return "the AWS CLI is not installed on the master"
         self._run(refresh_command(self.directory), TIMEOUT_S)
         _, size = count_files(self.directory.path / WORK_FOLDER)
         excluded = (f"{WORK_FOLDER}/*",) if size > WORK_LIMIT else ()
         done = self._run(command(self.directory, self.address, self.region, excluded=excluded), TIMEOUT_S)
         if done.status != 0:
             return (done.output.strip().splitlines() or [f"status {done.status}"])[-1]
-        return f"{WORK_FOLDER}/ has {size:,} bytes, and was left out" if excluded else ""
+        return f"{WORK_FOLDER}/ was not copied, because it has {size:,} bytes" if excluded else ""

@@ -87,12 +87,12 @@ def resolve(runs: Runs, run_id: str) -> RunDirectory:
     ids = runs.ids()
     live = [] if run_id else [each for each in runs.held() if not (each.task or runs.is_over(each.run_id))]
     if live[1:]:
-        raise NoSuchRunError(f"{len(live)} runs are live, name one of them: {describe(live)}")
+        raise NoSuchRunError(f"{len(live)} runs are live; specify one of them: {describe(live)}")
     chosen = run_id or ([claim.run_id for claim in live] or ids[-1:] or [""])[0]
     if not chosen:
-        raise NoSuchRunError(f"no run under {runs.root} yet")
+        raise NoSuchRunError(f"there are no runs yet in {runs.root}")
     if chosen not in ids:
-        raise NoSuchRunError(f"no run {chosen} under {runs.root}; the last ones: {', '.join(ids[-5:]) or 'none'}")
+        raise NoSuchRunError(f"unknown run {chosen}; the latest runs: {', '.join(ids[-5:]) or 'none'}")
     return runs[chosen]
 
 
@@ -210,7 +210,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return FAILED
     except (OSError, RuntimeError, ValueError) as error:
         full = isinstance(error, OSError) and error.errno in DISK_FULL
-        print(f"{DISK_FULL_REASON}: make room below {runs.root}{MAKE_ROOM}" if full else error, file=sys.stderr)
+        print(f"{DISK_FULL_REASON}: free space in {runs.root}{MAKE_ROOM}" if full else error, file=sys.stderr)
         return FAILED
 
 
@@ -280,23 +280,23 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--root", required=True, help="directory of all runs, on the shared file system")
     commands = parser.add_subparsers(dest="command", required=True)
-    begin = commands.add_parser("start", help="start the run whose spec comes on standard input, and leave it running")
-    again = commands.add_parser("resume", help="resume the run whose new spec comes on standard input")
+    begin = commands.add_parser("start", help="start the run with the spec on standard input, in the background")
+    again = commands.add_parser("resume", help="resume a run with the new spec on standard input")
     for starter in (begin, again):
-        starter.add_argument("--queue", action="store_true", help="wait for its turn where too few nodes are free")
-    commands.add_parser("enqueue", help="queue the runs of a sweep, which come on standard input")
-    scheduling = commands.add_parser("schedule", help="start the waiting runs, in order, and restart lost ones")
-    scheduling.add_argument("--wait", type=float, default=0.0, help="seconds for another scheduler to end; default: 0")
+        starter.add_argument("--queue", action="store_true", help="queue the run if too few nodes are free")
+    commands.add_parser("enqueue", help="queue the runs of the sweep on standard input")
+    scheduling = commands.add_parser("schedule", help="start queued runs in order, and restart lost runs")
+    scheduling.add_argument("--wait", type=float, default=0.0, help="seconds to wait for another scheduler; default: 0")
     supervision = commands.add_parser("supervise", help="supervise a run; `start` calls this")
     supervision.add_argument("run")
     supervision.add_argument("ready_fd", type=int)
     supervision.add_argument("lock_fd", type=int)
-    supervision.add_argument("--lost", default="", help="what became of the supervisor before it, for a restart")
+    supervision.add_argument("--lost", default="", help="what happened to the previous supervisor, for a restart")
     status = commands.add_parser("status", help="print a run's state as JSON")
-    status.add_argument("run", nargs="?", default="", help="default: the only live run; without one the newest")
-    status.add_argument("--live", action="store_true", help="which live runs have which nodes, and which runs wait")
-    status.add_argument("--list", action="store_true", help="all runs, oldest first")
-    show = commands.add_parser("show", help="print all that is kept of a run as JSON")
+    status.add_argument("run", nargs="?", default="", help="default: the only live run, or else the newest")
+    status.add_argument("--live", action="store_true", help="list the nodes of each live run, and the queued runs")
+    status.add_argument("--list", action="store_true", help="list all runs, oldest first")
+    show = commands.add_parser("show", help="print a run's record as JSON")
     show.add_argument("run", nargs="?", default="")
     removal = commands.add_parser("remove", help="remove a run that has ended")
     removal.add_argument("run")
@@ -304,9 +304,9 @@ def _parser() -> argparse.ArgumentParser:
     follow.add_argument("run", nargs="?", default="")
     follow.add_argument("--from-line", type=int, default=0, help="first line of metrics.jsonl to send")
     follow.add_argument("--log-from", type=int, help="first line of the log to send as well, or -N: the last N")
-    follow.add_argument("--rank", type=int, help="of the log only the lines of this rank")
+    follow.add_argument("--rank", type=int, help="only log lines of this rank")
     follow.add_argument("--only-log", action="store_true", help="no metrics")
-    follow.add_argument("--once", action="store_true", help="end behind what is there, and do not wait for the run")
+    follow.add_argument("--once", action="store_true", help="print existing data and exit, without waiting for the run")
     end = commands.add_parser("stop", help="stop a run")
     end.add_argument("run", nargs="?", default="")
     end.add_argument("--grace", type=float, default=STOP_GRACE_S, help="seconds from SIGTERM to SIGKILL")

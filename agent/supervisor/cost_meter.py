@@ -17,7 +17,7 @@ from agent.spec.bounds import NEAR, Bounds
 from agent.spec.run import RunSpec
 
 WRITE_S: Final = 5.0
-UNPRICED: Final = "--max-cost cannot be kept: the price of the run's nodes is not known"
+UNPRICED: Final = "--max-cost cannot be enforced, because the price of the run's nodes is unknown"
 
 
 class Meter:
@@ -69,7 +69,7 @@ class Meter:
         if share < NEAR or self._is_warned:
             return "", ""
         self._is_warned = True
-        return f"{NEAR:.0%} of a bound is used, {told}: at its end the run writes a checkpoint and is stopped", ""
+        return f"{NEAR:.0%} of a limit is used, {told}; at the limit the run writes a checkpoint and stops", ""
 
     def write(self, reached: str = "", *, ended: bool = False) -> None:
         """Write spent.json, with the time of day when the limit will be reached. Write errors are ignored.

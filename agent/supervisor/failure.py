@@ -97,7 +97,7 @@ def reason(spec: RunSpec, status: int, log: str) -> str:
     """Return why a run's launcher failed, as text. `status` is its exit status, `log` the end of its output."""
     log = last_attempt(log)
     if leaving := leaving_hosts(spec):
-        return f"{leaving}; `fab resume {spec.run_id}` goes on once its group has put another in its place"
+        return f"{leaving}; to continue once its group has launched a replacement: `fab resume {spec.run_id}`"
     named = (
         stuck_ranks(spec)
         or out_of_memory(spec.hosts, log)
@@ -105,7 +105,7 @@ def reason(spec: RunSpec, status: int, log: str) -> str:
         or unreported_ranks(spec.hosts, log)
     )
     named = named or first_ended_rank(spec.hosts, log) or ended_host(log)
-    return (named or f"the launcher ended with {describe_status(status)}") + full_disk_hint(spec.hosts, log)
+    return (named or f"the launcher exited with {describe_status(status)}") + full_disk_hint(spec.hosts, log)
 
 
 def full_disk_hint(hosts: Sequence[Node], log: str) -> str:
@@ -114,8 +114,8 @@ def full_disk_hint(hosts: Sequence[Node], log: str) -> str:
     if not found:
         return ""
     rank, places = _RANK.match(found[-1]), _places(hosts)
-    where = f" of {places[int(rank[1])]}" if rank and int(rank[1]) < len(places) else ""
-    return f"; a disk{where} is full: {found[-1].strip()[:_FULL_SHOWN]}; do: make room{MAKE_ROOM}"
+    where = f" on {places[int(rank[1])]}" if rank and int(rank[1]) < len(places) else ""
+    return f"; a disk{where} is full: {found[-1].strip()[:_FULL_SHOWN]}; do: free space on it{MAKE_ROOM}"
 
 
 def last_attempt(log: str) -> str:
@@ -133,7 +133,7 @@ def leaving_hosts(spec: RunSpec) -> str:
             continue
         text = notice.decode("utf-8", errors="replace")
         # EC2's own notice follows after the colon, as JSON.
-        found.append(f"{host.name} leaves the cluster ({text.strip().partition(': ')[0]})")
+        found.append(f"{host.name} is leaving the cluster ({text.strip().partition(': ')[0]})")
     return ", ".join(found)
 
 
@@ -173,7 +173,7 @@ def unreachable_host(log: str) -> str:
     if not (found := _unreached(log)):
         return ""
     node = found[-1]
-    return f"{node} no longer answers; `fab replace {node.removeprefix('deeplearning-')}`, then `fab resume`"
+    return f"{node} no longer responds; `fab replace {node.removeprefix('deeplearning-')}`, then `fab resume`"
 
 
 def _unreached(log: str) -> list[str]:
@@ -213,7 +213,7 @@ def lost_network(hosts: Sequence[Node], log: str) -> str:
 def ended_host(log: str) -> str:
     """Return the host with a failed launcher process, and the status; "" if there is none."""
     found = _HOST_ENDED.findall(log)
-    return f"the launcher on {found[-1][0]} ended with {describe_status(int(found[-1][1]))}" if found else ""
+    return f"the launcher on {found[-1][0]} exited with {describe_status(int(found[-1][1]))}" if found else ""
 
 
 def unreported_ranks(hosts: Sequence[Node], log: str) -> str:
@@ -228,8 +228,8 @@ def unreported_ranks(hosts: Sequence[Node], log: str) -> str:
     places, missing = _places(hosts), missing_ranks(hosts, log)
     noticed = noticed.intersection(range(len(places)))
     wait_s, meeting = max(waits)
-    done = "joined when the others gave up" if meeting else "reported when a collective timed out"
-    unknown = "the log does not tell which rank caused it"
+    done = "connected when the others timed out" if meeting else "reported when a collective timed out"
+    unknown = "the log does not show which rank caused it"
     if not missing:
         return f"every rank had {done} after {wait_s:g} s: {unknown}"
     by_host: dict[str, list[int]] = {}

@@ -148,7 +148,7 @@ class Handover:
         self._shared = self._shared or (Path(), [], b"")
         if why != self._failure:
             self._failure = why
-            self._log(f"a master that replaces this one would not go on with the runs: {why}; tried again each minute")
+            self._log(f"a replacement of this master could not continue the runs: {why}; retrying every minute")
 
 
 def take_over(left: Path, runs: Runs, home: Path) -> Path:
@@ -160,7 +160,7 @@ def take_over(left: Path, runs: Runs, home: Path) -> Path:
     contents: Any = json.loads((left / CONTENTS).read_bytes())
     tree = str(contents["tree"])
     if not _TREE.fullmatch(tree):
-        raise ValueError(f"{left / CONTENTS} is not a master's")
+        raise ValueError(f"{left / CONTENTS} is not a valid handover of a master")
     target = home / MASTERS_TREES / tree
     target.parent.mkdir(parents=True, exist_ok=True)
     if not target.is_dir():

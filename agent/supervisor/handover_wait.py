@@ -18,8 +18,8 @@ given up."""
 PATIENCE_S: Final = 60.0
 POLL_S: Final = 0.2
 UNKNOWN: Final = (
-    "this master is new, and could not learn yet what the one before it left: repeat it in some minutes "
-    "(`journalctl -u deepcdk-registry` on the master says why)"
+    "this master is new and does not have the data of the previous master yet; repeat the command in a few minutes "
+    "(`journalctl -u deepcdk-registry` on the master shows the cause)"
 )
 
 

@@ -98,8 +98,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit status."""
     parser = argparse.ArgumentParser(prog="agent.supervisor.hold", description=__doc__)
     parser.add_argument("--root", required=True, help="directory of all runs, on the shared file system")
-    parser.add_argument("--every", action="store_true", help="every node")
-    parser.add_argument("task", help="what a run that is refused is told of, such as `fab scale`")
+    parser.add_argument("--every", action="store_true", help="hold every node")
+    parser.add_argument("task", help="name of the task for messages, such as `fab scale`")
     parser.add_argument("nodes", nargs="*", type=_node, metavar="NAME=INSTANCE")
     options = parser.parse_args(argv)
     nodes = None if options.every else tuple(options.nodes)

@@ -85,10 +85,10 @@ def _trouble(done: Completed) -> str:
     why = (done.output.strip().splitlines() or [f"status {done.status}"])[-1]
     remedy = "read the error; the master must reach CloudWatch's endpoint"
     if "AccessDenied" in why:
-        remedy = "`fab up` gives the master this permission, which a permissions boundary must not take away"
+        remedy = "run `fab up` to grant the master this permission; a permissions boundary must allow it too"
     if done.status == 127:
         remedy = "install the AWS CLI on the master"
     return (
-        f"the idle alarm may terminate the workers while this run waits, since its metric {METRIC} is not published: "
+        f"the idle alarm may terminate the workers while this run waits, because its metric {METRIC} is not published: "
         f"{why}; do: {remedy}"
     )

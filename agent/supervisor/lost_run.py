@@ -37,7 +37,7 @@ def mark_lost(directory: RunDirectory, obstacle: str = "") -> None:
         lost = directory.lost_state()
         if lost is None or (not obstacle and directory.goes_on):
             return
-        reason = directory.cause_of_death(lost) + (f"; it is not restarted: {obstacle}" if obstacle else "")
+        reason = directory.cause_of_death(lost) + (f"; the run cannot be restarted: {obstacle}" if obstacle else "")
         if directory.mark_failed(reason, of=lost.owner):
             spending.settle(directory, time.time())
 

@@ -116,7 +116,7 @@ class LostWorkers:
             try:
                 self.look()
             except (OSError, RuntimeError, ValueError) as error:  # The next check may succeed.
-                self._log_line(f"the workers' health is not known: {error}")
+                self._log_line(f"cannot check the workers: {error}")
 
     def look(self) -> None:
         """Check all workers once, and replace lost and faulty workers. Raises OSError."""
@@ -133,7 +133,7 @@ class LostWorkers:
         try:
             members = group.members()
         except AwsCallError as error:
-            self._log_line(f"lost workers are not replaced while AWS does not answer: {error}")
+            self._log_line(f"cannot replace lost workers: {error}")
             return
         self._seen = {id: seen for id, seen in self._seen.items() if members.get(id)}
         self._replace(group, {id: why for id, seen in self._seen.items() if (why := seen.trouble(now))})
@@ -199,18 +199,18 @@ class LostWorkers:
             trouble = ""
             if 2 * silent > known and not self._seen[id].replied:
                 trouble = (
-                    f"{silent} of {known} workers are silent at once, so the fault is probably the master's "
+                    f"{silent} of {known} workers do not respond, so the cause is probably the master's "
                     "network or the shared file system"
                 )
             elif self._log.made(time.time()) >= most:
-                trouble = f"max_replacements_per_hour = {most} is reached"
+                trouble = f"the limit max_replacements_per_hour = {most} is reached"
             else:
                 try:
                     group.mark_unhealthy(node)
                 except AwsCallError as error:
                     trouble = str(error)
                     if "AccessDenied" in trouble:
-                        trouble += "; `fab up` gives the master this permission"
+                        trouble += "; to grant the master this permission: `fab up`"
             self._record(node, reason, trouble)
             if not trouble:
                 del self._seen[id]

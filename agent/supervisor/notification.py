@@ -84,7 +84,7 @@ def call(command: str, document: dict[str, Any], directory: Path, timeout_s: flo
                 output, _ = process.communicate((json.dumps(document) + "\n").encode(), timeout=timeout_s)
             except subprocess.TimeoutExpired:
                 os.killpg(process.pid, signal.SIGKILL)
-                return f"not done after {timeout_s:g} s"
+                return f"timed out after {timeout_s:g} s"
     except (OSError, ValueError) as error:
         return str(error)
     if process.returncode == 0:
@@ -134,7 +134,7 @@ class Notifier:
 
     def _tell(self, number: int, command: str, document: dict[str, Any]) -> None:
         if trouble := self._call(command, document, self._directory):
-            told = f"--notify {number} did not tell that the run {_WORDS[document['event']]}: {trouble}"
+            told = f"--notify {number} could not report that the run {_WORDS[document['event']]}: {trouble}"
             self.failures.append(told)
             self._log(told)
 
@@ -144,5 +144,5 @@ _WORDS: Final = {
     FAILED: "has failed",
     RESTARTED: "was restarted",
     WAITING: "waits for nodes",
-    NEAR_BOUND: "is near its bound",
+    NEAR_BOUND: "is near its limit",
 }

@@ -42,7 +42,9 @@ from agent.spec.run import RunSpec
 
 CLEARING_S: Final = 10.0
 """Seconds that processes of crashed runs may take to exit after SIGKILL."""
-END_THE_MASTER: Final = "end its instance; its group starts a new one, and the runs on the shared file system stay"
+END_THE_MASTER: Final = (
+    "terminate its instance; its group launches a new one, and the runs on the shared file system are kept"
+)
 PREPARED: Final = "deepcdk-prepared "
 
 
@@ -73,13 +75,13 @@ def parse(output: str) -> Prepared:
     """Parse the result in a node's output. Raises ValueError if it is missing or malformed."""
     lines = [line.removeprefix(PREPARED) for line in output.splitlines() if line.startswith(PREPARED)]
     if len(lines) != 1:
-        raise ValueError(f"a node's answer has {len(lines)} lines of what it prepared")
+        raise ValueError(f"a node printed {len(lines)} results of its preparation, expected 1")
     try:
         found = Prepared(**json_text.parse(lines[0]))
     except TypeError as error:  # not an object, or other fields
-        raise ValueError(f"a node's answer has an invalid line of what it prepared: {error}") from None
+        raise ValueError(f"a node printed an invalid result of its preparation: {error}") from None
     if not isinstance(found.python, str) or not isinstance(found.runtime, str):
-        raise ValueError("a node's answer has an invalid line of what it prepared")
+        raise ValueError("a node printed an invalid result of its preparation")
     return found
 
 
@@ -109,7 +111,7 @@ def clear(spec: RunSpec, home: Path, *, on_master: bool) -> None:
         spared=spared,
     )["left"]
     if left:
-        raise NodeError(f"processes of another run stay: {', '.join(map(str, left))}")
+        raise NodeError(f"processes of another run could not be killed: {', '.join(map(str, left))}")
 
 
 def overlay_of(spec: RunSpec, runtime: Path, home: Path, log: Path) -> Layer | None:
@@ -137,7 +139,7 @@ def check_slots(host: Node, *, gpus: int, cores: int) -> None:
     """Raise NodeError if a host is assigned more ranks than it has GPUs, or cores if it has no GPUs."""
     have, what = (gpus, "GPUs") if gpus else (cores, "cores")
     if host.slots > have:
-        raise NodeError(f"{host.slots} ranks are asked of {host.name}, which has {have} {what}")
+        raise NodeError(f"{host.slots} ranks are requested on {host.name}, which has {have} {what}")
 
 
 def kind_of(spec: RunSpec) -> RuntimeKind:

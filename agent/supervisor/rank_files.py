@@ -30,7 +30,7 @@ def make_readable(directory: RunDirectory, run: Run = execute) -> str:
         return ""
     run(_as_rank(f"chmod -fR u+rX,a+rX -- {shlex.quote(str(directory.path))}", directory.group), TIMEOUT_S)
     left = _unreadable(directory, run)
-    return f"{left} cannot be read" if left else ""
+    return f"cannot read {left}" if left else ""
 
 
 def remove(path: Path, run: Run = execute) -> None:

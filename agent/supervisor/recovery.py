@@ -71,7 +71,7 @@ def _restart(runs: Runs, directory: RunDirectory) -> str | None:
         record.write_course(directory, {**going_on.read_course(directory.path), "restarts": [*made, begun]})
         detach(runs, directory, lost=fault)
     except (OSError, RuntimeError) as error:
-        if not directory.mark_failed(f"it could not be restarted: {error}", of=me):
+        if not directory.mark_failed(f"the run could not be restarted: {error}", of=me):
             return None  # The new supervisor has started, and was lost again.
         runs.release(spec.run_id)
         return ""
@@ -93,7 +93,7 @@ def _obstacle(directory: RunDirectory, spec: RunSpec) -> str:
     try:
         secret_files.read(secret_files.master_directory(Path.home()), spec.run_id, spec.secrets)
     except SecretsError as error:
-        return f"{error}, to `fab resume {spec.run_id}`"
+        return f"{error} to `fab resume {spec.run_id}`"
     return ""
 
 

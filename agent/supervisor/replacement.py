@@ -112,7 +112,7 @@ class WorkerGroup:
                 for instance_id, state, health in instances
             }
         except (TypeError, ValueError):
-            raise AwsCallError(f"unexpected answer of AWS on group {self.settings.group}") from None
+            raise AwsCallError(f"unexpected answer of AWS about the group {self.settings.group}") from None
 
     def mark_unhealthy(self, node: Node) -> None:
         """Make the group replace a worker. Raises AwsCallError.
@@ -133,7 +133,7 @@ class WorkerGroup:
             for start, description, status, message in activities:
                 if str(description).startswith(_LAUNCH):
                     failed = status == "Failed" and _seconds(str(start)) >= since
-                    return str(message or "no reason is given")[:_MAX_TEXT] if failed else ""
+                    return str(message or "AWS gave no reason")[:_MAX_TEXT] if failed else ""
         except (AwsCallError, TypeError, ValueError):
             return ""
         return ""
@@ -147,7 +147,7 @@ class WorkerGroup:
         except OSError as error:
             raise AwsCallError(str(error)) from None
         if done.status:
-            lines = done.output.strip().splitlines() or [f"the AWS CLI ended with status {done.status}"]
+            lines = done.output.strip().splitlines() or [f"the AWS CLI exited with status {done.status}"]
             raise AwsCallError(lines[-1][:_MAX_TEXT])
         try:
             return json.loads(done.output or "null")

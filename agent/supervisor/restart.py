@@ -66,16 +66,16 @@ class Outcome:
         if now is None or not any(abs(now - then) <= max(SIMILAR_S, SIMILAR * max(now, then)) for then in times):
             return self
         again = (
-            f"{self.reason}. An earlier attempt ended in the same way at a similar point, so the run is not restarted"
+            f"{self.reason}. An earlier attempt failed in the same way at a similar point, so the run is not restarted"
         )
         return dataclasses.replace(
-            self, fault="", reason=f"{again}; do: use less memory a rank, or a larger instance type"
+            self, fault="", reason=f"{again}; do: use less memory per rank, or a larger instance type"
         )
 
 
 def describe_restart(number: int, most: int, fault: str) -> str:
     """Return the number of a restart, the maximum, and the fault, as text."""
-    return f"restart {number} of {most}, for {fault}"
+    return f"restart {number} of {most}, because {fault}"
 
 
 def ask_uptimes(hosts: Hosts, nodes: Sequence[Node]) -> dict[str, float]:
@@ -105,7 +105,7 @@ def machine_fault(spec: RunSpec, log: str, up: Mapping[str, float], ran_s: float
     if leaving := failure.leaving_hosts(spec):
         return leaving
     if silent := [host.name for host in spec.hosts if host.name not in up]:
-        return f"{', '.join(silent)} no longer answer{'' if silent[1:] else 's'}"
+        return f"{', '.join(silent)} no longer respond{'' if silent[1:] else 's'}"
     if rebooted := [host.name for host in spec.hosts if up[host.name] < ran_s]:
         return f"{', '.join(rebooted)} rebooted"
     if stuck := failure.stuck_ranks(spec):
@@ -159,9 +159,9 @@ class Restarts:
             if hosts is not None and self._claims(hosts):
                 return self._on(nodes, hosts)
             if waited >= self.patience_s and time.time() - self._replaced_at() >= self.patience_s:
-                self.log_line(f"no {least} nodes after {waited:.0f} s: the run is not restarted")
+                self.log_line(f"the run is not restarted: fewer than {least} nodes responded within {waited:.0f} s")
                 return None
-            there = f"{len(answering)} of {self.wanted} nodes answer"
+            there = f"{len(answering)} of {self.wanted} nodes respond"
             left_out = ()
             self.set_reason(f"{title}: waiting for nodes, {there}")
             time.sleep(self.poll_s)
@@ -174,7 +174,7 @@ class Restarts:
         if waited_s < self.unreplaced_after_s or not self.replacements:
             return self.wanted
         if obstacle := self.replacements.obstacle():
-            self.log_line(f"the run may continue on fewer nodes, because no replacement comes: {obstacle}")
+            self.log_line(f"the run may continue on fewer nodes, because its workers are not replaced: {obstacle}")
             return 1
         return self.wanted
 
@@ -191,7 +191,7 @@ class Restarts:
         try:
             nodes = read_nodes(self.log_line, self.nodes_path)
         except OSError as error:
-            self.log_line(f"the list of nodes cannot be read: {error}")
+            self.log_line(f"cannot read the list of nodes: {error}")
             return set(), ()
         held = [claim for claim in self.runs.held() if claim.run_id != self.spec.run_id]
         there = [

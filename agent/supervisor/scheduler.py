@@ -121,7 +121,7 @@ def _start_first(queue: RunQueue, run_id: str, nodes_path: str, warn: Callable[[
         queued = accepted_spec.read(run_id)
         check_trees(queued)
     except (SpecError, OSError) as error:
-        queue.finish(run_id, "failed", f"its turn came, but {error}")
+        queue.finish(run_id, "failed", f"could not start from the queue: {error}")
         return True
     if held := sweep.reason_to_hold(runs, queued):
         queue.finish(run_id, "stopped", held)
@@ -140,7 +140,8 @@ def _start_first(queue: RunQueue, run_id: str, nodes_path: str, warn: Callable[[
             queue.set_reason(run_id, f"waiting: {error}")
             return False
         then_stop.remember(runs, queued.stop_policy)
-        queue.finish(run_id, "failed", f"its turn came, but {error}; `fab scale` adds nodes, `fab resume` repeats it")
+        advice = "add nodes with `fab scale`, then `fab resume`"
+        queue.finish(run_id, "failed", f"could not start from the queue: {error}; {advice}")
         return True
     state = State.starting(spec)
     if not queue.start(state, accepted_spec.accept(spec)):
@@ -149,7 +150,7 @@ def _start_first(queue: RunQueue, run_id: str, nodes_path: str, warn: Callable[[
     try:
         detach(runs, runs[run_id])
     except (OSError, RuntimeError) as error:
-        runs[run_id].mark_failed(f"it could not be started: {error}")
+        runs[run_id].mark_failed(f"could not start: {error}")
         runs.release(run_id)
     return True
 

@@ -49,10 +49,10 @@ class StoredRun:
             # nothing may write to its bucket then.
             self.record_step("ended")
             if trouble := rank_files.make_readable(self._directory, self._run):
-                self._log(f"the results are not whole: {trouble}")
+                self._log(f"the results are incomplete: {trouble}")
             self._write_record(state)
             if trouble := self.copier.finish():
-                self._log(f"the copy in the bucket is not whole: {trouble}")
+                self._log(f"the copy in the bucket is incomplete: {trouble}")
                 self.record_step("ended", trouble=trouble)
         with self._ours():
             self._directory.write_own_state(state)

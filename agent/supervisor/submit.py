@@ -90,7 +90,7 @@ def resume(runs: Runs, submission: Submission) -> RunDirectory:
         try:
             detach(runs, directory)
         except BaseException as error:
-            directory.mark_failed(f"it could not be resumed: {error}")
+            directory.mark_failed(f"could not resume: {error}")
             raise
     except BaseException:
         runs.release(run_id)
@@ -125,7 +125,7 @@ def _check_ended(runs: Runs, directory: RunDirectory) -> None:
 
 def _check_new(runs: Runs, spec: RunSpec) -> None:
     if runs[spec.run_id].path.exists():
-        raise FileExistsError(f"{runs[spec.run_id].path} exists already")
+        raise FileExistsError(f"{runs[spec.run_id].path} already exists")
     check_trees(spec)
 
 
@@ -147,7 +147,8 @@ def _check_there(spec: RunSpec) -> None:
     except OSError:
         return  # Without a list, only the laptop knows the nodes.
     if gone := [host.name for host in spec.hosts if host.instance_id not in there]:
-        raise SpecError(f"{', '.join(gone)} left the cluster while run {spec.run_id} was being launched: repeat it")
+        names = ", ".join(gone)
+        raise SpecError(f"{names} left the cluster while run {spec.run_id} was being launched; repeat the command")
 
 
 def check_trees(spec: RunSpec) -> None:
@@ -155,7 +156,7 @@ def check_trees(spec: RunSpec) -> None:
     wheels = [f"{spec.efs_mount}/payloads/{spec.wheels}"] if spec.wheels else []
     for tree in (spec.agent_directory, spec.program_directory if spec.program else spec.payload_directory, *wheels):
         if not Path(tree).is_dir():
-            raise SpecError(f"{tree}, which run {spec.run_id} needs, is no longer there: repeat the command")
+            raise SpecError(f"{tree}, which run {spec.run_id} needs, is missing; repeat the command to upload it again")
 
 
 def _clear(runs: Runs, directory: RunDirectory, spec: RunSpec) -> None:

@@ -33,7 +33,7 @@ from agent.supervisor.resume import rewrite
 from agent.supervisor.stored_run import StoredRun
 
 HEARTBEAT_S: Final = 5.0
-SHUTS_DOWN: Final = "this supervisor was ended, as by a shutdown of the master; the run goes on by itself"
+SHUTS_DOWN: Final = "the supervisor was terminated, for example because the master shut down; the run continues"
 
 
 class Supervisor:
@@ -264,7 +264,7 @@ class Supervisor:
             drop, everyone = secrets_command("drop", spec.run_id), [None, *spec.hosts, *self._left.values()]
             for name, done in hosts.everywhere(everyone, drop, 30.0, as_rank=True).items():
                 if done.status != 0:
-                    self._log(f"{name}: secrets not removed: {tail(done.output)}")
+                    self._log(f"{name}: cannot remove secrets: {tail(done.output)}")
         with contextlib.suppress(OSError):
             secret_files.remove_stale(here, self.runs)
 
@@ -322,7 +322,7 @@ class Supervisor:
         trouble, reported = self._live_metric.trouble, str(self._stored.course.get("unpublished", ""))
         if bool(trouble) == bool(reported):
             return
-        self._log(f"warning: {trouble}" if trouble else f"the metric {METRIC} is published")
+        self._log(f"warning: {trouble}" if trouble else f"the metric {METRIC} is published again")
         self._stored.record_step("unpublished" if trouble else "published", unpublished=trouble)
         if self.state.state == "running" and (trouble or self.state.reason == reported):
             self._stored.update(reason=trouble)

@@ -45,7 +45,7 @@ def parse(text: str) -> list[Submission]:
     except SpecError:
         raise
     except (TypeError, ValueError, KeyError, AttributeError) as error:
-        raise SpecError(f"not the runs of a sweep: {error}") from None
+        raise SpecError(f"invalid list of the runs of a sweep: {error}") from None
 
 
 def enqueue_all(runs: Runs, submissions: list[Submission]) -> list[str]:
@@ -60,8 +60,8 @@ def reason_to_hold(runs: Runs, spec: RunSpec) -> str:
         return ""
     directory, state = first
     return (
-        f"held: the first run of sweep {spec.trial.sweep}, {directory.run_id}, failed at once: {state.reason}; "
-        f"correct the program or the values and start the sweep again, or run the others with "
+        f"not started: {directory.run_id}, the first run of sweep {spec.trial.sweep}, failed immediately: "
+        f"{state.reason}; correct the program or the values and start the sweep again, or start the others anyway: "
         f"`fab sweep --resume {spec.trial.sweep}`"
     )
 

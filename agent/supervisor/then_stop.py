@@ -23,7 +23,7 @@ TRIES: Final = 8
 """Number of attempts, over about a minute. If half of the API calls fail, all attempts fail in one of 256 cases."""
 PAUSE_S: Final = 8.0
 TIMEOUT_S: Final = 60.0
-STOPPED: Final = "the workers go to zero"
+STOPPED: Final = "stopping all workers"
 NOT_STOPPED: Final = "the workers could not be stopped"
 
 
@@ -59,10 +59,10 @@ def stop_workers(
         if not policy:
             return ""
         if waiting := RunQueue(runs=runs).ids():
-            return f"the workers stay for {waiting[0]}, which waits in the queue"
+            return f"the workers are kept for run {waiting[0]}, which is queued"
         # If two runs end at the same time, the first to get here stops the workers: the other's end is already stored.
         if live := [run_id for run_id in runs.live() if not runs.is_over(run_id)]:
-            return f"the workers stay for {live[0]}, which is live"
+            return f"the workers are kept for run {live[0]}, which is live"
         with contextlib.suppress(FileNotFoundError):
             _path(runs).unlink()
         if by:
@@ -75,7 +75,7 @@ def stop_workers(
         if done.status == 0:
             return STOPPED
     why = (done.output.strip().splitlines() or [f"status {done.status}"])[-1]
-    return f"{NOT_STOPPED}, and go on costing: {why}; `fab scale 0` stops them"
+    return f"{NOT_STOPPED} and still cost money: {why}; to stop them: `fab scale 0`"
 
 
 def _path(runs: Runs) -> Path:

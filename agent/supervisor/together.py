@@ -94,9 +94,9 @@ class TogetherWatch:
         passed_s, same = self._clock() - self._first, self._print_the_same()
         others = "on another node" if len(self._spec.hosts) > 1 else "on the node"
         if same and (ended or passed_s >= SAME_S):
-            what = f"all ranks print the same lines, and no rank has had a connection to a rank {others}"
+            what = f"all ranks print the same lines, and no rank was connected to a rank {others}"
         elif passed_s >= ALONE_S:
-            what = f"no rank has had a connection to a rank {others} for a minute after the first output"
+            what = f"no rank was connected to a rank {others} within a minute after the first output"
         else:
             return ""
         return f"warning: the ranks do not train together: {what}"

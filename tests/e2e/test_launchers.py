@@ -188,7 +188,7 @@ def test_a_run_whose_rank_is_killed_goes_on_by_itself(cluster: EmbeddedCloud, pr
     assert (done.returncode, record["state"]["state"], record["attempts"]) == (0, "succeeded", 2), done.stderr
     fault = "rank 2 on deeplearning-worker2 ended first, with signal 9 (Killed)"
     assert [(again["for"], len(again["hosts"])) for again in record["course"]["restarts"]] == [(fault, 2)]
-    assert f"restart 1 of 3, for {fault}" in done.stdout
+    assert f"restart 1 of 3, because {fault}" in done.stdout
 
 
 def test_run_that_is_stopped_gives_each_rank_its_grace_below_a_script(cluster: EmbeddedCloud, program: Path) -> None:

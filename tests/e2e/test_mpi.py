@@ -165,7 +165,7 @@ def test_a_stopped_recipe_writes_a_checkpoint(cluster: EmbeddedCloud) -> None:
     cluster.fab("stop", "--run", run)
     stopped = json.loads(cluster.fab("show", "--run", run, "--json").stdout)
     assert (stopped["state"]["state"], stopped["spec"]["controller"]) == ("stopped", "mpi")
-    assert "grace is over" not in cluster.fab("logs", "--run", run).stdout
+    assert "the grace period is over" not in cluster.fab("logs", "--run", run).stdout
 
 
 @pytest.mark.parametrize("route", ["seq", "hostfile", "ask"])

@@ -134,7 +134,7 @@ def test_a_run_is_told_by_the_topic_of_the_alarms(told: EmbeddedCloud, tmp_path:
         assert got[0]["Subject"] == f"deepcdk: {found[1]} failed"
         event = json.loads(got[0]["Message"])
         assert (event["event"], event["run_id"], event["state"]) == ("failed", found[1], "failed")
-        assert "did not tell" not in fab(told, "show", found[1]).stdout
+        assert "could not report" not in fab(told, "show", found[1]).stdout
         # The alarm for idle workers reads this metric. The master's role may publish it.
         wanted = {"Namespace": "deepcdk/told", "MetricName": "LiveRuns"}
         assert eventually(lambda: told.ask("cloudwatch", "list_metrics", **wanted)["Metrics"])

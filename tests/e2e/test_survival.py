@@ -158,7 +158,7 @@ def test_a_run_goes_on_by_itself_after_its_master_was_rebooted_and_the_queue_beh
         assert cluster.fab("run", "--master", "--", "sh", "-c", "ls ~ | grep planted; true").stdout.strip() == ""
         assert states(cluster)[second]["position"] == 1
         cluster.fab("stop", "--run", first)
-        assert "grace is over" not in cluster.fab("logs", "--run", first).stdout
+        assert "the grace period is over" not in cluster.fab("logs", "--run", first).stdout
         eventually(lambda: cluster.run(second).state == "succeeded", what=lambda: states(cluster))
         copied = json.loads(cluster.fab("show", "--run", first, "--from-bucket", "--json").stdout)
         assert (copied["state"]["state"], len(copied["course"]["restarts"])) == ("stopped", 1)
@@ -191,8 +191,8 @@ def test_a_run_that_ignores_sigterm_ends_within_60_s_of_its_bound(cluster: Embed
         assert ended.returncode == 3, ended.stdout + ended.stderr
         assert f"run {run} stopped" in ended.stderr and "it has reached --max-hours" in ended.stderr
         assert "warning" not in ended.stderr
-        assert "80% of a bound is used" in ended.stdout
-        assert "grace is over: SIGKILL to the ranks" in cluster.fab("logs", "--run", run).stdout
+        assert "80% of a limit is used" in ended.stdout
+        assert "the grace period is over: sending SIGKILL to the ranks" in cluster.fab("logs", "--run", run).stdout
         assert before_s + BOUND_S <= spent()["seconds"] < before_s + BOUND_S + 60.0
         assert "reached --max-hours" in cluster.fab("show", "--run", run).stdout
     finally:
@@ -210,11 +210,11 @@ def test_the_workers_end_with_the_last_run_where_one_of_them_asked_for_it(
         eventually(lambda: cluster.run(last).state == "succeeded")
         eventually(lambda: not cluster.instances("worker"), what=lambda: cluster.instances("worker"))
         told = [record(cluster, run)["course"].get("workers") for run in (first, last)]
-        assert told == [f"the workers stay for {last}, which waits in the queue", "the workers go to zero"]
+        assert told == [f"the workers are kept for run {last}, which is queued", "stopping all workers"]
         (event,) = [json.loads(line) for line in (cluster.run(first).path / "events").read_text().splitlines()]
         assert (event["event"], event["text"]) == ("ended", f"run {first} succeeded")
         shown = cluster.fab("show", "--run", first).stdout
-        assert "--notify 2 did not tell that the run has ended: status 1" in shown
+        assert "--notify 2 could not report that the run has ended: status 1" in shown
         (master,) = cluster.instances("master")
         assert master["State"]["Name"] == "running"
     finally:

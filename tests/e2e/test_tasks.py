@@ -175,7 +175,7 @@ def test_a_stopped_run_goes_on_from_its_checkpoint_on_fewer_nodes(
 def test_an_ended_run_is_removed_for_good(cluster: EmbeddedCloud, stopped: str) -> None:
     cluster.fab("rm", "--run", stopped, "--yes")
     gone = cluster.fab("show", "--run", stopped, check=False)
-    assert (gone.returncode, f"no run {stopped}" in gone.stderr) == (1, True)
+    assert (gone.returncode, f"unknown run {stopped}" in gone.stderr) == (1, True)
 
 
 @pytest.mark.aws

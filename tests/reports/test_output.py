@@ -185,7 +185,7 @@ def test_log_of_a_run_is_bounded_and_says_so(tmp_path: Path) -> None:
     assert [path.name for path in files] == ["launcher-1.log", "launcher.log"]
     assert sum(path.stat().st_size for path in files) < 1500
     note, last = directory.log.read_text().splitlines()
-    assert note.startswith("[supervisor] 902 lines were before this one") and last == "[0]<stdout>:the end"
+    assert note.startswith("[supervisor] 902 earlier lines were removed") and last == "[0]<stdout>:the end"
     lines = [text for _, text in numbered(follow(directory, None, log_from=0, is_once=True))]
     assert lines[-3:] == ["[0]<stdout>:line 899", note, last]
     assert lines[0].startswith("[0]<stdout>:line ") and 30 < len(lines) < 60
@@ -199,7 +199,7 @@ def test_lines_of_a_long_log_are_counted_and_kept_over_all_blocks(tmp_path: Path
     directory.log.write_bytes(b"".join(lines) + b"a line without an en")
     assert directory.cut_log(1 << 20, 3 << 19)
     note, rest = directory.log.read_bytes().splitlines()
-    assert note.startswith(b"[supervisor] 200000 lines were before this one") and rest == b"a line without an en"
+    assert note.startswith(b"[supervisor] 200000 earlier lines were removed") and rest == b"a line without an en"
     kept = directory.earlier_log.read_bytes()
     assert (3 << 19) - 100 < len(kept) < 3 << 19 and b"".join(lines).endswith(b"\n" + kept)
 
@@ -231,7 +231,7 @@ def test_log_is_followed_over_a_cut_and_a_new_connection(tmp_path: Path) -> None
 
     seen = read(0, lambda: directory.cut_log(100, 50), lambda: append("later\n"), end)
     assert [number for number, _ in seen] == list(range(52))
-    assert seen[50][1].startswith("[supervisor] 50 lines were before this one") and seen[51] == (51, "later")
+    assert seen[50][1].startswith("[supervisor] 50 earlier lines were removed") and seen[51] == (51, "later")
     assert read(51) == [(51, "later")]
     assert read(20) == seen[44:], "what was cut off is kept in part"
     assert read(47) == seen[47:]

@@ -100,7 +100,7 @@ class Attempt:
         except (PreparationError, PreflightError) as error:
             return Outcome(state="failed", reason=str(error), fault=self._fault("", time.monotonic() - began))
         if self.stop.is_made():
-            return Outcome(state="stopped", reason=f"{self.stop.why}, before it was launched")
+            return Outcome(state="stopped", reason=f"{self.stop.why}, before the launch")
         return self._launch(pythons)
 
     def _prepare(self) -> tuple[Interpreters, dict[str, Completed]]:
@@ -137,7 +137,7 @@ class Attempt:
         if stopped and self.stop.is_made():
             return Outcome(state="stopped", reason=self.stop.why, exit_code=status)
         if stopped or (status == 0 and self._warns_at_end(together)):
-            reason = f"{together.warning.removeprefix('warning: ')}; --together=require allows no such run"
+            reason = f"{together.warning.removeprefix('warning: ')}; with --together=require, such a run fails"
             return Outcome(state="failed", reason=reason, exit_code=status)
         if status == 0:
             return Outcome(state="succeeded", reason=together.warning, exit_code=0)
@@ -171,7 +171,7 @@ class Attempt:
 
     def _warn(self, together: TogetherWatch) -> None:
         """Store and log the warning that the ranks do not train together, or that it no longer applies."""
-        self.log_line(together.warning or "the ranks have connections to each other")
+        self.log_line(together.warning or "the ranks are connected to each other now")
         self.stored.record_step("warned", together=together.warning)
         self.stored.update(reason=together.warning)
 
@@ -189,8 +189,8 @@ class Attempt:
         """
         grace_s = self._directory.stop_grace_s()
         deadline = time.monotonic() + grace_s
-        self.log_line(f"{why}: SIGTERM to the ranks, {grace_s:g} s until SIGKILL")
-        self.stored.update(reason=f"{why}: stopping, {grace_s:g} s of grace")
+        self.log_line(f"{why}: sending SIGTERM to the ranks, and SIGKILL after {grace_s:g} s")
+        self.stored.update(reason=f"{why}: stopping, SIGKILL after {grace_s:g} s")
         if grace_s > 0:
             self.hosts.signal_run(signal.SIGTERM, wait_s=0.0)
             if self.spec.launcher:
@@ -199,7 +199,7 @@ class Attempt:
             if not self.spec.launcher and (left_s := deadline - time.monotonic()) > 0:
                 self.hosts.signal_run(signal.SIGTERM, wait_s=left_s)
         if launcher.poll() is None:
-            self.log_line("grace is over: SIGKILL to the ranks")
+            self.log_line("the grace period is over: sending SIGKILL to the ranks")
             self.hosts.kill(launcher)
 
     def abandon(self) -> None:

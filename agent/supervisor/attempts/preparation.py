@@ -76,7 +76,7 @@ def failures(answers: Mapping[str, Completed]) -> dict[str, str]:
 def _not_admitted(answers: Mapping[str, Completed], admission: str) -> dict[str, str]:
     """Return the last lines of each host, by name, that did not confirm the admission of this run's ranks."""
     return {
-        name: f"it does not keep ranks of two runs apart: {tail(done.output)}; do: {replace_remedy(name)}"
+        name: f"cannot isolate the ranks of this run from other runs: {tail(done.output)}; do: {replace_remedy(name)}"
         for name, done in answers.items()
         if done.status != 0 or admission not in done.output.splitlines()
     }

@@ -25,7 +25,7 @@ def stage(spec: RunSpec) -> None:
     if target.exists():
         return
     if not source.is_dir():
-        raise SpecError(f"{source}, which run {spec.run_id} is to run, is not there")
+        raise SpecError(f"the uploaded program of run {spec.run_id} is missing: {source}; launch the run again")
     with new_directory(target) as partial:
         shutil.copytree(source, partial, symlinks=True, dirs_exist_ok=True, copy_function=_copy)
         for directory, _, _ in os.walk(partial):

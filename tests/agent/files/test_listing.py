@@ -130,7 +130,7 @@ def test_no_file_of_a_run_keeps_who_shows_it_waiting(tmp_path: Path, make: objec
     for path in (directory.path / "state.json", directory.log):
         path.unlink(missing_ok=True)
         make(path)
-    with pytest.raises(ValueError, match="is not the state of a run"):
+    with pytest.raises(ValueError, match="the state of a run"):
         directory.stored_state()
     assert "cannot be read" in directory.shown_state().reason
     assert directory.last_lines() == []
@@ -168,7 +168,7 @@ def test_run_with_folders_of_any_depth_is_recorded_and_copied(deep: Path) -> Non
     assert record.record(directory)["files"] == 1
     copier = archive.Copier(directory, lambda *_: Completed(status=0, output=""))
     copier.address = "s3://bucket/runs/one"
-    assert copier.finish() in ("", "there is no AWS CLI on the master")
+    assert copier.finish() in ("", "the AWS CLI is not installed on the master")
 
 
 def test_only_the_first_of_millions_of_files_are_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

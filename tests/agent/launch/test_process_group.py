@@ -106,7 +106,7 @@ def test_a_host_that_does_not_answer_is_named_with_the_remedy(group: LocalGroup)
     status, log = group.run(spec)
     assert (status, log.splitlines()[-1]) == (1, f"[launcher] {UNREACHABLE} ended: 255")
     assert (
-        reason(spec, status, log) == "deeplearning-worker9 no longer answers; `fab replace worker9`, then `fab resume`"
+        reason(spec, status, log) == "deeplearning-worker9 no longer responds; `fab replace worker9`, then `fab resume`"
     )
 
 
@@ -180,5 +180,5 @@ def test_stuck_rank_of_torchrun_is_killed_by_its_node_and_named(
 def test_torchrun_without_pytorch_is_the_hosts_failure(group: LocalGroup) -> None:
     spec = group.lay_out(PLACE, rank_launcher="torchrun", slots=(1,))
     status, log = group.run(spec)
-    assert reason(spec, status, log) == "the launcher on deeplearning-worker1 ended with status 1"
+    assert reason(spec, status, log) == "the launcher on deeplearning-worker1 exited with status 1"
     assert "No module named" in log

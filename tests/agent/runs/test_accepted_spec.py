@@ -22,7 +22,7 @@ def test_the_spec_of_the_last_attempt_is_read() -> None:
 
 def test_one_that_was_never_accepted_or_is_forgotten_is_not_carried_out() -> None:
     for _ in range(2):
-        with pytest.raises(SpecError, match=r"this master has not accepted .*; `fab resume one` submits it again"):
+        with pytest.raises(SpecError, match=r"accepted run one, .*; to submit it again: `fab resume one`"):
             accepted_spec.read("one")
         accepted_spec.accept(SPEC)
         accepted_spec.forget("one")

@@ -93,7 +93,7 @@ def test_a_database_of_a_newer_version_is_left_alone(path: Path) -> None:
     insert("one")
     with contextlib.closing(sqlite3.connect(path)) as newer:
         newer.execute("PRAGMA user_version = 1000")
-    with pytest.raises(DatabaseError, match="schema 1000 is of a newer deepcdk"):
+    with pytest.raises(DatabaseError, match="schema 1000, but this version of deepcdk supports at most"):
         rows()
     assert not list(path.parent.glob("*.damaged-*"))
 
@@ -127,7 +127,10 @@ def test_the_database_itself_refuses_a_node_of_another_claim(path: Path) -> None
 
 def test_a_full_disk_is_reported_and_changes_nothing(path: Path) -> None:
     insert("one")
-    with pytest.raises(DatabaseError, match="full; make room on the master's disk"), database.transaction() as changing:
+    with (
+        pytest.raises(DatabaseError, match="full; free space on the master's disk"),
+        database.transaction() as changing,
+    ):
         changing.execute("PRAGMA max_page_count = 1")
         changing.execute("INSERT INTO specs VALUES ('one', ?)", ("x" * 1_000_000,))
     assert (rows(), database.rows("SELECT * FROM specs")) == ([("one",)], [])
@@ -144,7 +147,7 @@ def test_a_damaged_database_is_replaced_by_its_backup_with_a_warning(
     assert rows() == ([("one",)] if has_backup else [])
     said = capsys.readouterr().err
     assert "the database of runs is damaged (file is not a database)" in said
-    assert ("its backup of " if has_backup else "there is no backup: queued runs have to be submitted again") in said
+    assert ("the backup of " if has_backup else "there is no backup: submit queued runs again") in said
     (kept,) = path.parent.glob("*.damaged-*")
     assert (kept.read_bytes(), f"It is kept as {kept}" in said) == (b"x" * 10_000, True)
     insert("two")

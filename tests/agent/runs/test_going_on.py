@@ -26,7 +26,10 @@ def runs(tmp_path: Path) -> Runs:
 def test_a_run_with_a_restart_left_goes_on_and_counts_as_live_until_then(runs: Runs) -> None:
     directory = lose(runs, faults=["a rank was killed"])
     state = directory.effective_state()
-    assert (state.state, state.reason) == ("starting", "supervisor died (after 1 restart); the run goes on by itself")
+    assert (state.state, state.reason) == (
+        "starting",
+        "supervisor died (after 1 restart); the run continues automatically",
+    )
     assert directory.stored_state().state == "running"
     assert (directory.goes_on, directory.has_lost_supervisor, runs.is_over("one")) == (True, True, False)
     assert (runs.live(), runs.watched(), runs.lost()) == (["one"], ["one"], ["one"])

@@ -43,7 +43,7 @@ def test_a_lock_ends_with_its_process_and_before_that_nobody_else_gets_it(number
         assert holder.stdout is not None
         holder.stdout.readline()
         assert liveness.is_held("one")
-        with pytest.raises(AlreadyLockedError, match="another process has run one"):
+        with pytest.raises(AlreadyLockedError, match="another process already supervises run one"):
             liveness.hold("one")
         holder.send_signal(number)
         holder.wait()

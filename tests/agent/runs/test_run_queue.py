@@ -56,7 +56,7 @@ def test_a_run_whose_directory_is_gone_waits_no_more(tmp_path: Path) -> None:
     queue = queued(tmp_path, ["one", "two"])
     (tmp_path / "one" / "state.json").unlink()
     assert queue.ids() == ["two"]
-    assert queue.describe_position("two") == "place 1 in the queue"
+    assert queue.describe_position("two") == "position 1 in the queue"
     assert queue.describe_position("one") == ""
 
 

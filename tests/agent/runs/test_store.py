@@ -121,7 +121,7 @@ def test_a_state_that_is_none_is_refused(tmp_path: Path) -> None:
     directory = Runs(root=tmp_path)["one"]
     directory.path.mkdir()
     (directory.path / "state.json").write_text('{"state": "running"}')
-    with pytest.raises(ValueError, match="not the state of a run"):
+    with pytest.raises(ValueError, match="is not a valid state of a run"):
         directory.effective_state()
 
 
@@ -130,7 +130,7 @@ def test_the_lock_is_held_until_released_and_names_its_run(tmp_path: Path) -> No
     assert runs.live() == []
     assert runs.claim("one", make_nodes(2)) == []
     assert runs.live() == ["one"]
-    with pytest.raises(LiveRunError, match="run one is live; run one has deeplearning-worker1, deeplearning-worker2"):
+    with pytest.raises(LiveRunError, match="run one is live; run one uses deeplearning-worker1, deeplearning-worker2"):
         runs.claim("two", make_nodes(3)[1:])
     runs.release("two")
     assert runs.live() == ["one"]
@@ -155,7 +155,7 @@ def test_runs_on_other_nodes_are_live_at_once_and_one_that_claims_every_node_is_
     assert runs.live() == ["two"], "of two, each lets go its own"
     runs.release("two")
     runs.claim("three", None)
-    with pytest.raises(LiveRunError, match="run three is live; run three has every node"):
+    with pytest.raises(LiveRunError, match="run three is live; run three uses every node"):
         runs.claim("four", [make_node(9)])
 
 
@@ -169,7 +169,7 @@ def test_a_run_moves_to_nodes_that_no_other_has(tmp_path: Path) -> None:
     assert next(claim.names for claim in runs.held()) == ("deeplearning-worker1", "deeplearning-worker4")
     runs.claim("three", [make_node(2)])
     runs.release("one")
-    with pytest.raises(RuntimeError, match="run one no longer holds its nodes"):
+    with pytest.raises(RuntimeError, match="the nodes of run one have been released"):
         runs.move("one", [make_node(5)])
 
 

@@ -65,7 +65,7 @@ def test_a_large_working_directory_stays_behind_and_that_is_told(
     (directory.path / "work").mkdir()
     (directory.path / "work" / "data").write_text("four")
     cli = Cli()
-    assert Copier(directory, cli).finish() == "work/ has 4 bytes, and was left out"
+    assert Copier(directory, cli).finish() == "work/ was not copied, because it has 4 bytes"
     assert "work/*" in cli.commands[-1]
 
 
@@ -73,7 +73,7 @@ def test_a_copy_that_fails_says_why(directory: RunDirectory, monkeypatch: pytest
     assert Copier(directory, Cli(1, "upload failed\nAccess Denied\n")).finish() == "Access Denied"
     assert Copier(directory, Cli(124)).finish() == "status 124"
     monkeypatch.setattr("agent.supervisor.archive.shutil.which", lambda _: None)
-    assert Copier(directory, Cli()).finish() == "there is no AWS CLI on the master"
+    assert Copier(directory, Cli()).finish() == "the AWS CLI is not installed on the master"
 
 
 @pytest.mark.parametrize("content", [None, "{", "{}", '{"bucket": "", "region": ""}'])

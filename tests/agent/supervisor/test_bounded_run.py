@@ -51,7 +51,7 @@ def test_a_run_at_its_bound_is_stopped_with_a_checkpoint_and_the_record_says_why
     log = directory.log.read_text()
     assert state.state == "stopped"
     assert state.reason.startswith("reached --max-cost 6: $")
-    assert re.search(r"80% of a bound is used, --max-cost 6: \$[45]\.", log)
+    assert re.search(r"80% of a limit is used, --max-cost 6: \$[45]\.", log)
     assert "checkpoint written" in log
     kept = json.loads((directory.path / "record.json").read_text())
     assert kept["spent"]["reached"] == state.reason
@@ -89,7 +89,7 @@ def test_ranks_that_ignore_sigterm_are_killed_after_the_grace(efs: Path, monkeyp
     state, directory = supervise(efs, STUBBORN, Bounds(max_hours=1 / 3600))
     assert (state.state, state.reason.partition(":")[0]) == ("stopped", "reached --max-hours 0.000277778")
     assert 2.0 <= time.monotonic() - began < 20.0
-    assert "grace is over: SIGKILL to the ranks" in directory.log.read_text()
+    assert "the grace period is over: sending SIGKILL to the ranks" in directory.log.read_text()
     assert not run_processes(efs)
 
 
@@ -120,7 +120,7 @@ def test_a_user_who_stops_it_first_is_the_reason(efs: Path, monkeypatch: pytest.
     monkeypatch.setattr(Supervisor, "supervise", stopped)
     state, directory = supervise(efs, GENTLE, Bounds(max_hours=1e-9))
     spent = spending.read(directory)
-    assert state.reason == "stopped on request, before it was launched"
+    assert state.reason == "stopped on request, before the launch"
     assert spent is not None and spent.reached == ""
 
 

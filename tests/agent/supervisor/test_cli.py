@@ -149,9 +149,9 @@ def test_a_run_id_is_used_once_and_an_unknown_one_is_named(efs: Path, supervisor
     supervisor("start", stdin=spec(efs, "one", "true"))
     final_state(efs, "one")
     again = supervisor("start", stdin=spec(efs, "one", "true"))
-    assert (again.returncode, "exists already" in again.stderr) == (1, True)
+    assert (again.returncode, "already exists" in again.stderr) == (1, True)
     unknown = supervisor("status", "two")
-    assert (unknown.returncode, "no run two" in unknown.stderr) == (4, True)
+    assert (unknown.returncode, "unknown run two" in unknown.stderr) == (4, True)
 
 
 def test_what_is_no_spec_leaves_nothing_behind(efs: Path, supervisor: Call) -> None:

@@ -34,8 +34,8 @@ def test_a_queued_run_waits_its_turn_and_they_go_in_order(efs: Path, supervisor:
         assert (queued.returncode, json.loads(queued.stdout)["position"]) == (0, place)
     told = {run["run_id"]: run for run in json.loads(supervisor("status", "--list").stdout)}
     assert [(told[n]["state"], told[n]["position"]) for n in ("two", "three")] == [("queued", 1), ("queued", 2)]
-    assert told["two"]["reason"] == "place 1 in the queue, after one"
-    assert told["three"]["reason"] == "place 2 in the queue, after two"
+    assert told["two"]["reason"] == "position 1 in the queue, after one"
+    assert told["three"]["reason"] == "position 2 in the queue, after two"
     supervisor("stop", "one", "--grace", "0")
     states = [final_state(efs, name) for name in ("two", "three")]
     assert [state["state"] for state in states] == ["succeeded", "succeeded"]
@@ -83,7 +83,7 @@ def test_others_of_a_sweep_are_held_if_the_first_fails_at_once(efs: Path, superv
     supervisor("enqueue", stdin=sweep(efs, "exit 3", "true", "true"))
     states = [final_state(efs, name) for name in ("r1", "r2", "r3")]
     assert [state["state"] for state in states] == ["failed", "stopped", "stopped"]
-    assert states[1]["reason"].startswith("held: the first run of sweep s, r1, failed at once: ")
+    assert states[1]["reason"].startswith("not started: r1, the first run of sweep s, failed immediately: ")
     assert supervisor("enqueue", stdin="{}").returncode == 2
 
 
@@ -104,7 +104,7 @@ def test_a_stop_takes_a_run_out_of_the_queue_and_a_resume_brings_it_back(efs: Pa
     live_state(efs, "one")
     supervisor("start", "--queue", stdin=spec(efs, "two", "true"))
     stopped = json.loads(supervisor("stop", "two").stdout)
-    assert (stopped["state"], stopped["reason"], stopped["was_live"]) == ("stopped", "taken out of the queue", True)
+    assert (stopped["state"], stopped["reason"], stopped["was_live"]) == ("stopped", "removed from the queue", True)
     again = json.loads(supervisor("resume", "--queue", stdin=spec(efs, "two", "true")).stdout)
     assert (again["run_id"], again["position"]) == ("two", 1)
     twice = supervisor("resume", "--queue", stdin=spec(efs, "two", "true"))
@@ -121,7 +121,7 @@ def test_a_follower_of_a_queued_run_waits_with_it(efs: Path, supervisor: Call) -
     with subprocess.Popen(follow, cwd=efs / "payloads" / AGENT, stdout=subprocess.PIPE, text=True) as following:
         assert following.stdout is not None
         first = json.loads(following.stdout.readline())
-        assert (first["state"], first["reason"]) == ("queued", "place 1 in the queue, after one")
+        assert (first["state"], first["reason"]) == ("queued", "position 1 in the queue, after one")
         (efs / "runs" / "one" / "go").touch()
         assert json.loads(following.stdout.read().splitlines()[-1])["state"] == "succeeded"
 
@@ -176,7 +176,7 @@ def test_a_run_that_a_rank_puts_into_the_queue_is_refused(efs: Path, supervisor:
     enqueue(Runs(root=efs / "runs"), Submission.from_json(spec(efs, "two", f"touch {efs}/launched")))
     accepted_spec.forget("two")  # A rank cannot write to the database.
     supervisor("stop", "one", "--grace", "0")
-    assert "this master has not accepted the spec of run two" in final_state(efs, "two")["reason"]
+    assert "another master accepted run two" in final_state(efs, "two")["reason"]
     assert not (efs / "launched").exists()
 
 
@@ -192,7 +192,7 @@ def test_a_link_that_a_rank_puts_in_place_of_a_queued_runs_log_fails_that_run_an
     (efs / "runs" / "two" / "launcher.log").symlink_to(mine)
     supervisor("stop", "one", "--grace", "0")
     state = final_state(efs, "two")
-    assert (state["state"], "could not be started" in state["reason"], "launcher.log" in state["reason"]) == (
+    assert (state["state"], "could not start" in state["reason"], "launcher.log" in state["reason"]) == (
         "failed",
         True,
         True,

@@ -101,15 +101,15 @@ def test_a_node_that_is_taken_away_is_named_with_the_remedy(tmp_path: Path) -> N
     place.parent.mkdir(parents=True)
     place.write_text('EC2 interrupts this spot instance: {"action": "terminate", "time": "2026-11-20T12:00:00Z"}\n')
     assert reason(spec, 1, LOG.format(1, 143)) == (
-        f"{HOSTS[1].name} leaves the cluster (EC2 interrupts this spot instance); "
-        f"`fab resume {spec.run_id}` goes on once its group has put another in its place"
+        f"{HOSTS[1].name} is leaving the cluster (EC2 interrupts this spot instance); "
+        f"to continue once its group has launched a replacement: `fab resume {spec.run_id}`"
     )
 
 
 def test_another_instances_notice_is_no_reason(tmp_path: Path) -> None:
     (tmp_path / LEAVING).mkdir(parents=True)
     (tmp_path / LEAVING / "i-other").write_text("its group terminates this instance\n")
-    assert reason(make_spec(efs_mount=str(tmp_path)), 7, "") == "the launcher ended with status 7"
+    assert reason(make_spec(efs_mount=str(tmp_path)), 7, "") == "the launcher exited with status 7"
 
 
 def test_the_rank_that_ended_first_is_named_with_its_host() -> None:
@@ -136,7 +136,7 @@ def test_the_rank_that_ended_first_is_named_with_its_host() -> None:
         (
             "ORTE has lost communication with a remote daemon.\n\n  HNP daemon   : [[14671,0],0] on node ip-10-0-0-5\n"
             "  Remote daemon: [[14671,0],2] on node deeplearning-worker2\n\nThis is usually due to either a failure\n",
-            "deeplearning-worker2 no longer answers; `fab replace worker2`, then `fab resume`",
+            "deeplearning-worker2 no longer responds; `fab replace worker2`, then `fab resume`",
         ),
     ],
 )
@@ -166,7 +166,7 @@ def test_time_to_find_the_reason_grows_with_the_size_of_the_log_alone(part: str)
     """A pattern with quadratic time would take minutes to hours for these logs."""
     log = (part * (1 + (2 << 20) // len(part)))[: 2 << 20]
     began = time.process_time()
-    assert reason(make_spec(hosts=HOSTS), 1, log) == "the launcher ended with status 1"
+    assert reason(make_spec(hosts=HOSTS), 1, log) == "the launcher exited with status 1"
     assert lost_network(HOSTS, last_attempt(log)) == lost_connection(HOSTS, last_attempt(log)) == ""
     assert time.process_time() - began < 20
 
@@ -186,9 +186,9 @@ def test_time_to_find_the_reason_grows_with_the_size_of_the_log_alone(part: str)
 def test_number_of_too_many_digits_is_not_read(line: str) -> None:
     digits = "9" * 4000
     log = line.format(digits, digits)
-    assert reason(make_spec(hosts=HOSTS), 1, log) == "the launcher ended with status 1"
+    assert reason(make_spec(hosts=HOSTS), 1, log) == "the launcher exited with status 1"
     log = line.format("9" * 5000, "9" * 5000)
-    assert reason(make_spec(hosts=HOSTS), 1, log) == "the launcher ended with status 1"
+    assert reason(make_spec(hosts=HOSTS), 1, log) == "the launcher exited with status 1"
 
 
 def test_only_ranks_of_the_run_are_named() -> None:
@@ -198,7 +198,7 @@ def test_only_ranks_of_the_run_are_named() -> None:
 
 
 def test_a_launcher_that_says_nothing_is_told_by_its_status() -> None:
-    assert reason(make_spec(), -9, "killed") == "the launcher ended with signal 9 (Killed)"
+    assert reason(make_spec(), -9, "killed") == "the launcher exited with signal 9 (Killed)"
 
 
 LOGS = Path(__file__).parent / "launcher_logs"
@@ -224,7 +224,7 @@ def shortened(log: str, *ranks: int) -> str:
     [
         ("frozen-3", f"rank 3 on {TWO} had not reported when a collective timed out after 10 s; ranks 0-2 had"),
         ("frozen-0", f"rank 0 on {ONE} had not reported when a collective timed out after 15 s; ranks 1-3 had"),
-        ("not-joined-3", f"rank 3 on {TWO} had not joined when the others gave up after 15 s; ranks 0-2 had"),
+        ("not-joined-3", f"rank 3 on {TWO} had not connected when the others timed out after 15 s; ranks 0-2 had"),
         ("killed-1", f"rank 1 on {ONE} ended first, with status 137 (Killed)"),
         ("raised-1", f"rank 1 on {ONE} ended first, with status 1: ValueError: no such file"),
     ],
@@ -244,7 +244,7 @@ def test_several_silent_ranks_are_all_named_and_none_is_blamed() -> None:
     log = shortened(recorded("frozen-3"), 1)
     assert reason(make_spec(hosts=FOUR), 1, log) == (
         f"rank 1 on {ONE} and rank 3 on {TWO} had not reported when a collective timed out after 10 s; ranks 0, 2 had: "
-        "the log does not tell which rank caused it"
+        "the log does not show which rank caused it"
     )
     log = shortened(recorded("frozen-0"), 1, 2).replace("Process name: 1", "Process name: 3")
     assert reason(make_spec(hosts=FOUR), 1, log).startswith(f"ranks 0-1 on {ONE} and rank 2 on {TWO} had not")
@@ -255,7 +255,7 @@ def test_where_every_rank_reported_none_is_blamed() -> None:
     line = next(line for line in log.splitlines() if "Timed out waiting" in line)
     everybody = log.replace(line, f"{line}\n{line.replace('[2]', '[3]')}")
     assert reason(make_spec(hosts=FOUR), 1, everybody) == (
-        "every rank had reported when a collective timed out after 10 s: the log does not tell which rank caused it"
+        "every rank had reported when a collective timed out after 10 s: the log does not show which rank caused it"
     )
 
 
@@ -268,7 +268,7 @@ def test_what_an_earlier_attempt_wrote_is_no_evidence() -> None:
     earlier = recorded("frozen-0").replace("Process name: 1", "Process name: 2")
     assert reason(make_spec(hosts=FOUR), 1, earlier + recorded("frozen-3")).startswith(f"rank 3 on {TWO} had not")
     assert reason(make_spec(hosts=FOUR), 7, f"{earlier}[supervisor] $ horovodrun\n") == (
-        "the launcher ended with status 7"
+        "the launcher exited with status 7"
     )
 
 
@@ -298,11 +298,11 @@ def test_what_ended_first_in_a_process_group_is_named() -> None:
         == f"rank 3 on {other} ended first, with status 2; its last line: ValueError: no such file"
     )
     assert reason(spec, 1, log.format(2, -9)) == f"rank 2 on {other} ended first, with signal 9 (Killed)"
-    assert reason(spec, 1, f"[launcher] {other} ended: 1\n") == f"the launcher on {other} ended with status 1"
+    assert reason(spec, 1, f"[launcher] {other} ended: 1\n") == f"the launcher on {other} exited with status 1"
     lost = reason(spec, 1, f"[launcher] {other} ended: 255\n")
-    assert lost == f"{other} no longer answers; `fab replace worker2`, then `fab resume`"
+    assert lost == f"{other} no longer responds; `fab replace worker2`, then `fab resume`"
     # A rank's output is never mistaken for the launcher's messages.
-    assert reason(spec, 7, "[1]<stdout>:[launcher] rank 0 ended first: 3\n") == "the launcher ended with status 7"
+    assert reason(spec, 7, "[1]<stdout>:[launcher] rank 0 ended first: 3\n") == "the launcher exited with status 7"
 
 
 @pytest.mark.parametrize(

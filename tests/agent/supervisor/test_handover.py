@@ -154,7 +154,7 @@ def test_a_refusal_is_logged_once_and_told_again_a_minute_later(runs: Runs, aws:
         kept.rounds(3)
     assert len(aws.values) == 4
     assert kept.said == [
-        "a master that replaces this one would not go on with the runs: AccessDenied; tried again each minute"
+        "a replacement of this master could not continue the runs: AccessDenied; retrying every minute"
     ]
     assert len(archives(runs)) == 1
     aws.status, kept.now = 0, kept.now + handover.RETRY_S
@@ -267,7 +267,7 @@ def test_the_next_master_has_the_agent_the_database_and_the_hook(
     home = tmp_path / "next"
     home.mkdir()
     monkeypatch.setenv("HOME", str(home))
-    with pytest.raises(SpecError, match="has not accepted the spec"):
+    with pytest.raises(SpecError, match="another master accepted run one"):
         accepted_spec.read("one")
     taken = take_over(unpacked(runs, tmp_path / "left"), runs, home)
     assert taken == home / ".deepcdk/trees/0123456789abcdef"

@@ -59,7 +59,10 @@ def test_while_every_node_is_held_no_run_begins_or_waits_and_afterwards_it_does(
     with held(efs, "--every", "fab down"):
         for flags in ((), ("--queue",)):
             start = supervisor("start", *flags, stdin=spec(efs, "one", "true"))
-            assert (start.returncode, "`fab down` is under way; `fab down` has every node" in start.stderr) == (3, True)
+            assert (start.returncode, "`fab down` is in progress; `fab down` uses every node" in start.stderr) == (
+                3,
+                True,
+            )
             assert [each["task"] for each in json.loads(start.stdout)["held"]] == ["fab down"]
         assert not (efs / "runs" / "one").exists()
         assert json.loads(supervisor("status", "--live").stdout) == {"live": [], "queued": []}
@@ -103,7 +106,7 @@ def test_a_run_that_has_ended_is_waited_for_while_it_clears_its_nodes(
 def test_a_run_gets_other_nodes_than_those_that_are_held(tmp_path: Path) -> None:
     runs = Runs(root=tmp_path)
     holding.claim(runs, "fab scale", [ClaimedNode(name="deeplearning-worker2", instance_id="i-00000002")])
-    with pytest.raises(LiveRunError, match="`fab scale` is under way; `fab scale` has deeplearning-worker2"):
+    with pytest.raises(LiveRunError, match="`fab scale` is in progress; `fab scale` uses deeplearning-worker2"):
         runs.claim("one", [make_node(1), make_node(2)])
     runs.claim("one", [make_node(1)])
     assert runs.live() == ["one"]
@@ -130,7 +133,7 @@ def test_the_size_of_the_group_is_held_by_one_task_at_a_time_and_beside_any_run(
 def test_a_change_of_the_size_that_does_not_end_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(holding, "PASSING_S", 0.0)
     holding.claim(Runs(root=tmp_path), "fab train", ())
-    with pytest.raises(LiveRunError, match="`fab train` is under way"):
+    with pytest.raises(LiveRunError, match="`fab train` is in progress"):
         holding.claim(Runs(root=tmp_path), "fab scale", ())
 
 

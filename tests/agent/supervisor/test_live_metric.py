@@ -93,7 +93,7 @@ def test_a_run_whose_files_cannot_be_read_holds_no_worker(directory: RunDirector
 @pytest.mark.parametrize(
     ("output", "remedy"),
     [
-        (DENIED, "do: `fab up` gives the master this permission"),
+        (DENIED, "do: run `fab up` to grant the master this permission"),
         (
             'Could not connect to the endpoint URL: "https://..."',
             "do: read the error; the master must reach CloudWatch's endpoint",

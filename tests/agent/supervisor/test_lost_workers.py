@@ -154,7 +154,7 @@ def test_more_than_half_of_the_workers_at_once_are_the_masters_fault(cluster: Cl
     cluster.cut(*HOSTS[1:])
     cluster.pass_time(LOST_S * 3)
     assert cluster.marked == []
-    words = "3 of 4 workers are silent at once, so the fault is probably the master's network or the shared file system"
+    words = "3 of 4 workers do not respond, so the cause is probably the master's network or the shared file system"
     assert cluster.troubles == [words] * 3, "once for each"
 
 
@@ -171,7 +171,7 @@ def test_no_more_are_replaced_in_an_hour_than_the_limit(tmp_path: Path) -> None:
     cluster.cut(*HOSTS[2:])
     cluster.pass_time(LOST_S * 3)
     assert len(cluster.marked) == 1
-    assert cluster.troubles == ["max_replacements_per_hour = 1 is reached"]
+    assert cluster.troubles == ["the limit max_replacements_per_hour = 1 is reached"]
 
 
 @pytest.mark.parametrize("settings", [{"max_per_hour": 0}, {"group": ""}])
@@ -188,7 +188,7 @@ def test_nothing_is_replaced_while_aws_does_not_answer(cluster: Cluster) -> None
     cluster.cut(HOSTS[3])
     cluster.pass_time(LOST_S * 2)
     assert (cluster.marked, cluster.log.read()) == ([], [])
-    assert "while AWS does not answer: Could not connect to the endpoint URL" in cluster.lines[0]
+    assert "cannot replace lost workers: Could not connect to the endpoint URL" in cluster.lines[0]
     cluster.error = ""
     cluster.pass_time(CALL_S)
     assert cluster.marked == [HOSTS[3].instance_id]
@@ -204,7 +204,7 @@ def test_master_without_the_permission_says_how_to_get_it(cluster: Cluster, monk
     cluster.pass_time(60.0)
     cluster.cut(HOSTS[3])
     cluster.pass_time(LOST_S * 3)
-    assert [each.endswith("; `fab up` gives the master this permission") for each in cluster.troubles] == [True]
+    assert [each.endswith("; to grant the master this permission: `fab up`") for each in cluster.troubles] == [True]
 
 
 def test_worker_with_a_faulty_gpu_is_replaced_after_two_looks(tmp_path: Path) -> None:

@@ -50,7 +50,7 @@ def test_one_that_fails_is_told_with_its_status_and_last_line(tmp_path: Path) ->
 
 def test_one_that_does_not_end_is_ended_with_its_children(tmp_path: Path) -> None:
     began = time.monotonic()
-    assert call("sleep 600 & sleep 600", EVENT, tmp_path, timeout_s=0.5) == "not done after 0.5 s"
+    assert call("sleep 600 & sleep 600", EVENT, tmp_path, timeout_s=0.5) == "timed out after 0.5 s"
     assert time.monotonic() - began < 20
 
 
@@ -71,8 +71,8 @@ def test_all_commands_are_told_at_once_and_a_failure_names_its_number_and_not_th
         ("post", "failed"), ("post", "near-bound"), ("post secret", "failed"), ("post secret", "near-bound"),
     ]  # fmt: skip
     assert lines == [
-        "--notify 2 did not tell that the run is near its bound: status 1",
-        "--notify 2 did not tell that the run has failed: status 1",
+        "--notify 2 could not report that the run is near its limit: status 1",
+        "--notify 2 could not report that the run has failed: status 1",
     ]
     assert notifier.failures == lines
 
@@ -97,7 +97,7 @@ def test_a_run_tells_of_its_bound_and_its_end_and_a_failing_command_ends_nothing
     supervisor("start", stdin=spec.to_json())
     state = final_state(efs, "one")
     assert state["state"] == "stopped"
-    failure = "--notify 2 did not tell that the run has ended: status 5"
+    failure = "--notify 2 could not report that the run has ended: status 5"
     eventually(lambda: failure in log_of(efs, "one"))
     record = eventually(lambda: found if (found := read_record(efs))["course"].get("notify") else None)
     assert record["course"]["notify"][-1] == failure

@@ -23,7 +23,7 @@ RUNTIME = Path("/opt/deepcdk/runtime/0123456789abcdef")
 def test_without_gpus_a_node_takes_as_many_ranks_as_cores() -> None:
     host = make_node(2, slots=4)
     check_slots(host, gpus=0, cores=4)
-    with pytest.raises(NodeError, match="4 ranks are asked of deeplearning-worker2, which has 2 cores"):
+    with pytest.raises(NodeError, match="4 ranks are requested on deeplearning-worker2, which has 2 cores"):
         check_slots(host, gpus=0, cores=2)
 
 
@@ -136,7 +136,7 @@ def test_hosts_with_gpus_get_the_runtime_of_their_compute_capabilities(
 
 @pytest.mark.parametrize("output", ["", "facts\n", f"{Prepared(python='a').line}\n" * 2])
 def test_an_answer_that_does_not_say_once_what_was_prepared_is_refused(output: str) -> None:
-    with pytest.raises(ValueError, match="lines of what it prepared"):
+    with pytest.raises(ValueError, match="results of its preparation, expected 1"):
         parse(output)
 
 
@@ -144,7 +144,7 @@ def test_an_answer_that_does_not_say_once_what_was_prepared_is_refused(output: s
     "line", ["[" * 100_000, "9" * 5000, "[]", '{"python": 1}', '{"python": "a", "other": 1}', "{}"]
 )
 def test_invalid_line_of_what_was_prepared_is_refused(line: str) -> None:
-    with pytest.raises(ValueError, match=r"invalid line of what it prepared|nested too deeply|more than 18 digits"):
+    with pytest.raises(ValueError, match=r"invalid result of its preparation|nested too deeply|more than 18 digits"):
         parse(f"deepcdk-prepared {line}\n")
 
 
@@ -153,7 +153,7 @@ def test_a_process_of_another_run_that_stays_is_told(
 ) -> None:
     monkeypatch.setattr("agent.supervisor.prepare_node.signal_run", lambda root, **how: {"signalled": [7], "left": [7]})
     status, output, errors = prepared(tmp_path, monkeypatch, capfd)
-    assert (status, output, errors) == (1, "", "processes of another run stay: 7\n")
+    assert (status, output, errors) == (1, "", "processes of another run could not be killed: 7\n")
 
 
 def test_other_live_runs_are_spared_on_the_master_and_none_is_on_a_host(

@@ -51,7 +51,7 @@ def test_what_ranks_alone_can_read_they_are_made_to_show(directory: RunDirectory
     master = Master(f"find: '{hidden}': Permission denied\n{hidden}\n", "")
     assert rank_files.make_readable(directory, master) == ""
     assert master.as_rank == [f"chmod -fR u+rX,a+rX -- '{directory.path}'"]
-    assert rank_files.make_readable(directory, Master(f"{hidden}\n", f"{hidden}\n")) == f"{hidden} cannot be read"
+    assert rank_files.make_readable(directory, Master(f"{hidden}\n", f"{hidden}\n")) == f"cannot read {hidden}"
 
 
 def test_the_search_for_unreadable_files_is_one_that_find_understands(directory: RunDirectory) -> None:
@@ -121,7 +121,7 @@ def test_no_two_live_runs_share_a_group_when_all_are_taken(tmp_path: Path) -> No
         (tmp_path / name).mkdir()
     for name in names[:-1]:
         RunDirectory(path=tmp_path / name).open_to_ranks(lambda: names)
-    with pytest.raises(OSError, match="98 runs are live, each with a group of its own"):
+    with pytest.raises(OSError, match="98 runs are live, the maximum; wait until a run ends"):
         RunDirectory(path=tmp_path / names[-1]).open_to_ranks(lambda: names)
     assert len({opened(RunDirectory(path=tmp_path / name)) for name in names[:-1]}) == 98
 

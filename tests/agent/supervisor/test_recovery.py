@@ -72,7 +72,7 @@ def test_a_lost_run_gets_a_supervisor_that_begins_with_a_restart_on_its_own_node
     recover_lost_runs(runs)
     state = directory.stored_state()
     assert (state.state, state.owner, state.started) == ("starting", ME, 1.0)
-    assert state.reason == "restart 2 of 3, for its supervisor was lost"
+    assert state.reason == "restart 2 of 3, because its supervisor was lost"
     assert (begun.supervised, begun.killed) == ([("one", "its supervisor was lost")], [])
     assert [(claim.is_live, claim.names) for claim in runs.held()] == [
         (True, ("deeplearning-worker1", "deeplearning-worker2"))
@@ -105,10 +105,10 @@ def test_a_supervisor_that_is_lost_before_it_comes_to_its_restart_has_used_it(ru
     ("changes", "reason"),
     [
         ({"restarts": 0}, "supervisor died"),
-        ({"secrets": ("TOKEN",)}, "supervisor died; it is not restarted: the secrets TOKEN are not on this node; "
-         "pass them again with --secret, to `fab resume one`"),
-        ({"bounds": Bounds(max_hours=1.0)}, "supervisor died; it is not restarted: it has reached --max-hours 1: "
-         "1 h of 1 h, $2.50"),
+        ({"secrets": ("TOKEN",)}, "supervisor died; the run cannot be restarted: the secrets TOKEN are not on this "
+         "node; pass them again with --secret to `fab resume one`"),
+        ({"bounds": Bounds(max_hours=1.0)}, "supervisor died; the run cannot be restarted: it has reached --max-hours "
+         "1: 1 h of 1 h, $2.50"),
     ],
 )  # fmt: skip
 def test_one_that_cannot_go_on_fails_with_the_reason_and_is_told(
@@ -146,7 +146,7 @@ def test_where_no_supervisor_starts_the_run_fails_with_what_it_said(runs: Runs, 
     begun.refuses = True
     recover_lost_runs(runs)
     state = directory.stored_state()
-    assert state.reason == "it could not be restarted: the supervisor did not start:\nno memory"
+    assert state.reason == "the run could not be restarted: the supervisor did not start:\nno memory"
     assert (state.state, runs.lost(), runs.held(), begun.killed) == ("failed", [], [], ["one"])
     assert [event["event"] for event in told(directory)] == ["failed"]
 
@@ -195,7 +195,7 @@ def test_each_of_several_gets_its_own_nodes_and_what_waits_goes_on_waiting(runs:
 def test_the_workers_stay_for_a_run_that_goes_on(runs: Runs) -> None:
     lose(runs)
     policy = "arn:aws:autoscaling:us-east-1:1:scalingPolicy:x:autoScalingGroupName/w:policyName/none"
-    assert then_stop.stop_workers(runs, policy) == "the workers stay for one, which is live"
+    assert then_stop.stop_workers(runs, policy) == "the workers are kept for run one, which is live"
 
 
 def test_a_resume_by_a_person_counts_anew(runs: Runs) -> None:

@@ -45,8 +45,8 @@ FROZEN = (
         (ENDED.format(-9), UP, f"rank 1 on {TWO.name} ended first, with signal 9 (Killed)"),
         (ENDED.format(137), UP, f"rank 1 on {TWO.name} ended first, with status 137 (Killed)"),
         (FROZEN, UP, f"rank 1 on {TWO.name} had not reported when a collective timed out after 10 s; rank 0 had"),
-        (ENDED.format(1), {ONE.name: 5000.0}, f"{TWO.name} no longer answers"),
-        (ENDED.format(1), {}, f"{ONE.name}, {TWO.name} no longer answer"),
+        (ENDED.format(1), {ONE.name: 5000.0}, f"{TWO.name} no longer responds"),
+        (ENDED.format(1), {}, f"{ONE.name}, {TWO.name} no longer respond"),
         (ENDED.format(255), {**UP, TWO.name: 30.0}, f"{TWO.name} rebooted"),
         # The network failed for a minute: the host answers again.
         (ENDED.format(255) + BROKEN, UP, f"the connection to {TWO.name} was lost"),
@@ -75,7 +75,7 @@ def test_a_node_that_leaves_is_a_fault_whatever_the_log_says(tmp_path: Path) -> 
     (tmp_path / LEAVING).mkdir(parents=True)
     (tmp_path / LEAVING / TWO.instance_id).write_text('spot interruption: {"action": "terminate"}')
     spec = make_spec(hosts=(ONE, TWO), efs_mount=str(tmp_path))
-    assert machine_fault(spec, ENDED.format(1), UP, 100.0) == f"{TWO.name} leaves the cluster (spot interruption)"
+    assert machine_fault(spec, ENDED.format(1), UP, 100.0) == f"{TWO.name} is leaving the cluster (spot interruption)"
 
 
 def test_only_hosts_that_answer_have_an_uptime() -> None:
@@ -116,7 +116,7 @@ def test_stuck_rank_is_the_fault_and_not_the_one_that_ended_first(tmp_path: Path
     for log in (innocent, ENDED.format(-9), FROZEN, ""):
         assert machine_fault(spec, log, UP, 100.0) == fault
         assert failure.reason(spec, 1, log) == fault
-    assert machine_fault(spec, innocent, {ONE.name: 5000.0}, 100.0) == f"{TWO.name} no longer answers"
+    assert machine_fault(spec, innocent, {ONE.name: 5000.0}, 100.0) == f"{TWO.name} no longer responds"
     Path(spec.run_directory, "spec-1.json").touch()  # The report belongs to the previous attempt.
     assert machine_fault(spec, innocent, UP, 100.0) == ""
 
@@ -156,7 +156,7 @@ def search(tmp_path: Path) -> Callable[..., tuple[RunSpec | None, list[str], lis
             "patience_s": 0.1, "fewer_after_s": 0.05, "nodes_path": str(path), "hosts": FakeHosts(silent),
             "silent": (), "wanted": len(spec.hosts), "runs": runs,
         }  # fmt: skip
-        return Restarts(spec=spec, **{**values, **changes}).next_spec("restart 1 of 3, for a fault"), reasons, lines
+        return Restarts(spec=spec, **{**values, **changes}).next_spec("restart 1 of 3, because a fault"), reasons, lines
 
     return run
 
@@ -168,8 +168,8 @@ def test_it_waits_until_as_many_nodes_answer_as_before_and_says_what_it_waits_fo
     assert spec.command == (*SPEC.command, "--resume")
     assert (spec.interface, spec.network) == (make_master().interface, "10.0.0.0/23")
     assert reasons == [
-        "restart 1 of 3, for a fault: waiting for nodes, 0 of 2 nodes answer",
-        "restart 1 of 3, for a fault: waiting for nodes, 1 of 2 nodes answer",
+        "restart 1 of 3, because a fault: waiting for nodes, 0 of 2 nodes respond",
+        "restart 1 of 3, because a fault: waiting for nodes, 1 of 2 nodes respond",
     ]
 
 
@@ -184,7 +184,7 @@ def test_nodes_of_another_run_do_not_count_and_those_that_are_taken_are_claimed(
     runs = Runs(root=tmp_path / "runs")
     spec, reasons, _ = search({TWO.name}, taken=[make_node(3)])
     assert spec is None
-    assert reasons[-1] == "restart 1 of 3, for a fault: waiting for nodes, 1 of 2 nodes answer"
+    assert reasons[-1] == "restart 1 of 3, because a fault: waiting for nodes, 1 of 2 nodes respond"
     assert [claim.names for claim in runs.held()] == [(ONE.name, TWO.name), (make_node(3).name,)]
     runs.release("other")
     spec, *_ = search({TWO.name})
@@ -194,7 +194,7 @@ def test_nodes_of_another_run_do_not_count_and_those_that_are_taken_are_claimed(
 
 def test_no_nodes_end_the_wait_and_so_does_a_stop(search: Any) -> None:
     spec, _, lines = search({ONE.name, TWO.name})
-    assert (spec, lines[-1]) == (None, "no 2 nodes after 0 s: the run is not restarted")
+    assert (spec, lines[-1]) == (None, "the run is not restarted: fewer than 2 nodes responded within 0 s")
     began = time.monotonic()
     assert search({ONE.name, TWO.name}, is_stopped=lambda: True, patience_s=60.0)[0] is None
     assert time.monotonic() - began < 30
@@ -237,7 +237,7 @@ def test_without_capacity_for_a_replacement_fewer_nodes_are_taken_after_a_while(
     found, _, lines = search({TWO.name}, spec=spec, unreplaced_after_s=0.2, patience_s=60.0, replacements=none)
     assert [host.name for host in found.hosts] == [ONE.name, make_node(3).name]
     assert time.monotonic() - began >= 0.2
-    assert lines[-1] == "the run may continue on fewer nodes, because no replacement comes: no capacity"
+    assert lines[-1] == "the run may continue on fewer nodes, because its workers are not replaced: no capacity"
     assert search({TWO.name}, spec=spec, unreplaced_after_s=0.01, replacements=some)[0] is None
 
 
@@ -255,4 +255,4 @@ def test_a_replacement_that_is_on_its_way_has_as_long_as_a_lost_node(search: Any
 
 def test_without_a_list_of_nodes_it_goes_on_waiting(search: Any) -> None:
     spec, _, lines = search(set(), nodes_path="/nowhere/nodes")
-    assert (spec, "the list of nodes cannot be read" in lines[1]) == (None, True)
+    assert (spec, "cannot read the list of nodes" in lines[1]) == (None, True)

@@ -90,7 +90,7 @@ def test_a_run_whose_rank_was_killed_goes_on_by_itself_and_the_record_tells_it(s
     (again,) = record["course"]["restarts"]
     assert (again["for"], again["hosts"]) == (fault, [ONE.name, TWO.name])
     assert record["preflight"] is None, "the verdict on the hosts of before is gone"
-    assert f"restart 1 of 3, for {fault}: from the beginning, because it has no checkpoint, 2 ranks" in log
+    assert f"restart 1 of 3, because {fault}: from the beginning, because it has no checkpoint, 2 ranks" in log
     assert "--resume" in record["spec"]["command"]
 
 
@@ -109,7 +109,7 @@ def test_second_lack_of_memory_at_a_similar_point_ends_the_run(
     assert record["state"]["reason"].startswith(fault)
     assert ("at a similar point, so the run is not restarted" in record["state"]["reason"]) == (attempts == 2)
     assert record["course"]["restarts"][0]["out_of_memory_after_s"] == first
-    assert f"restart 1 of 2, for {fault}" in log
+    assert f"restart 1 of 2, because {fault}" in log
 
 
 def test_what_is_left_of_the_ranks_is_ended_where_they_were_and_where_the_next_begin(supervised: Any) -> None:
@@ -171,7 +171,7 @@ def test_after_the_last_restart_the_fault_ends_the_run(supervised: Any) -> None:
 def test_where_no_node_comes_back_the_run_fails_with_the_first_reason(supervised: Any) -> None:
     record, log = supervised("exit 1", silent={TWO.name})
     assert record["state"]["state"] == "failed"
-    assert f"for {TWO.name} no longer answers" in log
+    assert f"because {TWO.name} no longer responds" in log
     assert "the run is not restarted" in log
     assert record["attempts"] == 1
 
@@ -202,7 +202,7 @@ def lost(*faults: str, **changes: Any) -> LostSupervisor:
     restarts = [{"time": 2.0, "for": fault, "waited_s": 1.0, "hosts": [ONE.name]} for fault in faults]
     course = {"archive": "", "times": {"started": 1.5}, "restarts": [*restarts, {"for": "it counts already"}]}
     values = {"fault": "its supervisor was lost", "started": 1.25, "course": course, "restarts": restarts, "wanted": 2}
-    values["reason"] = "restart 1 of 3, for its supervisor was lost"
+    values["reason"] = "restart 1 of 3, because its supervisor was lost"
     return LostSupervisor(**{"left": {}, **values, **changes})
 
 
@@ -211,7 +211,7 @@ def test_the_next_supervisor_begins_with_a_restart_and_goes_on_with_the_record(s
     assert (record["state"]["state"], record["state"]["started"]) == ("succeeded", 1.25)
     assert [each["for"] for each in record["course"]["restarts"]] == ["a rank was killed", "its supervisor was lost"]
     assert record["course"]["times"]["started"] == 1.5
-    assert "restart 2 of 3, for its supervisor was lost: from the beginning" in log
+    assert "restart 2 of 3, because its supervisor was lost: from the beginning" in log
     first, _ = log.split("[supervisor] $ ")
     signals = [line.partition("signal ")[2] for line in first.splitlines() if "signal " in line]
     assert signals[:2] == ["15 to what is left ", "9 to what is left, launchers too "], "ranks may write a checkpoint"
@@ -277,6 +277,6 @@ def test_a_supervisor_that_ends_with_its_master_leaves_the_run_to_the_next_one_u
         assert runs.held() == []
     else:
         assert record["state"]["state"] == "running"
-        assert "as by a shutdown of the master; the run goes on by itself" in record["state"]["reason"]
+        assert "because the master shut down; the run continues" in record["state"]["reason"]
         assert [claim.names for claim in runs.held()] == [(ONE.name, TWO.name)]
-        assert log.rstrip().endswith("the run goes on by itself"), "nothing is cleaned up"
+        assert log.rstrip().endswith("the run continues"), "nothing is cleaned up"

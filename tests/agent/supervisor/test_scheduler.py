@@ -101,7 +101,7 @@ def test_a_run_whose_nodes_never_come_fails_with_the_reason_and_lets_the_queue_g
     run(runs, nodes_path=str(nodes))
     state = runs["one"].effective_state()
     assert seen[0] == "waiting: 2 nodes requested, but 1 ready (deeplearning-worker1)"
-    assert (state.state, "`fab scale` adds nodes" in state.reason) == ("failed", True)
+    assert (state.state, "add nodes with `fab scale`, then `fab resume`" in state.reason) == ("failed", True)
 
 
 def test_a_run_takes_others_in_place_of_nodes_that_another_run_has(nodes: Path) -> None:
@@ -110,7 +110,7 @@ def test_a_run_takes_others_in_place_of_nodes_that_another_run_has(nodes: Path) 
     found = on_free_nodes(make_spec(hosts=make_nodes(3)), held, pytest.fail, str(nodes))
     assert [host.name[-1] for host in found.hosts] == ["2", "3", "5"], "its own, and others of its kind"
     held = [*held, Claim.on("third", [make_node(2), make_node(3, instance_id="i-0000000b")])]
-    with pytest.raises(LiveRunError, match="run other has deeplearning-worker1; run third has deeplearning-worker2, "):
+    with pytest.raises(LiveRunError, match="run other uses deeplearning-worker1; run third uses deeplearning-worker2"):
         on_free_nodes(make_spec(hosts=make_nodes(3)), held, pytest.fail, str(nodes))
     with pytest.raises(SpecError, match="6 nodes requested, but 5 ready"):
         on_free_nodes(make_spec(hosts=make_nodes(6)), held, pytest.fail, str(nodes))

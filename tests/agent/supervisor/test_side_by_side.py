@@ -145,7 +145,7 @@ def test_a_small_run_does_not_pass_a_large_one_and_both_begin_once_there_is_room
         assert master.hosts("two") == ("deeplearning-worker3", "deeplearning-worker4")
         master.schedule()
         assert master.queued == RunQueue(runs=master.runs).ids() == ["large", "small"]
-        assert RunQueue(runs=master.runs).describe_position("large") == "place 1 in the queue, after one or two"
+        assert RunQueue(runs=master.runs).describe_position("large") == "position 1 in the queue, after one or two"
         master.end("one", lost=False)
         master.schedule()
         assert master.begun == ["one", "two"], "three are free, and the large one needs four"
@@ -162,7 +162,7 @@ def test_a_run_that_ends_is_waited_for_and_another_live_one_is_not(
         master.submit("one", make_nodes(4))
         submission = Submission(spec=make_spec(run_id="two", efs_mount=str(tmp_path), hosts=make_nodes(2)))
         monkeypatch.setattr(submit, "READY_TIMEOUT_S", 60.0)
-        with pytest.raises(LiveRunError, match="run one has deeplearning-worker1, "):
+        with pytest.raises(LiveRunError, match="run one uses deeplearning-worker1, "):
             submit.start(master.runs, submission)
         master.runs["one"].mark_failed("over")
         looks: list[float] = []
@@ -182,7 +182,9 @@ def test_a_node_that_has_left_since_the_laptop_looked_is_told_and_nothing_is_beg
     with master_in(tmp_path) as master:
         there, gone = make_nodes(2), make_node(WORKERS + 1)
         submission = Submission(spec=make_spec(run_id="one", efs_mount=str(tmp_path), hosts=(*there, gone)))
-        with pytest.raises(SpecError, match="worker6 left the cluster while run one was being launched: repeat it"):
+        with pytest.raises(
+            SpecError, match="worker6 left the cluster while run one was being launched; repeat the command"
+        ):
             submit.start(master.runs, submission)
         assert (master.runs.held(), master.runs.ids()) == ([], [])
         master.submit("one", there)
@@ -200,8 +202,8 @@ def test_without_an_id_the_only_live_run_is_meant_and_of_several_none(tmp_path: 
         with pytest.raises(NoSuchRunError) as refused:
             resolve(master.runs, "")
         assert str(refused.value) == (
-            "2 runs are live, name one of them: run one has deeplearning-worker1, deeplearning-worker2; "
-            "run two has deeplearning-worker3"
+            "2 runs are live; specify one of them: run one uses deeplearning-worker1, deeplearning-worker2; "
+            "run two uses deeplearning-worker3"
         )
         assert resolve(master.runs, "two").run_id == "two"
         assert occupancy(master.runs)["live"][1] == {

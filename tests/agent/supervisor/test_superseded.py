@@ -39,7 +39,7 @@ def test_a_supervisor_whose_run_another_has_taken_writes_no_state(directory: Run
     directory.write_state(mine)
     directory.write_own_state(dataclasses.replace(mine, reason="goes on"))
     directory.write_state(make_state(owner=OTHER))
-    with pytest.raises(SupersededError, match=f"by {OTHER}"):
+    with pytest.raises(SupersededError, match=f"owner: {OTHER}"):
         directory.write_own_state(dataclasses.replace(mine, reason="still there"))
     assert directory.stored_state().owner == OTHER
 
@@ -56,7 +56,7 @@ def test_a_supervisor_whose_run_was_marked_as_failed_does_not_bring_it_back(dire
     mine = make_state()
     directory.write_state(mine)
     assert directory.mark_failed("supervisor died: the master was replaced", of=mine.owner)
-    with pytest.raises(SupersededError, match="stored as failed"):
+    with pytest.raises(SupersededError, match="which is now failed"):
         directory.write_own_state(mine)
     assert directory.stored_state().state == "failed"
 
@@ -210,7 +210,7 @@ def test_a_run_that_another_laptop_removed_since_one_looked_is_no_such_run(
     monkeypatch.setattr(cli, "resolve", look_before_it_is_removed)
     monkeypatch.setattr("sys.stdin", io.StringIO(spec(efs, "one", "exit 0")))
     assert cli.main(["--root", str(runs.root), command, *(["one"] if command != "resume" else [])]) == cli.NO_SUCH_RUN
-    assert f"no run one under {runs.root}" in capsys.readouterr().err
+    assert "unknown run one; " in capsys.readouterr().err
     assert (runs.live(), RunQueue(runs=runs).ids()) == ([], [])
 
 

@@ -98,7 +98,7 @@ def test_error_of_the_first_run_holds_the_others(runs: Runs) -> None:
     one, two, _ = enqueue(runs)
     first_is(runs, "failed")
     held = sweep.reason_to_hold(runs, two)
-    assert held.startswith("held: the first run of sweep s, one, failed at once: status 2; ")
+    assert held.startswith("not started: one, the first run of sweep s, failed immediately: status 2; ")
     assert "fab sweep --resume s" in held
     assert sweep.reason_to_hold(runs, one) == ""
 
@@ -129,6 +129,6 @@ def test_scheduler_takes_held_runs_out_of_the_queue_and_goes_on_with_others(
     monkeypatch.setattr("agent.supervisor.scheduler.time.sleep", lambda _: pytest.fail("a held run must not wait"))
     scheduler.run(runs, nodes_path=str(tmp_path / "nodes"))
     states = [runs[run_id].stored_state() for run_id in ("two", "three")]
-    assert [(state.state, state.reason[:5]) for state in states] == [("stopped", "held:")] * 2
+    assert [(state.state, state.reason[:11]) for state in states] == [("stopped", "not started")] * 2
     assert RunQueue(runs=runs).ids() == []
     assert isinstance(states[0], State)

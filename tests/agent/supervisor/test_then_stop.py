@@ -62,7 +62,7 @@ def test_while_a_run_waits_the_workers_stay_and_the_last_one_ends_them(runs: Run
     waiting.path.mkdir()
     waiting.write_state(make_state(run_id="two", state="queued"))
     RunQueue(runs=runs).add("two", lambda: None)
-    assert stop(runs, POLICY, api) == "the workers stay for two, which waits in the queue"
+    assert stop(runs, POLICY, api) == "the workers are kept for run two, which is queued"
     assert not api.commands
     RunQueue(runs=runs).finish("two", "succeeded", "")
     assert stop(runs, "", api) == STOPPED, "the last run, which asked for nothing, ends them for the one before"
@@ -75,11 +75,11 @@ def test_while_another_run_is_live_the_workers_stay_and_of_two_that_end_at_once_
         runs[name].path.mkdir()
         runs[name].write_state(make_state(run_id=name, state="running"))
     runs["one"].write_state(make_state(run_id="one", state="succeeded"))
-    assert stop(runs, POLICY, api, by="one") == "the workers stay for two, which is live"
+    assert stop(runs, POLICY, api, by="one") == "the workers are kept for run two, which is live"
     runs["two"].write_state(make_state(run_id="two", state="succeeded"))
     assert stop(runs, POLICY, api, by="one") == STOPPED, "two has ended, though it still clears its node"
     assert (stop(runs, "", api, by="two"), len(api.commands)) == ("", 1)
-    with pytest.raises(LiveRunError, match="run one has every node"):
+    with pytest.raises(LiveRunError, match="run one uses every node"):
         runs.claim("three", [make_node(9)])
 
 
@@ -88,7 +88,7 @@ def test_an_api_that_fails_is_asked_again_and_a_failure_is_told_with_what_to_do(
     assert stop(runs, POLICY, api) == STOPPED
     api = Api(failures=TRIES)
     told = stop(runs, POLICY, api)
-    assert told == "the workers could not be stopped, and go on costing: no; `fab scale 0` stops them"
+    assert told == "the workers could not be stopped and still cost money: no; to stop them: `fab scale 0`"
     assert stop(runs, "", Api()) == "", "it is not tried by a later run, for which nobody asked it"
 
 

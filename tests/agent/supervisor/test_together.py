@@ -14,7 +14,7 @@ from agent.supervisor.supervisor import Supervisor
 from agent.supervisor.together import ALONE_S, SAME_LINES, SAME_S, TogetherWatch
 from tests.factories import make_nodes, make_program_spec, make_spec
 
-ALONE = "no rank has had a connection to a rank on another node"
+ALONE = "no rank was connected to a rank on another node"
 SAME = "all ranks print the same lines"
 
 

@@ -63,10 +63,10 @@ def test_last_run_with_a_number_counts_unless_an_earlier_one_succeeded() -> None
 
 
 def test_sweep_without_a_result_lists_its_runs() -> None:
-    held = state(in_sweep(1, {"lr": "1"}, 1, 0.0), state="stopped", reason="held: the first run failed")
+    held = state(in_sweep(1, {"lr": "1"}, 1, 0.0), state="stopped", reason="not started: the first run failed")
     found = sweep_report("s", [held], [])
     for kind in ("html", "md"):
-        assert "held: the first run failed" in rendered(found, kind)
+        assert "not started: the first run failed" in rendered(found, kind)
     assert combinations_table(found).rows == (("", "1", "0 of 1"),)
 
 

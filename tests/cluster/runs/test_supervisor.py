@@ -142,8 +142,8 @@ def test_a_run_waits_only_where_it_is_asked_for(queue: bool) -> None:
 
 
 def test_an_unknown_run_is_told_in_the_supervisors_words() -> None:
-    caller = Supervisor(AnsweringMaster(answer(None, 4, "no run two under /mnt/efs/runs\n")), STACK, "/x")
-    with pytest.raises(DeepcdkError, match="no run two"):
+    caller = Supervisor(AnsweringMaster(answer(None, 4, "unknown run two; the latest runs: none\n")), STACK, "/x")
+    with pytest.raises(DeepcdkError, match="unknown run two"):
         caller.status("two")
 
 

@@ -25,7 +25,10 @@ def test_a_failure_tells_its_reason_and_its_last_lines() -> None:
 
 
 def test_a_node_that_went_needs_no_traceback() -> None:
-    reason = "deeplearning-worker2 leaves the cluster (its group terminates this instance); `fab resume one` goes on"
+    reason = (
+        "deeplearning-worker2 is leaving the cluster (its group terminates this instance); to continue once its group "
+        "has launched a replacement: `fab resume one`"
+    )
     text, failed = describe_end(RunProgress(run_id="one", state="failed", reason=reason, last_lines=("a", "b")), None)
     assert failed
     assert text == f"deepcdk: run one failed: {reason}\n  do: read `fab logs --run one`"

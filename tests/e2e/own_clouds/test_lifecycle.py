@@ -200,7 +200,7 @@ def test_a_spot_worker_that_is_taken_back_is_replaced_and_the_run_goes_on(own: E
         assert "EC2 interrupts this spot instance" in told
         found = restarted(own, run)
         (again,) = found["course"]["restarts"]
-        assert again["for"] == f"{name} leaves the cluster (EC2 interrupts this spot instance)"
+        assert again["for"] == f"{name} is leaving the cluster (EC2 interrupts this spot instance)"
         hosts = {host["instance_id"] for host in found["spec"]["hosts"]}
         assert spot not in hosts
         assert before <= hosts <= set(registered(own))
@@ -222,7 +222,7 @@ def test_a_spot_worker_at_risk_is_replaced_first_and_the_run_goes_on_with_its_su
         assert "has a rebalance recommendation in its metadata" in said
         changed = restarted(own, run)
         (again,) = changed["course"]["restarts"]
-        assert again["for"] == f"{name} leaves the cluster (its group terminates this instance)"
+        assert again["for"] == f"{name} is leaving the cluster (its group terminates this instance)"
         hosts = {host["instance_id"] for host in changed["spec"]["hosts"]}
         (successor,) = hosts - before
         assert before - hosts == {victim} and successor in registered(own)

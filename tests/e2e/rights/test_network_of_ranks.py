@@ -161,7 +161,7 @@ def test_a_node_that_reboots_loads_the_firewall_again(cluster: EmbeddedCloud) ->
     ("undo", "message"),
     [
         ("rm /run/deepcdk-firewall", "deeplearning-worker1 has no firewall"),
-        ("nft delete table inet deepcdk", "it does not keep ranks of two runs apart"),
+        ("nft delete table inet deepcdk", "cannot isolate the ranks of this run from other runs"),
     ],
 )
 def test_a_node_without_the_firewall_gets_no_rank(

@@ -102,7 +102,8 @@ def test_value_that_the_program_rejects_holds_the_others_until_they_are_resumed(
     first, *others = eventually(lambda: ended(cluster, name))
     assert (first["state"], first["trial"]["parameters"]) == ("failed", [["rate", "5"]])
     assert {run["state"] for run in others} == {"stopped"}
-    assert all(f"the first run of sweep {name}, {first['run_id']}, failed at once" in run["reason"] for run in others)
+    why = f"{first['run_id']}, the first run of sweep {name}, failed immediately"
+    assert all(why in run["reason"] for run in others)
 
     cluster.fab("sweep", "--resume", name, "--yes")
     again = eventually(lambda: ended(cluster, name))[4:]

@@ -103,7 +103,7 @@ def test_a_host_that_does_not_keep_runs_apart_gets_no_rank(spec: RunSpec, answer
     """A node booted by an older version removes leftovers and prints nothing, whatever the request."""
     hosts = Prepared(spec)
     hosts.refused = {TWO.name: answer}
-    with pytest.raises(PreparationError, match=f"{TWO.name}: it does not keep ranks of two .*`fab replace worker2`"):
+    with pytest.raises(PreparationError, match=f"{TWO.name}: cannot isolate the ranks .*`fab replace worker2`"):
         hosts.prepared(set())
 
 
