@@ -77,7 +77,7 @@ class ProcessGroup:
                 rank, status = found
                 if status:
                     host.reported = True
-                    self._fail(f"[launcher] rank {rank} ended first: {status}")
+                    self._fail(f"[launcher] rank {rank} exited first: {status}")
             elif line.startswith(b"[") or not any(each.reported for each in self.hosts):
                 _write(self.out, line)  # After a failure, torchrun's tracebacks would hide the program's.
 

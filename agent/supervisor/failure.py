@@ -31,7 +31,7 @@ _FIRST: Final = re.compile(
     r"The first process to do so was:\s+Process name: (?:\[\[\d+,\d+\],)?(\d{1,9})\]?\s+Exit code:\s+(-?\d{1,9})\n"
 )
 """Message of horovodrun (with Gloo) and mpirun."""
-_ENDED_FIRST: Final = re.compile(r"^\[launcher\] rank (\d{1,9}) ended first: (-?\d{1,9})$", re.MULTILINE)
+_ENDED_FIRST: Final = re.compile(r"^\[launcher\] rank (\d{1,9}) exited first: (-?\d{1,9})$", re.MULTILINE)
 """Message of `agent.launch.process_group`."""
 _HOST_ENDED: Final = re.compile(r"^\[launcher\] (\S{1,255}) ended: (-?\d{1,9})$", re.MULTILINE)
 """Message of `agent.launch.process_group` if a host's ranks are gone without a report. `agent.launch.mpi_daemons` and
@@ -280,7 +280,7 @@ def first_ended_rank(hosts: Sequence[Node], log: str) -> str:
     error = f": {text}" if status > 0 and (text := exception_of(rank, log)) else ""
     if not error and status in _ERROR_STATUSES and (text := last_error_line(rank, log)):
         error = f"; its last line: {text}"
-    return f"rank {rank}{where} ended first, with {describe_status(status)}{error}"
+    return f"rank {rank}{where} exited first, with {describe_status(status)}{error}"
 
 
 def exception_of(rank: int, log: str) -> str:

@@ -177,7 +177,7 @@ def test_a_rank_that_is_killed_ends_the_others_and_is_named_with_its_last_lines(
 ) -> None:
     done, record = train(cluster, program, "die", flags=("--skip-preflight", "--restarts", "0"))
     assert (done.returncode, record["state"]["state"]) == (1, "failed")
-    assert "rank 2 on deeplearning-worker2 ended first, with signal 9 (Killed)" in done.stderr
+    assert "rank 2 on deeplearning-worker2 exited first, with signal 9 (Killed)" in done.stderr
     assert "[2]<stderr>:a last word" in record["state"]["last_lines"]
     for worker in cluster.instances("worker"):
         assert cluster.on(worker["InstanceId"], "bash", "-c", ALIVE).stdout == ""
@@ -186,7 +186,7 @@ def test_a_rank_that_is_killed_ends_the_others_and_is_named_with_its_last_lines(
 def test_a_run_whose_rank_is_killed_goes_on_by_itself(cluster: EmbeddedCloud, program: Path) -> None:
     done, record = train(cluster, program, "die-once", flags=("--skip-preflight",))
     assert (done.returncode, record["state"]["state"], record["attempts"]) == (0, "succeeded", 2), done.stderr
-    fault = "rank 2 on deeplearning-worker2 ended first, with signal 9 (Killed)"
+    fault = "rank 2 on deeplearning-worker2 exited first, with signal 9 (Killed)"
     assert [(again["for"], len(again["hosts"])) for again in record["course"]["restarts"]] == [(fault, 2)]
     assert f"restart 1 of 3, because {fault}" in done.stdout
 

@@ -149,7 +149,7 @@ def test_a_rank_that_is_killed_ends_the_others_and_is_named(cluster: EmbeddedClo
     assert (status, record["state"]["state"]) == (1, "failed"), log[-3000:]
     assert (record["spec"]["controller"], len(record["spec"]["hosts"])) == ("mpi", 2)
     host = [host["name"] for host in record["spec"]["hosts"] for _ in range(host["slots"])][1]
-    assert record["state"]["reason"] == f"rank 1 on {host} ended first, with signal 9 (Killed)"
+    assert record["state"]["reason"] == f"rank 1 on {host} exited first, with signal 9 (Killed)"
     for node in cluster.instances("worker"):
         left = cluster.on(node["InstanceId"], "pgrep", "-f", "train.py|orted|rank_parent", check=False)
         assert left.stdout == "", left.stdout

@@ -231,7 +231,8 @@ def test_a_run_goes_on_after_ctrl_c_and_restarts_after_a_killed_rank_until_no_re
         cluster.on(*kill)
         course = cluster.run(run).path / "course.json"
         (again,) = eventually(lambda: json.loads(course.read_text()).get("restarts"))
-        assert re.fullmatch(r"rank [01] on deeplearning-worker\d ended first, with status 137 \(Killed\)", again["for"])
+        killed = r"rank [01] on deeplearning-worker\d exited first, with status 137 \(Killed\)"
+        assert re.fullmatch(killed, again["for"])
         eventually(lambda: cluster.on(*kill, check=False).returncode == 0)
         eventually(lambda: cluster.run(run).state == "failed")
         entry = next(entry for entry in runs(cluster) if entry["run_id"] == run)

@@ -243,7 +243,7 @@ def test_gloos_time_out_names_the_rank_that_did_not_report(cluster: EmbeddedClou
     run = start(cluster, *program, "--restarts", "0")
     try:
         eventually(lambda: cluster.run(run).state in ("failed", "succeeded"))
-        assert "Process name: 0\n" in cluster.fab("logs", "--run", run).stdout, "the other rank ended first"
+        assert "Process name: 0\n" in cluster.fab("logs", "--run", run).stdout, "the other rank exited first"
         assert record(cluster, run)["state"]["reason"] == (
             "rank 1 on deeplearning-worker2 had not reported when a collective timed out after 10 s; rank 0 had"
         )

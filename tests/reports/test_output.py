@@ -146,7 +146,7 @@ def test_log_is_complete_if_the_connection_breaks_within_a_line(
 
 def test_last_lines_of_a_failed_run_are_printed_once() -> None:
     """They were printed as its log, and again as the reason."""
-    progress = RunProgress(run_id="one", state="failed", reason="rank 0 ended first", last_lines=("the last",))
+    progress = RunProgress(run_id="one", state="failed", reason="rank 0 exited first", last_lines=("the last",))
     assert ["the last" in describe_end(progress, None, log=log)[0] for log in (False, True)] == [True, False]
 
 

@@ -413,7 +413,7 @@ def test_kill_that_may_be_of_another_program_is_reported_as_such(tmp_path: Path,
         "the rank's largest process used "
     )
     spec = make_spec(hosts=(make_node(1, slots=2),))
-    log = f"[launcher] rank 1: {said}\n[launcher] rank 1 ended first: -9\n"
+    log = f"[launcher] rank 1: {said}\n[launcher] rank 1 exited first: -9\n"
     assert reason(spec, 1, log).startswith("rank 1 on deeplearning-worker1 perhaps ran out of memory: ")
     sure = f"{log}[1]<stderr>:[launcher] rank 0: out of memory: the kernel killed a process\n"
     assert reason(spec, 1, sure).startswith("rank 0 on deeplearning-worker1 ran out of memory: ")
@@ -490,9 +490,9 @@ def test_tracebacks_of_torchrun_do_not_follow_that_of_the_program(tmp_path: Path
     with (tmp_path / "log").open("wb") as log, ssh:
         assert ProcessGroup(spec=spec, hosts=(Host(node=spec.hosts[0], ssh=ssh),), out=log.fileno()).run() == 1
     lines = TORCHRUN.splitlines()
-    first = "[launcher] rank 1 ended first: 1"
+    first = "[launcher] rank 1 exited first: 1"
     assert (tmp_path / "log").read_text().splitlines() == [*lines[:2], lines[-1], first]
-    why = "rank 1 on deeplearning-worker1 ended first, with status 1: RuntimeError: Found no NVIDIA driver"
+    why = "rank 1 on deeplearning-worker1 exited first, with status 1: RuntimeError: Found no NVIDIA driver"
     assert reason(spec, 1, (tmp_path / "log").read_text()) == why
 
 

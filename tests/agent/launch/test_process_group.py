@@ -85,9 +85,9 @@ def test_the_first_rank_that_ends_wrongly_ends_the_others_and_is_named_behind_it
     spec = group.lay_out(program)
     status, log = group.run(spec)
     assert status == 1
-    assert log.splitlines()[-1] == "[launcher] rank 1 ended first: -9"
+    assert log.splitlines()[-1] == "[launcher] rank 1 exited first: -9"
     assert [log.count(line) for line in ("[1]<stdout>:waits\n", "[1]<stdout>:a last word\n")] == [1, 1]
-    assert reason(spec, status, log) == "rank 1 on deeplearning-worker2 ended first, with signal 9 (Killed)"
+    assert reason(spec, status, log) == "rank 1 on deeplearning-worker2 exited first, with signal 9 (Killed)"
 
 
 def test_ranks_end_with_their_launcher(group: LocalGroup) -> None:
@@ -128,7 +128,7 @@ def test_launcher_on_the_master_believes_little_of_what_a_host_writes(tmp_path: 
     with (tmp_path / "log").open("wb") as log, ssh:
         group = ProcessGroup(spec=spec, hosts=(Host(node=spec.hosts[0], ssh=ssh),), out=log.fileno())
         assert group.run() == 1
-    assert (tmp_path / "log").read_bytes().count(b"[launcher] rank 0 ended first: 1\n") == 1
+    assert (tmp_path / "log").read_bytes().count(b"[launcher] rank 0 exited first: 1\n") == 1
 
 
 def test_a_run_that_is_stopped_waits_for_its_ranks(group: LocalGroup) -> None:
@@ -161,9 +161,9 @@ def test_ranks_of_pytorch_train_alike(group: LocalGroup, torch_python: str, laun
 def test_a_rank_of_torchrun_that_is_killed_is_named(group: LocalGroup, torch_python: str, meeting_port: None) -> None:
     spec = group.lay_out(DDP, "die", rank_launcher="torchrun")
     status, log = group.run(spec, torch_python)
-    assert (status, log.splitlines()[-1]) == (1, "[launcher] rank 1 ended first: -9")
+    assert (status, log.splitlines()[-1]) == (1, "[launcher] rank 1 exited first: -9")
     assert log.count("[1]<stdout>:a last word\n") == 1
-    assert reason(spec, status, log) == "rank 1 on deeplearning-worker2 ended first, with signal 9 (Killed)"
+    assert reason(spec, status, log) == "rank 1 on deeplearning-worker2 exited first, with signal 9 (Killed)"
 
 
 @pytest.mark.full

@@ -212,7 +212,7 @@ def test_last_lines_of_one_rank_are_found_before_those_of_many_others(tmp_path: 
     directory = Runs(root=tmp_path)["one"]
     directory.path.mkdir()
     others = "".join(f"[{rank}]<stderr>:{'x' * 5000}\n" for rank in range(64) if rank != 5)
-    end = "[launcher] rank 5 ended first: 1\n"
+    end = "[launcher] rank 5 exited first: 1\n"
     directory.log.write_text(f"[5]<stderr>:RuntimeError: the cause\n{others}{end}")
     assert directory.last_lines(rank=5, size=1 << 20) == ["[5]<stderr>:RuntimeError: the cause", end.strip()]
     assert directory.last_lines(rank=5, size=10_000) == [end.strip()], "the first of these bytes are of a cut line"

@@ -13,7 +13,7 @@ from tests.factories import make_nodes, make_spec
 
 ONE, TWO = make_nodes(2)
 SPEC = make_spec(hosts=(ONE, TWO), restarts=3)
-ENDED = "[supervisor] $ launch\n[launcher] rank 1 ended first: {}\n"
+ENDED = "[supervisor] $ launch\n[launcher] rank 1 exited first: {}\n"
 
 
 def answer(output: str = "812.45 3100.02\n", status: int = 0) -> Completed:

@@ -66,8 +66,8 @@ def test_reason_is_the_programs_own_exception(mark: str, after: str, expected: s
     """Reported with pytorch/examples, nanoGPT and lightning-hydra-template."""
     log = TRACEBACK.replace("r>:T", f"r>:{mark}T").replace("r>: ", f"r>:{mark} ")
     log += "".join(f"[1]<stderr>:{mark}{line}\n" for line in ("RuntimeError: no driver", *after.splitlines()))
-    log += "[launcher] rank 1 ended first: {}\n"
-    first = f"rank 1 on {HOSTS[0].name} ended first, with"
+    log += "[launcher] rank 1 exited first: {}\n"
+    first = f"rank 1 on {HOSTS[0].name} exited first, with"
     assert reason(make_spec(hosts=FOUR), 1, log.format(1)) == f"{first} status 1: {expected}"
     assert reason(make_spec(hosts=FOUR), 1, log.format(-9)) == f"{first} signal 9 (Killed)", (
         "it did not end by its exception"
@@ -91,8 +91,8 @@ def test_reason_is_the_programs_own_exception(mark: str, after: str, expected: s
     ],
 )
 def test_reason_is_the_line_with_which_the_program_exited(lines: str, status: int, expected: str) -> None:
-    named = f"rank 2 on {HOSTS[1].name} ended first, with status {status}{expected}"
-    assert reason(make_spec(hosts=FOUR), 1, f"{lines}[launcher] rank 2 ended first: {status}\n") == named
+    named = f"rank 2 on {HOSTS[1].name} exited first, with status {status}{expected}"
+    assert reason(make_spec(hosts=FOUR), 1, f"{lines}[launcher] rank 2 exited first: {status}\n") == named
 
 
 def test_a_node_that_is_taken_away_is_named_with_the_remedy(tmp_path: Path) -> None:
@@ -114,8 +114,8 @@ def test_another_instances_notice_is_no_reason(tmp_path: Path) -> None:
 
 def test_the_rank_that_ended_first_is_named_with_its_host() -> None:
     spec = make_spec(hosts=FOUR)
-    assert reason(spec, 1, LOG.format(3, 2)) == f"rank 3 on {HOSTS[1].name} ended first, with status 2"
-    assert reason(spec, 1, LOG.format(9, -9)) == "rank 9 ended first, with signal 9 (Killed)"
+    assert reason(spec, 1, LOG.format(3, 2)) == f"rank 3 on {HOSTS[1].name} exited first, with status 2"
+    assert reason(spec, 1, LOG.format(9, -9)) == "rank 9 exited first, with signal 9 (Killed)"
     # A log of two attempts contains both; only the last one counts.
     assert "rank 0" in reason(spec, 1, LOG.format(3, 2) + LOG.format(0, 1))
 
@@ -127,11 +127,11 @@ def test_the_rank_that_ended_first_is_named_with_its_host() -> None:
             "--------\nmpirun detected that one or more processes exited with non-zero status, thus causing\n"
             "the job to be terminated. The first process to do so was:\n\n"
             "  Process name: [[6704,1],1]\n  Exit code:    3\n--------\n",
-            f"rank 1 on {HOSTS[0].name} ended first, with status 3",
+            f"rank 1 on {HOSTS[0].name} exited first, with status 3",
         ),
         (
             "mpirun noticed that process rank 4 with PID 29511 on node ip-10-0-1-11 exited on signal 9 (Killed).\n",
-            f"rank 4 on {HOSTS[1].name} ended first, with signal 9 (Killed)",
+            f"rank 4 on {HOSTS[1].name} exited first, with signal 9 (Killed)",
         ),
         (
             "ORTE has lost communication with a remote daemon.\n\n  HNP daemon   : [[14671,0],0] on node ip-10-0-0-5\n"
@@ -176,7 +176,7 @@ def test_time_to_find_the_reason_grows_with_the_size_of_the_log_alone(part: str)
     [
         "Process name: [[1,1],{}]\nExit code: {}\n",
         "The first process to do so was:\nProcess name: {}\nExit code: {}\n",
-        "[launcher] rank {} ended first: {}\n",
+        "[launcher] rank {} exited first: {}\n",
         "[launcher] worker ended: {}\n",
         "process rank {} with PID 1 on node a exited on signal {}\n",
         "[{}]<stderr>:Horovod has been shut down\n",
@@ -225,8 +225,8 @@ def shortened(log: str, *ranks: int) -> str:
         ("frozen-3", f"rank 3 on {TWO} had not reported when a collective timed out after 10 s; ranks 0-2 had"),
         ("frozen-0", f"rank 0 on {ONE} had not reported when a collective timed out after 15 s; ranks 1-3 had"),
         ("not-joined-3", f"rank 3 on {TWO} had not connected when the others timed out after 15 s; ranks 0-2 had"),
-        ("killed-1", f"rank 1 on {ONE} ended first, with status 137 (Killed)"),
-        ("raised-1", f"rank 1 on {ONE} ended first, with status 1: ValueError: no such file"),
+        ("killed-1", f"rank 1 on {ONE} exited first, with status 137 (Killed)"),
+        ("raised-1", f"rank 1 on {ONE} exited first, with status 1: ValueError: no such file"),
     ],
 )
 def test_the_rank_that_is_at_fault_is_named_as_far_as_the_log_tells(name: str, why: str) -> None:
@@ -261,7 +261,7 @@ def test_where_every_rank_reported_none_is_blamed() -> None:
 
 def test_a_rank_that_ended_of_itself_is_named_though_others_had_timed_out() -> None:
     log = recorded("frozen-3").replace("Process name: 0\nExit code: 1\n", "Process name: 3\nExit code: 137\n")
-    assert reason(make_spec(hosts=FOUR), 1, log) == f"rank 3 on {TWO} ended first, with status 137 (Killed)"
+    assert reason(make_spec(hosts=FOUR), 1, log) == f"rank 3 on {TWO} exited first, with status 137 (Killed)"
 
 
 def test_what_an_earlier_attempt_wrote_is_no_evidence() -> None:
@@ -292,17 +292,17 @@ def test_the_end_of_the_log_that_is_read_holds_what_all_ranks_write() -> None:
 
 def test_what_ended_first_in_a_process_group_is_named() -> None:
     spec, other = make_spec(hosts=FOUR), HOSTS[1].name
-    log = "[launcher] rank {} ended first: {}\n[3]<stderr>:ValueError: no such file\n"
+    log = "[launcher] rank {} exited first: {}\n[3]<stderr>:ValueError: no such file\n"
     assert (
         reason(spec, 1, log.format(3, 2))
-        == f"rank 3 on {other} ended first, with status 2; its last line: ValueError: no such file"
+        == f"rank 3 on {other} exited first, with status 2; its last line: ValueError: no such file"
     )
-    assert reason(spec, 1, log.format(2, -9)) == f"rank 2 on {other} ended first, with signal 9 (Killed)"
+    assert reason(spec, 1, log.format(2, -9)) == f"rank 2 on {other} exited first, with signal 9 (Killed)"
     assert reason(spec, 1, f"[launcher] {other} ended: 1\n") == f"the launcher on {other} exited with status 1"
     lost = reason(spec, 1, f"[launcher] {other} ended: 255\n")
     assert lost == f"{other} no longer responds; `fab replace worker2`, then `fab resume`"
     # A rank's output is never mistaken for the launcher's messages.
-    assert reason(spec, 7, "[1]<stdout>:[launcher] rank 0 ended first: 3\n") == "the launcher exited with status 7"
+    assert reason(spec, 7, "[1]<stdout>:[launcher] rank 0 exited first: 3\n") == "the launcher exited with status 7"
 
 
 @pytest.mark.parametrize(

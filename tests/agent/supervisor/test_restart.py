@@ -42,8 +42,8 @@ FROZEN = (
         (ENDED.format(9), UP, ""),  # what sys.exit(9) gives; SIGKILL has a sign, or 128 added by a shell
         (FROZEN + FROZEN.partition("\n")[2].replace("[0]", "[1]"), UP, ""),  # mismatched collectives
         ("", UP, ""),
-        (ENDED.format(-9), UP, f"rank 1 on {TWO.name} ended first, with signal 9 (Killed)"),
-        (ENDED.format(137), UP, f"rank 1 on {TWO.name} ended first, with status 137 (Killed)"),
+        (ENDED.format(-9), UP, f"rank 1 on {TWO.name} exited first, with signal 9 (Killed)"),
+        (ENDED.format(137), UP, f"rank 1 on {TWO.name} exited first, with status 137 (Killed)"),
         (FROZEN, UP, f"rank 1 on {TWO.name} had not reported when a collective timed out after 10 s; rank 0 had"),
         (ENDED.format(1), {ONE.name: 5000.0}, f"{TWO.name} no longer responds"),
         (ENDED.format(1), {}, f"{ONE.name}, {TWO.name} no longer respond"),

@@ -80,13 +80,13 @@ def supervised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[...,
     return run
 
 
-KILLED = "echo '[launcher] rank 1 ended first: -9'; exit 1"
+KILLED = "echo '[launcher] rank 1 exited first: -9'; exit 1"
 
 
 def test_a_run_whose_rank_was_killed_goes_on_by_itself_and_the_record_tells_it(supervised: Any) -> None:
     record, log = supervised(KILLED, "exit 0")
     assert (record["state"]["state"], record["attempts"]) == ("succeeded", 2)
-    fault = f"rank 1 on {TWO.name} ended first, with signal 9 (Killed)"
+    fault = f"rank 1 on {TWO.name} exited first, with signal 9 (Killed)"
     (again,) = record["course"]["restarts"]
     assert (again["for"], again["hosts"]) == (fault, [ONE.name, TWO.name])
     assert record["preflight"] is None, "the verdict on the hosts of before is gone"
@@ -145,7 +145,7 @@ def test_run_with_stuck_rank_restarts_and_after_the_last_restart_the_reason_name
 ) -> None:
     directory = RunDirectory(path=Path(make_spec(efs_mount=str(tmp_path)).run_directory))
     stuck = [
-        f"echo 1 > {directory.stalled(attempt, TWO.name)}; echo '[launcher] rank 0 ended first: 1'; exit 1"
+        f"echo 1 > {directory.stalled(attempt, TWO.name)}; echo '[launcher] rank 0 exited first: 1'; exit 1"
         for attempt in (1, 2)
     ]
     record, _ = supervised(*stuck, restarts=1, stall_after_s=600)
@@ -156,15 +156,15 @@ def test_run_with_stuck_rank_restarts_and_after_the_last_restart_the_reason_name
 
 
 def test_an_error_of_the_program_is_not_tried_again(supervised: Any) -> None:
-    record, log = supervised("echo '[launcher] rank 1 ended first: 1'; exit 1")
+    record, log = supervised("echo '[launcher] rank 1 exited first: 1'; exit 1")
     assert (record["state"]["state"], "restart" in log) == ("failed", False)
-    assert record["state"]["reason"] == f"rank 1 on {TWO.name} ended first, with status 1"
+    assert record["state"]["reason"] == f"rank 1 on {TWO.name} exited first, with status 1"
     assert "restarts" not in record["course"] and record["attempts"] == 1
 
 
 def test_after_the_last_restart_the_fault_ends_the_run(supervised: Any) -> None:
     record, _ = supervised(KILLED, KILLED, restarts=1)
-    assert record["state"]["reason"] == f"rank 1 on {TWO.name} ended first, with signal 9 (Killed) (after 1 restart)"
+    assert record["state"]["reason"] == f"rank 1 on {TWO.name} exited first, with signal 9 (Killed) (after 1 restart)"
     assert len(record["course"]["restarts"]) == 1
 
 
@@ -219,7 +219,7 @@ def test_the_next_supervisor_begins_with_a_restart_and_goes_on_with_the_record(s
 
 def test_restarts_for_both_kinds_of_faults_are_bounded_together(supervised: Any) -> None:
     record, log = supervised(KILLED, before=lost("a rank was killed"), restarts=2)
-    assert record["state"]["reason"] == f"rank 1 on {TWO.name} ended first, with signal 9 (Killed) (after 2 restarts)"
+    assert record["state"]["reason"] == f"rank 1 on {TWO.name} exited first, with signal 9 (Killed) (after 2 restarts)"
     record, log = supervised(KILLED, "exit 0", before=lost("a rank was killed"), restarts=3, run_id="two")
     assert (record["state"]["state"], len(record["course"]["restarts"])) == ("succeeded", 3)
     assert log.count("signal 15") == 1, "what this supervisor has launched has ended"
