@@ -34,6 +34,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from agent.files.listing import is_listed
+from agent.launch.rank_disks import DiskWatch
 from agent.launch.rank_memory import MemoryWatch
 from agent.launch.rank_tree import STUCK_S, RankTree, describe
 from agent.runs.going_on import STOP_FILE
@@ -236,6 +237,7 @@ class Rank:
         """Take over a rank that has started. `waits`: the watch for silent waits."""
         self._process, self._tree, self._output, self._waits = process, tree, output, waits
         self._memory = MemoryWatch(process.pid)
+        self._disks = DiskWatch(process.pid, os.environ)
         self._exited_at = 0.0
         self._is_told = False
         self._scanned_at = 0.0
@@ -266,6 +268,8 @@ class Rank:
                     block = os.read(key.fd, 1 << 16) if key.data else b""
                     if key.data:
                         self._output.feed(key.data, block)
+                        for text in self._disks.look(block):
+                            self._output.report(text)
                         if self._waits:
                             self._waits.take_output()
                     if not block:

@@ -31,7 +31,7 @@ from agent.spec.trial import Trial
 DISK_FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 NOT_READ: Final = (errno.EINVAL, errno.ELOOP, errno.EFBIG)
 """Error numbers of `read_regular` for a pipe, a link, and a file that is too large."""
-DISK_FULL_REASON: Final = "the shared file system is full"
+DISK_FULL_REASON: Final = "the shared file system is full (`fab clean` removes unused files)"
 _LOOKS: Final = 5
 _LOOK_S: Final = 0.02
 ORIGIN_FILE: Final = "origin.json"
@@ -385,7 +385,8 @@ class RunDirectory:
         except OSError as error:
             if error.errno not in DISK_FULL or not path.exists():
                 raise
-            reason = f"{state.reason[:200]}; {DISK_FULL_REASON}" if state.reason else DISK_FULL_REASON
+            full = f"{DISK_FULL_REASON}, at {self.path.parent}"
+            reason = f"{state.reason[:200]}; {full}" if state.reason else full
             short = dataclasses.replace(state, reason=reason, last_lines=())
             with open(path, "r+b", buffering=0, opener=no_follow) as file:
                 # One write, padded to the file's size: a reader never sees the end of the old text.

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from agent.errors import SpecError
-from agent.files.atomic_write import MAKE_ROOM, open_to_append
+from agent.files.atomic_write import open_to_append
 from agent.files.listing import read_regular
 from agent.runs import accepted_spec, liveness, record
 from agent.runs import follow as followed
@@ -210,7 +210,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return FAILED
     except (OSError, RuntimeError, ValueError) as error:
         full = isinstance(error, OSError) and error.errno in DISK_FULL
-        print(f"{DISK_FULL_REASON}: free space in {runs.root}{MAKE_ROOM}" if full else error, file=sys.stderr)
+        print(f"{DISK_FULL_REASON}, at {runs.root}" if full else error, file=sys.stderr)
         return FAILED
 
 

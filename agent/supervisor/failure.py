@@ -54,6 +54,11 @@ _TIMED_OUT: Final = "Connection timed out"
 _PEER: Final = re.compile(r"\[(\d{1,3}(?:\.\d{1,3}){3})\]:\d{1,5}: $")
 _MAX_PEER: Final = 40
 _RANK: Final = re.compile(r"\[(\d{1,9})\]<std")
+_FULL_DISK: Final = re.compile(
+    r"^(?:\[\d{1,9}\]<stderr>:)?\[launcher\] rank (\d{1,9}): the disk with ([^\n]{1,400}) is full \(([^\n]{1,40})\)$",
+    re.MULTILINE,
+)
+"""Message of `agent.launch.rank_disks`."""
 _FULL_LINES: Final = 200
 _FULL_SHOWN: Final = 200
 _LAUNCHED: Final = "\n[supervisor] $ "
@@ -109,11 +114,16 @@ def reason(spec: RunSpec, status: int, log: str) -> str:
 
 
 def full_disk_hint(hosts: Sequence[Node], log: str) -> str:
-    """Return text with the host, the rank's line and advice if the last lines of a log report a full disk; else ""."""
-    found = [line for line in log.split("\n")[-_FULL_LINES:] if os.strerror(errno.ENOSPC) in line]
+    """Return text with the host, the path or the rank's line, and advice if a log reports a full disk; else ""."""
+    places = _places(hosts)
+    for number, path, free in _FULL_DISK.findall(log):
+        if int(number) < len(places):
+            return f"; the disk with {path} on {places[int(number)]} is full ({free}); do: free space on it{MAKE_ROOM}"
+    lines = log.split("\n")[-_FULL_LINES:]
+    found = [line for line in lines if any(os.strerror(each) in line for each in (errno.ENOSPC, errno.EDQUOT))]
     if not found:
         return ""
-    rank, places = _RANK.match(found[-1]), _places(hosts)
+    rank = _RANK.match(found[-1])
     where = f" on {places[int(rank[1])]}" if rank and int(rank[1]) < len(places) else ""
     return f"; a disk{where} is full: {found[-1].strip()[:_FULL_SHOWN]}; do: free space on it{MAKE_ROOM}"
 

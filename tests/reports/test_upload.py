@@ -8,8 +8,9 @@ import os
 import shutil
 import socket
 import subprocess
+import sys
 import tarfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from unittest import mock
 
@@ -553,9 +554,40 @@ def test_a_full_disk_is_reported_with_its_host_its_path_and_fab_clean(
     assert "/mnt/efs/payloads: `fab clean`" in str(caught.value.remedy)
     assert "`fab clean`" in REMEDIES["full"]
     log = "[supervisor] x\n[0]<stdout>:a\n[1]<stderr>:OSError: [Errno 28] No space left on device: '/tmp/a'\n"
+    quota = full_disk_hint(make_nodes(2), "[0]<stderr>:OSError: [Errno 122] Disk quota exceeded\n")
+    assert quota.startswith("; a disk on deeplearning-worker1 is full") and "`fab clean`" in quota
     hint = full_disk_hint(make_nodes(2), log)
-    assert hint.startswith("; a disk of deeplearning-worker2 is full: [1]<stderr>:OSError") and "`fab clean`" in hint
+    assert hint.startswith("; a disk on deeplearning-worker2 is full: [1]<stderr>:OSError") and "`fab clean`" in hint
     assert full_disk_hint(make_nodes(2), "[1]<stderr>:a\n") == ""
+
+
+@pytest.fixture
+def full_directory(tmp_path: Path) -> Iterator[Path]:
+    """Return the working directory of a run on a disk of 2 MiB."""
+    place = tmp_path / "runs" / "one" / "work"
+    place.mkdir(parents=True)
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", place], check=False).returncode:
+        pytest.skip("no file system can be mounted here")
+    yield place
+    subprocess.run(["umount", place], check=True)
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("launcher", ["gloo", "group"])
+def test_a_program_that_fills_a_disk_is_reported_with_host_and_path(full_directory: Path, launcher: str) -> None:
+    """Sources: pullpreview/action PR #54, pypa/pip #12444. Python's error of a write names no path."""
+    code = "open('x', 'wb').write(bytes(4_000_000))"
+    run = {"DEEPCDK_RUNS": str(full_directory.parents[1]), "DEEPCDK_RUN": "one", "PYTHONPATH": str(PROJECT)}
+    done = subprocess.run(
+        [sys.executable, "-m", "agent.launch.rank_parent", launcher, sys.executable, "-c", code],
+        cwd=full_directory, env={**os.environ, "RANK": "1", "HOROVOD_RANK": "1", **run},
+        capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    line = f"[launcher] rank 1: the disk with {full_directory} is full (0.0 MiB free)\n"
+    assert (done.stdout + done.stderr).count(line) == 1
+    hint = full_disk_hint(make_nodes(2), f"[1]<stderr>:OSError: [Errno 28] No space left on device\n[1]<stderr>:{line}")
+    assert hint.startswith(f"; the disk with {full_directory} on deeplearning-worker2 is full (0.0 MiB free); do: free")
+    assert "`fab clean`" in hint
 
 
 def test_a_node_that_installs_on_a_full_disk_says_so(tmp_path: Path) -> None:

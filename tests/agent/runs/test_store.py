@@ -112,7 +112,8 @@ def test_on_a_full_disk_the_last_word_still_finds_room(tmp_path: Path, monkeypat
     monkeypatch.setattr("agent.runs.directory.write_atomically", refuse)
     directory.write_state(dataclasses.replace(running, state="failed", reason="status 1", last_lines=("x",) * 1000))
     told = directory.effective_state()
-    assert (told.state, told.reason) == ("failed", "status 1; the shared file system is full")
+    full = f"status 1; the shared file system is full (`fab clean` removes unused files), at {tmp_path}"
+    assert (told.state, told.reason) == ("failed", full)
     with pytest.raises(OSError, match="No space left"):
         Runs(root=tmp_path)["two"].write_state(running)
 

@@ -1,0 +1,46 @@
+"""Find the full disk when a rank's output reports one. The error of a program often names neither a path nor a host."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Final
+
+from agent.remote import rank_user
+from agent.spec.run import RUN_VARIABLE, RUNS_VARIABLE
+
+FULL_BYTES: Final = 1 << 20
+"""A disk with less free space is full."""
+_REPORTS: Final = tuple(os.strerror(number).encode() for number in (errno.ENOSPC, errno.EDQUOT))
+
+
+class DiskWatch:
+    """Watch a rank's output for the system's message of a full disk."""
+
+    def __init__(self, pid: int, environ: Mapping[str, str], *, shared: Iterable[str] = ("/tmp", "/dev/shm")) -> None:  # noqa: S108  # only measured
+        """Watch the rank with the main process `pid`. `shared`: places that all programs of the node may fill."""
+        work = Path(environ.get(RUNS_VARIABLE, ""), environ.get(RUN_VARIABLE, ""), "work")
+        self._own = Path(f"/proc/{pid}/cwd")
+        self._places = (work, rank_user.home(), *map(Path, shared))
+        self._found: dict[int, str] = {}
+        """Reported disks, by device number."""
+
+    def look(self, block: bytes) -> list[str]:
+        """Return a line for each full disk that was not reported before, if a block of output reports a full disk.
+
+        The disks are measured at once, because temporary files disappear when the program exits.
+        """
+        if not any(text in block for text in _REPORTS):
+            return []
+        found = []
+        for place in (self._own, *self._places):
+            try:
+                path, state, device = place.resolve(), os.statvfs(place), place.stat().st_dev
+            except OSError:
+                continue
+            if state.f_bavail * state.f_frsize < FULL_BYTES and device not in self._found:
+                self._found[device] = str(path)
+                found.append(f"the disk with {path} is full ({state.f_bavail * state.f_frsize / 2**20:.1f} MiB free)")
+        return found
