@@ -123,19 +123,17 @@ def distribute(
 
 def main(argv: Sequence[str]) -> int:
     """Run the command line; return the exit status."""
-    verb, run_id = argv
-    home = rank_user.home()
-    match verb:
-        case "keep":
-            write(master_directory(home), run_id, sys.stdin.read())
-        case "take":
-            write(node_directory(home), run_id, sys.stdin.read())
-        case "drop":
+    verb, *run_ids = argv
+    if verb not in ("keep", "take", "drop"):
+        print(f"{verb}: must be keep, take or drop", file=sys.stderr)
+        return 2
+    home, text = rank_user.home(), "" if verb == "drop" else sys.stdin.read()
+    for run_id in run_ids:
+        if verb == "drop":
             remove(master_directory(home), run_id)
             remove(node_directory(home), run_id)
-        case _:
-            print(f"{verb}: must be keep, take or drop", file=sys.stderr)
-            return 2
+        else:
+            write(master_directory(home) if verb == "keep" else node_directory(home), run_id, text)
     return 0
 
 

@@ -237,13 +237,15 @@ def is_of_rank(line: str, rank: int) -> bool:
     return bool(re.match(rf"(?:[^\[]*)\[{rank}\]<std(?:out|err)>:", line))
 
 
-def with_queue_position(state: State, directory: RunDirectory) -> State:
-    """Return the state with the place in the queue as its reason, for a queued run without a reason."""
+def with_queue_position(state: State, directory: RunDirectory, waiting: Sequence[str] | None = None) -> State:
+    """Return the state with the place in the queue as its reason, for a queued run without a reason.
+
+    `waiting` are the ids in the queue, if the caller has them.
+    """
     if state.state != QUEUED or state.reason:
         return state
-    return dataclasses.replace(
-        state, reason=RunQueue(runs=Runs(root=directory.path.parent)).describe_position(state.run_id)
-    )
+    queue = RunQueue(runs=Runs(root=directory.path.parent))
+    return dataclasses.replace(state, reason=queue.describe_position(state.run_id, waiting))
 
 
 def _note_straggler(record: Mapping[str, Any], hosts: Sequence[str], known: dict[int, str]) -> None:
@@ -277,7 +279,13 @@ def metrics(directory: RunDirectory, last_bytes: int = MAX_METRICS_BYTES) -> Ite
     return (record for line in lines if (record := _record(line)) is not None)
 
 
-def summary(state: State, directory: RunDirectory) -> dict[str, Any]:
+def summaries(runs: Runs) -> list[dict[str, Any]]:
+    """Return the summaries of all runs, oldest first. The queue is read once for all of them."""
+    waiting = RunQueue(runs=runs).ids()
+    return [summary(runs[run_id].shown_state(), runs[run_id], waiting) for run_id in runs.ids()]
+
+
+def summary(state: State, directory: RunDirectory, waiting: Sequence[str] | None = None) -> dict[str, Any]:
     """Return a run's state and its latest metrics as JSON values.
 
     `epoch` and `last` are the last event of an epoch and the last event. The reason of a running run without another
@@ -292,14 +300,16 @@ def summary(state: State, directory: RunDirectory) -> dict[str, Any]:
             _note_straggler(record, state.hosts, stragglers)
         if epoch is not None or _size(directory.metrics) <= size:
             break
-    document = with_queue_position(state, directory).to_document()
+    if waiting is None:
+        waiting = RunQueue(runs=Runs(root=directory.path.parent)).ids() if state.state == QUEUED else ()
+    document = with_queue_position(state, directory, waiting).to_document()
     document.pop("last_lines")
     if state.state == "running" and not state.reason:
         document["reason"] = _describe_stragglers(stragglers)
-    queue = RunQueue(runs=Runs(root=directory.path.parent))
+    is_waiting = state.state == QUEUED and state.run_id in waiting
     return {
         **document,
-        "position": queue.position(state.run_id) if state.state == QUEUED else None,
+        "position": waiting.index(state.run_id) + 1 if is_waiting else None,
         "last_lines": list(dataclasses.asdict(state)["last_lines"]),
         "started_by": directory.started_by(),
         "trial": directory.trial(),

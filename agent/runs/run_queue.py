@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from agent.files.atomic_write import write_atomically
@@ -32,14 +32,20 @@ class RunQueue:
         except (OSError, ValueError):
             return False
 
+    def _is_in_queue(self, run_id: str) -> bool:
+        return bool(database.rows("SELECT 1 FROM queue WHERE run_id = ?", run_id)) and self._waits(run_id)
+
     def position(self, run_id: str) -> int | None:
         """Return a run's place in the queue, 1 for the next one; None if it is not waiting."""
         waiting = self.ids()
         return waiting.index(run_id) + 1 if run_id in waiting else None
 
-    def describe_position(self, run_id: str) -> str:
-        """Return a run's place in the queue and the runs before it, as text; "" if it is not waiting."""
-        waiting = [*self.ids()]
+    def describe_position(self, run_id: str, waiting: Sequence[str] | None = None) -> str:
+        """Return a run's place in the queue and the runs before it, as text; "" if it is not waiting.
+
+        `waiting` is the result of `ids`, if the caller has it.
+        """
+        waiting = self.ids() if waiting is None else waiting
         if run_id not in waiting:
             return ""
         place = waiting.index(run_id)
@@ -78,7 +84,7 @@ class RunQueue:
     def set_reason(self, run_id: str, reason: str) -> None:
         """Store the reason why a run is still waiting."""
         with database.transaction():
-            if run_id not in self.ids():
+            if not self._is_in_queue(run_id):
                 return
             directory = self.runs[run_id]
             if (state := directory.stored_state()).reason != reason:
@@ -86,7 +92,7 @@ class RunQueue:
 
     def _take(self, run_id: str) -> bool:
         """Remove a run from the queue, in a transaction; return whether it was waiting."""
-        was_waiting = run_id in self.ids()
+        was_waiting = self._is_in_queue(run_id)
         with database.transaction() as changing:
             changing.execute("DELETE FROM queue WHERE run_id = ?", (run_id,))
         return was_waiting

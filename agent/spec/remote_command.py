@@ -106,6 +106,6 @@ class NotebookRequest:
         return json.dumps(dataclasses.asdict(self))
 
 
-def secrets_command(verb: str, run_id: str) -> list[str]:
-    """Build the command that stores, takes or drops a run's secrets on a node: `verb` is keep, take or drop."""
-    return [NODE_PYTHON, "-m", "agent.remote.secret_files", verb, run_id]
+def secrets_command(verb: str, *run_ids: str) -> list[str]:
+    """Build the command that stores, takes or drops runs' secrets on a node: `verb` is keep, take or drop."""
+    return [NODE_PYTHON, "-m", "agent.remote.secret_files", verb, *run_ids]

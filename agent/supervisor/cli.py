@@ -234,7 +234,7 @@ def _dispatch(runs: Runs, options: argparse.Namespace) -> int:
         case "supervise":
             return supervise(runs, options.run, options.ready_fd, options.lock_fd, options.lost)
         case "status" if options.list:
-            print(json.dumps([followed.summary(runs[run_id].shown_state(), runs[run_id]) for run_id in runs.ids()]))
+            print(json.dumps(followed.summaries(runs)))
         case "status" if options.live:
             print(json.dumps(occupancy(runs)))
         case "status":

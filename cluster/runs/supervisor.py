@@ -149,9 +149,7 @@ class Supervisor:
         """Queue runs that differ in few fields of their specs, each with its estimate. All start from the queue."""
         pairs = [{"spec": json.loads(spec.to_json()), "estimate": estimate} for spec, estimate in runs]
         document = {"origin": dataclasses.asdict(origin), "runs": pairs}
-        with contextlib.ExitStack() as kept:
-            for spec, _ in runs:
-                kept.enter_context(self._with_secrets(spec.run_id, secrets))
+        with self._with_secrets([spec.run_id for spec, _ in runs], secrets):
             self._call(answers.ENQUEUED, "enqueue", stdin=json.dumps(document).encode())
 
     def resume(self, submission: Submission, secrets: Mapping[str, str] | None = None, *, queue: bool = False) -> Begun:
@@ -163,23 +161,23 @@ class Supervisor:
     ) -> Begun:
         """Send a run to the supervisor with its secrets, to start or resume it."""
         run_id, flags = submission.spec.run_id, ["--queue"] if queue else []
-        with self._with_secrets(run_id, secrets):
+        with self._with_secrets([run_id], secrets):
             text, nodes = submission.to_json().encode(), len(submission.spec.hosts)
             answer = self._call(shape, verb, *flags, run_id=run_id, stdin=text, nodes=nodes)
         return Begun.from_document(answer)
 
     @contextlib.contextmanager
-    def _with_secrets(self, run_id: str, secrets: Mapping[str, str]) -> Iterator[None]:
-        """Pass a run's secrets to the master over standard input. They are removed if the block fails."""
+    def _with_secrets(self, run_ids: Sequence[str], secrets: Mapping[str, str]) -> Iterator[None]:
+        """Pass the secrets of runs to the master over standard input. They are removed if the block fails."""
         if not secrets:
             yield
             return
         action, text = "sending the secrets to the master", json.dumps(dict(secrets)).encode()
-        self.master.check(secrets_command("keep", run_id), directory=self.directory, stdin=text, doing=action)
+        self.master.check(secrets_command("keep", *run_ids), directory=self.directory, stdin=text, doing=action)
         try:
             yield
         except BaseException:
-            self.master.run(secrets_command("drop", run_id), directory=self.directory)
+            self.master.run(secrets_command("drop", *run_ids), directory=self.directory)
             raise
 
     def occupancy(self) -> Occupancy:

@@ -106,12 +106,13 @@ def test_the_command_line_keeps_and_drops(
     monkeypatch.setattr("sys.stdin", (tmp_path / "input").open("w+"))
     sys.stdin.write(json.dumps({"TOKEN": SECRET}))
     sys.stdin.seek(0)
-    assert secret_files.main(["keep", "one"]) == 0
-    assert secret_files.read(directory, "one", ("TOKEN",)) == {"TOKEN": SECRET}
+    assert secret_files.main(["keep", "one", "two"]) == 0
+    for run_id in ("one", "two"):
+        assert secret_files.read(directory, run_id, ("TOKEN",)) == {"TOKEN": SECRET}
     sys.stdin.seek(0)
     assert secret_files.main(["take", "one"]) == 0
     assert secret_files.read(secret_files.node_directory(tmp_path), "one", ("TOKEN",)) == {"TOKEN": SECRET}
-    assert secret_files.main(["drop", "one"]) == 0
+    assert secret_files.main(["drop", "one", "two"]) == 0
     assert [*directory.iterdir(), *secret_files.node_directory(tmp_path).iterdir()] == []
     assert capsys.readouterr() == ("", "")
     assert secret_files.main(["tell", "one"]) == 2

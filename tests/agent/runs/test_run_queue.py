@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from agent.runs import follow
 from agent.runs.run_queue import RunQueue
 from agent.runs.store import Runs
 from tests.factories import make_state
@@ -58,6 +59,21 @@ def test_a_run_whose_directory_is_gone_waits_no_more(tmp_path: Path) -> None:
     assert queue.ids() == ["two"]
     assert queue.describe_position("two") == "position 1 in the queue"
     assert queue.describe_position("one") == ""
+
+
+def test_states_in_the_queue_are_read_once_for_the_summaries_of_all_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue, read = queued(tmp_path, names := [f"run-{number}" for number in range(9)]), list[str]()
+    waits = RunQueue._waits
+    monkeypatch.setattr(RunQueue, "_waits", lambda self, run_id: read.append(run_id) or waits(self, run_id))
+    found = follow.summaries(queue.runs)
+    assert [summary["position"] for summary in found] == list(range(1, 10))
+    assert found[3]["reason"] == "place 4 in the queue, after run-2"
+    assert read == names
+    read.clear()
+    assert queue.finish("run-8", "stopped", "")
+    assert read == ["run-8"]
 
 
 def test_a_remark_is_made_on_those_who_wait_alone(tmp_path: Path) -> None:

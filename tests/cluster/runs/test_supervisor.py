@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from agent.spec.provenance import Submission
+from agent.spec.provenance import Origin, Submission
 from cluster.answers import AnswerError
 from cluster.errors import DeepcdkError, HeldNodesError, LiveRunError, RemoteError
 from cluster.runs.supervisor import Supervisor
@@ -182,6 +182,16 @@ def test_a_run_that_does_not_start_leaves_no_secrets_behind() -> None:
     with pytest.raises(LiveRunError):
         Supervisor(master, STACK, "/x").start(Submission(spec=SPEC), {"TOKEN": "swordfish"})
     assert master.commands[-1][2:] == ["agent.remote.secret_files", "drop", "one"]
+
+
+def test_secrets_of_all_runs_of_a_sweep_are_sent_in_one_command() -> None:
+    master, specs = AnsweringMaster(answer(None), answer({"run_ids": ["one", "two"]})), (SPEC, make_spec(run_id="two"))
+    runs = [(spec, dict[str, Any]()) for spec in specs]
+    Supervisor(master, STACK, "/x").enqueue(Origin(), runs, {"TOKEN": "swordfish"})
+    assert [command[2:] for command in master.commands] == [
+        ["agent.remote.secret_files", "keep", "one", "two"],
+        ["agent.supervisor.cli", "--root", STACK.runs_root, "enqueue"],
+    ]
 
 
 def test_stopping_names_the_run_and_the_grace() -> None:
