@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import datetime
 import functools
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from agent.spec.states import LIVE_STATES, QUEUED
@@ -14,6 +15,8 @@ from cluster.aws.prices import as_of, shown
 from cluster.nodes.occupancy import shortened
 from cluster.report import formats
 from cluster.report.run_files import number
+from cluster.report.run_report import trial_of
+from cluster.report.sweep import accuracy, latest
 from cluster.report.wording import percent, plain
 from cluster.runs import starter
 from cluster.runs.tables import describe_trial
@@ -46,12 +49,6 @@ def owner(run: Run) -> str:
 def trial(run: Run) -> str:
     """Return the parameters of a run of a sweep, and its repeat; "" for another run."""
     return plain(describe_trial(found)) if (found := run.get("trial")) else ""
-
-
-def accuracy(run: Run) -> float | None:
-    """Return the test accuracy after a run's last epoch, or else the validation accuracy; None if neither is known."""
-    epoch = run.get("epoch") or {}
-    return number(epoch.get("test_accuracy", epoch.get("validation_accuracy")))
 
 
 def money(usd: float) -> str:
@@ -159,6 +156,69 @@ def live_first(runs: Iterable[Run]) -> list[Run]:
     return sorted(found, key=lambda run: (group(run) == QUEUED, run.get("position") or 0, run["run_id"]))
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Sweep:
+    """A sweep and its runs."""
+
+    name: str
+    every: Sequence[Run]
+    """All its runs, oldest first. A run that was repeated is in it twice."""
+
+    @functools.cached_property
+    def runs(self) -> list[Run]:
+        """Return one run for each number in the sweep."""
+        return latest(self.every)
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Return the number of runs in each state, the most frequent state first."""
+        return dict(collections.Counter(str(run["state"]) for run in self.runs).most_common())
+
+    @property
+    def state(self) -> str:
+        """Return running or queued while runs are left, or else the worst state of a run."""
+        groups, states = {group(run) for run in self.runs}, self.counts
+        if left := next((each for each in (LIVE, QUEUED) if each in groups), ""):
+            return "running" if left == LIVE else left
+        return next((each for each in ("failed", "stopped") if each in states), "succeeded")
+
+    @property
+    def parameters(self) -> list[str]:
+        """Return the names of the parameters, as printable text."""
+        return list(dict.fromkeys(name for run in self.runs for name, _ in trial_of(run["trial"]).parameters))
+
+    @property
+    def started(self) -> float:
+        """Return when its first run was started or queued, in seconds since 1970."""
+        return min(float(run["started"]) for run in self.every)
+
+    @property
+    def seconds(self) -> float:
+        """Return the time from its start to the last change of a run."""
+        return max(float(run["updated"]) for run in self.every) - self.started
+
+    @property
+    def usd(self) -> float | None:
+        """Return the cost of all its runs so far; None if no cost is known."""
+        known = [usd for run in self.every if (usd := number((run.get("spent") or {}).get("usd"))) is not None]
+        return sum(known) if known else None
+
+    @property
+    def best(self) -> float | None:
+        """Return the highest accuracy of a run that succeeded; None if none is known."""
+        known = [found for run in self.runs if run["state"] == "succeeded" and (found := accuracy(run)) is not None]
+        return max(known, default=None)
+
+
+def sweeps(runs: Iterable[Run]) -> dict[str, Sweep]:
+    """Return the sweeps that runs belong to by their names, the newest first."""
+    found = dict[str, list[Run]]()
+    for run in runs:
+        if name := trial_of(run.get("trial")).sweep:
+            found.setdefault(name, []).append(run)
+    return {name: Sweep(name=name, every=found[name]) for name in reversed(found)}
+
+
 def templates() -> Environment:
     """Return the Jinja templates of the dashboard, with its filters. They extend the templates of the reports."""
     from jinja2 import ChoiceLoader, PackageLoader
@@ -168,7 +228,7 @@ def templates() -> Environment:
     found.globals |= {"columns": COLUMNS, "groups": GROUPS, "step": ROWS}
     found.filters |= {
         "plain": plain, "span": span, "money": money, "moment": moment, "price": shown, "as_of": as_of, "share": share,
-        "group": group, "owner": owner, "trial": trial,
+        "group": group, "owner": owner, "trial": trial, "percent": percent, "duration": duration,
         "is_others": lambda run: starter.is_others(run.get("started_by")),
         "where": lambda run: shortened(run["hosts"]) if group(run) == LIVE else "",
         # The content security policy forbids the style sheet in a figure. The page's own one has the same rules.

@@ -10,16 +10,17 @@ import math
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from agent.spec.states import FINAL_STATES
 from cluster.aws import inventory, limits
 from cluster.dashboard.source import Link, Source
 from cluster.nodes import load as loads
 from cluster.nodes.status import read_status
-from cluster.report.page import Page, Section, run_page
+from cluster.report.page import Page, Section, run_page, sweep_section
 from cluster.report.run_files import RunFiles
 from cluster.report.run_report import RunReport, report_of
+from cluster.report.sweep import combinations_table, report_of_state, sweep_report
 from cluster.runs import display
 from cluster.runs.follow import RunProgress, log_lines, parse_message, reduce
 from cluster.terminal.tables import Table
@@ -27,6 +28,8 @@ from cluster.terminal.wrap import visible_lines
 
 if TYPE_CHECKING:
     from cluster.session import Session
+
+T = TypeVar("T")
 
 PAUSE_S: Final = 0.6
 """Pause between two reads. With the read itself and the browser's own pause, a change shows within two seconds."""
@@ -37,8 +40,10 @@ LIST_EVERY_S: Final = 30.0
 """Seconds between two lists of all runs, if a list takes long. In between, only the live and queued runs are read."""
 SLOW_LIST_S: Final = 1.0
 MAX_LOG_LINES: Final = 400
-MAX_OPEN_RUNS: Final = 50
-"""Maximum number of runs whose metrics stay in memory."""
+MAX_ROWS: Final = 200
+"""Maximum number of combinations in the table of a sweep."""
+MAX_OPEN: Final = 50
+"""Maximum number of runs whose metrics, and of sweeps whose plots, stay in memory."""
 DRAWER: Final = concurrent.futures.ThreadPoolExecutor(max_workers=1)
 """Draws figures in the background, which takes seconds."""
 
@@ -68,6 +73,39 @@ class RunView:
     """The completed part of the training, 0 to 1."""
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SweepView:
+    """A sweep by its parameters."""
+
+    table: Table
+    """As `fab compare` prints it."""
+    plots: Section | None
+    """None until they are drawn."""
+
+
+class Background(Generic[T]):
+    """A value that takes seconds, and is therefore computed in the background."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._future: concurrent.futures.Future[T] | None = None
+        self._value: T | None = None
+        self._of: object = None
+        self._at = 0.0
+
+    def last(self, of: object, compute: Callable[[], T], *, every_s: float = math.inf) -> T | None:
+        """Return the value computed last; None if there is none yet.
+
+        Start to compute it again if `of`, which it depends on, has changed, or `every_s` after the last time.
+        """
+        with self._lock:
+            if self._future is None and (self._of != of or time.monotonic() - self._at > every_s):
+                self._of, self._future = of, DRAWER.submit(compute)
+            elif self._future is not None and self._future.done():
+                self._value, self._at, self._future = self._future.result(), time.monotonic(), None
+            return self._value
+
+
 class Readers:
     """The sources of all pages, which share one connection to the master."""
 
@@ -79,16 +117,32 @@ class Readers:
         self._runs: dict[str, dict[str, Any]] = {}
         self._list_s, self._listed_at = 0.0, -math.inf
         self._open_runs: dict[str, Source[RunView]] = {}
+        self._open_sweeps: dict[str, Background[Section]] = {}
         self._lock = threading.Lock()
 
     def run(self, run_id: str) -> Source[RunView]:
         """Return the source of one run."""
+        return self._kept(self._open_runs, run_id, lambda: Source(RunReader(self.link, run_id).read, pause_s=PAUSE_S))
+
+    def sweep(self, name: str, runs: Sequence[Mapping[str, Any]]) -> SweepView:
+        """Return the table of a sweep with these runs, one for each number, and the plots that were drawn last."""
+        done = [report_of_state(run) for run in runs if run["state"] == "succeeded"]
+        report, drawing = sweep_report(name, runs, done), self._kept(self._open_sweeps, name, Background[Section])
+        plots = drawing.last([run.run_id for run in done], lambda: sweep_section(report))
+        table = combinations_table(report)
+        rows, total = table.rows[:MAX_ROWS], len(table.rows)
+        title = table.title + (f"; {MAX_ROWS} of {total:,} combinations" if total > MAX_ROWS else "")
+        shown = Table(title=title, columns=table.columns[1:], rows=tuple(row[1:] for row in rows))  # without the labels
+        return SweepView(table=shown, plots=plots)
+
+    def _kept(self, opened: dict[str, T], key: str, make: Callable[[], T]) -> T:
+        """Return the value of a key, made if it is missing. At most MAX_OPEN values are kept."""
         with self._lock:
-            source = self._open_runs.pop(run_id, None) or Source(RunReader(self.link, run_id).read, pause_s=PAUSE_S)
-            self._open_runs[run_id] = source  # the most recently used source is last
-            if len(self._open_runs) > MAX_OPEN_RUNS:
-                del self._open_runs[next(iter(self._open_runs))]
-        return source
+            found = opened.pop(key, None) or make()
+            opened[key] = found  # the most recently used value is last
+            if len(opened) > MAX_OPEN:
+                del opened[next(iter(opened))]
+        return found
 
     def _read_runs(self) -> list[dict[str, Any]]:
         """Return the summaries of all runs, oldest first.
@@ -132,10 +186,7 @@ class RunReader:
         self._progress = RunProgress(run_id=run_id)
         self._events: list[Mapping[str, Any]] = []
         self._log: collections.deque[str] = collections.deque(maxlen=MAX_LOG_LINES)
-        self._figures: tuple[Section, ...] = ()
-        self._shown: object = None
-        self._drawn_at = 0.0
-        self._drawing: concurrent.futures.Future[Page] | None = None
+        self._drawing = Background[Page]()
 
     def read(self) -> RunView:
         """Read the changes since the last call, and return the run. Raises DeepcdkError if the run does not exist."""
@@ -172,17 +223,12 @@ class RunReader:
         page, is_over = run_page(report, draw=False), report.state in FINAL_STATES
         timeline = report.timeline
         shown = (report.curves, timeline.phases[:-1], timeline.events, report.state)
-        if self._drawing is None:
-            due = self._shown != shown or (not is_over and time.monotonic() - self._drawn_at > DRAWN_EVERY_S)
-            if due:
-                self._shown, self._drawing = shown, DRAWER.submit(run_page, report, draw=True)
-        elif self._drawing.done():
-            self._figures, self._drawn_at = self._drawing.result().sections, time.monotonic()
-            self._drawing = None
+        every_s = math.inf if is_over else DRAWN_EVERY_S
+        drawn = self._drawing.last(shown, lambda: run_page(report, draw=True), every_s=every_s) or page
         current = {section.title: section for section in page.sections}
         sections = tuple(
             dataclasses.replace(current.get(each.title, each), figures=each.figures)
-            for each in self._figures or page.sections
+            for each in drawn.sections
             if is_over or not each.points  # the section with missing data; a live run's record is never complete
         )
         known = tuple(each for each in report.headlines if is_over or each.value is not None)

@@ -70,6 +70,16 @@ class Dashboard:
                 seen, choice = self.readers.runs.look(FIRST_WAIT_S), pages.Choice.of(query)
                 found = choice.apply(seen.value or ())
                 text = self.render("runs.html.j2", seen=seen, runs=seen.value, found=found, choice=choice)
+            case ["sweeps"]:
+                seen = self.readers.runs.look(FIRST_WAIT_S)
+                text = self.render("sweeps.html.j2", seen=seen, found=pages.sweeps(seen.value or ()))
+            case ["sweeps", name] if is_run_id(name):
+                seen, choice = self.readers.runs.look(FIRST_WAIT_S), pages.Choice.of(query)
+                sweep = pages.sweeps(seen.value or ()).get(name)
+                view = self.readers.sweep(name, sweep.runs) if sweep else None
+                found = choice.apply(sweep.every) if sweep else []
+                content = {"sweep_name": name, "sweep": sweep, "view": view, "choice": choice, "found": found}
+                text = self.render("sweep.html.j2", seen=seen, **content)
             case ["runs", run_id] if is_run_id(run_id):
                 seen = self.readers.run(run_id).look(FIRST_WAIT_S)
                 text = self.render("run.html.j2", seen=seen, run_id=run_id, view=seen.value)

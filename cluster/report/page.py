@@ -152,11 +152,7 @@ def sweep_page(report: SweepReport, *, draw: bool) -> Page:
                 tables=(combinations,),
             ),
             Section(title="Not finished", tables=(unfinished_table(report),)),
-            Section(
-                title="By parameter",
-                figures=tuple(sweep_plots(report)) if draw else (),
-                notes=("Small marks are runs. Bars are one standard deviation up and down.",) if draw else (),
-            ),
+            *([sweep_section(report)] if draw else []),
             Section(
                 title="Curves",
                 figures=tuple(map(draw_plot, curves)),
@@ -166,6 +162,13 @@ def sweep_page(report: SweepReport, *, draw: bool) -> Page:
             Section(title="Settings and versions", folded=same),
         ),
     )
+
+
+def sweep_section(report: SweepReport) -> Section:
+    """Draw the plots of a sweep by its parameters."""
+    figures = tuple(sweep_plots(report))
+    notes = ("Small marks are runs. Bars are one standard deviation up and down.",) if figures else ()
+    return Section(title="By parameter", figures=figures, notes=notes)
 
 
 def _with_contents(*sections: Section) -> tuple[Section, ...]:

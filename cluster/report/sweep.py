@@ -10,7 +10,19 @@ from typing import Any, Final
 
 from agent.spec.trial import Trial
 from cluster.report.comparison import Comparison, Repeats, Spread, compare
-from cluster.report.run_report import ACCURACY, COST, FIGURES, SECONDS, SPEED_PER_NODE, RunReport, trial_of
+from cluster.report.curves import Curves
+from cluster.report.run_files import document, number
+from cluster.report.run_report import (
+    ACCURACY,
+    COST,
+    FIGURES,
+    SECONDS,
+    SPEED_PER_NODE,
+    Headline,
+    RunReport,
+    trial_of,
+)
+from cluster.report.timeline import Timeline
 from cluster.report.wording import plain
 from cluster.terminal.tables import Table
 
@@ -81,6 +93,43 @@ def sweep_report(sweep: str, states: Sequence[Mapping[str, Any]], reports: Seque
     trials = [*(report.trial for report in reports), *(run.trial for run in unfinished)]
     names = dict.fromkeys(name for trial in trials for name, _ in trial.parameters)
     return SweepReport(sweep=sweep, parameters=tuple(names), succeeded=compare(reports), unfinished=unfinished)
+
+
+def accuracy(state: Mapping[str, Any]) -> float | None:
+    """Return the test accuracy after a run's last epoch, or else the validation accuracy; None if neither is known."""
+    epoch = document(state.get("epoch"))
+    return number(epoch.get("test_accuracy", epoch.get("validation_accuracy")))
+
+
+def report_of_state(state: Mapping[str, Any]) -> RunReport:
+    """Build the report of a run from its state alone: its figures, without curves, timeline and settings."""
+    nodes, seconds = len(state["hosts"]), max(0.0, state["updated"] - state["started"])
+    speed = number(document(state.get("epoch")).get("images_per_s"))
+    return RunReport(
+        run_id=state["run_id"],
+        recipe="",
+        state=state["state"],
+        reason=plain(state.get("reason")),
+        started=state["started"],
+        nodes=nodes,
+        ranks=0,
+        attempts=1,
+        headlines=(
+            Headline.of(ACCURACY, accuracy(state)),
+            Headline.of(SECONDS, seconds),
+            Headline.of(COST, number(document(state.get("spent")).get("usd"))),
+            Headline.of(SPEED_PER_NODE, None if speed is None else speed / max(1, nodes)),
+        ),
+        curves=Curves(),
+        timeline=Timeline(seconds=seconds),
+        confusion=None,
+        mistakes=(),
+        settings={},
+        outcomes=(),
+        last_lines=(),
+        missing=(),
+        trial=trial_of(state["trial"]),
+    )
 
 
 def combinations_table(report: SweepReport) -> Table:

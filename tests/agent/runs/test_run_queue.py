@@ -66,10 +66,15 @@ def test_states_in_the_queue_are_read_once_for_the_summaries_of_all_runs(
 ) -> None:
     queue, read = queued(tmp_path, names := [f"run-{number}" for number in range(9)]), list[str]()
     waits = RunQueue._waits
-    monkeypatch.setattr(RunQueue, "_waits", lambda self, run_id: read.append(run_id) or waits(self, run_id))
+
+    def recorded(queue: RunQueue, run_id: str) -> bool:
+        read.append(run_id)
+        return waits(queue, run_id)
+
+    monkeypatch.setattr(RunQueue, "_waits", recorded)
     found = follow.summaries(queue.runs)
     assert [summary["position"] for summary in found] == list(range(1, 10))
-    assert found[3]["reason"] == "place 4 in the queue, after run-2"
+    assert found[3]["reason"] == "position 4 in the queue, after run-2"
     assert read == names
     read.clear()
     assert queue.finish("run-8", "stopped", "")

@@ -153,6 +153,26 @@ def serving(cluster: FakeCluster) -> Iterator[Server]:
         server.server_close()
 
 
+def swept_cluster(name: str = "lr-search", parameters: Sequence[str] = ("learning-rate", "depth")) -> FakeCluster:
+    """Return a cluster with a sweep of three values by two, two runs each: live, queued and failed ones too."""
+    cluster, combinations = live_cluster(), [(rate, depth) for rate in ("0.1", "0.01", "0.001") for depth in "24"]
+    for number, values in enumerate(combinations * 2):
+        trial = {
+            "sweep": name,
+            "number": number + 1,
+            "parameters": [[*pair] for pair in zip(parameters, values, strict=True)],
+            "repeat": 1 + number // len(combinations),
+            "seed": 1,
+        }
+        others: dict[int, dict[str, Any]] = {
+            9: {"state": "failed", "reason": "rank 0 exited with status 1: ValueError: the loss is not a number"},
+            10: {"state": "running"},
+            11: {"state": "queued", "position": 2, "epoch": None, "spent": None, "hosts": []},
+        }
+        cluster.runs_.append(make_run(20 + number, trial=trial, **others.get(number, {})))
+    return cluster
+
+
 def live_cluster() -> FakeCluster:
     """Return a cluster with the recorded run of digits live, one queued run, and ended runs."""
     cluster = FakeCluster()

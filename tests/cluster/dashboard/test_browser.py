@@ -12,7 +12,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from cluster.dashboard.server import Server
-from tests.cluster.dashboard.fakes import RECORDED, FakeCluster, live_cluster, make_run, serving
+from tests.cluster.dashboard.fakes import RECORDED, FakeCluster, live_cluster, make_run, serving, swept_cluster
 from tests.cluster.report.recorded_runs import MARKUP
 
 pytestmark = pytest.mark.browser
@@ -29,7 +29,8 @@ FLAGS: Final = (
     "--disable-component-update",
     "--disable-sync",
 )
-PATHS: Final = ("/", "/runs", f"/runs/{RECORDED}", "/runs/no-such-run")
+SWEEP: Final = "/sweeps/lr-search"
+PATHS: Final = ("/", "/runs", f"/runs/{RECORDED}", "/runs/no-such-run", "/sweeps", SWEEP)
 Open = Callable[..., Page]
 
 
@@ -78,15 +79,17 @@ def open_page(browser: Browser, server: Server) -> Iterator[Open]:
 def shown(page: Page) -> Page:
     """Wait until the page has its content."""
     expect(page.locator("main")).not_to_contain_text("Reading the")
-    if RECORDED in page.url:
+    if RECORDED in page.url or SWEEP in page.url:
         expect(page.locator("figure svg").first).to_be_visible()
     return page
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("size", [DESKTOP, PHONE])
-def test_pages_fit_and_axe_finds_nothing_serious(open_page: Open, size: tuple[int, int], scheme: str) -> None:
-    axe = AXE.read_text()
+def test_pages_fit_and_axe_finds_nothing_serious(
+    open_page: Open, cluster: FakeCluster, size: tuple[int, int], scheme: str
+) -> None:
+    axe, cluster.runs_ = AXE.read_text(), swept_cluster().runs_
     backgrounds = set()
     for path in PATHS:
         page = shown(open_page(path, size, color_scheme=scheme))
@@ -225,13 +228,14 @@ def test_a_failed_action_is_explained(open_page: Open, cluster: FakeCluster) -> 
 def test_a_broken_connection_is_shown_with_the_age_of_the_data_until_it_is_back(
     open_page: Open, cluster: FakeCluster
 ) -> None:
-    for path in ("/", "/runs", f"/runs/{RECORDED}"):
+    cluster.runs_ += swept_cluster().runs_[6:]
+    for path, text in (("/", RECORDED), ("/runs", RECORDED), (f"/runs/{RECORDED}", RECORDED), (SWEEP, "depth=2")):
         page = shown(open_page(path))
         expect(page.locator("#live")).to_have_text("Live")
         cluster.broken = "the connection to the master broke: timed out"
         expect(page.locator("#live")).to_contain_text("Reconnecting, data is")
         expect(page.get_by_role("status").first).to_contain_text("The connection to the cluster broke")
-        expect(page.locator("main")).to_contain_text(RECORDED)  # the last values remain
+        expect(page.locator("main")).to_contain_text(text)  # the last values remain
         cluster.broken = ""
         expect(page.locator("#live")).to_have_text("Live")
         expect(page.locator("#note")).to_be_hidden()
@@ -282,6 +286,38 @@ def test_hostile_text_is_only_text(open_page: Open, cluster: FakeCluster) -> Non
     time.sleep(1.5)  # by now, hostile text has started whatever it can; the fixture detects it
 
 
+def test_hostile_parameters_of_a_sweep_are_only_text(open_page: Open, cluster: FakeCluster) -> None:
+    cluster.runs_ = swept_cluster(parameters=(MARKUP, 'x" onclick="alert(6)')).runs_
+    for run in cluster.runs_:
+        if run.get("trial"):
+            run["trial"]["parameters"][1][1] += MARKUP
+    for path in ("/sweeps", SWEEP, "/runs"):
+        page = shown(open_page(path, PHONE))
+        expect(page.locator("main")).to_contain_text("<script>alert(1)</script>")
+        assert page.locator("main script, main img, main iframe, [onclick], [onerror]").count() == 0
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), path
+    time.sleep(1.5)  # by now, hostile text has started whatever it can; the fixture detects it
+
+
+def test_a_sweep_is_opened_filtered_and_updated_with_the_keyboard(open_page: Open, cluster: FakeCluster) -> None:
+    cluster.runs_ = swept_cluster().runs_
+    page = shown(open_page("/sweeps"))
+    link = page.locator("main a", has_text="lr-search")
+    link.focus()
+    page.keyboard.press("Enter")
+    expect(page.locator("h1")).to_have_text("lr-search")
+    rows = page.locator(".runs tbody tr")
+    expect(rows).to_have_count(12)
+    expect(page.locator("figure svg")).to_have_count(4)
+    page.locator("#q").focus()
+    page.keyboard.type("depth=2")
+    expect(rows).to_have_count(6)
+    live = next(run for run in cluster.runs_ if run["state"] == "running" and run.get("trial"))
+    live["state"] = "succeeded"
+    expect(page.locator(".headlines")).to_contain_text("10 of 12")
+    assert page.locator(":focus").get_attribute("id") == "q"
+
+
 def test_reduced_motion_is_respected(open_page: Open) -> None:
     animation = "getComputedStyle(document.querySelector('.dot')).animationName"
     assert open_page("/runs", reduced_motion="reduce").evaluate(animation) == "none"
@@ -292,5 +328,6 @@ def test_an_empty_cluster_says_how_to_begin(open_page: Open, cluster: FakeCluste
     cluster.runs_ = []
     expect(shown(open_page("/")).locator("main")).to_contain_text("fab train")
     expect(shown(open_page("/runs")).locator("main")).to_contain_text("There is no run yet")
+    expect(shown(open_page("/sweeps")).locator("main")).to_contain_text("There is no sweep yet")
     cluster.log = []
     expect(shown(open_page(f"/runs/{RECORDED}")).locator("main")).to_contain_text("The log has no lines yet")

@@ -7,9 +7,10 @@ import time
 
 import pytest
 
-from cluster.dashboard.pages import COLUMNS, Choice, live_first, moment, money, share
+from cluster.dashboard.pages import COLUMNS, Choice, live_first, moment, money, share, sweeps
 from cluster.dashboard.server import Dashboard
-from tests.cluster.dashboard.fakes import FakeCluster, FakeReaders, live_cluster, make_run
+from tests.cluster.dashboard.fakes import FakeCluster, FakeReaders, live_cluster, make_run, swept_cluster
+from tests.waiting import eventually
 
 RUNS = live_cluster().runs_
 
@@ -50,7 +51,75 @@ def test_runs_of_a_sweep_are_found_by_its_name_and_parameters() -> None:
         assert [run["run_id"][-4:] for run in Choice(words=words).apply(cluster.runs_)] == ["0008"]
     page = Dashboard("deepcdk", FakeReaders(cluster), cluster.act, cluster.report).page("/runs", {})
     assert page is not None
-    assert '<a href="/runs?q=lr-search">lr-search</a>: lr=0.1, repeat 1' in page[0]
+    assert '<a href="/sweeps/lr-search">lr-search</a>: lr=0.1, repeat 1' in page[0]
+
+
+def page(cluster: FakeCluster, path: str, dashboard: Dashboard | None = None) -> str:
+    """Return a page as HTML."""
+    found = (dashboard or Dashboard("deepcdk", FakeReaders(cluster), cluster.act, cluster.report)).page(path, {})
+    assert found is not None
+    return found[0]
+
+
+def test_sweeps_are_listed_with_the_newest_first_and_their_totals() -> None:
+    cluster = swept_cluster()
+    trial = {"sweep": "later", "number": 1, "parameters": [], "repeat": 1, "seed": 1}
+    cluster.runs_.append(make_run(60, trial=trial))
+    cluster.runs_.append(make_run(61, trial={**trial, "sweep": "../x"}))  # not a name that a master accepts
+    found = sweeps(cluster.runs_)
+    assert [*found] == ["later", "lr-search"]
+    swept = found["lr-search"]
+    assert (swept.state, swept.parameters) == ("running", ["learning-rate", "depth"])
+    assert swept.counts == {"succeeded": 9, "failed": 1, "running": 1, "queued": 1}
+    assert swept.usd == pytest.approx(2.75)
+    assert swept.best == pytest.approx(0.928)
+    text = page(cluster, "/sweeps")
+    assert text.index("/sweeps/later") < text.index("/sweeps/lr-search")
+    assert ("9 of 12" in text, "by learning-rate, depth" in text, "$2.75" in text) == (True, True, True)
+
+
+@pytest.mark.parametrize(
+    ("states", "state"),
+    [
+        (["succeeded", "queued", "running"], "running"), (["queued", "failed"], "queued"),
+        (["stopped", "failed"], "failed"), (["stopped", "succeeded"], "stopped"), (["succeeded"], "succeeded"),
+    ],
+)  # fmt: skip
+def test_state_of_a_sweep_shows_what_is_left_and_then_the_worst_run(states: list[str], state: str) -> None:
+    trials = [{"sweep": "s", "number": number, "parameters": [], "repeat": 1} for number in range(len(states))]
+    runs = [make_run(number, state=states[number], trial=trial) for number, trial in enumerate(trials)]
+    assert sweeps(runs)["s"].state == state
+
+
+def test_repeated_run_counts_once_in_its_sweep_and_costs_twice() -> None:
+    trial = {"sweep": "s", "number": 1, "parameters": [["lr", "0.1"]], "repeat": 1, "seed": 1}
+    runs = [make_run(100, state="failed", trial=trial), make_run(200, trial=trial)]
+    found = sweeps(runs)["s"]
+    assert found.counts == {"succeeded": 1}
+    assert found.usd == pytest.approx(3.0)
+
+
+def test_page_of_a_sweep_has_the_table_of_the_comparison_and_then_its_plots() -> None:
+    cluster = swept_cluster()
+    dashboard = Dashboard("deepcdk", FakeReaders(cluster), cluster.act, cluster.report)
+    text = page(cluster, "/sweeps/lr-search", dashboard)
+    for part in ("2 of 2", "1 of 2", "92.30% \N{PLUS-MINUS SIGN} 0.42%", "12 of 12 runs", "the loss is not a number"):
+        assert part in text
+    plotted = eventually(lambda: found if "<svg" in (found := page(cluster, "/sweeps/lr-search", dashboard)) else None)
+    for title in ("Test accuracy by learning-rate", "Time by depth"):
+        assert title in plotted
+    assert "No run belongs to this sweep" in page(cluster, "/sweeps/other")
+
+
+def test_table_of_a_large_sweep_is_cut() -> None:
+    runs = [
+        make_run(number, trial={"sweep": "s", "number": number, "parameters": [["n", f"{number}"]], "repeat": 1})
+        for number in range(1000)
+    ]
+    text = page(FakeCluster(runs_=runs), "/sweeps/s")
+    assert "200 of 1,000 combinations" in text
+    assert text.count("<tr") == 2 + 200 + 50
+    assert len(text) < 100_000
 
 
 def test_invalid_choices_are_replaced() -> None:

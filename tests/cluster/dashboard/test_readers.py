@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, cast
 
 import pytest
 
+from cluster.dashboard.pages import sweeps
 from cluster.dashboard.readers import MAX_LOG_LINES, RunReader, RunView
 from cluster.errors import ConnectionFailedError, DeepcdkError
-from tests.cluster.dashboard.fakes import RECORDED, FakeCluster, FakeReaders, live_cluster, make_run
+from cluster.report.page import Section
+from tests.cluster.dashboard.fakes import RECORDED, FakeCluster, FakeReaders, live_cluster, make_run, swept_cluster
 from tests.waiting import eventually
 
 
@@ -60,6 +63,19 @@ def test_figures_follow_the_figures_of_the_record(cluster: FakeCluster) -> None:
 def test_an_unknown_run_is_reported(cluster: FakeCluster) -> None:
     with pytest.raises(DeepcdkError, match="there is no run x"):
         reader(cluster, "x").read()
+
+
+def test_plots_of_a_sweep_are_drawn_again_when_another_run_succeeds() -> None:
+    readers, runs = FakeReaders(FakeCluster()), sweeps(swept_cluster().runs_)["lr-search"].runs
+
+    def plots(runs: list[Mapping[str, Any]]) -> Section:
+        return eventually(lambda: readers.sweep("lr-search", runs).plots)
+
+    first = plots(runs)
+    assert readers.sweep("lr-search", runs).plots is first
+    more = [*runs[:9], {**runs[9], "state": "succeeded"}, *runs[10:]]
+    eventually(lambda: readers.sweep("lr-search", more).plots is not first)
+    assert len(plots(more).figures) == 4
 
 
 def test_readers_keep_few_runs_in_memory(cluster: FakeCluster) -> None:

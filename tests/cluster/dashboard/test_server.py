@@ -11,7 +11,7 @@ import pytest
 from cluster.dashboard.server import ASSETS, MAX_FORM_BYTES, Server
 from tests.cluster.dashboard.fakes import RECORDED, FakeCluster, live_cluster, serving
 
-PATHS = ("/", "/runs", f"/runs/{RECORDED}", f"/runs/{RECORDED}/report", *ASSETS)
+PATHS = ("/", "/runs", "/sweeps", "/sweeps/s", f"/runs/{RECORDED}", f"/runs/{RECORDED}/report", *ASSETS)
 STOP = f"/runs/{RECORDED}/stop"
 
 
@@ -114,14 +114,15 @@ def test_forms_are_small_and_actions_are_known(server: Server, cluster: FakeClus
 
 
 @pytest.mark.parametrize(
-    "path", ["/nothing", "/runs/-x", "/runs/../../etc/passwd", "/runs/%2e%2e", "//evil", "/dashboard.css/"]
+    "path",
+    ["/nothing", "/runs/-x", "/runs/../../etc/passwd", "/runs/%2e%2e", "/sweeps/-x", "//evil", "/dashboard.css/"],
 )
 def test_unknown_addresses_have_no_page(server: Server, path: str) -> None:
     assert ask(server, path, signed_in(server)).status == 404
 
 
 def test_pages_may_load_nothing_from_elsewhere(server: Server) -> None:
-    for path in ("/", "/runs", f"/runs/{RECORDED}"):
+    for path in ("/", "/runs", "/sweeps", "/sweeps/s", f"/runs/{RECORDED}"):
         answer = ask(server, path, signed_in(server))
         policy = dict(part.strip().split(" ", 1) for part in answer.headers["Content-Security-Policy"].split(";"))
         assert policy["default-src"] == policy["frame-ancestors"] == policy["base-uri"] == "'none'"
