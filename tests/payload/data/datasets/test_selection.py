@@ -33,6 +33,11 @@ def test_the_same_images_are_held_back_in_every_run() -> None:
     assert train.digest() == again.digest()
 
 
+def test_held_back_images_are_drawn_from_a_whole_class_and_not_from_its_beginning() -> None:
+    _, second = stratified(np.zeros(1000, np.int32), 0.2)
+    assert 50 < (second >= 500).sum() < 150
+
+
 def test_a_split_that_leaves_nothing_is_refused() -> None:
     with pytest.raises(DataError, match=r"--validation-fraction 0\.1: of 4 images it leaves 4 for training and 0"):
         held_back(part(4), 0.1)

@@ -3,6 +3,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import io
+import os
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +66,26 @@ def test_a_shard_holds_the_same_images_in_each_size(job: ShardJob) -> None:
         assert facts == {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
     assert ShardReport.read(job) == report
     assert make_shard(job) == report, "the same images make the same bytes"
+
+
+def test_files_are_on_disk_before_they_get_their_names(job: ShardJob, monkeypatch: pytest.MonkeyPatch) -> None:
+    done = list[str]()
+    fsync, replace = os.fsync, Path.replace
+
+    def recorded_fsync(descriptor: int) -> None:
+        done.append(str(Path(f"/proc/self/fd/{descriptor}").readlink()))
+        fsync(descriptor)
+
+    def recorded_replace(path: Path, target: Path) -> Path:
+        if path.suffix == ".partial":
+            assert str(path) in done
+            assert path.stat().st_size > 0
+        return replace(path, target)
+
+    monkeypatch.setattr(os, "fsync", recorded_fsync)
+    monkeypatch.setattr(Path, "replace", recorded_replace)
+    make_shard(job)
+    assert sum(name.endswith(".partial") for name in done) >= len(job.sizes)
 
 
 def test_a_shard_of_which_a_file_is_missing_or_cut_is_not_done(job: ShardJob) -> None:
