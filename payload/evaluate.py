@@ -54,7 +54,8 @@ def _evaluate(given: argparse.Namespace) -> dict[str, Any]:
     path, folder = locate(given.model or given.run_dir)
     card = read_card(folder)
     if card is None:
-        raise ModelError(f"{folder}: no {DESCRIPTION_FILE} says which images {path.name} was trained on")
+        missing = f"{folder}: {DESCRIPTION_FILE} is missing"
+        raise ModelError(f"{missing}, so the images that {path.name} was trained on are unknown")
     settings = settings_from(card.settings)
     if card.data_dir and not given.data_dir:  # not trusted, because the ranks wrote it, like all files of a run
         address = str(card.data_dir)

@@ -105,7 +105,7 @@ def main(argv: Sequence[str]) -> int:
 def _prepare(config: TrainConfig) -> Dataset:
     """Check the run directory and open the data, so that errors occur before the slow import of TensorFlow."""
     if (config.run_dir / RESULT_FILE).exists():
-        raise ReportedError(f"{config.run_dir} already holds the result of a completed run; give a new --run-dir")
+        raise ReportedError(f"{config.run_dir} already contains the result of a completed run; give a new --run-dir")
     if config.run_dir.exists() and not config.run_dir.is_dir():
         raise ReportedError(f"{config.run_dir} is not a directory; give one as --run-dir")
     if config.settings.export_onnx:

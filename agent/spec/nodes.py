@@ -143,7 +143,7 @@ def parse_nodes(text: str, warn: Callable[[str], None]) -> tuple[Node, ...]:
     for number, line in enumerate(text.split("\n"), start=1):
         if line.startswith("#"):
             comment = escaped(line.lstrip("# "), 200)
-            warn(f"line {number} of {NODES_PATH} on the master says {comment}; {REMEDY}")
+            warn(f"line {number} of {NODES_PATH} on the master reports {comment}; {REMEDY}")
         elif line:
             try:
                 found.append((number, _parse_node(line)))

@@ -118,7 +118,9 @@ class StagedDataset:
         try:
             return _read(self.pending_manifest_file)
         except FileNotFoundError:
-            raise DatasetError(f"no staging to {self.directory} is in progress") from None
+            raise DatasetError(
+                f"no staging to {self.directory} is in progress; start it with `fab stage-data`"
+            ) from None
 
     def listed(self) -> Manifest:
         """Return the pending manifest if there is one, else the complete data set's manifest."""

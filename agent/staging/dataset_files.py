@@ -60,7 +60,7 @@ def _write_through(file: int, blocks: Iterable[bytes], target: str) -> None:
             left = left[os.write(file, left) :]
         if os.pread(file, len(block), at) != block:
             raise CorruptingDiskError(
-                f"reading {target} returns other bytes than were written; the disk may be faulty: `fab "
+                f"{target}: the bytes read differ from the bytes written, so the disk may be faulty: `fab "
                 "replace` this node"
             )
         at += len(block)

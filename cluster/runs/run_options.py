@@ -70,7 +70,8 @@ class RestartOptions:
 
     def __post_init__(self) -> None:
         if self.min_nodes and not self.restarts:
-            raise UsageError("--min-nodes", self.min_nodes, "applies to restarts, and --restarts 0 allows none")
+            rule = "has no effect without restarts; leave it out, or give --restarts 1 or more"
+            raise UsageError("--min-nodes", self.min_nodes, rule)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

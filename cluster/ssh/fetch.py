@@ -150,7 +150,7 @@ class Intake:
         if self._renamed:
             warn(
                 f"{self._renamed:,} of the files in {target} have another name than in the run: {self._example}. With "
-                "their original names, git, editors and other programs would obey them"
+                "their original names, git, editors and other programs could execute or load them"
             )
 
 

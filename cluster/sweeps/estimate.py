@@ -45,10 +45,10 @@ class SweepEstimate:
             return f"{size}: about {value} ({low} to {high}), {usd}"
         price = "price unknown" if usd_per_hour is None else f"${usd_per_hour:,.2f} per hour for the workers"
         if not bounds.max_hours:
-            return f"{size}: time unknown, {price}; --max-hours bounds the time of each run"
+            return f"{size}: time unknown, {price}; --max-hours limits the time of each run"
         hours = bounds.max_hours * -(-self.runs // self.at_once)
         cost = price if usd_per_hour is None else f"${hours * usd_per_hour:,.2f} for the workers"
-        return f"{size}: at most {duration(3600 * hours)}, {cost}, by --max-hours {bounds.max_hours:g} for each run"
+        return f"{size}: at most {duration(3600 * hours)}, {cost} (--max-hours {bounds.max_hours:g} for each run)"
 
     def document(self) -> dict[str, Any]:
         """Return the estimate as JSON values."""

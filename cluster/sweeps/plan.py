@@ -45,7 +45,7 @@ class Plan:
     def __post_init__(self) -> None:
         names = [parameter.name for parameter in self.parameters]
         if twice := next((name for name in names if names.count(name) > 1), ""):
-            raise UsageError("--grid", twice, "is given twice; put all its values into one --grid")
+            raise UsageError("--grid", twice, "is given twice; put all values of a parameter into one --grid")
         if self.repeats > 1 and SEED in names:
             raise UsageError("--repeats", self.repeats, "gives each repeat its own seed; leave out --grid seed")
         if self.seed + self.repeats - 1 > MAX_SEED:
@@ -59,8 +59,8 @@ class Plan:
         if not drawn and self.samples > (size := self.size):
             raise UsageError("--samples", self.samples, f"is more than the {size:,} combinations of the values")
         if self.count > MAX_RUNS:
-            rule = f"of {self.count:,} runs is too large, at most {MAX_RUNS:,} are allowed; --samples N draws some"
-            raise DeepcdkError(f"a sweep {rule}")
+            what = f"the sweep has {self.count:,} runs, but at most {MAX_RUNS:,} are allowed"
+            raise DeepcdkError(f"{what}; to draw some of the combinations, add --samples N")
 
     @property
     def size(self) -> int:
@@ -170,7 +170,7 @@ def check_placeholders(words: Sequence[str], names: Sequence[str]) -> None:
     used = {found[2] for word in words for found in _BRACES.finditer(word) if found[2]}
     known = {*names, SEED, *PLACEHOLDERS}
     if clash := next((name for name in names if name in PLACEHOLDERS), ""):
-        raise UsageError("--grid", clash, f"is a placeholder with a value of its own: {', '.join(PLACEHOLDERS)}")
+        raise UsageError("--grid", clash, f"is reserved; choose another name than {', '.join(PLACEHOLDERS)}")
     if unknown := sorted(used - known):
         rule = f"has no values: give --grid {unknown[0]}=A,B, or write {{{{{unknown[0]}}}}} for a text in braces"
         raise UsageError("--entry", f"{{{unknown[0]}}}", rule)

@@ -62,7 +62,7 @@ def parse_parameter(text: str) -> Parameter:
     if found := _RANGE.fullmatch(values):
         return Parameter(name=name, values=_range(flag, values, *found.groups()))
     if _COLONS.fullmatch(values):
-        rule = "is no range: write FIRST..LAST..STEP, with both ends, as 0..10..2; a text of this form is quoted twice"
+        rule = "is not a range: write FIRST..LAST..STEP, for example 0..10..2; if it is a text, quote it twice"
         raise UsageError(flag, values, rule)
     try:
         (row,) = csv.reader([values], strict=True, skipinitialspace=True)
@@ -120,7 +120,7 @@ def _range(flag: str, text: str, first: str, last: str, step: str | None) -> tup
 def _distribution(name: str, flag: str, text: str, function: str, arguments: str) -> Parameter:
     known = ", ".join(f"{each}(A,B)" for each in DISTRIBUTIONS)
     if function not in DISTRIBUTIONS:
-        rule = f"is no known distribution; known are {known}. A range is FIRST..LAST..STEP, a list is A,B,C"
+        rule = f"is an unknown distribution; use one of {known}. A range is FIRST..LAST..STEP, a list is A,B,C"
         raise UsageError(flag, text, rule)
     try:
         low, high = map(float, arguments.split(","))

@@ -51,9 +51,9 @@ class SweepFlags:
         "values of a parameter: NAME=A,B,C, NAME=FIRST..LAST..STEP, NAME=@FILE, or with --samples NAME=uniform(A,B), "
         "loguniform, randint, lograndint, normal; may be repeated",
     ] = ()
-    samples: Annotated[int, "combinations to draw at random; default: all combinations", whole(lowest=1)] = 0
+    samples: Annotated[int, "number of combinations to draw at random; default: all combinations", whole(lowest=1)] = 0
     repeats: Annotated[int, "runs of each combination, each with its own seed", whole(lowest=1)] = 1
-    nodes_each: Annotated[str, "nodes of each run; several numbers with commas between are a parameter"] = "1"
+    nodes_each: Annotated[str, "nodes of each run; to try several numbers, separate them by commas"] = "1"
     nodes: Annotated[
         int,
         "workers for all runs; the group grows to this number, after asking; default: the present workers",
@@ -116,7 +116,7 @@ class Asked:
         plan, work = self.plan(report)
         request = self.flags.request(work, plan.most_nodes, report)
         if isinstance(work, Program) and plan.repeats > 1 and not any(f"{{{SEED}}}" in word for word in plan.command):
-            report(f"repeats differ in the variable {SEED_VARIABLE} alone: read it, or put {{{SEED}}} into --entry")
+            report(f"repeats differ only in {SEED_VARIABLE}: read it in your program, or put {{{SEED}}} into --entry")
         trouble = request.check_together(session, yes=self.yes or self.dry_run, report=report)
         now, token = datetime.datetime.now(datetime.UTC), random_secrets.token_hex(2)
         trials = plan.trials(self.sweep.name or make_run_id(now, f"sweep-{work.label}", token))

@@ -84,7 +84,7 @@ def test_data_in_a_bucket_that_the_model_names_are_not_copied_on_its_word(
 @pytest.mark.parametrize(
     ("document", "says"),
     [
-        (None, "no model.json says which images"),
+        (None, "model.json is missing"),
         (card(settings={"epochs": 0}), "--epochs 0: must be 1 to"),
         (card(settings={"colour": 1}), "colour"),
     ],

@@ -55,7 +55,7 @@ def test_the_result_of_a_completed_run_is_not_overwritten(
     monkeypatch.setattr(signal, "signal", lambda number, action: None)
     (tmp_path / "result.json").write_text("{}")
     assert train.main(["--recipe", "digits", "--run-dir", str(tmp_path), "--resume"]) == 1
-    assert "already holds the result of a completed run" in capsys.readouterr().err
+    assert "already contains the result of a completed run" in capsys.readouterr().err
     assert (tmp_path / "result.json").read_text() == "{}"
 
 

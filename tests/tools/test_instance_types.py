@@ -76,8 +76,8 @@ def test_recordings_come_as_arrays_and_objects_packed_or_not(document: object, s
     ("text", "said"),
     [
         ("", "not readable as JSON (Expecting value: line 1 column 1 (char 0))"),
-        ("{}", "holds no items of DescribeInstanceTypes"),
-        ('{"InstanceTypes": []}', "holds no items of DescribeInstanceTypes"),
+        ("{}", "contains no items of DescribeInstanceTypes"),
+        ('{"InstanceTypes": []}', "contains no items of DescribeInstanceTypes"),
     ],
 )
 def test_a_recording_without_types_is_refused_by_name(text: str, said: str, tmp_path: Path) -> None:

@@ -52,7 +52,8 @@ def _read(path: Path) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:
     except OSError as error:
         raise DataError(f"{path}: cannot be read: {error.strerror}") from error
     if not content or len(content) % RECORD:
-        raise DataError(f"{path}: {len(content)} bytes, not a multiple of the {RECORD} of a record; copy it anew")
+        what = f"{path}: {len(content)} bytes, not a multiple of {RECORD}, the size of a record"
+        raise DataError(f"{what}; copy the file again")
     records = np.frombuffer(content, np.uint8).reshape(-1, RECORD)
     wrong = np.flatnonzero(records[:, 0] >= CLASSES)
     if len(wrong):

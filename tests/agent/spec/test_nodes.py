@@ -124,7 +124,7 @@ LINE = "deeplearning-worker1 10.0.1.11 i-000000dd {slots} ens5 us-east-1a x86_64
         (LINE.format(slots=4).replace("10.0.1.11", "10.0.64.5'$(id)'"), r"address = .*\$\(id\).*: must be an IPv4 "),
         (LINE.format(slots=4).replace("i-000000dd", "../../x"), "instance_id = '../../x': must be i- and 8 or 17"),
         (LINE.format(slots=4).replace("worker1", "worker1\x1b[2J"), r"name = '.*\\x1b\[2J': must be "),
-        ("# deeplearning-worker1\x1b[2J is left out", r"says 'deeplearning-worker1\\x1b\[2J is left out'; "),
+        ("# deeplearning-worker1\x1b[2J is left out", r"reports 'deeplearning-worker1\\x1b\[2J is left out'; "),
     ],
 )
 def test_a_line_against_a_rule_leaves_out_its_node_alone_and_is_told_without_control_characters(

@@ -186,7 +186,7 @@ def test_a_source_that_fails_leaves_what_was_there(tmp_path: Path) -> None:
 
 def test_a_disk_that_gives_back_other_bytes_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "pread", lambda *_: b"other")
-    with pytest.raises(CorruptingDiskError, match="returns other bytes than were written"):
+    with pytest.raises(CorruptingDiskError, match="the bytes read differ from the bytes written"):
         write_verified(str(tmp_path / "temporary"), str(tmp_path / "file"), (b"these",))
     assert not list(tmp_path.iterdir())
 

@@ -91,7 +91,7 @@ def test_a_bound_that_is_not_given_stays_as_it_was() -> None:
 
 def test_min_nodes_needs_restarts_and_no_more_nodes_than_the_run_has() -> None:
     assert read(RestartOptions, min_nodes="2").min_nodes == 2
-    with pytest.raises(UsageError, match="--min-nodes = 2: applies to restarts"):
+    with pytest.raises(UsageError, match="--min-nodes = 2: has no effect without restarts"):
         read(RestartOptions, restarts="0", min_nodes="2")
     options = RunOptions(restarts=RestartOptions(min_nodes=3))
     assert TrainRequest(work=Training(), nodes=3, options=options, secrets={}).nodes == 3

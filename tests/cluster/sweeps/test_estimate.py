@@ -45,10 +45,10 @@ def test_unknown_time_is_described_by_the_price_of_an_hour_and_the_limit_of_a_ru
     found = plan("x=1..10", nodes="2")
     estimate = estimated(found, found.trials(), 4, {})
     assert estimate.describe(Bounds(), 1.36) == (
-        "10 runs, 2 at a time: time unknown, $1.36 per hour for the workers; --max-hours bounds the time of each run"
+        "10 runs, 2 at a time: time unknown, $1.36 per hour for the workers; --max-hours limits the time of each run"
     )
     bounded = estimate.describe(Bounds(max_hours=0.5), 1.36)
-    assert bounded == "10 runs, 2 at a time: at most 2:30:00, $3.40 for the workers, by --max-hours 0.5 for each run"
+    assert bounded == "10 runs, 2 at a time: at most 2:30:00, $3.40 for the workers (--max-hours 0.5 for each run)"
     assert "price unknown" in estimate.describe(Bounds(), None)
     assert estimated(found, found.trials(), 4, {found.combinations()[0]: one(1, None)}).usd is None
 

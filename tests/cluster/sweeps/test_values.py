@@ -42,7 +42,7 @@ def test_lists_and_ranges_are_exact(text: str, values: tuple[str, ...]) -> None:
         ("lr=1,,2", "empty value"),
         ("lr=1,1", "1 twice; --repeats"),
         ("lr=0:10:2", r"write FIRST\.\.LAST\.\.STEP"),
-        ("lr=range(0,10)", "no known distribution"),
+        ("lr=range(0,10)", "an unknown distribution"),
         ("lr=1..0..1", "does not lead"),
         ("lr=1..2..0", "does not lead"),
         ("lr=0..1e9..1e-9", "values; at most"),

@@ -88,7 +88,7 @@ def update_file_system(self: Any) -> tuple[str, dict[str, Any]]:
     _check_throughput(system, mode, amount)
     if (mode == "provisioned") != (amount is not None) and mode != system.throughput_mode:
         raise JsonRESTError(
-            "BadRequest", "ProvisionedThroughputInMibps goes with the throughput mode provisioned, and with it alone."
+            "BadRequest", "ProvisionedThroughputInMibps is required by the throughput mode provisioned, and only by it."
         )
     system.throughput_mode = mode
     system.provisioned_throughput_in_mibps = amount if mode == "provisioned" else None

@@ -66,8 +66,8 @@ class PipSettings:
             host = urlsplit(url).hostname or ""
             if urlsplit(url).scheme in _PORTS and (host == "localhost" or _is_address(host)):
                 raise PackageIndexError(
-                    f"pip looks for packages at {host} here; the cloud's hosts reach an index by name alone, and not "
-                    "one of this machine's own: name another in pip's index-url, or a directory in its find-links"
+                    f"pip's index on this machine is {host}, but the cloud's hosts reach an index only by name and not "
+                    "on this machine; set another index-url for pip, or a directory as find-links"
                 )
 
     @property

@@ -133,7 +133,7 @@ def shown_disk(binds: Sequence[Bind], cache: Path) -> Path | None:
         return None
 
     def make(directory: Path) -> None:
-        print("making a disk of the directories to show, once for these files", file=sys.stderr, flush=True)
+        print("creating a disk with the directories of --mount", file=sys.stderr, flush=True)
         tree = directory / "tree"
         tree.mkdir(parents=True)
         (tree / "targets").write_text("".join(f"{bind.target}\n" for bind in binds), encoding="utf-8")

@@ -14,7 +14,7 @@ from localcloud.api.cloudformation.parameters import Parameter
 from refusals.templates import ref
 
 NUMBER_RULE = "Parameter 'P' must be a number within its MinValue and MaxValue"
-LENGTH_RULE = "Parameter 'P' must contain as many characters as its MinLength and MaxLength say"
+LENGTH_RULE = "Parameter 'P' is shorter than its MinLength or longer than its MaxLength"
 
 
 class _Store:

@@ -79,7 +79,7 @@ def test_a_second_one_of_a_service_is_refused_where_the_table_leads_there_alread
 
 
 def test_interfaces_are_refused_with_the_reason(stacks: Stacks) -> None:
-    with pytest.raises(ClientError, match=r"SubnetIds of AWS::EC2::VPCEndpoint .* every service at one address"):
+    with pytest.raises(ClientError, match=r"SubnetIds of AWS::EC2::VPCEndpoint .* all services at one address"):
         stacks.create(resources(VpcEndpointType="Interface", SubnetIds=["subnet-0123456789abcdef0"]))
     stack = stacks.create(resources(VpcEndpointType="Interface"))
-    assert any("no VPC endpoint of type Interface" in each for each in stacks.reasons(stack, "Endpoint"))
+    assert any("no VPC endpoints of type Interface" in each for each in stacks.reasons(stack, "Endpoint"))

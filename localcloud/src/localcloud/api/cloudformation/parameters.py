@@ -114,7 +114,7 @@ def _check(key: str, given: str, declaration: Mapping[str, Any]) -> None:
         if number < float(declaration.get("MinValue", "-inf")) or number > float(declaration.get("MaxValue", "inf")):
             raise ValidationError(f"Parameter '{key}' must be a number within its MinValue and MaxValue")
     elif len(given) < int(declaration.get("MinLength", 0)) or len(given) > int(declaration.get("MaxLength", 4096)):
-        raise ValidationError(f"Parameter '{key}' must contain as many characters as its MinLength and MaxLength say")
+        raise ValidationError(f"Parameter '{key}' is shorter than its MinLength or longer than its MaxLength")
 
 
 def check_rules(template: Template, scope: Scope) -> None:

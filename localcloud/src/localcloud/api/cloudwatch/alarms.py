@@ -61,7 +61,7 @@ def read(alarm: Any) -> AlarmDefinition:
         raise _refused(f"the comparison {alarm.comparison_operator}")
     for action in (*alarm.alarm_actions, *alarm.ok_actions, *alarm.insufficient_data_actions):
         if not _ACTION.fullmatch(action):
-            raise _refused(f"the action {action}; only scaling policies and SNS topics")
+            raise ValidationError(f"Unsupported alarm action {action}: must be a scaling policy or an SNS topic.")
     missing = alarm.treat_missing_data or "missing"
     if missing not in states.MISSING:
         raise ValidationError(f"TreatMissingData {missing}: must be one of {', '.join(states.MISSING)}")

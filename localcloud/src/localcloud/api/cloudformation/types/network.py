@@ -152,14 +152,14 @@ def _create_nat_gateway(context: Context, properties: Properties) -> Physical:
     return Physical(id=gateway, attributes={"NatGatewayId": gateway})
 
 
-_NO_INTERFACES: Final = "its hosts reach every service at one address, so interfaces of services are not made"
+_NO_INTERFACES: Final = "its hosts reach all services at one address"
 _NO_PACKETS: Final = "its routes are in the tables, and no packet takes them, because S3 has the API's one address"
 
 
 def _create_endpoint(context: Context, properties: Properties) -> Physical:
     kind = properties.get("VpcEndpointType", "Gateway")
     if kind != "Gateway":
-        raise ResourceError(f"the embedded cloud has no VPC endpoint of type {kind}: {_NO_INTERFACES}")
+        raise ResourceError(f"the embedded cloud has no VPC endpoints of type {kind}, because {_NO_INTERFACES}")
     endpoint = context.aws.client("ec2").create_vpc_endpoint(
         VpcEndpointType=kind,
         VpcId=properties["VpcId"],
