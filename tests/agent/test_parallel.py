@@ -14,7 +14,7 @@ def test_every_result_comes_once() -> None:
     assert list(map_unordered(str, [])) == []
 
 
-def test_eight_work_at_once_unless_another_number_is_given_and_none_keeps_a_program_that_ends() -> None:
+def test_eight_daemon_threads_by_default() -> None:
     meeting, workers = threading.Barrier(8, timeout=60), set[threading.Thread]()
 
     def work(_: int) -> None:

@@ -51,6 +51,6 @@ def test_every_module_is_imported_by_a_python_without_site_packages() -> None:
     assert len(names) > 50
 
 
-def test_what_is_imported_later_is_of_the_standard_library_too_but_where_the_runtime_runs_it() -> None:
+def test_imports_in_functions_are_standard_library_except_in_the_runtime() -> None:
     foreign = {name: set(imported(path)) - sys.stdlib_module_names - {"agent"} for name, path in modules().items()}
     assert {name: found for name, found in foreign.items() if found} == IN_THE_RUNTIME

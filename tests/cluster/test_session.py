@@ -55,7 +55,7 @@ def test_any_value_of_any_key_is_taken_as_it_is_or_refused_by_its_key(key: str, 
 
 
 @given(name=WORDS)
-def test_a_clusters_name_is_plain_enough_for_every_place_that_it_stands_in_or_it_is_refused(name: str) -> None:
+def test_invalid_cluster_name_is_rejected(name: str) -> None:
     try:
         stack = ClusterConfig.from_context({"ssh_cidr": "198.18.0.7/32", "name": name}).stack_name
     except ConfigError:

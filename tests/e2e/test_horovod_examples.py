@@ -97,7 +97,7 @@ def test_it_measures_with_keras_2(four_hosts: EmbeddedCloud, project: Path, exam
     assert re.search(r"\[0\]<stdout>:Total img/sec on 4 .*: [0-9.]+", done.stdout)
 
 
-def test_with_keras_3_the_silent_one_is_refused_before_anything_is_spent(
+def test_keras_3_example_that_would_not_average_is_rejected_at_no_cost(
     four_hosts: EmbeddedCloud, project: Path
 ) -> None:
     done = train(four_hosts, project, "tensorflow2_keras_mnist.py")

@@ -199,9 +199,7 @@ def test_a_run_that_ignores_sigterm_ends_within_60_s_of_its_bound(cluster: Embed
         cluster.fab("stop", "--run", run, "--force", check=False)
 
 
-def test_the_workers_end_with_the_last_run_where_one_of_them_asked_for_it(
-    cluster: EmbeddedCloud, tmp_path: Path
-) -> None:
+def test_then_stop_terminates_workers_after_the_last_run(cluster: EmbeddedCloud, tmp_path: Path) -> None:
     (tmp_path / "short").touch()
     entry = ("--payload", str(tmp_path), "--entry")
     first = start(cluster, *entry, "sleep 20", "--then-stop", "--notify", "cat >> events", "--notify", "false")

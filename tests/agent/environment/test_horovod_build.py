@@ -145,9 +145,7 @@ def test_the_command_line_reports_what_is_not_covered(
 
 
 @pytest.mark.parametrize(("cxx17", "standard"), [(True, "201703L"), (False, "201402L")])
-def test_for_pytorch_the_compiler_takes_cxx17_whatever_it_is_told_before_and_always_knows_logic_error(
-    tmp_path: Path, cxx17: bool, standard: str
-) -> None:
+def test_pytorch_build_uses_cxx17_and_includes_logic_error(tmp_path: Path, cxx17: bool, standard: str) -> None:
     compiler = write_compiler(tmp_path, os.environ["PATH"], cxx17=cxx17)
     source = tmp_path / "main.cc"
     source.write_text(f'static_assert(__cplusplus == {standard});\nint main() {{ std::logic_error known(""); }}\n')

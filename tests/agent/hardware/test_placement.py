@@ -138,9 +138,7 @@ def test_a_quota_bounds_the_threads_and_not_the_cores(quota: float, cores: int) 
 
 @settings(max_examples=40)
 @given(topology=topologies(), data=st.data())
-def test_programs_that_take_the_gpu_of_their_local_rank_share_the_cores_as_before_each_with_that_gpu(
-    topology: Topology, data: st.DataObject
-) -> None:
+def test_gpu_follows_the_local_rank_and_the_cores_are_shared_as_usual(topology: Topology, data: st.DataObject) -> None:
     ranks = data.draw(st.integers(1, len(topology.cores)))
     found = [with_gpus_by_rank(topology, rank, ranks) for rank in range(ranks)]
     assert sorted(placement.cpus for placement in found) == sorted(each.cpus for each in place_all(topology, ranks))
@@ -305,7 +303,7 @@ def test_onednn_is_turned_on_where_vectors_are_wide(bits: int, on: str | None) -
     assert thread_variables(4, bits).get("TF_ENABLE_ONEDNN_OPTS") == on
 
 
-def test_threads_of_openmp_are_those_within_an_operation_and_the_only_one_computes_by_itself() -> None:
+def test_openmp_threads_match_intra_op_threads() -> None:
     one, four = thread_variables(1, 512), thread_variables(4, 512)
     assert (one["OMP_NUM_THREADS"], four["OMP_NUM_THREADS"]) == ("1", "4")
     assert one["TF_ONEDNN_THREADPOOL_USE_CALLER_THREAD"] == "1"

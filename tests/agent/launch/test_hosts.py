@@ -61,7 +61,7 @@ def test_every_hosts_result_is_kept_under_its_name() -> None:
     }
 
 
-def test_nobody_waits_for_a_silent_host_once_the_results_are_not_wanted() -> None:
+def test_waiting_for_unreachable_host_stops_when_cancelled() -> None:
     answer = threading.Event()
 
     def run(argv: Sequence[str], timeout_s: float) -> Completed:
@@ -84,7 +84,7 @@ def test_a_host_that_cannot_signal_its_ranks_is_told() -> None:
     assert sorted(said) == [f"{name}: a | no such run" for name in names]
 
 
-def test_a_signal_is_for_the_ranks_of_this_run_alone_and_gets_the_time_that_they_have_to_end() -> None:
+def test_signal_reaches_only_ranks_of_the_run_and_waits_for_their_exit() -> None:
     sent: list[tuple[Sequence[str], float]] = []
 
     def run(argv: Sequence[str], timeout_s: float) -> Completed:

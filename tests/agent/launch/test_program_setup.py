@@ -78,7 +78,7 @@ def test_the_one_thread_that_torchrun_sets_by_itself_is_not_the_users(
     assert dict(found.variables).get("OMP_NUM_THREADS") == threads
 
 
-def test_all_gpus_stay_visible_to_a_program_that_takes_its_local_ranks_unless_it_is_to_see_its_own_alone(
+def test_program_sees_all_gpus_unless_only_its_own_is_requested(
     tmp_path: Path,
 ) -> None:
     every = set_up(tmp_path / "every", P3_16XLARGE.files(), SECOND_OF_TWO)

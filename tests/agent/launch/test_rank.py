@@ -116,7 +116,7 @@ def test_ranks_know_the_names_of_all_nodes(efs: Path, launcher: str) -> None:
     assert done.stdout == f"{hosts[0].name},{hosts[1].name} {hosts[1].name} 1\n", done.stderr
 
 
-def test_a_recipe_finds_the_agent_and_a_program_finds_the_guard_before_what_the_user_gave() -> None:
+def test_pythonpath_starts_with_the_agent_or_the_keras3_check() -> None:
     tree = "/mnt/efs/payloads/aaaaaaaaaaaaaaaa"
     for spec, first in ((make_spec, tree), (make_program_spec, f"{tree}/agent/launch/keras3_check")):
         assert environment(spec(), {}, "/python", "")["PYTHONPATH"] == first
@@ -173,7 +173,7 @@ def test_what_cannot_be_started_is_told_with_its_directory(efs: Path) -> None:
     assert "No such file" in done.stderr
 
 
-def test_a_module_of_the_payload_takes_the_programs_place_and_gets_none_of_its_variables(efs: Path) -> None:
+def test_module_replaces_the_program_without_its_variables(efs: Path) -> None:
     spec = make_program_spec(efs_mount=str(efs), environment=(("NAME", "value"),))
     run = efs / "runs" / spec.run_id
     run.mkdir(parents=True, exist_ok=True)

@@ -97,7 +97,7 @@ def is_program(process: subprocess.Popen[bytes]) -> bool:
     return b"time.sleep" in Path(f"/proc/{process.pid}/cmdline").read_bytes()
 
 
-def test_only_the_first_rank_of_a_node_leaves_a_watch_which_is_no_process_of_the_run_and_no_child_of_its_program(
+def test_first_rank_of_a_node_starts_the_watchdog_outside_of_the_run(
     specified: Callable[..., RunSpec], start: Start
 ) -> None:
     without = start(specified(), 2)

@@ -228,7 +228,7 @@ def test_where_one_node_never_comes_it_alone_is_blamed() -> None:
     assert [row[-1] for row in report.cells] == ["-", "the node's ranks did not start", "-"]
 
 
-def test_an_allreduce_that_hangs_with_all_there_names_all_and_one_that_fails_silently_its_last_line() -> None:
+def test_hanging_allreduce_names_all_nodes_and_failed_one_its_last_line() -> None:
     hung = checks.judge_allreduce(SPEC, judged(), 124, here(*NAMES))
     assert blamed(hung) == tuple(NAMES)
     failed = checks.judge_allreduce(SPEC, judged(), 1, here(*NAMES) + proof(*NAMES) + "Segmentation fault\n")

@@ -106,7 +106,7 @@ def test_where_nodes_differ_the_warning_names_those_with_the_pair(second: dict[s
     assert [found.line for found in report.warnings] == warned
 
 
-def test_without_versions_in_the_log_the_pair_over_efa_is_unknown_and_over_tcp_none_is_judged() -> None:
+def test_missing_versions_are_reported_over_efa_and_ignored_over_tcp() -> None:
     lines = "".join(map(nccl, NAMES)).splitlines(keepends=True)
     silent = "".join(line for line in lines if "NCCL version" not in line and "Initializing" not in line)
     assert "unknown version" in judged(output(log=silent)).summary

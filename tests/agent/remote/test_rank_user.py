@@ -70,9 +70,7 @@ def test_a_node_that_has_not_loaded_the_firewall_since_it_booted_is_rejected(
     rank_user.check_firewall("worker2", "replace it")
 
 
-def test_the_home_of_ranks_is_the_part_that_is_theirs_and_any_other_users_is_its_own(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_home_variable_of_ranks_and_of_other_users(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setattr(pwd, "getpwuid", lambda uid: entry("ec2-user", uid))
     assert rank_user.variables() == {"HOME": str(tmp_path), "USER": "ec2-user", "LOGNAME": "ec2-user"}

@@ -60,7 +60,7 @@ def not_begun(directory: RunDirectory) -> None:
     ],
     ids=["stop", "not begun", "no course", "course of junk", "no JSON", "of another master"],
 )
-def test_a_stopped_one_one_not_begun_and_one_that_a_rank_has_changed_fail(
+def test_stopped_unstarted_or_modified_lost_runs_fail(
     runs: Runs, change: Callable[[RunDirectory], object], is_watched: bool
 ) -> None:
     directory = lose(runs)

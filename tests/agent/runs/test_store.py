@@ -85,9 +85,7 @@ def test_an_ended_state_needs_no_supervisor(tmp_path: Path) -> None:
     assert directory.effective_state().state == "succeeded"
 
 
-def test_a_last_word_that_comes_between_reading_the_state_and_looking_at_its_owner_counts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_state_written_while_its_owner_is_checked_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     directory = Runs(root=tmp_path)["one"]
     directory.path.mkdir()
     directory.write_state(make_state(owner="gone"))

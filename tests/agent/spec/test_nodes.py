@@ -69,7 +69,7 @@ def test_a_rule_takes_what_linux_and_ec2_give_and_nothing_close_to_it(field: str
 
 
 @given(field=st.sampled_from(sorted(RULES)), data=st.data())
-def test_what_a_rule_takes_is_one_short_plain_word_to_a_shell_and_no_flag(field: str, data: st.DataObject) -> None:
+def test_accepted_values_are_safe_shell_words(field: str, data: st.DataObject) -> None:
     text = data.draw(st.from_regex(re.compile(RULES[field].pattern, re.ASCII), fullmatch=True))
     assert shlex.quote(text) == text
     assert not text.startswith("-")
@@ -127,9 +127,7 @@ LINE = "deeplearning-worker1 10.0.1.11 i-000000dd {slots} ens5 us-east-1a x86_64
         ("# deeplearning-worker1\x1b[2J is left out", r"reports 'deeplearning-worker1\\x1b\[2J is left out'; "),
     ],
 )
-def test_a_line_against_a_rule_leaves_out_its_node_alone_and_is_told_without_control_characters(
-    line: str, rule: str
-) -> None:
+def test_invalid_line_is_skipped_and_reported_without_control_characters(line: str, rule: str) -> None:
     told: list[str] = []
     first, second, *rest = NODES.splitlines()
     assert parse_nodes("\n".join([first, second, line, *rest[:1]]), told.append) == (MASTER, *OTHERS[:2])
@@ -147,7 +145,7 @@ CLAIMS = (
 
 
 @pytest.mark.parametrize(("field", "line"), CLAIMS)
-def test_of_nodes_that_claim_the_same_none_is_taken_for_nothing_tells_which_is_right(field: str, line: str) -> None:
+def test_nodes_with_duplicate_values_are_all_skipped(field: str, line: str) -> None:
     told: list[str] = []
     assert [node.name for node in parse_nodes(f"{line}\n{NODES}", told.append)] == [
         "deeplearning-master",

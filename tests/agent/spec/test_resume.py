@@ -56,7 +56,7 @@ def test_a_resumed_program_runs_unchanged_with_the_ranks_that_were_asked() -> No
     assert (again.command, again.ranks, again.hosts[0].name) == (before.command, 4, "deeplearning-worker2")
 
 
-def test_a_resumed_recipe_keeps_the_agent_that_its_payload_imports_and_a_program_takes_the_new_one() -> None:
+def test_resumed_recipe_keeps_its_agent_and_program_gets_the_new_one() -> None:
     nodes = make_nodes(1)
     recipe = make_spec(hosts=nodes)
     again = resumed_spec(recipe, nodes, nodes, agent="b" * 16)

@@ -110,9 +110,7 @@ def test_what_the_shared_file_system_lacks_is_told_and_the_copy_stays_unfinished
     assert (held(local), local.manifest()) == (CONTENTS, MANIFEST)
 
 
-def test_what_was_whole_on_the_shared_file_system_and_is_so_no_more_is_told_though_the_copy_has_it(
-    shared: StagedDataset, local: StagedDataset
-) -> None:
+def test_missing_shared_file_is_reported_even_if_the_copy_has_it(shared: StagedDataset, local: StagedDataset) -> None:
     shared.finish(MANIFEST)
     port(local, shared)
     (shared.directory / "a").unlink()

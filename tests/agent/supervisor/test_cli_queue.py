@@ -180,9 +180,7 @@ def test_a_run_that_a_rank_puts_into_the_queue_is_refused(efs: Path, supervisor:
     assert not (efs / "launched").exists()
 
 
-def test_a_link_that_a_rank_puts_in_place_of_a_queued_runs_log_fails_that_run_and_leads_nowhere(
-    efs: Path, supervisor: Call
-) -> None:
+def test_link_in_place_of_a_queued_runs_log_fails_the_run(efs: Path, supervisor: Call) -> None:
     supervisor("start", stdin=spec(efs, "one", "sleep 6000"))
     live_state(efs, "one")
     supervisor("start", "--queue", stdin=spec(efs, "two", "echo planted"))

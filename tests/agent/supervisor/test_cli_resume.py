@@ -38,9 +38,7 @@ def test_a_stopped_run_goes_on_in_its_own_directory(efs: Path, supervisor: Call)
     assert (again.returncode, "has succeeded" in again.stderr) == (2, True)
 
 
-def test_directories_that_a_rank_makes_in_place_of_files_keep_its_run_neither_from_a_stop_nor_a_resume(
-    efs: Path, supervisor: Call
-) -> None:
+def test_directories_in_place_of_files_block_neither_stop_nor_resume(efs: Path, supervisor: Call) -> None:
     names = ("stop.json", "record.json", "spent.json", "preflight.json", "spec-1.json", "spec-2.json")
     made = "; ".join(f"mkdir -p $RUN/{name}/full" for name in names)
     supervisor("start", stdin=spec(efs, "one", f"{made}; echo at work; trap 'exit 1' TERM; sleep 6000 & wait"))

@@ -190,9 +190,7 @@ def test_it_is_written_again_now_and_then_whatever_became_of_it(runs: Runs, aws:
     assert hashlib.sha256((runs.root / f".handover/{digest}.tar").read_bytes()).hexdigest() == digest
 
 
-def test_a_link_in_place_of_the_folder_leads_nowhere_and_what_cannot_be_removed_stays(
-    runs: Runs, aws: Aws, kept: Kept, tmp_path: Path
-) -> None:
+def test_handover_folder_that_is_a_link_is_not_followed(runs: Runs, aws: Aws, kept: Kept, tmp_path: Path) -> None:
     mine = tmp_path / "mine"
     mine.mkdir()
     (mine / f"{'a' * 64}.tar").touch()
@@ -360,7 +358,7 @@ def test_a_machine_that_is_no_master_or_one_of_an_earlier_version_has_nothing_to
     assert handover_wait.is_settled(conf, tmp_path / "inherited")
 
 
-def test_until_then_nothing_is_changed_what_is_shown_says_so_and_no_scheduler_begins(
+def test_booting_master_changes_nothing_and_says_so(
     runs: Runs, booting: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     lose(runs)

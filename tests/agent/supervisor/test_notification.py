@@ -113,7 +113,7 @@ def read_record(efs: Path) -> dict[str, Any]:
     return found
 
 
-def test_a_run_whose_supervisor_was_lost_is_told_by_the_next_scheduler_unless_a_rank_changed_its_commands(
+def test_scheduler_notifies_of_lost_run_unless_a_rank_changed_its_commands(
     efs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     runs = Runs(root=efs / "runs")

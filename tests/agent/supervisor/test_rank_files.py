@@ -39,13 +39,13 @@ class Master:
         return Completed(status=0, output="")
 
 
-def test_where_all_can_be_read_nobody_logs_in(directory: RunDirectory) -> None:
+def test_readable_files_need_no_login(directory: RunDirectory) -> None:
     master = Master("")
     assert rank_files.make_readable(directory, master) == ""
     assert master.as_rank == []
 
 
-def test_what_ranks_alone_can_read_they_are_made_to_show(directory: RunDirectory) -> None:
+def test_ranks_make_their_unreadable_files_readable(directory: RunDirectory) -> None:
     hidden = f"{directory.path}/work/deep"
     os.chown(directory.path, -1, os.getgid())
     master = Master(f"find: '{hidden}': Permission denied\n{hidden}\n", "")
@@ -58,7 +58,7 @@ def test_the_search_for_unreadable_files_is_one_that_find_understands(directory:
     assert rank_files.make_readable(directory, execute) == ""
 
 
-def test_what_the_login_user_cannot_remove_ranks_remove_first(
+def test_ranks_remove_files_that_the_login_user_cannot(
     directory: RunDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     removing, tries = shutil.rmtree, []

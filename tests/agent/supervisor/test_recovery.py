@@ -232,7 +232,7 @@ def test_without_a_number_in_its_course_a_run_wants_the_nodes_that_it_has(runs: 
     assert (before.wanted, before.left) == (2, {})
 
 
-def test_a_scheduler_stays_while_a_run_is_live_that_could_go_on_and_takes_it_up_once_it_is_lost(
+def test_scheduler_waits_for_restartable_run_and_recovers_it_after_its_loss(
     runs: Runs, begun: Begun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lose(runs)

@@ -200,7 +200,7 @@ def test_no_nodes_end_the_wait_and_so_does_a_stop(search: Any) -> None:
     assert time.monotonic() - began < 30
 
 
-def test_a_host_that_was_silent_just_now_is_asked_again_only_where_the_others_do_not_do(search: Any) -> None:
+def test_recently_unreachable_host_is_tried_only_if_the_others_do_not_suffice(search: Any) -> None:
     hosts = FakeHosts([set()])
     spec, *_ = search(hosts=hosts, silent={ONE.instance_id})
     assert [host.name for host in spec.hosts] == [TWO.name, make_node(3).name]

@@ -112,7 +112,7 @@ def test_second_lack_of_memory_at_a_similar_point_ends_the_run(
     assert f"restart 1 of 2, because {fault}" in log
 
 
-def test_what_is_left_of_the_ranks_is_ended_where_they_were_and_where_the_next_begin(supervised: Any) -> None:
+def test_leftover_ranks_are_killed_on_old_and_new_hosts(supervised: Any) -> None:
     _, log = supervised(KILLED, "exit 0")
     first, second = log.split("[supervisor] $ ")[1:]
     assert first.count("signal 9 to what is left") == 2
@@ -249,7 +249,7 @@ def test_the_next_supervisor_takes_as_many_nodes_as_the_run_began_with_and_clear
     assert log.rstrip().endswith(f"signal 9 to what is left {four.name}")
 
 
-def test_where_no_node_answers_the_next_supervisor_says_what_became_of_the_one_before(supervised: Any) -> None:
+def test_run_fails_with_supervisor_died_if_no_node_answers(supervised: Any) -> None:
     record, _ = supervised(before=lost(), silent={ONE.name, TWO.name})
     assert (record["state"]["state"], record["state"]["reason"]) == (
         "failed", "supervisor died"
@@ -257,7 +257,7 @@ def test_where_no_node_answers_the_next_supervisor_says_what_became_of_the_one_b
 
 
 @pytest.mark.parametrize(("stopped", "restarts"), [(False, 3), (True, 3), (False, 0)])
-def test_a_supervisor_that_ends_with_its_master_leaves_the_run_to_the_next_one_unless_it_was_to_stop(
+def test_run_is_left_to_the_next_supervisor_unless_it_was_stopping(
     supervised: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stopped: bool, restarts: int
 ) -> None:
     runs = Runs(root=tmp_path / "runs")

@@ -86,7 +86,7 @@ def test_a_run_that_was_resumed_since_one_looked_is_not_marked_as_failed(
     assert directory.stored_state() == again
 
 
-def test_of_two_supervisors_that_write_at_once_the_one_of_before_never_has_the_last_word(
+def test_old_supervisor_never_overwrites_the_new_state(
     directory: RunDirectory,
 ) -> None:
     before, after = make_state(), make_state(owner=OTHER)

@@ -68,7 +68,7 @@ def test_while_a_run_waits_the_workers_stay_and_the_last_one_ends_them(runs: Run
     assert stop(runs, "", api) == STOPPED, "the last run, which asked for nothing, ends them for the one before"
 
 
-def test_while_another_run_is_live_the_workers_stay_and_of_two_that_end_at_once_one_ends_them(runs: Runs) -> None:
+def test_workers_stay_while_another_run_is_live_and_stop_only_once(runs: Runs) -> None:
     api = Api()
     for index, name in enumerate(("one", "two"), start=1):
         runs.claim(name, [make_node(index)])
@@ -115,9 +115,7 @@ def test_the_supervisor_ends_the_workers_however_the_run_ends_and_says_so(
     assert called.read_text().startswith(f"autoscaling execute-policy --policy-name {POLICY} ")
 
 
-def test_a_scheduler_with_nothing_left_ends_them_after_a_run_whose_supervisor_was_lost(
-    runs: Runs, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_scheduler_stops_workers_after_a_lost_run(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Any] = []
 
     def ask(of: Runs) -> str:

@@ -63,7 +63,7 @@ def test_no_credentials_are_told(aws: Aws, monkeypatch: pytest.MonkeyPatch) -> N
         aws.client("ec2").describe_instances()
 
 
-def test_each_client_is_made_once_and_prices_are_asked_where_they_are_told(aws: Aws) -> None:
+def test_clients_are_cached_and_the_price_list_is_in_us_east_1(aws: Aws) -> None:
     assert aws.client("ec2") is aws.client("ec2")
     assert aws.client("ec2") is not aws.impatient("ec2")
     assert aws.client("pricing").meta.region_name == "us-east-1"

@@ -197,7 +197,7 @@ def test_the_master_is_found_by_its_tags_and_an_older_or_ended_one_is_not_taken(
     assert (found.master.id, found.master.role, found.stack) == (wanted, "master", find_stack(aws, "deepcdk"))
 
 
-def test_a_cluster_that_is_being_destroyed_is_told_to_who_would_connect_and_shown_to_others(
+def test_cluster_being_destroyed_rejects_connections_but_is_listed(
     aws: Aws, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     deploy(aws, OUTPUTS)

@@ -32,7 +32,7 @@ def test_a_fifth_is_found_in_either_direction_and_each_cell_is_named(factor: flo
     assert [each["differs"] for each in comparison.document()["cells"]] == [True] * 5
 
 
-def test_steady_cells_must_differ_by_more_than_one_run_differs_from_the_next(tmp_path: Path) -> None:
+def test_cells_without_noise_need_more_than_run_to_run_variation(tmp_path: Path) -> None:
     before = scaling(tmp_path, "before", noise=0)
     assert compare(scaling(tmp_path, "near", 1.04, noise=0), before).significant == ()
     assert len(compare(scaling(tmp_path, "far", 1.06, noise=0), before).significant) == 5
@@ -65,7 +65,7 @@ def test_whatever_else_a_benchmark_says_of_its_tuning_is_the_chosen_one(argument
     assert scaling(tmp_path, arguments=arguments).tuning == "chosen"
 
 
-def test_what_is_in_one_of_the_two_alone_is_counted_and_nothing_in_common_is_refused(tmp_path: Path) -> None:
+def test_cells_of_only_one_benchmark_are_counted_and_disjoint_benchmarks_rejected(tmp_path: Path) -> None:
     one = read_bench(written(tmp_path, [event(TRAINING, 1, (0.1, 0.1))], "one"))
     other = read_bench(written(tmp_path, [event(TRAINING, 8, (0.1, 0.1))], "other"))
     comparison = compare(one, scaling(tmp_path))

@@ -29,9 +29,7 @@ def test_without_words_every_task_is_there() -> None:
         ("--unknown run", set(MODULES)),
     ],
 )
-def test_the_modules_of_the_named_tasks_are_wanted_and_all_where_the_first_word_names_none(
-    line: str, modules: set[str]
-) -> None:
+def test_only_modules_of_named_tasks_are_loaded_or_all_without_a_task(line: str, modules: set[str]) -> None:
     assert set(wanted(line.split())) == modules
 
 

@@ -118,7 +118,7 @@ def said(words: str) -> str:
 
 
 @pytest.mark.parametrize("context", CONTEXTS, ids=lambda context: str(context.name))
-def test_every_task_refuses_a_flag_that_it_has_not_too_many_words_and_a_flag_without_its_value(context: Any) -> None:
+def test_every_task_rejects_unknown_flags_extra_words_and_missing_values(context: Any) -> None:
     assert f"`fab {context.name}` has no --nonsense" in said(f"{context.name} --nonsense")
     takes_many = any(flag.kind is list for flag in context.flags.values() if flag.name == "run")
     too_many = "unexpected word 'two'" in said(f"{context.name} one two") or "unexpected word 'one'" in said(

@@ -210,7 +210,7 @@ def test_what_is_damaged_while_it_is_copied_is_sent_again_and_then_copied(scene:
     assert scene.master.uploads == 2
 
 
-def test_of_two_that_stage_other_data_by_one_name_the_second_is_refused_and_neither_is_half_there(
+def test_concurrent_staging_of_different_data_under_one_name_is_rejected(
     scene: Scene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     theirs = tmp_path / "theirs"

@@ -177,9 +177,7 @@ def test_a_launch_that_failed_is_reported_once_while_the_group_tries_again(
     assert asked == [0, 10, 20, 25], "seldom while it waits, and once at the end"
 
 
-def test_a_group_that_another_laptop_has_shrunk_is_not_waited_for_and_one_old_answer_shrinks_none(
-    aws: Aws, workers: list[str], slept: list[float]
-) -> None:
+def test_waiting_stops_if_another_laptop_shrinks_the_group(aws: Aws, workers: list[str], slept: list[float]) -> None:
     with pytest.raises(ShrunkGroupError, match=r"was set to 2 nodes in the meantime.* waits for 3") as caught:
         wait_ready(aws, ListingMaster(listing(*workers)), STACK, 3, timeout_s=900, report=lambda _: None)
     assert (sum(slept), "repeat the command" in caught.value.remedy) == (2, True)

@@ -26,7 +26,7 @@ def test_the_rates_are_those_that_the_recipes_state(node: object) -> None:
     assert images_s("resnet50", "float16", gpu(node.gpu)).value == pytest.approx(node.images_s / 8)  # type: ignore[attr-defined]
 
 
-def test_the_rate_of_an_h200_is_measured_and_what_it_teaches_is_in_the_range_of_the_h100() -> None:
+def test_h200_rate_is_measured_and_within_the_h100_range() -> None:
     rates = {name: images_s("resnet50", "float16", gpu(name)) for name in ("H200", "H100", "L40S")}
     assert (rates["H200"].value, rates["H200"].evidence) == (2340, "measured")
     assert rates["H100"].low < rates["H200"].value * 3350 / 4800

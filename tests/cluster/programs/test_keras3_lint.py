@@ -114,9 +114,7 @@ def test_a_trap_in_a_module_is_found_however_that_is_imported(tmp_path: Path, fi
 
 
 @pytest.mark.parametrize("imported", ["from . import optimizer", "import optimizer"])
-def test_a_module_beside_the_one_that_imports_it_is_read_and_one_that_does_not_parse_is_passed_over(
-    imported: str, tmp_path: Path
-) -> None:
+def test_imported_modules_are_read_and_invalid_ones_skipped(imported: str, tmp_path: Path) -> None:
     (tmp_path / "lib").mkdir()
     (tmp_path / "lib" / "__init__.py").write_text(f"import broken\n{imported}\nimport broken2\n")
     (tmp_path / "lib" / "optimizer.py").write_text("import horovod.keras as h\nh.DistributedOptimizer(1)\n")

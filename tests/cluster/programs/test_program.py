@@ -226,7 +226,7 @@ def test_a_lock_travels_beside_the_program_and_makes_another_tree_of_it(director
     assert len({program.tree(lock).name for lock in ("", "numpy==1.26.4\n", "numpy==2.0.2\n")}) == 3
 
 
-def test_a_program_whose_requirements_may_bring_another_keras_is_judged_once_they_are_resolved(directory: Path) -> None:
+def test_keras_check_waits_for_resolved_requirements(directory: Path) -> None:
     trap = "import horovod.tensorflow as hvd\nhvd.DistributedOptimizer(None)\n"
     (directory / "train.py").write_text(trap)
     with pytest.raises(KerasTrapError):

@@ -35,7 +35,7 @@ def make_program(directory: Path, *, requirements: str = "numpy<2\n", script: st
     return Program.from_arguments(str(directory), "train.py", (), keras=keras)
 
 
-def test_the_workers_say_what_an_environment_is_made_for_and_where_none_is_there_the_master() -> None:
+def test_environment_kind_comes_from_workers_or_else_from_the_master() -> None:
     assert kind_of_hosts(nodes(HERE, HERE, "x86_64-py3.13"), 2) == RuntimeKind(processor="x86_64", python="3.12")
     assert kind_of_hosts(nodes(master="aarch64-py3.11"), 2) == RuntimeKind(processor="aarch64", python="3.11")
     assert kind_of_hosts(nodes("x86_64-sm90-py3.12", "x86_64-sm80-py3.12"), 2) == RuntimeKind(

@@ -208,7 +208,7 @@ def test_tensorflow_is_there_under_one_name_whatever_asks_for_it_by_the_other(
     assert ("nvidia-nccl-cu12" in found) == kind.has_gpus
 
 
-def test_keras_2_beside_a_tensorflow_that_nobody_named_brings_no_second_one(desk: Desk) -> None:
+def test_keras_2_without_a_named_tensorflow_installs_only_one_tensorflow(desk: Desk) -> None:
     found = desk.resolve("numpy<2\n", keras=2).packages
     assert (found["tf-keras"], found["tensorflow-cpu"], "tensorflow" in found) == ("2.18.0", "2.18.1", False)
 

@@ -102,7 +102,7 @@ def test_too_few_nodes_are_an_error_with_a_remedy() -> None:
     assert "fab status" in caught.value.remedy
 
 
-def test_a_programs_own_environment_is_in_its_spec_and_keras_2_only_where_a_package_must_mean_it(
+def test_spec_has_own_environment_and_keras_2_only_if_tf_keras_is_needed(
     tmp_path: Path,
 ) -> None:
     (tmp_path / "train.py").touch()

@@ -105,7 +105,7 @@ def test_recipes_are_started_by_horovod_with_all_gpus_shown() -> None:
         read_work(RecipeFlags(), ProgramFlags(), (), RankOptions(own_gpu=True))
 
 
-def test_without_placement_a_recipe_is_told_so_by_its_own_setting_which_words_after_the_dashes_may_change() -> None:
+def test_placement_none_is_passed_to_a_recipe_and_can_be_overridden() -> None:
     unplaced = RankOptions(placement="none")
     assert read_work(RecipeFlags(), ProgramFlags(), (), unplaced) == Training(arguments=("--placement", "none"))
     given = read_work(RecipeFlags(), ProgramFlags(), ("--placement", "auto"), unplaced)

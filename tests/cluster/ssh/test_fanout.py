@@ -101,7 +101,7 @@ def test_a_result_that_never_came_is_an_error() -> None:
         collect([HOSTS, ended(ONE)], None)
 
 
-def test_the_request_goes_as_data_and_a_failed_command_is_no_failed_fan_out() -> None:
+def test_request_is_sent_on_stdin_and_failed_command_is_a_result() -> None:
     master = StreamingMaster(HOSTS, ended(ONE, 1), ended(TWO), error=RemoteError("failed", status=1, output=""))
     assert [result.exit_code for result in run(master, "/x", REQUEST, None)] == [1, 0]
     assert RemoteCommand.from_line(master.stdin) == REQUEST

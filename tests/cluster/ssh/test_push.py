@@ -138,7 +138,7 @@ def test_the_master_runs_an_agent_of_its_own_whatever_a_rank_does_to_the_shared_
     assert (done.returncode, done.stdout) == (0, "[]\n")
 
 
-def test_an_agent_that_is_on_the_shared_file_system_alone_is_not_there_and_comes_over_ssh(
+def test_agent_is_uploaded_even_if_the_shared_file_system_has_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     home, root, master, tree = tmp_path / "home", tmp_path / "payloads", LocalMaster(), package_tree(AGENT)

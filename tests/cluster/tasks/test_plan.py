@@ -123,7 +123,7 @@ def test_a_question_without_an_answer_is_refused_before_anything_is_measured(
     assert planner.measured == []
 
 
-def test_workers_of_which_all_are_too_many_for_the_data_are_refused_before_anything_is_measured(
+def test_too_many_workers_for_the_data_are_rejected_before_measuring(
     planner: Planner,
 ) -> None:
     with pytest.raises(UsageError, match="--calibrate: measures all 2 workers, where 2 ranks use 64 images per step"):

@@ -20,14 +20,14 @@ def test_any_text_is_a_path_and_only_a_home_stands_for_another(text: str) -> Non
     assert resolved(text).is_absolute()
 
 
-def test_homes_are_found_and_a_users_that_there_is_not_stays_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_homes_are_expanded_and_unknown_users_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", "/home/me")
     assert [str(expanded(text)) for text in ("~", "~/x", "~no-such-user/x", "a~")] == [
         "/home/me", "/home/me/x", "~no-such-user/x", "a~",
     ]  # fmt: skip
 
 
-def test_a_name_that_is_too_long_names_nothing_and_links_in_a_circle_lead_nowhere(tmp_path: Path) -> None:
+def test_too_long_names_and_circular_links_do_not_exist(tmp_path: Path) -> None:
     (tmp_path / "circle").symlink_to("circle")
     for text in (LONG, str(tmp_path / "circle"), str(tmp_path / ("x" * 300))):
         assert (is_file(resolved(text)), is_directory(resolved(text))) == (False, False)

@@ -105,7 +105,7 @@ def test_scaling_from_two_to_four_keeps_the_first_two_under_their_names(own: Emb
     assert sorted(after.values()) == [f"deeplearning-worker{index}" for index in range(1, 5)]
 
 
-def test_of_two_deployments_at_once_one_is_done_and_keeps_the_grown_group_and_the_other_is_told(
+def test_one_of_two_concurrent_deployments_is_executed_and_the_other_rejected(
     own: EmbeddedCloud,
 ) -> None:
     """The first deployment waits for its answer on a terminal while the second one is compared and executed."""

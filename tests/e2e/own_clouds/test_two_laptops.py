@@ -163,7 +163,7 @@ def test_a_change_of_the_stack_goes_beside_all_but_another_one(
     check_consistent(scene)
 
 
-def test_while_the_cluster_is_destroyed_all_else_is_refused_and_nothing_begins_that_would_be_lost(scene: Scene) -> None:
+def test_other_tasks_are_rejected_while_the_cluster_is_destroyed(scene: Scene) -> None:
     run = scene.resumable_run()
     live = scene.first.fab(*words(scene, "resume", scene.first, run, 0))
     refused = scene.second.fab("down", "--yes")

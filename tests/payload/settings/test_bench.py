@@ -26,7 +26,7 @@ ALONE = {"input_size": "0", "storage_mib": "0"}
 SETTINGS = BenchSettings(nodes=(1, 2, 4), networks=("lenet", "resnet50"), batch_sizes=(8, 32), repeats=3)
 
 
-def test_the_cells_are_networks_by_batch_by_nodes_and_sums_by_size_where_there_are_two_nodes() -> None:
+def test_cells_combine_networks_batches_and_nodes_and_allreduces_need_two_nodes() -> None:
     cells = SETTINGS.cells()
     counts = {TRAINING: 2 * 2 * 3, ALLREDUCE: 5 * 2, INPUT: 3, WRITE: 2 * 3, READ: 2 * 3}
     assert Counter(cell.kind for cell in cells) == counts

@@ -141,7 +141,7 @@ def test_a_full_disk_for_metrics_ends_all_ranks(together: list[dict[str, Any]]) 
     assert re.match(r"RankFailedError: rank 0 \(.*\): cannot write .*No space left on device", other)
 
 
-def test_a_run_that_died_in_mid_epoch_takes_each_step_once_more_from_the_last_sound_checkpoint(
+def test_killed_run_repeats_steps_from_the_last_valid_checkpoint(
     alone: dict[str, Any],
 ) -> None:
     found, whole = alone["crashed"], alone["clock"]
@@ -153,7 +153,7 @@ def test_a_run_that_died_in_mid_epoch_takes_each_step_once_more_from_the_last_so
     assert (found["weights_sha256"], found["test_accuracy"]) == (whole["weights_sha256"], whole["test_accuracy"])
 
 
-def test_weights_that_an_infinite_rate_spoilt_end_all_ranks_and_the_last_good_checkpoint_stays(
+def test_infinite_weights_stop_all_ranks_and_keep_the_last_good_checkpoint(
     together: list[dict[str, Any]],
 ) -> None:
     for rank in together:

@@ -132,7 +132,7 @@ def test_half_precision_comes_near_the_full(settings: Settings) -> None:
     assert found == pytest.approx(expected, abs=0.05)
 
 
-def test_each_shape_is_traced_once_and_a_partial_batch_once_more_where_it_is_normalised() -> None:
+def test_each_shape_is_traced_once_and_partial_batches_twice_with_normalization() -> None:
     from payload.training.optimizers.optimizer import make_optimizer
     from payload.training.train_step import make_train_step
 

@@ -225,9 +225,7 @@ def test_a_nodes_own_name_leads_to_the_address_by_which_others_reach_it(lab: Lab
 
 
 @pytest.mark.parametrize(("role", "found"), [("worker", "5\n"), ("master", "15\n")])
-def test_a_worker_gives_up_nodes_that_are_gone_in_seconds_and_the_master_its_laptops_in_minutes(
-    lab: Lab, role: str, found: str
-) -> None:
+def test_tcp_retry_limit_of_worker_and_master(lab: Lab, role: str, found: str) -> None:
     node = booted(lab.node(role, 2))
     limit = node.root / "proc/sys/net/ipv4/tcp_retries2"
     limit.write_text("15\n")

@@ -101,9 +101,7 @@ def test_a_master_that_replaces_another_has_its_agent_and_digests_and_runs_its_h
 
 
 @pytest.mark.parametrize("change", ["a flipped bit", "a longer one", "a link to another", "nothing there"])
-def test_what_a_rank_changed_is_not_taken_over_and_what_the_master_left_is_once_it_is_back(
-    master: Node, archive: Path, change: str
-) -> None:
+def test_changed_archive_is_ignored_until_the_original_is_restored(master: Node, archive: Path, change: str) -> None:
     whole = archive.read_bytes()
     archive.unlink()
     if change == "a flipped bit":

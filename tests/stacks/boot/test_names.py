@@ -137,7 +137,7 @@ def test_a_worker_copies_what_the_master_has_assembled_and_is_in_its_own_files_b
             assert node.text(path) == master.text(path)
 
 
-def test_a_whole_cluster_that_was_gone_leaves_its_names_although_no_master_is_there(lab: Lab) -> None:
+def test_names_of_lost_workers_are_free_without_a_master(lab: Lab) -> None:
     gone = [booted(lab.node("worker", number)) for number in (1, 2, 3)]
     for index, _ in enumerate(gone, start=1):
         lab.silence(f"deeplearning-worker{index}")

@@ -156,9 +156,7 @@ def test_host_keys_are_printed_again_and_again_for_the_console_keeps_its_end_alo
 
 
 @pytest.mark.root
-def test_a_worker_that_looked_for_the_masters_key_before_it_was_there_admits_the_master_at_once(
-    lab: Lab, tmp_path: Path
-) -> None:
+def test_worker_accepts_a_late_master_key_despite_nfs_caches(lab: Lab, tmp_path: Path) -> None:
     """An NFS client's caches continue to report a file as missing after a failed lookup."""
     with nfs_client(lab.shared, tmp_path / "client") as shared:
         worker = booted(dataclasses.replace(lab.node("worker", 2), shared=shared))

@@ -42,7 +42,7 @@ def test_a_mount_that_failed_at_a_reboot_is_tried_until_it_succeeds(lab: Lab, pl
     assert (status, (node.root / place).is_symlink()) == (0, True), said
 
 
-def test_a_mount_that_is_not_in_fstab_fails_by_name_and_one_that_is_there_is_left_alone(lab: Lab) -> None:
+def test_missing_mount_without_fstab_entry_fails_and_existing_mount_is_kept(lab: Lab) -> None:
     node = booted(lab.node("worker", 1))
     (node.root / "etc/fstab").unlink()
     before = node.text("mounts")

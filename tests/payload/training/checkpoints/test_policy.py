@@ -180,7 +180,7 @@ class Steps:
             self.costs.step(beside=beside)
 
 
-def test_what_steps_beside_a_write_are_longer_than_the_median_alone_is_added_up_once() -> None:
+def test_write_cost_is_the_step_time_above_the_median() -> None:
     steps = Steps()
     steps.take(9.0)  # the first one waits for its images
     steps.take(0.1, 20)

@@ -254,7 +254,7 @@ def test_a_writer_killed_at_any_point_leaves_a_whole_checkpoint_and_no_hindrance
     assert event > 15
 
 
-def test_the_last_process_that_claims_the_storage_writes_and_all_before_stop_with_its_name(tmp_path: Path) -> None:
+def test_newest_claim_wins_and_earlier_writers_fail(tmp_path: Path) -> None:
     before, after = store(tmp_path), store(tmp_path)
     before.claim()
     before.save(progress(1), ARRAYS)

@@ -86,7 +86,7 @@ def test_the_directory_holds_the_two_forms_and_their_card_and_nothing_of_before(
     assert json.loads((written.folder / "export" / "model.json").read_text())["labels"] == list("abcde")
 
 
-def test_where_this_project_is_not_both_forms_give_what_the_network_gave(written: Written) -> None:
+def test_exports_work_without_this_project(written: Written) -> None:
     done = subprocess.run([sys.executable, "-c", FRESH], cwd=written.folder, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-2000:]
     of_keras, of_served, classes = done.stdout.split()

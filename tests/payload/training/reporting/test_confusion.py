@@ -60,7 +60,7 @@ def mistake(confidence: float, label: int = 0) -> Mistake:
     return Mistake(label=label, taken_for=1, confidence=confidence, png=b"")
 
 
-def test_only_images_that_are_wrong_and_there_are_mistakes_the_surest_first() -> None:
+def test_mistakes_are_misclassified_images_most_confident_first() -> None:
     images = np.arange(5 * 4 * 4, dtype=np.float32).reshape(5, 4, 4, 1)
     labels, taken_for = np.array([0, 1, 2, 0, 1]), np.array([0, 2, 0, 1, 0])
     weights, confidence = np.array([1, 1, 1, 1, 0], np.float32), np.array([0.9, 0.3, 0.8, 0.5, 0.99], np.float32)
