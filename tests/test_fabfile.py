@@ -179,7 +179,7 @@ def test_bad_input_is_refused_with_what_was_wrong(fab: Fab, arguments: tuple[str
 
 
 @pytest.mark.parametrize("task", [task for task in TASKS if task not in NO_CLUSTER])
-def test_a_setting_that_there_is_not_is_refused_by_each_task_before_anybody_is_asked(
+def test_every_task_rejects_an_unknown_setting_before_asking(
     fab: Fab, task: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(BaseClient, "_make_api_call", lambda *_: pytest.fail("AWS was asked"))
@@ -284,7 +284,7 @@ def test_without_a_stack_the_runs_are_read_from_the_bucket_that_it_left(fab: Fab
     assert (status, f"not UTF-8: \\udcff/{run_id}" in text) == (0, True)
 
 
-def test_without_a_stack_a_report_is_written_from_the_bucket_over_one_that_came_from_there(
+def test_report_from_the_bucket_replaces_an_earlier_one(
     fab: Fab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     s3, name = left_bucket()

@@ -34,7 +34,7 @@ def test_cloud_takes_the_place_of_aws() -> None:
     assert found["PATH"] == f"{PROGRAMS}:/bin"
 
 
-def test_the_laptop_has_a_session_manager_plugin_that_the_aws_cli_takes_for_a_current_one() -> None:
+def test_laptop_has_a_session_manager_plugin_that_the_aws_cli_accepts() -> None:
     done = subprocess.run(
         ["session-manager-plugin", "--version"], env=variables(PATH="/bin"), capture_output=True, text=True, check=True
     )

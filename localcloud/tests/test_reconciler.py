@@ -85,7 +85,7 @@ def test_host_without_a_route_has_no_way_out(testbed: SmallCloud) -> None:
     assert seen_from(testbed.namespace(HIDDEN), testbed.internet.namespace, OUTSIDE_ADDRESS) == ""
 
 
-def test_worker_reaches_master_by_its_public_address_only_where_a_rule_allows_the_nat(testbed: SmallCloud) -> None:
+def test_worker_reaches_masters_public_address_only_if_a_rule_allows_the_nat(testbed: SmallCloud) -> None:
     assert not reachable(testbed.namespace(WORKER), MASTER_PUBLIC, 22)
 
 

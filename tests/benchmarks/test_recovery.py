@@ -41,7 +41,7 @@ def test_a_position_is_the_steps_of_all_epochs() -> None:
     assert rate(BEGUN, 101.0, 103.5) == 4.0
 
 
-def test_a_recovery_is_from_the_fault_to_the_first_step_told_after_the_next_start() -> None:
+def test_recovery_lasts_from_the_fault_to_the_first_step_after_the_restart() -> None:
     found = recovered([*BEGUN, *AGAIN], "cut", 110.0, [50.0, 113.0, 190.0])
     assert found == Recovery(fault="cut", noticed_s=3.0, next_step_s=11.0, lost_steps=4)
 

@@ -208,9 +208,7 @@ def test_torchrun_without_pytorch_is_refused_before_the_ranks_start(cluster: Emb
     assert "add torch to the program's requirements" in failed.stderr
 
 
-def test_a_program_whose_packages_do_not_go_with_the_runtime_has_an_environment_of_its_own(
-    cluster: EmbeddedCloud, tmp_path: Path
-) -> None:
+def test_program_with_conflicting_packages_has_its_own_environment(cluster: EmbeddedCloud, tmp_path: Path) -> None:
     program = tmp_path / "program"  # The wheels are next to it: the laptop uploads them separately.
     program.mkdir()
     (tmp_path / "wheels").mkdir()

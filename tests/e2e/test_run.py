@@ -204,9 +204,7 @@ def test_a_stopped_run_is_told_as_stopped_and_leaves_the_results_of_others(
     assert (demo.ROOT / "runs" / trained["run"] / "result.json").exists()
 
 
-def test_a_run_goes_on_after_ctrl_c_and_restarts_after_a_killed_rank_until_no_restart_is_left(
-    cluster: EmbeddedCloud, trained: dict[str, Any]
-) -> None:
+def test_run_survives_ctrl_c_and_restarts_after_killed_ranks(cluster: EmbeddedCloud, trained: dict[str, Any]) -> None:
     command = demo.localcloud("run", "--name", cluster.name, "--", "fab", "train", "--nodes", "2", "--epochs", "5000")
     following = subprocess.Popen(
         [*command, "--restarts", "1", "--skip-preflight", "--yes", *demo.settings(2)],

@@ -39,7 +39,7 @@ def start(cloud: EmbeddedCloud, *words: str) -> str:
     return found[1]
 
 
-def test_a_laptop_killed_in_mid_run_changes_nothing_and_a_new_attach_shows_it_from_the_start(
+def test_run_survives_a_killed_laptop_and_attach_shows_it_from_the_start(
     cluster: EmbeddedCloud,
 ) -> None:
     command = demo.localcloud("run", "--name", cluster.name, "--", "fab", "train", "--nodes", "2", "--epochs", "16")
@@ -108,7 +108,7 @@ def first_step_after(cloud: EmbeddedCloud, run: str, at: float) -> float:
     return min((time for event, time in events if event in ("step", "epoch") and time > began), default=0.0)
 
 
-def test_a_run_whose_supervisor_is_killed_goes_on_by_itself_and_who_follows_it_sees_its_end(
+def test_run_continues_after_its_supervisor_is_killed_and_is_followed_to_its_end(
     cluster: EmbeddedCloud,
 ) -> None:
     run = start(cluster, "--recipe", "digits", "--notify", "cat >> told; echo >> told")
@@ -136,9 +136,7 @@ def test_a_run_whose_supervisor_is_killed_goes_on_by_itself_and_who_follows_it_s
         cluster.fab("stop", "--run", run, "--force", check=False)
 
 
-def test_a_run_goes_on_by_itself_after_its_master_was_rebooted_and_the_queue_behind_it_waits(
-    cluster: EmbeddedCloud, tmp_path: Path
-) -> None:
+def test_run_continues_after_a_reboot_of_the_master_before_the_queue(cluster: EmbeddedCloud, tmp_path: Path) -> None:
     (tmp_path / "short").touch()
     first = start(cluster, "--epochs", "5000")
     second = start(cluster, "--payload", str(tmp_path), "--entry", "true", "--queue")

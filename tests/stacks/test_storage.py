@@ -83,7 +83,7 @@ def test_runs_and_older_versions_leave_the_bucket_as_asked(
 
 
 @pytest.mark.parametrize(("name", "key"), [("temporary", NEW_KEY), ("borrowed", EXISTING_KEY)])
-def test_the_key_encrypts_all_that_is_stored_and_the_master_uses_it_through_the_bucket_alone(
+def test_key_encrypts_all_storage_and_the_master_uses_it_only_through_the_bucket(
     name: str, key: object, variant: Variant
 ) -> None:
     template = variant(name)
@@ -103,7 +103,7 @@ def test_the_key_encrypts_all_that_is_stored_and_the_master_uses_it_through_the_
     assert bool(template.of("AWS::KMS::Key")) == (key == NEW_KEY)
 
 
-def test_auto_scaling_and_logs_and_nobody_else_of_the_account_are_admitted_by_the_keys_policy(variant: Variant) -> None:
+def test_key_policy_admits_only_auto_scaling_and_logs(variant: Variant) -> None:
     key = variant("temporary").resources[KEY]["Properties"]
     account, *others = key["KeyPolicy"]["Statement"]
     assert ":root" in str(account["Principal"])  # the account's own policies decide, as KMS recommends

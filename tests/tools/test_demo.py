@@ -18,7 +18,7 @@ def _made(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(demo, "PYTHONS", {"debian-12": HERE, "debian-13": (HERE[0], HERE[1] + 2)})
 
 
-def test_nodes_get_the_environment_of_this_machine_where_their_python_is_the_same() -> None:
+def test_nodes_with_the_same_python_get_this_machines_environment() -> None:
     assert demo.start_options("", packages=False) == MOUNT
     assert demo.start_options("debian-12", packages=False) == ["--image", "debian-12", *MOUNT]
     assert demo.start_options("debian-12", packages=True) == ["--image", "debian-12", "--packages", *MOUNT]

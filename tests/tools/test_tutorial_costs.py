@@ -28,7 +28,7 @@ def test_the_costs_on_the_page_are_those_of_the_prices_that_ship() -> None:
     assert text == with_costs(text), "run python -m tools.tutorial_costs"
 
 
-def test_every_amount_on_the_page_is_in_the_computed_part_but_the_bound_of_the_run() -> None:
+def test_all_amounts_on_the_page_are_computed_except_the_runs_limit() -> None:
     text = PAGE.read_text(encoding="utf-8")
     rest = re.sub(r"(?s)<!-- costs.*<!-- end -->", "", text)
     assert re.findall(r"\$[0-9.,]*[0-9]", rest) == ["$5"]

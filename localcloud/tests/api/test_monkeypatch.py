@@ -42,7 +42,7 @@ def test_a_check_of_a_method_that_is_gone_is_an_error() -> None:
         check_first(_Adder, "subtract", lambda: None)
 
 
-def test_what_comes_after_a_call_gets_what_it_returns_and_concerns_one_object_alone() -> None:
+def test_hook_gets_the_returned_value_and_affects_one_object() -> None:
     seen: list[int] = []
     one, other = _Adder(), _Adder()
     call_after(one, "add", seen.append)

@@ -43,7 +43,7 @@ def test_it_can_be_ended_before_its_time() -> None:
         ("sts", "get_caller_identity"),
     ],
 )
-def test_clients_get_503_in_the_words_of_the_service_and_the_cloud_itself_does_not(
+def test_outage_returns_503_to_clients_but_not_to_the_cloud_itself(
     cloud: Cloud, client: Client, service: str, call: str
 ) -> None:
     getattr(client(service), call)()

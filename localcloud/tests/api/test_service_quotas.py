@@ -140,7 +140,7 @@ def test_the_market_of_a_launch_template_decides_what_its_instances_count_as(ec2
     ec2.delete_launch_template(**template)
 
 
-def test_a_group_beyond_the_quota_keeps_what_fits_and_its_activities_have_ec2s_words(
+def test_group_beyond_the_quota_launches_what_fits_and_records_ec2_errors(
     cloud: Cloud, client: Client, stacks: Stacks
 ) -> None:
     name = stacks.create(nodes(9))

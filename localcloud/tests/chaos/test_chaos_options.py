@@ -124,7 +124,7 @@ def test_what_a_dry_run_shows_is_done_without_it(
 
 
 @pytest.mark.root
-def test_hosts_that_match_none_and_a_record_that_cannot_be_written_are_refused_before_the_first_fault(
+def test_unmatched_hosts_and_unwritable_record_are_rejected_before_the_first_fault(
     cloud: list[FakeCloud], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert chaos("--hosts", "wroker") == 1

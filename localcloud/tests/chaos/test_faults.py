@@ -30,7 +30,7 @@ def test_without_a_host_nothing_is_done_but_to_the_api(tmp_path: Path, kind: str
             carried_out(stage, kind, **patterns)
 
 
-def test_the_place_chooses_among_hosts_and_what_the_api_does_goes_through_the_api(tmp_path: Path) -> None:
+def test_place_selects_a_host_and_api_faults_use_the_api(tmp_path: Path) -> None:
     stage = Stage(tmp_path, 1, 1, 1, spot=True)
     assert done(stage, "terminate", 0.0) == "terminated w1 (i-1)"
     assert done(stage, "reboot", 0.999) == "rebooted w3 (i-3)"
@@ -61,7 +61,7 @@ def test_a_fault_is_not_done_again_to_what_it_lasts_on(tmp_path: Path) -> None:
             carried_out(stage, kind, 0.0, target)
 
 
-def test_the_cut_of_a_host_that_is_gone_is_over_and_that_of_one_that_is_there_is_not(tmp_path: Path) -> None:
+def test_cut_ends_only_if_its_host_is_gone(tmp_path: Path) -> None:
     stage = Stage(tmp_path, 1)
     cut = carried_out(stage, "cut")
     assert cut.undo

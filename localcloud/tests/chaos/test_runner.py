@@ -170,7 +170,7 @@ def test_the_end_of_the_cloud_ends_the_schedule_and_what_lasted(tmp_path: Path) 
     assert play.told == [(10.0, "cut w1 (i-1) off"), (20.0, "undone: cut w1 (i-1) off")]
 
 
-def test_two_do_not_meet_a_cloud_at_once_and_one_that_was_killed_keeps_no_other_away(tmp_path: Path) -> None:
+def test_runners_exclude_each_other_but_a_killed_one_blocks_none(tmp_path: Path) -> None:
     layout = Layout(name="x", run_root=tmp_path)
     with pytest.raises(NotRunningError), runner.locked(layout):
         pass

@@ -17,7 +17,7 @@ def drawn(seed: int, **changes: float) -> tuple[Fault, ...]:
 
 
 @given(seed=st.integers(0, 10**9), first_s=st.floats(0, 100), every_s=st.floats(1, 100), longest_s=st.floats(1, 100))
-def test_faults_lie_within_the_schedule_and_only_those_that_end_by_themselves_last(
+def test_faults_are_within_the_schedule_and_only_temporary_ones_have_a_duration(
     seed: int, first_s: float, every_s: float, longest_s: float
 ) -> None:
     faults = drawn(seed, first_s=first_s, every_s=every_s, longest_s=longest_s)
@@ -62,7 +62,7 @@ def test_a_kind_may_have_hosts_of_its_own() -> None:
     assert {(fault.kind, fault.hosts) for fault in faults} == {("cut", "^w"), ("reboot", "")}
 
 
-def test_some_faults_follow_the_one_before_while_programs_recover_from_it_and_the_others_are_as_without() -> None:
+def test_some_faults_occur_during_recovery_and_the_others_are_unchanged() -> None:
     gaps = [b.at_s - a.at_s for a, b in itertools.pairwise(drawn(1, duration_s=30000.0, close_share=0.25))]
     close = [gap for gap in gaps if gap <= CLOSE_S[1] + 0.1]
     assert min(close) >= CLOSE_S[0] - 0.1

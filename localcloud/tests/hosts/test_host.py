@@ -40,7 +40,7 @@ def test_user_data_is_kept_byte_by_byte() -> None:
     assert (file.content, file.mode) == (b"#!/bin/sh\n\xff", 0o700)
 
 
-def test_an_image_with_cloud_init_is_given_its_network_and_firmware_and_writes_the_rest_itself() -> None:
+def test_cloud_init_image_gets_network_and_firmware_only() -> None:
     files = found(DEBIAN, public_key="ssh-ed25519 AAAA me", user_data=b"#!/bin/sh\n")
     assert set(files) == {"etc/resolv.conf", "run/localcloud/network", "run/localcloud/firmware-id"}
     assert files["run/localcloud/firmware-id"].content.decode() == f"{firmware_id(WORKER.id)}\n"

@@ -55,7 +55,7 @@ def test_a_lock_holds_on_all_hosts(testbed: SmallCloud) -> None:
 
 
 @pytest.mark.root
-def test_an_open_takes_the_time_of_a_question_to_the_server_on_the_shared_file_system_alone(
+def test_only_open_on_nfs_takes_a_round_trip(
     testbed: SmallCloud,
 ) -> None:
     opens = "import time; at = time.monotonic(); [open('{}/open', 'w').close() for _ in range(100)]; " \
@@ -79,7 +79,7 @@ def test_a_lock_that_becomes_free_is_had_when_the_client_asks_again(testbed: Sma
 
 
 @pytest.mark.root
-def test_an_exclusive_lock_needs_a_file_that_is_open_for_writing_on_the_shared_file_system_alone(
+def test_exclusive_lock_on_nfs_requires_a_file_open_for_writing(
     testbed: SmallCloud,
 ) -> None:
     lock = "touch {0}/read; exec 9<{0}/read; flock -n 9 && echo locked"

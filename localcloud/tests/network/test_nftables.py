@@ -204,7 +204,7 @@ def test_a_packet_meets_the_rules_of_the_base_chains_in_this_order() -> None:
     assert chain(ruleset, "postrouting")[1:] == ['oifname "igw" snat to ip saddr map @translated']
 
 
-def test_a_packet_that_nobody_in_the_network_receives_leaves_only_from_where_there_is_a_way_out() -> None:
+def test_packet_to_the_internet_leaves_only_subnets_with_a_route() -> None:
     assert chain(nftables.ruleset(snapshot(WORKER), VPC), "arrive") == [
         "ip daddr vmap @receivers",
         "ip daddr 10.0.0.0/16 counter drop",

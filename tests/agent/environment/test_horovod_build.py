@@ -155,7 +155,7 @@ def test_pytorch_build_uses_cxx17_and_includes_logic_error(tmp_path: Path, cxx17
     assert subprocess.run(linked, capture_output=True, text=True, check=False).stderr == ""
 
 
-def test_nvcc_compiles_with_it_what_it_has_preprocessed_with_it_by_its_own_standard(tmp_path: Path) -> None:
+def test_nvcc_preprocesses_and_compiles_with_the_same_standard(tmp_path: Path) -> None:
     # The calls, their order and their distinguishing arguments are from `nvcc --verbose`, 13.0.
     compiler = write_compiler(tmp_path, os.environ["PATH"], cxx17=True)
     source, preprocessed = tmp_path / "kernels.cu", tmp_path / "kernels.cpp4.ii"

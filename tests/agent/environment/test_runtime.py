@@ -41,7 +41,7 @@ def locked(path: Path) -> dict[str, str]:
     return dict(line.split("==", 1) for line in lines)
 
 
-def test_what_horovod_is_built_for_decides_the_environment_and_the_order_does_not() -> None:
+def test_environment_depends_on_horovods_frameworks_but_not_on_their_order() -> None:
     settings = [
         Settings(),
         Settings(frameworks=("torch",)),

@@ -121,7 +121,7 @@ echo "status $first $second"
 @pytest.mark.full
 @pytest.mark.root
 @pytest.mark.tensorflow
-def test_a_run_that_cannot_keep_its_end_on_a_full_disk_fails_and_goes_on_when_there_is_room(tmp_path: Path) -> None:
+def test_run_fails_on_a_full_disk_and_continues_after_space_is_freed(tmp_path: Path) -> None:
     unshare = shutil.which("unshare")
     assert unshare
     kept, run_dir = tmp_path / "kept", tmp_path / "run"

@@ -272,7 +272,7 @@ def test_a_node_that_is_not_there_and_an_unknown_processor_are_said(monkeypatch:
     ("machine", "number", "node", "mask", "bits"),
     [("x86_64", 238, 63, [1 << 63], 65), ("aarch64", 237, 64, [0, 1], 129)],
 )
-def test_the_kernel_is_asked_by_the_processors_own_number_for_the_bit_of_the_node(
+def test_memory_policy_system_call_uses_the_node_mask(
     machine: str, number: int, node: int, mask: list[int], bits: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Libc:

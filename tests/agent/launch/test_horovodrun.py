@@ -32,7 +32,7 @@ def launch(status: int, controller: str = "--gloo") -> subprocess.CompletedProce
     return subprocess.run([*command, *rank], capture_output=True, text=True, cwd=ROOT, timeout=60)
 
 
-def test_launchers_of_other_hosts_keep_what_they_found_out_in_folders_of_their_own() -> None:
+def test_launchers_cache_host_checks_in_separate_folders() -> None:
     one, two = (cache_folder("/home/me/.horovod", ["-np", "2", "-H", hosts, "--gloo"]) for hosts in ("a:1,b:1", "c:2"))
     assert one != two
     assert {Path(folder).parent for folder in (one, two)} == {Path("/home/me/.horovod")}

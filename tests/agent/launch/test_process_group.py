@@ -77,7 +77,7 @@ def test_ranks_are_numbered_by_host_and_slot_and_told_where_they_meet(group: Loc
     }
 
 
-def test_the_first_rank_that_ends_wrongly_ends_the_others_and_is_named_behind_its_lines(group: LocalGroup) -> None:
+def test_first_failed_rank_stops_the_others_and_is_named_after_its_lines(group: LocalGroup) -> None:
     end = "os.kill(os.getpid(), 9)"
     program = (
         f"{WAIT}\nif os.environ['RANK'] == '1':\n    print('a last word', flush=True)\n    {end}\ntime.sleep(600)\n"

@@ -194,7 +194,7 @@ def test_a_bound_that_a_restart_moved_is_read_again(directory: RunDirectory, ran
     assert ended_at(directory, at) >= 3000
 
 
-def test_a_bound_that_cannot_be_read_yet_ends_nothing_and_is_not_read_each_second(
+def test_unreadable_limit_stops_nothing_and_is_not_read_every_second(
     directory: RunDirectory, rank: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reads, read = [], spending.read

@@ -163,7 +163,7 @@ def test_fewer_gpus_than_ranks_and_fewer_efa_devices_than_elsewhere_are_told() -
     at=st.floats(0, 1),
     prepared=st.floats(0, 600),
 )
-def test_a_clock_is_never_blamed_beyond_its_true_skew_and_a_long_preparation_hides_nothing(
+def test_clock_skew_is_not_overestimated_nor_hidden_by_a_long_preparation(
     skew: float, asked: float, took: float, at: float, prepared: float
 ) -> None:
     first = asked + took * at + skew
@@ -285,7 +285,7 @@ def test_a_pytorch_that_does_not_see_a_nodes_gpus_is_refused_with_the_figures() 
     assert "do: require a build of PyTorch for the nodes' GPUs and driver" in found.summary
 
 
-def test_the_record_has_the_versions_of_most_nodes_and_those_of_cuda_cudnn_nccl_and_the_driver() -> None:
+def test_record_has_the_versions_of_most_nodes_including_cuda_and_driver() -> None:
     cuda = (("nvidia-cuda-runtime-cu12", "12.9.79"), ("nvidia-cudnn-cu12", "9.28.0.42"), ("nvidia-nccl-cu12", "2.32.3"))
     well = dataclasses.replace(WELL, gpus=(T4,), versions=(*WELL.versions, *cuda))
     older = dataclasses.replace(well, versions=(*WELL.versions[:1], ("tensorflow", "2.15.0"), *cuda))

@@ -52,7 +52,7 @@ def judged(text: str, spec: RunSpec = SPEC, facts: NodeFacts = FACTS) -> Report:
     return checks.judge_allreduce(spec, CLEAN, 0, text, dict.fromkeys(NAMES, facts))
 
 
-def test_ranks_that_nccl_connects_over_efa_above_the_floors_are_well_and_their_figures_shown() -> None:
+def test_fast_nccl_over_efa_passes_and_its_figures_are_shown() -> None:
     report = judged(output())
     assert report.findings == ()
     assert [row[-1] for row in report.cells] == ["ok, EFA, 310 GB/s, 650 TFLOP/s a GPU, 10 ms"] * 2
@@ -185,7 +185,7 @@ def test_ranks_that_did_not_start_are_to_blame_and_not_the_versions() -> None:
     assert [finding.what for finding in report.findings] == ["the node's ranks did not start"]
 
 
-def test_devices_that_the_nodes_show_are_wanted_of_nccl_though_the_spec_knows_none() -> None:
+def test_nccl_must_use_detected_efa_devices_even_if_the_spec_has_none() -> None:
     by_tcp = "".join(nccl(name, efa=False) for name in NAMES)
     spec = dataclasses.replace(SPEC, efa=False, floors=Floors())
     assert [f.what for f in judged(output(log=by_tcp), spec).findings] == [
@@ -229,7 +229,7 @@ def test_allow_degraded_lets_a_waste_pass_and_tells_it_and_nothing_else() -> Non
     assert "--allow-degraded" not in broken.summary
 
 
-def test_with_allow_degraded_an_allreduce_that_hangs_is_refused_beside_a_blind_node() -> None:
+def test_allow_degraded_does_not_accept_a_hanging_allreduce() -> None:
     spec = dataclasses.replace(SPEC, allow_degraded=True)
     blind = f'deepcdk-blind-pytorch {{"host": "{NAMES[0]}", "seen": 0, "ranks": 1}}\n'
     here = "".join(f'deepcdk-here {{"host": "{name}"}}\n' for name in NAMES)

@@ -38,7 +38,7 @@ sys.exit(serve(sys.argv[1:], int(sys.argv[-1]), asker=0))
 """
 
 
-def test_a_notebook_ends_with_whoever_asked_and_its_token_shows_on_no_command_line() -> None:
+def test_notebook_stops_with_its_user_and_hides_its_token() -> None:
     port = free_port()
     command = [sys.executable, "-c", NOTEBOOK, sys.executable, "-c", SERVER, str(port)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:

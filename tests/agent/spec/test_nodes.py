@@ -203,7 +203,7 @@ def test_too_few_workers_are_refused_with_both_numbers() -> None:
         choose_hosts(parse_nodes(NODES, pytest.fail), 0)
 
 
-def test_the_ranks_meet_on_the_masters_interface_whatever_the_workers_call_theirs() -> None:
+def test_ranks_connect_over_the_masters_interface_name() -> None:
     nodes = (make_master(interface="eth0"), *make_nodes(2))
     assert meeting_interface(nodes) == "eth0"
     assert meeting_interface(nodes[1:]) == ""

@@ -96,7 +96,7 @@ def test_the_pack_holds_small_files_alone_and_goes_at_the_end(shared: StagedData
     assert {path.name for path in shared.root.iterdir()} <= {"set", "set.manifest", ".set.lock"}
 
 
-def test_what_the_shared_file_system_lacks_is_told_and_the_copy_stays_unfinished(
+def test_missing_shared_files_are_reported_and_the_copy_stays_incomplete(
     shared: StagedDataset, local: StagedDataset
 ) -> None:
     path = "large"

@@ -101,7 +101,7 @@ def test_any_name_reaches_the_cli_as_data_and_never_as_a_flag_or_a_file_to_read(
 
 
 @pytest.mark.full
-def test_the_cli_itself_lists_and_brings_what_looks_like_flags_files_and_patterns(
+def test_cli_lists_and_downloads_names_like_flags_files_and_patterns(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     keys = ["-x/a", "-x/-rf", "-x/ü $(id)", "-x/'q'", "-x/[a]*", "file:///etc/hostname/--include"]

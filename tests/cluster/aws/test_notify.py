@@ -27,7 +27,7 @@ def test_a_cluster_whose_alarms_notify_nobody_has_no_topic_and_the_remedy_is_tol
     assert "alarm_emails" in str(caught.value)
 
 
-def test_a_topic_to_which_the_master_may_not_publish_is_refused_with_those_to_which_it_may() -> None:
+def test_topic_without_publish_permission_is_rejected_with_the_permitted_topics() -> None:
     other = f"{MAILS}2"
     with pytest.raises(DeepcdkError, match=f"may not publish to this topic, only to {re.escape(PAGER)}, "):
         resolve_topics((other,), STACK)

@@ -42,9 +42,7 @@ UNTUNED = ("--nodes", "1,2,4", "--tuning", "defaults")
 
 
 @pytest.mark.parametrize("tuned_now", [True, False])
-def test_between_tuned_and_defaults_each_cells_ratio_is_told_whichever_came_first(
-    tuned_now: bool, tmp_path: Path
-) -> None:
+def test_ratios_of_tuned_to_default_cells_do_not_depend_on_the_order(tuned_now: bool, tmp_path: Path) -> None:
     tuned, untuned = scaling(tmp_path, "tuned"), scaling(tmp_path, "untuned", 1.25, arguments=UNTUNED)
     comparison = compare(tuned, untuned) if tuned_now else compare(untuned, tuned)
     first, *lines = comparison.sentences()

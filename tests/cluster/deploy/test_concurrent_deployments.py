@@ -187,7 +187,7 @@ def test_a_stack_that_is_being_changed_cannot_be_compared_and_that_is_told(
 @pytest.mark.parametrize(
     ("said", "written"), [("cluster.workers = 'x'", False), ("Synthesis finished with errors", True)]
 )
-def test_a_template_that_is_refused_is_told_as_that_though_the_stack_is_being_changed(
+def test_rejected_template_is_reported_even_while_the_stack_changes(
     formation: Formation, monkeypatch: pytest.MonkeyPatch, said: str, written: bool
 ) -> None:
     formation.deploy(16)
@@ -204,7 +204,7 @@ def test_a_template_that_is_refused_is_told_as_that_though_the_stack_is_being_ch
         formation.planned(17).__enter__()
 
 
-def test_a_stack_that_others_create_while_it_is_compared_is_an_update_and_no_new_one(formation: Formation) -> None:
+def test_stack_that_is_created_meanwhile_is_updated(formation: Formation) -> None:
     formation.overtaken = lambda: formation.deploy(16)
     with formation.planned(17) as ours:
         assert (ours.is_new, [each.action for each in ours.effects]) == (False, ["REPLACED"])

@@ -87,7 +87,7 @@ def test_a_reservation_that_may_not_be_seen_does_not_keep_zones_from_being_chose
     assert zones.of(aws, config, {}) == (A,)
 
 
-def test_zones_without_a_default_subnet_are_chosen_last_and_never_taken_by_cloudformation(aws: Aws) -> None:
+def test_zones_without_a_default_subnet_are_chosen_last(aws: Aws) -> None:
     ec2 = aws.client("ec2")
     for subnet in ec2.describe_subnets(Filters=[{"Name": "availability-zone", "Values": [A]}])["Subnets"]:
         ec2.delete_subnet(SubnetId=subnet["SubnetId"])

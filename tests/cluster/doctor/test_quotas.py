@@ -147,7 +147,7 @@ def test_a_quota_must_hold_the_deployment_and_should_hold_the_growth(taken: int,
     assert state == OK or "servicequotas" in found.remedy
 
 
-def test_workers_that_may_be_missing_are_a_drawback_and_the_number_that_fits_is_named() -> None:
+def test_possibly_missing_workers_are_a_warning_with_the_number_that_fits() -> None:
     need = {("c5.2xlarge", ON_DEMAND): Need(least=8, now=16, most=16)}
     found = judge_vcpus(STANDARD, 10.0, 0, need, fitting_workers=1)
     assert (found.state, found.remedy.partition(",")[0]) == (WARN, "set workers = 1")

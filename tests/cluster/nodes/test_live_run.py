@@ -133,7 +133,7 @@ def test_a_run_that_has_begun_since_the_look_ends_the_task_also_by_force() -> No
         held(session, force=True)
 
 
-def test_a_master_that_does_not_answer_holds_nothing_and_that_is_forced_or_refused() -> None:
+def test_unreachable_master_is_an_error_unless_forced() -> None:
     unreachable = fake(error=ConnectionFailedError("no answer within 10 s"))
     with pytest.raises(EndsRunError, match="no answer within 10 s"):
         held(unreachable)

@@ -215,7 +215,7 @@ def test_a_line_against_a_rule_leaves_out_its_node_and_is_told_on_stderr_once(
     assert "`fab replace INSTANCE_ID` replaces it" in told.err
 
 
-def test_whether_a_number_of_nodes_is_too_large_is_for_the_deployed_cluster_to_say() -> None:
+def test_maximum_number_of_nodes_comes_from_the_deployed_cluster() -> None:
     deployed = make_inventory(group_maximum=64)
     check_maximum(64, deployed, 16)
     with pytest.raises(OverMaximumError) as caught:

@@ -74,7 +74,7 @@ def test_without_bounds_the_product_of_time_and_cost_decides() -> None:
     assert choose((ONE, TWO, FOUR)).candidate == TWO
 
 
-def test_a_deadline_takes_the_cheapest_that_keeps_it_and_says_where_the_range_does_not() -> None:
+def test_cheapest_candidate_within_the_deadline_is_chosen_and_risk_is_noted() -> None:
     chosen = choose(EVERY, deadline_s=3.1 * 3600)
     assert (chosen.candidate, chosen.reason) == (TWO, "it is the cheapest that meets the deadline")
     assert "the slow end of its range misses the deadline" in choose(EVERY, deadline_s=2.6 * 3600).reason

@@ -30,7 +30,7 @@ def training(bench: BenchSettings) -> list[Cell]:
     return [each for each in bench.cells() if each.kind == TRAINING]
 
 
-def test_the_network_of_the_recipe_is_measured_on_one_worker_and_on_all_and_the_link_on_all() -> None:
+def test_network_is_measured_on_one_and_all_workers_and_the_link_on_all() -> None:
     found = probed(SETTINGS, 4)
     assert [(each.network, each.batch_per_rank, each.nodes) for each in training(found)] == [
         (SETTINGS.network, SETTINGS.batch_per_rank, nodes) for nodes in (1, 4)

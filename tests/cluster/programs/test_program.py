@@ -196,7 +196,7 @@ def test_a_word_that_linux_cannot_pass_is_refused_without_being_shown() -> None:
         check_word("--entry", "a\udcff")
 
 
-def test_what_its_files_import_is_known_by_full_names_and_what_does_not_compile_is_passed_by(directory: Path) -> None:
+def test_imports_have_full_names_and_invalid_files_are_skipped(directory: Path) -> None:
     (directory / "package" / "train.py").write_text(
         "def late():\n    import horovod.torch as hvd\nfrom tensorflow import keras\nfrom . import other\n"
     )

@@ -220,7 +220,7 @@ def test_two_tensorflows_that_no_version_serves_are_refused(desk: Desk) -> None:
         desk.resolve("tensorflow-cpu==2.14.*\nlate\n")
 
 
-def test_what_an_included_file_says_about_places_reaches_the_lock_as_the_nodes_find_it(desk: Desk) -> None:
+def test_package_locations_of_an_included_file_are_in_the_lock(desk: Desk) -> None:
     (desk.program / "env" / "wheels").mkdir(parents=True)
     write_wheel(desk.program / "env" / "wheels", "local", "1.0")
     (desk.program / "env" / "more.txt").write_text("\ufeff--find-links wheels\r\nlocal # ours\r\n")

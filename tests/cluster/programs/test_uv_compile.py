@@ -34,7 +34,7 @@ def test_pips_variables_name_places_of_packages_unless_uvs_own_do() -> None:
     assert (found["UV_INDEX"], found["UV_FIND_LINKS"]) == ("https://b https://c", "/x,/y,/z")
 
 
-def test_what_only_this_machine_cannot_do_is_told_apart_from_what_no_environment_can_have() -> None:
+def test_problems_of_this_machine_differ_from_unsolvable_requirements() -> None:
     with pytest.raises(UnresolvedHereError, match=r"a package index: https://i/simple/toy/: refused"):
         check_answer(refused("error: Failed to fetch: `https://i/simple/toy/`\n  cause: refused"), 2)
     with pytest.raises(UnresolvedHereError, match=r"^https://host/a returned 404 Not Found\n"):

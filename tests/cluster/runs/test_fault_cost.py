@@ -18,7 +18,7 @@ def told(run_s: float | None = 90 * 1200.0, usd: float | None = 7.2, restarts: i
     return describe_of_recipe(settings, epochs=90, run_s=run_s, usd_per_hour=usd, restarts=restarts)
 
 
-def test_the_minutes_between_checkpoints_bound_the_loss_and_the_price_is_that_of_the_workers() -> None:
+def test_loss_is_limited_by_the_checkpoint_interval_at_the_workers_price() -> None:
     assert told() == (
         "a fault costs at most 5:00 of training, $0.60 for its workers, and a restart; more if a checkpoint "
         "takes over 6.0 s of training time"

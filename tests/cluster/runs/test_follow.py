@@ -165,7 +165,7 @@ def test_a_silent_stream_is_given_up() -> None:
     assert asked == [0, 0]
 
 
-def test_a_stream_that_is_given_up_is_closed_so_that_nothing_goes_on_for_it_on_the_master() -> None:
+def test_abandoned_stream_is_closed_on_the_master() -> None:
     given_up, closed = threading.Event(), threading.Event()
 
     def slow() -> Iterator[str]:

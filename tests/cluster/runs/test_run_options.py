@@ -45,7 +45,7 @@ def test_ranks_are_placed_or_left_alone_and_a_gpu_of_its_own_is_for_a_placed_one
         RankOptions(placement="none", own_gpu=True)
 
 
-def test_only_horovods_ranks_take_its_settings_and_only_they_may_be_given_the_others_variables() -> None:
+def test_horovod_settings_and_variables_require_horovod() -> None:
     knobs, given = Knobs(cycle_time_ms=2.0), (("RANK", "0"), ("NAME", "value"))
     RunOptions(knobs=knobs, environment=given)
     for launcher in ("torchrun", "plain"):

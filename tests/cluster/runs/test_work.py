@@ -71,9 +71,7 @@ def test_words_after_the_dashes_are_settings_of_the_recipe_after_those_of_args()
         (("8",), "argument = '8': unknown"),
     ],
 )
-def test_words_after_the_dashes_that_are_no_settings_are_refused_before_anything_is_spent(
-    words: tuple[str, ...], says: str
-) -> None:
+def test_invalid_settings_after_the_dashes_are_rejected_at_no_cost(words: tuple[str, ...], says: str) -> None:
     with pytest.raises(UsageError, match=re.escape(says)):
         read_work(RecipeFlags(), ProgramFlags(), words, RankOptions())
 

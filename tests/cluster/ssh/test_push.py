@@ -120,7 +120,7 @@ def test_a_push_arrives_whole_and_the_second_one_uploads_nothing(payload: Path, 
     assert [entry.name for entry in root.iterdir()] == [tree.name]
 
 
-def test_the_master_runs_an_agent_of_its_own_whatever_a_rank_does_to_the_shared_one(
+def test_master_runs_its_own_agent_even_if_the_shared_one_was_modified(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     home, root, master, tree = tmp_path / "home", tmp_path / "payloads", LocalMaster(), package_tree(AGENT)

@@ -53,7 +53,7 @@ def test_a_change_is_asked_for_once_where_the_groups_stay_as_they_are(monkeypatc
     assert len(change.asked) == 1
 
 
-def test_a_group_that_grew_while_the_question_stood_is_shown_and_asked_for_again(
+def test_group_that_grows_during_the_question_is_confirmed_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     grown = plan_that("4 of 8 nodes ARE TERMINATED", "4 of 8 nodes are terminated")
@@ -71,7 +71,7 @@ def test_a_group_that_grew_while_a_run_was_ended_is_shown_and_asked_for_again(mo
     assert (len(change.asked), len(change.ended)) == (2, 2)
 
 
-def test_a_run_that_began_on_nodes_that_came_while_the_question_stood_is_not_ended(
+def test_run_that_starts_on_new_nodes_during_the_question_is_not_stopped(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     change = Change(monkeypatch, plan_that("4 of 8 nodes ARE TERMINATED", "4 of 8 nodes are terminated"))

@@ -57,7 +57,7 @@ def test_on_a_terminal_a_line_is_folded_to_its_width_and_written_out(monkeypatch
     assert fitted("one two three four\x07 five", Terminal()) == "one two three\n  four\\x07 five"
 
 
-def test_a_line_that_just_fits_is_left_and_one_that_does_not_is_broken_between_words_alone() -> None:
+def test_only_lines_that_do_not_fit_are_wrapped_between_words() -> None:
     assert fold("a  b c", 6) == "a  b c"
     assert fold("a\tb ", 4) == "a\tb "
     assert fold("ab two-word", 8) == "ab\n  two-word"

@@ -92,7 +92,7 @@ def record(cloud: EmbeddedCloud, run: str, *words: str) -> Any:
     return json.loads(cloud.fab("show", "--run", run, "--json", *words).stdout)
 
 
-def test_the_next_master_continues_a_live_run_and_the_queue_with_code_that_no_worker_changed(
+def test_next_master_continues_run_and_queue_with_unmodified_code(
     own: EmbeddedCloud,
 ) -> None:
     first = start(own, "--epochs", "5000")
@@ -135,9 +135,7 @@ def test_every_worker_has_its_own_name_and_mount(own: EmbeddedCloud) -> None:
     assert on_workers(own, "stat", "--file-system", "--format=%T", "/mnt/efs") == dict.fromkeys(workers, "fuseblk")
 
 
-def test_a_bound_holds_where_the_master_is_killed_and_half_of_the_calls_of_the_api_fail(
-    own: EmbeddedCloud, tmp_path: Path
-) -> None:
+def test_limit_holds_if_the_master_is_killed_and_half_of_the_api_calls_fail(own: EmbeddedCloud, tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(STUBBORN)
     bound = ("--max-hours", f"{BOUND_S / 3600:.6f}", "--then-stop")
     run = start(own, "--payload", str(tmp_path), "--entry", "train.py", *bound, *QUICKLY)

@@ -81,9 +81,7 @@ def networks(*slow: str) -> list[Any]:
 
 
 @pytest.mark.parametrize("network", networks("resnet152"))
-def test_it_has_the_published_number_of_weights_the_stated_work_and_the_grids_of_its_paper(
-    network: Network, no_random_weights: None
-) -> None:
+def test_model_has_the_published_weights_operations_and_grids(network: Network, no_random_weights: None) -> None:
     model = network.build(network.image_shape, network.classes)
     assert parameter_count(model) == network.parameters
     assert model.output_shape == (None, network.classes)

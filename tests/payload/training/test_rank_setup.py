@@ -54,9 +54,7 @@ def test_by_choice_nothing_is_bound_and_threads_are_a_share_of_the_cpus(tmp_path
     assert (placed.placement.cpus, found.tuning.intra_op_threads, placed.machine) == ((0, 1), 1, "2 CPUs")
 
 
-def test_without_tuning_nothing_is_bound_or_set_and_threads_are_tensorflows_choice(
-    tmp_path: Path, bound: list[Placement]
-) -> None:
+def test_without_tuning_tensorflow_chooses_the_threads(tmp_path: Path, bound: list[Placement]) -> None:
     environ = RANK | {"HOROVOD_CYCLE_TIME": "7"}
     found = set_up_untuned_rank(Settings(network="lenet"), environ, write(tmp_path, RECORDED))
     assert (bound, environ) == ([], RANK | {"HOROVOD_CYCLE_TIME": "7"})

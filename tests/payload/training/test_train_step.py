@@ -196,7 +196,7 @@ def test_xla_with_a_normalisation_over_all_ranks_is_refused(monkeypatch: pytest.
         make_train_step(net(), None, Settings(xla=True, batch_norm="synchronised"))  # type: ignore[arg-type]
 
 
-def test_the_seconds_of_a_pass_end_with_its_last_gradient_and_hold_nothing_of_the_sum(
+def test_compute_time_ends_with_the_last_gradient_and_excludes_the_allreduce(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     import keras

@@ -241,7 +241,7 @@ def test_tcp_retry_limit_of_worker_and_master(lab: Lab, role: str, found: str) -
     assert limit.read_text() == found
 
 
-def test_a_booting_master_runs_what_lies_on_its_own_disk_and_nothing_that_a_rank_left(
+def test_booting_master_runs_only_code_from_its_own_disk(
     lab: Lab,
 ) -> None:
     master, worker = booted(lab.node("master", 1)), booted(lab.node("worker", 2))

@@ -146,7 +146,7 @@ FACTS = (
 
 
 @pytest.mark.parametrize(("fact", "text"), FACTS)
-def test_a_node_with_a_fact_against_its_rule_is_left_out_of_every_file_and_the_others_stay(
+def test_only_the_node_with_an_invalid_fact_is_left_out_of_all_files(
     lab: Lab, three: tuple[Node, Node, Node], fact: str, text: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(lab.folder)
@@ -173,7 +173,7 @@ def test_a_node_with_a_fact_against_its_rule_is_left_out_of_every_file_and_the_o
 
 
 @pytest.mark.parametrize("text", ["", "\n", "i-00000000000000002,10.0.1"])
-def test_an_entry_that_is_not_written_to_its_end_leaves_its_node_out_without_a_word(
+def test_node_with_an_incomplete_entry_is_left_out_silently(
     lab: Lab, three: tuple[Node, Node, Node], text: str
 ) -> None:
     master, _, _ = three
@@ -308,7 +308,7 @@ def test_a_lock_that_is_no_file_is_replaced_and_not_written_through(lab: Lab, ki
 
 
 @pytest.mark.parametrize("kind", ["pipe", "link", "directory"])
-def test_the_masters_list_and_a_nodes_new_entry_replace_whatever_lies_in_their_places(
+def test_masters_list_and_new_entries_replace_any_existing_files(
     lab: Lab, three: tuple[Node, Node, Node], kind: str
 ) -> None:
     master, _, victim = three

@@ -83,7 +83,7 @@ def test_all_nodes_of_a_large_group_boot_at_once_and_take_the_lowest_names_one_e
     assert sorted(asked) == sorted(node.instance_id for node in crowd.workers)  # each once
 
 
-def test_what_a_worker_reads_does_not_grow_with_the_group_nor_what_the_master_reads_for_each(crowd: Crowd) -> None:
+def test_reads_per_node_do_not_grow_with_the_group(crowd: Crowd) -> None:
     assert crowd.refresh_at_once(crowd.master) == []
     assert [crowd.reads(node) for node in crowd.workers[:3]] == [4, 4, 4]
     assert crowd.reads(crowd.master) == len(crowd.workers) + 4

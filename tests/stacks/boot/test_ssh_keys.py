@@ -130,7 +130,7 @@ def test_host_keys_are_printed_to_the_console_between_cloud_inits_marks(lab: Lab
     )
 
 
-def test_host_keys_are_printed_anew_at_each_boot_for_a_reboot_may_empty_the_console(lab: Lab) -> None:
+def test_host_keys_are_printed_at_each_boot(lab: Lab) -> None:
     node = lab.node("worker", 5)
     (node.root / "dev/console").touch()
     booted(node)
@@ -143,7 +143,7 @@ def test_host_keys_are_printed_anew_at_each_boot_for_a_reboot_may_empty_the_cons
         watcher.wait(timeout=60)
 
 
-def test_host_keys_are_printed_again_and_again_for_the_console_keeps_its_end_alone(lab: Lab) -> None:
+def test_host_keys_are_printed_repeatedly(lab: Lab) -> None:
     node = lab.node("worker", 5)
     (node.root / "dev/console").touch()
     booted(node)

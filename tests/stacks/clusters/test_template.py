@@ -114,7 +114,7 @@ def test_a_wrong_configuration_ends_in_one_line_and_a_failure(tmp_path: Path) ->
     assert not list(tmp_path.iterdir())
 
 
-def test_all_problems_of_a_configuration_are_told_at_once_and_nothing_is_written(tmp_path: Path) -> None:
+def test_all_problems_of_a_configuration_are_reported_together(tmp_path: Path) -> None:
     result = run_app(
         tmp_path, ssh_cidr=SSH_CIDR, worker_instance_type="c5.2xlage", vpc_cidr="10.0.0.0/24", max_workers=99
     )

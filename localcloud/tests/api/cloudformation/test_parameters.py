@@ -126,7 +126,7 @@ def test_a_list_of_the_store_or_of_any_type_is_split_and_an_empty_one_has_no_mem
     assert found == {"A": ["ami-1"], "B": [], "C": ["ami-1"]}
 
 
-def test_a_value_that_is_given_is_taken_as_text_and_the_stacks_only_where_it_is_asked_for() -> None:
+def test_given_value_is_text_and_previous_value_is_used_on_request() -> None:
     old = {"A": Parameter(key="A", given="old", value="old", secret=False, stored=False)}
     given: list[dict[str, Any]] = [
         {"ParameterKey": "A", "UsePreviousValue": False, "ParameterValue": 7},

@@ -61,9 +61,7 @@ def test_a_deleted_one_leaves_no_route_and_is_no_longer_described(client: Client
     stacks.delete(stack)
 
 
-def test_a_second_one_of_a_service_is_refused_where_the_table_leads_there_already(
-    client: Client, stacks: Stacks
-) -> None:
+def test_second_endpoint_of_a_service_in_a_route_table_is_rejected(client: Client, stacks: Stacks) -> None:
     stack = stacks.create(resources("One"))
     one, two = (stacks.physical(stack, name) for name in ("One", "Two"))
     ec2, vpc = client("ec2"), stacks.physical(stack, "Vpc")

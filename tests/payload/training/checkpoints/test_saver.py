@@ -356,7 +356,7 @@ WRITTEN = Written(name="step-00000007", bytes=9, waited_s=1.0, copied_s=2.0, wri
 MISSED = Missed(name="step-00000009", error=ReportedError("cannot write /mnt/efs: No space left on device"))
 
 
-def test_costs_add_up_and_rarer_checkpoints_are_told_again_only_where_much_rarer(
+def test_costs_add_up_and_only_much_rarer_checkpoints_are_reported_again(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     totals = RunTotals()

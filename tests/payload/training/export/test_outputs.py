@@ -247,7 +247,7 @@ def test_a_checkpoint_of_the_run_gives_the_same_export(
     assert "no checkpoint step-7; there are step-00000012" in capsys.readouterr().err
 
 
-def test_a_damaged_checkpoint_is_told_and_where_none_is_whole_nothing_is_written(
+def test_damaged_checkpoint_is_reported_and_nothing_written_without_a_valid_one(
     run_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from payload import export

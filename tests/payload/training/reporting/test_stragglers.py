@@ -39,7 +39,7 @@ def test_a_straggler_is_named_after_two_windows_and_once() -> None:
     assert [window(watch, slow) for _ in range(3)] == [[], [], []]
 
 
-def test_one_that_keeps_up_again_is_told_after_two_windows_and_may_be_named_again() -> None:
+def test_recovered_straggler_is_reported_after_two_windows() -> None:
     watch, slow, even = begun(), (0.4, 0.4, 0.9, 0.5), (0.4,) * 4
     assert [bool(window(watch, own)) for own in (slow, slow, even, slow, even)] == [False, True, False, False, False]
     (over,) = window(watch, even)
@@ -94,7 +94,7 @@ def test_a_part_is_set_beside_the_step_that_it_is_of(first_s: float, named: list
     assert [each.rank for each in found] == named
 
 
-def test_one_that_is_slow_as_before_does_not_keep_up_because_the_sum_takes_longer() -> None:
+def test_straggler_stays_one_if_the_allreduce_becomes_slower() -> None:
     watch, slow = begun(), (0.4, 0.4, 0.9, 0.5)
     assert [bool(window(watch, slow)) for _ in range(2)] == [False, True]
     assert [window(watch, slow, 10.0) for _ in range(4)] == [[], [], [], []]

@@ -142,7 +142,7 @@ def test_what_follows_is_found_whatever_the_order_in_the_template(client: Client
     assert found == ["Nodes", "Template", "Group"]
 
 
-def test_a_reference_to_what_is_replaced_replaces_conditionally_and_what_is_retained_says_so(
+def test_reference_to_replaced_resource_replaces_conditionally_and_retention_is_shown(
     client: Client, stacks: Stacks
 ) -> None:
     resources = nodes(0)
