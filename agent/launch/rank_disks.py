@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final
@@ -14,6 +15,15 @@ from agent.spec.run import RUN_VARIABLE, RUNS_VARIABLE
 FULL_BYTES: Final = 1 << 20
 """A disk with less free space is full."""
 _REPORTS: Final = tuple(os.strerror(number).encode() for number in (errno.ENOSPC, errno.EDQUOT))
+_LINE: Final = re.compile(
+    r"^(?:\[\d{1,9}\]<stderr>:)?\[launcher\] rank (\d{1,9}): the disk with ([^\n]{1,400}) is full \(([^\n]{1,40})\)$",
+    re.MULTILINE,
+)
+
+
+def parse(log: str) -> list[tuple[int, str, str]]:
+    """Return the full disks that a log reports: rank, path, and free space as text."""
+    return [(int(rank), path, free) for rank, path, free in _LINE.findall(log)]
 
 
 class DiskWatch:

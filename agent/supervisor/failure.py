@@ -1,7 +1,8 @@
 """Find out why a launcher failed, from the end of its log and from the nodes' reports.
 
-The most specific cause wins: a node that leaves the cluster, stuck ranks, a rank without memory, an unreachable host,
-ranks that did not report, the rank that exited first, a failed launcher on a host, or only the launcher's status.
+The most specific cause wins: a node that leaves the cluster, stuck ranks, a rank without memory, ranks that were killed
+with their connection, an unreachable host, ranks that did not report, the rank that exited first, a failed launcher on
+a host, or only the launcher's status.
 """
 
 from __future__ import annotations
@@ -11,12 +12,13 @@ import errno
 import os
 import re
 import signal
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Final
 
 from agent.files.atomic_write import MAKE_ROOM
 from agent.files.listing import read_regular
+from agent.launch import rank_disks
 from agent.remote.command import SSH_FAILED
 from agent.runs.directory import RunDirectory
 from agent.spec.nodes import LEAVING, Node
@@ -49,16 +51,15 @@ _BROKEN: Final = re.compile(
     re.MULTILINE,
 )
 """Messages of OpenSSH's client when an established connection breaks (clientloop.c and packet.c of OpenSSH 9)."""
+_CLOSED: Final = re.compile(
+    r"^(?:\[\d{1,9}\]<stderr>:)?Connection to (\S{1,255}) closed by remote host\.\s*$", re.MULTILINE
+)
+"""Message of OpenSSH's client when sshd on the host closes an established connection."""
 _TIMED_OUT: Final = "Connection timed out"
 """Message of Gloo, Open MPI and NCCL when TCP gives up on a node. Only Gloo prints the node's address before it."""
 _PEER: Final = re.compile(r"\[(\d{1,3}(?:\.\d{1,3}){3})\]:\d{1,5}: $")
 _MAX_PEER: Final = 40
 _RANK: Final = re.compile(r"\[(\d{1,9})\]<std")
-_FULL_DISK: Final = re.compile(
-    r"^(?:\[\d{1,9}\]<stderr>:)?\[launcher\] rank (\d{1,9}): the disk with ([^\n]{1,400}) is full \(([^\n]{1,40})\)$",
-    re.MULTILINE,
-)
-"""Message of `agent.launch.rank_disks`."""
 _FULL_LINES: Final = 200
 _FULL_SHOWN: Final = 200
 _LAUNCHED: Final = "\n[supervisor] $ "
@@ -98,14 +99,18 @@ def log_bytes(ranks: int) -> int:
     return min(_NOTICE_BYTES * (1 + ranks), 1 << 25)
 
 
-def reason(spec: RunSpec, status: int, log: str) -> str:
-    """Return why a run's launcher failed, as text. `status` is its exit status, `log` the end of its output."""
+def reason(spec: RunSpec, status: int, log: str, running: Collection[str] = ()) -> str:
+    """Return why a run's launcher failed, as text. `status` is its exit status, `log` the end of its output.
+
+    `running` contains the names of the hosts that are known to respond and that have not rebooted during the attempt.
+    """
     log = last_attempt(log)
     if leaving := leaving_hosts(spec):
         return f"{leaving}; to continue once its group has launched a replacement: `fab resume {spec.run_id}`"
     named = (
         stuck_ranks(spec)
         or out_of_memory(spec.hosts, log)
+        or killed_ranks(spec.hosts, log, running)
         or unreachable_host(log)
         or unreported_ranks(spec.hosts, log)
     )
@@ -116,9 +121,9 @@ def reason(spec: RunSpec, status: int, log: str) -> str:
 def full_disk_hint(hosts: Sequence[Node], log: str) -> str:
     """Return text with the host, the path or the rank's line, and advice if a log reports a full disk; else ""."""
     places = _places(hosts)
-    for number, path, free in _FULL_DISK.findall(log):
-        if int(number) < len(places):
-            return f"; the disk with {path} on {places[int(number)]} is full ({free}); do: free space on it{MAKE_ROOM}"
+    for number, path, free in rank_disks.parse(log):
+        if number < len(places):
+            return f"; the disk with {path} on {places[number]} is full ({free}); do: free space on it{MAKE_ROOM}"
     lines = log.split("\n")[-_FULL_LINES:]
     found = [line for line in lines if any(os.strerror(each) in line for each in (errno.ENOSPC, errno.EDQUOT))]
     if not found:
@@ -176,6 +181,27 @@ def out_of_memory(hosts: Sequence[Node], log: str) -> str:
         return ""
     rank, perhaps, text = min(found, key=lambda each: bool(each[1]))
     return f"rank {rank} on {places[int(rank)]} {perhaps}ran out of memory: {text}"
+
+
+def closing_hosts(log: str) -> set[str]:
+    """Return the names or addresses of the hosts that closed a launcher's connection."""
+    return set(_CLOSED.findall(last_attempt(log)))
+
+
+def killed_ranks(hosts: Sequence[Node], log: str, running: Collection[str]) -> str:
+    """Return the hosts that closed their ranks' connection and are still `running`, with the likely cause; else "".
+
+    sshd closes a connection if the process for it is killed. This process belongs to the user for ranks.
+    """
+    closed = closing_hosts(log)
+    found = [host.name for host in hosts if {host.name, host.address} & closed and host.name in running]
+    if not found:
+        return ""
+    where, runs = " and ".join(found), "run" if found[1:] else "runs"
+    return (
+        f"all processes of the ranks on {where} were killed, with their connection, and {where} {runs} on; "
+        "a program does this with `kill -1` or kill(-1, ...)"
+    )
 
 
 def unreachable_host(log: str) -> str:

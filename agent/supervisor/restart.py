@@ -113,6 +113,8 @@ def machine_fault(spec: RunSpec, log: str, up: Mapping[str, float], ran_s: float
     log = failure.last_attempt(log)
     if memory := failure.out_of_memory(spec.hosts, log):
         return memory
+    if killed := failure.killed_ranks(spec.hosts, log, up):
+        return killed
     if failure.missing_ranks(spec.hosts, log):  # if none is missing, the program's collectives do not match
         return failure.unreported_ranks(spec.hosts, log)
     if lost := failure.lost_connection(spec.hosts, log) or failure.lost_network(spec.hosts, log):

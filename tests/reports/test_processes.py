@@ -539,3 +539,15 @@ def test_cpu_time_of_children_that_have_exited_counts() -> None:
         assert shell.stdout and shell.stdout.readline()
         assert cpu_s(found) - before_s > 0.2
         shell.communicate()
+
+
+@pytest.mark.parametrize("mark", ["", "[1]<stderr>:"])
+def test_program_that_kills_all_processes_of_its_user_is_not_blamed_on_the_node(mark: str) -> None:
+    """A cleanup by `kill -1` also kills sshd's process for the ranks."""
+    spec = make_spec(hosts=(make_node(1), make_node(2)))
+    closed = f"{mark}Connection to deeplearning-worker2 closed by remote host.\r\n"
+    log = f"{closed}[launcher] deeplearning-worker2 ended: 255\n"
+    killed = reason(spec, 1, log, running=["deeplearning-worker1", "deeplearning-worker2"])
+    assert killed.startswith("all processes of the ranks on deeplearning-worker2 were killed") and "kill -1" in killed
+    assert "replace" not in killed
+    assert "no longer responds" in reason(spec, 1, log, running=["deeplearning-worker1"])

@@ -20,6 +20,12 @@ from agent.supervisor.restart import Restarts, machine_fault, uptimes
 from tests.agent.supervisor.restarting import ENDED, ONE, SPEC, TWO, FakeHosts, answer, report_stuck
 from tests.factories import make_master, make_node, make_nodes, make_spec, nodes_text
 
+CLOSED = f"Connection to {TWO.name} closed by remote host.\r\n"
+LOST = f"[supervisor] $ launch\n{CLOSED}[launcher] {TWO.name} ended: 255\n"
+KILLED_ALL = (
+    f"all processes of the ranks on {TWO.name} were killed, with their connection, and {TWO.name} runs on; "
+    "a program does this with `kill -1` or kill(-1, ...)"
+)
 UP = {ONE.name: 5000.0, TWO.name: 5000.0}
 BROKEN = "[1]<stderr>:Timeout, server 10.0.64.6 not responding.\r\n"
 NETWORK = "the network between nodes failed: ranks could not reach"
@@ -57,6 +63,14 @@ FROZEN = (
         (ENDED.format(1) + OPEN_MPI, UP, f"{NETWORK} each other"),
         (ENDED.format(1) + NCCL, UP, f"{NETWORK} each other"),
         (ENDED.format(1) + "OSError: [Errno 110] Connection timed out\n", UP, ""),  # from the program itself
+        # A program killed all processes of its user, sshd's included (`kill -1`).
+        (ENDED.format(255) + CLOSED, UP, KILLED_ALL),
+        (f"[supervisor] $ launch\n{CLOSED}[launcher] {TWO.name} ended: 255\n", UP, KILLED_ALL),
+        (
+            f"[supervisor] $ launch\n{CLOSED}[launcher] {TWO.name} ended: 255\n",
+            {**UP, TWO.name: 30.0},
+            f"{TWO.name} rebooted",
+        ),
         (f"[supervisor] $ launch\n[launcher] {TWO.name} ended: 255\n", UP, f"the connection to {TWO.name} was lost"),
         (f"[supervisor] $ launch\n[launcher] {TWO.name} ended: 1\n", UP, ""),
         (ENDED.format(-9) + MEMORY, UP, f"rank 1 on {TWO.name} ran out of memory: it used 9 MiB"),
