@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Final
 
 from agent.environment import runtime
-from agent.environment.overlay import LockedOverlay, Overlay
+from agent.environment.overlay import LockedOverlay
 from agent.environment.virtual_environment import RuntimeSetupError
 from agent.hardware.machine import this_node_kind
 from agent.remote.command import OWN_TREE, SSH
@@ -36,7 +36,6 @@ from agent.spec.nodes import MASTER_NAME, NODE_PYTHON
 from agent.spec.remote_command import NOTEBOOK_PREFIX, NotebookRequest
 from agent.spec.run import PROGRAM_FOLDER
 
-PACKAGE: Final = "jupyterlab>=4,<5"
 MODULE: Final = "jupyterlab"
 START_S: Final = 120.0
 """How long the server may take until it listens, including its imports from a cold disk."""
@@ -88,16 +87,11 @@ def make_python(request: NotebookRequest, home: Path) -> Path:
     kind = runtime_kind({request.node: this_node_kind()})
     python = runtime.ensure("--wheelhouse", str(wheelhouse), *runtime.options_for(kind))
     root = home / ".cache" / "deepcdk" / "layers"
-    if request.tree:
-        program = Path(request.tree) / PROGRAM_FOLDER
-        lock = (Path(request.tree) / LOCK_FILE).read_text(encoding="utf-8")
-        return LockedOverlay(
-            runtime=python, program=program, lock=lock, root=root, wheelhouse=wheelhouse, report=report
-        ).ensure()
-    return Overlay(
-        runtime=python, program=Path.cwd(), requirements="", further=(PACKAGE,), root=root, wheelhouse=wheelhouse,
-        report=report,
-    ).ensure()  # fmt: skip
+    program = Path(request.tree) / PROGRAM_FOLDER
+    lock = (Path(request.tree) / LOCK_FILE).read_text(encoding="utf-8")
+    return LockedOverlay(
+        runtime=python, program=program, lock=lock, root=root, wheelhouse=wheelhouse, report=report
+    ).ensure()
 
 
 def serve(command: Sequence[str], port: int, *, asker: int | None) -> int:

@@ -96,8 +96,8 @@ class NotebookRequest:
     node: str
     efs_mount: str
     """Directory of the shared file system for the notebook's files. Files elsewhere are lost with the node."""
-    tree: str = ""
-    """Pushed directory with the requirements and their lock file; empty: only JupyterLab, resolved on the node."""
+    tree: str
+    """Pushed directory with the requirements and their lock file."""
     port: int = 0
     """Port on the loopback interface of master and node; 0: any free port of the master."""
 

@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 import webbrowser
 from collections.abc import Sequence
 from pathlib import Path
@@ -31,6 +32,7 @@ from cluster.terminal.wrap import printable
 
 NOTEBOOK_S: Final = 900.0
 """Time limit for JupyterLab's first start, in which its packages are built into wheels."""
+DEFAULT_PACKAGE: Final = "jupyterlab>=4,<5"
 NO_PACKAGES: Final = (
     "if the nodes cannot reach a package index, upload the wheels: `fab notebook --requirements FILE`, see "
     "docs/tasks.md"
@@ -155,15 +157,13 @@ def notebook(
     """
     session = Session(PROJECT, set_, key=key)
     local_port = web_tunnel.free_port(port)
-    program = notebook_program(requirements) if requirements else None
-    with session.connect() as master:
+    with tempfile.TemporaryDirectory() as empty, session.connect() as master:
+        program = notebook_program(requirements) if requirements else default_notebook(Path(empty))
         chosen = find_node(session.stack.name, node, session.nodes(master))
-        folder = ""
-        if program:
-            packed = pack_for_notebook(program, chosen, project=FOR_NODES, report=print_sentence)
-            for tree in packed.trees:
-                session.confirm_upload(master, tree, print_sentence, yes=yes)
-                folder = session.push(master, tree, print_sentence).directory
+        packed = pack_for_notebook(program, chosen, project=FOR_NODES, report=print_sentence)
+        for tree in packed.trees:
+            session.confirm_upload(master, tree, print_sentence, yes=yes)
+            folder = session.push(master, tree, print_sentence).directory
         agent = session.push_agent(master)
         asked = NotebookRequest(node=chosen.name, efs_mount=session.stack.efs_mount, tree=folder)
         command = ("env", "-C", agent, NODE_PYTHON, "-m", "agent.remote.notebook", asked.to_json())
@@ -174,6 +174,12 @@ def notebook(
             start_s=NOTEBOOK_S, remedy=NO_PACKAGES,
         )  # fmt: skip
         print_sentence("\nJupyterLab has stopped")
+
+
+def default_notebook(directory: Path) -> Program:
+    """Return a program in an empty directory that requires only JupyterLab."""
+    (directory / "requirements.txt").write_text(f"{DEFAULT_PACKAGE}\n", encoding="utf-8")
+    return Program(directory=directory, entry=("true",), requirements="requirements.txt")
 
 
 def notebook_program(text: str) -> Program:

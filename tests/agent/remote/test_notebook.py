@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import json
 import re
 import shlex
@@ -64,7 +63,7 @@ def test_a_server_that_never_listens_is_ended(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_on_another_node_the_same_port_is_led_there() -> None:
-    request = NotebookRequest(node="deeplearning-worker2", efs_mount="/mnt/efs", port=8900)
+    request = NotebookRequest(node="deeplearning-worker2", efs_mount="/mnt/efs", tree="/mnt/efs/t", port=8900)
     command = forwarding("/p/ssh", "/mnt/efs/a b", request)
     assert command[:6] == [
         "/p/ssh", "-o", "ExitOnForwardFailure=yes", "-L", "127.0.0.1:8900:127.0.0.1:8900", "deeplearning-worker2",
@@ -81,26 +80,20 @@ def test_packages_that_cannot_be_installed_are_told(
         raise RuntimeSetupError("Downloading the packages of the runtime failed")
 
     monkeypatch.setattr("agent.environment.runtime.ensure", fail)
-    request = NotebookRequest(node="deeplearning-master", efs_mount=str(tmp_path))
+    request = NotebookRequest(node="deeplearning-master", efs_mount=str(tmp_path), tree=str(tmp_path))
     assert notebook.main([request.to_json()]) == 1
     assert "Downloading the packages of the runtime failed" in capsys.readouterr().err
 
 
-def test_jupyterlab_comes_from_the_lock_file_or_is_resolved_on_the_node(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    overlay, locked = mock.Mock(), mock.Mock()
+def test_jupyterlab_comes_from_the_lock_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    locked = mock.Mock()
     monkeypatch.setattr("agent.environment.runtime.ensure", lambda *_: tmp_path)
-    monkeypatch.setattr(notebook, "Overlay", overlay)
     monkeypatch.setattr(notebook, "LockedOverlay", locked)
-    request = NotebookRequest(node="deeplearning-master", efs_mount=str(tmp_path))
-    notebook.make_python(request, tmp_path)
-    assert overlay.call_args.kwargs["further"] == (notebook.PACKAGE,) and not locked.called
+    request = NotebookRequest(node="deeplearning-master", efs_mount=str(tmp_path), tree=str(tmp_path))
     (tmp_path / "environment.txt").write_text("jupyterlab==4.9\n")
-    notebook.make_python(dataclasses.replace(request, tree=str(tmp_path)), tmp_path)
+    notebook.make_python(request, tmp_path)
     given = locked.call_args.kwargs
     assert (given["program"], given["lock"]) == (tmp_path / "program", "jupyterlab==4.9\n")
-    assert overlay.call_count == 1
 
 
 @settings(max_examples=20)

@@ -17,6 +17,7 @@ from cluster.programs.program_packages import RUNTIME, Environment, Wanted
 from cluster.programs.requirements_file import RequirementsError
 from cluster.programs.resolution import Resolver
 from cluster.programs.uv_compile import UnresolvedHereError
+from cluster.tasks.web import default_notebook
 from tests.factories import make_master, make_node
 
 PROJECT: Final = Path(__file__).resolve().parents[3]
@@ -90,6 +91,21 @@ def test_requirements_of_a_notebook_are_locked_on_the_laptop(tmp_path: Path, mon
     packed = pack_for_notebook(program, nodes(HERE)[1], project=PROJECT, report=print)
     assert packed.tree == program.tree(lock)
     assert (asked[0].requirements, asked[0].uses_torch) == ("requirements.txt", False)
+
+
+def test_notebook_without_requirements_is_locked_on_the_laptop_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lock, asked = "jupyterlab==4.4.1\n", list[str]()
+
+    def resolve(self: Resolver, wanted: Wanted) -> Environment:
+        asked.append((wanted.directory / wanted.requirements).read_text())
+        return Environment(lock=lock, over_runtime=True)
+
+    monkeypatch.setattr(Resolver, "resolve", resolve)
+    program = default_notebook(tmp_path)
+    packed = pack_for_notebook(program, nodes(HERE)[0], project=PROJECT, report=print)
+    assert (asked, packed.tree) == (["jupyterlab>=4,<5\n"], program.tree(lock))
 
 
 @pytest.mark.parametrize(
