@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
+import socket
 import threading
+import time
+from pathlib import Path
 from typing import Any, cast
 
+import paramiko
 import pytest
 
 from cluster.dashboard.source import FAILURES_TO_RENEW, Link, Source
 from cluster.errors import ConnectionFailedError, DeepcdkError
+from cluster.ssh.master import Master
+from tests.cluster.ssh.ssh_server import SshServer, connect_to, serving
 from tests.waiting import eventually
 
 
@@ -81,6 +88,72 @@ def test_a_connection_that_does_not_answer_is_closed() -> None:
         assert supervisor.master.closed.wait(30)  # type: ignore[attr-defined]
     with link.supervisor() as (_, again):
         assert again is supervisor  # its next command reconnects
+
+
+class Proxy:
+    """Forward connections to a server. Frozen ones stay open and carry nothing, like those of a laptop that slept."""
+
+    def __init__(self, server: SshServer) -> None:
+        self._to, self._frozen, self.host_key = server.port, threading.Event(), server.host_key
+        self.connections = 0
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._listener.getsockname()[1]
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def freeze(self) -> None:
+        """Freeze the present connections. Later ones work."""
+        self._frozen.set()
+        self._frozen = threading.Event()
+
+    def _serve(self) -> None:
+        while True:
+            near, _ = self._listener.accept()
+            self.connections += 1
+            try:
+                far = socket.create_connection(("127.0.0.1", self._to))
+            except OSError:  # the test is over
+                near.close()
+                return
+            for source, sink in ((near, far), (far, near)):
+                threading.Thread(target=self._copy, args=(source, sink, self._frozen), daemon=True).start()
+
+    @staticmethod
+    def _copy(source: socket.socket, sink: socket.socket, frozen: threading.Event) -> None:
+        with contextlib.suppress(OSError):
+            while block := source.recv(65536):
+                if not frozen.is_set():
+                    sink.sendall(block)
+
+
+def test_data_is_live_again_after_the_laptop_slept(tmp_path: Path) -> None:
+    key = paramiko.ECDSAKey.generate()
+    key.write_private_key_file(str(tmp_path / "id_ecdsa"))
+    with serving(key) as server:
+        proxy = Proxy(server)
+
+        def connect() -> Master:
+            return connect_to(cast("Any", proxy), tmp_path / "id_ecdsa")
+
+        class Session(FakeSession):
+            def connect(self) -> Any:
+                return connect().reopen_with(connect)
+
+        link = Link(lambda: cast("Any", Session()), limit_s=2.0)
+
+        def read() -> str:
+            with link.supervisor() as (_, supervisor):
+                return supervisor.master.run(["echo", "hello"]).text
+
+        source = Source(read, pause_s=0.01, idle_s=1.0)
+        first = eventually(lambda: found if (found := source.look(1.0)).value else None)
+        assert (first.value, first.state) == ("hello\n", "live")
+        proxy.freeze()
+        eventually(lambda: proxy.connections == 2)
+        began = time.time()
+        awake = eventually(lambda: found if (found := source.look()).at > began else None)
+        assert (awake.value, awake.state, awake.trouble) == ("hello\n", "live", "")
+        eventually(lambda: source._thread is None)
+        link.close()
 
 
 def test_the_master_is_looked_up_again_after_failures() -> None:
