@@ -46,7 +46,7 @@ QUIET_S: Final = 15.0
 """Time that a run trains undisturbed before each fault."""
 BASELINE_S: Final = 30.0
 """Time that a run trains undisturbed before ranks are killed. Goodput is relative to the rate in this time."""
-LONGEST_S: Final = 640
+MAX_DURATION_S: Final = 640
 """A lasting fault takes at least a quarter of this time, longer than Gloo's timeout, so that the run must restart."""
 LOOK_S: Final = 5.0
 """Interval at which the script checks whether to resume the run."""
@@ -223,7 +223,7 @@ def told(record: Path, word: str) -> list[float]:
 def meet(run: Run, kind: str, seed: int, record: Path) -> Recovery | None:
     """Inject one fault while a run trains; return its cost, or None if the run does not train again."""
     run.train_for(QUIET_S)
-    times = ("--first", "0", "--every", "3600", "--duration", "1", "--longest", str(LONGEST_S))
+    times = ("--first", "0", "--every", "3600", "--duration", "1", "--longest", str(MAX_DURATION_S))
     with chaos(record, run.hosts(), "--seed", str(seed), "--kinds", kind, *times):
         deadline = time.monotonic() + PATIENCE_S
         while time.monotonic() < deadline and run.state not in ("failed", "succeeded", "stopped"):

@@ -149,7 +149,7 @@ class Session:
     @property
     def kept_host_keys(self) -> KeptHostKeys:
         """Return the host keys that are kept for the deployed cluster's account and region."""
-        return KeptHostKeys.below(Path.home(), account=self.stack.account, region=self.aws.region)
+        return KeptHostKeys.in_home(Path.home(), account=self.stack.account, region=self.aws.region)
 
     @functools.cached_property
     def calibration(self) -> Calibration:

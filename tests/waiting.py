@@ -10,7 +10,7 @@ import pytest
 
 PATIENCE_S: Final = 300.0
 """Long enough that only a fault exceeds it, never a busy machine."""
-SHORTEST_PAUSE_S: Final = 0.005
+MIN_PAUSE_S: Final = 0.005
 
 T = TypeVar("T")
 
@@ -30,4 +30,4 @@ def eventually(
             return found
         if started >= deadline:
             pytest.fail(f"not within {timeout_s:g} s: {what() if callable(what) else what or condition}")
-        time.sleep(max(SHORTEST_PAUSE_S, time.monotonic() - started))
+        time.sleep(max(MIN_PAUSE_S, time.monotonic() - started))

@@ -19,7 +19,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import BinaryIO, Final
 
-MOST_BYTES: Final = 8 << 20
+MAX_BYTES: Final = 8 << 20
 """Maximum size of a file to read. Parsed as JSON, a file takes up to thirty times its size in memory."""
 
 MAX_ENTRIES: Final = 200_000
@@ -43,7 +43,7 @@ def _regular_only(path: str, flags: int) -> int:
     return descriptor
 
 
-def read_regular(path: Path, most_bytes: int = MOST_BYTES) -> bytes:
+def read_regular(path: Path, most_bytes: int = MAX_BYTES) -> bytes:
     """Return the content of a regular file. Raises OSError if it is not regular or larger than `most_bytes`."""
     with open_regular(path) as file:
         size = os.fstat(file.fileno()).st_size
@@ -97,7 +97,7 @@ def count_files(directory: Path) -> tuple[int, int]:
     return files, size
 
 
-def read_listed(path: Path, most_bytes: int = MOST_BYTES) -> bytes:
+def read_listed(path: Path, most_bytes: int = MAX_BYTES) -> bytes:
     """Return the content of a file that another node may just have written. Raises OSError like `read_regular`."""
     if not is_listed(path):
         raise FileNotFoundError(f"{path} does not exist")

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from typing import Any, Final
 
-MOST_DIGITS: Final = 18
+MAX_DIGITS: Final = 18
 """Maximum digits of an integer. No real count is longer, and longer ones would overflow when they are formatted."""
-MOST_LEVELS: Final = 50
+MAX_LEVELS: Final = 50
 """Maximum nesting of lists and objects. Python's own limit depends on the depth of the call stack."""
 
 
@@ -18,7 +18,7 @@ def parse(text: str | bytes) -> Any:
     except RecursionError:
         raise ValueError("JSON is nested too deeply") from None
     level = [value]
-    for _ in range(MOST_LEVELS):
+    for _ in range(MAX_LEVELS):
         level = [below for each in level if isinstance(each, dict | list) for below in _below(each)]
         if not level:
             return value
@@ -30,6 +30,6 @@ def _below(value: dict[str, Any] | list[Any]) -> list[Any]:
 
 
 def _whole(digits: str) -> int:
-    if len(digits.lstrip("-")) > MOST_DIGITS:
-        raise ValueError(f"JSON has a number of more than {MOST_DIGITS} digits")
+    if len(digits.lstrip("-")) > MAX_DIGITS:
+        raise ValueError(f"JSON has a number of more than {MAX_DIGITS} digits")
     return int(digits)

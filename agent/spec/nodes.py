@@ -41,7 +41,7 @@ RANK_HOME: Final = "/home/deepcdk-rank/files"
 RANK_TEMPORARY: Final = "tmp"
 """Directory in RANK_HOME for the ranks' temporary files."""
 REMEDY: Final = "`fab status --load` shows the instance that has not joined, `fab replace INSTANCE_ID` replaces it"
-MOST_SLOTS: Final = 1024
+MAX_SLOTS: Final = 1024
 SHOWN: Final = 60
 """Maximum number of characters of an invalid value in a message."""
 _OCTET: Final = "(25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])"
@@ -69,7 +69,7 @@ RULES: Final = {
     "instance_id": Rule(pattern="i-([0-9a-f]{8}|[0-9a-f]{17})", words="i- and 8 or 17 hexadecimal digits"),
     "slots": Rule(
         pattern="[1-9][0-9]{0,2}|10([01][0-9]|2[0-4])",
-        words=f"a whole number from 1 to {MOST_SLOTS}",
+        words=f"a whole number from 1 to {MAX_SLOTS}",
     ),
     "interface": Rule(
         pattern="[A-Za-z0-9_][A-Za-z0-9_.-]{0,14}",

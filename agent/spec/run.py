@@ -30,8 +30,8 @@ RANK_VARIABLE: Final = "DEEPCDK_RANK"
 PROGRAM_FOLDER: Final = "program"
 """Folder of the user's files in a pushed tree. The payload's files are in `payload`."""
 WORK_FOLDER: Final = "work"
-MOST_RESTARTS: Final = 1000
-MOST_COMMANDS: Final = 10
+MAX_RESTARTS: Final = 1000
+MAX_COMMANDS: Final = 10
 MAX_STALL_S: Final = 86_400
 TRAINING: Final = ("-m", "payload.train")
 """First words of a recipe's command, which resumes from a checkpoint."""
@@ -183,14 +183,14 @@ class RunSpec:
                 "recipes need "
                 f"{FIRST_SUPPORTED / 10} (Turing) or later, for example g4dn, g5, g6, p4d or p5"
             )
-        if type(self.restarts) is not int or not 0 <= self.restarts <= MOST_RESTARTS:
-            raise SpecError(f"restarts = {self.restarts!r}: must be a whole number from 0 to {MOST_RESTARTS}")
+        if type(self.restarts) is not int or not 0 <= self.restarts <= MAX_RESTARTS:
+            raise SpecError(f"restarts = {self.restarts!r}: must be a whole number from 0 to {MAX_RESTARTS}")
         if type(self.min_nodes) is not int or self.min_nodes < 0:
             raise SpecError(f"min_nodes = {self.min_nodes!r}: must be 0 or more")
         if type(self.stall_after_s) is not int or not 0 <= self.stall_after_s <= MAX_STALL_S:
             raise SpecError(f"stall_after_s = {self.stall_after_s!r}: must be a whole number from 0 to {MAX_STALL_S}")
-        if any(not command.strip() or "\0" in command for command in self.notify) or len(self.notify) > MOST_COMMANDS:
-            raise SpecError(f"notify: must be at most {MOST_COMMANDS} commands, none of them empty or with a NUL")
+        if any(not command.strip() or "\0" in command for command in self.notify) or len(self.notify) > MAX_COMMANDS:
+            raise SpecError(f"notify: must be at most {MAX_COMMANDS} commands, none of them empty or with a NUL")
         if self.stop_policy and not re.fullmatch(r"arn:[a-z-]+:autoscaling:[a-z0-9-]+:[0-9]{12}:\S+", self.stop_policy):
             raise SpecError(f"stop_policy = {escaped(self.stop_policy)}: must be the ARN of a scaling policy")
         if self.preflight not in ("auto", "full", "skip"):

@@ -28,7 +28,7 @@ from agent.staging.manifest import BLOCK, SUFFIX, Entry, Manifest, ManifestError
 
 SPARE: Final = 64 << 20
 """Bytes that must stay free in addition to the data: a full root volume would make the node fail."""
-MOST_MANIFEST_BYTES: Final = 4 << 30
+MAX_MANIFEST_BYTES: Final = 4 << 30
 """Maximum size of a manifest. A line per file has about 100 bytes, so this allows tens of millions of files."""
 RESERVE_S: Final = 2.0
 """How long to wait until another command releases a data set. An interrupted command exits within moments."""
@@ -284,7 +284,7 @@ class StagedDataset:
 
 def _read(file: Path) -> Manifest:
     try:
-        return Manifest.from_text(read_listed(file, MOST_MANIFEST_BYTES).decode("ascii"))
+        return Manifest.from_text(read_listed(file, MAX_MANIFEST_BYTES).decode("ascii"))
     except ManifestError as error:
         raise ManifestError(f"{file}: {error}") from None
 

@@ -26,9 +26,9 @@ from agent.staging.manifest import Entry, Manifest
 from agent.staging.progress import Emit, ProgressMeter, summary
 
 FEWEST_AT_ONCE: Final = 200
-MOST_AT_ONCE: Final = 5000
+MAX_AT_ONCE: Final = 5000
 """Files per call of the CLI. Each call lists the prefix again, and a command line holds 2 MiB."""
-MOST_BYTES_AT_ONCE: Final = 4 << 30
+MAX_BYTES_AT_ONCE: Final = 4 << 30
 """Bytes per call. An interrupted call is repeated from its beginning."""
 POLL_S: Final = 1.0
 
@@ -151,10 +151,10 @@ def is_single(prefix: Prefix, entries: Sequence[Entry]) -> bool:
 
 def batches(entries: Sequence[Entry]) -> Iterator[list[Entry]]:
     """Divide files into batches, one per call of the CLI."""
-    most = min(MOST_AT_ONCE, max(FEWEST_AT_ONCE, len(entries) // 50))
+    most = min(MAX_AT_ONCE, max(FEWEST_AT_ONCE, len(entries) // 50))
     batch: list[Entry] = []
     for entry in entries:
-        if batch and (len(batch) >= most or sum(e.size for e in batch) + entry.size > MOST_BYTES_AT_ONCE):
+        if batch and (len(batch) >= most or sum(e.size for e in batch) + entry.size > MAX_BYTES_AT_ONCE):
             yield batch
             batch = []
         batch.append(entry)

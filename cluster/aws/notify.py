@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
-from agent.spec.run import MOST_COMMANDS
+from agent.spec.run import MAX_COMMANDS
 from agent.spec.states import is_topic
 from cluster.aws.stack import Stack
 from cluster.errors import DeepcdkError, UsageError
@@ -18,8 +18,8 @@ _ADDRESS: Final = re.compile(r"[^\s@/'\"|;&<>$]+@[^\s@/'\"|;&<>$]+\.[a-z]+", re.
 
 def check_notify(given: Sequence[str]) -> None:
     """Raise UsageError for values that cannot notify anybody, as far as that is visible without the cluster."""
-    if len(given) > MOST_COMMANDS:
-        raise UsageError("--notify", None, f"is given {len(given)} times; at most {MOST_COMMANDS} are allowed")
+    if len(given) > MAX_COMMANDS:
+        raise UsageError("--notify", None, f"is given {len(given)} times; at most {MAX_COMMANDS} are allowed")
     for command in given:
         if not command.strip() or "\0" in command:
             raise UsageError("--notify", command, "must be a command")

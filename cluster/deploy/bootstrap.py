@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 TOOLKIT: Final = "CDKToolkit"
 QUALIFIER: Final = "hnb659fds"
-LEAST_VERSION: Final = 6
+MIN_VERSION: Final = 6
 """Version that the templates require (the rule CheckBootstrapVersion)."""
 BUSY_TIMEOUT_S: Final = 600.0
 POLL_S: Final = 2.0
@@ -102,7 +102,7 @@ class Bootstrap:
     @property
     def is_complete(self) -> bool:
         """Return whether the CDK can deploy with this bootstrap."""
-        return self.version is not None and self.version >= LEAST_VERSION and self.bucket_exists is not False
+        return self.version is not None and self.version >= MIN_VERSION and self.bucket_exists is not False
 
     @property
     def place(self) -> str:

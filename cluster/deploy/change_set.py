@@ -85,9 +85,9 @@ class Plan:
     """Lines about what the deployment leaves unchanged."""
 
     @property
-    def ends_run(self) -> tuple[str, ...]:
+    def stops_run(self) -> tuple[str, ...]:
         """Return the reasons why a live run would not survive the change; empty if it would."""
-        return tuple(each.ends_run for each in self.effects if each.ends_run)
+        return tuple(each.stops_run for each in self.effects if each.stops_run)
 
     def document(self) -> dict[str, Any]:
         """Return the plan as JSON values."""

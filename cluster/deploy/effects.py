@@ -23,7 +23,7 @@ _NODE_PROPERTIES: Final = frozenset(
         "VPCZoneIdentifier",
     }
 )
-_MOST_ADDED: Final = 8
+_MAX_ADDED: Final = 8
 """Maximum number of additions to list. More are counted by kind."""
 
 
@@ -34,12 +34,12 @@ class Kind:
     noun: str
     loss: str = ""
     """The loss if a resource is replaced or removed and not kept, in words."""
-    ends_run: bool = False
+    stops_run: bool = False
     """Whether a live run stops if such a resource is replaced or removed."""
 
 
-_FIREWALL = Kind(noun="firewall rule", loss="the traffic that it allows stops", ends_run=True)
-_NODES = Kind(noun="group of nodes", loss="ALL ITS NODES ARE TERMINATED", ends_run=True)
+_FIREWALL = Kind(noun="firewall rule", loss="the traffic that it allows stops", stops_run=True)
+_NODES = Kind(noun="group of nodes", loss="ALL ITS NODES ARE TERMINATED", stops_run=True)
 _WAY_OUT = "the route out through it is lost"
 
 KINDS: Final[Mapping[str, Kind]] = {
@@ -60,30 +60,30 @@ KINDS: Final[Mapping[str, Kind]] = {
     "AWS::EC2::PlacementGroup": Kind(noun="placement group"),
     "AWS::EC2::Route": Kind(noun="route", loss=_WAY_OUT),
     "AWS::EC2::RouteTable": Kind(noun="route table", loss=_WAY_OUT),
-    "AWS::EC2::SecurityGroup": Kind(noun="security group", loss="the traffic that it allows stops", ends_run=True),
+    "AWS::EC2::SecurityGroup": Kind(noun="security group", loss="the traffic that it allows stops", stops_run=True),
     "AWS::EC2::SecurityGroupEgress": _FIREWALL,
     "AWS::EC2::SecurityGroupIngress": _FIREWALL,
-    "AWS::EC2::Subnet": Kind(noun="subnet", loss="THE NODES IN IT ARE TERMINATED", ends_run=True),
+    "AWS::EC2::Subnet": Kind(noun="subnet", loss="THE NODES IN IT ARE TERMINATED", stops_run=True),
     "AWS::EC2::SubnetRouteTableAssociation": Kind(noun="subnet's routing", loss=_WAY_OUT),
-    "AWS::EC2::VPC": Kind(noun="network (VPC)", loss="EVERYTHING IN IT IS TERMINATED", ends_run=True),
+    "AWS::EC2::VPC": Kind(noun="network (VPC)", loss="EVERYTHING IN IT IS TERMINATED", stops_run=True),
     "AWS::EC2::VPCEndpoint": Kind(noun="VPC endpoint", loss="the route to the service through it is lost"),
     "AWS::EC2::VPCGatewayAttachment": Kind(noun="internet gateway's attachment", loss=_WAY_OUT),
     "AWS::EFS::FileSystem": Kind(
-        noun="shared file system", loss="ALL RUNS, CHECKPOINTS AND DATA ON IT ARE DELETED", ends_run=True
+        noun="shared file system", loss="ALL RUNS, CHECKPOINTS AND DATA ON IT ARE DELETED", stops_run=True
     ),
-    "AWS::EFS::MountTarget": Kind(noun="mount target", loss="the nodes lose the shared file system", ends_run=True),
+    "AWS::EFS::MountTarget": Kind(noun="mount target", loss="the nodes lose the shared file system", stops_run=True),
     "AWS::FSx::DataRepositoryAssociation": Kind(noun="link between Lustre and S3", loss="files are no longer exported"),
     "AWS::FSx::FileSystem": Kind(
-        noun="Lustre file system", loss="DATA ON IT THAT IS NOT YET EXPORTED IS DELETED", ends_run=True
+        noun="Lustre file system", loss="DATA ON IT THAT IS NOT YET EXPORTED IS DELETED", stops_run=True
     ),
     "AWS::IAM::InstanceProfile": Kind(noun="instance profile", loss="running nodes lose their permissions"),
     "AWS::IAM::ManagedPolicy": Kind(noun="permissions", loss="the nodes lose these permissions"),
     "AWS::IAM::Policy": Kind(noun="permissions", loss="the nodes lose these permissions"),
     "AWS::IAM::Role": Kind(noun="role", loss="running nodes lose their permissions"),
     "AWS::KMS::Alias": Kind(noun="key alias"),
-    "AWS::KMS::Key": Kind(noun="encryption key", loss="DATA ENCRYPTED WITH IT BECOMES UNREADABLE", ends_run=True),
+    "AWS::KMS::Key": Kind(noun="encryption key", loss="DATA ENCRYPTED WITH IT BECOMES UNREADABLE", stops_run=True),
     "AWS::Logs::LogGroup": Kind(noun="log group", loss="THE LOGS IN IT ARE DELETED"),
-    "AWS::S3::Bucket": Kind(noun="bucket", loss="THE OBJECTS IN IT ARE DELETED", ends_run=True),
+    "AWS::S3::Bucket": Kind(noun="bucket", loss="THE OBJECTS IN IT ARE DELETED", stops_run=True),
     "AWS::S3::BucketPolicy": Kind(noun="bucket policy"),
     "AWS::SNS::Subscription": Kind(noun="subscription"),
     "AWS::SNS::Topic": Kind(noun="topic"),
@@ -106,7 +106,7 @@ class Effect:
     what: str
     """Noun and path of the construct."""
     details: str
-    ends_run: str
+    stops_run: str
     """Why a live run would stop; "" if it would not."""
     loses: bool
     """Whether data or access is lost."""
@@ -122,7 +122,7 @@ def describe_effect(change: Change, template: Mapping[str, Any], size: int | Non
     if change.ends:
         return _describe_loss(change, kind, what)
     if change.action == ADDED:
-        return Effect(action=ADDED, noun=kind.noun, what=what, details="", ends_run="", loses=False)
+        return Effect(action=ADDED, noun=kind.noun, what=what, details="", stops_run="", loses=False)
     details, reason = [", ".join(map(str, change.differences))], ""
     if change.type == GROUP:
         declaration = template.get("Resources", {}).get(change.logical_id, {})
@@ -137,7 +137,7 @@ def describe_effect(change: Change, template: Mapping[str, Any], size: int | Non
         noun=kind.noun,
         what=what,
         details=text,
-        ends_run=f"{what}: {reason}" if reason else "",
+        stops_run=f"{what}: {reason}" if reason else "",
         loses=bool(reason),
     )
 
@@ -148,7 +148,7 @@ def describe_login_user(before: str, after: str) -> Effect:
         f"{before} -> {after}; running nodes have only {before} and reject {after}, so the tasks no longer reach the "
     )
     details += f"master until its instance is replaced. `--set login_user={before}` keeps the user"
-    return Effect(action=CHANGED, noun="login user", what="login user", details=details, ends_run="", loses=True)
+    return Effect(action=CHANGED, noun="login user", what="login user", details=details, stops_run="", loses=True)
 
 
 def _describe_loss(change: Change, kind: Kind, what: str) -> Effect:
@@ -167,9 +167,9 @@ def _describe_loss(change: Change, kind: Kind, what: str) -> Effect:
         details.append(kind.loss)
     loses = bool(kind.loss) and not change.kept
     # The nodes stop using a replaced or removed resource even if it is kept.
-    reason = f"{what}: {change.action.lower() if change.action != REMOVED else 'removed'}" if kind.ends_run else ""
+    reason = f"{what}: {change.action.lower() if change.action != REMOVED else 'removed'}" if kind.stops_run else ""
     return Effect(
-        action=change.action, noun=kind.noun, what=what, details="; ".join(details), ends_run=reason, loses=loses
+        action=change.action, noun=kind.noun, what=what, details="; ".join(details), stops_run=reason, loses=loses
     )
 
 
@@ -239,7 +239,7 @@ def change_table(stack: str, effects: Sequence[Effect]) -> Table:
     """Build the table of effects, worst first. Many additions are counted by kind."""
     rows = [(each.action, each.what, each.details) for each in effects if each.action != ADDED]
     added = [each for each in effects if each.action == ADDED]
-    if len(added) > _MOST_ADDED:
+    if len(added) > _MAX_ADDED:
         rows.append((ADDED, f"{len(added)} resources", ", ".join(_counted(added))))
     else:
         rows += [(ADDED, each.what, each.details) for each in added]

@@ -71,7 +71,7 @@ def judge_bootstrap(there: bootstraps.Bootstrap) -> Finding:
     if there.is_complete:
         unseen = "" if there.bucket_exists else f"; this user may not see bucket {there.bucket}"
         return finding(name, OK, f"version {there.version}: {there.place}{unseen}")
-    old = f"version {there.version} is too old; the minimum is {bootstraps.LEAST_VERSION}"
+    old = f"version {there.version} is too old; the minimum is {bootstraps.MIN_VERSION}"
     what = f"the CDK is not bootstrapped: {there.place}" if there.version is None else f"{old}: {there.place}"
     return finding(name, WARN, what, "run `fab up`, which asks, then bootstraps once; it creates a bucket and roles")
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from cluster.session import Session
 
 
-class EndsRunError(DeepcdkError):
+class StopsRunError(DeepcdkError):
     """Report that an action would stop live runs, or might. `run_ids` is empty if the live runs are unknown."""
 
     def __init__(self, doing: str, run_ids: Sequence[str], why_unknown: str, reasons: Sequence[str]) -> None:
@@ -79,7 +79,7 @@ def every_node_held(
     """Hold every node during the block, so that no run starts between the check for live runs and the nodes'
     termination.
 
-    Raises EndsRunError if a run has started since the check. Raises it also if the master does not answer, unless
+    Raises StopsRunError if a run has started since the check. Raises it also if the master does not answer, unless
     forced. Raises HeldNodesError if another machine is about to terminate nodes.
     """
     with contextlib.ExitStack() as opened:
@@ -88,13 +88,13 @@ def every_node_held(
                 master = opened.enter_context(session.connect())
                 opened.enter_context(session.supervisor(master).hold(task, {}, every=True))
         except LiveRunError as error:
-            raise EndsRunError(doing, [error.run_id], "", reasons) from None
+            raise StopsRunError(doing, [error.run_id], "", reasons) from None
         except (HeldNodesError, NoStackError):
             raise
         except DeepcdkError as error:
             why = str(error.what).partition("\n")[0]
             if not force:
-                raise EndsRunError(doing, (), why, reasons) from None
+                raise StopsRunError(doing, (), why, reasons) from None
             report(f"warning: the master cannot reserve the nodes, so a run that starts in the meantime is lost: {why}")
         yield
 
@@ -102,11 +102,11 @@ def every_node_held(
 def check_live_runs(session: Session, doing: str, reasons: Sequence[str], *, force: bool) -> LiveRuns:
     """Return the live runs, which the action would stop. `doing` names the action, `reasons` explain its effects.
 
-    Unless forced, raises EndsRunError if there are live runs, or if they are unknown.
+    Unless forced, raises StopsRunError if there are live runs, or if they are unknown.
     """
     found = find_live_runs(session)
     if (found.run_ids or found.why_unknown) and not force:
-        raise EndsRunError(doing, found.run_ids, found.why_unknown, reasons)
+        raise StopsRunError(doing, found.run_ids, found.why_unknown, reasons)
     return found
 
 

@@ -21,7 +21,7 @@ from payload.settings import SettingError
 from stacks.config import ClusterConfig
 
 FORMAT: Final = "deepcdk-plan/1"
-MOST_NODES: Final = 4096
+MAX_NODES: Final = 4096
 ANY_DATA: Final = "/data"
 """Placeholder for the data directory, which an estimate does not read."""
 
@@ -134,7 +134,7 @@ def read(
     """Build the question from the flags of `fab plan`. Raises UsageError for an invalid value."""
     training = _training(recipe, further)
     names = _words(instances) or _default_types(training, config)
-    counts = {parse_whole("--nodes", word, lowest=1, highest=MOST_NODES) for word in _words(nodes)}
+    counts = {parse_whole("--nodes", word, lowest=1, highest=MAX_NODES) for word in _words(nodes)}
     if not counts:
         raise UsageError("--nodes", nodes, "must be numbers of nodes, comma-separated, such as 1,2,4")
     hours = _positive("--deadline", deadline)

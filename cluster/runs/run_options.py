@@ -10,15 +10,15 @@ from typing import Annotated, Final
 from agent.spec.bounds import Bounds
 from agent.spec.horovod import CONTROLLERS, MPI, Knobs
 from agent.spec.launchers import HOROVOD, LAUNCHERS, PLACE_VARIABLES, TOGETHER
-from agent.spec.nodes import MOST_SLOTS
-from agent.spec.run import MAX_STALL_S, MOST_RESTARTS, PLACED, UNPLACED
+from agent.spec.nodes import MAX_SLOTS
+from agent.spec.run import MAX_RESTARTS, MAX_STALL_S, PLACED, UNPLACED
 from cluster.cli.flags import parse_whole, positive, whole
 from cluster.errors import UsageError
 
 CORES: Final = "cores"
 AUTO: Final = "auto"
-MOST_USD: Final = 1e7
-MOST_HOURS: Final = 24 * 366.0
+MAX_USD: Final = 1e7
+MAX_HOURS: Final = 24 * 366.0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -54,7 +54,7 @@ class RestartOptions:
         int,
         "number of automatic restarts after a machine fault: a lost node, or a killed or stuck rank; an error of the "
         "program is no fault",
-        whole(lowest=0, highest=MOST_RESTARTS),
+        whole(lowest=0, highest=MAX_RESTARTS),
     ] = 3
     min_nodes: Annotated[
         int,
@@ -82,13 +82,13 @@ class BoundOptions:
         float | None,
         "limit on the cost of the run's instances and the master, in US dollars; at the limit, the run writes a "
         "checkpoint and is stopped",
-        positive(highest=MOST_USD, unit="US dollars"),
+        positive(highest=MAX_USD, unit="US dollars"),
     ] = None
     max_hours: Annotated[
         float | None,
         "limit on the hours of the run, restarts and resumes included; at the limit, the run writes a checkpoint and "
         "is stopped",
-        positive(highest=MOST_HOURS, unit="hours"),
+        positive(highest=MAX_HOURS, unit="hours"),
     ] = None
     then_stop: Annotated[
         bool,
@@ -135,7 +135,7 @@ class RankOptions:
 
     def __post_init__(self) -> None:
         if self.ranks_per_node not in ("", CORES):
-            parse_whole("--ranks-per-node", self.ranks_per_node, lowest=1, highest=MOST_SLOTS)
+            parse_whole("--ranks-per-node", self.ranks_per_node, lowest=1, highest=MAX_SLOTS)
         if self.launcher not in ("", *LAUNCHERS):
             raise UsageError("--launcher", self.launcher, f"must be {', '.join(LAUNCHERS)}")
         if self.together not in TOGETHER:

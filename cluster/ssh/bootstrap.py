@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import IO
 
-MOST_HEADER = 1 << 20
+MAX_HEADER = 1 << 20
 """Maximum size of a header of further attributes or of a long name, because tarfile reads it into memory as a whole."""
 _HEADERS = (tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE, *tarfile.GNU_TYPES)
 
@@ -31,7 +31,7 @@ class Entry(tarfile.TarInfo):
         archive.
         """
         entry = super().frombuf(buf, encoding, errors)
-        if entry.size < 0 or (entry.type in _HEADERS and entry.size > MOST_HEADER):
+        if entry.size < 0 or (entry.type in _HEADERS and entry.size > MAX_HEADER):
             raise tarfile.ReadError(f"an entry has a header of {entry.size} bytes")
         return entry
 

@@ -102,7 +102,7 @@ class KeptHostKeys:
     folder: Path
 
     @classmethod
-    def below(cls, home: Path, *, account: str, region: str) -> KeptHostKeys:
+    def in_home(cls, home: Path, *, account: str, region: str) -> KeptHostKeys:
         """Return the directory for an account and region. It is not in ~/.cache, which may be emptied at any time."""
         return cls(folder=home / ".local" / "state" / "deepcdk" / "host-keys" / account / region)
 

@@ -27,9 +27,9 @@ SESSION_TIMEOUT_S: Final = 60
 an emulated machine.
 """
 BLOCK: Final = 1 << 16
-MOST_BYTES: Final = 256 << 20
+MAX_BYTES: Final = 256 << 20
 """Maximum size of one line, or of a command's whole output. A list of a million files takes half of it."""
-MOST_ERRORS: Final = 1 << 20
+MAX_ERRORS: Final = 1 << 20
 """Maximum size of a command's error output to keep; the end is kept."""
 _BROKEN: Final = (OSError, EOFError, AttributeError)
 """Errors that Paramiko raises for a broken connection, besides SSHException. AttributeError means no transport."""
@@ -167,14 +167,14 @@ class Master:
         """Run a command to its end, whatever its status. `stdin` is sent to it. Its `stderr` is returned only if it
         failed.
 
-        Raises AnswerError if its output exceeds MOST_BYTES.
+        Raises AnswerError if its output exceeds MAX_BYTES.
         """
         output = bytearray()
         try:
             with contextlib.closing(self.blocks(argv, directory=directory, silence_s=None, feed=[stdin])) as blocks:
                 for block in blocks:
                     output += block
-                    if len(output) > MOST_BYTES:
+                    if len(output) > MAX_BYTES:
                         raise _too_long("a command", output, self.where)
         except RemoteError as error:
             return Completed(status=error.status, stdout=bytes(output), stderr=error.output)
@@ -258,7 +258,7 @@ class Master:
     ) -> Iterator[str]:
         """Yield the lines of a command's standard output. Parameters and errors are those of `blocks`.
 
-        Raises AnswerError for a line longer than MOST_BYTES.
+        Raises AnswerError for a line longer than MAX_BYTES.
         """
         blocks = self.blocks(argv, directory=directory, silence_s=silence_s, stdin=stdin, feed=feed)
         for batch in self.batches(blocks):
@@ -273,7 +273,7 @@ class Master:
                 yield (bytes(rest) + whole).decode("utf-8", errors="replace").split("\n")
                 rest.clear()
             rest += after
-            if len(rest) > MOST_BYTES:
+            if len(rest) > MAX_BYTES:
                 raise _too_long("a line of a command", rest, self.where)
         if rest:
             yield [rest.decode("utf-8", errors="replace")]
@@ -306,7 +306,7 @@ def _reason(connection: fabric.Connection, error: Exception) -> str:
 
 
 def _keep_errors(channel: paramiko.Channel, kept: bytearray) -> None:
-    """Read a command's standard error to its end into `kept`, which keeps the last MOST_ERRORS bytes."""
+    """Read a command's standard error to its end into `kept`, which keeps the last MAX_ERRORS bytes."""
     block = b"..."
     while block:
         try:
@@ -316,12 +316,12 @@ def _keep_errors(channel: paramiko.Channel, kept: bytearray) -> None:
         except (OSError, EOFError):
             return
         kept += block
-        del kept[:-MOST_ERRORS]
+        del kept[:-MAX_ERRORS]
 
 
 def _too_long(what: str, answer: bytearray, where: str) -> AnswerError:
     beginning = answer[:MAX_SHOWN].decode("utf-8", errors="replace")
-    return AnswerError(what, beginning, f"it has more than {amount(MOST_BYTES)}", where=where)
+    return AnswerError(what, beginning, f"it has more than {amount(MAX_BYTES)}", where=where)
 
 
 def _feed(channel: paramiko.Channel, blocks: Iterable[bytes]) -> None:

@@ -10,7 +10,7 @@ from typing import Final, Generic, TypeVar
 
 from cluster.ssh.master import SilenceError
 
-MOST_WAITING: Final = 32
+MAX_WAITING: Final = 32
 """Number of items to read ahead. A faster sender has to wait."""
 _LOOK_S: Final = 1.0
 """Seconds between two checks whether the stream was abandoned, while the queue is full."""
@@ -26,7 +26,7 @@ class BackgroundReader(Generic[T]):
         """Read `source`. `where` names the master in errors."""
         self._where = where
         self._is_abandoned = False
-        self._queue: queue.Queue[T | BaseException | None] = queue.Queue(MOST_WAITING)
+        self._queue: queue.Queue[T | BaseException | None] = queue.Queue(MAX_WAITING)
         self._thread = threading.Thread(target=self._pump, args=(source,), daemon=True)
         self._thread.start()
 

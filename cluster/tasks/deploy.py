@@ -258,7 +258,7 @@ def _show_plan(session: Session, there: Mapping[str, Any] | None, *, as_json: bo
             print_line(f"stack {stack}: no changes")
         else:
             print_table(effects.change_table(stack, planned.effects))
-            for reason in planned.ends_run:
+            for reason in planned.stops_run:
                 print_line(f"stops a live run: {reason}")
 
 
@@ -308,7 +308,7 @@ def _permit(
         if not asked:
             confirm(describe_deployment(session), yes=yes)
         return plan  # a new stack has nothing to lose
-    reasons = plan.ends_run
+    reasons = plan.stops_run
     ended = live_run.check_live_runs(session, CHANGE, reasons, force=force) if reasons else live_run.LiveRuns()
     stopped = describe_stop(ended)
     lost = " What the table shows as lost cannot be restored." if any(each.loses for each in plan.effects) else ""
@@ -328,9 +328,9 @@ def _runs_kept_away(
     session: Session, plan: Plan, progress: Callable[[str], None], *, force: bool
 ) -> contextlib.AbstractContextManager[None]:
     """Return a context manager that keeps new runs from starting, if runs would not survive the change."""
-    if plan.is_new or not plan.ends_run:
+    if plan.is_new or not plan.stops_run:
         return contextlib.nullcontext()
-    return live_run.every_node_held(session, "fab up", CHANGE, plan.ends_run, force=force, report=progress)
+    return live_run.every_node_held(session, "fab up", CHANGE, plan.stops_run, force=force, report=progress)
 
 
 def describe_stop(live: live_run.LiveRuns) -> str:

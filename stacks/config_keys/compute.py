@@ -23,8 +23,8 @@ BASE_IOPS: Final = 3000
 BASE_MIB_S: Final = 125
 # gp3's upper limits as of 2026, according to the EC2 API (CreateVolume): size, IOPS, throughput.
 LARGEST_GIB: Final = 65536
-MOST_IOPS: Final = 80000
-MOST_MIB_S: Final = 2000
+MAX_IOPS: Final = 80000
+MAX_MIB_S: Final = 2000
 # Nodes boot, install packages and mount the file system before boot_commands, which are stopped two minutes early.
 _MIN_READY_WITH_COMMANDS: Final = 5
 _BOOTS_SLOWLY: Final = re.compile(r"p[4-9]|.*\.metal")
@@ -130,8 +130,8 @@ class ComputeKeys:
         for role in ("worker", "master"):
             matches(self, f"{role}_root_device", r"(?:/dev/[a-z0-9]{2,16})?", "a device such as /dev/xvda, or empty")
             within(self, f"{role}_volume_gib", 8, LARGEST_GIB)
-            within(self, f"{role}_volume_iops", BASE_IOPS, MOST_IOPS)
-            within(self, f"{role}_volume_mib_s", BASE_MIB_S, MOST_MIB_S)
+            within(self, f"{role}_volume_iops", BASE_IOPS, MAX_IOPS)
+            within(self, f"{role}_volume_mib_s", BASE_MIB_S, MAX_MIB_S)
         matches(self, "login_user", r"(?:[a-z_][a-z0-9_-]{0,31})?", "a Linux user name, or empty")
         self._check_boot_commands()
         within(self, "max_workers", 1, 1000)

@@ -11,16 +11,16 @@ from stacks.config_keys.rules import EMAIL, ConfigError, matches, one_of, within
 # EC2 publishes its metrics every five minutes, unless detailed monitoring is enabled, which costs money.
 IDLE_PERIOD_MIN: Final = 5
 # CloudWatch evaluates at most a day of five-minute periods, or seven days of one-hour periods.
-LONGEST_IDLE_MIN: Final = 1430
+MAX_IDLE_MIN: Final = 1430
 DAY_H: Final = 24
 WEEK_H: Final = 168
 # AWS permits 50 tags per resource. The stack, the Auto Scaling group and this project need some of them.
-MOST_TAGS: Final = 40
+MAX_TAGS: Final = 40
 # Each of up to 64 resources has all tags, and CloudFormation's limit for a template is 1 MB.
-MOST_TAG_CHARACTERS: Final = 8000
+MAX_TAG_CHARACTERS: Final = 8000
 # The same limit as for the master's program, agent.spec.bounds.MAX_REPLACEMENTS.
-MOST_REPLACEMENTS: Final = 100
-LEAST_USD: Final = 0.01
+MAX_REPLACEMENTS: Final = 100
+MIN_USD: Final = 0.01
 _TAG_TEXT: Final = r"[A-Za-z0-9 _.:/=+@-]"
 _RESERVED: Final = ("aws:", "deepcdk:")
 
@@ -65,10 +65,10 @@ class LimitKeys:
         matches(self, "permissions_boundary", policy, "the ARN of an IAM policy, or empty")
         self._check_tags()
         self._check_times()
-        within(self, "max_replacements_per_hour", 0, MOST_REPLACEMENTS)
+        within(self, "max_replacements_per_hour", 0, MAX_REPLACEMENTS)
         within(self, "budget_usd", 0, 1e9)
-        if 0 < self.budget_usd < LEAST_USD:
-            raise ConfigError("budget_usd", self.budget_usd, f"must be 0, or at least {LEAST_USD}")
+        if 0 < self.budget_usd < MIN_USD:
+            raise ConfigError("budget_usd", self.budget_usd, f"must be 0, or at least {MIN_USD}")
         one_of(self, "budget_scope", "account", "cluster")
         matches(self, "budget_emails", EMAIL, "e-mail addresses")
         if len(self.budget_emails) > 10:
@@ -90,18 +90,16 @@ class LimitKeys:
             raise ConfigError(
                 "tags", self.tags, "each key must be unique; IAM ignores case, so Team and team are the same key"
             )
-        if len(self.tags) > MOST_TAGS:
-            raise ConfigError("tags", f"{len(self.tags)} tags", f"must be at most {MOST_TAGS}")
+        if len(self.tags) > MAX_TAGS:
+            raise ConfigError("tags", f"{len(self.tags)} tags", f"must be at most {MAX_TAGS}")
         total = sum(map(len, self.tags))
-        if total > MOST_TAG_CHARACTERS:
-            rule = f"must be at most {MOST_TAG_CHARACTERS}: every resource has all tags, and a template has 1 MB"
+        if total > MAX_TAG_CHARACTERS:
+            rule = f"must be at most {MAX_TAG_CHARACTERS}: every resource has all tags, and a template has 1 MB"
             raise ConfigError("tags", f"{total} characters", rule)
 
     def _check_times(self) -> None:
-        if self.idle_minutes and (
-            self.idle_minutes % IDLE_PERIOD_MIN or not 10 <= self.idle_minutes <= LONGEST_IDLE_MIN
-        ):
-            rule = f"must be 0, or a multiple of 5 from 10 to {LONGEST_IDLE_MIN}: EC2's metrics are 5 minutes apart"
+        if self.idle_minutes and (self.idle_minutes % IDLE_PERIOD_MIN or not 10 <= self.idle_minutes <= MAX_IDLE_MIN):
+            rule = f"must be 0, or a multiple of 5 from 10 to {MAX_IDLE_MIN}: EC2's metrics are 5 minutes apart"
             raise ConfigError("idle_minutes", self.idle_minutes, rule)
         within(self, "idle_cpu_percent", 0, 100)
         hours = self.max_hours

@@ -14,7 +14,7 @@ WIDEST_SSH_PREFIX: Final = 8
 ZONES_OF_A_NEW_VPC: Final = 2
 ZONES_AT_MOST: Final = 6
 # The maximum number of values in a filter of EC2's Describe calls.
-MOST_PREFIX_LISTS: Final = 200
+MAX_PREFIX_LISTS: Final = 200
 # Networks that EC2 rejects for a VPC because hosts use them internally. Python counts them as private.
 RESERVED_NETWORKS: Final = ("0.0.0.0/8", "127.0.0.0/8", "169.254.0.0/16")
 
@@ -101,8 +101,8 @@ class NetworkKeys:
             "private_subnet_ids",
         ):
             _check_once(key, getattr(self, key))
-        if len(self.ssh_prefix_lists) > MOST_PREFIX_LISTS:
-            rule = f"must be at most {MOST_PREFIX_LISTS}, the limit of one call of EC2's DescribeManagedPrefixLists"
+        if len(self.ssh_prefix_lists) > MAX_PREFIX_LISTS:
+            rule = f"must be at most {MAX_PREFIX_LISTS}, the limit of one call of EC2's DescribeManagedPrefixLists"
             raise ConfigError("ssh_prefix_lists", f"{len(self.ssh_prefix_lists)} lists", rule)
         for key in ("public_subnet_ids", "private_subnet_ids"):
             if len(getattr(self, key)) > ZONES_AT_MOST:

@@ -13,7 +13,7 @@ RETENTIONS: Final = (
     *(1096, 1827, 2192, 2557, 2922, 3288, 3653),
 )
 # A stack can have 500 resources. All others of a cluster are about 110.
-MOST_EMAILS: Final = 100
+MAX_EMAILS: Final = 100
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -44,8 +44,8 @@ class ObservabilityKeys:
             raise ConfigError("log_retention_days", self.log_retention_days, f"must be one of {days}")
         within(self, "metrics_interval_s", 1, 3600)
         matches(self, "alarm_emails", EMAIL, "e-mail addresses")
-        if len(self.alarm_emails) > MOST_EMAILS:
-            rule = f"must be at most {MOST_EMAILS}: each address is a resource of the stack; use a mailing list"
+        if len(self.alarm_emails) > MAX_EMAILS:
+            rule = f"must be at most {MAX_EMAILS}: each address is a resource of the stack; use a mailing list"
             raise ConfigError("alarm_emails", f"{len(self.alarm_emails)} addresses", rule)
         matches(
             self,

@@ -15,7 +15,7 @@ _OF_THE_NODE: Final = tuple(
     )
 )
 _PARENTS: Final = ("/mnt", "/opt")
-_LONGEST_MOUNT: Final = 255  # user data and the agent's configuration, which AWS limits, repeat the path
+_MAX_MOUNT: Final = 255  # user data and the agent's configuration, which AWS limits, repeat the path
 
 # Addresses that SNS and AWS Budgets accept: RFC 5321 without quoted names.
 _ATOM: Final = r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+"
@@ -63,8 +63,8 @@ def is_mount(keys: object, key: str) -> None:
     """Raise ConfigError unless a text is a directory for a mount that does not hide the node's own files."""
     matches(keys, key, r"(?:/[A-Za-z0-9][A-Za-z0-9_-]*)+", "an absolute path of letters, digits, - and _")
     value = getattr(keys, key)
-    if len(value) > _LONGEST_MOUNT:
-        raise ConfigError(key, value, f"must have at most {_LONGEST_MOUNT} characters")
+    if len(value) > _MAX_MOUNT:
+        raise ConfigError(key, value, f"must have at most {_MAX_MOUNT} characters")
     for own in _OF_THE_NODE:
         if value == own or value.startswith(f"{own}/"):
             raise ConfigError(key, value, f"must be outside of {own}, a system directory; use one like /mnt/NAME")

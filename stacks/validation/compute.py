@@ -11,7 +11,7 @@ from stacks.validation.problem import Problem
 
 # CloudFormation waits at most PT1H for a batch of a rolling update (AutoScalingRollingUpdate, PauseTime), but up to 12
 # hours for the nodes of a new group.
-_LONGEST_PAUSE_MIN: Final = 60
+_MAX_PAUSE_MIN: Final = 60
 
 
 def check(config: ClusterConfig) -> Iterator[Problem]:
@@ -130,10 +130,10 @@ def _scratch(config: ClusterConfig) -> Iterator[Problem]:
 
 
 def _rolling(config: ClusterConfig) -> Iterator[Problem]:
-    if config.update_policy == "rolling" and config.ready_min > _LONGEST_PAUSE_MIN:
+    if config.update_policy == "rolling" and config.ready_min > _MAX_PAUSE_MIN:
         yield Problem(
             key="ready_timeout_min",
             value=config.ready_timeout_min,
-            rule=f"with update_policy = rolling, CloudFormation waits at most {_LONGEST_PAUSE_MIN} minutes for a batch",
-            remedy=f"set ready_timeout_min to {_LONGEST_PAUSE_MIN} or less, or update_policy = keep",
+            rule=f"with update_policy = rolling, CloudFormation waits at most {_MAX_PAUSE_MIN} minutes for a batch",
+            remedy=f"set ready_timeout_min to {_MAX_PAUSE_MIN} or less, or update_policy = keep",
         )

@@ -11,7 +11,7 @@ from stacks.instance_types import InstanceType, find
 from stacks.validation.problem import Problem
 
 # Maximum number of overrides in a mixed instances policy (Auto Scaling's API reference, LaunchTemplate).
-MOST_TYPES: Final = 40
+MAX_TYPES: Final = 40
 
 
 def check(config: ClusterConfig) -> Iterator[Problem]:
@@ -38,12 +38,12 @@ def _alternatives(config: ClusterConfig) -> Iterator[Problem]:
                 remedy="list only types with the same processor and GPUs: all use the same image, and all ranks "
                 "have the same load",
             )
-    if len(config.worker_types) > MOST_TYPES:
+    if len(config.worker_types) > MAX_TYPES:
         yield Problem(
             key=key,
             value=len(config.worker_alternatives),
-            rule=f"an Auto Scaling group can have at most {MOST_TYPES} types, including worker_instance_type",
-            remedy=f"list at most {MOST_TYPES - 1} alternatives",
+            rule=f"an Auto Scaling group can have at most {MAX_TYPES} types, including worker_instance_type",
+            remedy=f"list at most {MAX_TYPES - 1} alternatives",
         )
     if config.on_demand_allocation != _default("on_demand_allocation") and not config.worker_alternatives:
         yield Problem(

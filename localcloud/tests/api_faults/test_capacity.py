@@ -65,7 +65,7 @@ def cloud(monkeypatch: pytest.MonkeyPatch) -> Cloud:
     """Return a cloud on which zone b lacks every type, and a is short at first."""
     made = quiet_cloud(monkeypatch)
     monkeypatch.setattr(capacity, "SHORTAGES", 1.0)
-    monkeypatch.setattr(capacity, "MOST_IN_SHORTAGE", 0)
+    monkeypatch.setattr(capacity, "MAX_IN_SHORTAGE", 0)
     monkeypatch.setattr(capacity, "SHORT_S", (2.0, 2.0))
     monkeypatch.setattr(Capacity, "lacking", lambda self, instance_type, zones: "us-east-1b")
     monkeypatch.setattr(groups, "_RETRY_S", 0.2)

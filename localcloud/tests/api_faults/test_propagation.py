@@ -14,7 +14,7 @@ from api_faults.clouds import client, served
 from localcloud.api import visibility
 from localcloud.api.cloud import Cloud
 from localcloud.api_faults import throttling
-from localcloud.api_faults.propagation import LONGEST_S
+from localcloud.api_faults.propagation import MAX_DELAY_S
 
 TRUST = json.dumps(
     {
@@ -67,7 +67,7 @@ def test_a_new_instance_is_not_found_for_some_seconds(aws: Callable[[str], Any],
     said = "InvalidInstanceID.NotFound", f"The instance ID '{id}' does not exist"
     assert code(lambda: ec2.describe_instances(InstanceIds=[id])) == said
     assert code(lambda: ec2.get_console_output(InstanceId=id)) == said
-    clock.now += LONGEST_S
+    clock.now += MAX_DELAY_S
     assert ec2.describe_instances(InstanceIds=[id])["Reservations"][0]["Instances"][0]["InstanceId"] == id
 
 
@@ -78,7 +78,7 @@ def test_a_new_role_is_not_found_and_not_assumed_for_some_seconds(aws: Callable[
     assert code(lambda: iam.get_role(RoleName="new"))[0] == "NoSuchEntity"
     assert code(lambda: sts.assume_role(RoleArn=role["Arn"], RoleSessionName="test"))[0] == "AccessDenied"
     assert code(lambda: iam.create_role(RoleName="new", AssumeRolePolicyDocument=TRUST))[0] == "EntityAlreadyExists"
-    clock.now += LONGEST_S
+    clock.now += MAX_DELAY_S
     assert iam.get_role(RoleName="new")["Role"]["Arn"] == role["Arn"]
     assert sts.assume_role(RoleArn=role["Arn"], RoleSessionName="test")["Credentials"]
 
@@ -102,10 +102,10 @@ def test_ec2_does_not_know_a_new_profile_for_some_seconds(aws: Callable[[str], A
         aws("autoscaling").create_auto_scaling_group(LaunchTemplate=named, **group)
 
     assert "Invalid IAM Instance Profile name" in code(create)[1]
-    clock.now += LONGEST_S
+    clock.now += MAX_DELAY_S
     iam.add_role_to_instance_profile(InstanceProfileName="new", RoleName=new_role(iam))
     assert "Invalid IAM Instance Profile name" in code(create)[1], "its role is new"
-    clock.now += LONGEST_S
+    clock.now += MAX_DELAY_S
     assert ec2.run_instances(**launch)["Instances"]
     create()
 

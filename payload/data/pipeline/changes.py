@@ -41,7 +41,7 @@ def uniforms(
 
 ATTEMPTS: Final = 10
 """Random boxes to try for an image before a box in the middle is used."""
-LEAST_RATIO: Final = 3 / 4
+MIN_RATIO: Final = 3 / 4
 """Minimum of a random box's width / height; the maximum is its inverse (Szegedy et al. 2014, arXiv:1409.4842)."""
 
 
@@ -62,12 +62,12 @@ def random_boxes(
     drawn = uniforms(examples, seed=seed, epoch=epoch, stream=CROP, count=2 * ATTEMPTS + 2)
     heights, widths = sizes[:, :1].astype(np.float64), sizes[:, 1:].astype(np.float64)
     areas = heights * widths * (smallest + (1 - smallest) * drawn[:, :ATTEMPTS])
-    ratios = np.exp(math.log(LEAST_RATIO) * (1 - 2 * drawn[:, ATTEMPTS : 2 * ATTEMPTS]))
+    ratios = np.exp(math.log(MIN_RATIO) * (1 - 2 * drawn[:, ATTEMPTS : 2 * ATTEMPTS]))
     tall, wide = np.rint(np.sqrt(areas / ratios)), np.rint(np.sqrt(areas * ratios))
     fits = (tall >= 1) & (wide >= 1) & (tall <= heights) & (wide <= widths)
     rows, first = np.arange(len(sizes)), fits.argmax(axis=1)
     height, width = heights[:, 0], widths[:, 0]
-    middle_ratio = np.clip(width / height, LEAST_RATIO, 1 / LEAST_RATIO)
+    middle_ratio = np.clip(width / height, MIN_RATIO, 1 / MIN_RATIO)
     found = np.any(fits, axis=1)
     box_height = np.where(found, tall[rows, first], np.minimum(height, np.rint(width / middle_ratio)))
     box_width = np.where(found, wide[rows, first], np.minimum(width, np.rint(height * middle_ratio)))

@@ -11,7 +11,7 @@ from PIL import Image
 
 Pixels = npt.NDArray[np.uint8]
 
-LEAST_SIDE: Final = 32
+MIN_SIDE: Final = 32
 """Minimum side of a picture after enlargement, pixels. A filter of 3 x 3 would be too small to see."""
 _WHITE: Final = 255
 """Grey level between pictures: white."""
@@ -48,7 +48,7 @@ def image_grid(pictures: Pixels, *, columns: int = 0, gap: int = 1) -> Pixels:
     return sheet
 
 
-def enlarged(pictures: Pixels, least_side: int = LEAST_SIDE) -> Pixels:
+def enlarged(pictures: Pixels, least_side: int = MIN_SIDE) -> Pixels:
     """Repeat each pixel of [N, height, width, channels] until the shorter side has at least `least_side` pixels."""
     times = math.ceil(least_side / min(pictures.shape[1:3]))
     return pictures.repeat(times, axis=1).repeat(times, axis=2) if times > 1 else pictures

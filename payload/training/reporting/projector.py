@@ -24,8 +24,8 @@ from tensorboard.plugins.projector.projector_config_pb2 import ProjectorConfig
 from agent.files.atomic_write import replace_file, storing
 from payload.training.reporting.image_grid import Pixels, image_grid, thumbnails
 
-MOST_IMAGES: Final = 1000
-MOST_NUMBERS: Final = 500_000
+MAX_IMAGES: Final = 1000
+MAX_NUMBERS: Final = 500_000
 """Maximum numbers in all points: about 4 MB of text, which a browser can still rotate smoothly."""
 THUMBNAIL_SIDE: Final = 48
 """Maximum side of a thumbnail, pixels. Smaller images keep their size."""
@@ -34,7 +34,7 @@ _FOLDER: Final = "embedding"
 
 def image_count(available: int, features: int) -> int:
     """Return how many images to show, limited by file size and browser."""
-    return max(1, min(available, MOST_IMAGES, MOST_NUMBERS // features))
+    return max(1, min(available, MAX_IMAGES, MAX_NUMBERS // features))
 
 
 def write_projector(

@@ -13,7 +13,7 @@ from typing import Final
 
 SLOW_RATIO: Final = 1.5
 """Minimum ratio of a straggler's time to the median of all ranks."""
-LEAST_LOST: Final = 0.1
+MIN_LOST: Final = 0.1
 """Minimum fraction of the training time that the others wait for a straggler."""
 WINDOW_S: Final = 15.0
 """Minimum time to average over before ranks are compared."""
@@ -86,7 +86,7 @@ class StragglerWatch:
             is_slow = own >= SLOW_RATIO * median
             # A known straggler recovers by its own time, even if the others also wait for something else.
             if rank not in self._known:
-                is_slow = is_slow and lost >= LEAST_LOST
+                is_slow = is_slow and lost >= MIN_LOST
             if is_slow == (rank in self._known):
                 self._counts[rank] = 0
                 continue

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent.spec.json_text import MOST_LEVELS, parse
+from agent.spec.json_text import MAX_LEVELS, parse
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers(-(10**18) + 1, 10**18 - 1) | st.floats(allow_nan=False) | st.text(),
@@ -26,12 +26,12 @@ def test_a_value_is_read_as_it_was_written(value: Any) -> None:
 
 
 @pytest.mark.parametrize("opened", ["[", '{"a":'])
-@pytest.mark.parametrize("levels", [MOST_LEVELS + 1, 100_000])
+@pytest.mark.parametrize("levels", [MAX_LEVELS + 1, 100_000])
 def test_what_is_nested_too_deeply_is_refused_at_any_depth(opened: str, levels: int) -> None:
     closed = "]" if opened == "[" else "}"
     with pytest.raises(ValueError, match="nested too deeply"):
         parse(opened * levels + "1" + closed * levels)
-    assert parse(opened * (MOST_LEVELS - 1) + "1" + closed * (MOST_LEVELS - 1))
+    assert parse(opened * (MAX_LEVELS - 1) + "1" + closed * (MAX_LEVELS - 1))
 
 
 @pytest.mark.parametrize("digits", ["-" + "1" * 19, "1" * 5000])

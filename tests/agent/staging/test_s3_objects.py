@@ -20,7 +20,7 @@ from agent.staging.dataset import StagedDataset
 from agent.staging.errors import DatasetError, DiskFullError
 from agent.staging.manifest import Entry, ManifestError
 from agent.staging.s3_objects import (
-    MOST_AT_ONCE,
+    MAX_AT_ONCE,
     AccessDeniedError,
     Prefix,
     batches,
@@ -136,7 +136,7 @@ def test_calls_take_every_file_once_and_not_too_many(sizes: list[int]) -> None:
     entries = [Entry(path=str(number), size=size) for number, size in enumerate(sizes)]
     found = list(batches(entries))
     assert [entry for batch in found for entry in batch] == entries
-    assert all(0 < len(batch) <= MOST_AT_ONCE for batch in found)
+    assert all(0 < len(batch) <= MAX_AT_ONCE for batch in found)
 
 
 @pytest.mark.parametrize(

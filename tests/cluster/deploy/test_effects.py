@@ -33,30 +33,30 @@ def test_a_replaced_file_system_is_told_with_what_is_lost() -> None:
         "recreated and EMPTY because Encrypted changes; ALL RUNS, CHECKPOINTS AND DATA ON IT ARE DELETED"
     )
     assert found.loses
-    assert found.ends_run == "shared file system Workers/X: replaced"
+    assert found.stops_run == "shared file system Workers/X: replaced"
 
 
 def test_what_is_kept_is_not_lost_but_ends_a_run_nevertheless() -> None:
     found = describe_effect(change(REMOVED, "AWS::EFS::FileSystem", kept=True), {}, None)
     assert found.details == "it stays in the account, unused"
     assert not found.loses
-    assert found.ends_run == "shared file system Workers/X: removed"
+    assert found.stops_run == "shared file system Workers/X: removed"
 
 
 def test_what_may_be_replaced_counts_as_replaced_for_a_run() -> None:
     found = describe_effect(change(PERHAPS_REPLACED, "AWS::EC2::Subnet", recreating=("VpcId",)), {}, None)
     assert found.details.startswith("may be recreated (known only during the change) because VpcId changes")
-    assert found.ends_run
+    assert found.stops_run
 
 
 def test_a_dashboard_or_a_route_ends_no_run() -> None:
     for type_name in ("AWS::CloudWatch::Dashboard", "AWS::EC2::Route", "AWS::New::Thing"):
-        assert not describe_effect(change(REMOVED, type_name), {}, None).ends_run
+        assert not describe_effect(change(REMOVED, type_name), {}, None).stops_run
 
 
 def test_running_nodes_stay_where_no_policy_replaces_them() -> None:
     found = group(["LaunchTemplate"])
-    assert (found.details, found.ends_run) == ("applies to new nodes; running nodes do not change", "")
+    assert (found.details, found.stops_run) == ("applies to new nodes; running nodes do not change", "")
     assert "running nodes keep" in describe_effect(change(CHANGED, TEMPLATE), {}, None).details
 
 
@@ -67,9 +67,9 @@ def test_running_nodes_stay_where_no_policy_replaces_them() -> None:
 def test_an_update_policy_that_replaces_nodes_ends_a_run(policy: dict[str, Any]) -> None:
     found = group(["LaunchTemplate"], policy=policy)
     assert "its 4 nodes ARE REPLACED by the update policy" in found.details
-    assert found.ends_run == "group of nodes Workers/X: its 4 nodes are replaced"
-    assert not group(["Tags"], policy=policy).ends_run
-    assert not group(["LaunchTemplate"], policy=policy, size=0).ends_run
+    assert found.stops_run == "group of nodes Workers/X: its 4 nodes are replaced"
+    assert not group(["Tags"], policy=policy).stops_run
+    assert not group(["LaunchTemplate"], policy=policy, size=0).stops_run
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ def test_a_group_that_shrinks_ends_a_run_whatever_shrinks_it(
 ) -> None:
     found = group(properties, declared)
     assert says in found.details
-    assert bool(found.ends_run) is ends
+    assert bool(found.stops_run) is ends
 
 
 def test_data_that_will_go_with_the_stack_are_told() -> None:

@@ -12,8 +12,8 @@ import pytest
 from agent.spec.states import STOP_GRACE_S
 from cluster.errors import ConnectionFailedError, HeldNodesError, LiveRunError, NoStackError
 from cluster.nodes.live_run import (
-    EndsRunError,
     LiveRuns,
+    StopsRunError,
     check_live_runs,
     every_node_held,
     find_live_runs,
@@ -87,7 +87,7 @@ def test_without_a_running_master_no_run_is_live() -> None:
 
 def test_doubt_is_no_permission() -> None:
     unreachable = fake(error=ConnectionFailedError("no answer within 10 s\nand more", where="SSH"))
-    with pytest.raises(EndsRunError, match="is unknown whether a run is live: no answer within 10 s") as caught:
+    with pytest.raises(StopsRunError, match="is unknown whether a run is live: no answer within 10 s") as caught:
         check_live_runs(unreachable, "the change", [], force=False)
     assert (caught.value.run_ids, "and more" in str(caught.value)) == ((), False)
     assert check_live_runs(unreachable, "the change", [], force=True).run_ids == ()
@@ -126,7 +126,7 @@ def test_a_run_that_has_begun_since_the_look_ends_the_task_also_by_force() -> No
     session = fake()
     session.refusal = LiveRunError("two", hosts={"two": ("deeplearning-worker1",)})
     for force in (False, True):
-        with pytest.raises(EndsRunError, match="run two is live, and the end would stop it"):
+        with pytest.raises(StopsRunError, match="run two is live, and the end would stop it"):
             held(session, force=force)
     session.refusal = HeldNodesError({"fab scale": "terminating deeplearning-worker2"})
     with pytest.raises(HeldNodesError, match="`fab scale` on another machine is terminating deeplearning-worker2"):
@@ -135,7 +135,7 @@ def test_a_run_that_has_begun_since_the_look_ends_the_task_also_by_force() -> No
 
 def test_unreachable_master_is_an_error_unless_forced() -> None:
     unreachable = fake(error=ConnectionFailedError("no answer within 10 s"))
-    with pytest.raises(EndsRunError, match="no answer within 10 s"):
+    with pytest.raises(StopsRunError, match="no answer within 10 s"):
         held(unreachable)
     holding, reported = held(unreachable, force=True)
     assert (holding, "no answer within 10 s" in reported[0]) == ([], True)
@@ -145,16 +145,16 @@ def test_unreachable_master_is_an_error_unless_forced() -> None:
 
 
 def test_a_refusal_carries_the_run_its_reasons_and_what_to_do() -> None:
-    several = EndsRunError("the change", ["one", "two"], "", [])
+    several = StopsRunError("the change", ["one", "two"], "", [])
     assert several.what == "runs one, two are live, and the change would stop them"
     assert "`fab stop --run one`, `fab stop --run two`" in several.remedy
-    known = EndsRunError("the change", ["one"], "", ["2 nodes are terminated"])
+    known = StopsRunError("the change", ["one"], "", ["2 nodes are terminated"])
     assert (known.run_ids, known.reasons) == (("one",), ("2 nodes are terminated",))
     assert "fab attach --run one" in known.remedy and f"{STOP_GRACE_S:g} s for its checkpoint" in known.remedy
     assert (
         str(known).partition("\n  do: ")[0] == "run one is live, and the change would stop it\n  2 nodes are terminated"
     )
-    assert EndsRunError("the change", [], "no route", []).remedy == (
+    assert StopsRunError("the change", [], "no route", []).remedy == (
         "restore the connection to the master, or repeat with --force, which stops any run"
     )
 

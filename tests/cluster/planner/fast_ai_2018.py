@@ -55,7 +55,7 @@ class PublishedRun:
 
 NODE_USD_PER_HOUR: Final = 24.48
 """p3.16xlarge, from the entries."""
-LEAST_EVALUATED: Final = {128: 512, 224: 256, 288: 128}
+MIN_EVALUATED: Final = {128: 512, 224: 256, 288: 128}
 """Minimum number of images that a GPU evaluates at a time, by size (training/train_imagenet_nv.py, `preload_data`)."""
 
 
@@ -80,7 +80,7 @@ def _run(name: str, nodes: int, minutes: float, source: str, *phases: tuple[int,
                     epochs=epochs,
                     size=size,
                     global_batch=batch * 8 * nodes,
-                    evaluation_batch=max(batch, LEAST_EVALUATED[size]),
+                    evaluation_batch=max(batch, MIN_EVALUATED[size]),
                     stored_side=side,
                 )
                 for epochs, size, batch, side in phases

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from cluster.answers import AnswerError
 from cluster.errors import DeepcdkError, RemoteError
 from cluster.ssh import fetch
-from cluster.ssh.bootstrap import MOST_HEADER
+from cluster.ssh.bootstrap import MAX_HEADER
 from cluster.ssh.fetch import MARKER, PREFIX, stored_name, unpack
 from cluster.ssh.master import SilenceError
 from tests.words import FILE_NAMES
@@ -413,4 +413,4 @@ def test_a_header_that_would_fill_the_memory_is_refused(tmp_path: Path, kind: by
 
     with pytest.raises(DeepcdkError, match=f"has a header of {1 << 40} bytes"):
         unpack(endless(), tmp_path, RUN)
-    assert sent < 2 * MOST_HEADER
+    assert sent < 2 * MAX_HEADER

@@ -113,7 +113,7 @@ OTHER = key("ssh-ed25519", b"other")
 
 @pytest.fixture
 def kept(tmp_path: Path) -> KeptHostKeys:
-    return KeptHostKeys.below(tmp_path, account="123456789012", region="us-east-1")
+    return KeptHostKeys.in_home(tmp_path, account="123456789012", region="us-east-1")
 
 
 @pytest.fixture
@@ -163,8 +163,8 @@ def test_keys_are_never_used_for_another_instance_account_or_region(
     kept.identify(Aws(), ID)
     consoles.clear()
     elsewhere = [
-        KeptHostKeys.below(tmp_path, account="210987654321", region="us-east-1"),
-        KeptHostKeys.below(tmp_path, account="123456789012", region="eu-west-1"),
+        KeptHostKeys.in_home(tmp_path, account="210987654321", region="us-east-1"),
+        KeptHostKeys.in_home(tmp_path, account="123456789012", region="eu-west-1"),
     ]
     for files, instance_id in ((kept, OTHER_ID), *((files, ID) for files in elsewhere)):
         with pytest.raises(ConnectionFailedError, match="shows no SSH host keys"):

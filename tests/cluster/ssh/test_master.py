@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from cluster.answers import AnswerError
 from cluster.errors import RemoteError
-from cluster.ssh.master import MOST_ERRORS, Master, SilenceError, remote_line
+from cluster.ssh.master import MAX_ERRORS, Master, SilenceError, remote_line
 from tests.cluster.ssh.ssh_server import SshServer, connect_to, serving
 
 CLOSED = "(the other side closed the connection|Connection reset by peer)"
@@ -76,7 +76,7 @@ def test_a_real_shell_hands_a_word_over_unchanged(word: str) -> None:
 
 
 def test_an_answer_without_end_is_refused(master: Master, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cluster.ssh.master.MOST_BYTES", 3_000_000)
+    monkeypatch.setattr("cluster.ssh.master.MAX_BYTES", 3_000_000)
     assert len(master.run(["head", "-c", "3000000", "/dev/zero"]).stdout) == 3_000_000
     with pytest.raises(AnswerError, match=r"a command is invalid: it has more than 3\.0 MB") as caught:
         master.run(["yes"])
@@ -87,7 +87,7 @@ def test_an_answer_without_end_is_refused(master: Master, monkeypatch: pytest.Mo
 def test_a_line_without_end_is_refused_and_lines_without_end_are_not(
     master: Master, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cluster.ssh.master.MOST_BYTES", 3_000_000)
+    monkeypatch.setattr("cluster.ssh.master.MAX_BYTES", 3_000_000)
     assert [len(line) for line in master.lines(["sh", "-c", "head -c 3000000 /dev/zero; echo; echo x"])] == [
         3_000_000,
         1,
@@ -101,7 +101,7 @@ def test_a_line_without_end_is_refused_and_lines_without_end_are_not(
 
 def test_of_errors_without_end_the_last_ones_are_kept(master: Master) -> None:
     done = master.run(["sh", "-c", "yes | head -c 5000000 >&2; echo last >&2; exit 1"])
-    assert len(done.stderr) == MOST_ERRORS
+    assert len(done.stderr) == MAX_ERRORS
     assert done.stderr.endswith("y\nlast\n")
 
 

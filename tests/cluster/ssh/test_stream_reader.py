@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from cluster.ssh.master import SilenceError
-from cluster.ssh.stream_reader import MOST_WAITING, BackgroundReader
+from cluster.ssh.stream_reader import MAX_WAITING, BackgroundReader
 from tests.waiting import eventually
 
 
@@ -53,13 +53,13 @@ def test_a_stream_that_sends_without_end_waits_until_it_is_read() -> None:
             yield "x"
 
     stream = BackgroundReader(endless())
-    eventually(lambda: sent > MOST_WAITING)
+    eventually(lambda: sent > MAX_WAITING)
     time.sleep(0.1)
-    assert sent <= MOST_WAITING + 1
+    assert sent <= MAX_WAITING + 1
     assert stream.next(timeout_s=5) == "x"
 
 
-@pytest.mark.parametrize("items", [1, 2 * MOST_WAITING])
+@pytest.mark.parametrize("items", [1, 2 * MAX_WAITING])
 def test_an_abandoned_stream_is_closed_at_its_next_item_also_one_that_waits_to_be_read(items: int) -> None:
     gate, closed = threading.Event(), threading.Event()
 

@@ -18,10 +18,10 @@ from cluster.ssh.user_keys import UserKey
 from cluster.tasks import deploy
 
 
-def plan_that(details: str, ends_run: str = "") -> Plan:
+def plan_that(details: str, stops_run: str = "") -> Plan:
     effect = Effect(
-        action="changed", noun="group of nodes", what="group of nodes Workers", details=details, ends_run=ends_run,
-        loses=bool(ends_run),
+        action="changed", noun="group of nodes", what="group of nodes Workers", details=details, stops_run=stops_run,
+        loses=bool(stops_run),
     )  # fmt: skip
     return Plan(stack="deepcdk", assembly=Path("/assembly"), unchanged=False, effects=(effect,))
 
@@ -39,7 +39,7 @@ class Change:
 
     def _allow(self, session: Any, doing: str, reasons: tuple[str, ...], *, force: bool) -> live_run.LiveRuns:
         if self.live and not force:
-            raise live_run.EndsRunError(doing, self.live, "", reasons)
+            raise live_run.StopsRunError(doing, self.live, "", reasons)
         return live_run.LiveRuns(run_ids=self.live)
 
     def permit(self, plan: Plan, *, asked: bool = False) -> Plan:
@@ -67,7 +67,7 @@ def test_group_that_grows_during_the_question_is_confirmed_again(
 def test_a_group_that_grew_while_a_run_was_ended_is_shown_and_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
     plan = plan_that("2 of 4 nodes ARE TERMINATED", "2 of 4 nodes are terminated")
     change = Change(monkeypatch, plan, plan_that("4 of 8 nodes ARE TERMINATED", "4 of 8 nodes are terminated"))
-    assert change.permit(plan).ends_run == ("4 of 8 nodes are terminated",)
+    assert change.permit(plan).stops_run == ("4 of 8 nodes are terminated",)
     assert (len(change.asked), len(change.ended)) == (2, 2)
 
 
@@ -76,7 +76,7 @@ def test_run_that_starts_on_new_nodes_during_the_question_is_not_stopped(
 ) -> None:
     change = Change(monkeypatch, plan_that("4 of 8 nodes ARE TERMINATED", "4 of 8 nodes are terminated"))
     change.live = ("one",)
-    with pytest.raises(live_run.EndsRunError, match="run one is live"):
+    with pytest.raises(live_run.StopsRunError, match="run one is live"):
         change.permit(plan_that("2 more nodes start"))
     assert change.ended == []
 

@@ -41,7 +41,7 @@ SCHEDULE: Final = (
 pytestmark = pytest.mark.timeout(2400)  # The first seed's time includes the deployment and an undisturbed run.
 ACCURACY: Final = 0.96
 """Undisturbed runs reach 0.98."""
-LONGEST_S: Final = 1200.0
+MAX_RUN_S: Final = 1200.0
 """Seconds that a run may take to end after the last fault; after that, it is considered stuck."""
 
 
@@ -63,7 +63,7 @@ def trained(cloud: EmbeddedCloud, *words: str) -> str:
 
 def ended(cloud: EmbeddedCloud, run: str) -> dict[str, Any]:
     """Wait for the end of a run; return its record."""
-    eventually(lambda: cloud.run(run).state in ("succeeded", "failed", "stopped"), LONGEST_S)
+    eventually(lambda: cloud.run(run).state in ("succeeded", "failed", "stopped"), MAX_RUN_S)
     found: dict[str, Any] = json.loads(cloud.fab("show", "--run", run, "--json").stdout)
     return found
 

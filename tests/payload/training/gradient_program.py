@@ -47,7 +47,7 @@ FAMILIES: Final[dict[str, dict[str, Any]]] = {
 """Differences from the published networks: only dropout and the width of layers."""
 NARROWER: Final = 8
 COMPILED: Final = ("lenet", "small", "lstm")
-LEAST_SIDE: Final = 4
+MIN_SIDE: Final = 4
 """Pixels. With one-step sequences, the gradient of a recurrent network would not reach all weights."""
 SHARES: Final = {1: ((5,), (1,)), 3: ((3, 0, 2), (0, 1, 0))}
 """Images of each rank, by number of ranks and step."""
@@ -105,7 +105,7 @@ def train(name: str, ranks: Ranks, precision: str = "float64", **changed: Any) -
     keras.utils.set_random_seed(7)
     tf.config.run_functions_eagerly(name not in COMPILED)
     chosen = network(known)
-    side = max(chosen.smallest_size, LEAST_SIDE)
+    side = max(chosen.smallest_size, MIN_SIDE)
     shape = (side, side, chosen.channels)
     with replaced(name):
         model = chosen.build(shape, CLASSES, precision=precision, zero_gamma=False, **FAMILIES[name])

@@ -194,7 +194,7 @@ class Cloud:
             self._seen = self._version
         with self.lock:
             settled = self._settle()
-            ended = spot_interruption.end_due(self._backend("ec2"))
+            ended = spot_interruption.terminate_due(self._backend("ec2"))
             return autoscaling_groups.keep(self._backend("autoscaling")) or bool(ended) or settled or changed
 
     def _is_stable(self, resource_type: str, physical_id: str) -> bool:

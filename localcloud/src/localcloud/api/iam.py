@@ -25,9 +25,9 @@ Document = Mapping[str, Any]
 _ENTITY: Final = re.compile(r"arn:aws:iam::(?P<account>\d{12}):(?P<kind>role|user)/(?P<path>.+)")
 _OF_AWS: Final = "arn:aws:iam::aws:policy/"
 _EC2: Final = "ec2.amazonaws.com"
-_LONGEST_TRUST: Final = 2048
+_MAX_TRUST: Final = 2048
 """Default of the quota "Role trust policy length", in characters without whitespace."""
-_LONGEST_INLINE: Final = 10_240
+_MAX_INLINE: Final = 10_240
 """Quota of all inline policies of a role together, in characters without whitespace."""
 
 
@@ -126,8 +126,8 @@ def _check_inline(iam: Any, role_name: str, policy_name: str, document: str) -> 
     except NotFoundException:
         return  # moto rejects it itself
     together = {**role.policies, policy_name: document}
-    if sum(len(re.sub(r"\s", "", each)) for each in together.values()) > _LONGEST_INLINE:
-        raise LimitExceededException(f"Maximum policy size of {_LONGEST_INLINE} bytes exceeded for role {role_name}")
+    if sum(len(re.sub(r"\s", "", each)) for each in together.values()) > _MAX_INLINE:
+        raise LimitExceededException(f"Maximum policy size of {_MAX_INLINE} bytes exceeded for role {role_name}")
 
 
 @first(models.IAMBackend, "create_role")
@@ -138,8 +138,8 @@ def _check_role(iam: Any, role_name: str, document: str, path: str, boundary: st
 
 @first(models.IAMBackend, "update_assume_role_policy")
 def _check_trust(iam: Any, role_name: str, document: str) -> None:
-    if len(re.sub(r"\s", "", document)) > _LONGEST_TRUST:
-        raise LimitExceededException(f"Cannot exceed quota for ACLSizePerRole: {_LONGEST_TRUST}")
+    if len(re.sub(r"\s", "", document)) > _MAX_TRUST:
+        raise LimitExceededException(f"Cannot exceed quota for ACLSizePerRole: {_MAX_TRUST}")
     for arn in missing_principals(iam, iam.account_id, document):
         raise MalformedPolicyDocument(f'Invalid principal in policy: "AWS":"{arn}"')
 

@@ -28,7 +28,7 @@ from moto.ssm.responses import SimpleSystemManagerResponse
 from localcloud.api.iam import listed, missing_principals, statements
 from localcloud.api.monkeypatch import RefusalError, added, around, first, instead
 
-_MOST_DELETIONS: Final = 1000
+_MAX_DELETIONS: Final = 1000
 _SSE_S3: Final = {
     "Rule": {"ApplyServerSideEncryptionByDefault": {"SSEAlgorithm": "AES256"}, "BucketKeyEnabled": "false"}
 }
@@ -155,7 +155,7 @@ def _check_bucket_policy(s3: Any, bucket_name: str, policy: bytes) -> None:
 @first(S3Response, "_bucket_response_delete_keys")
 def _check_deletion(responses: Any, *_: Any, **__: Any) -> None:
     """Reject the deletion of more objects than a request may contain."""
-    if len(re.findall(rb"<Object>", responses.raw_body)) > _MOST_DELETIONS:
+    if len(re.findall(rb"<Object>", responses.raw_body)) > _MAX_DELETIONS:
         raise MalformedXML
 
 

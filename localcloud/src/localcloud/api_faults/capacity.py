@@ -21,7 +21,7 @@ from localcloud.api_faults.throttling import Draws
 SHORTAGES: Final = 1 / 3
 """Probability that a pool (a type in a zone) becomes short at a launch, if the last shortage ended CALM_S ago."""
 SHORT_S: Final = (5.0, 30.0)
-MOST_IN_SHORTAGE: Final = 1
+MAX_IN_SHORTAGE: Final = 1
 """Maximum number of instances that a short pool still provides."""
 CALM_S: Final = 60.0
 """Seconds after a shortage, or after a launch without one, in which a pool has capacity."""
@@ -98,4 +98,4 @@ class Capacity:
         draw = self._draws.draw(f"capacity of {instance_type} in {zone}")
         if draw.random() >= SHORTAGES:
             return _Shortage(ends_at=now, left=0)
-        return _Shortage(ends_at=now + draw.uniform(*SHORT_S), left=draw.randint(0, MOST_IN_SHORTAGE))
+        return _Shortage(ends_at=now + draw.uniform(*SHORT_S), left=draw.randint(0, MAX_IN_SHORTAGE))

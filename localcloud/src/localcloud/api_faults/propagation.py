@@ -20,7 +20,7 @@ from localcloud.api_faults.throttling import Draws
 
 PROBABILITY: Final = 0.6
 """Probability that a new object is hidden at all."""
-LONGEST_S: Final = 5.0
+MAX_DELAY_S: Final = 5.0
 """AWS documents no maximum. SDKs and tools usually retry for some seconds to minutes."""
 
 
@@ -43,7 +43,7 @@ class Propagation:
     def _delay(self, kind: str, things: Iterable[Any]) -> None:
         for thing in things:
             draw = self._draws.draw(f"propagation of an {kind}")
-            visibility.hide(thing, draw.uniform(0.5, LONGEST_S) if draw.random() < PROBABILITY else 0.0)
+            visibility.hide(thing, draw.uniform(0.5, MAX_DELAY_S) if draw.random() < PROBABILITY else 0.0)
 
 
 def _looks_back(action: str) -> bool:

@@ -19,7 +19,7 @@ from localcloud.chaos.schedule import WHILE_WRITING, Fault
 from localcloud.errors import LocalCloudError, NotRunningError
 from localcloud.layout import Layout
 
-LONGEST_WAIT_S: Final = 60.0
+MAX_WAIT_S: Final = 60.0
 """Maximum time that a fault waits for a program to write, in seconds."""
 LOOK_S: Final = 0.002
 """Interval of checks for writing, in seconds. A small network's checkpoint is written within 20 ms."""
@@ -119,10 +119,10 @@ def run(
     def wait_for_writing() -> bool:
         """Wait until a program starts to write; return False if interrupted. Raises NoTargetError if none does."""
         has_begun = beginning(cloud.shared_file_system(), patterns.writing)
-        until_s = clock() - began + LONGEST_WAIT_S
+        until_s = clock() - began + MAX_WAIT_S
         while not has_begun():
             if clock() - began >= until_s:
-                raise NoTargetError(f"no file like {patterns.writing!r} was created within {LONGEST_WAIT_S:g} s")
+                raise NoTargetError(f"no file like {patterns.writing!r} was created within {MAX_WAIT_S:g} s")
             if not wait(clock() - began + LOOK_S):
                 return False
         return True

@@ -12,14 +12,14 @@ from PIL import Image
 from tensorboard.plugins.projector import ProjectorConfig
 
 from agent.files.atomic_write import StorageError
-from payload.training.reporting.projector import MOST_NUMBERS, image_count, png, write_projector
+from payload.training.reporting.projector import MAX_NUMBERS, image_count, png, write_projector
 
 
 @given(st.integers(1, 100_000), st.integers(1, 10_000_000))
 def test_the_points_are_as_many_as_file_and_browser_cope_with(available: int, features: int) -> None:
     count = image_count(available, features)
     assert 1 <= count <= min(available, 1000)
-    assert count == 1 or count * features <= MOST_NUMBERS
+    assert count == 1 or count * features <= MAX_NUMBERS
 
 
 def test_the_projector_finds_points_labels_and_thumbnails(tmp_path: Path) -> None:

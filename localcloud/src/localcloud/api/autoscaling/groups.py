@@ -224,7 +224,7 @@ def keep(backend: Any) -> bool:
     """
     changed = False
     for group in list(backend.autoscaling_groups.values()):
-        changed = lifecycle.end_due(group) or changed
+        changed = lifecycle.terminate_due(group) or changed
         if {"HealthCheck", "ReplaceUnhealthy"} & set(group._suspended_processes):
             continue
         before = _states(group)

@@ -125,7 +125,7 @@ def end(group: Any, states: Iterable[Any]) -> None:
         record(group, f"Terminating EC2 instance: {state.instance.id} - Waiting For Terminate Lifecycle Action")
 
 
-def end_due(group: Any) -> bool:
+def terminate_due(group: Any) -> bool:
     """Terminate a group's instances whose hook has timed out; return whether there were any."""
     now = time.monotonic()
     due = [state for state in group.instance_states if getattr(state, _ENDS_AT, now + 1) <= now]

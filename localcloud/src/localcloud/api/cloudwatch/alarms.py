@@ -20,7 +20,7 @@ from localcloud.api.monkeypatch import around
 
 HOUR_S: Final = 3600
 DAY_S: Final = 86400
-LONGEST_S: Final = 7 * DAY_S
+MAX_WINDOW_S: Final = 7 * DAY_S
 _ACTION: Final = re.compile(r"arn:[\w-]+:(autoscaling:[\w-]+:\d+:scalingPolicy:.+|sns:[\w-]+:\d+:.+)")
 
 
@@ -74,11 +74,11 @@ def read(alarm: Any) -> AlarmDefinition:
         missing=missing,
     )
     sources, period_s, shown = _sources(alarm)
-    longest = LONGEST_S if period_s >= HOUR_S else DAY_S
+    longest = MAX_WINDOW_S if period_s >= HOUR_S else DAY_S
     if period_s * periods > longest:
         raise ValidationError(
             f"EvaluationPeriods {periods} of {period_s} s: Metrics cannot be checked across more than "
-            f"{'a week' if longest == LONGEST_S else 'a day'} (EvaluationPeriods * Period must be <= {longest})."
+            f"{'a week' if longest == MAX_WINDOW_S else 'a day'} (EvaluationPeriods * Period must be <= {longest})."
         )
     return AlarmDefinition(rule=rule, period_s=period_s, sources=sources, shown=shown)
 

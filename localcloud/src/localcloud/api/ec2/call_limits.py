@@ -14,7 +14,7 @@ from localcloud.api.constraints import refusal
 from localcloud.api.loopback import ACCESS_KEY
 from localcloud.api.monkeypatch import around, first
 
-_MOST_FILTER_VALUES: Final = 200
+_MAX_FILTER_VALUES: Final = 200
 _IDS: Final[Mapping[str, tuple[str, str, str]]] = {
     "InstanceId": ("i", "InvalidInstanceID.Malformed", 'Invalid id: "{id}"'),
     "ImageId": ("ami", "InvalidAMIID.Malformed", 'Invalid id: "{id}" (expecting "ami-...")'),
@@ -41,10 +41,10 @@ def check(responses: Any) -> None:
     """Raise EC2's error for a request that is invalid for any action."""
     parameters = responses._get_params()
     values = sum(len(each.get("Values") or ()) for each in parameters.get("Filters") or ())
-    if values > _MOST_FILTER_VALUES:
+    if values > _MAX_FILTER_VALUES:
         raise EC2ClientError(
             "FilterLimitExceeded",
-            f"The maximum number of filter values specified on a single call is {_MOST_FILTER_VALUES}",
+            f"The maximum number of filter values specified on a single call is {_MAX_FILTER_VALUES}",
         )
     for name in _IDS:
         _check_ids(name, [parameters[name]] if isinstance(parameters.get(name), str) else [])

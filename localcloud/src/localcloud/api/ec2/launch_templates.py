@@ -19,7 +19,7 @@ Data = Mapping[str, Any]
 _GP3_IOPS: Final = 3000
 _IOPS_PER_GIB: Final = 500.0
 _MIBPS_PER_IOPS: Final = 0.25
-_MOST_HOPS: Final = 64
+_MAX_HOPS: Final = 64
 
 
 def check(ec2: Any, data: Data) -> None:
@@ -107,9 +107,9 @@ def _spot(data: Data) -> Refusals:
 
 def _metadata(data: Data) -> Refusals:
     limit = (data.get("MetadataOptions") or {}).get("HttpPutResponseHopLimit")
-    if limit is not None and not 1 <= int(limit) <= _MOST_HOPS:
+    if limit is not None and not 1 <= int(limit) <= _MAX_HOPS:
         # The bounds are in the API reference; AWS's error text is not known.
-        yield "InvalidParameterValue", f"HttpPutResponseHopLimit {limit}: must be 1 to {_MOST_HOPS}"
+        yield "InvalidParameterValue", f"HttpPutResponseHopLimit {limit}: must be 1 to {_MAX_HOPS}"
 
 
 def _exists(ec2: Any, data: Data) -> Refusals:

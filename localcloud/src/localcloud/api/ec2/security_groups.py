@@ -24,7 +24,7 @@ from localcloud.api.monkeypatch import around, first
 
 # AWS's rule, in the words of its own message. DescribeSecurityGroups' documentation lists the same characters.
 _VALID: Final = re.compile(r"[a-zA-Z0-9. _\-:/()#,@\[\]+=&;{}!$*]{0,255}")
-_MOST_RULES: Final = 60
+_MAX_RULES: Final = 60
 """Default of the quota "Inbound or outbound rules per security group"."""
 _SET: Final = (
     "Valid descriptions are strings less than 256 characters from the following set:  a-zA-Z0-9. _-:/()#,@[]+=&;{}!$*"
@@ -126,7 +126,7 @@ def _check_count(ec2: Any, group_name_or_id: str, rules: str, given: dict[str, A
     held = sum(_weight(ec2, rule.prefix_list_id) for rule in getattr(group, rules))
     lists = sum(_weight(ec2, each["PrefixListId"]) for each in given.get("prefix_list_ids") or ())
     others = sum(len(given.get(name) or ()) for name in ("ip_ranges", "source_groups"))
-    if held + lists + others > _MOST_RULES:
+    if held + lists + others > _MAX_RULES:
         raise RulesPerSecurityGroupLimitExceededError
 
 

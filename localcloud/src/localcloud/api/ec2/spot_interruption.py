@@ -65,7 +65,7 @@ def recommended_at(instance: Any) -> str:
     return mark.strftime("%Y-%m-%dT%H:%M:%SZ") if mark else ""
 
 
-def end_due(ec2: Any) -> list[str]:
+def terminate_due(ec2: Any) -> list[str]:
     """Terminate the instances whose notice period is over; return their ids."""
     now = datetime.datetime.now(datetime.UTC)
     ended = []

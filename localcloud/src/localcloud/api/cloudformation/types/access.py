@@ -151,7 +151,7 @@ def _delete_profile(context: Context, resource: Physical, properties: Properties
 
 
 _SCHEDULED = ("PendingDeletion", "PendingReplicaDeletion")
-_LEAST_WAIT_DAYS, _WAIT_DAYS = 7, 30
+_MIN_WAIT_DAYS, _WAIT_DAYS = 7, 30
 
 
 def require(context: Context, key: Any) -> None:
@@ -201,8 +201,8 @@ def _delete_key(context: Context, resource: Physical, properties: Properties) ->
     """Schedule the deletion of a key. KMS never deletes immediately, and the deletion can still be cancelled."""
     kms = context.aws.client("kms")
     days = int(properties.get("PendingWindowInDays", _WAIT_DAYS))
-    if not _LEAST_WAIT_DAYS <= days <= _WAIT_DAYS:
-        raise ResourceError(f"PendingWindowInDays {days}: must be {_LEAST_WAIT_DAYS} to {_WAIT_DAYS}")
+    if not _MIN_WAIT_DAYS <= days <= _WAIT_DAYS:
+        raise ResourceError(f"PendingWindowInDays {days}: must be {_MIN_WAIT_DAYS} to {_WAIT_DAYS}")
     if kms.describe_key(KeyId=resource.id)["KeyMetadata"]["KeyState"] not in _SCHEDULED:
         kms.schedule_key_deletion(KeyId=resource.id, PendingWindowInDays=days)
 

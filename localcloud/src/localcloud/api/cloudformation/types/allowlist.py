@@ -59,7 +59,7 @@ _UPDATE = {
     "AutoScalingScheduledAction": ("IgnoreUnmodifiedGroupSizeProperties",),
 }
 
-_LONGEST_PAUSE_S: Final = 3600.0
+_MAX_PAUSE_S: Final = 3600.0
 _PAUSE: Final = (
     "Invalid Autoscaling rolling update policy: PauseTime must be in the ISO8601 time period format and must be no "
     "greater than PT3600S seconds"
@@ -160,7 +160,7 @@ def _policy_problems(name: str, resource: Mapping[str, Any], resource_type: Reso
             for key, value in values.items():
                 if key not in table[policy]:
                     yield f"the embedded cloud does not support {attribute} {policy}.{key} {where}"
-                elif key == "PauseTime" and isinstance(value, str) and (parse_duration(value) or 0) > _LONGEST_PAUSE_S:
+                elif key == "PauseTime" and isinstance(value, str) and (parse_duration(value) or 0) > _MAX_PAUSE_S:
                     yield f"{_PAUSE} {where}"
                 elif key == "MinInstancesInService" and _at_least(value, (resource.get("Properties") or {})):
                     yield f"MinInstancesInService must be less than the autoscaling group's MaxSize {where}"
