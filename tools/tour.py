@@ -32,12 +32,13 @@ TIMEOUT_S: Final = 900.0
 HEAD: Final = """\
 # A tour of all tasks
 
-This is one session on the embedded cloud, recorded by `python -m tools.tour`: what was typed, what was printed to a
-pipe, and how long it took on one machine with {cores} processors, on which all hosts of the cloud ran. The load
-average before was {load:.1f}; other work makes each step slower. On a terminal there are boxes, bars and colours.
-`cdk.json` says `ssh_cidr = {cidr}` and `retain_data = false`. Nothing of it ran on AWS. The prices are those of the
-included price list. `~/shards` holds four files of random bytes, as large as the shards of a small data set. A line
-`[...]` stands for lines left out.
+This page shows one session on the embedded cloud, recorded by `python -m tools.tour`: each command, its output and its
+time. All hosts of the cloud ran on one machine with {cores} processors. The load average before was {load:.1f}; other
+work makes each step slower. The output went to a pipe. On a terminal, there are also boxes, bars and colours.
+
+`cdk.json` contains `ssh_cidr = {cidr}` and `retain_data = false`. Nothing ran on AWS. The prices come from the included
+price list. `~/shards` contains four files of random bytes, as large as the shards of a small data set. A line `[...]`
+replaces omitted lines.
 """
 SHARDS: Final = 4
 SHARD_BYTES: Final = 8_000_000
@@ -61,55 +62,55 @@ class Step:
 
 TOUR: Final = """\
 ## A cluster
-init PROJECT | A project of your own. The rest of this tour uses a checkout.
-doctor | What would a deployment run into?
-up --yes | Deploy it. | lines=12
-up --plan --set worker_instance_type=c5.4xlarge | What would a change do?
-status --load | What is there, and what is it doing?
-run -- nproc | A command on every worker.
-ssh-config | For plain ssh, scp and rsync.
+init PROJECT | Create a project. The rest of this tour uses a checkout.
+doctor | Check whether a deployment would work.
+up --yes | Deploy the cluster. | lines=12
+up --plan --set worker_instance_type=c5.4xlarge | Show what a change would do.
+status --load | Show the nodes and their load.
+run -- nproc | Run a command on every worker.
+ssh-config | Set up plain ssh, scp and rsync.
 ## Recipes and data
-recipes | What can be trained without writing a program?
-recipes digits | One of them, with its settings.
-plan --recipe imagenet-fast --nodes 1,4,16 | What would one take, and cost?
-prices | What does what cost, and who says so?
-stage-data DATA | Data to the shared file system: once, every byte compared.
+recipes | List the recipes.
+recipes digits | Show a recipe and its settings.
+plan --recipe imagenet-fast --nodes 1,4,16 | Estimate the time and cost of a recipe.
+prices | List prices and their sources.
+stage-data DATA | Copy data to the shared file system. Every file is verified.
 stage-data DATA --to local --sharded | \
-And to the workers' own disks, each file to one of them; the upload is not repeated.
+Copy the data to the workers' own disks too, each file to one worker. The upload is not repeated.
 ## A run
-push | Upload the payload; training does it too.
-train --dry-run | What would be launched?
+push | Upload the training program; `fab train` does this too.
+train --dry-run | Show what would be launched.
 train --epochs 4 | Train on both workers. | lines=16
-runs | All runs.
-show RUN | One run's record. | lines=14
-logs RUN --rank 1 | One rank's words. | lines=4
-fetch RUN | Its results, to the laptop. | lines=8
-report RUN | One page with its curves, figures and settings.
-attach RUN | Watch it again, from the start. | lines=4
+runs | List all runs.
+show RUN | Show the record of a run. | lines=14
+logs RUN --rank 1 | Show the log of one rank. | lines=4
+fetch RUN | Fetch its results to the laptop. | lines=8
+report RUN | Write a page with its curves, figures and settings.
+attach RUN | Watch it again from the start. | lines=4
 bench --nodes 1,2 --networks lenet --message-bytes 1024,1048576 | \
-How fast are the nodes, and the network between them? | lines=10
-dashboard --port 6005 | The cluster and its runs in the browser; Ctrl-C ends it. | until=until
-tensorboard RUN --port 6006 | In the browser; Ctrl-C ends it. | until=until
-## A run that is stopped, and goes on
-train --epochs 2000 --detach | Launch, and do not watch.
-train | Another one is refused, for the cluster takes one at a time. | status=1
-down --yes | Nor may the cluster go while it is live. | status=1
+Measure the speed of the nodes and of the network between them. | lines=10
+dashboard --port 6005 | Show the cluster and its runs in the browser. Ctrl-C stops the page. | until=until
+tensorboard RUN --port 6006 | Open TensorBoard in the browser. Ctrl-C stops it. | until=until
+## Stop and resume a run
+train --epochs 2000 --detach | Start a run without watching it.
+train | Another run is rejected, because no node is free. | status=1
+down --yes | The cluster cannot be destroyed while a run is live. | status=1
 stop | Stop it, with a checkpoint.
-resume --detach --skip-preflight | Go on with it.
-stop | And stop it for good.
-compare FIRST RUN | Beside the first run: what differed? | lines=12
+resume --detach --skip-preflight | Resume it.
+stop | Stop it again.
+compare FIRST RUN | Compare it with the first run. | lines=12
 rm RUN --yes | Remove it from the shared file system.
-clean --dry-run | What does no run need any more?
-## Other nodes, and the end
-scale 3 --yes | One worker more.
-replace worker3 --yes | A fresh one for a bad one.
-scale 2 --yes | One less.
-notebook | The hosts here reach no package index; docs/tasks.md tells the way around. | status=1
-release | There is no budget here. | status=1
-sweep --recipe digits --grid learning-rate=0.1 --grid learning-rate=0.2 | One parameter twice. | status=1
-sttaus | A slip of the finger. | status=1
-ssh worker9 | Nor is there such a node. | status=1
-down --yes | Take it all down. | lines=8
+clean --dry-run | List the files that no run needs.
+## Scale, replace and remove
+scale 3 --yes | Add a worker.
+replace worker3 --yes | Replace a worker.
+scale 2 --yes | Remove a worker.
+notebook | The hosts here cannot reach a package index. docs/tasks.md describes a workaround. | status=1
+release | This cluster has no budget. | status=1
+sweep --recipe digits --grid learning-rate=0.1 --grid learning-rate=0.2 | A parameter that is given twice. | status=1
+sttaus | A mistyped task. | status=1
+ssh worker9 | An unknown node. | status=1
+down --yes | Destroy the cluster. | lines=8
 """
 """Each line is a chapter's heading or a step: the words, the reason, and the non-default fields of Step."""
 
@@ -185,7 +186,8 @@ def run_step(step: Step, command: Sequence[str]) -> tuple[str, float]:
     finally:
         watchdog.cancel()
     if status != step.status:
-        raise TourError(f"`fab {shlex.join(step.words)}` ended with {status}, not {step.status}\n{''.join(lines)}")
+        what = f"`fab {shlex.join(step.words)}` exited with {status}, expected {step.status}"
+        raise TourError(f"{what}\n{''.join(lines)}")
     return "".join(lines), time.monotonic() - began
 
 

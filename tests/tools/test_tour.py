@@ -74,7 +74,7 @@ def test_a_command_is_shown_as_a_shell_would_take_it() -> None:
 def test_a_step_that_hangs_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tour, "TIMEOUT_S", 0.2)
     step = Step(words=("tensorboard",), why="Why?", until="never printed")
-    with pytest.raises(TourError, match="ended with -9, not 0\nserving"):
+    with pytest.raises(TourError, match="exited with -9, expected 0\nserving"):
         run_step(step, ["sh", "-c", "echo serving; exec sleep 600"])
 
 
