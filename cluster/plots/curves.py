@@ -144,7 +144,7 @@ def draw_plot(plot: Plot) -> Drawn:
         figure = new_figure()
         axes = figure.add_subplot()
         for line in lines:
-            _draw_line(axes, line, dashes=DASHES[line.style % len(DASHES)] if len(lines) > 1 else "-", plot=plot)
+            _draw_line(axes, line, is_alone=len(lines) == 1, plot=plot)
         if plot.over_time:
             axes.set_xlabel("time since the start")
             axes.xaxis.set_major_formatter(lambda seconds, _: time_text(seconds) if seconds else "0")
@@ -162,22 +162,28 @@ def draw_plot(plot: Plot) -> Drawn:
         return Drawn.of(figure, name=plot.name, title=plot.title, description=plot.description)
 
 
-def _draw_line(axes: Axes, line: Line, *, dashes: Any, plot: Plot) -> None:
+def stroke(style: int) -> tuple[str, Any, str]:
+    """Return the colour, dashes and marks of a line. When the colours repeat, dashes and marks are different."""
+    later = style + style // len(SERIES)
+    return SERIES[style % len(SERIES)], DASHES[later % len(DASHES)], MARKERS[later % len(MARKERS)]
+
+
+def _draw_line(axes: Axes, line: Line, *, is_alone: bool, plot: Plot) -> None:
     """Draw a line, and the band around it if there is one."""
     xs, ys = [x for x, _ in line.points], [y for _, y in line.points]
-    number = line.style % len(SERIES)
+    colour, dashes, marker = stroke(line.style)
     axes.plot(
         xs,
         ys,
-        color=SERIES[number],
-        linestyle="-" if line.faint else dashes,
+        color=colour,
+        linestyle="-" if line.faint or is_alone else dashes,
         linewidth=0.8 if line.faint else 1.6,
         alpha=0.5 if line.faint else 1.0,
-        marker=MARKERS[number] if len(xs) <= MAX_MARKS and not line.faint else "",
+        marker=marker if len(xs) <= MAX_MARKS and not line.faint else "",
         markersize=3.2,
         drawstyle="steps-mid" if plot.is_stepped else "default",
         label=line.label,
     )
     if line.spread:
         low, high = ([y + sign * half for y, half in zip(ys, line.spread, strict=True)] for sign in (-1, 1))
-        axes.fill_between(xs, low, high, color=SERIES[number], alpha=0.18, linewidth=0)
+        axes.fill_between(xs, low, high, color=colour, alpha=0.18, linewidth=0)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from cluster.plots.curves import DIGITS, MAX_MARKS, Line, Plot, comparison_plots, draw_plot, run_plots
+from cluster.plots.curves import DIGITS, MAX_MARKS, Line, Plot, comparison_plots, draw_plot, run_plots, stroke
 from cluster.report.comparison import compare
 from cluster.report.curves import Curves, EpochPoint, curves_of
+from cluster.report.sweep import MAX_CURVES
 from tests.cluster.report.recorded_runs import RESUMED, another, raw_metrics, report
 
 
@@ -67,3 +68,7 @@ def test_a_figure_has_a_description_and_the_axes_of_its_values() -> None:
     assert ">0.05</text>" in loss.svg and ">0.02</text>" in loss.svg, "a logarithmic axis"
     assert ">100%</text>" in accuracy.svg and ">epoch</text>" in accuracy.svg
     assert ">40 s</text>" in timed.svg and ">time since the start</text>" in timed.svg
+
+
+def test_all_curves_of_a_sweep_look_different() -> None:
+    assert len({stroke(style) for style in range(MAX_CURVES)}) == MAX_CURVES
