@@ -20,9 +20,10 @@ from pathlib import Path
 from typing import Final
 
 from agent.launch.host_ranks import END_GRACE_S
-from agent.launch.rank_parent import MAX_LINE, Lines, parse_end
+from agent.launch.rank_parent import Lines, parse_end
 from agent.remote.command import remote_command
 from agent.runs.directory import RunDirectory
+from agent.spec.log_lines import MAX_LINE
 from agent.spec.nodes import Node
 from agent.spec.run import RUN_VARIABLE, RUNS_VARIABLE, RunSpec
 

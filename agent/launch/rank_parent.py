@@ -39,6 +39,7 @@ from agent.launch.rank_memory import MemoryWatch
 from agent.launch.rank_tree import STUCK_S, RankTree, describe
 from agent.runs.going_on import STOP_FILE
 from agent.spec.launchers import MASTER_PORT
+from agent.spec.log_lines import MAX_LINE
 from agent.spec.run import RANK_VARIABLE, RUN_VARIABLE, RUNS_VARIABLE
 
 if TYPE_CHECKING:
@@ -49,8 +50,6 @@ MPI: Final = "mpi"
 GROUP: Final = "group"
 PIECE: Final = 4096
 """Bytes that mpirun's daemon reads at once. Whole lines up to this size are one message, and stay together."""
-MAX_LINE: Final = 1 << 16
-"""Maximum bytes of a line. A longer line is forwarded in parts, so that an endless line takes no more memory."""
 LINE_END: Final = re.compile(rb"(\r\n|\n|\r)")
 _BLANK: Final = re.compile(rb"(?:[\b\t ]|\x1b\[[0-9;?]*[A-Za-z])*")
 """Text that erases a progress bar: blanks, backspaces and terminal control sequences."""

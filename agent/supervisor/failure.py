@@ -21,6 +21,7 @@ from agent.files.listing import read_regular
 from agent.launch import rank_disks
 from agent.remote.command import SSH_FAILED
 from agent.runs.directory import RunDirectory
+from agent.spec.log_lines import shortened
 from agent.spec.nodes import LEAVING, Node
 from agent.spec.run import RunSpec
 
@@ -76,6 +77,8 @@ _OF_LAUNCHERS: Final = re.compile(
     r"(?:subprocess\.)?CalledProcessError|(?:torch\.distributed\.elastic\.[a-z_.]{1,99}\.)?(?:ChildFailedError|SignalException)"
 )
 _MAX_EXCEPTION: Final = 300
+_EXCEPTION_BYTES: Final = 1 << 22
+"""Number of bytes at the end of a log that are searched for a rank's exception. Its message may be long."""
 _ERROR_STATUSES: Final = (1, 2)
 """Exit statuses of programs that print a reason: Python's `sys.exit("text")`, and argparse."""
 _GAVE_UP: Final = re.compile(
@@ -96,7 +99,7 @@ _NOTICE_BYTES: Final = 1 << 15
 
 def log_bytes(ranks: int) -> int:
     """Return the number of bytes at the end of a log that `reason` needs. All ranks may fail at the same time."""
-    return min(_NOTICE_BYTES * (1 + ranks), 1 << 25)
+    return min(_EXCEPTION_BYTES + _NOTICE_BYTES * (1 + ranks), 1 << 25)
 
 
 def reason(spec: RunSpec, status: int, log: str, running: Collection[str] = ()) -> str:
@@ -337,7 +340,7 @@ def exception_of(rank: int, log: str) -> str:
         elif is_open and text and not text.startswith(" "):
             is_open = False
             if not (found and _OF_LAUNCHERS.match(text)):
-                found = text[:_MAX_EXCEPTION]
+                found = shortened(text, _MAX_EXCEPTION)
     return found
 
 
@@ -347,7 +350,7 @@ def last_error_line(rank: int, log: str) -> str:
     lines = [line for line in own if any(map(str.isalnum, line.partition(":")[2]))]
     stream, _, text = lines[-1].partition(":") if lines else ("", "", "")
     is_own = stream.endswith("<stderr>") and not text.startswith("[placement] ")
-    return text.strip()[:_MAX_EXCEPTION] if is_own else ""
+    return shortened(text.strip(), _MAX_EXCEPTION) if is_own else ""
 
 
 def first_ended(log: str) -> tuple[int, int] | None:

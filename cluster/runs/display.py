@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from typing import Any, Final
 
+from agent.spec.log_lines import MAX_SHOWN, LongLines
 from cluster.runs.follow import RunProgress, log_lines
 from cluster.terminal.output import print_note, print_output
 from cluster.terminal.status_line import LINE
@@ -109,6 +110,7 @@ class PlainDisplay:
         self._write, self._usd_per_hour, self._clock = write, usd_per_hour, clock
         self._state: tuple[str, str] | None = None
         self._stepped_at = float("-inf")
+        self._log = LongLines(MAX_SHOWN)
 
     def show(self, progress: RunProgress, message: dict[str, Any]) -> None:
         """Print what this message changed."""
@@ -118,7 +120,7 @@ class PlainDisplay:
                 return  # the task reports the end with more detail
             why = f" ({progress.reason})" if progress.reason else ""
             self._write(printable(f"{progress.run_id}: {progress.state}{why}"))
-        if lines := log_lines(message):
+        if lines := self._log.shorten(log_lines(message)):
             self._write(*lines)
         for line in (*inspection(message), *remarks(message)):
             self._write(line)

@@ -14,12 +14,14 @@ from agent.launch.rank_parent import BAR_S, Lines
 from agent.runs import liveness
 from agent.runs.directory import RunDirectory
 from agent.runs.follow import follow
+from agent.supervisor.failure import log_bytes, reason
 from cluster.errors import DeepcdkError, RemoteError
+from cluster.runs.display import PlainDisplay
 from cluster.runs.follow import RunProgress
 from cluster.runs.supervisor import Supervisor
 from cluster.runs.watch import describe_end, print_log
 from cluster.ssh.master import Master, SilenceError
-from tests.factories import make_stack, make_state
+from tests.factories import make_nodes, make_spec, make_stack, make_state
 
 
 class Clock:
@@ -251,3 +253,21 @@ def test_only_a_log_is_cut(tmp_path: Path, place: str) -> None:
     with pytest.raises(OSError):  # any of them
         RunDirectory(path=run).cut_log(100, 50)
     assert target.stat().st_size == 1000
+
+
+def test_an_exception_with_a_message_of_2_mb_is_bounded_in_reason_and_views() -> None:
+    """The log has it all; reason, notification and `fab attach` have its beginning."""
+    message = "x" * 2_000_000
+    stderr = f"Traceback (most recent call last):\n  File 'train.py', line 1\nValueError: {message}\n".encode()
+    lines = [line.decode() for line in Lines(b"[1]<stderr>:").feed(stderr)]
+    log = "".join(lines) + "[launcher] rank 1 exited first: 1\n"
+    spec = make_spec(hosts=make_nodes(2))
+    assert log_bytes(2) > len(log) > 2_000_000
+    why = reason(spec, 1, log)
+    assert why.startswith("rank 1 on deeplearning-worker2 exited first, with status 1: ValueError: xxx")
+    assert "`fab logs`" in why and len(why) < 500
+    shown: list[str] = []
+    display = PlainDisplay(lambda *texts: shown.extend(texts))
+    for part in (lines[:10], lines[10:], ["[1]<stderr>:after"]):
+        display.show(RunProgress(), {"type": "log", "lines": [line.rstrip("\n") for line in part]})
+    assert len(shown) == 4 and shown[-1] == "[1]<stderr>:after" and sum(map(len, shown)) < 20_000

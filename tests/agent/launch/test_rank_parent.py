@@ -13,7 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.launch.rank_parent import MAX_LINE, PIECE, Lines, main, parse_end, pieces, write
+from agent.launch.rank_parent import PIECE, Lines, main, parse_end, pieces, write
+from agent.spec.log_lines import MAX_LINE
 
 PROJECT = Path(__file__).parents[3]
 PARENT = (sys.executable, "-m", "agent.launch.rank_parent")
