@@ -56,6 +56,11 @@ def test_invalid_values_of_a_recipe_are_found_before_anything_starts(grid: str, 
         recipe(grid, flags=RecipeFlags(epochs="3"))
 
 
+def test_one_setting_of_a_recipe_with_two_spellings_is_given_twice() -> None:
+    with pytest.raises(UsageError, match="is given twice"):
+        recipe("learning_rate=0.1", "learning-rate=0.2")
+
+
 def program(found: Plan, entry: str, folder: Path, further: Sequence[str] = ()) -> tuple[Plan, Program]:
     def read(flags: ProgramFlags, words: Sequence[str]) -> Program:
         return Program.from_arguments(flags.payload, flags.entry, words)
