@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import secrets
 import socket
 import threading
 from collections.abc import Iterator
@@ -80,6 +81,12 @@ def write_atomically(path: Path, content: str | bytes, *, mode: int = 0o666) -> 
         partial.replace(path)
     finally:
         partial.unlink(missing_ok=True)
+
+
+def move_directory(path: Path) -> None:
+    """Rename a directory that a rank has created in place of a file. A file cannot replace a directory."""
+    if path.is_dir() and not path.is_symlink():
+        path.rename(path.with_name(f"{path.name}.moved-{secrets.token_hex(4)}"))
 
 
 def open_to_append(path: Path, *, buffering: int = -1) -> IO[bytes]:

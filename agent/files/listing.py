@@ -22,6 +22,8 @@ from typing import BinaryIO, Final
 MAX_BYTES: Final = 8 << 20
 """Maximum size of a file to read. Parsed as JSON, a file takes up to thirty times its size in memory."""
 
+NOT_READ: Final = (errno.EINVAL, errno.ELOOP, errno.EFBIG)
+"""Error numbers of `read_regular` for a pipe, a link, and a file that is too large."""
 MAX_ENTRIES: Final = 200_000
 """Maximum number of directory entries to read. A rank can create millions."""
 

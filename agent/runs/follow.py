@@ -15,9 +15,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from agent.files.listing import is_listed, open_regular, read_regular
-from agent.runs import spending
-from agent.runs.directory import RunDirectory, State
+from agent.runs import run_log, spending
+from agent.runs.directory import RunDirectory
 from agent.runs.run_queue import RunQueue
+from agent.runs.state import State
 from agent.runs.store import Runs
 from agent.spec import json_text
 from agent.spec.states import QUEUED
@@ -165,7 +166,7 @@ def _messages(
         if log_from is not None:
             is_over = is_once or state.has_ended
             for lines in itertools.chain(log.batches(), log.rest() if is_over else ()):
-                before = directory.lines_before(lines[0][:_CUT_LINE].encode()) if lines else 0
+                before = run_log.lines_before(directory.log, lines[0][:_CUT_LINE].encode()) if lines else 0
                 if before > log_number:
                     for behind, earlier in _cut_off(directory, before, max(log_from, log_number)):
                         yield _log_message(directory, behind, earlier, rank)
@@ -185,7 +186,7 @@ def _count_lines(directory: RunDirectory) -> int:
     """Count the lines of the log, including the lines that were cut off."""
     count = 0
     for lines in Tail(directory.log).batches():
-        before = directory.lines_before(lines[0][:_CUT_LINE].encode()) if lines else 0
+        before = run_log.lines_before(directory.log, lines[0][:_CUT_LINE].encode()) if lines else 0
         count = max(count, before) + len(lines)
     return count
 
@@ -195,9 +196,9 @@ def _cut_off(directory: RunDirectory, before: int, wanted: int) -> Iterator[tupl
 
     Each batch is preceded by the number of the line after it.
     """
-    count = sum(map(len, Tail(directory.earlier_log).batches()))
+    count = sum(map(len, Tail(run_log.earlier(directory.log)).batches()))
     number = before - count
-    for lines in Tail(directory.earlier_log).batches():
+    for lines in Tail(run_log.earlier(directory.log)).batches():
         yield number + len(lines), lines[max(0, wanted - number) :]
         number += len(lines)
 

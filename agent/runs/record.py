@@ -11,9 +11,10 @@ from typing import Any, Final, TypeVar
 
 from agent.files.listing import count_files, is_listed, names_in, read_listed
 from agent.runs import accepted_spec, follow, spending
-from agent.runs.directory import ORIGIN_FILE, RunDirectory, State
+from agent.runs.directory import ORIGIN_FILE, RunDirectory
 from agent.runs.going_on import COURSE_FILE, read_course
 from agent.runs.restart_costs import restart_costs
+from agent.runs.state import State
 from agent.spec import json_text
 from agent.spec.provenance import Origin
 from agent.spec.states import RECORD_FILE

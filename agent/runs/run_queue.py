@@ -9,7 +9,7 @@ from typing import Final
 
 from agent.files.atomic_write import write_atomically
 from agent.runs import database
-from agent.runs.directory import State
+from agent.runs.state import State
 from agent.runs.store import Runs
 from agent.spec.states import QUEUED
 

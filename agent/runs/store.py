@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from agent.runs import accepted_spec, database, going_on, liveness
+from agent.runs import accepted_spec, database, going_on, liveness, spending
 from agent.runs import claims as claiming
 from agent.runs.claims import Claim, ClaimedNode
 from agent.runs.directory import RunDirectory
@@ -91,12 +92,12 @@ class Runs:
         check: Callable[[], object] = lambda: None,
         *,
         task: str = "",
-    ) -> list[str]:
+    ) -> None:
         """Claim nodes for a run that is not live, or for a `task`: all of `hosts` or none. None claims every node.
 
-        All claims that are no longer in force are deleted. Return the ids of the other runs that had such a claim: they
-        have lost their supervisor. `check` is called in the transaction and may raise. Raises LiveRunError if a live
-        run or a task has one of the nodes.
+        All claims that are no longer in force are deleted, and other runs that had one are stored as failed: they have
+        lost their supervisor. `check` is called in the transaction and may raise. Raises LiveRunError if a live run or
+        a task has one of the nodes.
         """
         self.root.mkdir(parents=True, exist_ok=True)
         wanted = Claim.on(run_id, hosts, task)
@@ -117,7 +118,23 @@ class Runs:
                     if claim.task:
                         liveness.forget(claim.run_id)
             undo.pop_all()
-        return [claim.run_id for claim in lost if claim.run_id != run_id and not claim.task]
+        for claim in lost:
+            if claim.run_id != run_id and not claim.task:
+                self.mark_lost(claim.run_id)
+
+    def mark_lost(self, run_id: str, obstacle: str = "") -> None:
+        """Store that a run has failed, if it has lost its supervisor and does not continue automatically.
+
+        `obstacle` is the reason why a run that could continue must not; "" without one.
+        """
+        with contextlib.suppress(FileNotFoundError, ValueError):
+            directory = self[run_id]
+            lost = directory.lost_state()
+            if lost is None or (not obstacle and directory.goes_on):
+                return
+            reason = directory.cause_of_death(lost) + (f"; the run cannot be restarted: {obstacle}" if obstacle else "")
+            if directory.mark_failed(reason, of=lost.owner):
+                spending.settle(directory, time.time())
 
     def move(self, run_id: str, hosts: Sequence[Node]) -> None:
         """Replace the nodes of a live run's claim.

@@ -28,8 +28,9 @@ from agent.files.atomic_write import open_to_append
 from agent.files.listing import read_regular
 from agent.runs import accepted_spec, liveness, record
 from agent.runs import follow as followed
-from agent.runs.directory import DISK_FULL, DISK_FULL_REASON, RunDirectory, State
+from agent.runs.directory import DISK_FULL, DISK_FULL_REASON, RunDirectory
 from agent.runs.run_queue import WITHDRAWN, RunQueue
+from agent.runs.state import State
 from agent.runs.store import LiveRunError, Runs, describe
 from agent.spec.provenance import Submission
 from agent.spec.run import RunSpec
@@ -127,11 +128,11 @@ def stop(runs: Runs, directory: RunDirectory, grace_s: float) -> State:
                 with contextlib.suppress(ProcessLookupError):  # it has exited since
                     os.kill(pid, signal.SIGTERM)
             time.sleep(followed.POLL_S)
-    if directory.has_lost_supervisor:
-        from agent.supervisor.lost_run import kill, mark_lost
+    if directory.lost_state():
+        from agent.supervisor.resume import kill
 
         kill(runs, RunSpec.from_json(read_regular(directory.spec).decode("utf-8")))
-        mark_lost(directory)
+        runs.mark_lost(directory.run_id)
         state = directory.stored_state()
         runs.release_lost(directory.run_id)
     return state

@@ -27,7 +27,6 @@ from agent.runs.store import LiveRunError, Runs
 from agent.spec.states import make_run_id
 from agent.supervisor import handover_wait
 from agent.supervisor.handover_wait import wait_until_settled
-from agent.supervisor.lost_run import mark_lost
 
 HEARTBEAT_S: Final = 15.0
 """Interval of messages to the laptop. Without them, neither side would notice a broken connection."""
@@ -50,8 +49,7 @@ def claim(
     began = time.monotonic()
     while True:
         try:
-            for lost in runs.claim(hold_id, nodes, task=task):
-                mark_lost(runs[lost])
+            runs.claim(hold_id, nodes, task=task)
             return hold_id
         except LiveRunError as error:
             is_clearing = any(runs.is_over(each.run_id) for each in error.held)

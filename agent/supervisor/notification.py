@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from agent.remote.command import Completed, execute
-from agent.runs.directory import State
+from agent.runs.state import State
 from agent.spec.states import is_topic, region_of
 from agent.staging.aws_cli import aws_command
 

@@ -1,24 +1,50 @@
-"""Read and remove files of ranks that the login user cannot access.
+"""The ranks' access to a run's directory; read and remove files of ranks that the login user cannot access.
 
-Only the user for ranks can do this. The commands run as that user over SSH to the master itself, which needs no `sudo`.
-They use only the master's own programs, and nothing from the shared file system.
+Only the user for ranks can do the latter. The commands run as that user over SSH to the master itself, which needs no
+`sudo`. They use only the master's own programs, and nothing from the shared file system.
 """
 
-from __future__ import annotations
-
+import contextlib
+import errno
+import grp
+import os
 import shlex
 import shutil
-from collections.abc import Callable, Sequence
+import subprocess
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Final
 
 from agent.remote.command import AS_RANK, SSH, Completed, execute
-from agent.runs.directory import RunDirectory, change_group, in_group
-from agent.spec.nodes import MASTER_NAME, RUN_GIDS
+from agent.runs import database
+from agent.runs.directory import RunDirectory
+from agent.spec.nodes import MASTER_NAME, RUN_GIDS, RUN_GROUP
 
 TIMEOUT_S: Final = 600.0
 """Time limit for one command. Tens of thousands of files over NFS take minutes."""
 Run = Callable[[Sequence[str], float], Completed]
+
+
+def open_to_ranks(directory: RunDirectory, live: Callable[[], Collection[str]] = tuple) -> None:
+    """Allow the ranks of this run, but not those of other runs, to add files to the directory.
+
+    The ranks of all runs have the same user. The ranks of one run have a group that no other live run has. The sticky
+    bit, as on /tmp, prevents ranks from replacing the login user's files. `live` returns the ids of the live runs. It
+    is called in a transaction: if two runs start together, the second one sees the group of the first. On a machine
+    without these groups the directory stays closed. Raises OSError, also if all groups are in use.
+    """
+    with database.transaction():
+        taken = set()
+        for run_id in {*live()} - {directory.run_id}:
+            with contextlib.suppress(OSError):
+                taken.add(directory.path.with_name(run_id).stat().st_gid)
+        if directory.group not in RUN_GIDS or directory.group in taken:
+            free = [gid for gid in RUN_GIDS[:-1] if gid not in taken]
+            if not free:
+                raise OSError(errno.EAGAIN, f"{len(taken)} runs are live, the maximum; wait until a run ends")
+            if not _change_group(directory.path, free[0]):
+                return
+        directory.path.chmod(0o1770)
 
 
 def make_readable(directory: RunDirectory, run: Run = execute) -> str:
@@ -40,7 +66,7 @@ def remove(path: Path, run: Run = execute) -> None:
         shutil.rmtree(path)
     except PermissionError:
         quoted, gid = shlex.quote(str(path)), RUN_GIDS[-1]
-        if change_group(path, gid):
+        if _change_group(path, gid):
             path.chmod(0o1770)
         run(_as_rank(f"chmod -fR u+rwX -- {quoted}; find {quoted} -mindepth 1 -delete", gid), TIMEOUT_S)
         shutil.rmtree(path)
@@ -57,4 +83,28 @@ def _unreadable(directory: RunDirectory, run: Run) -> str:
 
 def _as_rank(script: str, gid: int) -> list[str]:
     """Build the command that runs a script as the user for ranks, with the group of a run."""
-    return [SSH, *AS_RANK, MASTER_NAME, shlex.join(in_group(gid, script)) if gid in RUN_GIDS else script]
+    return [SSH, *AS_RANK, MASTER_NAME, shlex.join(_in_group(gid, script)) if gid in RUN_GIDS else script]
+
+
+def _in_group(gid: int, script: str) -> list[str]:
+    """Build the command that runs a script with a run's group as its primary group.
+
+    NFS sends at most 16 supplementary groups to the server, so membership alone is not enough.
+    """
+    return ["sg", f"{RUN_GROUP}{gid - RUN_GIDS.start + 1}", "-c", script]
+
+
+def _change_group(path: Path, gid: int) -> bool:
+    """Change the group of this user's directory. Return False if the machine has no such group. Raises OSError."""
+    try:
+        os.chown(path, -1, gid, follow_symlinks=False)
+    except PermissionError:
+        try:
+            grp.getgrgid(gid)
+        except KeyError:
+            return False
+        command = _in_group(gid, shlex.join(["chgrp", "-h", "--", f"{gid}", f"{path}"]))
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise OSError(errno.EPERM, f"group {gid}: {done.stderr.strip()}", f"{path}") from None
+    return True

@@ -17,15 +17,16 @@ from agent.files.listing import read_regular
 from agent.remote import secret_files
 from agent.remote.secret_files import SecretsError
 from agent.runs import accepted_spec, going_on, liveness, record, spending
-from agent.runs.directory import RunDirectory, State
+from agent.runs.directory import RunDirectory
+from agent.runs.state import State
 from agent.runs.store import Runs
 from agent.spec.run import RunSpec
 from agent.supervisor import then_stop
 from agent.supervisor.archive import Copier
-from agent.supervisor.lost_run import kill, mark_lost
 from agent.supervisor.lost_supervisor import LOST
 from agent.supervisor.notification import Notifier
 from agent.supervisor.restart import describe_restart
+from agent.supervisor.resume import kill
 from agent.supervisor.submit import detach
 
 
@@ -103,7 +104,7 @@ def _fail(runs: Runs, run_id: str, obstacle: str) -> None:
         kill(runs, RunSpec.from_json(read_regular(runs[run_id].spec).decode("utf-8")))
     with contextlib.suppress(OSError, ValueError):
         then_stop.remember(runs, accepted_spec.read(run_id).stop_policy)
-    mark_lost(runs[run_id], obstacle)
+    runs.mark_lost(run_id, obstacle)
     if not runs.release_lost(run_id):
         return  # A user has resumed it meanwhile.
     with contextlib.suppress(OSError, ValueError):

@@ -1,17 +1,24 @@
-"""Resume or remove a run that has ended."""
+"""Resume or remove a run that has ended, and kill what is left of its processes."""
 
 from __future__ import annotations
 
+import concurrent.futures
 import secrets
+import signal
+import sys
 import time
 from typing import Any
 
 from agent.errors import SpecError
 from agent.files.atomic_write import open_to_append
 from agent.files.listing import count_files, read_regular
+from agent.remote import processes
+from agent.remote.command import OWN_TREE, execute, remote_command
 from agent.runs import accepted_spec, database, liveness, record
-from agent.runs.directory import RunDirectory, State
+from agent.runs.directory import RunDirectory
+from agent.runs.state import State
 from agent.runs.store import LiveRunError, Runs
+from agent.spec.nodes import NODE_PYTHON
 from agent.spec.resume import resume_point
 from agent.spec.run import RunSpec
 from agent.supervisor import rank_files
@@ -66,3 +73,16 @@ def remove(runs: Runs, directory: RunDirectory) -> dict[str, Any]:
     accepted_spec.forget(directory.run_id)
     rank_files.remove(removed)
     return {"run_id": directory.run_id, "files": files, "bytes": size_bytes}
+
+
+def kill(runs: Runs, spec: RunSpec) -> None:
+    """Kill the remaining processes of a run on all hosts concurrently. Hosts that do not answer are ignored."""
+    python = sys.executable if spec.launcher else NODE_PYTHON
+    argv = processes.command(
+        python, str(runs.root), run_id=spec.run_id, others=False, ranks_only=False, number=signal.SIGKILL, wait_s=5.0
+    )
+    tree = f"{spec.efs_mount}/payloads/{OWN_TREE.name}"
+    commands = [remote_command(host, tree, argv) for host in (None, *spec.hosts)]
+    commands += [remote_command(host, tree, argv, as_rank=True) for host in spec.hosts]
+    with concurrent.futures.ThreadPoolExecutor(max_workers=min(64, len(commands))) as pool:
+        list(pool.map(lambda command: execute(command, 30.0), commands))

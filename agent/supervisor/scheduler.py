@@ -26,8 +26,8 @@ from agent.deadline import wait_until
 from agent.errors import SpecError
 from agent.files.atomic_write import open_to_append
 from agent.runs import accepted_spec, database
-from agent.runs.directory import State
 from agent.runs.run_queue import RunQueue
+from agent.runs.state import State
 from agent.runs.store import LiveRunError, Runs
 from agent.spec.nodes import NODES_PATH
 from agent.supervisor import handover_wait, sweep, then_stop
@@ -35,7 +35,6 @@ from agent.supervisor.boot_hook import scheduler_command
 from agent.supervisor.handover import Handover
 from agent.supervisor.handover_wait import wait_until_settled
 from agent.supervisor.live_nodes import on_free_nodes
-from agent.supervisor.lost_run import claim_hosts
 from agent.supervisor.lost_workers import LostWorkers
 from agent.supervisor.recovery import log, recover_lost_runs
 from agent.supervisor.submit import check_trees, detach
@@ -131,7 +130,7 @@ def _start_first(queue: RunQueue, run_id: str, nodes_path: str, warn: Callable[[
         return False
     try:
         spec = on_free_nodes(queued, runs.held(), warn, nodes_path)
-        claim_hosts(runs, spec)
+        runs.claim(spec.run_id, spec.hosts or None)
     except LiveRunError:
         queue.set_reason(run_id, "")  # The place in the queue is shown instead.
         return False

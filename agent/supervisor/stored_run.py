@@ -10,7 +10,8 @@ from typing import Any
 
 from agent.remote.command import Completed
 from agent.runs import record
-from agent.runs.directory import RunDirectory, State, SupersededError
+from agent.runs.directory import RunDirectory
+from agent.runs.state import State, SupersededError
 from agent.supervisor import rank_files
 from agent.supervisor.archive import Copier
 

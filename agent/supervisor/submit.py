@@ -16,9 +16,10 @@ from agent.deadline import wait_until
 from agent.errors import SpecError
 from agent.files.atomic_write import new_directory, open_to_append
 from agent.files.listing import read_regular
-from agent.runs import accepted_spec, database, follow, liveness, record
-from agent.runs.directory import RunDirectory, State
+from agent.runs import accepted_spec, database, follow, liveness, record, run_log
+from agent.runs.directory import RunDirectory
 from agent.runs.run_queue import RunQueue
+from agent.runs.state import State
 from agent.runs.store import LiveRunError, Runs
 from agent.spec.nodes import NODES_PATH, Node
 from agent.spec.provenance import Submission
@@ -26,7 +27,6 @@ from agent.spec.run import RunSpec
 from agent.spec.states import QUEUED
 from agent.supervisor import resume as resuming
 from agent.supervisor.live_nodes import on_free_nodes, read_nodes
-from agent.supervisor.lost_run import claim_hosts, kill
 
 READY_TIMEOUT_S: Final = 20.0
 START_TIMEOUT_S: Final = 120.0
@@ -165,7 +165,7 @@ def _clear(runs: Runs, directory: RunDirectory, spec: RunSpec) -> None:
     They have the same run id, so preparing the nodes would spare them.
     """
     before = RunSpec.from_json(read_regular(directory.spec).decode("utf-8"))
-    kill(runs, dataclasses.replace(spec, hosts=_union(before.hosts, spec.hosts)))
+    resuming.kill(runs, dataclasses.replace(spec, hosts=_union(before.hosts, spec.hosts)))
 
 
 def _queued(spec: RunSpec) -> State:
@@ -198,7 +198,7 @@ def _claim(runs: Runs, spec: RunSpec) -> RunSpec:
     def claimed() -> RunSpec | None:
         try:
             found = _place(runs, spec, warned)
-            claim_hosts(runs, found, check)
+            runs.claim(found.run_id, found.hosts or None, check)
         except LiveRunError as error:
             # A run that has ended releases its nodes in a moment. If several hold nodes, any of them may be enough.
             if error.state != QUEUED and any(runs.is_over(claim.run_id) for claim in error.held):
@@ -208,7 +208,7 @@ def _claim(runs: Runs, spec: RunSpec) -> RunSpec:
 
     if found := wait_until(claimed, timeout_s=READY_TIMEOUT_S, poll_s=follow.POLL_S):
         return found
-    claim_hosts(runs, spec, check)
+    runs.claim(spec.run_id, spec.hosts or None, check)
     return spec
 
 
@@ -264,5 +264,5 @@ def detach(runs: Runs, directory: RunDirectory, *, lost: str = "") -> None:
             process.kill()
             raise RuntimeError(f"the supervisor did not start within {START_TIMEOUT_S:g} s")
         if pipe.read() != b"ready":
-            raise RuntimeError("the supervisor did not start:\n" + "\n".join(directory.last_lines()))
+            raise RuntimeError("the supervisor did not start:\n" + "\n".join(run_log.last_lines(directory.log)))
     liveness.let_go(directory.run_id)  # Now only the supervisor holds the lock.

@@ -13,15 +13,16 @@ from typing import IO, Any, Final
 from agent.launch.hosts import tail
 from agent.remote import secret_files
 from agent.remote.command import Completed, execute
-from agent.runs import going_on, record
-from agent.runs.directory import RunDirectory, State, SupersededError
+from agent.runs import going_on, record, run_log
+from agent.runs.directory import RunDirectory
+from agent.runs.state import State, SupersededError
 from agent.runs.store import Runs
 from agent.spec.nodes import Node
 from agent.spec.remote_command import secrets_command
 from agent.spec.resume import resume_point
 from agent.spec.run import RunSpec
 from agent.spec.states import STOP_GRACE_S
-from agent.supervisor import failure, notification, scheduler, then_stop
+from agent.supervisor import failure, notification, rank_files, scheduler, then_stop
 from agent.supervisor.attempts.attempt import ON_REQUEST, Attempt, StopRequest
 from agent.supervisor.cost_meter import Meter
 from agent.supervisor.live_metric import METRIC, LiveMetric
@@ -120,7 +121,7 @@ class Supervisor:
             self._stored.update(reason="preparing the nodes")
             self._stored.record_step("started", **{WANTED: self._wanted})
         try:
-            self.directory.open_to_ranks(self.runs.live)
+            rank_files.open_to_ranks(self.directory, self.runs.live)
             outcome = self._take_up(self._before) if self._before else self._attempt.carry_out()
             while outcome.fault and self._restart(outcome):
                 outcome = self._attempt.carry_out().repeats(self._restarts)
@@ -288,10 +289,10 @@ class Supervisor:
 
     def _fail(self, reason: str, exit_code: int | None = None) -> None:
         size = failure.log_bytes(self._attempt.spec.ranks)
-        text = self.directory.last_text(size)
+        text = run_log.last_text(self.directory.log, size)
         first = failure.first_ended(failure.last_attempt(text))
         named = first[0] if first and f"rank {first[0]} on " in reason else None
-        lines = tuple(self.directory.last_lines(rank=named, size=size, text=text))
+        lines = tuple(run_log.last_lines(self.directory.log, rank=named, size=size, text=text))
         self._log(f"failed: {reason}")
         self._stored.update(state="failed", reason=reason, exit_code=exit_code, last_lines=lines)
 
@@ -336,7 +337,7 @@ class Supervisor:
             with contextlib.suppress(OSError):
                 self.runs.reclaim(self._attempt.spec)
             with contextlib.suppress(OSError):
-                self.directory.cut_log()
+                run_log.cut(self.directory.log)
             if not self._stop.is_made():  # no scheduler may start while the master shuts down
                 with contextlib.suppress(OSError):
                     scheduler.ensure_running(self.runs)  # the scheduler and this process watch each other

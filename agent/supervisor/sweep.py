@@ -13,8 +13,9 @@ from typing import Final
 
 from agent.errors import SpecError
 from agent.runs import follow
-from agent.runs.directory import RunDirectory, State
+from agent.runs.directory import RunDirectory
 from agent.runs.going_on import read_course, restarts_made
+from agent.runs.state import State
 from agent.runs.store import Runs
 from agent.spec import json_text
 from agent.spec.provenance import Submission

@@ -298,8 +298,6 @@ def _reason(connection: fabric.Connection, error: Exception) -> str:
     """Return why a connection broke. The error of its thread is more specific than the missing session."""
     transport = connection.client.get_transport()
     met = (transport.get_exception() if transport is not None else None) or error
-    if isinstance(met, AttributeError):  # there is no transport after `close`
-        return "it was closed here, after an answer took too long"
     if isinstance(met, EOFError):
         return "the other side closed the connection"
     return (isinstance(met, OSError) and met.strerror) or str(met)

@@ -32,8 +32,7 @@ from cluster.sweeps.estimate import SweepEstimate, chosen_combinations, estimate
 from cluster.sweeps.plan import MAX_SEED, SEED, Pairs, Plan, read_plan
 from cluster.tasks.launch import Following, Launch
 from cluster.tasks.runs import of_sweep
-from cluster.tasks.train import prepared
-from cluster.tasks.train_request import TrainFlags
+from cluster.tasks.train import TrainFlags, prepared
 from cluster.terminal.output import print_result, progress_printer
 from cluster.terminal.tables import Table, print_table
 

@@ -20,7 +20,8 @@ import yaml
 from aws_cdk import App
 
 from agent.runs import follow, record
-from agent.runs.directory import RunDirectory, State
+from agent.runs.directory import RunDirectory
+from agent.runs.state import State
 from agent.runs.store import Runs
 from agent.spec.provenance import Origin
 from agent.supervisor.cli import occupancy

@@ -11,7 +11,7 @@ import pytest
 
 from agent.files.atomic_write import open_to_append
 from agent.launch.rank_parent import BAR_S, Lines
-from agent.runs import liveness
+from agent.runs import liveness, run_log
 from agent.runs.directory import RunDirectory
 from agent.runs.follow import follow
 from agent.supervisor.failure import log_bytes, reason
@@ -180,8 +180,8 @@ def test_log_of_a_run_is_bounded_and_says_so(tmp_path: Path) -> None:
             for _ in range(300):
                 log.write(b"[0]<stdout>:line %d\n" % written)
                 written += 1
-            assert directory.cut_log(4000, 1000)
-            assert not directory.cut_log(4000, 1000)
+            assert run_log.cut(directory.log, 4000, 1000)
+            assert not run_log.cut(directory.log, 4000, 1000)
         log.write(b"[0]<stdout>:the end\n")
     files = sorted(directory.path.glob("launcher*"))
     assert [path.name for path in files] == ["launcher-1.log", "launcher.log"]
@@ -191,7 +191,7 @@ def test_log_of_a_run_is_bounded_and_says_so(tmp_path: Path) -> None:
     lines = [text for _, text in numbered(follow(directory, None, log_from=0, is_once=True))]
     assert lines[-3:] == ["[0]<stdout>:line 899", note, last]
     assert lines[0].startswith("[0]<stdout>:line ") and 30 < len(lines) < 60
-    assert "line 899\n" in directory.last_text(200)
+    assert "line 899\n" in run_log.last_text(directory.log, 200)
 
 
 def test_lines_of_a_long_log_are_counted_and_kept_over_all_blocks(tmp_path: Path) -> None:
@@ -199,10 +199,10 @@ def test_lines_of_a_long_log_are_counted_and_kept_over_all_blocks(tmp_path: Path
     directory = RunDirectory(path=tmp_path)
     lines = [b"[0]<stdout>:line %d\n" % number for number in range(200_000)]
     directory.log.write_bytes(b"".join(lines) + b"a line without an en")
-    assert directory.cut_log(1 << 20, 3 << 19)
+    assert run_log.cut(directory.log, 1 << 20, 3 << 19)
     note, rest = directory.log.read_bytes().splitlines()
     assert note.startswith(b"[supervisor] 200000 earlier lines were removed") and rest == b"a line without an en"
-    kept = directory.earlier_log.read_bytes()
+    kept = run_log.earlier(directory.log).read_bytes()
     assert (3 << 19) - 100 < len(kept) < 3 << 19 and b"".join(lines).endswith(b"\n" + kept)
 
 
@@ -231,7 +231,7 @@ def test_log_is_followed_over_a_cut_and_a_new_connection(tmp_path: Path) -> None
     def end() -> None:
         directory.write_state(make_state(run_id="one", state="succeeded"))
 
-    seen = read(0, lambda: directory.cut_log(100, 50), lambda: append("later\n"), end)
+    seen = read(0, lambda: run_log.cut(directory.log, 100, 50), lambda: append("later\n"), end)
     assert [number for number, _ in seen] == list(range(52))
     assert seen[50][1].startswith("[supervisor] 50 earlier lines were removed") and seen[51] == (51, "later")
     assert read(51) == [(51, "later")]
@@ -251,7 +251,7 @@ def test_only_a_log_is_cut(tmp_path: Path, place: str) -> None:
     elif place == "directory":
         (run / "launcher.log").mkdir()
     with pytest.raises(OSError):  # any of them
-        RunDirectory(path=run).cut_log(100, 50)
+        run_log.cut(run / "launcher.log", 100, 50)
     assert target.stat().st_size == 1000
 
 

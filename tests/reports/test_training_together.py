@@ -18,7 +18,7 @@ from cluster.programs.joining import Joining
 from cluster.programs.program import Program
 from cluster.programs.program_packages import RUNTIME
 from cluster.runs.run_options import RankOptions, RunOptions
-from cluster.tasks.train_request import TrainRequest, ask_to_train_apart, with_launcher
+from cluster.tasks.train import TrainRequest, ask_to_train_apart, with_launcher
 from tests.factories import make_node
 
 NANOGPT: Final = """\

@@ -18,6 +18,7 @@ from agent.preflight import checks
 from agent.preflight.report import PreflightError
 from agent.preflight.runner import Preflight
 from agent.remote.command import Completed
+from agent.runs import run_log
 from agent.runs.directory import RunDirectory
 from agent.runs.store import Runs
 from agent.spec.run import RunSpec
@@ -142,7 +143,7 @@ class Attempt:
             return Outcome(state="failed", reason=reason, exit_code=status)
         if status == 0:
             return Outcome(state="succeeded", reason=together.warning, exit_code=0)
-        log = self._directory.last_text(failure.log_bytes(self.spec.ranks))
+        log = run_log.last_text(self._directory.log, failure.log_bytes(self.spec.ranks))
         ran_s = time.monotonic() - began
         up = self._uptimes(log)
         running = [name for name, up_s in up.items() if up_s >= ran_s]

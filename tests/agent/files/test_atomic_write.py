@@ -12,7 +12,8 @@ import pytest
 
 from agent.files.atomic_write import StorageError, new_directory, open_to_append, replace_file, write_atomically
 from agent.files.file_lock import file_lock
-from agent.runs.directory import RunDirectory, State
+from agent.runs.directory import RunDirectory
+from agent.runs.state import State
 from agent.runs.store import Runs
 from agent.staging.dataset_files import write_verified
 from agent.staging.errors import DatasetError

@@ -14,8 +14,9 @@ import pytest
 from agent.files import listing
 from agent.files.listing import count_files, is_listed, listed_below, read_listed, read_regular
 from agent.remote.command import Completed
-from agent.runs import follow, record, spending
-from agent.runs.directory import RunDirectory, State
+from agent.runs import follow, record, run_log, spending
+from agent.runs.directory import RunDirectory
+from agent.runs.state import State
 from agent.spec.states import STOP_GRACE_S
 from agent.supervisor import archive
 from tests.factories import make_spec
@@ -133,7 +134,7 @@ def test_no_file_of_a_run_keeps_who_shows_it_waiting(tmp_path: Path, make: objec
     with pytest.raises(ValueError, match="the state of a run"):
         directory.stored_state()
     assert "cannot be read" in directory.shown_state().reason
-    assert directory.last_lines() == []
+    assert run_log.last_lines(directory.log) == []
 
 
 @pytest.mark.parametrize("grace", ["1e300", "NaN", "-1", "Infinity", '"x"', "9" * 5000])

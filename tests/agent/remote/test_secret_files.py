@@ -14,8 +14,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from agent.remote import secret_files
-from agent.runs.directory import State
 from agent.runs.run_queue import RunQueue
+from agent.runs.state import State
 from agent.runs.store import Runs
 from tests.factories import make_spec
 from tests.words import LONG

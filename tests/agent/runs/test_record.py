@@ -12,8 +12,9 @@ import pytest
 
 from agent.errors import SpecError
 from agent.runs import record as record_module
-from agent.runs.directory import RunDirectory, State
+from agent.runs.directory import RunDirectory
 from agent.runs.record import cost, record, write_course, write_origin, write_record
+from agent.runs.state import State
 from agent.runs.store import Runs
 from agent.spec.nodes import Node
 from agent.spec.provenance import Origin, Submission

@@ -15,10 +15,9 @@ from hypothesis import strategies as st
 from agent.errors import SpecError
 from agent.files.atomic_write import write_atomically
 from agent.files.listing import read_regular
-from agent.runs import liveness
+from agent.runs import liveness, run_log
 from agent.runs.store import LiveRunError, Runs
 from agent.spec.states import is_run_id
-from agent.supervisor.lost_run import claim_hosts
 from tests.factories import abandon, make_node, make_nodes, make_spec, make_state
 from tests.words import WORDS
 
@@ -51,11 +50,11 @@ def test_a_live_state_without_its_supervisor_counts_as_failed_and_stays_as_it_is
     abandon("one")
     told = directory.effective_state()
     assert (told.state, told.reason, told.last_lines) == ("failed", "supervisor died", ("a", "b"))
-    assert (directory.stored_state().state, directory.has_lost_supervisor) == ("running", True)
+    assert directory.lost_state() == directory.stored_state()
     directory.mark_failed(told.reason)
     stored = directory.stored_state()
     assert (stored.state, stored.reason, stored.last_lines) == ("failed", "supervisor died", ("a", "b"))
-    assert (stored.updated > told.updated, directory.has_lost_supervisor) == (True, False)
+    assert (stored.updated > told.updated, directory.lost_state()) == (True, None)
 
 
 def test_a_state_that_is_replaced_while_it_is_read_is_read_again(
@@ -127,7 +126,7 @@ def test_a_state_that_is_none_is_refused(tmp_path: Path) -> None:
 def test_the_lock_is_held_until_released_and_names_its_run(tmp_path: Path) -> None:
     runs = Runs(root=tmp_path / "runs")
     assert runs.live() == []
-    assert runs.claim("one", make_nodes(2)) == []
+    runs.claim("one", make_nodes(2))
     assert runs.live() == ["one"]
     with pytest.raises(LiveRunError, match="run one is live; run one uses deeplearning-worker1, deeplearning-worker2"):
         runs.claim("two", make_nodes(3)[1:])
@@ -135,7 +134,7 @@ def test_the_lock_is_held_until_released_and_names_its_run(tmp_path: Path) -> No
     assert runs.live() == ["one"]
     runs.release("one")
     assert runs.claims() == ()
-    assert runs.claim("two", make_nodes(3)[1:]) == []
+    runs.claim("two", make_nodes(3)[1:])
 
 
 def test_runs_on_other_nodes_are_live_at_once_and_one_that_claims_every_node_is_alone(tmp_path: Path) -> None:
@@ -172,19 +171,14 @@ def test_a_run_moves_to_nodes_that_no_other_has(tmp_path: Path) -> None:
         runs.move("one", [make_node(5)])
 
 
-def test_a_stale_lock_is_taken_over_and_its_run_is_named_and_marked_by_the_supervisor_alone(tmp_path: Path) -> None:
+def test_the_nodes_of_a_run_without_a_supervisor_are_claimed_and_the_run_is_stored_as_failed(tmp_path: Path) -> None:
     runs = Runs(root=tmp_path)
     runs["one"].path.mkdir()
     runs["one"].write_state(make_state(owner="gone"))
     runs.claim("one", make_nodes(2))
     abandon("one")
-    assert runs.claim("two", make_nodes(1)) == ["one"]
-    assert json.loads((tmp_path / "one" / "state.json").read_text())["state"] == "running"
-    runs.release("two")
-    runs.claim("one", make_nodes(2))
-    abandon("one")
-    claim_hosts(runs, make_spec(run_id="two"))
-    assert runs.live() == ["two"]
+    runs.claim("two", make_nodes(1))
+    assert (runs.live(), [claim.run_id for claim in runs.claims()]) == (["two"], ["two"])
     assert json.loads((tmp_path / "one" / "state.json").read_text())["state"] == "failed"
 
 
@@ -204,7 +198,7 @@ def test_only_the_end_of_a_long_log_is_read(tmp_path: Path) -> None:
         file.truncate(1 << 40)  # a hole of 1 TiB: reading it whole would never end
         file.seek(0, os.SEEK_END)
         file.write(b"\nline 1\nline 2\n")
-    assert directory.last_lines(2) == ["line 1", "line 2"]
+    assert run_log.last_lines(directory.log, 2) == ["line 1", "line 2"]
 
 
 def test_last_lines_of_one_rank_are_found_before_those_of_many_others(tmp_path: Path) -> None:
@@ -213,11 +207,13 @@ def test_last_lines_of_one_rank_are_found_before_those_of_many_others(tmp_path: 
     others = "".join(f"[{rank}]<stderr>:{'x' * 5000}\n" for rank in range(64) if rank != 5)
     end = "[launcher] rank 5 exited first: 1\n"
     directory.log.write_text(f"[5]<stderr>:RuntimeError: the cause\n{others}{end}")
-    assert directory.last_lines(rank=5, size=1 << 20) == ["[5]<stderr>:RuntimeError: the cause", end.strip()]
-    assert directory.last_lines(rank=5, size=10_000) == [end.strip()], "the first of these bytes are of a cut line"
-    text = directory.last_text(1 << 20)
+    both = ["[5]<stderr>:RuntimeError: the cause", end.strip()]
+    assert run_log.last_lines(directory.log, rank=5, size=1 << 20) == both
+    last = run_log.last_lines(directory.log, rank=5, size=10_000)
+    assert last == [end.strip()], "the first of these bytes are of a cut line"
+    text = run_log.last_text(directory.log, 1 << 20)
     directory.log.unlink()
-    assert directory.last_lines(rank=5, size=1 << 20, text=text) == ["[5]<stderr>:RuntimeError: the cause", end.strip()]
+    assert run_log.last_lines(directory.log, rank=5, size=1 << 20, text=text) == both
 
 
 def test_the_ranks_own_words_are_not_hidden_by_the_launchers_traceback(tmp_path: Path) -> None:
@@ -234,7 +230,7 @@ def test_the_ranks_own_words_are_not_hidden_by_the_launchers_traceback(tmp_path:
         "Process name: 0\n"
         "Exit code: 1\n"
     )
-    assert directory.last_lines(4) == [
+    assert run_log.last_lines(directory.log, 4) == [
         "[0]<stderr>:Traceback (most recent call last):",
         "[0]<stderr>:payload.train: error: the disk is full",
         "Process name: 0",

@@ -13,7 +13,8 @@ import pytest
 
 from agent.runs import directory as run_directory
 from agent.runs import record, spending
-from agent.runs.directory import RunDirectory, State
+from agent.runs.directory import RunDirectory
+from agent.runs.state import State
 from agent.runs.store import Runs
 from agent.spec.bounds import Bounds
 from agent.spec.provenance import Origin

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import fcntl
+import contextlib
 import os
 import shlex
 import shutil
+import sqlite3
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from agent.remote.command import SSH, Completed, execute
+from agent.runs import database
 from agent.runs.directory import RunDirectory
 from agent.supervisor import rank_files
 
@@ -89,15 +91,15 @@ def test_each_live_run_is_open_to_a_group_of_its_own(tmp_path: Path) -> None:
     one, two, three = (RunDirectory(path=tmp_path / name) for name in ("one", "two", "three"))
     for each in (one, two, three):
         each.path.mkdir()
-    one.open_to_ranks(lambda: ["one"])
-    two.open_to_ranks(lambda: ["one", "two"])
+    rank_files.open_to_ranks(one, lambda: ["one"])
+    rank_files.open_to_ranks(two, lambda: ["one", "two"])
     assert (opened(one), opened(two)) == ((60901, 0o1770), (60902, 0o1770))
-    two.open_to_ranks(lambda: ["one", "two"])
+    rank_files.open_to_ranks(two, lambda: ["one", "two"])
     assert opened(two) == (60902, 0o1770), "a new supervisor finds the ranks of the lost one"
     one.close_to_ranks()
-    three.open_to_ranks(lambda: ["two", "three"])
+    rank_files.open_to_ranks(three, lambda: ["two", "three"])
     assert (opened(one), opened(three)) == ((60901, 0o700), (60901, 0o1770))
-    one.open_to_ranks(lambda: ["one", "two", "three"])
+    rank_files.open_to_ranks(one, lambda: ["one", "two", "three"])
     assert opened(one) == (60903, 0o1770), "another run has its former group"
 
 
@@ -105,12 +107,13 @@ def test_live_runs_are_listed_while_no_other_run_can_choose_a_group(directory: R
     seen = []
 
     def live() -> list[str]:
-        with (directory.path.parent / ".states").open("ab") as file, pytest.raises(BlockingIOError):
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        other = sqlite3.connect(Path.home() / database.FILE, timeout=0)
+        with contextlib.closing(other), pytest.raises(sqlite3.OperationalError, match="locked"):
+            other.execute("BEGIN IMMEDIATE")
         seen.append(directory.run_id)
         return seen
 
-    directory.open_to_ranks(live)
+    rank_files.open_to_ranks(directory, live)
     assert seen == [directory.run_id]
 
 
@@ -120,9 +123,9 @@ def test_no_two_live_runs_share_a_group_when_all_are_taken(tmp_path: Path) -> No
     for name in names:
         (tmp_path / name).mkdir()
     for name in names[:-1]:
-        RunDirectory(path=tmp_path / name).open_to_ranks(lambda: names)
+        rank_files.open_to_ranks(RunDirectory(path=tmp_path / name), lambda: names)
     with pytest.raises(OSError, match="98 runs are live, the maximum; wait until a run ends"):
-        RunDirectory(path=tmp_path / names[-1]).open_to_ranks(lambda: names)
+        rank_files.open_to_ranks(RunDirectory(path=tmp_path / names[-1]), lambda: names)
     assert len({opened(RunDirectory(path=tmp_path / name)) for name in names[:-1]}) == 98
 
 
@@ -134,5 +137,5 @@ def test_a_directory_stays_closed_where_there_are_no_groups_for_runs(
 
     monkeypatch.setattr(os, "chown", refused)
     directory.close_to_ranks()
-    directory.open_to_ranks()
+    rank_files.open_to_ranks(directory)
     assert opened(directory)[1] == 0o700

@@ -14,13 +14,14 @@ import pytest
 
 from agent.remote import secret_files
 from agent.runs import going_on, liveness, spending
-from agent.runs.directory import RunDirectory, State
+from agent.runs.directory import RunDirectory
 from agent.runs.run_queue import RunQueue
 from agent.runs.spending import Spent
+from agent.runs.state import State
 from agent.runs.store import Runs
 from agent.spec.bounds import Bounds
 from agent.spec.run import RunSpec
-from agent.supervisor import cli, lost_run, lost_supervisor, recovery, resume, scheduler, then_stop
+from agent.supervisor import cli, lost_supervisor, recovery, resume, scheduler, then_stop
 from agent.supervisor.recovery import recover_lost_runs
 from tests.agent.lost_runs import lose
 from tests.factories import abandon, make_node, make_nodes, make_spec
@@ -50,7 +51,7 @@ class Begun:
 def begun(monkeypatch: pytest.MonkeyPatch) -> Begun:
     found = Begun()
     monkeypatch.setattr(recovery, "kill", found.kill)
-    monkeypatch.setattr(lost_run, "kill", found.kill)
+    monkeypatch.setattr(resume, "kill", found.kill)
     monkeypatch.setattr(recovery, "detach", found.detach)
     monkeypatch.setattr("agent.supervisor.recovery.Copier.finish", lambda self: "")
     return found

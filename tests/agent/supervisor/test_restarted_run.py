@@ -14,7 +14,8 @@ import pytest
 from agent.launch.horovodrun_command import Interpreters
 from agent.launch.hosts import Hosts
 from agent.runs import accepted_spec
-from agent.runs.directory import RunDirectory, State
+from agent.runs.directory import RunDirectory
+from agent.runs.state import State
 from agent.runs.store import Runs
 from agent.spec.nodes import Node
 from agent.supervisor import restart

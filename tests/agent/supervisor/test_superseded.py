@@ -13,11 +13,12 @@ from pathlib import Path
 import pytest
 
 from agent.runs import database, liveness
-from agent.runs.directory import RunDirectory, SupersededError
+from agent.runs.directory import RunDirectory
 from agent.runs.run_queue import RunQueue
+from agent.runs.state import SupersededError
 from agent.runs.store import LiveRunError, Runs
 from agent.spec.states import QUEUED
-from agent.supervisor import cli, lost_run
+from agent.supervisor import cli, rank_files
 from agent.supervisor.resume import remove
 from tests.agent.supervisor.live_runs import Call, live_state, run_processes, spec
 from tests.factories import abandon, make_state
@@ -45,7 +46,7 @@ def test_a_supervisor_whose_run_another_has_taken_writes_no_state(directory: Run
 
 
 def test_a_supervisor_whose_run_another_has_taken_leaves_its_files_open_to_the_ranks(directory: RunDirectory) -> None:
-    directory.open_to_ranks()
+    rank_files.open_to_ranks(directory)
     directory.write_state(make_state(owner=OTHER))
     with pytest.raises(SupersededError):
         directory.write_own_state(make_state(state="failed"))
@@ -82,7 +83,7 @@ def test_a_run_that_was_resumed_since_one_looked_is_not_marked_as_failed(
         return found
 
     monkeypatch.setattr(RunDirectory, "lost_state", interleaved)
-    lost_run.mark_lost(directory)
+    Runs(root=directory.path.parent).mark_lost("one")
     assert directory.stored_state() == again
 
 

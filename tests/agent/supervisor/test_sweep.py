@@ -12,8 +12,8 @@ import pytest
 
 from agent.errors import SpecError
 from agent.runs import liveness, record
-from agent.runs.directory import State
 from agent.runs.run_queue import RunQueue
+from agent.runs.state import State
 from agent.runs.store import Runs
 from agent.spec.run import RunSpec
 from agent.spec.trial import Trial

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from agent.runs.directory import APART, LINKED, RunDirectory, State
+from agent.runs.directory import APART, LINKED, RunDirectory
+from agent.runs.state import State
 from agent.runs.store import Runs
 from agent.supervisor.supervisor import Supervisor
 from agent.supervisor.together import ALONE_S, SAME_LINES, SAME_S, TogetherWatch

@@ -12,7 +12,7 @@ from cluster.cli.flags import call, flags_of
 from cluster.errors import UsageError
 from cluster.runs.run_options import BoundOptions, PreflightOptions, RankOptions, RestartOptions, RunOptions
 from cluster.runs.work import Training
-from cluster.tasks.train_request import TrainRequest
+from cluster.tasks.train import TrainRequest
 
 
 def test_what_is_looked_at_before_a_run_is_chosen_by_one_flag_at_most() -> None:

@@ -119,17 +119,6 @@ def test_a_connection_that_broke_between_two_commands_is_opened_again_and_told(
         assert re.fullmatch(rf"note: the connection to the master broke \({CLOSED}\); reconnected\n", captured.err)
 
 
-def test_connection_that_was_closed_for_a_slow_answer_is_opened_again_with_the_reason(
-    user_key: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with serving(paramiko.ECDSAKey.from_private_key_file(str(user_key))) as own:
-        with connect_to(own, user_key).reopen_with(lambda: connect_to(own, user_key)) as connected:
-            connected.close()
-            assert connected.run(["echo", "again"]).text == "again\n"
-        reason = "it was closed here, after an answer took too long"
-        assert capsys.readouterr().err == f"note: the connection to the master broke ({reason}); reconnected\n"
-
-
 def test_threads_that_meet_a_broken_connection_open_one_other(user_key: Path) -> None:
     opened: list[Master] = []
 

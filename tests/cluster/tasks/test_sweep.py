@@ -28,7 +28,7 @@ def sweep(
     project = tmp_path / "project"
     project.mkdir()
     (project / "train.py").write_text("print('hello')\n")
-    monkeypatch.setattr("cluster.tasks.train_request.PROJECT", project)
+    monkeypatch.setattr("cluster.tasks.train.PROJECT", project)
 
     def call(*words: str) -> tuple[str, str]:
         monkeypatch.setattr("sys.argv", ["fab", "sweep", *words])

@@ -13,7 +13,7 @@ from cluster.cli import CODE
 from cluster.cli.program import make_program
 from cluster.errors import DeepcdkError
 from cluster.session import Session
-from cluster.tasks import attach, bench, launch, train_request
+from cluster.tasks import attach, bench, launch, train
 from stacks.config import ClusterConfig
 from tests.factories import make_inventory, make_master, make_nodes
 
@@ -60,9 +60,9 @@ def test_payload_is_the_project_if_an_entry_is_given(
     (tmp_path / "project" / "train.py").write_text("import horovod.tensorflow as hvd\nhvd.init()\n")
     config = ClusterConfig()
     monkeypatch.setattr("cluster.session.read_config", lambda *_, **__: config)
-    monkeypatch.setattr("cluster.tasks.train_request.PROJECT", project)
+    monkeypatch.setattr("cluster.tasks.train.PROJECT", project)
     if kind == "checkout":
-        monkeypatch.setattr("cluster.tasks.train_request.CODE", project)
+        monkeypatch.setattr("cluster.tasks.train.CODE", project)
     lines, message = dry_run("--nodes", "2", "--entry", "train.py --seed 7")
     if kind == "project":
         assert lines[0] == f"payload: {project}, the project", message
@@ -88,10 +88,9 @@ def test_record_describes_the_code_that_runs(
         found.append(source)
         raise DeepcdkError("stopped here")
 
-    for module in (attach, bench, train_request):
+    for module in (attach, bench, train):
         monkeypatch.setattr(module, "PROJECT", tmp_path)
         monkeypatch.setattr(module, "Launch", launched)
-    monkeypatch.setattr("cluster.tasks.train.PROJECT", tmp_path)
     monkeypatch.setattr("sys.argv", ["fab", *words.split()])
     with contextlib.suppress(SystemExit):
         make_program().run()

@@ -1,0 +1,111 @@
+"""The log of a run, launcher.log: cut it when it is long, and read its end."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import re
+from pathlib import Path
+from typing import Final
+
+from agent.files.atomic_write import move_directory, no_follow, open_to_append, write_atomically
+from agent.files.listing import NOT_READ, open_regular
+
+MAX_LOG_BYTES: Final = 128 << 20
+KEPT_LOG_BYTES: Final = 32 << 20
+"""Size of the end of a truncated log that is kept in launcher-1.log."""
+_CUT: Final = re.compile(rb"\[supervisor\] (\d{1,12}) earlier lines were removed")
+_MAX_CUT: Final = 200
+_LAST_BYTES: Final = 1 << 18
+"""Number of bytes to read from the end of the log for its last lines."""
+# The traceback shows where horovodrun noticed that a rank had failed. It would displace the rank's own lines before it.
+_LAUNCHERS_TRACEBACK: Final = re.compile(
+    r"^Traceback \(most recent call last\):\n(?: .*\n)+RuntimeError: Horovod detected .*\n", flags=re.MULTILINE
+)
+
+
+def earlier(log: Path) -> Path:
+    """Return the path of the file with the last lines before those of a truncated log."""
+    return log.with_name("launcher-1.log")
+
+
+def cut(log: Path, most_bytes: int = MAX_LOG_BYTES, kept_bytes: int = KEPT_LOG_BYTES) -> bool:
+    """Truncate a log of more than `most_bytes`, and keep its end in `earlier`. Return whether it was truncated.
+
+    Processes append to the log, so they continue in the truncated file. Its first line states how many lines were
+    before it. Raises OSError.
+    """
+    with open(log, "r+b", buffering=0, opener=no_follow) as file:
+        if os.fstat(file.fileno()).st_size <= most_bytes:
+            return False
+        count = lines_before(log, file.read(_MAX_CUT))
+        file.seek(0)
+        while block := file.read(1 << 20):
+            count += block.count(b"\n")
+        size = file.tell()
+        file.seek(max(0, size - kept_bytes))
+        kept = b"".join(iter(lambda: file.read(min(1 << 20, size - file.tell())), b""))
+        whole, newline, rest = kept.rpartition(b"\n")
+        move_directory(earlier(log))
+        write_atomically(earlier(log), whole.partition(b"\n")[2] + newline)
+        rest += b"".join(iter(lambda: file.read(1 << 20), b""))  # written since
+        file.truncate(0)
+    with open_to_append(log) as appended:
+        limit = f"{most_bytes >> 20} MiB" if most_bytes >> 20 else f"{most_bytes} bytes"
+        note = f"[supervisor] {count} earlier lines were removed, because the log had reached {limit};"
+        appended.write(f"{note} {earlier(log).name} contains the last of them\n".encode() + rest)
+    return True
+
+
+def lines_before(log: Path, beginning: bytes | None = None) -> int:
+    """Return how many lines were cut off before the log's first line, which states it; 0 for a complete log.
+
+    `beginning` is the beginning of the log or of a line, if it was read before.
+    """
+    if beginning is None:
+        with contextlib.suppress(OSError), open_regular(log) as file:
+            beginning = file.read(_MAX_CUT)
+    found = _CUT.match(beginning or b"")
+    return int(found[1]) if found else 0
+
+
+def last_lines(
+    log: Path, count: int = 20, *, rank: int | None = None, size: int = _LAST_BYTES, text: str | None = None
+) -> list[str]:
+    """Return the last `count` lines in the last `size` bytes of launcher.log, without the launcher's own traceback.
+
+    `rank` leaves out the lines of other ranks, which print errors after they lose a failed rank. `text` contains
+    these bytes, if they were read before.
+    """
+    text = last_text(log, size) if text is None else text
+    if len(text.encode()) >= size:  # its first line is cut
+        text = text.partition("\n")[2]
+    text = _LAUNCHERS_TRACEBACK.sub("", text)
+    others = "" if rank is None else rf"\[(?!{rank}\])\d{{1,9}}\]<std"
+    lines = text.splitlines()
+    return [line for line in lines if not (others and re.match(others, line))][-count:]
+
+
+def last_text(log: Path, size: int) -> str:
+    """Return the last `size` bytes of launcher.log; "" if it is missing, or a link or a pipe.
+
+    Otherwise, a rank could replace it with a link to the master's private key, and find the key in state.json.
+    """
+    try:
+        text = _end_of(log, size)
+        if len(text) < size and lines_before(log, text[:_MAX_CUT]):
+            text = _end_of(earlier(log), size - len(text)) + text
+        return text.decode("utf-8", errors="replace")
+    except OSError as error:
+        if error.errno not in (errno.ENOENT, *NOT_READ):
+            raise
+        return ""
+
+
+def _end_of(path: Path, size: int) -> bytes:
+    """Return the last `size` bytes of a regular file. Raises OSError."""
+    with open_regular(path) as file:
+        file.seek(0, os.SEEK_END)
+        file.seek(max(0, file.tell() - size))
+        return file.read(size)
