@@ -255,8 +255,8 @@ def test_only_a_log_is_cut(tmp_path: Path, place: str) -> None:
     assert target.stat().st_size == 1000
 
 
-def test_an_exception_with_a_message_of_2_mb_is_bounded_in_reason_and_views() -> None:
-    """The log has it all; reason, notification and `fab attach` have its beginning."""
+def test_an_exception_with_a_message_of_2_mb_is_bounded_everywhere_but_in_the_log(tmp_path: Path) -> None:
+    """The log has it all; state, notification, `fab show` and `fab attach` have its beginning."""
     message = "x" * 2_000_000
     stderr = f"Traceback (most recent call last):\n  File 'train.py', line 1\nValueError: {message}\n".encode()
     lines = [line.decode() for line in Lines(b"[1]<stderr>:").feed(stderr)]
@@ -266,6 +266,13 @@ def test_an_exception_with_a_message_of_2_mb_is_bounded_in_reason_and_views() ->
     why = reason(spec, 1, log)
     assert why.startswith("rank 1 on deeplearning-worker2 exited first, with status 1: ValueError: xxx")
     assert "`fab logs`" in why and len(why) < 500
+    (tmp_path / "launcher.log").write_text(log)
+    last = run_log.last_lines(tmp_path / "launcher.log", rank=1, size=log_bytes(2))
+    assert [line[:30] for line in last] == [
+        "[1]<stderr>:Traceback (most re", "[1]<stderr>:  File 'train.py',", "[1]<stderr>:ValueError: xxxxxx",
+        "[launcher] rank 1 exited first",
+    ]  # fmt: skip
+    assert sum(map(len, last)) < 3000
     shown: list[str] = []
     display = PlainDisplay(lambda *texts: shown.extend(texts))
     for part in (lines[:10], lines[10:], ["[1]<stderr>:after"]):
