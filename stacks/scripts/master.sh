@@ -1,10 +1,10 @@
-# The master's part in the registry: assemble the list of all nodes, and share it. Read by registry.sh.
+# The master's part of the registry: assemble and share the list of all nodes. registry.sh sources this file.
 # shellcheck shell=bash disable=SC2154,SC2034,SC2004 # its functions and variables are those of registry.sh
 
 own_keys=$root/opt/deepcdk/host-keys share_s=0 inherit_s=0 booted=0 at_once=16
 declare -A own_key=() look_s=() first_s=()
 
-# Take the master's name with the entry $1, once no other live node has it.
+# Take the master's name with the entry $1 as soon as no other live node has it.
 choose_name() {
   local deadline=$((SECONDS + ${DEEPCDK_CLAIM_TIMEOUT_S:-180}))
   until take deeplearning-master "$1"; do
@@ -19,8 +19,8 @@ choose_name() {
   done
 }
 
-# Give the workers the key with which the login user logs in on them: in the parameter that no role but this node's may
-# write, and then on the shared file system, from which they learn that there is one. Return 1 where AWS does not take it.
+# Give the workers the public key of the login user. Write it to the parameter that only this node's role may write, and
+# then to the shared file system, where workers notice it. Return 1 if AWS rejects it.
 share_key() {
   local algorithm key _ said shared=$registry/master.pub
   read -r algorithm key _ <"$root$login_home/.ssh/id_ed25519.pub"
@@ -32,7 +32,7 @@ share_key() {
   write "$shared" "$text"$'\n'
 }
 
-# Share the key when it is time. A boot fails where that is impossible: the rights of a new role may take a minute.
+# Share the key if this is due. If it fails, the boot fails. The rights of a new role may take a minute.
 see_to_key() {
   if ((SECONDS < share_s)); then return; fi
   until share_key; do
@@ -44,7 +44,7 @@ see_to_key() {
   share_s=$((SECONDS + ${DEEPCDK_KEYS_S:-3600}))
 }
 
-# Print the key of the last whole block of host keys in a console's output; nothing where there is none.
+# Print the key of the last complete block of host keys in a console's output. Print nothing if there is no such block.
 shown_key() {
   local line key='' found='' inside=0
   while IFS= read -r line || [[ -n $line ]]; do
@@ -60,12 +60,12 @@ shown_key() {
   printf '%s' "$found"
 }
 
-# Write the console's output of a worker, of which AWS has the end, to a file, and what went wrong to another one. Return
-# 124 where nothing came in time.
+# Write a worker's console output to a file, and the error to another file. AWS keeps only the end of the output. Return
+# 124 after a timeout.
 read_console() {
   local file=$own_keys/$1.console status=0
   ask_aws ec2 get-console-output --instance-id "$1" --query Output --latest >"$file" 2>"$file.errors" || status=$?
-  # Xen's instances know no latest output, and their console comes late.
+  # Xen instances do not support the option for the latest output, and their console output arrives late.
   if grep -qE 'UnsupportedOperation|InvalidParameterCombination' "$file.errors"; then
     status=0
     touch "$own_keys/$1.xen"
@@ -75,12 +75,12 @@ read_console() {
   return "$status"
 }
 
-# Learn the host keys of nodes that are new: each prints its own on its console, and no other node can write there. They
-# stay on this disk by instance id, and a later one counts for nothing: an instance keeps its keys, and its console does
-# not last. A few at a time, those of hundreds of nodes within minutes: AWS limits the calls, and a pass has to end. On a
-# slow master, as one whose CPU credits are used up, many calls at once would all run out of time, since each takes a
-# second of its processor: half as many are made next. How long a console has shown no key counts from the first look
-# that was answered, or that ran out of time though it was the only one.
+# Read the host keys of new nodes from their consoles. Each node prints its own key there, and no other node can write
+# to it. The keys are stored on this disk by instance id. A later key is ignored, because an instance keeps its keys,
+# and its console output is lost after a while. Only a few consoles are read at a time, because AWS limits the calls and
+# a pass must end. Hundreds of nodes take minutes. Each call takes a second of CPU time. So on a slow master, for
+# example without CPU credits, many parallel calls would all time out, and half as many are made next. The time without
+# a key on a console is counted from the first answer, or from the first timeout of a single call.
 learn_keys() {
   local node id index path status waited_s timed_out=0 asked=() pids=()
   mkdir -p "$own_keys"
@@ -131,7 +131,7 @@ learn_keys() {
   done
 }
 
-# Whether the node in `fact` has the host key that its console has shown; `why` says why not, and is empty for a newcomer.
+# Return whether the node in `fact` has the host key from its console. `why` is the reason if not, "" for a new node.
 is_identified() {
   local id=${fact[instance-id]} console_s=${DEEPCDK_CONSOLE_S:-60}
   if [[ $node == "$name" || ${own_key[$id]:-} == "${fact[host_key]}" ]]; then return; fi
@@ -144,7 +144,7 @@ is_identified() {
   return 1
 }
 
-# Assemble what names the nodes, from all their entries, and share the list of them.
+# Assemble the files that name the nodes from all entries, and share the list of nodes.
 follow() {
   local node shared=$registry/list
   local -a order=()
@@ -174,20 +174,20 @@ as_login_user() {
   if ((EUID == login_uid)); then "$@"; else setpriv --reuid "$login_uid" --regid "$login_gid" --init-groups "$@"; fi
 }
 
-# Note that this instance has what it could take over.
+# Record that this instance has finished the takeover.
 settle() {
   sync -f "$root/opt/deepcdk"
   printf '%s\n' "$instance_id" >"$root/opt/deepcdk/inherited"
 }
 
-# Take over what the master before this one left, once: its agent, and its database of runs. It lies among the runs,
-# where root on any node can write, and counts only with the digest in the parameter that a master alone may write.
+# Take over the agent and the database of runs of the previous master, once. The archive is stored with the runs, where
+# root on any node can write. So it is used only if its digest is in the parameter that only a master may write.
 inherit() {
   local digest archive home=$root$login_home/.deepcdk marker=$root/opt/deepcdk/inherited
   local left=$home/handover errors=$root/opt/deepcdk/handover.errors
   read_line "$marker"
   if [[ $text == "$instance_id" ]]; then return; fi
-  # This disk is an image of another master's.
+  # This disk is a copy of another master's disk.
   if [[ -e $marker ]]; then rm -rf "$marker" "$home"/{at-boot,locks,runs.sqlite*}; fi
   digest=$(ask_aws ssm get-parameter --name "$handover_parameter" --query Parameter.Value 2>"$errors") \
     || digest=$(tail -n 1 "$errors")
@@ -210,8 +210,8 @@ rm -rf "$2"; mkdir -p "$2/tree"; timeout 30 head -c 99999999 -- "$1" >"$2/tar"' 
   [[ -e $marker ]]
 }
 
-# Do at each boot what the supervisor left for it: to tell what became of the live run, to keep the queue. It lies on the
-# master's own disk: on the shared file system every rank can write.
+# Run the supervisor's boot hook at each boot: it reports on the live run and continues the queue. The hook is on the
+# master's own disk, because every rank can write to the shared file system.
 at_boot() {
   local hook=$root$login_home/.deepcdk/at-boot
   if ((booted || SECONDS < inherit_s)); then return; fi
@@ -223,7 +223,7 @@ at_boot() {
   fi
   booted=1
   if [[ ! -x $hook ]]; then return; fi
-  # In the mount namespace of all other programs.
+  # Run it in the mount namespace of all other programs.
   HOME=$login_home setsid ${DEEPCDK_NO_LINKS:+nsenter --mount=/proc/1/ns/mnt} \
     setpriv --reuid "$login_uid" --regid "$login_gid" --init-groups "$hook" \
     </dev/null &>/dev/null 8>&- &

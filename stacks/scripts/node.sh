@@ -1,8 +1,9 @@
 #!/bin/bash
-# Make an instance a node of the cluster: mount the shared file system, take a name, learn the other nodes, keep watch.
+# Make an instance a node of the cluster: mount the shared file system, take a name, find the other nodes, watch them.
 #
-# Runs as root at first boot, with the settings DEEPCDK_* in its environment; user data sets them and unpacks this script.
-# A second run changes nothing that is already right. Every path hangs on DEEPCDK_ROOT, which is empty but in tests.
+# Runs as root at first boot, with the settings DEEPCDK_* in its environment; user data sets them and unpacks this
+# script. A second run does not change what is already correct. Every path starts with DEEPCDK_ROOT, which is empty
+# except in tests.
 set -euo pipefail
 umask 022
 export PATH=$PATH:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
@@ -22,8 +23,8 @@ ask() {
     && curl -fsS --retry 5 --retry-connrefused --max-time 20 -H "X-aws-ec2-metadata-token: $token" "$metadata/$1"
 }
 
-# Call CloudFormation with the identity of this instance, as cfn-signal does (aws-cfn-bootstrap, CFNSigner): it takes no
-# program, no permission and no reason. `fab up` shows the reason from the console.
+# Call CloudFormation with the identity of this instance, as cfn-signal does (aws-cfn-bootstrap, CFNSigner). This needs
+# neither a program nor a permission, but it transmits no reason. `fab up` shows the reason from the console.
 signal_by_identity() {
   local domain document signature id=${instance_id:-} status=SUCCESS answer
   if [[ $1 == false ]]; then status=FAILURE; fi
@@ -42,7 +43,7 @@ signal_by_identity() {
   [[ $answer == *' 200' ]]
 }
 
-# Tell CloudFormation: $1 true or false, $2 the reason. A stack that is complete no longer listens, which is no error.
+# Signal CloudFormation: $1 true or false, $2 the reason. A complete stack rejects signals, which is not an error.
 signal() {
   local try answer=
   for try in 1 2 3; do
@@ -70,10 +71,10 @@ finish() {
 }
 trap finish EXIT
 
-# Install a package: $1 its name for dnf, $2 for apt. An image's own updates at boot hold apt's locks for minutes; of its
-# two commands only the second one can wait for a lock itself. On Amazon Linux the Systems Manager agent updates itself
-# meanwhile: dnf then finds the database locked, or what it downloaded gone (amazonlinux/amazon-linux-2023#397).
-# apt's lists are updated once, and again after a change of its sources, or if a source and then the package failed.
+# Install a package: $1 its name for dnf, $2 for apt. An image's own updates at boot hold apt's locks for minutes, and
+# only the second apt command can wait for a lock. On Amazon Linux, the Systems Manager agent updates itself at the same
+# time. Then dnf finds its database locked or its downloads deleted (amazonlinux/amazon-linux-2023#397). apt's lists are
+# updated once, and again after a change of its sources, or if a source and then the package failed.
 install_package() {
   local answer updated=${DEEPCDK_ROOT:-}/run/deepcdk-apt deadline=$((SECONDS + ${DEEPCDK_PACKAGES_TIMEOUT_S:-300}))
   if command -v dnf >/dev/null; then
@@ -87,10 +88,10 @@ install_package() {
       if [[ ! -e $updated || -n $(find "${DEEPCDK_ROOT:-}/etc/apt" -newer "$updated") ]]; then
         mkdir -p "${updated%/*}"
         touch "$updated" "$updated-incomplete"
-        # Without this option, apt succeeds with sources that it could not fetch.
+        # Without this option, apt succeeds even if it could not fetch a source.
         if apt-get update -q -o APT::Update::Error-Mode=any; then rm "$updated-incomplete"; fi
       fi
-      # The package may come from another source than the one that failed.
+      # The failed source may not be the source of the package.
       if DEBIAN_FRONTEND=noninteractive apt-get install -y -q -o DPkg::Lock::Timeout=300 "$2"; then return; fi
       if [[ ! -e $updated-incomplete ]] || ((SECONDS >= deadline)); then return 1; fi
       rm "$updated"
@@ -113,7 +114,7 @@ need flock util-linux util-linux
 need setpriv util-linux util-linux
 need ssh-keygen openssh openssh-client
 need mount.nfs4 nfs-utils nfs-common
-# Ubuntu 24.04 has it as a snap alone, signed and published by AWS (AWS CLI user guide, "Snap package").
+# Ubuntu 24.04 has it only as a snap, signed and published by AWS (AWS CLI user guide, "Snap package").
 if ! need aws awscli-2 awscli; then
   log 'the AWS CLI is missing, and its package was not installed'
   if ! command -v snap >/dev/null; then exit 1; fi
@@ -121,7 +122,7 @@ if ! need aws awscli-2 awscli; then
   ln -sf /snap/bin/aws /usr/local/bin/aws
 fi
 
-# As early as can be, so that a boot that fails is told of too; and no reason to fail itself.
+# Start it as early as possible, so that failed boots are reported too. Its own failure is ignored.
 if [[ -n ${DEEPCDK_AGENT:-} ]]; then
   step='starting the CloudWatch agent'
   "$root/opt/deepcdk/bin/agent" || log "the CloudWatch agent did not start: this node's logs and metrics are not shipped"
@@ -137,9 +138,9 @@ while IFS=: read -r user _ uid gid _ home _; do
 done <"$root/etc/passwd"
 if [[ -z $login_home ]]; then log "this image has no user $DEEPCDK_LOGIN_USER (login_user in cdk.json)" && exit 1; fi
 
-# Ranks have a user of their own, with one number on all nodes, by which the shared file system knows it. Nobody has a
-# password for it. Its home is root's, so that a rank changes neither who may log in nor what a shell reads: `files` is
-# theirs.
+# Ranks run as a separate user without a password. Its number is the same on all nodes, because the shared file system
+# identifies users by number. Root owns its home, so that ranks can change neither authorized keys nor shell start-up
+# files. Ranks own `files`.
 step='making the user of the ranks'
 rank_home=/home/deepcdk-rank
 if [[ -z $rank_uid ]]; then
@@ -150,13 +151,13 @@ if [[ -z $rank_uid ]]; then
 elif [[ $rank_uid != 60900 ]]; then
   log "this image has a user deepcdk-rank with the ID $rank_uid, but ranks need 60900" && exit 1
 fi
-# All processes of ranks together leave some memory and process ids to the others, where systemd runs.
+# If systemd runs, all processes of ranks together leave some memory and process ids to other processes.
 read -r _ memory _ </proc/meminfo
 mkdir -p "$root/etc/systemd/system/user-60900.slice.d"
 printf '[Slice]\nMemoryMax=%sK\nTasksMax=33%%\n' $((memory * 63 / 64 - 65536)) \
   >"$root/etc/systemd/system/user-60900.slice.d/deepcdk.conf"
-# No service manager of its own, which would start programs without the limits of a rank and outlive its logins; and no
-# timed jobs. Where at has no such file, root alone may use it.
+# The user has no service manager, because its programs would evade the limits of ranks and continue after the logins.
+# It has no timed jobs either. If at has no such file, only root may use it.
 mkdir -p "$root/etc/systemd/system"
 ln -sfn /dev/null "$root/etc/systemd/system/user@60900.service"
 for deny in "$root"/etc/{cron,at}.deny; do
@@ -167,7 +168,7 @@ done
 mkdir -p "$root/etc/security/limits.d"
 echo 'deepcdk-rank - memlock unlimited' >"$root/etc/security/limits.d/deepcdk.conf"
 
-# A second user number that the user may take would pass the rules.
+# A second user number for this user would bypass the rules.
 step='loading the firewall of the ranks'
 need nft nftables nftables
 sed -i -E '/^(deepcdk-rank|60900):/d' "$root"/etc/sub[ug]id 2>/dev/null || true
@@ -175,7 +176,7 @@ firewall="$root/opt/deepcdk/bin/firewall ${DEEPCDK_FIREWALL:-}"
 $firewall
 per_boot=$root/var/lib/cloud/scripts/per-boot/deepcdk
 if [[ -d $root/run/systemd/system ]]; then
-  # After the image's own rules, which may flush all others.
+  # Start after the image's own rules, which may flush all others.
   cat >"$root/etc/systemd/system/deepcdk-firewall.service" <<UNIT
 [Unit]
 DefaultDependencies=no
@@ -226,7 +227,7 @@ step='finding a Python'
 runtime=$root/opt/deepcdk/runtime
 find_python() {
   local made version
-  # An image that brings the runtime brings it for the Python that made it.
+  # A runtime in the image needs the Python that created it.
   for made in "$runtime"/*/bin/python; do
     if [[ -x $made ]] && python=$(readlink -f "$made"); then return; fi
   done
@@ -248,12 +249,12 @@ if [[ ! -d $runtime ]]; then
   mkdir "$runtime"
   chown "$login_uid:$login_gid" "$runtime"
 fi
-# An image that brings the runtime brings what made it too.
+# An image with the runtime also contains the tools that created it.
 if [[ -z $(compgen -G "$runtime/*") ]]; then
-  # Workers build Horovod, and programs may bring C extensions; the master's environment has wheels alone.
+  # Workers build Horovod, and programs may have C extensions. The master's environment has only wheels.
   if [[ $DEEPCDK_ROLE == worker ]]; then
     need g++ gcc-c++ g++
-    # Debian 13's, GCC 14, does not compile Horovod's source; an older one beside it does.
+    # Debian 13's compiler, GCC 14, does not compile Horovod's source. So an older one is installed too.
     version=$(g++ -dumpversion)
     if ((${version%%.*} >= 14)); then need g++-13 gcc13-c++ g++-13; fi
     need make make make
@@ -261,7 +262,7 @@ if [[ -z $(compgen -G "$runtime/*") ]]; then
       install_package "${python##*/}-devel" "${python##*/}-dev"
     fi
   fi
-  # Debian keeps apart what makes virtual environments.
+  # Debian has a separate package for virtual environments.
   if ! "$python" -c 'import ensurepip' 2>/dev/null; then
     install_package "${python##*/}" "${python##*/}-venv"
   fi
@@ -289,7 +290,7 @@ fi
 step='counting what ranks can use'
 gpus=0
 if [[ $DEEPCDK_GPUS == true ]]; then
-  # It makes the device files.
+  # It creates the device files.
   if command -v nvidia-smi >/dev/null; then nvidia-smi -L >/dev/null || true; fi
   for file in "$root"/dev/nvidia[0-9]*; do
     if [[ -e $file ]]; then gpus=$((gpus + 1)); fi
@@ -297,7 +298,7 @@ if [[ $DEEPCDK_GPUS == true ]]; then
 fi
 kind=$(uname -m)
 if ((gpus > 0)); then
-  # As 9.0, a line for each GPU; the instance type tells where a driver does not.
+  # One line per GPU, for example 9.0. If a driver cannot print it, the instance type determines it.
   capability=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | sort -u) || capability=
   capability=${capability/./}
   if [[ ! $capability =~ ^[1-9][0-9]{1,2}$ ]]; then capability=${DEEPCDK_COMPUTE_CAPABILITY:-}; fi

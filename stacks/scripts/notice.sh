@@ -1,10 +1,11 @@
 #!/bin/bash
 # Ask once whether EC2 or the group is about to end this instance; if so, let its ranks save a checkpoint.
 #
-# The registry's watcher calls it before each pass. Exit status 0: the instance ends soon and no rank is left on it, so
-# that the node may leave the cluster; 1: all goes on. Ranks get SIGTERM once: a second one would end them at once. One
-# rank that is asked to stop is enough for the trainer to save a checkpoint and to stop on all nodes. Where EC2 takes the
-# instance back, its ranks train on until a minute is left, or its group ends it because another one runs.
+# The registry's watcher calls it before each pass. Exit status 0: the instance terminates soon and has no ranks left,
+# so the node may leave the cluster. Exit status 1: nothing changes. Ranks get SIGTERM only once, because a second
+# SIGTERM would stop them immediately. If one rank is asked to stop, the trainer saves a checkpoint and stops on all
+# nodes. If EC2 interrupts the instance, its ranks continue until a minute is left, or until its group terminates it for
+# a replacement.
 set -uo pipefail
 umask 022
 
@@ -21,8 +22,9 @@ log() {
   { printf 'deepcdk: %s\n' "$*" >>"$root/dev/console"; } 2>/dev/null || true
 }
 
-# Print the process ids of the parents of ranks here (agent/launch/rank_parent.py): each passes the signal on to its rank,
-# and exits after all processes of the rank. Only the user of ranks and their command line count, not what programs set.
+# Print the process ids of the parents of ranks here (agent/launch/rank_parent.py): each passes the signal on to its
+# rank, and exits after all processes of the rank. Only the user of ranks and their command line count, not what
+# programs set.
 ranks() {
   local status words
   for status in "$root"/proc/[0-9]*/status; do
@@ -53,7 +55,7 @@ if [[ ! -e $asked ]]; then
   fi
   if [[ ! -e $mark ]]; then
     printf '%s\n' "$reason" >"$mark"
-    # What any other node has put there is not opened; the registry's watcher has this script follow no link.
+    # Files that other nodes put there are not opened. The registry's watcher prevents this script from following links.
     read -r new </proc/sys/kernel/random/uuid
     leaving=$root$efs_mount/.cluster/leaving new=$leaving/.$new
     mkdir -p "$leaving"

@@ -1,32 +1,32 @@
 #!/bin/bash
-# Keep this node's name in the cluster's registry, and the files that name all nodes.
+# Maintain this node's name in the cluster's registry, and the files that name all nodes.
 #
-#   registry refresh   take a name (or keep it), then bring every file up to date, once
-#   registry watch     the same, again and again until stopped
+#   registry refresh   take or keep a name, then update all files, once
+#   registry watch     the same, repeatedly until stopped
 #   registry keys      print the host keys on the console, as `watch` does at each boot and once an hour
 #
 # The registry is the directory .cluster of the shared file system:
 #
-#   nodes/NAME   the facts of the node that has the name; its time of change is the node's heartbeat
+#   nodes/NAME   the facts of the node with this name; the file's modification time is the node's heartbeat
 #   new-ROLE/ID  the entry of a node that is about to take a name
-#   list         the facts of all nodes that are there, by name; the master alone writes it, the others copy it
-#   lock         held while entries of nodes that are gone are removed; its time of change says when that was last done
-#   master.pub   a hint: the key with which the master logs in. What counts is the parameter that its role alone may write
+#   list         the facts of all live nodes, by name; only the master writes it, the others copy it
+#   lock         held while entries of lost nodes are removed; its modification time is the time of the last removal
+#   master.pub   the master's public key, only as a hint: workers read the key from the parameter of the master's role
 #
-# A name is taken by linking a whole entry to it, which one node alone can do, on NFS too; so any number of nodes may
-# boot at once, and none waits for another. A node whose heartbeat is older than `stale_s` is gone: the list leaves it
-# out, and its name is free. Only who holds the lock removes entries of others, and a lock that is held is not waited
-# for without end. Reading a file or a directory makes an NFS client ask the server again (close-to-open consistency),
-# but a file that it did not find once it may call missing for a minute: so what another node is to write is looked for
-# in the listing of its directory, and not by name.
+# A node takes a name by linking a complete entry to it. Only one node can do so, also over NFS. So any number of nodes
+# may boot simultaneously, and no node waits for another. A node with a heartbeat older than `stale_s` is lost: it is
+# not in the list, and its name is free. Only the holder of the lock removes entries of others. Nodes do not wait for
+# the lock forever. When an NFS client reads a file or a directory, it asks the server (close-to-open consistency). But
+# it may report a file as missing for a minute after it did not find it once. So files of other nodes are looked up in
+# the listing of their directory, and not by name.
 #
-# Every node can write there, so what is read there is foreign: it is compared with a rule before it goes anywhere, and
-# before that it stands in no arithmetic and in no subscript, which bash would evaluate.
-# Some variables serve the role's part alone, which is read at the end.
+# Every node can write there, so the content is untrusted. It is checked against a rule before any use. Unchecked text
+# is never used in arithmetic or in a subscript, because bash would evaluate it.
+# Some variables are used only by the role's part, which is sourced at the end.
 # shellcheck disable=SC2034
 set -euo pipefail
 umask 022
-# So that [a-z] means ASCII, and %q leaves nothing else as it is.
+# With this locale, [a-z] matches only ASCII, and %q quotes all other characters.
 LC_ALL=C
 
 root=${DEEPCDK_ROOT:-}
@@ -36,14 +36,14 @@ region='' key_parameter='' handover_parameter=''
 # shellcheck source=/dev/null
 . "$root/opt/deepcdk/node.conf"
 
-# A file system that could not be mounted at this boot is mounted now, as /etc/fstab says. If that fails too, this script
-# fails and is started again: without its file systems a node has no place in the cluster.
+# Mount file systems of /etc/fstab that could not be mounted at boot. If this fails too, the script fails and is started
+# again, because a node needs its file systems.
 for mount in $efs_mount $fsx_mount; do
   mountpoint -q "$root$mount" || timeout -k 9 99 mount "$root$mount"
 done
 
-# Have the kernel follow no link on the shared file system: root on any node can put one there between any two commands.
-# It counts for this process and those that it starts, in a mount namespace of their own.
+# Prevent the kernel from following links on the shared file system, because root on any node can create links at any
+# time. This applies to this process and its child processes, which have a separate mount namespace.
 if [[ -z $root && -z ${DEEPCDK_NO_LINKS:-} ]]; then
   export DEEPCDK_NO_LINKS=1
   # MS_REMOUNT, MS_BIND, MS_NOSYMFOLLOW, MS_NOEXEC, MS_NODEV and MS_NOSUID: an older mount command lacks the third.
@@ -55,12 +55,12 @@ fi
 
 registry=$root$efs_mount/.cluster
 stale_s=${DEEPCDK_STALE_S:-60}
-# Bytes of the list of 9999 nodes, with room.
+# Size limit for the list, enough for 9999 nodes.
 most_bytes=4000000
 begin='# deepcdk: begin' end='# deepcdk: end'
 name='' noted='' mark='' text='' there='' own='' copied='' nodes='' workers='' hosts='' known='' list='' left_out=''
 count=0 worker_gpus=0 watching=0
-# The facts of a node, in the order in which they are written, with commas between. As in agent/spec/nodes.py.
+# The facts of a node, in the order of the file, separated by commas. The same as in agent/spec/nodes.py.
 facts=(instance-id ip slots interface zone gpus kind host_key)
 octet='(25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])'
 declare -A age=() entry=() fact=() rule=(
@@ -77,7 +77,7 @@ declare -A age=() entry=() fact=() rule=(
 
 log() { printf 'deepcdk: %s\n' "$*" >&2; }
 
-# Log $1 and the foreign text $2 once, not in each pass; and at some length nothing more.
+# Log $1 and the untrusted text $2 once, not in each pass, until the log's size limit is reached.
 note() {
   local line
   printf -v line '%s: %q\n' "$1" "${2:0:80}"
@@ -87,17 +87,17 @@ note() {
   fi
 }
 
-# Whether the text $2 follows the rule $1.
+# Return whether the text $2 follows the rule $1.
 fits() { [[ $2 =~ ^(${rule[$1]})$ ]]; }
 
-# Whether $1 is a file of its own in a directory of its own: a link may lead anywhere, and a pipe would block.
+# Return whether $1 is a regular file in a real directory. A link may point anywhere, and a pipe would block.
 is_file() { [[ -f $1 && ! -L $1 && ! -L ${1%/*} ]]; }
 
-# Print the first $1 bytes of each of the files behind it. bash would read a line of whatever length another node has
-# made it, and skip any number of NULs; and a pipe may have come since `is_file`.
+# Print the first $1 bytes of each of the files in the other arguments. bash would read a line of any length and skip
+# any number of NULs. Another node may also have replaced the file by a pipe since `is_file`.
 beginning() { timeout 10 head -qc "$1" -- "${@:2}" 2>/dev/null || true; }
 
-# Read the first line of the file $1 into `text`, nothing from half a line.
+# Read the first line of the file $1 into `text`. An incomplete line gives an empty text.
 read_line() {
   text=
   if is_file "$1"; then IFS= read -r text 2>/dev/null < <(beginning 999 "$1") || text=; fi
@@ -107,7 +107,7 @@ read_line() {
 read_entries() {
   local each line own_mark=$root/opt/deepcdk/mark marked=()
   if (($# == 0)); then return; fi
-  # No other node knows the mark between two files.
+  # The mark between two files is unknown to other nodes.
   if [[ -z $mark ]] && ! read -r mark 2>/dev/null <"$own_mark"; then
     read -r mark </proc/sys/kernel/random/uuid
     (umask 077 && printf '%s\n' "$mark" >"$own_mark")
@@ -119,7 +119,7 @@ read_entries() {
       if [[ -z $text ]]; then text=$line; fi
       continue
     fi
-    # What stands before the mark in its line is half a line, unless it was cut.
+    # Text before the mark in its line is an incomplete line, unless it was truncated.
     line=${line%"$mark"}
     if ((${#line} >= 999)); then text=${text:-$line}; fi
     entry[$1]=$text text=
@@ -127,12 +127,12 @@ read_entries() {
   done < <(beginning 999 "${marked[@]}" | tr -d '\0')
 }
 
-# Remove what is at $1 unless it is a file or nothing.
+# Remove $1 if it exists and is not a file.
 clear_way() {
   if [[ -L $1 || -e $1 && ! -f $1 ]]; then rm -rf "$1"; fi
 }
 
-# Replace what is at $1 by a file with the text $2. Its name until then is one that no other node can know before.
+# Replace $1 by a file with the text $2. The temporary name is unpredictable for other nodes.
 write() {
   local new
   read -r new </proc/sys/kernel/random/uuid
@@ -144,14 +144,14 @@ write() {
   mv -fT "$new" "$1"
 }
 
-# Read the entries of all names into `entry`, and the seconds since each one's heartbeat into `age`, by the file server's
-# clock, which touched the file $1 just now.
+# Read the entries of all names into `entry`, and the seconds since each one's heartbeat into `age`, by the file
+# server's clock, which touched the file $1 just now.
 scan() {
   local now='' stamp path stamps names=() files=("$1")
   age=() entry=()
   for path in "$registry"/nodes/*; do
     if ! fits name "${path##*/}"; then
-      # Not more than half of what is logged: nodes that are left out are to be heard of too.
+      # At most half of the log, because skipped nodes must be logged too.
       if [[ -e $path && ${#noted} -lt 4999 ]]; then note "invalid node name in the registry" "${path##*/}"; fi
       continue
     fi
@@ -167,8 +167,8 @@ scan() {
   done <<<"$stamps"
 }
 
-# Scan, and remove the entries of nodes that are gone, so that their names are free. Return 1, and remove none, while
-# another node is at it: between what it sees and what it removes no name may change hands.
+# Scan, and remove the entries of lost nodes, so that their names are free. If another node is doing this, return 1
+# without removing an entry: no name may change its node between the scan and the removal.
 sweep() {
   local node lock=$registry/lock
   clear_way "$lock"
@@ -190,7 +190,7 @@ sweep() {
 take() {
   local path=$registry/nodes/$1
   clear_way "$path"
-  # Whose it is now tells more than an answer, which a network may lose.
+  # Check the current owner, because the network may lose the answer.
   ln -T "$2" "$path" 2>/dev/null || true
   read_line "$path"
   if [[ $text != "$instance_id,"* ]]; then return 1; fi
@@ -199,7 +199,7 @@ take() {
   write "$root/opt/deepcdk/name" "$instance_id $name"$'\n'
 }
 
-# Write this node's entry to a file of its own, and take a name with it.
+# Write this node's entry to a temporary file, and take a name with it.
 claim() {
   local new=$registry/new-$role/$instance_id algorithm key each fact
   read -r algorithm key _ <"$root/etc/ssh/ssh_host_ed25519_key.pub"
@@ -214,20 +214,20 @@ claim() {
   choose_name "$new"
 }
 
-# Remove this node's entry: it is gone at once, instead of when its heartbeat has run out.
+# Remove this node's entry. Then the node leaves immediately, and not only when its heartbeat is stale.
 withdraw() {
   if [[ -z $name ]]; then return; fi
   read_line "$registry/nodes/$name"
   if [[ $text == "$instance_id,"* ]]; then rm -f "$registry/nodes/$name"; fi
 }
 
-# Read all of a file into `content`, trailing newlines included; an absent file is empty.
+# Read a file into `content`, including trailing newlines. A missing file counts as empty.
 slurp() {
   content=
   IFS= read -r -d '' content 2>/dev/null <"$1" || true
 }
 
-# Replace the file $1 by the text $2 at once, unless it holds it already; $3: its mode, if not 644.
+# Replace the file $1 atomically by the text $2, unless it has this text already. $3: its mode; default: 644.
 put() {
   slurp "$1"
   if [[ $content == "$2" && -e $1 ]]; then return; fi
@@ -237,7 +237,7 @@ put() {
   mv -f "$1.deepcdk" "$1"
 }
 
-# Put the lines $2 between our two marks in the file $1, and leave all others as they are.
+# Put the lines $2 between the two marks in the file $1, and keep all other lines.
 put_block() {
   local before after=
   slurp "$1"
@@ -247,34 +247,34 @@ put_block() {
   put "$1" "$before$begin"$'\n'"$2$end"$'\n'"$after" "${3:-}"
 }
 
-# Read the facts of a node from its entry $1 into `fact`. Return 1, with `broken` and `value`, where one breaks its rule.
+# Read the facts of a node from its entry $1 into `fact`. Return 1, with `broken` and `value`, if a fact is invalid.
 read_facts() {
   local rest=$1,
   for broken in "${facts[@]}"; do
     value=${rest%%,*}
     rest=${rest#*,}
-    # The last one: nothing may follow.
+    # After the last fact, the line must end.
     if [[ $broken == host_key ]]; then value+=${rest:+,$rest}; fi
     if ! fits "$broken" "$value"; then return 1; fi
     fact[$broken]=$value
   done
 }
 
-# Call AWS as this node's role, and print what it answers as text. Return 124 where nothing came in time.
+# Call AWS as this node's role, and print the answer as text. Return 124 after a timeout.
 ask_aws() {
-  # Outside of this mount namespace, in which a snap may not start.
+  # Call it outside of this mount namespace, because a snap cannot start in it.
   timeout "${DEEPCDK_ASK_S:-30}" ${DEEPCDK_NO_LINKS:+nsenter --mount=/proc/1/ns/mnt} env LC_ALL=C.UTF-8 PYTHONUTF8=1 AWS_PAGER='' aws "$@" --region "$region" --output text \
     --cli-connect-timeout 5 --cli-read-timeout 20
 }
 
-# Write what names the nodes into variables, from the entries in `order`: by number, the master's at 0.
+# Write the content of the files that name nodes to variables, from the entries in `order`. The master is number 0.
 assemble() {
   local index node why broken value
   nodes='' workers='' hosts='' known='' list='' count=0 worker_gpus=0
   for index in "${!order[@]}"; do
     node=deeplearning-worker$index
     if ((index == 0)); then node=deeplearning-master; fi
-    # Not written to its end.
+    # The entry is incomplete.
     if [[ -z ${order[index]} ]]; then continue; fi
     why=
     if ! read_facts "${order[index]}"; then
@@ -299,10 +299,10 @@ assemble() {
   done
 }
 
-# One pass: see to the name, then write every file that names nodes.
+# Do one pass: take or keep the name, then write all files that name nodes.
 refresh() {
   local path profile
-  # Links in place of the registry's own directories; those of nodes are left out one by one.
+  # Remove links in place of the registry's directories. Links of nodes are skipped one by one.
   for path in "$registry" "$registry/nodes" "$registry/new-$role"; do
     if [[ -L $path ]]; then rm -f "$path"; fi
   done
@@ -312,7 +312,7 @@ refresh() {
   follow
 
   # Gloo asks for the address of this host's own name (Horovod 0.28.1, GlooContext::InitializeForProcessSet), and
-  # nss-myhostname answers with one of IPv6's link-local addresses first, by which no other node reaches it.
+  # nss-myhostname first answers with an IPv6 link-local address, which other nodes cannot reach.
   local own_host=
   { read -r own_host <"$root/proc/sys/kernel/hostname"; } 2>/dev/null || true
   if [[ $own_host =~ ^[A-Za-z0-9][A-Za-z0-9.-]*$ ]]; then
@@ -335,8 +335,8 @@ leave() {
   exit 0
 }
 
-# The console's output is how others learn these keys without trusting the network, as with cloud-init, which prints them
-# at the first boot alone: a reboot may empty the console, and EC2 keeps no more than its last 64 KB.
+# Others read these keys from the console output, and do not need to trust the network. cloud-init prints them too, but
+# only at the first boot. A reboot may clear the console, and EC2 keeps only its last 64 KB.
 keys() {
   local file line keys=
   for file in "$root"/etc/ssh/ssh_host_*_key.pub; do
@@ -350,19 +350,19 @@ keys() {
 watch() {
   local passes=0 pause_s next_s=$((SECONDS + ${DEEPCDK_KEYS_S:-3600}))
   exec 8>"$root/opt/deepcdk/watch.lock"
-  # Another one is at it.
+  # Another node is doing this.
   if ! flock -n 8; then exit 0; fi
   trap leave TERM INT
   watching=1
   keys
-  # Since Linux 5.4 an NFS client reads 128 KiB ahead, and EFS wants 15 MiB. Amazon Linux sets as much (amazon-ec2-utils,
-  # 60-nfs.rules), Debian and Ubuntu do not.
+  # Since Linux 5.4 an NFS client reads 128 KiB ahead, and EFS wants 15 MiB. Amazon Linux sets as much
+  # (amazon-ec2-utils, 60-nfs.rules), Debian and Ubuntu do not.
   { echo 15360 >"$root/sys/class/bdi/$(mountpoint -d "$root$efs_mount")/read_ahead_kb"; } 2>/dev/null || true
   refresh
   while :; do
     at_boot
     if [[ -x $root/opt/deepcdk/bin/notice ]] && "$root/opt/deepcdk/bin/notice"; then
-      # It ends soon: no new run may count on it.
+      # It terminates soon, so no new run may use it.
       withdraw
     else
       refresh
@@ -372,7 +372,7 @@ watch() {
       keys
       next_s=$((SECONDS + ${DEEPCDK_KEYS_S:-3600}))
     fi
-    # The master sees newcomers soon, since runs wait for that; a worker only while the cluster forms.
+    # The master checks for new nodes often, because runs wait for them; a worker only while the cluster forms.
     pause_s=10
     if [[ $role == master || $there != */master.pub/* ]] || ((passes < 30)); then pause_s=2; fi
     sleep "${DEEPCDK_PAUSE_S:-$pause_s}" 8>&- &
@@ -380,7 +380,7 @@ watch() {
   done
 }
 
-# What differs between the master and the workers: choose_name, is_identified, follow, at_boot.
+# The functions that differ between master and workers: choose_name, is_identified, follow, at_boot.
 # shellcheck source=/dev/null
 . "$root/opt/deepcdk/bin/$role"
 

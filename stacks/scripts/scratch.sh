@@ -1,8 +1,8 @@
 #!/bin/bash
-# Make the scratch directory: the instance store's NVMe disks, striped, or a directory of the root volume without any.
+# Create the scratch directory on the striped NVMe disks of the instance store, or on the root volume if there are none.
 #
-# Runs as root at first boot, called by the boot script, which lends its functions `need` and `log`. What is on these
-# disks goes with the instance. A second run changes nothing that is already right.
+# The boot script calls it as root at first boot, and provides the functions `need` and `log`. The data on these disks
+# are lost with the instance. A second run does not change what is already correct.
 set -euo pipefail
 umask 022
 
@@ -13,7 +13,7 @@ disks=()
 
 mkdir -p "$scratch"
 if mountpoint -q "$scratch"; then exit 0; fi
-# AWS's Deep Learning images stripe these disks by themselves, at boot.
+# AWS's Deep Learning images already stripe these disks at boot.
 if [[ -d $root/run/systemd/system ]]; then systemctl start dlami-nvme.service 2>/dev/null || true; fi
 if mountpoint -q "$root/opt/dlami/nvme"; then
   mount --bind -o nosuid,nodev "$root/opt/dlami/nvme" "$scratch"
@@ -41,5 +41,5 @@ else
 fi
 if [[ -n ${entry:-} ]]; then printf '%s\n' "$entry" >>"$root/etc/fstab"; fi
 chown "$1" "$scratch"
-# The login user stages data there, and ranks write what goes with the node.
+# The login user stages data there, and ranks write data that may be lost with the node.
 chmod 1777 "$scratch"

@@ -1,13 +1,13 @@
-# Make what the master gives the cluster: directories on the shared file system, and the key with which it logs in on the
-# workers, which registry.sh shares. Read by node.sh, whose functions and settings it uses.
+# Create the master's directories on the shared file system, and its key pair for logins on the workers. registry.sh
+# shares the public key. node.sh sources this file and provides functions and settings.
 # shellcheck shell=bash disable=SC2154,SC2034 # efs, root, login_uid, login_gid, login_home and step are node.sh's
 for work in payloads runs data; do
   if [[ ! -d $efs/$work ]]; then mkdir "$efs/$work" && chown -h "$login_uid:$login_gid" "$efs/$work"; fi
 done
 
 need sg shadow-utils passwd
-# A group for each live run (agent/spec/nodes.py). The login user gives directories to them, and ranks' files are removed
-# here in the name of their user.
+# A group for each live run (agent/spec/nodes.py). The login user gives directories to them, and ranks' files are
+# removed here in the name of their user.
 if ! grep -q '^deepcdk-run1:' "$root/etc/group"; then
   for gid in {60901..60999}; do
     echo "deepcdk-run$((gid - 60900)):*:$gid:$DEEPCDK_LOGIN_USER,deepcdk-rank"
@@ -21,5 +21,5 @@ if [[ ! -e $key ]]; then
   chown "$login_uid:$login_gid" "$key" "$key.pub"
 fi
 read -r line <"$key.pub"
-# The master logs in on itself too, to remove what ranks have left.
+# The master also logs in on itself, to remove leftovers of ranks.
 printf 'restrict %s\n' "$line" >"$root$rank_home/.ssh/authorized_keys"

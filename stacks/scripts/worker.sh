@@ -1,17 +1,18 @@
-# A worker's part in the registry: take a free name, copy the master's list, admit the master. Read by registry.sh.
+# A worker's part of the registry: take a free name, copy the master's list, admit the master. registry.sh sources this
+# file.
 # shellcheck shell=bash disable=SC2154,SC2034 # its functions and variables are those of registry.sh
 
 admitted='' ask_pause_s=1 ask_s=0 asked_s=0 booted=0
 lines=()
 
-# Whether nobody has looked for nodes that are gone as long as it takes to be gone, by the clock that wrote the file $1.
+# Return whether the last removal of lost nodes is older than the stale time, by the clock that wrote the file $1.
 is_sweep_due() {
   local now last
   { read -r now && read -r last; } < <(stat -c %Y -- "$1" "$registry/lock" 2>/dev/null) || last=0
   ((now - last > stale_s))
 }
 
-# Find the lowest number above $1 of a name that no node has, into `free`.
+# Find the lowest free number of a name above $1, into `free`.
 find_free() {
   local path taken=/
   for path in "$registry"/nodes/*; do
@@ -21,7 +22,7 @@ find_free() {
   while [[ $taken == */deeplearning-worker$free/* ]]; do free=$((free + 1)); done
 }
 
-# List the entries of the nodes of lower ids that are about to take a name as this one is, into `others`.
+# List the entries of nodes with lower ids that are about to take a name too, into `others`.
 list_others() {
   local path
   others=()
@@ -30,11 +31,11 @@ list_others() {
   done
 }
 
-# Take the name that this node had before, or else the lowest that is free, with the entry $1.
+# Take this node's previous name, or else the lowest free name, with the entry $1.
 choose_name() {
   local before='' id='' free=0 pause pause_ms=0 deadline=$((SECONDS + 60)) each
   local -a others
-  # The master sees to that once it is there. Whoever holds the lock may have died, so it is not waited for without end.
+  # The master does that once it has booted. The holder of the lock may have died, so do not wait forever.
   for each in {1..20}; do
     if ! is_sweep_due "$1" || sweep "$1"; then break; fi
     sleep 0.5
@@ -42,18 +43,20 @@ choose_name() {
   read -r id before 2>/dev/null <"$root/opt/deepcdk/name" || true
   if [[ $id == "$instance_id" ]] && fits name "$before" && take "$before" "$1"; then return; fi
   while :; do
-    # Hundreds that try the same name at once would be slow: those of the lowest ids go first, at some 25 ms each.
+    # Hundreds of nodes that try the same name would be slow. So nodes with the lowest ids go first, at about 25 ms
+    # each.
     list_others
     if ((${#others[@]} < 4)); then
       find_free "$free"
       if take "deeplearning-worker$free" "$1"; then return; fi
-      # A node that has waited long may have removed this node's entry, and then no name was tried: start from the lowest.
+      # A node that has waited long may have removed this node's entry, and then no name was tried: start from the
+      # lowest.
       if ! is_file "$1"; then
         write "$1" "$own"$'\n'
         free=0
       fi
     elif ((SECONDS >= deadline)); then
-      # Nodes that are alive write their entries again, so this is not repeated at once.
+      # Live nodes write their entries again, so do not repeat this immediately.
       rm -rf "${others[@]}"
       deadline=$((SECONDS + 60))
     else
@@ -64,7 +67,7 @@ choose_name() {
   done
 }
 
-# List the names of the registry's own files into `there`, each between slashes, until those that are read are there.
+# List the names of the registry's files into `there`, each between slashes, until the needed files exist.
 look() {
   local path
   if [[ $there == */list/* && $there == */master.pub/* ]]; then return; fi
@@ -72,11 +75,12 @@ look() {
   for path in "$registry"/*; do there+=${path##*/}/; done
 }
 
-# Let the master log in, from its address alone: as the login user, as the user of ranks to run commands, and as root for
-# the one command that removes what ranks have left. All that it starts as the user of ranks gets no new privileges and
-# at most a third of the process ids, and the kernel ends it first if memory is short. The key is in a parameter that only the master's role may write.
-# Root on any node can write another key on the shared file system. Such a key is only a reason to ask AWS: soon at
-# first, then once a minute, since it may be written again and again. Without a reason AWS is asked once an hour.
+# Let the master log in, from its address alone: as the login user, as the user of ranks to run commands, and as root
+# for the one command that removes what ranks have left. All that it starts as the user of ranks gets no new privileges
+# and at most a third of the process ids, and the kernel ends it first if memory is short. The key is in a parameter
+# that only the master's role may write. Root on any node can write another key to the shared file system. Such a key is
+# only a reason to ask AWS: soon at first, then once a minute, because it may be written repeatedly. Without a reason,
+# AWS is asked once an hour.
 admit_master() {
   local admission hint='' hour_s=${DEEPCDK_KEYS_S:-3600}
   if [[ $there == */master.pub/* ]]; then
@@ -106,11 +110,11 @@ admit_master() {
   fi
 }
 
-# The list is the master's; a worker logs in nowhere.
+# The list comes from the master. A worker logs in on no other node.
 is_identified() { :; }
 
-# Assemble what names the nodes, from the master's list, and this node, which may not be in it yet. Without a list to
-# read, as while another node has put something else in its place, the last one counts.
+# Assemble the files that name the nodes from the master's list and this node, which may be missing in the list. If the
+# list cannot be read, for example because another node replaced it, the last list is used.
 follow() {
   local line node shared=$registry/list
   local -a found=() order=()
@@ -138,8 +142,8 @@ follow() {
   assemble
 }
 
-# A message to a node that is gone, without a word of its end, is given up after 13 s in place of 15 minutes: its ranks'
-# fellows would wait for it, in Gloo for minutes. Elasticsearch asks the same of its nodes, for the same reason.
+# Give up a message to a lost node after 13 s instead of 15 minutes, because other ranks would wait for it, with Gloo
+# for minutes. Elasticsearch recommends the same for its nodes, for the same reason.
 at_boot() {
   if ((booted)); then return; fi
   booted=1
