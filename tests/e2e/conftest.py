@@ -260,10 +260,10 @@ def checked(done: subprocess.CompletedProcess[str], *, check: bool) -> subproces
     return done
 
 
-def up(name: str, *options: str, timeout_s: float = PATIENCE_S) -> EmbeddedCloud:
-    """Start an embedded cloud with an SSH key on its laptop."""
+def up(name: str, *options: str, runtime: bool = True, timeout_s: float = PATIENCE_S) -> EmbeddedCloud:
+    """Start an embedded cloud with an SSH key on its laptop. Without `runtime`, its nodes create their environments."""
     embedded = EmbeddedCloud(name=name)
-    embedded.localcloud("start", *demo.runtime_mount(), *options, timeout_s=timeout_s)
+    embedded.localcloud("start", *(demo.runtime_mount() if runtime else ()), *options, timeout_s=timeout_s)
     embedded.laptop("sh", "-c", demo.shell(demo.SSH_KEYGEN))
     return embedded
 
@@ -277,13 +277,15 @@ def check_answered(log: str) -> None:
 
 
 @contextmanager
-def start_cloud(name: str, *options: str, timeout_s: float = PATIENCE_S) -> Iterator[EmbeddedCloud]:
-    """Run an embedded cloud for the duration of a block; `timeout_s`: how long its start may take.
+def start_cloud(
+    name: str, *options: str, runtime: bool = True, timeout_s: float = PATIENCE_S
+) -> Iterator[EmbeddedCloud]:
+    """Run an embedded cloud for the duration of a block, as `up` does; `timeout_s`: how long its start may take.
 
     It stops even if the block does not end: pytest-xdist kills a process that does not exit within 15 s of Ctrl-C.
     """
     try:
-        embedded = up(name, *demo.owned(), *options, timeout_s=timeout_s)
+        embedded = up(name, *demo.owned(), *options, runtime=runtime, timeout_s=timeout_s)
         yield embedded
         if Path(embedded.described["log"]).exists():  # A test that stops the cloud checks its log first.
             check_answered(embedded.log())
