@@ -20,7 +20,7 @@ setup: ## install everything needed, once (system packages through apt, Python a
 	@PYTHON='$(PYTHON)' sh tools/setup.sh
 
 demo: setup ## start an embedded cloud, deploy, train on two hosts, fetch results, write a report, remove everything (NODES=16, IMAGE=debian-12, PACKAGES=1, VERBOSE=1)
-	@$(python) -m tools.demo --nodes $(or $(NODES),2) $(if $(IMAGE),--image $(IMAGE)) $(if $(PACKAGES),--packages) $(if $(VERBOSE),--verbose)
+	@$(python) -m deepcdk demo --nodes $(or $(NODES),2) $(if $(IMAGE),--image $(IMAGE)) $(if $(PACKAGES),--packages) $(if $(VERBOSE),--verbose)
 
 test: setup lint ## check style and types, run the unit tests and the main path end to end (17 minutes on two cores)
 	$(python) -m pytest -m "$(unit) and not full" -n auto --dist worksteal --durations=20

@@ -37,7 +37,7 @@ from typing import Any, Final
 
 from benchmarks.measure import machine, on_laptop, output_of, running_cloud
 from benchmarks.pushers import LOCAL_DATA, OURS, REMOTE, SHARED, Fleet, Tool, missing, tools
-from tools import demo
+from cluster import demo
 
 CLOUD: Final = "fanout"
 laptop = functools.partial(on_laptop, CLOUD)

@@ -34,7 +34,7 @@ from pathlib import Path
 from typing import Final
 
 from benchmarks.measure import machine, on_laptop, output_of, running_cloud
-from tools import demo
+from cluster import demo
 
 CLOUD: Final = "firststep"
 laptop = functools.partial(on_laptop, CLOUD)

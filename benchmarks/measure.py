@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
-from tools import demo
+from cluster import demo
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

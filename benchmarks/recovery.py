@@ -35,7 +35,7 @@ from agent.files.atomic_write import replace_file
 from agent.hardware.machine import this_machine
 from agent.runs.follow import Tail
 from benchmarks.measure import on_laptop, output_of, running_cloud
-from tools import demo
+from cluster import demo
 
 CLOUD: Final = "recovery"
 laptop = functools.partial(on_laptop, CLOUD)

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from benchmarks import synthesis
 from benchmarks.measure import Measure, machine, on_laptop, output_of, running_cloud, seconds
-from tools import demo
+from cluster import demo
 
 CLOUD = "bench"
 laptop = functools.partial(on_laptop, CLOUD)
@@ -110,7 +110,7 @@ def measures() -> list[Measure]:
             name="demo, everything cached",
             unit="s",
             promise=150,
-            take=lambda: seconds([sys.executable, "-m", "tools.demo"]),
+            take=lambda: seconds([sys.executable, "-m", "deepcdk", "demo"]),
         ),
         Measure(
             name="digits, test accuracy, 2 ranks",

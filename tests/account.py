@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
+from cluster import demo
 from cluster.aws.client import Aws, aws_errors, entries
 from cluster.aws.stack import describe_stack
 from cluster.deploy import cdk, retained
@@ -31,7 +32,6 @@ from cluster.deploy.estimate import describe_deployment
 from cluster.errors import DeepcdkError
 from cluster.session import Session
 from stacks.config import ConfigError
-from tools import demo
 
 if TYPE_CHECKING:
     from types_boto3_ec2.type_defs import FilterTypeDef

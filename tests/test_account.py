@@ -21,11 +21,11 @@ import pytest
 from moto import mock_aws
 from moto.server import ThreadedMotoServer
 
+from cluster import demo
 from cluster.errors import DeepcdkError
 from tests import account
 from tests.account import SECRETS, SIGNALS, interrupt_once, redact, settings
 from tests.waiting import PATIENCE_S, eventually
-from tools import demo
 
 NAME = "deepcdk-test-0a1b"
 KEY, SECRET, TOKEN = "AKIAIOSFODNN7EXAMPLE", "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY", "IQoJb3JpZ2luX2VjEXAMPLE"
@@ -36,7 +36,7 @@ CONFTEST = """\
 import os
 from pathlib import Path
 from tests import account
-from tools import demo
+from cluster import demo
 real = demo.environment
 demo.environment = lambda: {**real(), "PATH": os.environ["STAND_INS"] + os.pathsep + os.environ["PATH"]}
 account.RESULTS = Path(os.environ["RESULTS"])

@@ -42,10 +42,10 @@ NEEDED = {
 }
 """Arguments that a task requires."""
 
-ASK_NOBODY = ("init", "plan", "prices", "recipes")
-"""Tasks that need no cluster; a plan also requests prices, without waiting long."""
+ASK_NOBODY = ("demo", "init", "plan", "prices", "recipes")
+"""Tasks that need no cluster (the demo deploys its own); a plan also requests prices, without waiting long."""
 
-NO_CLUSTER = ("init", "recipes")
+NO_CLUSTER = ("demo", "init", "recipes")
 """Tasks that do not read cdk.json."""
 
 STANDARD = "Running On-Demand Standard (A, C, D, H, I, M, R, T, Z) instances"

@@ -1,6 +1,6 @@
 """Resolve the lock files from pyproject.toml, with versions and hashes but no index. `make lock` runs it.
 
-requirements/dev.txt                       all extras, groups and dependencies of the embedded cloud, for developers
+requirements/dev.txt                       `plots`, all groups and the embedded cloud's dependencies, for developers
 agent/environment/requirements-uv.txt      uv, which installs the other files
 agent/environment/requirements.txt         only the group `node`, in the versions of dev.txt
 agent/environment/requirements-gpu.txt     the same with TensorFlow's GPU build and the NCCL that AWS tests with EFA
@@ -68,7 +68,7 @@ def main() -> int:
     gpu = [*with_tensorflow(node, "tensorflow[and-cuda]"), f"nvidia-nccl-cu12=={nccl_log.LOCKED}"]
     wanted: tuple[tuple[Path, list[str], list[str], Path | None], ...] = (
         (NODE / "requirements-uv.txt", stdin, [UV], None),
-        (dev, ["pyproject.toml", "localcloud/pyproject.toml", "--all-extras", *all_groups], [], None),
+        (dev, ["pyproject.toml", "localcloud/pyproject.toml", "--extra=plots", *all_groups], [], None),
         (NODE / "requirements.txt", ["--group=node"], [], dev),
         (NODE / "requirements-gpu.txt", stdin, gpu, dev),
         (NODE / "requirements-aarch64.txt", stdin, with_tensorflow(node, "tensorflow"), dev),

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Final
 
 from agent.environment.horovod_build import default_cache
-from tools import demo
+from cluster import demo
 
 CLOUD: Final = "tour"
 TIMEOUT_S: Final = 900.0

@@ -18,6 +18,7 @@ MODULES: Final = {
     "bench": ("bench",),
     "clean": ("clean",),
     "data": ("stage-data",),
+    "demo": ("demo",),
     "deploy": ("doctor", "up", "down"),
     "init": ("init",),
     "plan": ("plan",),

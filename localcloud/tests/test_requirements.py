@@ -29,7 +29,7 @@ def test_a_missing_evaluator_of_policies_is_named_with_the_command_that_installs
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(evaluator, "PACKAGES", tmp_path)
-    with pytest.raises(MissingRequirementsError, match=r"the IAM evaluator is not in .*: npm install"):
+    with pytest.raises(MissingRequirementsError, match=r"the IAM evaluator is not in .* -m localcloud prepare"):
         requirements.check()
 
 

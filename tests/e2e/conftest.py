@@ -20,9 +20,9 @@ import boto3
 import pytest
 from botocore.config import Config
 
+from cluster import demo
 from tests import account
 from tests.waiting import PATIENCE_S
-from tools import demo
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 KEPT_CLOUD: Final = "DEEPCDK_CLOUD"

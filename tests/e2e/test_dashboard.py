@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect, sync_playwright
 
+from cluster import demo
 from tests.cluster.dashboard.test_browser import FLAGS
 from tests.e2e.conftest import EmbeddedCloud
 from tests.waiting import PATIENCE_S
-from tools import demo
 
 pytestmark = pytest.mark.browser
 

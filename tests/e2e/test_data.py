@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from benchmarks.fanout import parse_link_bytes
+from cluster import demo
 from tests.e2e.conftest import ROOT, EmbeddedCloud
 from tests.waiting import PATIENCE_S, eventually
 from tests.words import NASTIEST
-from tools import demo
 
 SIZES = {"a b.bin": 3_000_000, "sub/ü $(id).bin": 2_000_000, "large.bin": 200_000_000, "empty": 0} | {
     f"odd/{name}/{name}": len(name) for name in (*NASTIEST, "ü" * 127) if name and "/" not in name

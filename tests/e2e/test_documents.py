@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from cluster import demo
 from tests.e2e.conftest import EmbeddedCloud
 from tests.waiting import PATIENCE_S, eventually
-from tools import demo
 
 RUN = {"run_id", "state", "reason", "position", "seconds", "test_accuracy", "usd", "bound"}
 DOCUMENTS = (

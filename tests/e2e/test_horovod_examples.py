@@ -17,8 +17,8 @@ import pytest
 
 from agent.environment.horovod_build import default_cache
 from agent.spec.run import TF_KERAS
+from cluster import demo
 from tests.e2e.conftest import EmbeddedCloud
-from tools import demo
 from tools.setup import node_environments
 
 EXAMPLES = os.environ.get("DEEPCDK_HOROVOD_EXAMPLES", "")

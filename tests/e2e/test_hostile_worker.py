@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from cluster import demo
 from tests.e2e.conftest import EmbeddedCloud
 from tests.e2e.hostile.nodes import FIND_AWS, GPUS, HOST_KEY, INJECTED, IP, REGISTRY, SHARED_KEY, VICTIM, Cluster
 from tests.waiting import eventually
-from tools import demo
 
 BAD_NAMES = (
     f"deeplearning-workerstale_s[$(touch {INJECTED})]".replace("/", "${PATH:0:1}"),  # directory names have no slash

@@ -13,9 +13,9 @@ from typing import Final
 
 import pytest
 
+from cluster import demo
 from tests.e2e.conftest import EmbeddedCloud
 from tests.waiting import PATIENCE_S, eventually
-from tools import demo
 
 SSH: Final = ":0016"
 ESTABLISHED: Final = "01"

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from cluster import demo
 from tests.e2e.conftest import EmbeddedCloud
 from tests.waiting import eventually
-from tools import demo
 
 PROGRAM = """\
 import json, os, signal, socket, subprocess, sys, time

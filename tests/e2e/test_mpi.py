@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
+from cluster import demo
 from tests.e2e.conftest import EmbeddedCloud
 from tests.waiting import eventually
-from tools import demo
 
 LINES = 300
 PROGRAM = f"""\

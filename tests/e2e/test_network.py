@@ -8,9 +8,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from cluster import demo
 from tests.e2e.conftest import EmbeddedCloud
 from tests.waiting import PATIENCE_S, eventually
-from tools import demo
 
 OUTSIDE = "198.18.255.10"
 """The embedded internet's own host."""

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
+from cluster import demo
 from tests.e2e.conftest import Deployment, EmbeddedCloud
 from tests.waiting import PATIENCE_S, eventually
-from tools import demo
 
 
 def runs(cloud: Deployment) -> list[dict[str, Any]]:

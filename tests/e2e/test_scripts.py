@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
+from cluster import demo
 from cluster.ssh.fetch import stored_name
 from tests.e2e.conftest import EmbeddedCloud
 from tests.waiting import eventually
 from tests.words import LONG, NASTIEST
-from tools import demo
 
 TEXTS = tuple(word for word in NASTIEST if "\udcff" not in word)
 """A program's arguments: each is passed on as text or rejected."""

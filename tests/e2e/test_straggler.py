@@ -8,10 +8,10 @@ import subprocess
 from collections.abc import Iterator
 from typing import Any, Final
 
+from cluster import demo
 from tests.e2e.conftest import ROOT, EmbeddedCloud
 from tests.e2e.hostile.nodes import Cluster
 from tests.waiting import eventually
-from tools import demo
 
 WORKER: Final = "deeplearning-worker2"
 """The node of rank 1."""

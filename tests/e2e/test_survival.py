@@ -13,10 +13,10 @@ import time
 from pathlib import Path
 from typing import Any, Final
 
+from cluster import demo
 from tests.e2e.conftest import EmbeddedCloud
 from tests.e2e.rank_processes import STUBBORN, processes_of
 from tests.waiting import PATIENCE_S, eventually
-from tools import demo
 
 
 def states(cloud: EmbeddedCloud) -> dict[str, dict[str, Any]]:

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from cluster import demo
 from tests.cluster.report.recorded_runs import DIGITS
 from tests.e2e.conftest import Deployment, EmbeddedCloud
 from tests.waiting import PATIENCE_S, eventually
 from tests.words import LONG, NASTIEST
-from tools import demo
 
 
 @pytest.fixture(autouse=True, scope="module")

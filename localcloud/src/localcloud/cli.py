@@ -68,6 +68,7 @@ def _parser() -> argparse.ArgumentParser:
         command = add(role, help, run)
         options.add_arguments(command)
         command.add_argument("--lock", type=int, default=-1, help=argparse.SUPPRESS)
+    add("prepare", "install the IAM evaluator through npm if it is missing, and list what else is missing", _prepare)
     add("stop", "stop a cloud and remove everything that belongs to it", _stop)
     add("status", "show a cloud and its hosts", _status).add_argument("--json", action="store_true")
     for name, help in (("run", "run a command on the laptop"), ("outside", "run a command on a host of the internet")):
@@ -120,6 +121,15 @@ def _start(arguments: argparse.Namespace) -> int:
         print(f"  faults    of the API, drawn from seed {state['api_faults']}")
     print(f"  state     {layout.run}; shared file systems: {layout.efs}")
     print(f"  stop      python -m localcloud stop{name}")
+    return 0
+
+
+def _prepare(arguments: argparse.Namespace) -> int:
+    from localcloud.api.permissions import evaluator
+
+    evaluator.install()
+    lifecycle.check(options.Options(name=arguments.name))
+    print("this machine has all that an embedded cloud needs")
     return 0
 
 

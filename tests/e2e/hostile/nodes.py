@@ -6,9 +6,9 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from cluster import demo
 from tests.e2e.conftest import EmbeddedCloud
 from tests.waiting import eventually
-from tools import demo
 
 REGISTRY = "/mnt/efs/.cluster/nodes"
 NODES = "/opt/deeplearning/nodes"

@@ -11,11 +11,11 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final
 
+from cluster import demo
 from tests.e2e.conftest import EmbeddedCloud
 from tests.stacks.clusters.reachability import Packet, Place, groups_of_nodes, groups_of_targets, packets
 from tests.stacks.clusters.template import Template
 from tests.waiting import PATIENCE_S
-from tools import demo
 
 LAPTOP_ADDRESS: Final = "100.64.0.2"
 OUTSIDE_ADDRESS: Final = "198.18.255.10"

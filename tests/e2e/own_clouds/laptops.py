@@ -15,10 +15,10 @@ from agent.runs.database import FILE
 from agent.runs.store import Runs
 from agent.staging.dataset import StagedDataset
 from agent.staging.manifest import is_as_listed
+from cluster import demo
 from cluster.ssh.push import pack, package_files
 from tests.e2e.conftest import EmbeddedCloud, execute
 from tests.waiting import eventually
-from tools import demo
 
 Done = subprocess.CompletedProcess[str]
 

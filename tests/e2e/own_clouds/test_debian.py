@@ -16,10 +16,10 @@ import pytest
 
 from agent.environment.horovod_build import default_cache
 from agent.environment.virtual_environment import DEFAULT_ROOT
+from cluster import demo
 from localcloud.hosts.package_index import read_settings
 from tests.e2e.conftest import SLOW_S, EmbeddedCloud, start_cloud
 from tests.waiting import eventually
-from tools import demo
 
 IMAGE: Final = "debian-12-bare"
 SETTINGS: Final = tuple(demo.settings(1, IMAGE.removesuffix("-bare")))

@@ -11,9 +11,9 @@ import os
 import time
 from pathlib import Path
 
+from cluster import demo
 from tests.e2e.conftest import start_cloud
 from tests.waiting import eventually
-from tools import demo
 
 SETTINGS = ("idle_minutes=70", "idle_cpu_percent=100", "workers=1")
 TWIN = "without-live-runs"

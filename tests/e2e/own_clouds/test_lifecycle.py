@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
+from cluster import demo
 from tests.e2e.conftest import EmbeddedCloud, check_answered, start_cloud
 from tests.waiting import PATIENCE_S, eventually
-from tools import demo
 
 TOLD = """\
 import os, signal, time

@@ -19,10 +19,10 @@ from typing import Any, Final
 
 import pytest
 
+from cluster import demo
 from tests.e2e.conftest import ROOT, EmbeddedCloud, execute, start_cloud
 from tests.e2e.rank_processes import STUBBORN, ignoring, processes_of
 from tests.waiting import eventually
-from tools import demo
 
 QUICKLY: Final = ("--skip-preflight",)
 BOUND_S: Final = 40.0

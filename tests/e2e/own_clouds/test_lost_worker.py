@@ -13,10 +13,10 @@ from typing import Any, Final
 
 import pytest
 
+from cluster import demo
 from tests.e2e.conftest import EmbeddedCloud, start_cloud
 from tests.e2e.rank_processes import rank_of
 from tests.waiting import eventually
-from tools import demo
 
 NODES: Final = 4
 EPOCHS: Final = 60

@@ -13,9 +13,9 @@ from typing import Any, Final
 
 import pytest
 
+from cluster import demo
 from tests.e2e.conftest import KEPT_CLOUD, EmbeddedCloud, start_cloud
 from tests.waiting import eventually
-from tools import demo
 
 WANTED: Final = "DEEPCDK_MACHINES"
 """Set to 1 by `make machines`; otherwise no test in this file runs."""

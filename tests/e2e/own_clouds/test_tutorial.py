@@ -17,11 +17,11 @@ from typing import Any, Final
 
 import pytest
 
+from cluster import demo
 from cluster.cli import loader
 from tests import tutorial
 from tests.e2e.conftest import ROOT, EmbeddedCloud, check_answered, start_cloud
 from tests.waiting import eventually
-from tools import demo
 
 ACCOUNT: Final = "123456789012"
 POLICIES: Final = ROOT / "docs" / "policies"

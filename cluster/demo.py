@@ -1,20 +1,16 @@
-"""Show a whole run on one machine: embedded cloud, `cdk deploy`, `fab train`, downloaded results and their report.
-
-    .venv/bin/python -m tools.demo [--nodes N] [--image NAME] [--packages] [--keep] [--verbose]
+"""Run deepcdk on an embedded cloud of this machine: `cdk deploy`, `fab train`, downloaded results and their report.
 
 The demo prints one line per command: its time, the command and its result. With `--verbose`, it prints each command as
 typed on a laptop, with the full output. The output of a failed command is always printed. At the end, also after an
-error or Ctrl-C, the cloud is removed. `--keep` keeps the cloud and prints how to continue.
+error or Ctrl-C, the cloud is removed.
 
-With `--image debian-12`, all nodes run on Debian's root file system with its cloud-init and apt. mmdebstrap creates it
-at the first use. With `--packages`, the hosts can reach the package index that pip is configured with here, for
-programs with requirements. With `--image debian-13`, they always can, and create their own training environment,
-because Debian 13 has another Python than this machine.
+In a checkout, all commands run there. An installed wheel runs them in a new project, `deepcdk-demo` in the current
+directory.
 """
 
 from __future__ import annotations
 
-import argparse
+import contextlib
 import dataclasses
 import os
 import re
@@ -24,15 +20,19 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Final
 
-from agent.environment.horovod_build import default_cache
-from agent.environment.virtual_environment import DEFAULT_ROOT
+from cluster.cli import CODE, FOR_NODES, IS_INSTALLED
+from cluster.errors import DeepcdkError
 from cluster.terminal.output import print_line
 from cluster.terminal.status_line import doing, now
 from cluster.terminal.units import duration
-from tools.setup import node_environments
 
-ROOT = Path(__file__).resolve().parent.parent
+PROJECT: Final = "deepcdk-demo"
+"""Project that an installed wheel creates in the current directory."""
+ROOT: Final = Path(PROJECT) if IS_INSTALLED else CODE
+"""Directory of the commands, with the cdk.json in use."""
+COMMAND: Final = "deepcdk" if IS_INSTALLED else "fab"
 CLOUD = "demo"
 LAPTOP_CIDR = "100.64.0.2/32"
 """The only address that may connect to the master: the embedded cloud's laptop."""
@@ -41,22 +41,71 @@ DEFAULT_NODES = 2
 """Number of workers in cdk.json."""
 PYTHONS = {"debian-12": (3, 11), "debian-13": (3, 13)}
 """Python version of each image."""
+NODE_ENVIRONMENTS: Final = Path("/opt/deepcdk/runtime")
+"""Directory of the environments on a node, as in `agent.environment.virtual_environment`."""
 SSH_KEYGEN = ("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", "~/.ssh/id_ed25519")
 
 
-class StepFailedError(RuntimeError):
-    """A command of the demo failed. `command` and `exit_code` describe it."""
+class StepFailedError(DeepcdkError):
+    """Report that a command of the demo failed. Its output has been printed."""
 
     def __init__(self, command: Sequence[str], exit_code: int) -> None:
         self.command, self.exit_code = list(command), exit_code
-        super().__init__(f"{shlex.join(command)} failed with exit status {exit_code}")
+        what = f"the demo stopped: {shlex.join(command)} failed with exit status {exit_code}"
+        super().__init__(what, remedy="read its output above, then repeat `deepcdk demo`")
+
+
+class NoCloudError(DeepcdkError):
+    """Report that the embedded cloud cannot run on this machine."""
+
+
+def check_machine(system: str, *, has_localcloud: bool) -> None:
+    """Raise NoCloudError unless this is Linux with the package localcloud. `system`: as `platform.system` returns it.
+
+    `localcloud prepare` checks the rest: root, programs, the kernel.
+    """
+    if system != "Linux":
+        name = {"Darwin": "macOS"}.get(system, system)
+        raise NoCloudError(
+            f"the demo needs Linux with root, because it runs an embedded cloud on the machine; this is {name}",
+            remedy="run it in a Linux virtual machine, WSL2 or a privileged container: in it, "
+            "`apt-get install curl g++ iproute2 make nftables openssh-server procps`, and install deepcdk[localcloud]. "
+            "Or deploy to AWS with `deepcdk up`",
+        )
+    if not has_localcloud:
+        raise NoCloudError(
+            "the demo needs the package deepcdk-localcloud, the embedded cloud",
+            remedy='install deepcdk with its extra: `pip install "deepcdk[localcloud]"`',
+        )
+
+
+def create_environments() -> list[Path]:
+    """Return the directories of the nodes' environments on this machine. Missing ones are created first.
+
+    Raises StepFailedError if one cannot be created, for example without a compiler.
+    """
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "deepcdk"
+    root = ["--root", str(cache / "runtime")]
+    made = []
+    for words in (
+        ["virtual_environment", *root],
+        ["master_environment", "ensure", *root],
+        ["runtime", "ensure", *root, "--cache", str(cache)],
+    ):
+        command = [sys.executable, "-m", f"agent.environment.{words[0]}", *words[1:]]
+        done = subprocess.run(
+            command, cwd=FOR_NODES, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+        )
+        if done.returncode:
+            print(done.stdout + done.stderr, end="", flush=True)
+            raise StepFailedError(["python", *command[1:]], done.returncode)
+        made.append(Path(done.stdout.splitlines()[-1]).parents[1])
+    return made
 
 
 def runtime_mount() -> list[str]:
-    """Return the options that mount the training environments of `make setup` at the nodes' paths."""
-    cache = default_cache(os.environ)
-    made = [environment.directory for environment in node_environments(cache)]
-    return [part for each in made for part in ("--mount", f"{each}:{DEFAULT_ROOT / each.name}")]
+    """Return the options that mount the nodes' environments of this machine at the nodes' paths."""
+    return [part for each in create_environments() for part in ("--mount", f"{each}:{NODE_ENVIRONMENTS / each.name}")]
 
 
 def owned() -> list[str]:
@@ -94,6 +143,7 @@ class Step:
     shown: Sequence[str]
     """The command as a user would type it."""
     command: Sequence[str]
+    cwd: Path = ROOT
     result: str = ""
     """Regular expression for the part of the output that is the result. If nothing matches, it is the first line."""
 
@@ -102,7 +152,7 @@ class Step:
         title = f"\033[1m{self.title}\033[0m" if sys.stdout.isatty() else self.title
         print(f"\n{title}\n$ {shlex.join(self.shown)}", flush=True)
         began = time.monotonic()
-        exit_code = subprocess.run(self.command, cwd=ROOT, env=environment(), check=False).returncode
+        exit_code = subprocess.run(self.command, cwd=self.cwd, env=environment(), check=False).returncode
         if exit_code:
             raise StepFailedError(self.shown, exit_code)
         print(f"({time.monotonic() - began:.1f} s)", flush=True)
@@ -116,7 +166,7 @@ class Step:
         with (
             doing(brief, plain=False),
             subprocess.Popen(
-                self.command, cwd=ROOT, env=environment(), text=True, errors="replace", stdin=subprocess.DEVNULL,
+                self.command, cwd=self.cwd, env=environment(), text=True, errors="replace", stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
             ) as process,
         ):  # fmt: skip
@@ -152,11 +202,11 @@ def brief_command(shown: Sequence[str]) -> str:
 def commands(nodes: int, image: str = "") -> list[tuple[str, list[str], str]]:
     """Return the commands from an empty account to results on the user's disk, each with its title and its result."""
     return [
-        ("Deploy the cluster", ["fab", "up", "--yes", *settings(nodes, image)], r"^stack \S+: deployed.*"),
-        ("Look at it", ["fab", "status"], r"^workers: .*"),
-        ("Train", ["fab", "train", "--nodes", str(nodes), "--recipe", "digits", "--yes"], r"^run .* succeeded .*%"),
-        ("Fetch the results", ["fab", "fetch"], r"^\d+ files, .*"),
-        ("See them on one page", ["fab", "report"], r"(?<=: )runs/.*"),
+        ("Deploy the cluster", [COMMAND, "up", "--yes", *settings(nodes, image)], r"^stack \S+: deployed.*"),
+        ("Look at it", [COMMAND, "status"], r"^workers: .*"),
+        ("Train", [COMMAND, "train", "--nodes", str(nodes), "--recipe", "digits", "--yes"], r"^run .* succeeded .*%"),
+        ("Fetch the results", [COMMAND, "fetch"], r"^\d+ files, .*"),
+        ("See them on one page", [COMMAND, "report"], r"(?<=: )runs/.*"),
     ]
 
 
@@ -184,50 +234,33 @@ def start_options(image: str, *, packages: bool) -> list[str]:
     ]
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the demo and return its exit code."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--nodes", type=int, default=DEFAULT_NODES, help="workers to train on (each is one rank)")
-    parser.add_argument("--image", default="", metavar="NAME", help="Debian's image for all nodes: debian-12 or 13")
-    parser.add_argument("--packages", action="store_true", help="let the hosts use this machine's package index")
-    parser.add_argument("--keep", action="store_true", help="keep the embedded cloud at the end")
-    parser.add_argument("--verbose", action="store_true", help="print the full output of the commands")
-    options = parser.parse_args(argv)
-    if not 1 <= options.nodes <= 64:
-        parser.error(f"--nodes must be 1 to 64, not {options.nodes}")
+def run_demo(nodes: int, image: str, *, packages: bool, keep: bool, verbose: bool) -> None:
+    """Run the demo. Raises StepFailedError after removing the cloud."""
     began = time.monotonic()
-    owner = [] if options.keep else owned()
-    start = localcloud("start", "--name", CLOUD, *owner, *start_options(options.image, packages=options.packages))
-    run = Step.run_verbosely if options.verbose else Step.run
-    started = False
-    try:
+    run = Step.run_verbosely if verbose else Step.run
+    if IS_INSTALLED:
+        init = [sys.executable, "-P", "-m", "deepcdk", "init", PROJECT]
+        run(Step(title="Write a project", shown=[COMMAND, "init", PROJECT], command=init, cwd=ROOT.parent))
+        prepare = localcloud("prepare", "--name", CLOUD)
+        run(Step(title="Check the machine", shown=["python", *prepare[1:]], command=prepare))
+    with doing("preparing the nodes' environments with TensorFlow and Horovod; the first time takes minutes"):
+        options = start_options(image, packages=packages)
+    start = localcloud("start", "--name", CLOUD, *([] if keep else owned()), *options)
+    with contextlib.ExitStack() as cleanup:
         run(Step(title="Start the embedded cloud", shown=["python", *start[1:]], command=start))
-        started = True
+        if not keep:
+            cleanup.callback(subprocess.run, localcloud("stop", "--name", CLOUD), cwd=ROOT, check=False)
         own = "Create an SSH key on the laptop"
         run(Step(title=own, shown=SSH_KEYGEN, command=laptop("sh", "-c", shell(SSH_KEYGEN))))
-        for title, command, result in commands(options.nodes, options.image):
+        for title, command, result in commands(nodes, image):
             run(Step(title=title, shown=command, command=laptop(*command), result=result))
-        if not options.keep:
-            down = ["fab", "down", "--yes", "--set", "retain_data=false"]
+        if not keep:
+            down = [COMMAND, "down", "--yes", "--set", "retain_data=false"]
             run(Step(title="Destroy the cluster", shown=down, command=laptop(*down), result=r"^deleted: .*"))
-    except StepFailedError as error:
-        print(f"\nThe demo stopped: {error}.", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        print("\nThe demo was interrupted.", file=sys.stderr)
-        return 130
-    finally:
-        if started and not options.keep:
-            stop = localcloud("stop", "--name", CLOUD)
-            subprocess.run(stop, cwd=ROOT, check=False)
-    print(f"\nFrom nothing to results in {time.monotonic() - began:.0f} s.", end=" ")
-    if options.keep:
-        print(f"The cloud is running. To continue:\n  {shlex.join(laptop('fab', 'status'))}")
-        print(f"To remove it:\n  {shlex.join(localcloud('stop', '--name', CLOUD))}")
-    else:
-        print("Nothing is left running.")
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    print_line("")
+    print_line(
+        f"From nothing to results in {time.monotonic() - began:.0f} s.{'' if keep else ' Nothing is left running.'}"
+    )
+    if keep:
+        print_line(f"The cloud is running. To continue:\n  {shlex.join(laptop(COMMAND, 'status'))}")
+        print_line(f"To remove it:\n  {shlex.join(localcloud('stop', '--name', CLOUD))}")
