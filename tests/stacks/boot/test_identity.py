@@ -327,7 +327,7 @@ def test_the_master_and_the_laptop_read_the_same_key_from_any_console(
     script = (SCRIPTS / "registry.sh").read_text(encoding="utf-8")
     part = (SCRIPTS / "master.sh").read_text(encoding="utf-8")
     rules = "LC_ALL=C\n" + script[script.index("octet=") : script.index("log() {")]
-    reader = part[part.index("shown_key() {") : part.index("# Write the console's output")]
+    reader = part[part.index("shown_key() {") : part.index("# Write a worker's console output")]
     for number, lines in enumerate(consoles):
         (folder / f"{number:02}").write_text("\n".join(lines))
     loop = 'for each in "$1"/*; do shown_key <"$each"; echo; done'
