@@ -157,8 +157,9 @@ def notebook(
     """
     session = Session(PROJECT, set_, key=key)
     local_port = web_tunnel.free_port(port)
+    given = notebook_program(requirements) if requirements else None
     with tempfile.TemporaryDirectory() as empty, session.connect() as master:
-        program = notebook_program(requirements) if requirements else default_notebook(Path(empty))
+        program = given or default_notebook(Path(empty))
         chosen = find_node(session.stack.name, node, session.nodes(master))
         packed = pack_for_notebook(program, chosen, project=FOR_NODES, report=print_sentence)
         for tree in packed.trees:
