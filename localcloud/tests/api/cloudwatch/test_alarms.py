@@ -197,7 +197,7 @@ def test_an_alarm_that_is_changed_keeps_its_state(cloud: Cloud, client: Client, 
     ("change", "message"),
     [
         ({"ExtendedStatistic": "p99", "Statistic": None}, "the statistic p99"),
-        ({"AlarmActions": ["arn:aws:automate:us-east-1:ec2:terminate"]}, "the action arn:aws:automate"),
+        ({"AlarmActions": ["arn:aws:automate:us-east-1:ec2:terminate"]}, "alarm action arn:aws:automate"),
         ({"Period": 300, "EvaluationPeriods": 289}, "a day"),
         ({"Period": 3600, "EvaluationPeriods": 169}, "a week"),
         ({"ComparisonOperator": "GreaterThanUpperThreshold"}, "the comparison GreaterThanUpperThreshold"),
