@@ -130,7 +130,7 @@ class Book:
         self.verdicts: list[dict[str, Any]] = []
 
     def keep(self, what: str, hosts: int, samples: Mapping[str, Sequence[float]], **further: Mapping[str, Any]) -> None:
-        """Record and print the samples of one measurement, by tool. `further`: more facts by tool."""
+        """Record and print one measurement. `samples` are keyed by tool; `further`: more facts, each keyed by tool."""
         ours = statistics.median(samples[OURS])
         for name, taken in samples.items():
             median = statistics.median(taken)

@@ -144,7 +144,7 @@ _TELLING: Final = ("start", "step", "epoch")
 
 
 def fab(nodes: int, task: str, *words: str) -> str:
-    """Run a task on a cluster with one worker more than `nodes`, and return its output."""
+    """Run a fab task for a cluster of `nodes` workers and a spare worker; return its output."""
     return output_of(laptop("env", "CDK_VALIDATION=false", "fab", task, *demo.settings(nodes + 1), *words))
 
 

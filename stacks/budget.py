@@ -106,7 +106,10 @@ class Budget(Construct):
         return topic
 
     def _renew(self, topic: sns.Topic) -> None:
-        """Send another message before the oldest one expires. An empty queue reports no age, and gets none."""
+        """Create an alarm that sends another message before the oldest one expires.
+
+        An empty queue reports no age, so the alarm then sends no message.
+        """
         alarm = cloudwatch.CfnAlarm(
             self,
             "Renewal",

@@ -84,8 +84,9 @@ class Limits(Construct):
         return policy
 
     def _admit(self, master: iam.IRole, namespace: str, *, replaces: bool) -> None:
-        """Allow the master to execute the worker group's only policy, to publish the metric LIVE_RUNS, and with
-        `replaces` to mark workers as unhealthy, so that the group replaces them.
+        """Allow the master to execute the worker group's only policy, and to publish metrics such as LIVE_RUNS in the
+        cluster's namespace. With `replaces`, also allow it to describe groups and their scaling activities, and to mark
+        workers as unhealthy, so that the group replaces them.
 
         The master may not set the group's size, because an attacker on the master could then start nodes. The
         statements are in a separate policy, because the workers depend on the roles.

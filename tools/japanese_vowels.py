@@ -49,7 +49,7 @@ def idx_bytes(values: npt.NDArray[np.uint8]) -> bytes:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Write the four files; return the exit status."""
+    """Convert both files in the directory `argv[0]` to four IDX files in DIRECTORY; return the exit status."""
     if len(argv) != 1:
         print("usage: python -m tools.japanese_vowels DIRECTORY", file=sys.stderr)
         return 2

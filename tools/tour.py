@@ -153,7 +153,9 @@ def shortened(text: str, lines: int) -> str:
 
 
 def without_places(text: str, places: Sequence[tuple[str, str]]) -> str:
-    """Replace paths of this machine by a user's, longest first, and its package index by an example."""
+    """Replace paths of this machine, longest first, and the package index in an error message by examples. Remove
+    terminal colours.
+    """
     for place, name in sorted(places, key=lambda pair: -len(pair[0])):
         text = text.replace(place, name)
     text = re.sub(r"(cannot use a package index: )\S+", r"\1index.example", text)

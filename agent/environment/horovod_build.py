@@ -188,7 +188,7 @@ def _build_environment(
 
 
 def _build_in(scratch: Path, env: Mapping[str, str], log: Path) -> Path:
-    """Download, unpack and build Horovod in the folder `scratch`; return the path of its wheel there."""
+    """Download, unpack and build Horovod in the folder `scratch`; return the wheel's path. Raises BuildError."""
     with log.open("w") as output:
 
         def run(step: str, *command: str, cwd: Path = scratch) -> None:

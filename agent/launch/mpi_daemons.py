@@ -65,7 +65,10 @@ class MpiRun:
         return subprocess.Popen(["ssh", host, script], stdin=stdin, stdout=stdout)
 
     def run(self) -> int:
-        """Wait for mpirun and its daemons to exit; return mpirun's status."""
+        """Start daemons as mpirun requests them, and forward its output until it exits; return mpirun's status.
+
+        If the connection to a daemon fails, mpirun is terminated. Connections that outlast mpirun are killed.
+        """
         lines, failed_at = Lines(b"", MAX_REQUEST), None
         out = self._ssh.stdout.fileno()  # type: ignore[union-attr]  # a pipe
         with selectors.DefaultSelector() as streams:

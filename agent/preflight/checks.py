@@ -258,7 +258,10 @@ def _without_pytorch(spec: RunSpec, report: Report) -> Report:
 
 
 def key(spec: RunSpec, python: str, facts: Mapping[str, NodeFacts]) -> str:
-    """Return the key of these nodes since their boot with this runtime. A successful test is not repeated for a key."""
+    """Return a hash of what the allreduce test depends on: nodes, their boot ids, the ranks' Python and settings.
+
+    A successful test is not repeated while the hash is the same, unless the run asks for a full pre-flight.
+    """
     nodes = sorted((host.name, host.instance_id, host.address, host.slots) for host in spec.hosts)
     boots = sorted((name, found.boot_id) for name, found in facts.items())
     proved = [nodes, boots, python, spec.interface, spec.controller, spec.rank_launcher]

@@ -36,7 +36,7 @@ MAX_GREETING: Final = 1 << 16
 def node_command(
     host: str, ssh: str, python: str = NODE_PYTHON, *, is_module: bool = False, as_rank: bool = False
 ) -> list[str]:
-    """Build the command that starts a node's side: over SSH, or locally if the host is the master."""
+    """Build the command that starts a node's stub: over SSH, or locally if the host is the master."""
     words = [python, *FLAGS, "-c", MODULE_SCRIPT if is_module else SCRIPT]
     return words if host == MASTER_NAME else [ssh, *(AS_RANK if as_rank else ()), host, shlex.join(words)]
 
@@ -54,7 +54,7 @@ class _Host:
         self.open_streams = 2
         self.is_ready = False
         self.head = b""
-        """Standard output until the node's side has reported that it is ready."""
+        """Standard output until the node's stub has reported that it is ready."""
         self.trouble = b""
         """Standard error until then, which is SSH's own."""
 
@@ -110,7 +110,7 @@ def fan_out(
                     failed += _finish(host, emit)
     finally:
         for host in running:
-            _close(host.process)  # The node's side detects that, and terminates the command.
+            _close(host.process)  # The node's stub detects that, and terminates the command.
         deadline = time.monotonic() + 6.0
         for host in running:
             try:
@@ -141,7 +141,10 @@ def _feed(process: subprocess.Popen[bytes], sent: bytes) -> None:
 
 
 def _tell(host: _Host, stream: str, block: bytes, emit: Callable[[Mapping[str, Any]], None]) -> None:
-    """Forward a block of a node's output, or keep it until the node's side is ready."""
+    """Forward a block of a node's output.
+
+    Until the node's stub is ready, keep standard error for later, and omit standard output: a login's greeting.
+    """
     if not host.is_ready:
         if stream == "stderr":
             host.trouble = (host.trouble + block)[-MAX_GREETING:]

@@ -1,4 +1,4 @@
-"""The node's side of the fan-out: program text for `python -c`, and the message that is sent to it.
+"""The stub that the fan-out starts on a node: program text for `python -c`, and the message that is sent to it.
 
 The program reads a command, runs it in a new session, forwards its output, and terminates it when the connection ends.
 Background processes that the command leaves behind keep the connection open for at most a second. Sixty-four of these
@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 READY: Final = b"deepcdk-fanout-ready\n"
-"""Printed by the node's side before the command's output. Without it, the node was not reached."""
+"""Printed by the node's stub before the command's output. Without it, the node was not reached."""
 FLAGS: Final = ("-X", "utf8", "-I", "-S")
 """Options of Python: UTF-8 for words, isolated from the user's directories, and without `site`."""
 
@@ -114,7 +114,7 @@ sys.exit(importlib.import_module(module).main(arguments))
 
 
 def message(command: Sequence[str], environment: Mapping[str, str]) -> bytes:
-    """Return the message to the node's side: its length in 16 digits, the number of words, the words, the variables."""
+    """Return the message to the node's stub: its length in 16 digits, the number of words, the words, the variables."""
     variables = [f"{name}={value}" for name, value in environment.items()]
     text = "\0".join([str(len(command)), *command, *variables])
     encoded = text.encode("utf-8", errors="surrogateescape")

@@ -41,8 +41,9 @@ class RunQueue:
         return waiting.index(run_id) + 1 if run_id in waiting else None
 
     def describe_position(self, run_id: str, waiting: Sequence[str] | None = None) -> str:
-        """Return a run's place in the queue and the runs before it, as text; "" if it is not waiting.
+        """Return a run's place in the queue and the run directly before it, as text; "" if it is not waiting.
 
+        For the first run in the queue, the text names the live runs instead.
         `waiting` is the result of `ids`, if the caller has it.
         """
         waiting = self.ids() if waiting is None else waiting

@@ -161,9 +161,10 @@ def shared_items(mount: Path, home: Path, sizes: Sizes, names: frozenset[str]) -
 
 
 def node_items(home: Path, sizes: Sizes, roots: Sequence[Path] = ()) -> Iterator[Item]:
-    """Yield this node's environments and Horovod builds. An item is used if a process or the next recipe needs it.
+    """Yield this node's environments, Horovod builds and leftovers of interrupted builds or removals.
 
-    The wheels on the shared file system also contain a Horovod build, so a removed one costs little time.
+    An environment or build is used if a process or the next recipe needs it. A removed build costs little time, because
+    the wheels on the shared file system contain one too.
     """
     names = names_in_processes()
     try:

@@ -119,7 +119,10 @@ class LostWorkers:
                 self._log_line(f"cannot check the workers: {error}")
 
     def look(self) -> None:
-        """Check all workers once, and replace lost and faulty workers. Raises OSError."""
+        """Check all workers once, and replace lost and faulty workers, within the limits. Raises OSError.
+
+        Do nothing unless the settings of a live or queued run allow replacements.
+        """
         specs = self._specs()
         settings = next((spec.replacements for spec in reversed(specs) if spec.replacements.group), Replacements())
         if not settings:

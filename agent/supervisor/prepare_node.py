@@ -177,7 +177,11 @@ def prepare_host(spec: RunSpec, host: Node) -> Prepared:
 
 
 def ready(python: Path, runtime: Path) -> Prepared:
-    """Return the result of a host. Let the user for ranks enter the directories above `python` in this user's home."""
+    """Return the result of preparing this host.
+
+    If `python` is in this user's home, first give all users the permission to enter the directories above it. The ranks
+    run as another user.
+    """
     home = Path.home()
     for directory in python.parents if python.is_relative_to(home) else ():
         mode = directory.stat().st_mode

@@ -50,7 +50,10 @@ def parse(text: str) -> list[Submission]:
 
 
 def enqueue_all(runs: Runs, submissions: list[Submission]) -> list[str]:
-    """Queue runs in this order; return their ids. Raises FileExistsError or SpecError like `enqueue`."""
+    """Queue runs in this order; return their ids. Raises FileExistsError or SpecError like `enqueue`.
+
+    If a run is rejected, the runs before it stay queued.
+    """
     return [enqueue(runs, submission).run_id for submission in submissions]
 
 

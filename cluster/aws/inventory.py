@@ -192,8 +192,9 @@ def refresh(aws: Aws, stack: Stack) -> Inventory:
 def parse_inventory(
     stack: Stack, groups: Sequence[Mapping[str, Any]], reservations: Sequence[Mapping[str, Any]]
 ) -> Inventory:
-    """Combine the answers of DescribeAutoScalingGroups and DescribeInstances. The master comes first, then workers by
-    age.
+    """Return the inventory from the answers of DescribeAutoScalingGroups and DescribeInstances.
+
+    The master comes first, then workers by age.
     """
     members = {
         member["InstanceId"]: (

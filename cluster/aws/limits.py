@@ -206,7 +206,7 @@ def wait_until_allowed(aws: Aws, stack: str, report: Callable[[str], None]) -> N
     """Wait until no alarm would immediately terminate new workers. An alarm stays active for minutes after it has
     acted.
 
-    Raises DeepcdkError if the budget is spent, or if an alarm does not end in time.
+    Raises DeepcdkError if the budget is spent, or if an alarm is still active after TIMEOUT_S.
     """
     kinds = ""
     for _ in poll(TIMEOUT_S, every_s=POLL_S):
@@ -248,7 +248,7 @@ def purge_messages(aws: Aws, budget: Limit) -> None:
 
 @doing("waiting for the budget's alarm to end", plain=False)
 def wait_for_end(aws: Aws, stack: str, report: Callable[[str], None]) -> None:
-    """Wait until the budget's alarm has ended. Raises DeepcdkError if it does not end in time."""
+    """Wait until the budget's alarm is no longer active. Raises DeepcdkError if it still is after TIMEOUT_S."""
     for waited_s in poll(TIMEOUT_S, every_s=POLL_S):
         if not any(limit.kind == "budget" and limit.state == ALARM for limit in read(aws, stack)):
             return

@@ -224,7 +224,10 @@ def _true(value: object) -> bool:
 
 
 def _policy(name: str, template: Mapping[str, Any], logical_id: str) -> str:
-    """Describe the change of a resource's policy attribute, such as DeletionPolicy."""
+    """Describe the change of a resource's policy attribute, such as DeletionPolicy; "" if it is not worth showing.
+
+    `template` is the template after the change.
+    """
     if name == "DeletionPolicy":
         declared = str(template.get("Resources", {}).get(logical_id, {}).get(name, "Delete"))
         return "is kept when the stack is deleted" if declared.startswith("Retain") else "IS DELETED WITH THE STACK"

@@ -63,7 +63,10 @@ def find(aws: Aws, stack: str) -> tuple[DataResource, ...]:
 
 
 def parse(template: Mapping[str, Any], there: Sequence[Mapping[str, Any]]) -> tuple[DataResource, ...]:
-    """Combine a template with the answer of ListStackResources. Resources that do not exist are left out."""
+    """Return the resources of a stack that contain data or that its template retains. Deleted resources are left out.
+
+    `there` is the answer of ListStackResources.
+    """
     declared = template.get("Resources", {})
     found = []
     for each in there:

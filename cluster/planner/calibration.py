@@ -39,7 +39,9 @@ class Past:
     nodes: int
 
     def is_like(self, hardware: Hardware, *, embedded: bool) -> bool:
-        """Return whether these nodes have the same speed as the past run's."""
+        """Return whether nodes are comparable to the past run's: the same instance type and number of ranks per node,
+        and both on an embedded cloud or both on AWS.
+        """
         ours = (self.instance_type, self.ranks_per_node, self.embedded)
         return ours == (hardware.instance_type, hardware.ranks, embedded)
 

@@ -337,7 +337,10 @@ def _read(path: Path) -> bytes:
 
 
 def _line_of_magic(text: bytes) -> int:
-    """Return the first top-level line that calls IPython, as nbconvert writes `!pip` and `%cd`; 0 if there is none."""
+    """Return the first top-level line that calls IPython, as nbconvert writes `!pip` and `%cd`; 0 if there is none.
+
+    Also 0 if the program defines or looks up get_ipython itself, or if it may do so.
+    """
     if b"get_ipython()." not in text:
         return 0
     tree = parsed_text(text)

@@ -242,7 +242,7 @@ class _Offer:
         self.accepted: UserKey | None = None
 
     def authenticate(self, transport: paramiko.Transport) -> None:
-        """Authenticate with one of the keys. Raises RefusedKeysError."""
+        """Authenticate with one of the keys. Raises RefusedKeysError; ConnectionFailedError if a key gets no answer."""
         import paramiko
 
         offered: dict[str, bytes] = {}

@@ -155,10 +155,13 @@ def read_plan(grid: Sequence[str], *, samples: int, repeats: int, seed: int, nod
 
 
 def expand(words: Sequence[str], values: Mapping[str, str]) -> tuple[str, ...]:
-    """Replace `{name}` in words by its value. `{{name}}` becomes `{name}`, and other braces stay."""
+    """Replace `{name}` in words by its value. `{{name}}` becomes `{name}`, and other braces stay.
+
+    The agent's placeholders, such as `{rank}`, stay too, in single or double braces. The agent expands them later.
+    """
 
     def value(found: re.Match[str]) -> str:
-        if found[1]:  # the agent expands its own placeholders later
+        if found[1]:
             return found[0] if found[1] in PLACEHOLDERS else f"{{{found[1]}}}"
         return values.get(found[2], found[0])
 

@@ -96,7 +96,7 @@ class Launch:
         self.progress(str(self.session.push(master, tree, self.progress, terminal=terminal)))
 
     def size_for(self, count: int, occupied: Occupancy) -> int:
-        """Return how many workers the cluster needs. Raises LiveRunError if the run would have to wait."""
+        """Return how many workers the cluster needs. Raises LiveRunError like `Occupancy.size_for`."""
         return occupied.size_for(count, self.session.load_inventory().desired_workers, queueing=self.queue)
 
     def free_nodes(self, master: Master, count: int, occupied: Occupancy, *, least: int = 0) -> tuple[Node, ...]:

@@ -20,7 +20,7 @@ class StorageBench:
     """Write and read one file in each location, and remove the files at the end."""
 
     def __init__(self, run_dir: Path, home: Path, rank: int) -> None:
-        """`home`: a directory on the node's local disk. The files are hidden, so copies of the run omit them."""
+        """`home`: a directory on the local disk. The files' names begin with a dot, so copies of the run omit them."""
         self._files: Mapping[str, Path] = {SHARED: run_dir / f".bench-{rank}", LOCAL: home / f".bench-{rank}"}
         self._block = os.urandom(BLOCK)  # random, so that it cannot be compressed
 

@@ -1,4 +1,4 @@
-"""Rules for permissions, time and cost, and for notifications."""
+"""Rules for limits on time and cost, termination protection and notifications."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from stacks.validation.problem import Problem
 
 
 def check(config: ClusterConfig) -> Iterator[Problem]:
-    """Yield all problems with permissions, time, cost and notifications."""
+    """Yield all problems with limits on time and cost, termination protection and notifications."""
     yield from _idle(config)
     yield from _hours(config)
     yield from _budget(config)

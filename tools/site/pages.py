@@ -26,7 +26,10 @@ _TOKEN: Final = re.compile(
 
 
 def guides() -> list[str]:
-    """Return the committed pages, as paths relative to the repository."""
+    """Return the pages that are Markdown files in the repository, as paths relative to it.
+
+    The reference pages are not among them. They are generated.
+    """
     found = [path for folder in (".", "docs", "localcloud/docs") for path in (ROOT / folder).glob("*.md")]
     found.append(ROOT / "localcloud" / "README.md")
     return sorted(str(path.relative_to(ROOT)) for path in found)

@@ -31,7 +31,11 @@ def run() -> NoReturn:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run one command; return the exit code: 0 for success, 1 for a failure. Wrong arguments exit with 2."""
+    """Run one command; return the exit code: 0 for success, 1 for an error, 130 after Ctrl-C.
+
+    A command on a host or on the laptop replaces this process, so its exit code is the result; 126 or 127 if it cannot
+    be started. Invalid arguments raise SystemExit(2).
+    """
     try:
         arguments = _parser().parse_args(argv)
         code: int = arguments.run(arguments)

@@ -242,7 +242,9 @@ def _spawn(role: str, options: Options, lock: int, log_fd: int) -> subprocess.Po
 
 
 def _reap_orphans() -> None:
-    """Wait for the hosts' first processes. The supervisor becomes their parent when the daemon dies."""
+    """Wait for the hosts' processes, which the supervisor inherits from the daemon. Log a warning if some do not exit
+    in time.
+    """
     deadline = time.monotonic() + _STOP_TIMEOUT_S
     while time.monotonic() < deadline:
         try:

@@ -48,7 +48,7 @@ class HostKind(Protocol):
 
     @property
     def answers_mounts(self) -> bool:
-        """Return whether the routers answer at the addresses of mount targets. Otherwise a file server does."""
+        """Return whether the VPCs' routers listen at the IP addresses of mount targets. If not, file servers do."""
 
     def directory(self, instance_id: str) -> Path:
         """Return the directory of a host's files."""

@@ -29,9 +29,10 @@ def training_batches(
     ranks: int,
     threads: int = 0,
 ) -> Iterator[Batch]:
-    """Yield this rank's batches for an epoch, from `first_step`. All have the same shape and number on every rank.
+    """Yield this rank's batches for an epoch, from `first_step`. All batches have the same shape, and every rank gets
+    the same number of batches.
 
-    `threads`: images to decode or move concurrently; 0: one for each core of this process. Raises RecordError.
+    `threads`: threads that prepare images; 0: one for each core of this process. Raises RecordError or CustomOpError.
     """
     shares = Shares(
         order=split.order(seed=seed, epoch=epoch),
@@ -53,7 +54,7 @@ def test_batches(
     """Yield this rank's batches of test images, using each image once over all ranks and no more slots than needed.
 
     Random changes of the view are ignored. From record files, rectangular images are grouped by shape, and decoded
-    images may stay in memory, depending on the split's `cache`. Raises RecordError.
+    images may stay in memory, depending on the split's `cache`. Raises RecordError or CustomOpError.
     """
     if isinstance(split, RecordSplit):
         return record_test_batches(

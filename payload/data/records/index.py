@@ -215,7 +215,10 @@ def _note(error: RecordError, damage: list[str], skip: bool) -> None:
 
 
 def _kept(directory: Path, files: Sequence[str], places: Sequence[Path], *, skip: bool) -> RecordIndex | None:
-    """Return the first stored index that matches the files' present names and sizes."""
+    """Return the first index in `places` that lists exactly these files with their present sizes; None if none does.
+
+    Without `skip`, an index that lists damaged records does not count.
+    """
     for place in places:
         if not is_listed(place):  # on NFS, a read may not see a file that a rank on another node has just written
             continue

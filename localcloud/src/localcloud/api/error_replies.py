@@ -36,9 +36,9 @@ class WrongMotoError(RuntimeError):
 
 
 def service_of(environ: Mapping[str, Any]) -> tuple[str, str]:
-    """Return service and region from a request's signature, or empty strings if it is not signed.
+    """Return the service and region from a request's signature; empty strings if it is not signed.
 
-    The signature of CloudFormation's helper scripts has another format without a region.
+    The signatures of CloudFormation's helper scripts and of S3's older presigned URLs contain no region. It is then "".
     """
     authorization = str(environ.get("HTTP_AUTHORIZATION", ""))
     if authorization.startswith("CFN_V1 "):

@@ -48,8 +48,8 @@ class Router:
     ) -> None:
         """Create the router, without links.
 
-        `answers_mounts` makes it answer at the addresses of mount targets; otherwise a file server does. `link_mbit` is
-        the bandwidth of each instance's link in Mbit/s, or 0 for no limit.
+        With `answers_mounts`, it listens at the IP addresses of mount targets; otherwise file servers do. `link_mbit`
+        is the bandwidth of each instance's link in Mbit/s, or 0 for no limit.
         """
         self._link_mbit = link_mbit
         self._answers_mounts = answers_mounts

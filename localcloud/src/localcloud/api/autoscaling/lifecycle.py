@@ -213,9 +213,11 @@ def pending(group: Any) -> int:
 
 
 def replace_at_risk(group: Any, launch: Callable[[], Any]) -> None:
-    """Launch a replacement for each instance at risk, and terminate instances whose replacement runs.
+    """Launch replacements for instances at risk, and terminate instances whose replacement runs.
 
-    `launch` launches one additional instance of the group and returns it, or None if the launch failed.
+    Do nothing without capacity rebalancing, or if Launch or Terminate is suspended. The group may exceed its maximum
+    size by a tenth of its desired capacity. `launch` launches one additional instance of the group and returns it, or
+    None if the launch failed.
     """
     if not group.capacity_rebalance or _PROCESSES & set(group._suspended_processes):
         return
