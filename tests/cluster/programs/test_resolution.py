@@ -111,7 +111,7 @@ def test_another_tensorflow_is_an_environment_of_its_own_with_horovod_for_it(des
     }  # fmt: skip
     assert "horovod" not in found.packages
     assert str(found).startswith("the program's own environment (the runtime has tensorflow-cpu 2.21.0): ")
-    assert "tensorflow-cpu 2.15.1, keras 2.15.0, Horovod 0.28.1 for tensorflow; " in str(found)
+    assert "tensorflow-cpu 2.15.1, keras 2.15.0, numpy 2.0.2, Horovod 0.28.1 for tensorflow; " in str(found)
 
 
 def test_every_package_of_it_is_locked_by_hash_and_the_places_of_packages_come_along(desk: Desk) -> None:
@@ -152,6 +152,7 @@ def test_horovod_is_built_for_the_frameworks_that_the_program_imports_it_for(
 ) -> None:
     found = desk.resolve(text, *modules)
     assert found.horovod_for == built_for
+    assert "numpy" in found.packages, "broadcast_object and allgather_object of horovod.torch need it"
     assert any(name.startswith("tensorflow") for name in found.packages) == (
         "tensorflow" in built_for or "tensorflow" in text
     )
