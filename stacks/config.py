@@ -156,7 +156,11 @@ class ClusterConfig(NetworkKeys, ComputeKeys, StorageKeys, LimitKeys, Observabil
             document = json.loads(path.read_text(encoding="utf-8"))
             context = dict(document.get("context", {}))
         except FileNotFoundError:
-            raise ConfigError("", str(path), "no such file; run below the directory of a cdk.json") from None
+            raise ConfigError(
+                "",
+                str(path),
+                "no such file; change to the directory of your project, or create one with `deepcdk init DIR`",
+            ) from None
         except OSError as error:
             raise ConfigError("", str(path), f"cannot be read: {error.strerror}") from None
         except (ValueError, AttributeError, TypeError) as error:

@@ -163,4 +163,4 @@ def test_a_call_that_the_embedded_cloud_lacks_fails_the_tests_of_its_cloud() -> 
     with pytest.raises(pytest.fail.Exception, match=r"lacks: ec2:DescribeIpams;"):
         check_answered(named.format("pricing:GetProducts") + named.format("ec2:DescribeIpams"))
     with pytest.raises(pytest.fail.Exception, match="lacks: a condition on ssm:x"):
-        check_answered("The embedded cloud refuses what it cannot decide: a condition on ssm:x\n")
+        check_answered("Denied, because the embedded cloud cannot decide: a condition on ssm:x\n")

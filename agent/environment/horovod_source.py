@@ -126,7 +126,8 @@ def patch(source: Path) -> None:
         count = texts[edit.file].count(edit.old)
         if count != 1:
             raise HorovodError(
-                f"cannot patch {source / edit.file}: expected this passage once, found {count}:\n{edit.old}"
+                f"cannot patch {source / edit.file}: expected this passage once, found {count}; adapt EDITS in "
+                f"agent/environment/horovod_source.py to Horovod {VERSION}:\n{edit.old}"
             )
         texts[edit.file] = texts[edit.file].replace(edit.old, edit.new)
     for name, text in texts.items():

@@ -103,7 +103,7 @@ def _serve_one(request: Mapping[str, Any], stream: IO[bytes], emit: Emit, reserv
         case "begin":
             text = stream.read(request["bytes"])
             if len(text) < request["bytes"]:
-                raise TruncatedStreamError("the connection was closed before the end of the manifest")
+                raise TruncatedStreamError("the connection from the laptop was closed before the end of the manifest")
             begin(dataset, text.decode("ascii"), emit)
         case "receive":
             receive_files(dataset, stream, emit, packing=request["packing"])

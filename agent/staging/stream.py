@@ -108,20 +108,24 @@ def receive(
         try:
             while (line := stream.readline()) != END:
                 if not line.endswith(b"\n"):
-                    raise TruncatedStreamError("the connection was closed before the last file")
+                    raise TruncatedStreamError("the connection from the laptop was closed before the last file")
                 entry = Entry.from_document(json.loads(line))
                 if entry.size > SMALL:
                     try:
                         dataset.put(entry, stream)
                     except DamagedFileError:
                         if not stream.peek(1):  # type: ignore[attr-defined]  # it is a buffered reader
-                            raise TruncatedStreamError(f"the connection was closed within {entry.path!r}") from None
+                            raise TruncatedStreamError(
+                                f"the connection from the laptop was closed while {entry.path!r} was received"
+                            ) from None
                         raise
                     stored(entry)
                     continue
                 data = stream.read(entry.size)
                 if len(data) < entry.size:
-                    raise TruncatedStreamError(f"the connection was closed within {entry.path!r}")
+                    raise TruncatedStreamError(
+                        f"the connection from the laptop was closed while {entry.path!r} was received"
+                    )
                 if pack:
                     pack.add(line, entry, data)
                 batch.append((entry, data))

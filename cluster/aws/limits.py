@@ -201,7 +201,7 @@ def cautions(found: tuple[Limit, ...] | str, now: datetime.datetime) -> list[str
     return found_lines
 
 
-@doing("waiting for an alarm to end", plain=False)
+@doing("waiting until no alarm is active", plain=False)
 def wait_until_allowed(aws: Aws, stack: str, report: Callable[[str], None]) -> None:
     """Wait until no alarm would immediately terminate new workers. An alarm stays active for minutes after it has
     acted.
@@ -220,10 +220,10 @@ def wait_until_allowed(aws: Aws, stack: str, report: Callable[[str], None]) -> N
                 remedy="raise budget_usd, run `fab up`, then `fab release`",
             )
         if not kinds:
-            report(f"waiting until the alarm on {' and '.join(active)} ends, which has just terminated all workers")
+            report(f"the alarm on {' and '.join(active)} has just terminated all workers; waiting until it is inactive")
         kinds = " and ".join(active)
     raise DeepcdkError(
-        f"the alarm on {kinds} has not ended within {TIMEOUT_S:.0f} s, and would terminate new workers immediately",
+        f"the alarm on {kinds} is still active after {TIMEOUT_S:.0f} s, and would terminate new workers immediately",
         remedy="repeat the command when `fab status` no longer shows the alarm",
     )
 
@@ -246,15 +246,15 @@ def purge_messages(aws: Aws, budget: Limit) -> None:
         sqs.purge_queue(QueueUrl=sqs.get_queue_url(QueueName=budget.queue)["QueueUrl"])
 
 
-@doing("waiting for the budget's alarm to end", plain=False)
+@doing("waiting until the budget's alarm is inactive", plain=False)
 def wait_for_end(aws: Aws, stack: str, report: Callable[[str], None]) -> None:
     """Wait until the budget's alarm is no longer active. Raises DeepcdkError if it still is after TIMEOUT_S."""
     for waited_s in poll(TIMEOUT_S, every_s=POLL_S):
         if not any(limit.kind == "budget" and limit.state == ALARM for limit in read(aws, stack)):
             return
         if not waited_s:
-            report("released; waiting until the budget's alarm ends, which takes some minutes")
+            report("released; waiting until the budget's alarm is inactive, which takes some minutes")
     raise DeepcdkError(
-        f"the budget's alarm has not ended within {TIMEOUT_S:.0f} s",
-        remedy="`fab status` shows when the alarm has ended",
+        f"the budget's alarm is still active after {TIMEOUT_S:.0f} s",
+        remedy="wait until `fab status` no longer shows the alarm",
     )

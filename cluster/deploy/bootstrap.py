@@ -75,8 +75,12 @@ def _json(path: Path) -> Mapping[str, Any]:
         found = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return {}
-    except (OSError, ValueError) as error:
-        raise DeepcdkError(f"cannot be read: {error}", where=str(path), remedy="correct the file") from None
+    except OSError as error:
+        what = f"{path.name} cannot be read: {error.strerror}"
+        raise DeepcdkError(what, where=str(path), remedy="make it a readable file") from None
+    except ValueError as error:
+        what = f"{path.name} is not valid JSON: {error}"
+        raise DeepcdkError(what, where=str(path), remedy="correct the file") from None
     return found if isinstance(found, Mapping) else {}
 
 

@@ -92,7 +92,10 @@ def _grow(task: GroupTask, wanted: int) -> int:
                 worker_group.resize(session.aws, session.stack, wanted)
                 return size
         if agreed:
-            report(f"another machine has set the worker group to {size} nodes: {more} would start, not {agreed}")
+            report(
+                f"another machine has changed the size of the worker group to {size}, so {more} nodes would start "
+                f"instead of {agreed}"
+            )
         confirm(
             f"grow the worker group from {size} to {wanted} nodes: {more} more {kind}, price {shown(price)}"
             + (" more" if price is not None else "")

@@ -127,8 +127,10 @@ def pack_for_notebook(program: Program, node: Node, *, project: Path, report: Ca
     environment = choose(wanted, kind, project=project, report=report)
     if environment.own:
         raise RequirementsError(
-            f"{program.requirements} cannot be installed over the nodes' runtime: {environment.why}",
-            remedy="allow the runtime's versions, or run the program with `fab train`; nothing was uploaded",
+            f"a notebook uses the nodes' runtime, but {program.requirements} conflicts with this runtime: "
+            f"{environment.why}",
+            remedy="change the requirements to match the runtime, or use `fab train`, which can install them in a "
+            "separate environment; nothing was uploaded",
         )
     if JUPYTERLAB not in environment.packages:
         raise RequirementsError(

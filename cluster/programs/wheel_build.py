@@ -180,8 +180,9 @@ class WheelBuilder:
         known = {each for each in file.hashes if each.startswith("sha256:")}
         if known and f"sha256:{_sha256(path)}" not in known:
             raise RequirementsError(
-                f"{package.name}: {masked(file.url)} does not have the hash that the index reports",
-                remedy="check the index",
+                f"{package.name}: the SHA-256 of {masked(file.url)} differs from the one in the index",
+                remedy="repeat the command; if it fails again, the index or a proxy serves a damaged file: use another "
+                "index, or put the wheel of the package in a --find-links directory",
             )
         return path
 

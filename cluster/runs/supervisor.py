@@ -249,4 +249,4 @@ class Supervisor:
         except RemoteError as error:
             if error.status == _NO_SUCH_RUN_STATUS:
                 raise _no_such_run(error.output) from None
-            raise
+            raise error.reworded(f"following {f'run {run_id}' if run_id else 'the run'} failed") from None

@@ -175,7 +175,7 @@ def run(
                     remedy="`fab status` shows the nodes, `fab scale --nodes N` adds nodes",
                 ) from None
             if error.status != 1:
-                raise
+                raise error.reworded(f"running the command on the nodes failed (status {error.status})") from None
 
     return collect(lines(), listener, master.where)
 

@@ -260,9 +260,17 @@ def _check_free(target: Path, file: Path) -> None:
                 remedy="replace it with a directory, or give another --into DIRECTORY",
             )
         if place.exists() and not place.is_dir():
-            raise DeepcdkError(f"{place} is not a directory", where=str(target.parent), remedy="move it away")
+            raise DeepcdkError(
+                f"{place} is not a directory, but the run has files below this path; no file was changed",
+                where=str(target.parent),
+                remedy="move it away, then repeat `fab fetch`",
+            )
     if (target / file).is_dir() and not (target / file).is_symlink():
-        raise DeepcdkError(f"{target / file} is a directory", where=str(target.parent), remedy="move it away")
+        raise DeepcdkError(
+            f"{target / file} is a directory, but the run has a file with this name; no file was changed",
+            where=str(target.parent),
+            remedy="move it away, then repeat `fab fetch`",
+        )
 
 
 def unpack(blocks: Iterator[bytes], into: Path, run_id: str) -> Fetched:

@@ -274,7 +274,7 @@ class Master:
                 rest.clear()
             rest += after
             if len(rest) > MAX_BYTES:
-                raise _too_long("a line of a command", rest, self.where)
+                raise _too_long("a command", rest, self.where, subject="a line")
         if rest:
             yield [rest.decode("utf-8", errors="replace")]
 
@@ -317,9 +317,9 @@ def _keep_errors(channel: paramiko.Channel, kept: bytearray) -> None:
         del kept[:-MAX_ERRORS]
 
 
-def _too_long(what: str, answer: bytearray, where: str) -> AnswerError:
+def _too_long(what: str, answer: bytearray, where: str, *, subject: str = "it") -> AnswerError:
     beginning = answer[:MAX_SHOWN].decode("utf-8", errors="replace")
-    return AnswerError(what, beginning, f"it has more than {amount(MAX_BYTES)}", where=where)
+    return AnswerError(what, beginning, f"{subject} has more than {amount(MAX_BYTES)}", where=where)
 
 
 def _feed(channel: paramiko.Channel, blocks: Iterable[bytes]) -> None:

@@ -74,7 +74,7 @@ class HashingFile:
             while got < len(part):
                 found = self._file.readinto(part[got:])  # type: ignore[attr-defined]  # IO lacks this method of binary files
                 if not found:
-                    raise TensorFileError(f"it ends after {self.bytes + start + got} bytes")
+                    raise TensorFileError(f"the file ends after {self.bytes + start + got} bytes")
                 got += found
             self._digest.update(part)
         self.bytes += len(data)
@@ -98,7 +98,7 @@ def read_tensors(file: HashingFile, size: int) -> dict[str, Array]:
     file.fill(memoryview(prefix))
     (length,) = struct.unpack("<Q", prefix)
     if not 0 < length <= min(_HEADER_LIMIT, size - len(prefix)):
-        raise TensorFileError(f"its header would have {length} bytes")
+        raise TensorFileError(f"the file's header would have {length} bytes")
     text = bytearray(length)
     file.fill(memoryview(text))
     arrays: dict[str, Array] = {}
@@ -136,23 +136,23 @@ def _entries(text: bytes, size: int) -> list[tuple[str, Any, tuple[int, ...]]]:
             start, end = map(int, entry["data_offsets"])
             listed.append((start, end, name, str(entry["dtype"]), tuple(map(int, entry["shape"]))))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise TensorFileError(f"its header cannot be read: {error!r}") from None
+        raise TensorFileError(f"the file's header cannot be read: {error!r}") from None
     found = []
     at = 0
     for start, end, name, code, shape in sorted(listed, key=lambda entry: entry[:2]):
         kind = _dtype(code)
         if start != at or min(shape, default=0) < 0 or end - start != math.prod(shape) * kind.itemsize:
-            raise TensorFileError(f"its header gives {name} bytes {start} to {end}, as {code} of shape {shape}")
+            raise TensorFileError(f"the file's header gives {name} bytes {start} to {end}, as {code} of shape {shape}")
         at = end
         found.append((name, kind, shape))
     if at != size:
-        raise TensorFileError(f"its header lists {at} bytes of arrays; {size} follow it")
+        raise TensorFileError(f"the file's header lists {at} bytes of arrays; {size} follow it")
     return found
 
 
 def _dtype(code: str) -> Any:
     if code not in _NAMES:
-        raise TensorFileError(f"its header names the type {code!r}")
+        raise TensorFileError(f"the file's header names the type {code!r}")
     if code == "BF16":
         import ml_dtypes  # NumPy has no bfloat16; TensorFlow installs this package
 

@@ -113,5 +113,5 @@ def test_sigterm_ends_with_a_checkpoint_and_a_status_of_its_own(tmp_path: Path) 
     last = metrics(tmp_path)[-1]
     assert last["event"] == "stopped"
     assert (tmp_path / "checkpoints" / last["checkpoint"] / "manifest.json").exists()
-    assert f"to continue from {last['checkpoint']}: --resume" in said
+    assert f"with checkpoint {last['checkpoint']}; to continue: `fab resume`, or repeat" in said
     assert not (tmp_path / "result.json").exists()

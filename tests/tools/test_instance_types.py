@@ -72,12 +72,15 @@ def test_recordings_come_as_arrays_and_objects_packed_or_not(document: object, s
     assert read_recording(path) == [RECORDED]
 
 
+NO_ITEMS = "contains no items of DescribeInstanceTypes; record it with `aws ec2 describe-instance-types`"
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
         ("", "not readable as JSON (Expecting value: line 1 column 1 (char 0))"),
-        ("{}", "contains no items of DescribeInstanceTypes"),
-        ('{"InstanceTypes": []}', "contains no items of DescribeInstanceTypes"),
+        ("{}", NO_ITEMS),
+        ('{"InstanceTypes": []}', NO_ITEMS),
     ],
 )
 def test_a_recording_without_types_is_refused_by_name(text: str, said: str, tmp_path: Path) -> None:

@@ -41,5 +41,9 @@ def bytes_of(coefficients: npt.NDArray[np.floating]) -> npt.NDArray[np.uint8]:
 def _part(prefix: str, word: str) -> ArraySplit:
     images, labels = read_idx_pair(DIRECTORY, prefix, classes=CLASSES)
     if images.shape[1:3] != (FRAMES, COEFFICIENTS):
-        raise IdxError(DIRECTORY, f"sequences of {images.shape[1:3]}; expected {(FRAMES, COEFFICIENTS)}")
+        raise IdxError(
+            DIRECTORY,
+            f"the sequences have (frames, coefficients) {images.shape[1:3]}, but must have {(FRAMES, COEFFICIENTS)}; "
+            "install deepcdk again",
+        )
     return ArraySplit(name=f"{word} sequences of Japanese vowels", images=images, labels=labels, classes=CLASSES)

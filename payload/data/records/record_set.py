@@ -207,8 +207,8 @@ def made_shards(jobs: Sequence[ShardJob], workers: int) -> Iterator[tuple[ShardJ
             yield futures[future], report
     except BrokenProcessPool:
         raise DataError(
-            "a worker process was killed, perhaps because memory ran out; run the same command again, "
-            "with fewer processes"
+            "a worker process was killed, perhaps because memory ran out; repeat the command with a smaller --workers. "
+            "It makes only the missing shards"
         ) from None
     finally:
         pool.shutdown(wait=True, cancel_futures=True)

@@ -67,7 +67,10 @@ class Source:
                 rule = "move the images into directories of their classes, or list the classes with --validation-list"
                 raise DataError(f"{held}: no images with a known class; {rule}")
         elif validation_list is not None:
-            raise DataError(f"{root}: no directory validation for the images in {validation_list}")
+            raise DataError(
+                f"{root}: no directory {' or '.join(VALIDATION)} for the images in {validation_list}; move the images "
+                "there, or omit --validation-list"
+            )
         return cls(
             root=root,
             classes=classes,

@@ -95,9 +95,9 @@ def restore_or_begin(
         for fault in damaged:
             if not fault.is_lost:
                 raise ReportedError(
-                    f"none of {len(damaged)} checkpoints in {address} can be read, but one may only be unreadable now: "
-                    f"{fault}; resume when it can be read, with the version of deepcdk that wrote it, or start again "
-                    "with a new --run-dir"
+                    f"none of {len(damaged)} checkpoints in {address} can be read, but one of them may still be "
+                    f"intact: {fault}. Resume later, or with the version of deepcdk that wrote it. To start again, use "
+                    "a new --run-dir"
                 )
         return StartPoint(progress=fresh, faults=faults)
     changed = changed_settings(checkpoint.header.settings, settings)

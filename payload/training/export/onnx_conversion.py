@@ -193,4 +193,7 @@ def save(model: Any, path: Path) -> None:
     try:
         onnx.checker.check_model(str(path), full_check=True)
     except onnx.checker.ValidationError as error:
-        raise OnnxError(f"ONNX: the output of tf2onnx is not valid: {str(error).splitlines()[0]}") from error
+        raise OnnxError(
+            f"ONNX: tf2onnx wrote an invalid model: {str(error).splitlines()[0]}; use the versions that deepcdk is "
+            f"tested with: {', '.join(REQUIREMENTS)}"
+        ) from error

@@ -200,7 +200,8 @@ class Reporter:
             return
         self._metrics.event("stopped", epoch=progress.epoch + 1, step=progress.step, checkpoint=checkpoint)
         print(
-            f"stopped at epoch {progress.epoch + 1}, step {progress.step}; to continue from {checkpoint}: --resume",
+            f"stopped at epoch {progress.epoch + 1}, step {progress.step}, with checkpoint {checkpoint}; to continue: "
+            "`fab resume`, or repeat the command with --resume",
             flush=True,
         )
 

@@ -173,9 +173,9 @@ def test_a_release_waits_for_the_end_of_the_alarm_and_not_forever(slept: list[fl
     wait_for_end(
         alarms("ALARM", "ALARM", "OK", budget=True), "deepcdk", lambda line: reported.append((line, len(slept)))
     )
-    assert reported == [("released; waiting until the budget's alarm ends, which takes some minutes", 0)]
+    assert reported == [("released; waiting until the budget's alarm is inactive, which takes some minutes", 0)]
     assert slept == [5.0, 5.0]
-    with pytest.raises(DeepcdkError, match="the budget's alarm has not ended within 600 s") as caught:
+    with pytest.raises(DeepcdkError, match="the budget's alarm is still active after 600 s") as caught:
         wait_for_end(alarms("ALARM", budget=True), "deepcdk", lambda line: None)
     assert "`fab status`" in caught.value.remedy
 
@@ -183,10 +183,10 @@ def test_a_release_waits_for_the_end_of_the_alarm_and_not_forever(slept: list[fl
 def test_a_group_grows_only_when_the_alarm_that_emptied_it_is_over(slept: list[float]) -> None:
     reported: list[tuple[str, int]] = []
     wait_until_allowed(alarms("ALARM", "ALARM", "OK"), "deepcdk", lambda line: reported.append((line, len(slept))))
-    assert reported == [("waiting until the alarm on idle ends, which has just terminated all workers", 0)]
+    assert reported == [("the alarm on idle has just terminated all workers; waiting until it is inactive", 0)]
     assert len(slept) == 2
     slept.clear()
-    with pytest.raises(DeepcdkError, match="the alarm on idle has not ended within 600 s") as caught:
+    with pytest.raises(DeepcdkError, match="the alarm on idle is still active after 600 s") as caught:
         wait_until_allowed(alarms("ALARM"), "deepcdk", lambda line: None)
     assert sum(slept) == 600
     assert "`fab status`" in caught.value.remedy

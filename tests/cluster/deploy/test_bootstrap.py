@@ -88,6 +88,13 @@ def test_settings_that_the_cdk_cli_would_reject_are_reported(tmp_path: Path, tex
     assert "cdk.json" in caught.value.where
 
 
+def test_unreadable_settings_are_reported_with_fix(tmp_path: Path) -> None:
+    (tmp_path / "cdk.json").mkdir()
+    with pytest.raises(DeepcdkError, match=r"cdk\.json cannot be read: Is a directory") as caught:
+        Names.read(tmp_path, tmp_path, {})
+    assert (caught.value.where, caught.value.remedy) == (str(tmp_path / "cdk.json"), "make it a readable file")
+
+
 @pytest.mark.parametrize(
     ("bucket", "version", "stack", "missing", "advice"),
     [

@@ -85,7 +85,7 @@ FROM_2 = "grow the worker group from 2 to 4 nodes: 2 more c5.2xlarge, price $2.0
             1,
             [FROM_2, "grow the worker group from 1 to 4 nodes: 3 more c5.2xlarge, price $3.000/h more."],
             [4],
-            "another machine has set the worker group to 1 nodes: 3 would start, not 2",
+            "another machine has changed the size of the worker group to 1, so 3 nodes would start instead of 2",
         ),
         (
             3,  # changed since the push

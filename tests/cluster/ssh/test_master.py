@@ -92,7 +92,7 @@ def test_a_line_without_end_is_refused_and_lines_without_end_are_not(
         3_000_000,
         1,
     ]
-    with pytest.raises(AnswerError, match="a line of a command is invalid"):
+    with pytest.raises(AnswerError, match="to a command is invalid: a line has more than"):
         list(master.lines(["cat", "/dev/zero"]))
     lines = master.lines(["yes"])
     assert all(next(lines) == "y" for _ in range(2_000_000))

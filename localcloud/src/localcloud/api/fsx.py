@@ -101,9 +101,9 @@ def _check_persistence(deployment: str, given: dict[str, Any], version: str | No
                 f"FileSystemTypeVersion {version} with PERSISTENT_2: must be {' or '.join(_VERSIONS_OF_PERSISTENT_2)}."
             )
         if linked := sorted(_LINKS & given.keys()):
-            raise BadRequest(f"{linked[0]} does not go with PERSISTENT_2, which has data repository associations.")
+            raise BadRequest(f"{linked[0]} is not supported with PERSISTENT_2; use a data repository association.")
     if deployment.startswith("SCRATCH") and given.get("AutomaticBackupRetentionDays"):
-        raise BadRequest(f"AutomaticBackupRetentionDays does not go with {deployment}, which has no backups.")
+        raise BadRequest(f"AutomaticBackupRetentionDays is not supported with {deployment}, which has no backups.")
 
 
 def _subnet(ec2: Any, ids: list[str]) -> Any:

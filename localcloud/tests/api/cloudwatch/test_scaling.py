@@ -37,8 +37,8 @@ def test_a_size_stays_within_the_groups_bounds(kind: str, adjustment: int, desir
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"PolicyType": "SimpleScaling", "ScalingAdjustment": 1}, "no policy type but StepScaling, not SimpleScaling"),
-        ({"AdjustmentType": "PercentChangeInCapacity"}, "no adjustment type but ExactCapacity and ChangeInCapacity"),
+        ({"PolicyType": "SimpleScaling", "ScalingAdjustment": 1}, "policy type SimpleScaling, only StepScaling"),
+        ({"AdjustmentType": "PercentChangeInCapacity"}, "PercentChangeInCapacity, only ExactCapacity"),
         ({"AutoScalingGroupName": "nobody"}, "Group not found"),
         ({"StepAdjustments": []}, "At least one StepAdjustment"),
     ],

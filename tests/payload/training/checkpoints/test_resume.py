@@ -180,7 +180,7 @@ def test_where_one_may_be_read_again_nothing_is_begun(
 
         monkeypatch.setattr(DirectoryStorage, "manifest", fail)
     with pytest.raises(
-        ReportedError, match=r"none of 2 checkpoints in .* can be read, but one may only be unreadable now: .*step-0"
+        ReportedError, match=r"none of 2 checkpoints in .* can be read, but one of them may still be intact: .*step-0"
     ):
         started(store, Toy(), resume=True)
     assert len(store.names()) == 2

@@ -66,7 +66,7 @@ def _check_policy(backend: Any, name: str, policy_type: str, *_: Any, **given: A
         ("adjustment type", given.get("adjustment_type"), ADJUSTMENTS),
     ):
         if chosen not in known:
-            raise invalid(f"The embedded cloud supports no {what} but {' and '.join(known)}, not {chosen}.")
+            raise invalid(f"The embedded cloud does not support the {what} {chosen}, only {' and '.join(known)}.")
     if given.get("as_name") not in backend.autoscaling_groups:
         raise invalid("Group not found")
     if not given.get("step_adjustments"):

@@ -67,8 +67,8 @@ class Gate:
         except UnknownOperationError as error:
             return error_replies.reply(environ, "InvalidAction", str(error))
         except (EvaluatorError, UndecidableError) as error:
-            log.error("refused, for it cannot be decided: %s", error)
-            return refusals.refused(environ, f"The embedded cloud refuses what it cannot decide: {error}")
+            log.error("denied, because it cannot be decided: %s", error)
+            return refusals.refused(environ, f"Denied, because the embedded cloud cannot decide: {error}")
 
     def _refusal(self, environ: dict[str, Any]) -> Reply | None:
         """Authorize a request; return an error reply if it is denied."""

@@ -38,7 +38,10 @@ class Policies:
             return None
         policy = self._backend("iam").managed_policies.get(arn)
         if policy is None:
-            raise UndecidableError(f"the permissions boundary {arn} of {caller.owner} does not exist")
+            raise UndecidableError(
+                f"the permissions boundary {arn} of {caller.owner} does not exist; create this policy, or remove the "
+                "boundary"
+            )
         return [_managed(policy)]
 
     def _holder(self, caller: Caller) -> Any:
