@@ -39,7 +39,8 @@ def test_wheel_checks_a_program_on_a_deployed_cluster(
         user = ("setpriv", f"--reuid={USER}", f"--regid={USER}", "--clear-groups")
         unset = (word for name in UNSET for word in ("--unset", name))
         variables = (f"HOME={home}", f"PATH={venv / 'bin'}", f"VIRTUAL_ENV={venv}")
-        done = cluster.laptop(*user, "env", f"--chdir={directory}", *unset, *variables, *words)
+        command = (*user, "env", f"--chdir={directory}", *unset, *variables, *words)
+        done = cluster.laptop(*command, timeout_s=600)  # the first synth unpacks and compiles aws-cdk-lib
         return done.stdout + done.stderr
 
     run(home, "deepcdk", "init", project.name)
