@@ -1,4 +1,4 @@
-"""Hold nodes for a task on a laptop that is about to terminate them, so that no run starts on them meanwhile.
+"""Reserve nodes for a task on a laptop that is about to terminate them, so that no run starts on them meanwhile.
 
 `python3 -m agent.supervisor.hold --root /mnt/efs/runs [--every] TASK [NAME=INSTANCE ...]` holds the named nodes, or
 every node. Without nodes, it holds the size of the worker group. EC2 Auto Scaling has no compare-and-set, so two tasks
@@ -62,7 +62,7 @@ def claim(
 
 
 def hold(runs: Runs, task: str, nodes: Sequence[ClaimedNode] | None, stdin_fd: int) -> None:
-    """Hold nodes until the input is closed. Print a message when they are held, and heartbeats before and after it.
+    """Reserve nodes until the input is closed. Print a message when they are held, and heartbeats before and after it.
 
     Raises LiveRunError.
     """

@@ -195,7 +195,10 @@ class LostWorkers:
             return ""
 
     def _replace(self, group: WorkerGroup, reasons: dict[str, str]) -> None:
-        """Let the group replace workers, within the hourly limit. `reasons` are by instance id. Raises OSError."""
+        """Mark workers as unhealthy, within the hourly limit, so that their group replaces them.
+
+        `reasons` are by instance id. Raises OSError.
+        """
         silent, known = sum(not seen.replied for seen in self._seen.values()), len(self._seen)
         for id, reason in reasons.items():
             node, most = self._seen[id].node, group.settings.max_per_hour

@@ -156,7 +156,7 @@ def _start_first(queue: RunQueue, run_id: str, nodes_path: str, warn: Callable[[
 
 @contextlib.contextmanager
 def _scheduler_lock(runs: Runs, patience_s: float = 0.0) -> Iterator[IO[bytes] | None]:
-    """Hold the scheduler's lock for a block. Yields None if another process still holds it after `patience_s`."""
+    """Take the scheduler's lock for a block. Yield None if another process still holds it after `patience_s`."""
     with open_to_append(runs.root / ".keeper") as file:
         yield file if wait_until(lambda: _is_locked(file), timeout_s=patience_s, poll_s=POLL_S) else None
 

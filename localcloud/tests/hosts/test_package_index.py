@@ -120,8 +120,8 @@ def test_places_below_the_home_are_named_whole_for_users_with_other_homes(monkey
     [
         ({"proxy": "http://proxy.example:3128"}, "uses a proxy"),
         ({"client": "/etc/client.pem"}, "shows its index the certificate /etc/client.pem"),
-        ({"indexes": ["http://localhost:3141/simple"]}, "index on this machine is localhost"),
-        ({"indexes": ["https://[::1]/simple"]}, "index on this machine is ::1"),
+        ({"indexes": ["http://localhost:3141"]}, "index on this machine is localhost"),
+        ({"indexes": ["https://[::1]"]}, "index on this machine is ::1"),
     ],
 )
 def test_settings_that_cannot_be_passed_on_are_refused(
