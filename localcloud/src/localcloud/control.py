@@ -70,7 +70,7 @@ class ControlServer:
                     log.warning("control socket: %r", error)
 
     def _forward(self, message: Message) -> Answer:
-        """Queue a request for the main thread and wait for its answer."""
+        """Queue a request for the main thread, and return its answer. A timeout becomes an answer with `failed`."""
         answer: queue.SimpleQueue[Answer] = queue.SimpleQueue()
         self._pending.put((message, answer))
         self._announce()
@@ -81,7 +81,7 @@ class ControlServer:
 
 
 def answer_one(connection: socket.socket, answer: Callable[[dict[str, str]], dict[str, Any]]) -> None:
-    """Read one request, a line of JSON, and write its answer. Raises OSError or ValueError on failure."""
+    """Read one request, a line of JSON, and write what `answer` returns for it. Raises OSError or ValueError."""
     connection.settimeout(_READ_TIMEOUT_S)
     with connection.makefile("rw", encoding="utf-8") as stream:
         request = json.loads(stream.readline())

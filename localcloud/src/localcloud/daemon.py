@@ -69,7 +69,7 @@ class Daemon:
         self._control = ControlServer(self.layout.control, self._act, self.cloud.announce)
 
     def run(self) -> None:
-        """Serve until `stop` is called, then remove everything."""
+        """Serve until `stop` is called, then remove the hosts and networks."""
         self._write_state()
         again = True
         while not self._stopping:
@@ -223,7 +223,10 @@ class Daemon:
         return self.describe()
 
     def _announce(self, instance_id: str, announce: Callable[[str], None]) -> None:
-        """Give a spot instance a notice or a recommendation, and update its metadata."""
+        """Call `announce`, which gives a spot instance a notice or a recommendation, and update its metadata.
+
+        Raises UnknownInstanceError, or LocalCloudError if the instance cannot be interrupted.
+        """
         if instance_id not in self.reconciler.hosts:
             raise UnknownInstanceError(instance_id, sorted(self.reconciler.hosts))
         try:

@@ -52,7 +52,7 @@ def environment(caller: Mapping[str, str], *, layout: Layout, endpoint: str) -> 
 
 
 def _name_servers(addresses: Mapping[str, str]) -> None:
-    """Let this process and its children find servers at their addresses in the cloud's internet."""
+    """Make names of servers resolve to these addresses for this process and its children, through /etc/hosts."""
     leave_mount_namespace()
     known = HOSTS.read_text(encoding="utf-8") if HOSTS.exists() else ""
     with tempfile.NamedTemporaryFile("w", encoding="utf-8") as file:

@@ -39,7 +39,10 @@ class StartError(LocalCloudError, ChildProcessError):
 
 
 def start(options: Options) -> dict[str, Any]:
-    """Start a cloud; return its state once it is ready. Remains of an earlier crash are removed first."""
+    """Start a cloud; return its state once it is ready. Remains of an earlier crash are removed first.
+
+    Raises MissingRequirementsError, AlreadyRunningError or StartError.
+    """
     layout = Layout(name=options.name)
     check(options)
     lock = acquire(layout)
@@ -85,7 +88,10 @@ def check(options: Options) -> None:
 
 
 def make_directory(directory: Path) -> None:
-    """Create a directory and its parent, which all clouds share. Another stopping cloud may remove it meanwhile."""
+    """Create a directory and its parent, which all clouds share. Another cloud that stops may remove the parent.
+
+    Then both are created again. Raises FileExistsError.
+    """
     while True:
         try:
             directory.mkdir(parents=True)
@@ -95,7 +101,10 @@ def make_directory(directory: Path) -> None:
 
 
 def stop(name: str) -> bool:
-    """Stop a cloud and remove everything of it; return whether one was running. Safe to repeat, also after a crash."""
+    """Stop a cloud and remove all its resources; return whether it was running. Safe to repeat, also after a crash.
+
+    Raises LocalCloudError if the cloud does not stop, or if this process is not root.
+    """
     layout = Layout(name=name)
     if os.geteuid() != 0:
         raise LocalCloudError("only root can stop an embedded cloud; run it with sudo")
@@ -130,7 +139,7 @@ def read_state(layout: Layout) -> dict[str, Any]:
 
 
 def supervise(options: Options, lock: int) -> int:
-    """Run the daemon, and clean up however it exits. Return its exit code."""
+    """Run the daemon, and clean up however it exits. Return its exit code. `lock`: descriptor of the cloud's lock."""
     layout = Layout(name=options.name)
     os.truncate(lock, 0)
     os.pwrite(lock, str(os.getpid()).encode(), 0)
@@ -202,7 +211,7 @@ def _await_lock(layout: Layout, timeout_s: float) -> int:
 
 
 def _holders(layout: Layout) -> frozenset[int]:
-    """Return the known pids of supervisor and daemon."""
+    """Return the pids of supervisor and daemon, as far as their files contain them."""
     pids = set()
     with contextlib.suppress(FileNotFoundError, ValueError):
         pids.add(int(layout.lock.read_text()))
@@ -212,7 +221,7 @@ def _holders(layout: Layout) -> frozenset[int]:
 
 
 def _await_end(pids: frozenset[int]) -> None:
-    """Wait for the exit of processes that have released the lock."""
+    """Wait for the exit of processes that have released the lock, for 30 s at most."""
     deadline = time.monotonic() + _STOP_TIMEOUT_S
     while any(map(_is_ours, pids)) and time.monotonic() < deadline:
         time.sleep(0.01)
@@ -227,7 +236,7 @@ def _is_ours(pid: int) -> bool:
 
 
 def _spawn(role: str, options: Options, lock: int, log_fd: int) -> subprocess.Popen[bytes]:
-    """Start the supervisor or the daemon. It inherits the lock."""
+    """Start the internal command `role` (`supervise` or `daemon`) in a new process, which inherits the lock."""
     package = Path(__file__).resolve().parent.parent
     return subprocess.Popen(
         [sys.executable, "-m", "localcloud", role, "--lock", str(lock), *options.to_argv()],

@@ -67,7 +67,7 @@ class Options:
                     raise LocalCloudError(f"--{flag} with --hosts {MACHINES}: {why}")
 
     def to_argv(self) -> list[str]:
-        """Return the daemon's command line."""
+        """Return the options as arguments of a command line, without options that have their default."""
         argv: list[str] = []
         for field in dataclasses.fields(self):
             value, flag = getattr(self, field.name), f"--{field.name.replace('_', '-')}"

@@ -113,7 +113,10 @@ class Reconciler:
         return any(host.exit_code is not None for host in self.hosts.values())
 
     def set_cut(self, instance_id: str, is_cut: bool) -> None:
-        """Choose whether an instance's packets are dropped. The next `reconcile` applies it."""
+        """Choose whether an instance's packets are dropped. The next `reconcile` applies the choice.
+
+        Raises UnknownInstanceError.
+        """
         if instance_id not in self.hosts:
             raise UnknownInstanceError(instance_id, sorted(self.hosts))
         if is_cut:
@@ -152,7 +155,7 @@ class Reconciler:
         self.cloud.instance_failed(instance_id, reason, has_run=has_run)
 
     def _route(self, snapshot: Snapshot) -> None:
-        """Update routers, their rules and the public routes."""
+        """Create and remove routers as the snapshot requires, and update their rules and the public routes."""
         vpcs = {vpc.id for vpc in snapshot.vpcs if _is_used(snapshot, vpc.id)}
         for vpc_id in self.routers.keys() - vpcs:
             router = self.routers.pop(vpc_id)
@@ -179,7 +182,7 @@ class Reconciler:
         self.internet.route(routes)
 
     def _launch(self, snapshot: Snapshot, instances: Sequence[Instance]) -> None:
-        """Create, link and start hosts for instances."""
+        """Create, link and start hosts for instances. Failures are reported to the API."""
         if not instances:
             return
         started = time.monotonic()
@@ -204,7 +207,7 @@ class Reconciler:
         log.info("started %d hosts in %.2f s", len(hosts), time.monotonic() - started)
 
     def _boot(self, host: Host) -> None:
-        """Start a host, or report its failure."""
+        """Start a host. If that fails, remove the host and report the failure to the API."""
         self._booted_at[host.instance.id] = time.monotonic()
         try:
             host.boot()
@@ -238,7 +241,10 @@ class Reconciler:
             router.disconnect(host.instance for host in hosts if host.instance.vpc_id == vpc_id)
 
     def _connect(self, hosts: Sequence[Host]) -> list[Host]:
-        """Link new hosts to their routers, in one batch per router; return the linked ones."""
+        """Link new hosts to their routers, in one batch per router; return the linked hosts.
+
+        If a batch fails, its hosts are removed, and the failure is reported to the API.
+        """
         linked = []
         for vpc_id, router in self.routers.items():
             mine = [host for host in hosts if host.instance.vpc_id == vpc_id]

@@ -72,7 +72,11 @@ _EVERYWHERE: Final = ("budgets", "iam", "s3", "sts")
 
 
 class Cloud:
-    """The state of the embedded cloud and the server of its API. Only one can exist in a process."""
+    """The state of the embedded cloud and the server of its API. Only one can exist in a process.
+
+    `metrics_speed`: factor that shortens all alarm periods. `fault_seed`: seed of the API faults; None for no faults.
+    `vcpus`: see `service_quotas.apply`.
+    """
 
     def __init__(self, metrics_speed: float = 1.0, *, fault_seed: int | None = None, vcpus: int | None = None) -> None:
         self._metrics_speed = metrics_speed
@@ -181,7 +185,8 @@ class Cloud:
     def wait_for_change(self, timeout_s: float) -> bool:
         """Wait until the cloud has changed since the last call; return False after `timeout_s` without a change.
 
-        Before it returns, Auto Scaling groups replace missing instances.
+        Before it returns, it applies what is due: Auto Scaling groups replace instances, interrupted spot instances are
+        terminated, and delayed states change. These changes count too.
         """
         deadline = time.monotonic() + timeout_s
         with self._changes:
@@ -235,7 +240,7 @@ class Cloud:
         self.announce()
 
     def fail(self, share: float, seconds: float) -> None:
-        """Make a share of the API's calls (0 to 1) fail for a time."""
+        """Make a share (0 to 1) of the clients' API calls fail for this number of seconds."""
         self._outage.begin(share, seconds)
 
     def limit(self, instance_type: str, count: int | None) -> None:
@@ -257,7 +262,7 @@ class Cloud:
             )
 
     def set_console_output(self, instance_id: str, text: str) -> None:
-        """Set the text that GetConsoleOutput returns for an instance."""
+        """Set the text that GetConsoleOutput returns for an instance, with API faults only after a delay."""
         with self.lock:
             late_s = self._faults.delays.console_delay_s(instance_id) if self._faults else 0.0
             instances.CONSOLE.write(instance_id, text, late_s)

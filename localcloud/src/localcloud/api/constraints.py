@@ -55,7 +55,7 @@ _RESERVED: Final = "aws:cloudformation:"
 
 @around(BaseResponse, "call_action")
 def _call_action(original: Any, self: Any) -> Any:
-    """Check every action of a service in `CODES` first."""
+    """Execute a request's action, or return an error if its parameters violate the service's model."""
     broken = _check(self)
     if not broken:
         return original(self)
@@ -70,7 +70,10 @@ def refusal(responses: Any, error: ServiceException) -> tuple[int, dict[str, Any
 
 
 def _check(responses: Any) -> list[str]:
-    """Return the violations of the service's model by a request's parameters."""
+    """Return the violations of the service's model by a request's parameters, in AWS's words.
+
+    The list is empty for a service that is not in `CODES`, or an unknown action.
+    """
     service = responses.boto3_service_name
     if service not in CODES:
         return []
@@ -87,7 +90,7 @@ def _check(responses: Any) -> list[str]:
 
 
 def _parameters(responses: Any, operation: Any) -> Mapping[str, Any]:
-    """Return a call's parameters with the model's names."""
+    """Return a request's parameters with the names of the service's model."""
     if responses.automated_parameter_parsing:
         found: Mapping[str, Any] = responses.params
         return found
@@ -109,7 +112,8 @@ def _parameters(responses: Any, operation: Any) -> Mapping[str, Any]:
 def violations(service: str, shape: Any, value: Any, path: str = "", *, reserved: str = "") -> Iterator[str]:
     """Yield, in AWS's words, each constraint of a model's shape that a value violates.
 
-    A text with the prefix `reserved` matches every pattern, if `reserved` is not empty.
+    `path` is the value's path in the request. A text with the prefix `reserved` matches every pattern, if `reserved` is
+    not empty.
     """
     inner = functools.partial(violations, service, reserved=reserved)
     if shape.type_name == "structure":

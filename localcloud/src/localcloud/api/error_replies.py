@@ -51,7 +51,7 @@ def service_of(environ: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def is_json(environ: Mapping[str, Any]) -> bool:
-    """Return whether a request's service uses JSON. The content of S3 objects is ignored."""
+    """Return whether a request's service uses JSON. S3 does not, even if an uploaded object is JSON."""
     service, _ = service_of(environ)
     if environ.get("HTTP_X_AMZ_TARGET") or service in ("elasticfilesystem", "lambda"):
         return True

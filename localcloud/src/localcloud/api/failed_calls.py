@@ -16,9 +16,10 @@ _REGISTRIES: Final = ("reservations", "enis", "volumes", "nat_gateways", "tags")
 
 
 def mark(ec2: Any, efs: Any) -> Callable[[], None]:
-    """Return a function that removes instances, interfaces, mount targets and rules created after this call.
+    """Return a function that removes the instances, interfaces, mount targets and rules created since `mark`.
 
-    Hold the API's lock during both calls. Copying takes some microseconds for a hundred instances.
+    Hold the API's lock until the function has returned, because it would also undo other calls. Copying takes some
+    microseconds for a hundred instances.
     """
     kept = [(registry, dict(registry)) for registry in _registries(ec2, efs)]
     kept_rules = [(rules, list(rules)) for rules in _rules(ec2)]

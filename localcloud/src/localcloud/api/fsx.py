@@ -94,7 +94,10 @@ def check(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def _check_persistence(deployment: str, given: dict[str, Any], version: str | None) -> None:
-    """Reject options that conflict with a deployment type, by the API reference. AWS's error texts are not known."""
+    """Raise BadRequest for options that conflict with the deployment type according to the API reference.
+
+    AWS's error texts are not known.
+    """
     if deployment == "PERSISTENT_2":
         if version is not None and version not in _VERSIONS_OF_PERSISTENT_2:
             raise BadRequest(
@@ -116,7 +119,7 @@ def _subnet(ec2: Any, ids: list[str]) -> Any:
 
 
 def _check_groups(ec2: Any, vpc_id: str, ids: list[str]) -> None:
-    """Reject security groups that block traffic between the file system's own servers, as FSx does."""
+    """Raise FSx's error for unknown security groups, and for groups that block traffic between the file servers."""
     groups = [ec2.get_security_group_from_id(id) for id in ids]
     for id, group in zip(ids, groups, strict=True):
         if group is None or group.vpc_id != vpc_id:

@@ -32,7 +32,7 @@ _MAX_INLINE: Final = 10_240
 
 
 def statements(document: str | bytes | Document) -> list[Document]:
-    """Return the statements of a policy, or an empty list if the text is no JSON object."""
+    """Return the statements of a policy (JSON, or parsed). The list is empty if the policy is invalid."""
     try:
         found = json.loads(document) if isinstance(document, str | bytes) else document
     except ValueError:
@@ -47,7 +47,7 @@ def listed(value: Any) -> list[Any]:
 
 
 def principals(statement: Document, kind: str = "AWS") -> list[str]:
-    """Return a statement's principals of a kind. `*` means everyone."""
+    """Return a statement's principals of a kind, such as `AWS` or `Service`. `*` means everyone."""
     given = statement.get("Principal", {})
     return [str(each) for each in (listed(given.get(kind, [])) if isinstance(given, Mapping) else [given])]
 
@@ -96,7 +96,7 @@ def trusts(document: str, account: str, service: str = "") -> bool:
 
 @first(models.IAMBackend, "remove_role_from_instance_profile")
 def _check_membership(iam: Any, profile_name: str, role_name: str) -> None:
-    """Reject the removal of a role that is not in the profile. moto crashes with an internal error."""
+    """Reject the removal of a role that is not in the instance profile. moto would fail with an internal error."""
     if role_name not in [role.name for role in iam.get_instance_profile(profile_name).roles]:
         raise NotFoundException(f"The role with name {role_name} cannot be found.")
 

@@ -31,7 +31,7 @@ _acting: contextvars.ContextVar[Caller | None] = contextvars.ContextVar("acting"
 
 @contextlib.contextmanager
 def acting_as(caller: Caller | None) -> Iterator[None]:
-    """Make this thread's requests require a caller's permissions. None makes them trusted."""
+    """Within a block, require a caller's permissions for this thread's requests. None makes the requests trusted."""
     token = _acting.set(caller)
     try:
         yield

@@ -94,7 +94,10 @@ def add(owner: Any, name: str, new: Any) -> None:
 
 
 def _declares(correct: Callable[[Any, str, Any], object]) -> Callable[..., Callable[[New], New]]:
-    """Return a decorator factory that records corrections for `apply`."""
+    """Return a decorator factory that records corrections for `apply`.
+
+    `correct` takes an owner, one of the names, and the decorated object. See `around` for the use.
+    """
 
     def of(owner: Any, *names: str) -> Callable[[New], New]:
         def declare(new: New) -> New:

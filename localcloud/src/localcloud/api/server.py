@@ -88,7 +88,7 @@ class Application:
         )
 
     def _refused(self, environ: dict[str, Any], service: str, action: str) -> error_replies.Reply | None:
-        """Return the gate's error reply. An exception in the gate denies the call."""
+        """Return the gate's error reply, or None if the call is allowed. An exception in the gate denies the call."""
         try:
             return self._refusal(environ)
         except Exception as error:  # If the check crashes, the call is denied.
@@ -98,7 +98,7 @@ class Application:
     def _wrong_region(
         self, environ: dict[str, Any], service: str, action: str, region: str
     ) -> error_replies.Reply | None:
-        """Return an error reply for a region that does not exist, or for a new stack outside of HOME_REGION."""
+        """Return an error reply for a region that does not exist, or for a change of a stack outside of HOME_REGION."""
         if region in ("", HOME_REGION):
             return None
         if region not in self.regions:
@@ -118,7 +118,7 @@ class Application:
         what: str,
         started: float,
     ) -> Iterable[bytes]:
-        """Log and send a reply."""
+        """Log and send a reply; return its body. `what` is the service and action for the log."""
         status, headers, body = reply
         log.info("%s %d %.0f ms", what, status, (time.monotonic() - started) * 1000)
         if status >= 400:
@@ -173,7 +173,7 @@ def _is_outside_aws(environ: Mapping[str, Any]) -> bool:
 
 
 def _read_body(environ: dict[str, Any]) -> None:
-    """Read the body before taking the lock, so that a slow client does not block others."""
+    """Read a request's body into memory, before the lock is taken, so that a slow client does not block others."""
     try:
         length = int(environ.get("CONTENT_LENGTH") or 0)
     except ValueError:

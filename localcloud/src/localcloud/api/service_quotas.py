@@ -100,7 +100,7 @@ _SERVICES: Final = {
 
 
 def apply(backend: ServiceQuotasBackend, vcpus: int | None) -> None:
-    """Set an account's quotas: `vcpus` of the standard families and AWS's defaults, or large quotas if None."""
+    """Set an account's quotas to AWS's defaults, with `vcpus` for the standard families. None: set large quotas."""
     applied = _AMPLE
     if vcpus is not None:
         applied = {each.code: float(vcpus) for each in QUOTAS if each.families and each.default}
@@ -108,7 +108,7 @@ def apply(backend: ServiceQuotasBackend, vcpus: int | None) -> None:
 
 
 def _applied(ec2_or_own: Any) -> Mapping[str, float]:
-    """Return the applied values by code, for the account and region of a backend."""
+    """Return the applied quota values by code, for the account and region of the backend of EC2 or Service Quotas."""
     backend = servicequotas_backends[ec2_or_own.account_id][ec2_or_own.region_name]
     found: Mapping[str, float] = getattr(backend, _APPLIED, _AMPLE)
     return found
@@ -235,7 +235,7 @@ def _find(responses: Any) -> Quota:
 
 
 def _listed(responses: Any) -> list[Quota]:
-    """Return the quotas of a request's service."""
+    """Return the quotas of the service in a request. Raises AWS's error for an unknown service."""
     service = json.loads(responses.body).get("ServiceCode")
     found = [each for each in QUOTAS if each.service == service]
     if not found:
@@ -249,7 +249,7 @@ def _missing() -> JsonRESTError:
 
 
 def _shown(backend: ServiceQuotasBackend, quota: Quota, value: float | None = None) -> dict[str, Any]:
-    """Return a quota in the API's form, with the applied value or the default."""
+    """Return a quota in the API's form, with this applied value, or with the default if None."""
     account = "" if value is None else backend.account_id
     return {
         "ServiceCode": quota.service,
@@ -265,7 +265,7 @@ def _shown(backend: ServiceQuotasBackend, quota: Quota, value: float | None = No
 
 
 def _page(responses: Any, quotas: list[dict[str, Any]]) -> str:
-    """Return one page of quotas as JSON."""
+    """Return the page of quotas that a request asks for, as JSON. Raises AWS's error for an invalid page or size."""
     given = json.loads(responses.body)
     token, count = str(given.get("NextToken") or "0"), int(given.get("MaxResults", _PAGE))
     if not token.isdecimal():

@@ -51,7 +51,7 @@ def _check_budget(budgets: Any, account_id: str, budget: Any, notifications: Ite
 
 @first(BudgetsBackend, "create_notification")
 def _check_subscribers(budgets: Any, *, subscribers: Iterable[Mapping[str, str]], **_: Any) -> None:
-    """Reject two SNS topics or a duplicate address for one notification."""
+    """Reject a budget's notification with two SNS topics or with a duplicate subscriber."""
     given = [(each["SubscriptionType"], each["Address"]) for each in subscribers]
     if sum(kind == "SNS" for kind, _ in given) > 1:
         raise JsonRESTError(
@@ -66,7 +66,7 @@ def _check_subscribers(budgets: Any, *, subscribers: Iterable[Mapping[str, str]]
 def _check_groups(
     efs: Any, file_system_id: str, subnet_id: str, ip_address: str | None = None, security_groups: Any = None
 ) -> None:
-    """Reject security groups of a different VPC than the subnet's."""
+    """Reject a mount target with security groups of a different VPC than the subnet's."""
     ec2 = efs.ec2_backend
     subnet = next((found[subnet_id] for found in ec2.subnets.values() if subnet_id in found), None)
     if subnet is None:
@@ -134,7 +134,10 @@ def _list_object_versions(
     prefix: str = "",
     version_id_marker: str | None = None,
 ) -> Any:
-    """Continue after a marker that was deleted since the previous page. moto would return an empty page."""
+    """List the object versions of a page, also if the marker was deleted since the previous page.
+
+    moto would return an empty page in this case.
+    """
     if key_marker is not None and not (delimiter and key_marker.endswith(delimiter)):
         versions = [each for _, found in self.get_bucket(bucket_name).keys.iterlists() for each in found]
         if not any(each.name == key_marker and each.version_id == version_id_marker for each in versions):
@@ -171,7 +174,7 @@ def _check_topic_policy(sns: Any, topic_arn: str, attribute_name: str, attribute
 
 @first(SQSBackend, "delete_queue")
 def _note_deletion(sqs: Any, queue_name: str) -> None:
-    """Store the time of a queue's deletion."""
+    """Store the time of a queue's deletion. Its name cannot be used again for a minute."""
     sqs.__dict__.setdefault("_deleted", {})[queue_name] = time.monotonic()
 
 

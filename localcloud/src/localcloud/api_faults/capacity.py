@@ -46,7 +46,7 @@ class Capacity:
         self._lacking: dict[str, str] = {}
 
     def attach(self, ec2: Any) -> None:
-        """Limit this backend's launches by groups and its offered types, until a reset of moto."""
+        """Limit the launches of this backend's groups and the instance types that it offers, until a reset of moto."""
         zones = [zone.name for zone in ec2.describe_availability_zones()]
         instance_choice.limit_pools(ec2, lambda instance_type, zone: self.check(instance_type, zone, zones))
         original = ec2.describe_instance_type_offerings
@@ -65,7 +65,7 @@ class Capacity:
         return self._lacking[instance_type]
 
     def check(self, instance_type: str, zone: str, zones: Sequence[str]) -> None:
-        """Raise EC2's error if there is no capacity for another instance."""
+        """Raise EC2's error if a zone has no capacity for another instance of a type. `zones`: the region's zones."""
         others = ", ".join(each for each in zones if each != zone)
         if self.lacking(instance_type, zones) == zone:
             raise EC2ClientError(
@@ -94,7 +94,7 @@ class Capacity:
         return shortage.left >= 0
 
     def _next(self, instance_type: str, zone: str, now: float) -> _Shortage:
-        """Draw whether a pool becomes short now."""
+        """Draw whether a pool becomes short now; return its new state."""
         draw = self._draws.draw(f"capacity of {instance_type} in {zone}")
         if draw.random() >= SHORTAGES:
             return _Shortage(ends_at=now, left=0)

@@ -78,5 +78,5 @@ def _pending(ec2: Any) -> Iterator[Any]:
 
 
 def is_stable(ec2: Any, physical_id: str) -> bool:
-    """Return whether a CloudFormation resource is no longer pending."""
+    """Return whether the resource with a physical id is not (or no longer) a pending instance or NAT gateway."""
     return all(each.id != physical_id for each in _pending(ec2))

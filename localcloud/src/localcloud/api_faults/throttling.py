@@ -73,7 +73,7 @@ class Throttle:
         return error_replies.reply(environ, *answer)
 
     def _refuses(self, service: str, action: str) -> bool:
-        """Return whether a call is rejected, and count it in its action's burst."""
+        """Return whether a call is rejected. The call counts in the burst of its action, or may start one."""
         now = self._clock()
         with self._lock:
             left, ends_at = self._bursts.pop((service, action), (0, now))

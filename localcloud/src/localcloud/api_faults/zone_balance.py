@@ -30,14 +30,14 @@ class ZoneBalance:
         self._draws, self._clock = draws, clock
 
     def settle(self, autoscaling: Any) -> bool:
-        """Launch an instance in each uneven group that is due; return whether there was any."""
+        """Launch an instance in each uneven group that is due; return whether a group was due."""
         launched = False
         for group in list(autoscaling.autoscaling_groups.values()):
             launched = self._balance(group) or launched
         return launched
 
     def _balance(self, group: Any) -> bool:
-        """Launch an instance that balances a group's zones, if one is due; return whether it did."""
+        """Launch an instance that balances a group's zones, if it is due. Return whether it was due."""
         subnet = emptiest_subnet(group)
         if not subnet:
             setattr(group, _DUE_AT, None)
@@ -53,7 +53,7 @@ class ZoneBalance:
 
 
 def emptiest_subnet(group: Any) -> str:
-    """Return the subnet for a launch that balances a group's zones, or "" if none is necessary."""
+    """Return the subnet for a launch that balances a group's zones, or "" if no launch is necessary or possible now."""
     if _PROCESSES & set(group._suspended_processes):
         return ""
     active = group.active_instances()

@@ -46,7 +46,7 @@ class Cloud:
     def hosts(self, only: str = "") -> list[dict[str, Any]]:
         """Return the possible hosts of a fault, sorted by name and address.
 
-        `only` is a regular expression for their names and ids. It replaces the one of the constructor.
+        `only` is a regular expression for their names and ids. It replaces the constructor's expression.
         """
         only = only or self._only
         found = [host for host in self.all_hosts() if re.search(only, f"{host['name']} {host['instance_id']}")]
@@ -119,7 +119,10 @@ class Attempt:
     """Targets of active faults of this kind."""
 
     def choose(self, things: Sequence[T], what: str) -> T:
-        """Choose one of several targets by the fault's random place. Raises NoTargetError if there are none."""
+        """Choose one of several targets by the fault's random place. Raises NoTargetError if there are none.
+
+        `what` is the kind of target for the message.
+        """
         if not things:
             raise NoTargetError(f"there is no {what}{' on which it does not last already' if self.busy else ''}")
         return things[int(self.fault.place * len(things))]
@@ -137,7 +140,7 @@ class Attempt:
         return self.choose(self.hosts(), "host")
 
     def once(self, target: str) -> str:
-        """Return a target that exists once. Raises NoTargetError while a fault of this kind is active there."""
+        """Return the only possible target. Raises NoTargetError while a fault of this kind is active there."""
         if target in self.busy:
             raise NoTargetError(f"the previous one is not over on the {target}")
         return target

@@ -120,7 +120,7 @@ def carry_out(layout: Layout, arguments: argparse.Namespace) -> int:
 def blocked_signals() -> Iterator[list[signal.Signals]]:
     """Block terminating signals, so that none arrives between a fault and the registration of its repair.
 
-    Signals that are ignored, for example by nohup, stay ignored.
+    Yields the blocked signals. Signals that are ignored, for example by nohup, stay ignored.
     """
     signals = [number for number in _ENDING if signal.getsignal(number) != signal.SIG_IGN]
     before = signal.pthread_sigmask(signal.SIG_BLOCK, signals)
@@ -133,7 +133,7 @@ def blocked_signals() -> Iterator[list[signal.Signals]]:
 
 
 def _schedule(arguments: argparse.Namespace) -> tuple[schedule.Fault, ...]:
-    """Draw the faults. Raises LocalCloudError if there are none, or if a kind lacks its flag."""
+    """Draw the faults. Raises LocalCloudError if there are none, or if a kind is unknown or lacks its flag."""
     kinds = [kind.strip() for kind in arguments.kinds.split(",") if kind.strip()]
     if not kinds:
         raise LocalCloudError("--kinds: must list at least one kind")
@@ -172,7 +172,7 @@ def _append(path: Path, text: str) -> None:
 
 
 def _number(least: float, most: float, unit: str = "") -> Callable[[str], float]:
-    """Return a parser for a number within bounds."""
+    """Return argparse's parser for a number from `least` to `most`. `unit` is only for its error message."""
 
     def read(text: str) -> float:
         try:

@@ -84,7 +84,7 @@ def _kill_host(attempt: Attempt) -> Done:
 
 
 def _kill_half(attempt: Attempt) -> Done:
-    """Kill half of the hosts, rounded down. They follow each other in a ring from the fault's random place."""
+    """Kill half of the hosts, rounded down: successive hosts, from the fault's random place and on from the first."""
     hosts = attempt.hosts()
     if len(hosts) < 2:
         raise NoTargetError("there are no two hosts")
@@ -97,7 +97,7 @@ def _kill_half(attempt: Attempt) -> Done:
 
 
 def _kill_first_host(attempt: Attempt) -> Done:
-    """Kill the host of rank 0, or of the first remaining rank."""
+    """Kill the host of rank 0, or of the first remaining rank. Raises NoTargetError if there is no rank."""
     ranks = _ranks(attempt)
     if not ranks:
         raise NoTargetError("there is no rank")

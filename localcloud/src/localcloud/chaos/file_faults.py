@@ -18,7 +18,7 @@ _SMALLEST_BYTES: Final = 4096
 
 
 def fill_disk(attempt: Attempt) -> Done:
-    """Fill the shared file systems."""
+    """Fill the shared file systems. Raises NoTargetError if their size is not limited."""
     target, root = attempt.once("disk"), attempt.cloud.shared_file_system()
     if root.stat().st_dev == root.parent.stat().st_dev:
         raise NoTargetError("the shared file system is not limited: start the cloud with --efs-size")
@@ -54,7 +54,7 @@ def _fill(path: Path) -> int:
 
 
 def flip_bit(attempt: Attempt) -> Done:
-    """Flip one bit in the newest file that matches the user's pattern."""
+    """Flip one bit in the newest file that matches the user's pattern. Raises NoTargetError if there is none."""
     if not attempt.patterns.flip:
         raise NoTargetError("--flip, which describes the files, is not set")
     root = attempt.cloud.shared_file_system()
@@ -80,7 +80,7 @@ def flip_bit(attempt: Attempt) -> Done:
 
 
 def beginning(root: Path, pattern: str) -> Callable[[], bool]:
-    """Return a function that reports whether a new file or directory matches a pattern. Existing ones are ignored."""
+    """Return a function that returns whether a file or directory that matches a pattern has been created since now."""
     before = _found(root, pattern)
     return lambda: bool(_found(root, pattern) - before)
 

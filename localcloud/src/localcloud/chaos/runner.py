@@ -29,7 +29,7 @@ Report = Callable[[str, dict[str, Any]], None]
 
 @contextlib.contextmanager
 def locked(layout: Layout) -> Iterator[None]:
-    """Prevent other `chaos` commands on the same cloud. Raises LocalCloudError if one is running."""
+    """Prevent other `chaos` commands on the same cloud within a block. Raises LocalCloudError if one is running."""
     try:
         opened = layout.chaos_lock.open("a+", encoding="utf-8")
     except FileNotFoundError:
@@ -171,5 +171,5 @@ def run(
 
 
 def line(at_s: float, values: dict[str, Any]) -> str:
-    """Return one line of the record."""
+    """Return a line of the record: these values and the time, as JSON. `at_s`: seconds since the start."""
     return json.dumps({"elapsed_s": round(at_s, 1), "time": round(time.time(), 3), **values}) + "\n"

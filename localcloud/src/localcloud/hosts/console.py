@@ -35,13 +35,13 @@ class Consoles:
         self._lock = threading.Lock()
 
     def open(self, host: Host) -> None:
-        """Create an empty console."""
+        """Create the empty file for a host's console."""
         path = self._layout.console(host.instance.id)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(b"")
 
     def reader(self, host: Host) -> Callable[[], None]:
-        """Return a function that reads everything that a host has written so far."""
+        """Return a function that reads and stores everything that a host has written since its last call."""
         instance_id, path = host.instance.id, self._layout.console(host.instance.id)
 
         def read() -> None:
@@ -58,7 +58,7 @@ class Consoles:
         return read
 
     def text(self, instance_id: str) -> str:
-        """Return the end of a console."""
+        """Return the end of a console's text, at most CONSOLE_BYTES; "" if it is empty."""
         with self._lock:
             return self._texts.get(instance_id, b"").decode(errors="replace")
 
@@ -74,7 +74,7 @@ class Consoles:
             self._send(instance_id, self.text(instance_id))
 
     def close(self, instance_id: str) -> None:
-        """Publish the rest of a console and forget it. The file stays."""
+        """Publish the rest of a console, and remove the console from memory. Its file remains."""
         self.publish()
         with self._lock:
             self._texts.pop(instance_id, None)

@@ -56,11 +56,11 @@ class CpuLimit:
 
     @property
     def directory(self) -> Path:
-        """Return the group of the whole cloud."""
+        """Return the directory of the whole cloud's control group. Raises NoCpuControllerError."""
         return (self.groups if self.is_unified else self.groups / "cpu") / _PARENT / self.cloud
 
     def check(self) -> None:
-        """Raise NoCpuControllerError if a limit cannot be set on this machine. It tries a probe group."""
+        """Create and remove a control group as a test. Raises NoCpuControllerError if this machine has no limits."""
         try:
             self.make("probe")
         except OSError as error:
@@ -69,7 +69,7 @@ class CpuLimit:
             self.remove("probe")
 
     def processors(self, instance_id: str) -> tuple[int, ...]:
-        """Return the processors of a host: those that the fewest other hosts use."""
+        """Return the numbers of a host's processors. At the first call, choose processors that the fewest hosts use."""
         count = min(math.ceil(self.cpus), len(self.present))
         users = Counter(each for id, taken in self._taken.items() if id != instance_id for each in taken)
         chosen = sorted(self.present, key=lambda each: (users[each], each))[:count]

@@ -68,7 +68,7 @@ def default_cache(environment: Mapping[str, str]) -> Path:
 
 
 def root_of(root: Root, cache: Path) -> Path:
-    """Return a root, and create it if it is missing: a minute, and 500 MB from Debian's archive.
+    """Return a root's directory. If it is missing, create it, which takes a minute and downloads 500 MB.
 
     Raises ImageError with mmdebstrap's output.
     """
@@ -76,7 +76,10 @@ def root_of(root: Root, cache: Path) -> Path:
 
 
 def make_once(directory: Path, make: Callable[[Path], None]) -> Path:
-    """Return a directory of the cache. If it is missing, `make` creates it; a failed creation leaves nothing behind."""
+    """Return a directory of the cache. If it is missing, `make` creates it. A failed creation leaves nothing behind.
+
+    Concurrent calls wait for each other.
+    """
     directory.parent.mkdir(parents=True, exist_ok=True)
     with (directory.parent / f"{directory.name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

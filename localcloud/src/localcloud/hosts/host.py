@@ -39,9 +39,10 @@ def firmware_id(instance_id: str) -> str:
 
 
 class FirstProcess:
-    """A command as process 1 of a new process namespace, in a network. Start it in a thread that lives as long.
+    """A command that runs as process 1 of a new PID namespace, in a network namespace.
 
-    When the thread exits, and so when the daemon dies, the kernel kills the process and all its descendants.
+    Create it in a thread that lives as long as the process. When the thread exits, and so when the daemon dies, the
+    kernel kills the process and all its descendants.
     """
 
     def __init__(
@@ -57,9 +58,9 @@ class FirstProcess:
     ) -> None:
         """Start the process. Raises OSError if it cannot be started.
 
-        `output` is a descriptor for its standard output. `namespaces` are options of `unshare` for more namespaces than
-        mounts. `group` is the file that adds it to a control group before it starts other processes. `processors` are
-        its allowed processors, () for all.
+        `output` is a descriptor for standard output and error. `namespaces` are options of `unshare` for namespaces in
+        addition to PIDs and mounts. `group` is the file `cgroup.procs` of the process's control group. `processors` are
+        the numbers of its allowed processors, () for all.
         """
         join = ("sh", "-c", 'echo $$ >"$0" && exec "$@"', str(group)) if group else ()
         self._unshare = subprocess.Popen(
@@ -141,7 +142,7 @@ class Host(abc.ABC):
 
     @abc.abstractmethod
     def _start(self) -> FirstProcess:
-        """Start the first process. The host's network is already linked."""
+        """Start and return the host's first process. The host's network is already linked."""
 
     @abc.abstractmethod
     def shut_down(self) -> None:
@@ -149,7 +150,7 @@ class Host(abc.ABC):
 
     @property
     def agent(self) -> str:
-        """Return the path of the socket for its commands, or "" if its namespaces can be entered."""
+        """Return the path of the socket for commands on the host, or "" if commands enter the host's namespaces."""
         return ""
 
     def boot(self) -> None:

@@ -124,13 +124,13 @@ def _hide(layer: Path) -> None:
 
 
 def _whiteout(path: Path) -> None:
-    """Hide an entry of the lower layer. In an overlay, the character device 0:0 marks a deleted entry."""
+    """Hide the lower layer's entry at this path. In an overlay, the character device 0:0 marks a deleted entry."""
     path.parent.mkdir(parents=True, exist_ok=True)
     os.mknod(path, stat.S_IFCHR, os.makedev(0, 0))
 
 
 def make_devices(directory: Path) -> None:
-    """Create the devices of every host."""
+    """Create the devices of a host in the directory for its /dev."""
     directory.mkdir(exist_ok=True)
     for name, (major, minor) in _DEVICES.items():
         os.mknod(directory / name, stat.S_IFCHR | 0o666, os.makedev(major, minor))
@@ -197,7 +197,7 @@ def _python() -> str:
 
 
 def make_mount_point(layer: Path, target: str) -> None:
-    """Create the mount point of a bind. Every user can traverse its parents."""
+    """Create the mount point of a bind in a layer. Every user may enter its parent directories."""
     path = layer
     for part in target.strip("/").split("/"):
         path /= part
@@ -207,7 +207,7 @@ def make_mount_point(layer: Path, target: str) -> None:
 
 
 def install(source: Path, target: Path) -> None:
-    """Copy a program, and create its parent directories."""
+    """Copy a program to the executable file `target`, and create its parent directories."""
     target.parent.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(source, target)
     target.chmod(0o755)

@@ -43,7 +43,10 @@ def parse_network(text: str, card: str = "eth0") -> tuple[int, int]:
 
 
 def read(inits: Mapping[str, int], proc: Path = Path("/proc")) -> dict[str, Reading]:
-    """Read the counters of hosts, by the pid of their first process. Hosts that exit meanwhile are omitted."""
+    """Return the counters of hosts by id. Hosts that exit meanwhile are omitted.
+
+    `inits`: the pid of each host's first process, by the host's id.
+    """
     spaces: dict[int, str] = {}
     network: dict[str, tuple[int, int]] = {}
     for id, pid in inits.items():
@@ -98,7 +101,10 @@ class Meter:
         return self._clock() - self._last >= MINUTE_S / self._speed
 
     def measure(self, hosts: Iterable[tuple[Instance, int]]) -> list[HostLoad]:
-        """Return each host's load since the previous measurement. `hosts` has the pid of each first process."""
+        """Return each host's load since the previous measurement. A host without a previous measurement is omitted.
+
+        `hosts`: each instance with the pid of its host's first process (0: not running).
+        """
         now = self._clock()
         elapsed_s, self._last = max(now - self._last, 1e-3), now
         instances = {instance.id: (instance, pid) for instance, pid in hosts if pid}

@@ -116,7 +116,7 @@ class PackageIndex:
 
 
 def read_settings(environment: Mapping[str, str]) -> PipSettings:
-    """Read the settings of this machine's pip. Raises PackageIndexError without pip, or if it uses a proxy."""
+    """Return the settings of this machine's pip. Raises PackageIndexError without pip, or like `parse_settings`."""
     base = getattr(sys, "_base_executable", "") or sys.executable
     commands = [[python, "-c", _QUESTION] for python in dict.fromkeys((sys.executable, base, "python3"))]
     for command in commands:
@@ -160,7 +160,10 @@ def resolve(settings: PipSettings) -> PackageIndex:
 
 
 def _files_of(url: str, settings: PipSettings) -> list[str]:
-    """Return the URLs of one project's files in an index, and the final URL of the project's page."""
+    """Return the final URL of a project's page in an index (or of the page `url`), and one URL per server it links to.
+
+    Raises PackageIndexError if the server does not answer.
+    """
     plain = urlsplit(url)
     address = plain._replace(netloc=plain.netloc.rpartition("@")[2]).geturl()
     page = f"{address.rstrip('/')}/{_PROJECT}/" if url in settings.indexes else address

@@ -128,7 +128,10 @@ def server_files() -> dict[str, File]:
 
 
 def shown_disk(binds: Sequence[Bind], cache: Path) -> Path | None:
-    """Return a disk with the directories of `start --mount`; None without this option. A change needs a new disk."""
+    """Return a disk with the directories of `start --mount`; None without this option. Raises ImageError.
+
+    If a file in the directories has changed, a new disk is created.
+    """
     if not binds:
         return None
 
@@ -146,7 +149,7 @@ def shown_disk(binds: Sequence[Bind], cache: Path) -> Path | None:
 
 
 def _fingerprint(binds: Sequence[Bind]) -> str:
-    """Return a hash of the paths, sizes and modification times of all files."""
+    """Return a hash of the paths, sizes and modification times of all files in the directories."""
     found = hashlib.sha256()
     for bind in binds:
         found.update(f"{bind.source}\0{bind.target}\0".encode())
@@ -164,7 +167,7 @@ def _walk(directory: Path) -> Iterator[Path]:
 
 
 def _root_disk(root: Root, files: Mapping[str, File], cache: Path) -> RootDisk:
-    """Return the disk of a root with additional files. Create it if it is missing."""
+    """Return the disk of a root with additional files. Create it if it is missing. Raises ImageError."""
     made_by = json.dumps([root.command(Path()), {path: dataclasses.astuple(file) for path, file in files.items()}])
     name = f"{root.name}-{hashlib.sha256(made_by.encode()).hexdigest()[:12]}"
 
@@ -195,7 +198,7 @@ def _install(tree: Path, files: Mapping[str, File]) -> None:
 
 
 def _fill(disk: Path, tree: Path) -> None:
-    """Create a disk from a directory's files."""
+    """Create a disk (ext4) with the files of the directory `tree`. Raises ImageError."""
     used = _run(["du", "--summarize", "--block-size=1M", str(tree)], "the size of a disk")
     size_mib = int(int(used.split()[0]) * _SLACK) + 64
     with disk.open("wb") as file:

@@ -42,7 +42,7 @@ class ServerImage:
 
 
 class FileServer:
-    """The machine that serves one file system. Start it in a thread that lives as long as the machine."""
+    """The machine that serves one file system. Create it in a thread that lives as long as the machine."""
 
     def __init__(self, id: str, *, image: ServerImage, directory: Path, console: Path, router: Router) -> None:
         self.id, self.image, self.directory, self.router = id, image, directory, router
@@ -61,7 +61,7 @@ class FileServer:
         self.process = self._start()
 
     def keep(self, addresses: Iterable[str]) -> None:
-        """Set the server's addresses, and restart its machine if it has exited."""
+        """Set the server's addresses (its mount targets'), and restart its machine if it has exited."""
         wanted = set(addresses)
         gone, new = sorted(self._addresses - wanted), sorted(wanted - self._addresses)
         self.network.ip([f"addr delete {ip}/32 dev eth0" for ip in gone] + [f"addr add {ip}/32 dev eth0" for ip in new])

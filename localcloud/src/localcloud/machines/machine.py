@@ -92,7 +92,7 @@ class Machine(Host):
         return self.directory / "monitor"
 
     def shut_down(self) -> None:
-        """Press the power button. The machine's own system shuts down, or ignores it."""
+        """Press the machine's power button, which its operating system may ignore. An error is ignored too."""
         if self.exit_code is None:
             with contextlib.suppress(sockets.NoAnswerError, sockets.RefusedError):
                 sockets.power_down(self._monitor)
@@ -126,7 +126,7 @@ class MachineHosts:
         return self.layout.data / "machines" / instance_id
 
     def make(self, instance: Instance, subnet: Subnet, directory: Path) -> Host:
-        """Create a host. Raises OSError or LocalCloudError on failure."""
+        """Create a machine for an instance. Raises OSError or LocalCloudError, for example for an unknown image."""
         if instance.image_id not in self.images:
             raise NoMachineError(instance.image_id, sorted(self.images))
         image = self.images[instance.image_id]

@@ -90,7 +90,7 @@ def overlay(base: Path, disk: Path, size: str) -> list[str]:
 
 
 def empty(disk: Path, size: str) -> list[str]:
-    """Return the command that creates an empty disk."""
+    """Return the command that creates an empty disk of a size, such as 16G."""
     return [IMAGE_COMMAND, "create", "-q", "-f", "qcow2", str(disk), size]
 
 

@@ -33,7 +33,7 @@ class NoAnswerError(LocalCloudError, ConnectionError):
 
 
 class RefusedError(LocalCloudError):
-    """A request was answered with an error."""
+    """A machine's monitor or agent answered a request with an error."""
 
 
 class JsonSocket:
@@ -52,7 +52,10 @@ class JsonSocket:
         return self.result(command)
 
     def result(self, command: str) -> Any:
-        """Return the next result. Greetings and events are skipped. Raises NoAnswerError or RefusedError."""
+        """Return the next result. Greetings and events are skipped. Raises NoAnswerError or RefusedError.
+
+        `command` is only for the error message.
+        """
         try:
             while line := self._lines.readline():
                 message = json.loads(line)
@@ -67,7 +70,7 @@ class JsonSocket:
 
 @contextlib.contextmanager
 def connected(path: Path, timeout_s: float) -> Iterator[JsonSocket]:
-    """Connect to a socket. Raises NoAnswerError."""
+    """Connect to a machine's socket within a block. Raises NoAnswerError."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
         connection.settimeout(timeout_s)
         try:
@@ -79,14 +82,20 @@ def connected(path: Path, timeout_s: float) -> Iterator[JsonSocket]:
 
 
 def power_down(path: Path) -> None:
-    """Press the power button, as EC2 does: the machine's system shuts down. Raises NoAnswerError or RefusedError."""
+    """Press a machine's power button, as EC2 does, so that its system shuts down. `path`: socket of its monitor.
+
+    Raises NoAnswerError or RefusedError.
+    """
     with connected(path, _MONITOR_ANSWER_S) as monitor:
         monitor.request("qmp_capabilities")
         monitor.request("system_powerdown")
 
 
 def execute(path: Path, command: Sequence[str], answer_s: float = _ANSWER_S) -> subprocess.CompletedProcess[bytes]:
-    """Run a command as root, without input, and return its result. Raises NoAnswerError or RefusedError."""
+    """Run a command in a machine as root, without input; return its result. `path`: socket of the machine's agent.
+
+    Raises NoAnswerError if an answer takes longer than `answer_s` seconds, or RefusedError.
+    """
     with connected(path, answer_s) as agent:
         # Skip answers to a previous client that has disconnected.
         token = secrets.randbelow(1 << 31)

@@ -35,7 +35,7 @@ def mac(private_ip: str) -> str:
 
 
 def uplink_addresses(index: int) -> tuple[str, str]:
-    """Return the internet's and the router's address on the uplink of the VPC with number `index` (from 0)."""
+    """Return two addresses for the link between the internet and the router of VPC number `index` (from 0)."""
     first = ipaddress.IPv4Address("100.64.1.0") + 4 * index
     return str(first + 1), str(first + 2)
 
@@ -65,7 +65,7 @@ def public_source(snapshot: Snapshot, instance: Instance) -> str:
 
 
 def reachable_from_internet(snapshot: Snapshot, vpc_id: str) -> dict[str, str]:
-    """Return public to private addresses of the VPC's instances that are reachable through its internet gateway."""
+    """Map the public to the private addresses of the VPC's instances that its internet gateway makes reachable."""
     public = {subnet.id for subnet in snapshot.subnets if _is_public(subnet)}
     found = (i for i in snapshot.instances if i.vpc_id == vpc_id and i.subnet_id in public and i.public_ip)
     return {instance.public_ip: instance.private_ip for instance in found}
@@ -95,7 +95,7 @@ def link_commands(instance: Instance, namespace_path: str) -> tuple[str, ...]:
 
 
 def guest_commands(instance: Instance, subnet: Subnet) -> tuple[str, ...]:
-    """Return the `ip` commands that a host runs at boot."""
+    """Return the `ip` commands that a host runs at boot to set its address and default route."""
     length = ipaddress.IPv4Network(subnet.cidr).prefixlen
     return (
         f"addr add {instance.private_ip}/{length} broadcast + dev eth0",

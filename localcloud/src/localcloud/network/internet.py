@@ -67,7 +67,10 @@ class Internet:
         return self.namespace.listen(API_ADDRESS, port)
 
     def forward(self, hosts: Iterable[str], ports: Iterable[int] = ()) -> dict[str, str]:
-        """Make hosts of the real internet reachable at ports 80, 443 and `ports`; return each one's address here."""
+        """Make hosts of the real internet reachable at ports 80, 443 and `ports`; return their addresses by name.
+
+        The addresses are in the cloud's internet.
+        """
         addresses = passage_addresses(hosts)
         self.namespace.ip([f"addr replace {address}/32 dev lo" for address in addresses.values()])
         pass_on(
@@ -80,7 +83,7 @@ class Internet:
         return addresses
 
     def attach(self, index: int, router: NetworkNamespace) -> None:
-        """Link the VPC with number `index` (from 0)."""
+        """Link the VPC with number `index` (from 0) to the internet. `router` is the namespace of its router."""
         ours, theirs = uplink_addresses(index)
         self.namespace.ip(
             [
@@ -113,7 +116,7 @@ class Internet:
 
 
 def pass_on(listeners: Sequence[tuple[socket.socket, str, int]]) -> None:
-    """Forward connections of listening sockets to a host and port, in a thread that stops with the process."""
+    """Forward connections of each listening socket to its host and port, in a thread that stops with the process."""
 
     async def serve() -> None:
         servers = [

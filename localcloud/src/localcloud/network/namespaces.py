@@ -73,12 +73,12 @@ def mount_tmpfs(path: Path, options: str) -> None:
 
 
 def show_file(file: Path, at: Path) -> None:
-    """Mount a file over another, in a separate mount namespace (`leave_mount_namespace`)."""
+    """Mount a file over the file `at`. Call `leave_mount_namespace` first, so that only this process sees the mount."""
     _call("mount", os.fsencode(file), os.fsencode(at), None, ctypes.c_ulong(MS_BIND), None)
 
 
 def _in_thread(action: Callable[[], T]) -> T:
-    """Run `action` in a new thread, so that a change of namespace affects no other thread."""
+    """Return the result of `action`, run in a new thread, so that a change of namespace affects no other thread."""
     result: list[T] = []
     failure: list[BaseException] = []
 
@@ -97,7 +97,7 @@ def _in_thread(action: Callable[[], T]) -> T:
 
 
 def enter_path(path: str, action: Callable[[], T]) -> T:
-    """Run `action` in the network namespace at a path, in a separate thread."""
+    """Run `action` in the network namespace at a path, in a separate thread; return its result."""
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         return _enter(fd, action)
@@ -138,21 +138,24 @@ class NetworkNamespace:
         return os.fstat(self.fd).st_ino
 
     def enter(self, action: Callable[[], T]) -> T:
-        """Run `action` in the namespace, in a separate thread. Its sockets and processes belong to the namespace."""
+        """Run `action` in the namespace, in a separate thread; return its result.
+
+        Sockets and processes that it creates belong to the namespace.
+        """
         return _enter(self.fd, action)
 
     def ip(self, commands: Sequence[str]) -> None:
-        """Run a batch of `ip` commands in the namespace."""
+        """Run a batch of `ip` commands in the namespace. Raises CommandError."""
         if commands:
             self.enter(lambda: run(["ip", "-batch", "-"], "\n".join(commands) + "\n"))
 
     def tc(self, commands: Sequence[str]) -> None:
-        """Run a batch of `tc` commands in the namespace."""
+        """Run a batch of `tc` commands in the namespace. Raises CommandError."""
         if commands:
             self.enter(lambda: run(["tc", "-batch", "-"], "\n".join(commands) + "\n"))
 
     def nft(self, ruleset: str) -> None:
-        """Load an nftables ruleset in the namespace, atomically."""
+        """Load an nftables ruleset in the namespace, atomically. Raises CommandError."""
         self.enter(lambda: run(["nft", "-f", "-"], ruleset))
 
     def set_sysctls(self, settings: Mapping[str, str]) -> None:
@@ -160,9 +163,9 @@ class NetworkNamespace:
         self.enter(lambda: _set_sysctls(settings))
 
     def await_link(self, name: str, timeout_s: float = 5.0) -> None:
-        """Wait until a link between two active ends forwards packets. The kernel drops the first ones.
+        """Wait until a link forwards packets, because the kernel drops the first ones. Both ends must be up.
 
-        Returns after `timeout_s` in any case. Senders retransmit lost packets.
+        Returns after `timeout_s` in any case, because senders retransmit lost packets.
         """
 
         def wait() -> None:

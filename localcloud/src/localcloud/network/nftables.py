@@ -104,7 +104,10 @@ def _base_chains() -> list[str]:
 
 
 def _group_rules(rules: Sequence[Rule], side: str, known: set[str], verdict: str) -> list[str]:
-    """Return the lines for rules of a security group. `side` is the address to match."""
+    """Return nftables' lines for rules of a security group.
+
+    `side` is the address to match (`saddr`, `daddr`), `known` the ids of existing groups, and `verdict` the action.
+    """
     lines = []
     for rule in rules:
         match = _traffic(rule)
@@ -117,7 +120,7 @@ def _group_rules(rules: Sequence[Rule], side: str, known: set[str], verdict: str
 
 
 def _traffic(rule: Rule) -> str:
-    """Return the match for a rule's protocol and ports, or "" for all traffic."""
+    """Return nftables' match for a rule's protocol and ports, or "" for all traffic."""
     if rule.protocol == "-1":
         return ""
     if rule.protocol in ("tcp", "udp", "6", "17"):

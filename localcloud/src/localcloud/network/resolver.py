@@ -37,7 +37,7 @@ def lookup(snapshot: Snapshot, vpc_id: str, name: str, asker: str, outside: Mapp
 
 
 def respond(query: bytes, find: Callable[[str], str]) -> bytes:
-    """Answer one DNS message. Returns nothing if the message is too short.
+    """Return the answer to a DNS message, or b"" if the message is too short.
 
     `find` takes a lower-case name without the trailing dot and returns an IPv4 address or "".
     """

@@ -24,9 +24,10 @@ dropped, 64 KiB at a time as the kernel passes them on here. Allreduces of 4 MB 
 
 
 def limit_command(interface: str, mbit: int) -> str:
-    """Return the `tc` command that limits an instance's incoming traffic, at the router, where its root has no access.
+    """Return the router's `tc` command that limits the traffic to an instance. Its root user cannot change the limit.
 
-    In a ring, this limits both directions of each link, because one node receives what another sends.
+    `mbit` is in Mbit/s. In a ring, this limits both directions of each link, because one node receives what another
+    sends.
     """
     burst = max(65536, mbit * 1000 // 8 * _BURST_MS)
     return f"qdisc add dev {interface} root tbf rate {mbit}mbit burst {burst} limit {_QUEUED_BYTES}"
@@ -74,7 +75,7 @@ class Router:
         fd_poller.watch(self._names.fileno(), self._resolve)
 
     def apply(self, snapshot: Snapshot, cut: Iterable[str]) -> None:
-        """Update rules, addresses and services to match the snapshot."""
+        """Update rules, addresses and services to match the snapshot. Drop all packets of the addresses in `cut`."""
         self._snapshot = snapshot
         self._instances = {i.private_ip: i for i in snapshot.instances if i.vpc_id == self.vpc_id}
         self._load(nftables.ruleset(snapshot, self.vpc_id, cut))
@@ -90,7 +91,7 @@ class Router:
             self._fd_poller.watch(listener.fileno(), self._answer_with_id(listener, wanted[ip].file_system_id))
 
     def connect(self, links: Sequence[tuple[Instance, str]]) -> None:
-        """Link instances to the router. Each is given with the path of its namespace."""
+        """Link instances to the router. `links`: each instance with the path of its network namespace."""
         self.namespace.ip([line for instance, path in links for line in addressing.link_commands(instance, path)])
         # By default, a proxied ARP answer waits up to 0.8 s. New links inherit the machine's setting.
         names = [addressing.interface(instance.id) for instance, _ in links]

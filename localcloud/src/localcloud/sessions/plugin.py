@@ -37,7 +37,10 @@ def main(arguments: list[str]) -> int:
 
 
 def _run(session: dict[str, str]) -> int:
-    """Copy standard input and output to the session's stream until it is closed."""
+    """Connect standard input and output to a session's stream until it is closed; return 0.
+
+    `session` is the response of StartSession. Raises OSError, ValueError or KeyError.
+    """
     url = urlsplit(session["StreamUrl"])
     if url.scheme != "tcp":
         raise ValueError(

@@ -110,7 +110,7 @@ class Relay:
             threading.Thread(target=self._serve, args=(connection,), name="session", daemon=True).start()
 
     def _serve(self, connection: socket.socket) -> None:
-        """Read the token of an end. The thread of the second end copies the bytes of both."""
+        """Read the token of one end's connection. The thread of the second end copies the bytes of both."""
         token = b""
         try:
             connection.settimeout(_PAIR_TIMEOUT_S)
@@ -151,7 +151,7 @@ class SessionService:
         return f"tcp://{API_ADDRESS}:{SESSIONS_PORT}"
 
     def reason_not_connected(self, instance_id: str) -> str:
-        """Return why an instance is not connected, or an empty string."""
+        """Return the reason why an instance's agent is not connected, or "" if it is connected."""
         try:
             self._connect(instance_id).close()
         except NotConnectedError as error:
@@ -159,7 +159,7 @@ class SessionService:
         return ""
 
     def start(self, instance_id: str, port: int) -> Session:
-        """Start a session to a port of an instance. Raises NotConnectedError."""
+        """Start a session to a port of an instance, and return it. Raises NotConnectedError."""
         connection = self._connect(instance_id)
         session, network = self.relay.open(), self.hosts[instance_id].network
 
@@ -184,7 +184,7 @@ class SessionService:
         return session
 
     def _connect(self, instance_id: str) -> socket.socket:
-        """Connect from a host to the relay, like the host's agent."""
+        """Return a connection from a host to the relay, like its agent's. Raises NotConnectedError."""
         host = self.hosts.get(instance_id)
         if host is None:
             raise NotConnectedError(instance_id, "there is no such running instance")

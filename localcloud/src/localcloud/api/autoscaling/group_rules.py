@@ -41,13 +41,13 @@ PUBLISHED_METRICS: Final = (
 
 
 def invalid(message: str) -> AutoscalingClientError:
-    """Return Auto Scaling's validation error."""
+    """Return Auto Scaling's error ValidationError with this message."""
     return AutoscalingClientError("ValidationError", message)
 
 
 @added(AutoScalingResponse, "put_notification_configuration")
 def put_notification_configuration(self: Any) -> ActionResult:
-    """Accept a topic in the group's region for notifications. No notification is sent."""
+    """Accept a topic for a group's notifications, which are never sent. Reject a topic in another region."""
     if str(self._get_param("TopicARN")).split(":")[3:4] != [self.region]:
         raise invalid("Invalid parameter: TopicArn")
     return ActionResult({})
@@ -80,7 +80,7 @@ def _check_creation(responses: Any) -> None:
 
 @first(AutoScalingResponse, "update_auto_scaling_group")
 def _check_template(responses: Any) -> None:
-    """Reject a launch template that EC2 would not launch."""
+    """Reject a request whose launch template EC2 cannot launch. A request without a template is accepted."""
     policy = responses._get_param("MixedInstancesPolicy") or {}
     given = responses._get_param("LaunchTemplate") or (policy.get("LaunchTemplate") or {}).get(
         "LaunchTemplateSpecification"
@@ -100,7 +100,7 @@ def _check_template(responses: Any) -> None:
 
 
 def _data(ec2: Any, given: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the data of the launch template version that a request names."""
+    """Return the data of the launch template version in a request: `given` is its LaunchTemplate."""
     found = (
         ec2.get_launch_template(given["LaunchTemplateId"])
         if given.get("LaunchTemplateId")
@@ -122,7 +122,7 @@ def _check_size(responses: Any) -> None:
 
 @around(AutoScalingBackend, "update_auto_scaling_group")
 def _update_auto_scaling_group(original: Any, self: Any, name: str, *args: Any, **kwargs: Any) -> Any:
-    """Check the new sizes, and keep the mixed instances policy in an update without one."""
+    """Check a group's new sizes. An update without template and policy keeps the mixed instances policy."""
     group = self.autoscaling_groups.get(name)
     if group is not None:
         given = dict(zip(("availability_zones", "desired_capacity", "max_size", "min_size"), args, strict=False))
@@ -152,7 +152,11 @@ def _check_bounds(wanted: int, low: int | None, high: int | None) -> None:
 
 
 def _policy_of_request(policy: dict[str, Any] | None) -> dict[str, Any] | None:
-    """Return a group's mixed instances policy in request form. Without it, an update in moto drops the policy."""
+    """Return a group's mixed instances policy as a request contains it, or None if the group has no policy.
+
+    A request does not name the template by id and name, so the name is removed. moto's update drops the policy if the
+    request has none.
+    """
     if not policy:
         return policy
     template = policy["LaunchTemplate"]
@@ -164,7 +168,10 @@ def _policy_of_request(policy: dict[str, Any] | None) -> dict[str, Any] | None:
 
 @first(AutoScalingResponse, "delete_auto_scaling_group")
 def _empty_before_deletion(responses: Any) -> None:
-    """Reject the deletion of a group with instances; terminate them all if it is forced. moto keeps protected ones."""
+    """Reject the deletion of a group with instances. If the deletion is forced, terminate them all.
+
+    moto would keep instances that are protected from scale-in.
+    """
     backend = responses.autoscaling_backend
     group = backend.autoscaling_groups.get(responses._get_param("AutoScalingGroupName"))
     left = [s.instance.id for s in group.instance_states if s.instance._state.name != "terminated"] if group else []

@@ -47,7 +47,7 @@ def _launched_from(self: Any) -> Any:
 
 
 def _group_template(self: Any) -> Any:
-    """Return None if the group has a mixed instances policy, which contains the template."""
+    """Return the group's launch template, or None if a mixed instances policy contains the template."""
     return None if self.mixed_instances_policy else _template_of_group.fget(self)
 
 
@@ -57,7 +57,10 @@ instead(models.FakeAutoScalingGroup, "launch_template")(property(_group_template
 
 @instead(models.FakeAutoScalingGroup, "replace_autoscaling_group_instances")
 def _launch(self: Any, count_needed: int, propagated_tags: dict[str, str]) -> None:
-    """Launch instances, each into the subnet that has the fewest instances of the group and has capacity."""
+    """Launch instances, each into the subnet with the fewest instances of the group. Stop when a launch fails.
+
+    If a subnet has no capacity, the next one is tried.
+    """
     for _ in range(count_needed):
         if _launch_into(self, _emptiest_first(self), propagated_tags) is None:
             return
@@ -71,7 +74,11 @@ def _emptiest_first(group: Any) -> list[str]:
 
 
 def _launch_into(group: Any, subnets: list[str], propagated_tags: dict[str, str]) -> Any:
-    """Launch an instance into the first subnet with capacity. Return it, or None if no launch succeeded."""
+    """Launch an instance into the first subnet with capacity. Return the instance, or None if the launch failed.
+
+    Errors other than missing capacity do not lead to the next subnet. Raises ValidationError if the group has no launch
+    template, or like `_report_failed_launch`.
+    """
     if group.ec2_launch_template is None:
         raise invalid("The embedded cloud only supports groups with a launch template.")
     ec2 = group.autoscaling_backend.ec2_backend
@@ -104,21 +111,25 @@ def _launch_into(group: Any, subnets: list[str], propagated_tags: dict[str, str]
 
 
 def launch_extra(group: Any, subnet: str) -> None:
-    """Launch one instance more than a group desires, to balance its zones. Once it runs, another is terminated."""
+    """Launch one instance more than a group desires into a subnet, to balance its zones.
+
+    Once the instance runs, the group terminates another instance.
+    """
     with lifecycle.caused_by(group, "The group's Availability Zones had become uneven and had to be rebalanced."):
         group._extra = _launch_into(group, [subnet], group.get_propagated_tags())
 
 
 def _launch_successor(group: Any) -> Any:
-    """Launch one instance more than a group desires, to replace a spot instance at risk."""
+    """Launch one instance more than a group desires, to replace a spot instance at risk; return it or None."""
     with lifecycle.caused_by(group, "EC2 had given a rebalance recommendation for an instance of the group."):
         return _launch_into(group, _emptiest_first(group), group.get_propagated_tags())
 
 
 def _launch_one(ec2: Any, what: instances.Launch, subnet: str, choices: list[instance_choice.Purchase]) -> Any:
-    """Launch an instance of the first choice that has capacity.
+    """Launch an instance of the first choice that has capacity, and return it.
 
-    If none has, raise an error that makes the group try another zone, or the last error if there is no such error.
+    If no choice has capacity, raise the first error after which a group tries another zone, or else the last error.
+    Any other error is raised immediately.
     """
     failure: ServiceException | None = None
     for choice in choices:
@@ -137,7 +148,10 @@ def _launch_one(ec2: Any, what: instances.Launch, subnet: str, choices: list[ins
 
 
 def _report_failed_launch(group: Any, error: ServiceException) -> None:
-    """Record a failed launch. If the group is still being created, raise the error, as its stack would fail on AWS."""
+    """Record a failed launch as a scaling activity, and delay the group's next launch.
+
+    While the group is being created, raise the error instead, unless it is about capacity or quotas.
+    """
     backend = group.autoscaling_backend
     group._retry_at = time.monotonic() + _RETRY_S
     # AWS checks capacity and quotas only after it has created the group.
@@ -150,13 +164,17 @@ def _report_failed_launch(group: Any, error: ServiceException) -> None:
 
 @instead(models.FakeAutoScalingGroup, "set_desired_capacity")
 def _set_desired_capacity(self: Any, new_capacity: int | None) -> None:
-    """Set the group's size, and launch or terminate instances to match it."""
+    """Set the group's desired size (None: its minimum), and launch or terminate instances to match it."""
     self.desired_capacity = self.min_size if new_capacity is None else int(new_capacity)
     settle(self)
 
 
 def settle(group: Any) -> None:
-    """Forget a group's terminated instances, then launch or terminate instances to match its desired size."""
+    """Remove a group's terminated instances, then launch or terminate instances to match its desired size.
+
+    Nothing is launched while the process Launch is suspended. Nothing is terminated while an instance that will balance
+    the zones is starting.
+    """
     group.instance_states = [state for state in group.instance_states if state.instance._state.name != "terminated"]
     wanted = int(group.desired_capacity or 0) + lifecycle.pending(group)
     active = group.active_instances()
@@ -173,8 +191,9 @@ def _waits_for_extra(group: Any) -> bool:
 
 
 def _surplus(active: list[Any], count: int) -> list[Any]:
-    """Choose instances to terminate: in the fullest zone, with the oldest template version, and the newest of these.
+    """Choose `count` instances to terminate, or fewer if the others are protected from scale-in.
 
+    Each choice is in the fullest zone, and has the oldest template version there. Among several, it is the newest.
     AWS finally picks the instance closest to its next billing hour. Here it is the newest, which keeps the others'
     names.
     """
@@ -198,7 +217,10 @@ def _surplus(active: list[Any], count: int) -> list[Any]:
 
 @instead(models.AutoScalingBackend, "terminate_instance")
 def _terminate_instance(self: Any, instance_id: str, should_decrement: bool) -> Any:
-    """Terminate one instance of a group, with or without replacement."""
+    """Terminate one instance of a group. The group replaces it, or with `should_decrement` becomes smaller.
+
+    Raises ValidationError if no group has the instance, or if the group would be smaller than its minimum.
+    """
     for group in self.autoscaling_groups.values():
         for state in group.instance_states:
             if state.instance.id == instance_id:
@@ -218,9 +240,9 @@ def _terminate_instance(self: Any, instance_id: str, should_decrement: bool) -> 
 
 
 def keep(backend: Any) -> bool:
-    """Replace missing instances in the groups of an account and region; return whether anything changed.
+    """Replace missing, unhealthy and at-risk instances in the groups of moto's backend; return whether one changed.
 
-    This is the health check of AWS, which detects terminated and unhealthy instances.
+    AWS does this after its health checks. A group with suspended health checks is skipped.
     """
     changed = False
     for group in list(backend.autoscaling_groups.values()):

@@ -35,8 +35,8 @@ AS_THE_TEMPLATE_SAYS: Final = Purchase(instance_type="", spot=False)
 def choices(policy: Mapping[str, Any] | None, on_spot: Sequence[bool]) -> Iterator[Purchase]:
     """Yield the purchases for a group's next instance, in order of preference.
 
-    `policy` is the group's mixed instances policy. `on_spot` contains True for each spot instance of the group and
-    False for each on-demand instance.
+    `policy` is the group's mixed instances policy. Without a policy, the only purchase is the launch template's.
+    `on_spot` contains True for each spot instance of the group and False for each on-demand instance.
     """
     if not policy:
         yield AS_THE_TEMPLATE_SAYS
@@ -48,7 +48,10 @@ def choices(policy: Mapping[str, Any] | None, on_spot: Sequence[bool]) -> Iterat
 
 
 def on_demand_of(distribution: Mapping[str, Any], size: int) -> int:
-    """Return how many of a group's instances are on-demand. AWS rounds up the on-demand share above the base."""
+    """Return how many of a group's `size` instances are on-demand. AWS rounds up the on-demand share above the base.
+
+    `distribution` is the InstancesDistribution of the group's policy.
+    """
     base = int(distribution.get("OnDemandBaseCapacity") or 0)
     percent = distribution.get("OnDemandPercentageAboveBaseCapacity")
     above = max(0, size - base)
@@ -56,7 +59,7 @@ def on_demand_of(distribution: Mapping[str, Any], size: int) -> int:
 
 
 def limit_pools(ec2: Any, check: Callable[[str, str], None]) -> None:
-    """Make each launch check for capacity: `check` takes a type and a zone, and raises EC2's error."""
+    """Call `check` before each launch, with the type and the zone. It raises EC2's error if there is no capacity."""
     ec2.__dict__["_check_pool"] = check
 
 
@@ -82,6 +85,9 @@ def check_room(ec2: Any, instance_type: str, zone: str) -> None:
 
 
 def limits(ec2: Any) -> dict[str, int]:
-    """Return the maximum number of instances by type. A reset of moto clears the limits."""
+    """Return the maximum number of instances by type, as a dict to read and change. A type may have no limit.
+
+    A reset of moto clears the limits.
+    """
     found: dict[str, int] = ec2.__dict__.setdefault("_room", {})
     return found

@@ -102,7 +102,7 @@ def _check_hook(backend: Any, name: str, as_name: str, transition: str, *_: Any,
 
 @added(AutoScalingResponse, "complete_lifecycle_action")
 def complete_lifecycle_action(self: Any) -> ActionResult:
-    """Complete a lifecycle action: terminate the waiting instance."""
+    """Complete a lifecycle action: terminate the instance that waits for it. Reject any other instance."""
     name, instance_id = self._get_param("AutoScalingGroupName"), self._get_param("InstanceId")
     group = self.autoscaling_backend.autoscaling_groups.get(name)
     for state in group.instance_states if group else ():
@@ -113,7 +113,10 @@ def complete_lifecycle_action(self: Any) -> ActionResult:
 
 
 def end(group: Any, states: Iterable[Any]) -> None:
-    """Remove instances from their group, immediately or after its lifecycle hooks."""
+    """Terminate instances of a group: immediately, or after the longest timeout of its lifecycle hooks.
+
+    Instances that already wait for a hook are skipped.
+    """
     leaving = [state for state in states if state.lifecycle_state != WAITING]
     hooks = group.autoscaling_backend.describe_lifecycle_hooks(group.name)
     if not hooks:
@@ -126,7 +129,7 @@ def end(group: Any, states: Iterable[Any]) -> None:
 
 
 def terminate_due(group: Any) -> bool:
-    """Terminate a group's instances whose hook has timed out; return whether there were any."""
+    """Terminate a group's instances whose lifecycle hook has timed out; return whether there were any."""
     now = time.monotonic()
     due = [state for state in group.instance_states if getattr(state, _ENDS_AT, now + 1) <= now]
     _terminate(group, due)
@@ -166,9 +169,9 @@ def _set_instance_health(self: Any) -> ActionResult:
 
 
 def end_unhealthy(group: Any, launch: Callable[[], None]) -> None:
-    """Terminate a group's members that were marked as unhealthy, and launch others in their place.
+    """Terminate a group's members that were marked as unhealthy, and launch replacements.
 
-    The replacements start while the members wait for a lifecycle hook.
+    `launch` launches the group's missing instances. It is called even if the members still wait for a lifecycle hook.
     """
     unhealthy = [state for state in group.active_instances() if state.health_status == "Unhealthy"]
     if not unhealthy:
@@ -180,7 +183,7 @@ def end_unhealthy(group: Any, launch: Callable[[], None]) -> None:
 
 
 def target_state(instance: Any) -> str:
-    """Return the target lifecycle state for an instance's metadata. It is empty if the instance is not in a group."""
+    """Return the target lifecycle state that an instance's metadata shows; "" if the instance is not in a group."""
     group = getattr(instance, "autoscaling_group", None)
     for state in group.instance_states if group is not None else ():
         if state.instance.id == instance.id:
@@ -208,7 +211,7 @@ def _update_rebalancing(original: Any, self: Any) -> Any:
 
 
 def pending(group: Any) -> int:
-    """Count the group's instances at risk that have a replacement and are not yet terminated."""
+    """Count the group's instances at risk that are still active although a replacement is starting or running."""
     return sum(_successor(state) is not None for state in group.active_instances())
 
 

@@ -24,7 +24,10 @@ _POLL_S: Final = 0.1
 
 
 class Account:
-    """Owner of the stacks. Hold `condition` to read or change a stack."""
+    """The stacks and change sets of an account and region. Hold `condition` to read or change a stack.
+
+    `assume` takes a role's ARN and returns its identity, or None if CloudFormation cannot assume the role.
+    """
 
     def __init__(
         self,
@@ -64,7 +67,7 @@ class Account:
         return stack.stack_id if stack else ""
 
     def actor(self, role_arn: str, caller: Caller | None) -> Caller | None:
-        """Return the identity of an operation: the role if one is given, otherwise the caller.
+        """Return the identity of an operation: the role if one is given, otherwise the caller (None: the cloud).
 
         Raises ValidationError if CloudFormation cannot assume the role.
         """
@@ -123,7 +126,7 @@ class Account:
         tags: Mapping[str, str],
         report: Callable[[Physical], None] = lambda physical: None,
     ) -> Context:
-        """Return the context for a resource's handlers. Only creations use `report`."""
+        """Return the context for a resource's handlers. A creation calls `report` as soon as the resource exists."""
         return Context(
             aws=self.aws,
             stack_name=stack.name,
@@ -137,7 +140,7 @@ class Account:
         )
 
     def scope(self, stack: Stack, target: Target) -> Scope:
-        """Return a resolver for a template's functions; references resolve to the stack's current resources."""
+        """Return a resolver for the functions in a target's template. References resolve to the stack's resources."""
 
         def reference(name: str) -> str:
             resource = stack.resources.get(name)
@@ -182,9 +185,10 @@ class Account:
         tags: Mapping[str, str] | None,
         capabilities: list[str],
     ) -> Target:
-        """Check a template and its parameters; return the stack's new desired state.
+        """Check a template (`body`) and its parameters; return the stack's new desired state. Nothing is created.
 
-        Raises ValidationError or FormationError. Nothing has been created at this point.
+        `given`: the request's Parameters. `tags`: None to keep the stack's tags. `capabilities`: the request's
+        Capabilities. Raises ValidationError or FormationError.
         """
         template = parse(body)
         previous: Mapping[str, Parameter] = stack.target.parameters if stack.target else {}

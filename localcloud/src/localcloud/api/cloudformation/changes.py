@@ -33,7 +33,8 @@ class _Detail:
 def describe(stack: Stack, target: Target, wanted: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return the changes from a stack's resources to a target, in the API's form.
 
-    A resource also changes if it refers to a resource that will be, or may be, replaced.
+    `wanted`: the target's active resources, by logical id. A resource also changes if it refers to a resource that will
+    be, or may be, replaced.
     """
     parameters = _changed_parameters(stack, target)
     found: dict[str, dict[str, Any]] = {}
@@ -71,7 +72,7 @@ def _changed_parameters(stack: Stack, target: Target) -> set[str]:
 
 
 def _change(action: str, name: str, type_name: str) -> dict[str, Any]:
-    """Return a change in the API's form, still without details."""
+    """Return a change of a resource in the API's form, without details. `action`: Add, Modify or Remove."""
     return {
         "Type": "Resource",
         "ResourceChange": {
@@ -87,7 +88,10 @@ def _change(action: str, name: str, type_name: str) -> dict[str, Any]:
 def _details(
     old: Mapping[str, Any], new: Mapping[str, Any], parameters: set[str], touched: set[str]
 ) -> Iterator[_Detail]:
-    """Yield each change of a resource with its reason. A property may have several reasons."""
+    """Yield the reasons for a resource's change from its old to its new declaration. A property may have several.
+
+    `parameters`: names of changed parameters. `touched`: names of resources to which references change.
+    """
     before, after = old.get("Properties") or {}, new.get("Properties") or {}
     for key in sorted({*before, *after}):
         attribute, name = ("Tags", "") if key == _TAGS else ("Properties", key)
@@ -103,7 +107,10 @@ def _details(
 
 
 def _sources(value: Any, touched: set[str]) -> set[tuple[str, str]]:
-    """Return kind and name of a value's references to changed resources: ResourceReference or ResourceAttribute."""
+    """Return the references in a value to `touched` resources, as pairs of kind and name.
+
+    The pair is (`ResourceReference`, resource) for an id, or (`ResourceAttribute`, `resource.attribute`).
+    """
     attributes = set()
     for each in walk(value):
         if each.get("Fn::GetAtt"):
@@ -119,7 +126,7 @@ def _sources(value: Any, touched: set[str]) -> set[tuple[str, str]]:
 
 
 def _modification(resource: Resource, type_name: str, details: list[_Detail]) -> dict[str, Any]:
-    """Return the change of an existing resource, and whether it will be replaced."""
+    """Return the change of an existing resource in the API's form, including whether the resource is replaced."""
     recreations = [_recreation(RESOURCE_TYPES[type_name], each) for each in details]
     shown = zip(details, recreations, strict=True)
     replacing = {each.name or each.attribute for each, recreation in shown if recreation == "Always"}
@@ -145,7 +152,7 @@ def _modification(resource: Resource, type_name: str, details: list[_Detail]) ->
 
 
 def _recreation(resource_type: ResourceType, detail: _Detail) -> str:
-    """Return whether a change replaces the resource: Always, Conditionally or Never. It matches ResourceChanger."""
+    """Return whether a change replaces the resource: Always, Conditionally or Never. ResourceChanger agrees with it."""
     if detail.attribute in _ATTRIBUTES:
         return "Never"
     name = detail.name or _TAGS

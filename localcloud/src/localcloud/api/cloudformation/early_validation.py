@@ -45,7 +45,10 @@ def findings(scope: Scope, resources: Mapping[str, Mapping[str, Any]]) -> list[F
 
 
 def known(scope: Scope, value: Any) -> Any:
-    """Resolve a value's intrinsic functions. A function of a resource that does not exist yet becomes UNKNOWN."""
+    """Return a value with its intrinsic functions resolved. A function without a known result becomes UNKNOWN.
+
+    For example, it refers to a resource that does not exist yet. Returns NO_VALUE if the value is to be omitted.
+    """
     if isinstance(value, list):
         items = (known(scope, each) for each in value)
         return [each for each in items if each is not NO_VALUE]

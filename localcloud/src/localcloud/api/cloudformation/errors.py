@@ -6,7 +6,7 @@ from moto.core.exceptions import ServiceException
 
 
 class FormationError(ServiceException):
-    """An error that answers a request with an error code and a message."""
+    """An error reply to a request, with an error code and a message."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(code, message)
@@ -24,7 +24,7 @@ class ResourceError(Exception):
 
 
 class ServiceRefusalError(ResourceError):
-    """A service rejected a resource. The message has CloudFormation's form."""
+    """A service rejected a resource with an error code. The message has CloudFormation's form."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(f'Resource handler returned message: "{message}" (HandlerErrorCode: {code})')

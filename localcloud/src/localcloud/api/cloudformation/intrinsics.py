@@ -53,7 +53,11 @@ _PLACEHOLDER = re.compile(r"\$\{(!?)([^}]*)\}")
 
 
 class Scope:
-    """Resolver for the values of one template, with its parameters and functions that look up resources."""
+    """Resolver for the values of one template.
+
+    `parameters` and `pseudo` map names to values. `reference` returns a resource's id by logical id, and `attribute`
+    its attribute by logical id and name. All methods raise ValidationError if a value cannot be resolved.
+    """
 
     def __init__(
         self,
@@ -76,7 +80,7 @@ class Scope:
         self._conditions: dict[str, bool] = {}
 
     def condition(self, name: str) -> bool:
-        """Return a named condition's value."""
+        """Return the value of the template's condition with this name."""
         if name not in self._conditions:
             declared = self._template.get("Conditions", {})
             if name not in declared:
@@ -85,7 +89,7 @@ class Scope:
         return self._conditions[name]
 
     def truth(self, value: Any) -> bool:
-        """Evaluate the body of a condition or of a rule's assertion."""
+        """Return whether the body of a condition, or of a rule's assertion, is true."""
         if isinstance(value, dict) and len(value) == 1:
             ((key, argument),) = value.items()
             if key == "Condition":
@@ -105,7 +109,7 @@ class Scope:
         raise ValidationError(f"Template format error: {value!r} is not a condition that the embedded cloud knows")
 
     def resolve(self, value: Any) -> Any:
-        """Resolve a value's intrinsic functions. Returns NO_VALUE if the whole value is omitted."""
+        """Return a value with its intrinsic functions resolved, or NO_VALUE if the value is to be omitted."""
         if isinstance(value, list):
             items = (self.resolve(each) for each in value)
             return [each for each in items if each is not NO_VALUE]
@@ -119,7 +123,7 @@ class Scope:
         return {key: each for key, each in pairs if each is not NO_VALUE}
 
     def _call(self, name: str, argument: Any) -> Any:
-        """Return the value of one intrinsic function."""
+        """Return the result of an intrinsic function with this argument."""
         match name:
             case "Ref":
                 return self._ref(argument)

@@ -32,7 +32,7 @@ class Operation:
         """Failure reason that belongs to no resource, for example an invalid output."""
 
     def start(self, run: Callable[[], None]) -> threading.Thread:
-        """Run `run` in a background thread. If it crashes, the stack fails instead of staying in progress."""
+        """Run `run` in a background thread, and return the thread. If `run` crashes, the stack's operation fails."""
 
         def guarded() -> None:
             try:
@@ -80,7 +80,7 @@ class Operation:
         self._status("UPDATE_COMPLETE")
 
     def delete(self, retained: list[str]) -> None:
-        """Delete all resources except the retained ones."""
+        """Delete the stack and its resources, except the retained ones. The stack fails if a resource remains."""
         left = self._delete_all(retained=retained)
         if left:
             self._status("DELETE_FAILED", f"The following resource(s) failed to delete: [{', '.join(left)}]. ")
@@ -123,7 +123,10 @@ class Operation:
             self.account.condition.notify_all()
 
     def _advance(self, target: Target, verb: str) -> None:
-        """Create or update each resource after its dependencies. Waits for signals of several resources overlap."""
+        """Create or update each resource after its dependencies, until one fails. `verb`: CREATE or UPDATE.
+
+        Several resources may wait for signals at the same time. A failure cancels their waits.
+        """
         wanted = self.account.active_resources(self.stack, target)
         needs = dependencies(wanted)
         pending = order(needs)
@@ -148,7 +151,7 @@ class Operation:
                 self._changer.note(self.stack.resources[name], f"{verb}_FAILED", f"Resource {_noun(verb)} cancelled")
 
     def _fail(self, name: str, reason: str) -> None:
-        """Record that a resource has failed."""
+        """Record that a resource, or the part of the template with this name, has failed."""
         self._failed.append(name)
         resource = self.stack.resources.get(name)
         if resource is not None:
@@ -156,7 +159,10 @@ class Operation:
             self._changer.note(resource, f"{verb}_FAILED", reason)
 
     def _await(self, waiting: dict[str, Wait], done: set[str]) -> None:
-        """Wait until one resource has received its signals, or has failed."""
+        """Wait until one of the waiting resources is complete or has failed, and remove it from `waiting`.
+
+        A complete resource is added to `done`.
+        """
         with self.account.condition:
             while waiting:
                 for name, wait in list(waiting.items()):
@@ -198,7 +204,7 @@ class Operation:
         return found
 
     def _export(self, name: str) -> str:
-        """Return the name of an export. Raises ValidationError if another stack already exports it."""
+        """Return the name of an export unchanged. Raises ValidationError if another stack already exports it."""
         _, owner = self.account.exports().get(name, ("", self.stack.stack_id))
         if owner != self.stack.stack_id:
             raise ValidationError(
@@ -207,7 +213,10 @@ class Operation:
         return name
 
     def _delete_all(self, *, on_create: bool = False, retained: list[str] | None = None) -> list[str]:
-        """Delete the stack's resources; return the names of those that could not be deleted."""
+        """Delete the stack's resources except `retained`; return the names of resources whose deletion failed.
+
+        The dependencies of such a resource are not deleted either. `on_create`: as for `ResourceChanger.drop`.
+        """
         left = []
         kept: set[str] = set()
         needs = dependencies({name: resource.declaration for name, resource in self.stack.resources.items()})
@@ -228,7 +237,10 @@ class Operation:
         return left
 
     def _remove(self, removed: list[Resource], replaced: list[Resource]) -> None:
-        """Delete resources that an update removed or replaced. As on AWS, a failure here never fails the update."""
+        """Delete the resources that an update removed or replaced, unless their policies retain them.
+
+        As on AWS, a failed deletion does not fail the update.
+        """
         by_name = {resource.logical_id: resource for resource in removed}
         needs = dependencies({name: resource.declaration for name, resource in by_name.items()})
         ordered = [by_name[name] for name in reversed(order(needs))]
@@ -247,11 +259,11 @@ class Operation:
 
 
 def _stuck(status: str) -> str:
-    """Return the failed status of a stack whose operation crashed."""
+    """Return the new status of a stack whose operation crashed, for its status at that time."""
     first = status.split("_", 1)[0]
     return f"{first}_FAILED" if first in ("CREATE", "DELETE", "ROLLBACK") else "UPDATE_ROLLBACK_FAILED"
 
 
 def _noun(verb: str) -> str:
-    """Return the noun for an operation in status reasons."""
+    """Return the noun for CREATE or UPDATE in status reasons."""
     return {"CREATE": "creation", "UPDATE": "update"}[verb]

@@ -35,8 +35,8 @@ def choose(
 ) -> dict[str, str]:
     """Return the parameter values that a request gives, without defaults.
 
-    UsePreviousValue selects the stack's value. If the stack does not have the parameter yet, its default applies later,
-    as on AWS.
+    `declared`: the template's Parameters. UsePreviousValue selects the stack's `previous` value. If the stack does not
+    have the parameter yet, its default applies later, as on AWS. Raises ValidationError for an unknown parameter.
     """
     chosen: dict[str, str] = {}
     for each in given:
@@ -75,7 +75,10 @@ def resolve(template: Template, chosen: Mapping[str, str], aws: Clients) -> dict
 
 
 def _parameter(key: str, given: str, declaration: Mapping[str, Any], aws: Clients) -> Parameter:
-    """Resolve a given value: read it from the SSM parameter store and split lists, if its type says so."""
+    """Return a parameter with its value: read from the SSM parameter store and split into a list, if its type requires.
+
+    Raises ValidationError if the store does not have it.
+    """
     kind = str(declaration.get("Type", "String"))
     value: Any = given
     stored = kind.startswith(_STORED)
@@ -118,7 +121,7 @@ def _check(key: str, given: str, declaration: Mapping[str, Any]) -> None:
 
 
 def check_rules(template: Template, scope: Scope) -> None:
-    """Reject parameters that violate a rule of the template. For example, the CDK requires a recent bootstrap stack."""
+    """Raise ValidationError if a rule of the template is violated. For example, the CDK's rule checks the bootstrap."""
     for name, rule in template.get("Rules", {}).items():
         if "RuleCondition" in rule and not scope.truth(rule["RuleCondition"]):
             continue

@@ -44,7 +44,10 @@ class ResourceChanger:
             self.account.condition.notify_all()
 
     def bring(self, name: str, declaration: Mapping[str, Any], target: Target) -> Wait | None:
-        """Create, update or replace a resource if its properties changed. Return the signals to wait for, or None."""
+        """Create, update or replace a resource if its properties changed. Return the signals to wait for, or None.
+
+        Raises ResourceError.
+        """
         resource_type = RESOURCE_TYPES[declaration["Type"]]
         properties = self._resolve(declaration, target)
         existing = self.stack.resources.get(name)
@@ -83,7 +86,10 @@ class ResourceChanger:
         target: Target,
         replaces: Resource | None = None,
     ) -> Wait | None:
-        """Create a resource, possibly as the replacement of another; return the signals to wait for, or None."""
+        """Create a resource, or a replacement of the resource `replaces`. Return the signals to wait for, or None.
+
+        Raises ResourceError.
+        """
         resource = Resource(logical_id=name, type=resource_type.name, declaration=declaration, properties=properties)
         with self.account.condition:
             self.stack.resources[name] = resource
@@ -129,7 +135,10 @@ class ResourceChanger:
         *,
         undoing: bool = False,
     ) -> None:
-        """Update a resource in place."""
+        """Update a resource in place, and replace a group's instances if its policy requires. Raises ResourceError.
+
+        `undoing`: the update restores old properties during a rollback. It cannot be undone, and waits for no signals.
+        """
         old, old_declaration, old_made = resource.properties, resource.declaration, resource.physical
         if not undoing:
             self.undo.append(lambda: self._change(resource, resource_type, old_declaration, old, target, undoing=True))
@@ -153,7 +162,7 @@ class ResourceChanger:
         self.note(resource, "UPDATE_COMPLETE")
 
     def _call(self, resource: Resource, handler: Callable[[], Any]) -> Any:
-        """Call a handler; convert its exceptions to ResourceError with a readable reason."""
+        """Return a handler's result. Raises ResourceError with a readable reason for any exception of the handler."""
         try:
             return handler()
         except ClientError as error:
@@ -176,8 +185,8 @@ class ResourceChanger:
     def drop(self, resource: Resource, *, on_create: bool = False, ignore_policy: bool = False) -> None:
         """Delete a resource, unless its DeletionPolicy retains it.
 
-        `on_create` means that a failed creation is undone, so that RetainExceptOnCreate deletes too. Raises
-        ResourceError.
+        `on_create` means that a failed creation is undone, so RetainExceptOnCreate does not retain the resource.
+        `ignore_policy`: delete in any case. A resource that does not exist is skipped. Raises ResourceError.
         """
         if resource.physical is None or resource.status in ("DELETE_COMPLETE", "DELETE_SKIPPED"):
             return
@@ -197,7 +206,7 @@ class ResourceChanger:
 
 
 def _validate(name: str, resource_type: ResourceType, properties: Mapping[str, Any]) -> None:
-    """Raise ResourceError for properties that violate their type's schema, now that all values are known."""
+    """Raise ResourceError if the resolved properties of a resource violate their type's schema."""
     found = schemas.check(resource_type.name, properties)
     if found:
         lines = "\n".join(f"#{''.join(f'/{part}' for part in each.path)}: {each.text}" for each in found)
@@ -205,7 +214,7 @@ def _validate(name: str, resource_type: ResourceType, properties: Mapping[str, A
 
 
 def _refuse_same_name(existing: Resource, resource_type: ResourceType, properties: Mapping[str, Any]) -> None:
-    """Reject a replacement that keeps a custom name, because the old resource still has this name."""
+    """Raise ResourceError if a replacement has the same custom name as the old resource, which still exists."""
     name = properties.get(resource_type.named_by)
     if (
         name is not None
@@ -221,7 +230,7 @@ def _refuse_same_name(existing: Resource, resource_type: ResourceType, propertie
 def _without_unmodified_sizes(
     declaration: Mapping[str, Any], old: Mapping[str, Any], new: Mapping[str, Any]
 ) -> Mapping[str, Any]:
-    """Return the properties without a group's unchanged sizes, if its UpdatePolicy ignores them."""
+    """Return the new properties, without a group's unchanged sizes if its UpdatePolicy ignores them."""
     policy = (declaration.get("UpdatePolicy") or {}).get("AutoScalingScheduledAction") or {}
     if str(policy.get("IgnoreUnmodifiedGroupSizeProperties", "")).lower() != "true":
         return new

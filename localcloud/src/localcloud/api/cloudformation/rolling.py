@@ -25,10 +25,10 @@ def replaces_instances(declaration: Mapping[str, Any], old: Mapping[str, Any], n
 
 
 def roll(account: Account, resource: Resource, note: Callable[[str], None], *, wait: bool) -> None:
-    """Replace the obsolete instances in batches, and wait for each batch's signals or pause if the policy requires it.
+    """Replace a group's obsolete instances in batches. With `wait`, wait or pause after each as the policy requires.
 
-    `note` records a message as an event of the resource. Raises ResourceError for a batch with missing or failed
-    signals.
+    `note` records a message as an event of the resource. Raises ResourceError if too many signals of a batch are
+    missing or failed.
     """
     policy = resource.declaration["UpdatePolicy"]["AutoScalingRollingUpdate"]
     signalled = wait and str(policy.get("WaitOnResourceSignals", False)).lower() == "true"
@@ -65,7 +65,10 @@ def roll(account: Account, resource: Resource, note: Callable[[str], None], *, w
 
 
 def _await(account: Account, resource: Resource, count: int, pause: str, percent: int) -> None:
-    """Wait for a batch's signals. Raises ResourceError if too many are missing or failed."""
+    """Wait for a batch's signals. Raises ResourceError if too many are missing or failed.
+
+    `pause` is the timeout as an ISO 8601 duration. `percent` of the `count` instances must succeed.
+    """
     demand = wait_for(count, pause, percent)
     with account.condition:
         while (verdict := demand.verdict(resource.signals)) is None:
@@ -82,7 +85,7 @@ def _describe(account: Account, name: str) -> dict[str, Any]:
 
 
 def _obsolete(account: Account, group: Mapping[str, Any]) -> list[str]:
-    """Return the instances with a different template version than the group's, or outside of its subnets."""
+    """Return the ids of instances with another template version than the group's, or outside of its subnets."""
     if not group["Instances"]:
         return []
     ec2 = account.aws.client("ec2")

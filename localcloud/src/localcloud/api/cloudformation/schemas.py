@@ -41,7 +41,10 @@ class Violation:
 
 @functools.cache
 def _files() -> tuple[Path, Mapping[str, str]]:
-    """Return the schemas' folder, and the file name without extension of each type."""
+    """Return the schemas' folder, and the file name (without extension) of each resource type.
+
+    Raises RuntimeError if cfn-lint is not installed.
+    """
     spec = importlib.util.find_spec("cfnlint")
     if spec is None or not spec.submodule_search_locations:
         raise RuntimeError("cfn-lint is not installed: pip install cfn-lint==1.58.0")
@@ -61,7 +64,10 @@ def schema_of(type_name: str) -> Schema | None:
 
 
 def check(type_name: str, properties: Mapping[str, Any]) -> list[Violation]:
-    """Return the schema violations of a resource's properties. UNKNOWN marks values that are not known yet."""
+    """Return the schema violations of a resource's properties; none for a type without a schema.
+
+    UNKNOWN marks values that are not known yet.
+    """
     schema = schema_of(type_name)
     if schema is None:
         return []
@@ -91,7 +97,7 @@ def _violations(root: Schema, schema: Schema, value: Any, path: tuple[str, ...])
 
 
 def _members(root: Schema, schema: Schema, value: Mapping[str, Any], path: tuple[str, ...]) -> Iterator[Violation]:
-    """Yield the violations by an object's keys: missing, unknown or invalid values."""
+    """Yield the violations by an object's keys: a missing key, an unknown key, or an invalid value of a key."""
     for key in schema.get("required", ()):
         if key not in value:
             yield Violation(path=path, text=f"required key [{key}] not found")
@@ -104,7 +110,10 @@ def _members(root: Schema, schema: Schema, value: Mapping[str, Any], path: tuple
 
 
 def _among(root: Schema, schema: Schema, value: Any, path: tuple[str, ...]) -> Iterator[Violation]:
-    """Yield a violation if a value matches no alternative of anyOf or oneOf, or several of oneOf."""
+    """Yield a violation if a value matches no alternative of anyOf or oneOf, or several of oneOf.
+
+    A value with unknown parts may match several.
+    """
     for keyword in ("anyOf", "oneOf"):
         if keyword not in schema:
             continue
@@ -119,7 +128,10 @@ def _has_unknown(value: Any) -> bool:
 
 
 def _coerced(schema: Schema, value: Any) -> tuple[Any, bool]:
-    """Convert a value to its schema's type, and return whether it fits. Templates may contain "true" or "3" as text."""
+    """Return a value converted to its schema's type, and whether the value fits.
+
+    For example, templates may contain the text "true" for a boolean.
+    """
     kinds = schema.get("type", ())
     kinds = (kinds,) if isinstance(kinds, str) else tuple(kinds)
     if not kinds:
@@ -135,7 +147,7 @@ def _coerced(schema: Schema, value: Any) -> tuple[Any, bool]:
 
 
 def _read(kinds: tuple[str, ...], text: str) -> tuple[Any, bool]:
-    """Convert text to a boolean, number or object if the types allow one; return it and whether it fits."""
+    """Return text converted to a boolean, number or object that the types allow, and whether the text fits."""
     if "boolean" in kinds and text.lower() in ("true", "false"):
         return text.lower() == "true", True
     number = regex.fullmatch(r"-?\d+(\.\d+)?", text)
@@ -168,12 +180,18 @@ def _kind(value: Any) -> str:
 
 
 def _scrubbed(keyword: str, broken: Callable[[Any, Any], bool]) -> Callable[[Any, Any], str]:
-    """Return a rule whose text contains only the keyword, because CloudFormation does not print values."""
+    """Return a rule whose error text contains only the keyword, because CloudFormation does not print values.
+
+    `broken` takes the value and the keyword's argument in the schema, and returns whether the value is invalid.
+    """
     return lambda value, given: f"failed validation constraint for keyword [{keyword}]" if broken(value, given) else ""
 
 
 def _bound(kind: type[str | list[Any]], text: str, broken: Callable[[int, int], bool]) -> Callable[[Any, Any], str]:
-    """Return a rule for a minimum or maximum length. Its text has placeholders for the limit and the length."""
+    """Return a rule for a minimum or maximum length of values of type `kind`.
+
+    `text` has placeholders for the limit and the length. `broken` takes the length and the limit.
+    """
     return lambda value, limit: (
         text.format(limit, len(value)) if isinstance(value, kind) and broken(len(value), limit) else ""
     )
@@ -218,7 +236,7 @@ def _apart(value: Any, given: Mapping[str, list[str]]) -> str:
 
 
 def _no_network(value: Any, kind: str) -> bool:
-    """Return whether a value violates the format of an IPv4 network."""
+    """Return whether a value is not an IPv4 network with prefix length. False if `kind`, its format, is another."""
     if kind != "ipv4-network" or not isinstance(value, str):
         return False
     try:

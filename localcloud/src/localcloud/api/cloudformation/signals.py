@@ -70,7 +70,10 @@ def creation_wait(declaration: Mapping[str, Any]) -> Wait | None:
 
 
 def wait_for(count: int, timeout: str, percent: int = 100) -> Wait:
-    """Start a wait with a timeout; `timeout` is an ISO 8601 duration (300 s if invalid)."""
+    """Return a wait for `count` signals that starts now. At least `percent` of the signals must be successes.
+
+    `timeout` is an ISO 8601 duration (300 s if invalid).
+    """
     seconds = parse_duration(timeout)
     return Wait(
         count=count,

@@ -56,7 +56,7 @@ class Target:
 
 @dataclasses.dataclass(kw_only=True)
 class Stack:
-    """One stack."""
+    """One stack: its desired state, status, resources, outputs and events."""
 
     stack_id: str
     name: str

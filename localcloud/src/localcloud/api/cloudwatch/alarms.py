@@ -84,12 +84,15 @@ def read(alarm: Any) -> AlarmDefinition:
 
 
 def _refused(what: str) -> ValidationError:
-    """Return the error for an unsupported feature of alarms."""
+    """Return the error for the unsupported feature `what` of alarms."""
     return ValidationError(f"The embedded cloud does not support {what} for alarms.")
 
 
 def _sources(alarm: Any) -> tuple[tuple[Source, ...], int, str]:
-    """Return the sources in dependency order, their common period, and the id of the compared source."""
+    """Return the sources in dependency order, their common period (s), and the id of the compared source.
+
+    Raises ValidationError.
+    """
     if not alarm.metric_data_queries:
         source = _metric("m", alarm.namespace, alarm.metric_name, alarm.dimensions, alarm.statistic)
         return (source,), int(alarm.period), "m"
@@ -127,7 +130,7 @@ def _parsed(expression: str | None) -> Expression:
 
 
 def _ordered(sources: dict[str, Source]) -> Iterator[Source]:
-    """Yield each source after the sources that its expression needs."""
+    """Yield each source after the sources that its expression needs. Raises ValidationError if that is impossible."""
     done: set[str] = set()
     while len(done) < len(sources):
         ready = [
@@ -152,7 +155,10 @@ def _undefined(sources: dict[str, Source]) -> ValidationError:
 
 @around(CloudWatchBackend, "put_metric_alarm")
 def _put_metric_alarm(original: Any, self: Any, name: str, *args: Any, **kwargs: Any) -> Any:
-    """Reject an unsupported alarm. A new alarm starts without data; a changed alarm keeps its state."""
+    """Store an alarm. A new alarm has the state INSUFFICIENT_DATA; a changed alarm keeps its state.
+
+    Raises ValidationError for an unsupported alarm. Then the previous alarm, if any, is kept.
+    """
     before = self.alarms.get(name)
     for kind in ("alarm_actions", "ok_actions", "insufficient_data_actions"):
         for action in kwargs.get(kind) or ():

@@ -83,7 +83,7 @@ def _parser() -> Lark:
 
 
 def parse(expression: str) -> Expression:
-    """Parse an expression. Raises ExpressionError with the part that is invalid or unsupported."""
+    """Return the syntax tree of an expression. Raises ExpressionError with the invalid or unsupported part."""
     try:
         parsed = _parser().parse(expression)
     except UnexpectedToken as error:
@@ -112,7 +112,7 @@ def names(expression: Expression) -> set[str]:
 
 
 def evaluate(expression: Expression, series: Mapping[str, Series], length: int) -> Series:
-    """Return an expression's value in each of `length` periods. `series` contains the series of its ids."""
+    """Return an expression's value in each of `length` periods. `series` maps each id in it to a series."""
     value = _value(expression, series)
     if isinstance(value, list):
         return list(value) or [None] * length  # no data: for example, the maximum of an empty series
@@ -126,7 +126,7 @@ def _fills_with(operand: Expression) -> str:
 
 
 def _value(node: Expression, series: Mapping[str, Series]) -> Value:
-    """Return the value of a parsed expression: a number or a series."""
+    """Return the value of a parsed expression: a number or a series. An empty series means no data."""
     if node.data == "number":
         return float(str(node.children[0]))
     if node.data == "name":
@@ -150,7 +150,10 @@ def _value(node: Expression, series: Mapping[str, Series]) -> Value:
 
 
 def _calculate(calculate: Callable[..., float | None], gap: float | None, *values: float | None) -> float | None:
-    """Apply an operator to the values of one period, with `gap` for missing values. All missing gives None."""
+    """Return an operator's result for the values of one period; None if all values are missing.
+
+    `gap` replaces a missing value. If `gap` is None, one missing value is enough for the result None.
+    """
     if all(each is None for each in values):
         return None
     filled = [gap if each is None else each for each in values]
@@ -158,7 +161,7 @@ def _calculate(calculate: Callable[..., float | None], gap: float | None, *value
 
 
 def _choose(condition: float | None, then: float | None, otherwise: float | None = None) -> float | None:
-    """Return the value of IF in one period."""
+    """Return the value of IF in one period, or None if the condition is missing."""
     if condition is None:
         return None
     # CloudWatch uses 0 for a missing "true" value, but omits the period for a missing "false" value.
@@ -166,7 +169,10 @@ def _choose(condition: float | None, then: float | None, otherwise: float | None
 
 
 def _fill(value: Value, how: str) -> Value:
-    """Fill the gaps of a series. As in CloudWatch, REPEAT does not fill gaps before the first value."""
+    """Fill the gaps of a series with a number or with the previous value. `how`: the number as text, or REPEAT.
+
+    As in CloudWatch, REPEAT does not fill gaps before the first value.
+    """
     if not isinstance(value, list):
         return value
     filled: Series = []
@@ -177,7 +183,10 @@ def _fill(value: Value, how: str) -> Value:
 
 
 def _map(calculate: Callable[..., float | None], operands: Sequence[Value]) -> Value:
-    """Apply a function to each period. A number has the same value in all periods."""
+    """Return a function's results for the operands in each period: a series, or a number if all operands are numbers.
+
+    A number has the same value in all periods.
+    """
     lengths = {len(each) for each in operands if isinstance(each, list)}
     if not lengths:
         result = calculate(*operands)

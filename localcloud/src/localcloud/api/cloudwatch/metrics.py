@@ -75,7 +75,7 @@ class Recorder:
 
 
 def _sizes(group: Any) -> dict[str, float]:
-    """Return the values of a group's metrics by name."""
+    """Return the current values of an Auto Scaling group's metrics by name."""
     states = [state for state in group.instance_states if state.instance._state.name != "terminated"]
     in_service = [state for state in states if state.lifecycle_state == "InService"]
     return {
@@ -103,7 +103,10 @@ class Reader:
             self._data.setdefault((datum.namespace, datum.name, dimensions), []).append(datum)
 
     def series(self, key: Key, statistic: str, *, period_s: float, periods: int, end: float) -> Series:
-        """Return a statistic of a metric in each of the last `periods` periods before `end`, oldest first."""
+        """Return a statistic of a metric in each of the last `periods` periods before `end`, oldest first.
+
+        `end` is in seconds since 1970. A period without data is None.
+        """
         slots: list[list[Any]] = [[] for _ in range(periods)]
         for datum in self._data.get(key, ()):
             slot = math.floor((end - epoch(datum.timestamp)) / period_s)
@@ -118,7 +121,7 @@ def epoch(moment: datetime.datetime) -> float:
 
 
 def summary(data: list[Any], statistic: str) -> float | None:
-    """Return a statistic of values and of PutMetricData's statistic sets, or None without data."""
+    """Return a statistic of moto's data (single values and statistic sets), or None without data."""
     if not data:
         return None
     single = [datum.value for datum in data if isinstance(datum, MetricDatum)]
@@ -147,7 +150,7 @@ def _check_period(responses: Any) -> None:
 
 @first(CloudWatchResponse, "put_metric_data")
 def _check_times(responses: Any) -> None:
-    """Reject timestamps too far in the past or future."""
+    """Reject timestamps more than two weeks in the past or two hours in the future."""
     now = datetime.datetime.now(datetime.UTC)
     for number, datum in enumerate(responses._get_param("MetricData", []), start=1):
         given = datum.get("Timestamp")

@@ -32,13 +32,16 @@ def chosen_step(steps: Sequence[Mapping[str, Any]], beyond: float) -> int | None
 
 
 def new_capacity(adjustment_type: str, adjustment: int, desired: int, low: int, high: int) -> int:
-    """Return the size after an adjustment, limited to the group's minimum and maximum."""
+    """Return a group's size after an adjustment, limited to its minimum `low` and its maximum `high`."""
     wanted = adjustment if adjustment_type == "ExactCapacity" else desired + adjustment
     return max(low, min(high, wanted))
 
 
 def execute(policy: Any, beyond: float, cause: str) -> bool:
-    """Execute a policy; return whether the group's size changed."""
+    """Execute a policy; return whether the group's size changed.
+
+    `beyond` is the metric's value minus the threshold. `cause` is the start of the cause in the scaling activities.
+    """
     backend = policy.autoscaling_backend
     group = backend.autoscaling_groups.get(policy.auto_scaling_group_name)
     adjustment = chosen_step(policy.step_adjustments, beyond)
@@ -60,7 +63,7 @@ def find(backend: Any, arn: str) -> Any:
 
 @first(AutoScalingBackend, "put_scaling_policy")
 def _check_policy(backend: Any, name: str, policy_type: str, *_: Any, **given: Any) -> None:
-    """Reject policies other than step scaling."""
+    """Reject policies other than step scaling, and policies without steps or for an unknown group."""
     for what, chosen, known in (
         ("policy type", policy_type, (STEP,)),
         ("adjustment type", given.get("adjustment_type"), ADJUSTMENTS),
@@ -82,7 +85,7 @@ def _put_scaling_policy(original: Any, self: Any) -> ActionResult:
 
 @instead(AutoScalingResponse, "execute_policy")
 def _execute_policy(self: Any) -> ActionResult:
-    """Answer ExecutePolicy with the step that contains the given value."""
+    """Execute a policy as ExecutePolicy does, with the step that contains the given value. Reject a missing step."""
     backend, name = self.autoscaling_backend, self._get_param("PolicyName")
     policy = find(backend, name) or backend.policies.get(name)
     if policy is None:

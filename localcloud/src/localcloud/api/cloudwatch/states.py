@@ -73,7 +73,10 @@ def decide(rule: Rule, points: Sequence[float | None], current: str) -> str:
 
 
 def _without_enough(rule: Rule, points: Sequence[float | None], fine: int) -> str:
-    """Return the state if there are too few values and missing data are treated as missing."""
+    """Return the state if there are too few values and missing data are treated as missing.
+
+    `fine` is the number of values that are not beyond the threshold.
+    """
     ages = [age for age, value in enumerate(reversed(points), start=1) if value is not None]
     if not ages:
         return INSUFFICIENT

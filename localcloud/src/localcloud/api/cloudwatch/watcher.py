@@ -19,7 +19,10 @@ log = logging.getLogger("localcloud.api")
 
 
 def points(definition: AlarmDefinition, reader: Reader, now: float, speed: float) -> Series:
-    """Return the compared value in each period of the alarm's evaluation range, oldest first."""
+    """Return the compared value in each period of the alarm's evaluation range, oldest first.
+
+    `now` is in seconds since 1970. Periods are shorter by the factor `speed`.
+    """
     period_s = definition.period_s / speed
     end = now - now % (HOUR_S / speed) if definition.is_multi_day else now
     found: dict[str, Series] = {}
@@ -44,7 +47,7 @@ class Evaluator:
         self._backend, self._act, self._speed = backend, act, speed
 
     def evaluate(self) -> None:
-        """Evaluate all alarms once. Actions run when the state changes; scaling policies also while it lasts."""
+        """Evaluate all alarms once. Actions run when an alarm's state changes, scaling policies on each evaluation."""
         alarms = list(self._backend.alarms.values())
         if not alarms:
             return
@@ -59,7 +62,7 @@ class Evaluator:
             self._settle(alarm, definition, values)
 
     def _settle(self, alarm: Any, definition: AlarmDefinition, values: Series) -> None:
-        """Update an alarm's state, and run its actions."""
+        """Update an alarm's state from the compared values, and run its actions."""
         state = states.decide(definition.rule, values, alarm.state_value)
         is_new = state != alarm.state_value
         latest = next((value for value in reversed(values) if value is not None), None)
@@ -78,7 +81,7 @@ class Evaluator:
 
 
 def _reason(definition: AlarmDefinition, values: Series, state: str) -> str:
-    """Return the reason for an alarm's state."""
+    """Return the text of the reason for an alarm's new state."""
     rule = definition.rule
     recent = [f"{value:g}" if value is not None else "-" for value in values[-rule.periods :]][-5:]
     outcome = {states.ALARM: "beyond", states.OK: "not all beyond"}.get(state, "too few to compare with")
@@ -125,7 +128,7 @@ class Watcher:
 
 
 def notification(alarm: Any, account: str, region: str) -> str:
-    """Return CloudWatch's message to a topic."""
+    """Return CloudWatch's message to a topic about an alarm's state, as JSON."""
     return json.dumps(
         {
             "AlarmName": alarm.name,

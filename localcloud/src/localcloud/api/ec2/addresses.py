@@ -30,7 +30,7 @@ class PublicAddresses:
         self._next = _FIRST_PUBLIC
 
     def take(self, held: set[str]) -> str:
-        """Return the next address that is not in `held`."""
+        """Return the next address that is not in `held`. Raises EC2's error if all are."""
         for _ in range(int(_LAST_PUBLIC) - int(_FIRST_PUBLIC) + 1):
             address = self._next
             self._next = _FIRST_PUBLIC if address >= _LAST_PUBLIC else address + 1
@@ -84,7 +84,7 @@ def _get_available_subnet_ip(self: subnets.Subnet, instance: Any) -> str:
 def _create_network_interface(
     original: Any, self: Any, subnet: Any, private_ip_address: Any = None, *args: Any, **kwargs: Any
 ) -> Any:
-    """Give a network interface without an address one from its subnet."""
+    """Create a network interface. If the request has no address, use the lowest free one in the subnet."""
     of = self.get_subnet(subnet) if isinstance(subnet, str) else subnet
     if not private_ip_address and not (args and args[0]) and not kwargs.get("private_ip_addresses"):
         private_ip_address = of.get_available_subnet_ip(None)
@@ -98,7 +98,7 @@ def _no_address(*_: Any) -> str:
 
 @around(nat_gateways.NatGatewayBackend, "create_nat_gateway")
 def _create_nat_gateway(original: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
-    """Give a NAT gateway the address of its interface."""
+    """Create a NAT gateway with the private address of its network interface."""
     gateway = original(self, *args, **kwargs)
     gateway.private_ip = gateway._eni.private_ip_address
     return gateway
@@ -118,7 +118,7 @@ def _delete_nat_gateway(self: Any, nat_gateway_id: str) -> Any:
 
 @around(instances.Instance, "terminate")
 def _terminate(original: Any, self: Any) -> Any:
-    """Release an instance's addresses. AWS deletes its primary network interface with it."""
+    """Terminate an instance, release its addresses, and delete its network interfaces, as AWS does."""
     was_terminated = self._state.name == "terminated"
     previous = original(self)
     if not was_terminated:
@@ -129,7 +129,7 @@ def _terminate(original: Any, self: Any) -> Any:
 
 
 def _release(ec2: Any, interface: Any) -> None:
-    """Remove an interface's elastic IP addresses and delete it."""
+    """Disassociate the elastic IP addresses of a network interface, and delete the interface."""
     for address in ec2.addresses:
         if address.eni is interface:
             ec2.disassociate_address(address=address.public_ip)

@@ -38,7 +38,7 @@ def _call_action(original: Any, self: Any) -> Any:
 
 
 def check(responses: Any) -> None:
-    """Raise EC2's error for a request that is invalid for any action."""
+    """Raise EC2's error for a request that is invalid for any action, or that is a dry run."""
     parameters = responses._get_params()
     values = sum(len(each.get("Values") or ()) for each in parameters.get("Filters") or ())
     if values > _MAX_FILTER_VALUES:
@@ -93,7 +93,7 @@ def _check_name(responses: Any) -> None:
 
 @first(KeyPairs, "import_key_pair")
 def _check_import(responses: Any) -> None:
-    """Reject other kinds of keys with the code in EC2's list of error codes. moto uses a different code."""
+    """Reject keys other than RSA and Ed25519, with the code in EC2's list of error codes. moto uses another code."""
     _check_name(responses)
     kind = bytes(responses._get_param("PublicKeyMaterial") or b"").split(maxsplit=1)
     if not kind or kind[0].decode("ascii", "replace") not in _KEY_KINDS:

@@ -40,9 +40,10 @@ class Launch:
 
 
 def launch(ec2: Any, what: Launch, subnet_id: str, count: int) -> list[Any]:
-    """Launch instances of a template into a subnet.
+    """Launch instances of a template into a subnet; return moto's instances.
 
-    Raises EC2's errors for an unknown key pair, group, profile or placement group, like RunInstances.
+    Raises EC2's errors like RunInstances: for missing capacity, an exceeded quota, or an unknown key pair, group,
+    profile or placement group.
     """
     version = ec2.get_launch_template(what.template_id).get_version(what.version)
     data: Mapping[str, Any] = version.data
@@ -102,7 +103,7 @@ def _truth(value: Any) -> bool:
 
 
 def _with_text(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options without those that have no value."""
+    """Return the options that have a value."""
     return {key: value for key, value in options.items() if value is not None}
 
 
@@ -129,7 +130,7 @@ class Console:
         self._texts[instance_id] = [*self._readable(instance_id), (self._clock() + late_s, text)]
 
     def read(self, instance_id: str) -> str | None:
-        """Return an instance's output, or None if it has none yet."""
+        """Return the output of an instance's console, or None if no output can be read yet."""
         found = self._texts[instance_id] = self._readable(instance_id)
         return found[0][1] if found and found[0][0] <= self._clock() else None
 
@@ -166,14 +167,17 @@ def reboots(instance: Any) -> int:
 
 @around(Instance, "reboot")
 def _reboot(original: Any, self: Any) -> None:
-    """Count reboots. moto only sets the state, which is `running` before and after."""
+    """Reboot an instance, and count the reboot. moto only sets the state, which is `running` before and after."""
     original(self)
     self.localcloud_reboots = reboots(self) + 1
 
 
 @around(InstanceBackend, "run_instances")
 def _run_instances(original: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
-    """Check the account's vCPU quotas, and keep one root volume. moto adds an 8 GiB volume to the launch template's."""
+    """Launch instances within the account's vCPU quotas, with the launch template's volumes and market.
+
+    moto would add an 8 GiB volume to the template's.
+    """
     given, template = kwargs.get("launch_template"), {}
     if given:
         template = self._get_template_from_args(given).data
@@ -199,7 +203,10 @@ def _run_instances(original: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
 
 @first(InstanceBackend, "terminate_instances")
 def _unprotect(ec2: Any, instance_ids: list[str]) -> None:
-    """Terminate protected instances too, as Auto Scaling does on AWS. Only EC2's own action rejects them."""
+    """Remove the termination protection of instances before they are terminated.
+
+    Auto Scaling terminates protected instances on AWS too. Only EC2's own action rejects them.
+    """
     for instance in ec2.get_multi_instances_by_id(instance_ids) if instance_ids else ():
         instance.disable_api_termination = False
 

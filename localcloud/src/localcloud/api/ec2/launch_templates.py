@@ -23,7 +23,7 @@ _MAX_HOPS: Final = 64
 
 
 def check(ec2: Any, data: Data) -> None:
-    """Raise EC2's error if it cannot launch the data of a launch template's version."""
+    """Raise EC2's error if instances cannot be launched from the data of a launch template's version."""
     for refused in (
         _profile(data),
         _interfaces(data),
@@ -121,7 +121,7 @@ def _exists(ec2: Any, data: Data) -> Refusals:
 
 
 def unknown_profile(ec2: Any, data: Data) -> Refusals:
-    """Yield EC2's error if the instance profile or its role is unknown or not visible yet."""
+    """Yield EC2's error if a launch template's instance profile is unknown, or if it or its role is not visible yet."""
     given = data.get("IamInstanceProfile") or {}
     profiles = iam_backends[ec2.account_id][ec2.partition].instance_profiles.values()
     for key, attribute, noun in (("Name", "name", "name"), ("Arn", "arn", "ARN")):

@@ -34,7 +34,7 @@ class PlacementGroup:
 
 @added(EC2Response, "create_placement_group")
 def create_placement_group(self: Any) -> ActionResult:
-    """Answer CreatePlacementGroup."""
+    """Create a placement group, and answer CreatePlacementGroup. Only the strategy `cluster` is supported."""
     name = self._get_param("GroupName")
     if not name:
         raise EC2ClientError("MissingParameter", "The request must contain the parameter groupName")
@@ -63,7 +63,7 @@ def create_placement_group(self: Any) -> ActionResult:
 
 @added(EC2Response, "describe_placement_groups")
 def describe_placement_groups(self: Any) -> ActionResult:
-    """Answer DescribePlacementGroups."""
+    """Answer DescribePlacementGroups with the placement groups that match names, ids and filters."""
     groups = _groups(self.ec2_backend)
     names, ids = self._get_param("GroupNames", []), self._get_param("GroupIds", [])
     for name in names:
@@ -84,7 +84,7 @@ def describe_placement_groups(self: Any) -> ActionResult:
 
 @added(EC2Response, "delete_placement_group")
 def delete_placement_group(self: Any) -> ActionResult:
-    """Answer DeletePlacementGroup."""
+    """Delete a placement group, and answer DeletePlacementGroup. Reject a group with instances."""
     group = _known(self.ec2_backend, self._get_param("GroupName"))
     if _members(self.ec2_backend, group.name):
         raise EC2ClientError(
@@ -161,7 +161,10 @@ def _described(ec2: Any, group: PlacementGroup) -> dict[str, Any]:
 
 
 def _matches(described: Mapping[str, Any], key: str, wanted: list[str]) -> bool:
-    """Return whether a group passes one filter of DescribePlacementGroups."""
+    """Return whether a described group passes the filter `key` of DescribePlacementGroups.
+
+    Raises EC2's error for an unsupported filter.
+    """
     fields = {"group-name": "GroupName", "group-arn": "GroupArn", "state": "State", "strategy": "Strategy"}
     if key in fields:
         return described[fields[key]] in wanted

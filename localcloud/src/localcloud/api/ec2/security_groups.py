@@ -40,7 +40,10 @@ _ACTIONS_ON_RULES: Final = (
 
 @around(SecurityGroupBackend, "authorize_security_group_ingress", "authorize_security_group_egress")
 def _name_duplicates(original: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
-    """Report a duplicate rule like EC2. moto creates rules one by one and stops at the duplicate."""
+    """Authorize rules. The error for a duplicate rule describes the rule, as in EC2.
+
+    moto creates rules one by one and stops at the duplicate.
+    """
     made = self._iterate_security_rules
     rules: list[Any] = []
 
@@ -119,7 +122,10 @@ def _check_egress(ec2: Any, group_name_or_id: str, *_: Any, **given: Any) -> Non
 
 
 def _check_count(ec2: Any, group_name_or_id: str, rules: str, given: dict[str, Any]) -> None:
-    """Check the number of rules after a call, before any rule is added. moto passes the rules as keyword arguments."""
+    """Raise EC2's error if a call would give a group too many rules.
+
+    `rules` is the group's attribute with its present rules. `given` contains the call's new rules.
+    """
     group = ec2.get_security_group_by_name_or_id(group_name_or_id, given.get("vpc_id"))
     if group is None:
         return
@@ -131,7 +137,10 @@ def _check_count(ec2: Any, group_name_or_id: str, rules: str, given: dict[str, A
 
 
 def _weight(ec2: Any, prefix_list: str | None) -> int:
-    """Return a rule's weight. A prefix list weighs its MaxEntries, or 1 if moto does not know it, like AWS's own."""
+    """Return the number of rules that a rule counts as: the MaxEntries of its prefix list, or 1 without a list.
+
+    AWS's own lists also count as 1, because moto does not know them.
+    """
     found = ec2.managed_prefix_lists.get(prefix_list) if prefix_list else None
     return int(found.max_entries or 1) if found is not None else 1
 

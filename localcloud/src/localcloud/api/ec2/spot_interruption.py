@@ -66,7 +66,7 @@ def recommended_at(instance: Any) -> str:
 
 
 def terminate_due(ec2: Any) -> list[str]:
-    """Terminate the instances whose notice period is over; return their ids."""
+    """Terminate the interrupted spot instances whose notice period is over; return their ids."""
     now = datetime.datetime.now(datetime.UTC)
     ended = []
     for reservation in ec2.reservations.values():

@@ -20,7 +20,10 @@ TRUSTED: Final = "localcloud.trusted"
 
 
 def is_internal(environ: Mapping[str, Any]) -> bool:
-    """Return whether the embedded cloud itself makes a request, before the gate. It may act for a caller."""
+    """Return whether a request comes from the embedded cloud itself, possibly on behalf of a caller.
+
+    Only valid before the gate, which stores the caller of every other request too.
+    """
     return TRUSTED in environ or CALLER in environ
 
 
@@ -34,7 +37,7 @@ class UnknownCallerError(Exception):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Caller:
-    """A principal."""
+    """A principal that calls the API: a user or a role session."""
 
     arn: str
     """ARN of the user or of the role session."""
@@ -49,7 +52,7 @@ class Caller:
     """The service that calls on behalf of this principal, or ""."""
 
     def through(self, service: str) -> Caller:
-        """Return this principal for a call by a service on its behalf."""
+        """Return a copy of this caller for a call that a service makes on its behalf."""
         return dataclasses.replace(self, via=service)
 
 
@@ -95,7 +98,7 @@ class Callers:
         return self.of_role(role, session.session_name, policy)
 
     def of_role(self, role: Any, session_name: str, policy: Mapping[str, Any] | None = None) -> Caller:
-        """Return a session of a role."""
+        """Return the caller for a session of a role. `policy` is the session policy, if any."""
         context = {"aws:userid": f"{role.id}:{session_name}", "aws:PrincipalType": "AssumedRole"}
         if session_name.startswith("i-"):
             context["ec2:SourceInstanceARN"] = (

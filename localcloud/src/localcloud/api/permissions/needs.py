@@ -77,7 +77,7 @@ class Needs:
                 yield Need(action=known.name, resource=arn, context=self._tags_of(arn))
 
     def _tags_of(self, arn: str) -> Context:
-        """Return the tags of an EC2 resource or an Auto Scaling group as condition keys."""
+        """Return the tags of an EC2 resource or an Auto Scaling group as condition keys; none for other resources."""
         service, last = arn.split(":")[2:3], arn.rpartition("/")[2]
         if service == ["ec2"]:
             tags = dict(self._backend("ec2").tags.get(last, {}))
@@ -141,7 +141,10 @@ class Needs:
         )
 
     def _key(self, bucket: str, key: Any, call: Call) -> str:
-        """Return the KMS key of an operation: the existing object's, the requested one, or the bucket's default."""
+        """Return the KMS key of an operation: the existing object's, the requested one, or the bucket's default.
+
+        "" if the operation uses none.
+        """
         if call.operation in ("GetObject", "HeadObject", "GetObjectAttributes"):
             return self._key_of_object(bucket, str(key))
         if call.params.get("ServerSideEncryption"):

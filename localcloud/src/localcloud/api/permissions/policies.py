@@ -45,14 +45,14 @@ class Policies:
         return [_managed(policy)]
 
     def _holder(self, caller: Caller) -> Any:
-        """Return moto's user or role of a caller."""
+        """Return moto's user or role of a caller, or None if it was deleted."""
         iam = self._backend("iam")
         if caller.is_role:
             return next((role for role in iam.roles.values() if role.name == caller.name), None)
         return iam.users.get(caller.name)
 
     def resource(self, action: str, arn: str) -> Policy | None:
-        """Return the policy of a resource, or None."""
+        """Return the policy of a resource, or None. A role's trust policy only applies to the action sts:AssumeRole."""
         service, _, _, name = arn.split(":", 5)[2:] if arn.count(":") >= 5 else ("", "", "", "")
         match service:
             case "s3":
@@ -85,7 +85,7 @@ def _held(holder: Any) -> Iterator[Policy]:
 
 
 def _managed(policy: Any) -> Policy:
-    """Return name and default version of a managed policy."""
+    """Return a managed policy's ARN (as its name) and the document of its default version."""
     document = next(each.document for each in policy.versions if each.version_id == policy.default_version_id)
     return {"name": policy.arn, "policy": _parsed(document)}
 
@@ -99,7 +99,7 @@ def _parsed(document: Any) -> Policy | None:
 
 
 def condition_keys(policy: Policy | None, action: str) -> Iterator[tuple[str, str]]:
-    """Yield statement and key of every condition that applies to an action."""
+    """Yield the statement (its Sid or number) and the key of every condition that applies to an action."""
     for number, statement in enumerate(listed((policy or {}).get("Statement", []))):
         if not _about(statement, action):
             continue

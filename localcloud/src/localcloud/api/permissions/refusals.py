@@ -57,18 +57,18 @@ _DENIED: Final = {"sns": "AuthorizationError"}
 
 
 def credentials(environ: Mapping[str, Any], kind: str) -> Reply:
-    """Reply to credentials that are unknown ("key", "token"), "expired", or missing ("none")."""
+    """Return the error reply for credentials that are unknown ("key", "token"), "expired", or missing ("none")."""
     code, message, status = _CREDENTIALS[_protocol(environ)][kind]
     return error_replies.reply(environ, code, message, status)
 
 
 def denied(environ: Mapping[str, Any], caller: Caller, need: Need, decision: Decision) -> Reply:
-    """Reply to a call that the policies deny."""
+    """Return the error reply for a call that the policies deny."""
     return refused(environ, sentence(caller, need, decision))
 
 
 def refused(environ: Mapping[str, Any], text: str) -> Reply:
-    """Reply to a denied call with a text."""
+    """Return the error reply for a denied call with this text, in the form of the service's protocol."""
     service, _ = error_replies.service_of(environ)
     match _protocol(environ):
         case "ec2":

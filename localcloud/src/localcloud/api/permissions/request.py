@@ -37,7 +37,7 @@ class Signature:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Call:
-    """One request."""
+    """A parsed request: service, operation and parameters."""
 
     service: str
     """The service's name in policies: the prefix of its actions."""
@@ -63,7 +63,7 @@ def signature(environ: Mapping[str, Any]) -> Signature | None:
 
 
 def read(environ: Mapping[str, Any], service: str) -> Call:
-    """Parse a request to a service, which has its name in signatures. Raises UnknownOperationError."""
+    """Parse a request to a service. `service` is its name in signatures. Raises UnknownOperationError."""
     from botocore.exceptions import UnknownServiceError
     from moto.core.parse import PROTOCOL_PARSERS, RequestParserError
     from moto.core.request import Request, determine_request_protocol

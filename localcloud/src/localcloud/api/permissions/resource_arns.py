@@ -90,7 +90,7 @@ def _pattern(service: str, resource_type: str) -> str:
 
 @functools.cache
 def _read(kind: str, service: str) -> dict[str, Any]:
-    """Return a service's data from iam-data, or nothing if it has none."""
+    """Return a service's data of a kind (`actions`, `resourceTypes`) from iam-data; {} for an unknown service."""
     path = PACKAGES / "iam-data" / "data" / kind / f"{service}.json"
     if not path.is_file():
         return {}
@@ -136,7 +136,7 @@ class Resources:
         return found or [self.unnamed(call.service, next(iter(action.resources)))]
 
     def _named(self, call: Call) -> Named:
-        """Return the resources that a call names."""
+        """Return the ARNs of the resources that a call names, by resource type."""
         named: Named = {}
         for kind, keys in _NAMED.get(call.service, {}).items():
             for name in values(call.params, *keys):
@@ -147,7 +147,7 @@ class Resources:
         return named
 
     def arn(self, service: str, kind: str, *values: str) -> str:
-        """Return the ARN of a resource, with * for each missing part."""
+        """Return the ARN of a resource. `values` are the names and ids in it, in order; * replaces missing ones."""
         left = list(values)
         fixed = {"Partition": "aws", "Region": self._region, "Account": self._account}
 
@@ -157,7 +157,7 @@ class Resources:
         return _VARIABLE.sub(fill, _pattern(service, kind))
 
     def unnamed(self, service: str, kind: str) -> str:
-        """Return an ARN for a call without a resource. It matches * but no narrower pattern."""
+        """Return an ARN for a call that names no resource. No pattern except * matches this ARN."""
         return self.arn(service, kind).replace(self._region, _UNNAMED).replace(self._account, _UNNAMED)
 
     def _ec2(self, call: Call) -> Iterator[tuple[str, str]]:

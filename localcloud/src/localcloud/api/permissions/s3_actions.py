@@ -77,7 +77,7 @@ class ObjectNeed:
 
 
 def needs(call: Call) -> Iterator[ObjectNeed]:
-    """Yield the S3 permissions that an operation requires."""
+    """Yield the S3 permissions that an operation requires, including the permission on the source of a copy."""
     params = call.params
     bucket, key = str(params.get("Bucket", "")), params.get("Key")
     name = _ACTIONS.get(call.operation, call.operation)
@@ -109,14 +109,14 @@ def _deleted(bucket: str, params: Mapping[str, Any]) -> Iterator[ObjectNeed]:
 
 
 def _versioned(need: ObjectNeed, version: Any) -> ObjectNeed:
-    """Return the permission for an object's version if a version is given."""
+    """Return the permission for an object's version. It is unchanged if no version is given."""
     if not version or need.action not in _OF_VERSIONS:
         return need
     return dataclasses.replace(need, action=need.action.replace("Object", "ObjectVersion", 1))
 
 
 def key_actions(operation: str) -> tuple[str, ...]:
-    """Return the KMS actions that an operation requires on the object's key."""
+    """Return the KMS actions that an operation requires on the object's key; () if it requires none."""
     if operation in _READS:
         return ("Decrypt",)
     if operation in _WRITES:

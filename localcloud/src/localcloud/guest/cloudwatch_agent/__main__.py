@@ -43,7 +43,7 @@ class ConfigurationError(ValueError):
 
 
 def main(arguments: list[str]) -> int:
-    """Fetch the configuration and start the agent. With the argument `run`, be the agent."""
+    """Fetch the configuration and start the agent; return the exit code. With the argument `run`, be the agent."""
     if arguments == ["run"]:
         return _run(json.loads(CONFIG.read_text(encoding="utf-8")))
     parser = argparse.ArgumentParser(prog="amazon-cloudwatch-agent-ctl")
@@ -70,7 +70,10 @@ def main(arguments: list[str]) -> int:
 
 
 def check(document: Mapping[str, Any]) -> None:
-    """Reject a configuration with unsupported sections. Sections that have no data on these hosts are accepted."""
+    """Raise ConfigurationError if a configuration has unsupported sections.
+
+    Sections that have no data on these hosts are accepted.
+    """
     unknown = set(document) - {"agent", "metrics", "logs"}
     collected = document.get("metrics", {}).get("metrics_collected", {})
     unknown |= {f"metrics_collected.{name}" for name in set(collected) - MEASURED - NOTHING_HERE}
@@ -98,7 +101,7 @@ def _restart() -> None:
 
 
 def _run(document: Mapping[str, Any]) -> int:
-    """Ship logs and metrics until SIGTERM or SIGINT."""
+    """Send logs and metrics until SIGTERM or SIGINT; return the exit code. `document` is the configuration."""
     stopped = threading.Event()
 
     def stop(number: int, frame: FrameType | None) -> None:
@@ -165,7 +168,10 @@ class RoleCredentials:
 
 
 def _setting(name: str) -> str:
-    """Return an environment variable. If it is not set, read it from /etc/environment, as services do."""
+    """Return an environment variable, or its value in /etc/environment if it is not set, as for services.
+
+    Raises ConfigurationError if neither is set.
+    """
     if name in os.environ:
         return os.environ[name]
     for line in Path("/etc/environment").read_text(encoding="utf-8").splitlines():
@@ -176,7 +182,7 @@ def _setting(name: str) -> str:
 
 
 def _fact(path: str) -> str:
-    """Return an entry of the instance metadata service."""
+    """Return the instance metadata at a path such as `placement/region`. Raises OSError."""
     ask = {"X-aws-ec2-metadata-token-ttl-seconds": "60"}
     token = urllib.request.Request(f"{_METADATA}/api/token", method="PUT", headers=ask)
     with urllib.request.urlopen(token, timeout=5) as answer:

@@ -43,7 +43,7 @@ class Credentials:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Api:
-    """Client of the embedded cloud's API."""
+    """Client of the embedded cloud's API. All methods raise ApiError."""
 
     endpoint: str
     region: str
@@ -65,7 +65,7 @@ class Api:
                 raise
 
     def put_events(self, group: str, stream: str, lines: Sequence[str]) -> None:
-        """Append lines to a log stream."""
+        """Append lines to a log stream, with the present time."""
         now_ms = int(time.time() * 1000)
         events = [{"timestamp": now_ms, "message": line} for line in lines]
         body = {"logGroupName": group, "logStreamName": stream, "logEvents": events}

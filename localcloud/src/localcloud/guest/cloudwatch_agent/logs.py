@@ -71,7 +71,7 @@ class Tail:
         self._streams: set[tuple[str, str]] = set()
 
     def ship(self) -> None:
-        """Ship all complete new lines. Lines that could not be shipped are sent again at the next call."""
+        """Send all complete new lines. After an error, the next call continues with the lines that were not sent."""
         for source in self.sources:
             for path, stream in source.files().items():
                 for lines, end in _new_lines(Path(path), self._offsets.get(path, 0)):
@@ -84,7 +84,7 @@ class Tail:
 
 
 def _new_lines(path: Path, offset: int) -> Iterator[tuple[list[str], int]]:
-    """Yield batches of complete lines after an offset, each with the offset of its end."""
+    """Yield batches of complete lines after an offset, each with the offset of its end; none for a missing file."""
     try:
         with path.open("rb") as file:
             if file.seek(0, 2) < offset:

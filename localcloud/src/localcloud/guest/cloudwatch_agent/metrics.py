@@ -85,7 +85,10 @@ def read_network(text: str) -> dict[str, int]:
 
 
 def figures(before: Sample, now: Sample, *, cpus: int, memory_bytes: int) -> dict[str, dict[str, float]]:
-    """Return the values by section and name. `memory_bytes` is the machine's total memory."""
+    """Return the metrics from two samples, by section of the configuration and name, such as mem and used_percent.
+
+    `memory_bytes` is the machine's total memory.
+    """
     elapsed_s = max(now.at_s - before.at_s, 1e-3)
     busy = 100 * (now.cpu_s - before.cpu_s) / elapsed_s / cpus
     return {
@@ -97,7 +100,7 @@ def figures(before: Sample, now: Sample, *, cpus: int, memory_bytes: int) -> dic
 
 
 def data(config: Mapping[str, Any], values: Mapping[str, Mapping[str, float]], instance_id: str) -> Iterator[Datum]:
-    """Yield the values to send, with the dimensions to which the configuration aggregates the metrics."""
+    """Yield the `values` that the configuration selects, once for each combination of dimensions in it."""
     everywhere = {
         key: value.replace("${aws:InstanceId}", instance_id)
         for key, value in config.get("append_dimensions", {}).items()

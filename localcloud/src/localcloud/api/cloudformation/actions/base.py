@@ -36,7 +36,10 @@ class Actions(BaseResponse):
         self._caller = caller
 
     def _begin(self, stack: Stack, target: Target, executed: ChangeSet | None = None) -> None:
-        """Start to create or update a stack. Its other change sets become obsolete."""
+        """Start to create or update a stack in the background. Its available change sets become obsolete.
+
+        `executed`: the change set that causes the operation. Its execution status becomes the result.
+        """
         account = self._account
         stack.actor = account.actor(stack.role_arn, self._caller)
         with account.condition:
@@ -69,7 +72,10 @@ class Actions(BaseResponse):
         return str(self._get_param(key) or "")
 
     def _read_target(self, stack: Stack) -> Target:
-        """Check the request's template and parameters as its caller; return the stack's new desired state."""
+        """Check the request's template and parameters; return the stack's new desired state.
+
+        The role's permissions apply if there is a role, otherwise the caller's. Raises FormationError.
+        """
         tags = self._get_param("Tags")
         if any(str(tag["Key"]).lower().startswith("aws:") for tag in tags or ()):
             raise ValidationError("aws: prefixed tag key names are not allowed for external use.")
@@ -84,7 +90,10 @@ class Actions(BaseResponse):
             )
 
     def _body(self, stack: Stack | None) -> str:
-        """Return the template's text: from the request, from S3, or the stack's previous template."""
+        """Return the template's text: from the request, from S3, or the stack's previous template.
+
+        Raises ValidationError if there is no template, if it cannot be read, or if it is too large.
+        """
         if self._get_bool_param("UsePreviousTemplate", False) and stack is not None and stack.target is not None:
             return stack.target.body
         body, url = self._text("TemplateBody"), self._text("TemplateURL")
@@ -104,7 +113,7 @@ class Actions(BaseResponse):
         return content.decode()
 
     def _hold(self, stack: Stack) -> None:
-        """If the CDK CLI is asking, wait briefly for the end of a stack's operation, so that it polls less often."""
+        """If the request is the CDK CLI's, wait until the stack's operation is complete, at most _HOLD_S seconds."""
         if _CLI in str(self.headers.get("User-Agent", "")):
             with self._account.condition:
                 self._account.condition.wait_for(lambda: not stack.busy, timeout=_HOLD_S)
@@ -153,7 +162,7 @@ def show_stack(stack: Stack) -> dict[str, Any]:
 
 
 def show_parameters(target: Target) -> list[dict[str, Any]]:
-    """Return a target's parameters, with secrets masked."""
+    """Return a target's parameters in the form of DescribeStacks, with secrets masked."""
     found = []
     for parameter in target.parameters.values():
         shown = {"ParameterKey": parameter.key, "ParameterValue": "****" if parameter.secret else parameter.given}

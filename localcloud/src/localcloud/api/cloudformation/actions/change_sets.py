@@ -23,7 +23,7 @@ class ChangeSetActions(Actions):
     """Create, show, execute and delete change sets."""
 
     def create_change_set(self) -> ActionResult:
-        """Create a change set; if it would create a stack, register the stack too."""
+        """Create a change set. If its stack does not exist, register the stack as REVIEW_IN_PROGRESS."""
         name, kind = self._text("ChangeSetName"), self._text("ChangeSetType") or "UPDATE"
         account = self._account
         if not _NAME.fullmatch(name):
@@ -52,7 +52,7 @@ class ChangeSetActions(Actions):
         return ActionResult({"Id": change_set.change_set_id, "StackId": stack.stack_id})
 
     def _refuse_unless_fitting(self, stack: Stack | None, name: str, kind: str) -> None:
-        """Reject a change set whose kind does not match the stack's state, or whose name is already in use."""
+        """Reject a change set whose kind (CREATE or UPDATE) does not match the stack's state, or whose name is used."""
         if kind == "UPDATE" and (stack is None or stack.target is None):
             raise ValidationError(f"Stack [{stack.name if stack else self._text('StackName')}] does not exist")
         if stack is None:
@@ -66,7 +66,7 @@ class ChangeSetActions(Actions):
             raise FormationError("AlreadyExistsException", f"ChangeSet {name} already exists")
 
     def _change_set(self, name: str, stack: Stack, target: Target) -> ChangeSet:
-        """Return a new change set. Findings or a lack of changes make it FAILED."""
+        """Return a new change set of the request. It is FAILED if a property is invalid or nothing would change."""
         account = self._account
         arn = f"arn:aws:cloudformation:{account.region}:{account.account}:changeSet/{name}/{uuid.uuid4()}"
         found = changes.describe(stack, target, account.active_resources(stack, target))

@@ -33,7 +33,7 @@ class Responses(ChangeSetActions, StackActions):
             return ActionResult({"Stacks": [show_stack(stack)]})
 
     def list_stacks(self) -> ActionResult:
-        """List the stacks, including deleted ones."""
+        """List the stacks, including deleted ones, or only the stacks with a status in StackStatusFilter."""
         wanted = self._get_param("StackStatusFilter", [])
         found = [stack for stack in self._account.stacks.values() if not wanted or stack.status in wanted]
         shown = [show_stack(stack) for stack in found]

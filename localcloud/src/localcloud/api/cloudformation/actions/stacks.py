@@ -53,7 +53,7 @@ class StackActions(Actions):
         return ActionResult({"StackId": stack.stack_id})
 
     def _validate_early(self, stack: Stack, target: Target) -> None:
-        """Reject properties that violate their type's schema. AWS does the same; its error text is not known."""
+        """Reject properties that violate their type's schema. AWS rejects them too, but its error text is not known."""
         found = self._account.findings(stack, target)
         if found:
             listed = "; ".join(f"{each.reason} (at {each.path})" for each in found)
@@ -110,7 +110,7 @@ class StackActions(Actions):
         return ActionResult({"StackId": stack.stack_id})
 
     def signal_resource(self) -> ActionResult:
-        """Receive a signal that one instance of a resource is ready, or that it failed."""
+        """Receive a signal that an instance of a resource is ready or has failed. Reject an unexpected signal."""
         account = self._account
         name, unique_id, status = self._text("LogicalResourceId"), self._text("UniqueId"), self._text("Status")
         stack = account.get(self._text("StackName"))

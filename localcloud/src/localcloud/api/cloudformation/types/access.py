@@ -155,7 +155,7 @@ _MIN_WAIT_DAYS, _WAIT_DAYS = 7, 30
 
 
 def require(context: Context, key: Any) -> None:
-    """Raise ResourceError unless a KMS key exists and is enabled. Services check their keys the same way."""
+    """Check that a KMS key is enabled, as services do. Raises ResourceError, or KMS's error for an unknown key."""
     state = context.aws.client("kms").describe_key(KeyId=str(key))["KeyMetadata"]["KeyState"]
     if state != "Enabled":
         raise ResourceError(f"The key {key} cannot be used: its state is {state}")
@@ -178,7 +178,7 @@ def _create_key(context: Context, properties: Properties) -> Physical:
 
 
 def _rotate(kms: Any, key_id: str, properties: Properties) -> None:
-    """Enable or disable the rotation of a key."""
+    """Enable or disable the rotation of a key, as its property EnableKeyRotation requires."""
     if truth(properties.get("EnableKeyRotation", False)):
         kms.enable_key_rotation(KeyId=key_id)
     else:
@@ -198,7 +198,10 @@ def _update_key(context: Context, resource: Physical, old: Properties, new: Prop
 
 
 def _delete_key(context: Context, resource: Physical, properties: Properties) -> None:
-    """Schedule the deletion of a key. KMS never deletes immediately, and the deletion can still be cancelled."""
+    """Schedule the deletion of a key. As in KMS, the deletion can be cancelled until then.
+
+    Raises ResourceError if PendingWindowInDays is out of range.
+    """
     kms = context.aws.client("kms")
     days = int(properties.get("PendingWindowInDays", _WAIT_DAYS))
     if not _MIN_WAIT_DAYS <= days <= _WAIT_DAYS:

@@ -142,7 +142,7 @@ def _objects(value: Any) -> Iterator[Mapping[str, Any]]:
 
 
 def _policy_problems(name: str, resource: Mapping[str, Any], resource_type: ResourceType) -> Iterator[str]:
-    """Yield the reasons to reject a resource's deletion, creation and update policies."""
+    """Yield the reasons to reject a resource because of its deletion, creation and update policies."""
     where = f"(resource {name}, {resource_type.name})"
     for attribute, allowed in (("DeletionPolicy", _DELETION_POLICIES), ("UpdateReplacePolicy", _REPLACE_POLICIES)):
         if attribute in resource and resource[attribute] not in allowed:
@@ -221,7 +221,10 @@ def _check_attribute(getatt: Any, template: Template) -> None:
 
 
 def needed_capabilities(template: Template) -> list[str]:
-    """Return the capabilities that the caller must acknowledge for the template's IAM resources."""
+    """Return the capability that the caller must acknowledge for the template's IAM resources, as a list.
+
+    The list is empty if the template has none.
+    """
     named = {
         "AWS::IAM::Role": "RoleName",
         "AWS::IAM::ManagedPolicy": "ManagedPolicyName",

@@ -42,7 +42,7 @@ def _create_file_system(context: Context, properties: Properties) -> Physical:
 
 
 def _update_file_system(context: Context, resource: Physical, old: Properties, new: Properties) -> Physical:
-    """Update the throughput. No other property has both an update in place and rules of EFS."""
+    """Update the throughput. Changes of other properties have no effect, unless they replace the file system."""
     if any(old.get(key) != new.get(key) for key in _THROUGHPUT):
         efs = context.aws.client("efs")
         values = {"ThroughputMode": "bursting", **given(new, _THROUGHPUT)}
@@ -87,7 +87,7 @@ def _create_lustre(context: Context, properties: Properties) -> Physical:
 
 
 def _update_lustre(context: Context, resource: Physical, old: Properties, new: Properties) -> Physical:
-    """Accept changes of inert properties. Reject a change of the deployment type, which needs a new file system."""
+    """Accept changes of properties without effect. Raises ResourceError for a change of the deployment type."""
     before, after = ((each.get(_CONFIGURATION) or {}).get("DeploymentType") for each in (old, new))
     if before != after:
         raise ResourceError(

@@ -43,7 +43,7 @@ def _create_topic(context: Context, properties: Properties) -> Physical:
 
 
 def _describe(sns: Any, arn: str, properties: Properties) -> None:
-    """Set a topic's display name."""
+    """Set a topic's display name, or remove it if the template has none."""
     display = properties.get("DisplayName", "")
     sns.set_topic_attributes(TopicArn=arn, AttributeName="DisplayName", AttributeValue=display)
 

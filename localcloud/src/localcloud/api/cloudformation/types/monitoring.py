@@ -44,7 +44,7 @@ def _write_dashboard(context: Context, name: str, properties: Properties) -> Phy
 
 
 def _check_body(body: str) -> None:
-    """Reject bodies that PutDashboard rejects before it checks the widgets."""
+    """Raise ResourceError if a dashboard's body is not a JSON object with a list of widgets, like PutDashboard."""
     try:
         document = json.loads(body)
     except ValueError as error:

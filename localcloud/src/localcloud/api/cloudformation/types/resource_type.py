@@ -90,7 +90,7 @@ def names(text: str, *, below: str = "") -> frozenset[str]:
 
 
 def given(properties: Properties, keys: Iterable[str]) -> dict[str, Any]:
-    """Return the listed properties that the template sets."""
+    """Return the properties with these keys, as far as the template sets them."""
     return {key: properties[key] for key in keys if key in properties}
 
 
@@ -140,7 +140,11 @@ class CreateAndUpdate(TypedDict):
 
 
 def create_and_update(write: Callable[[Context, str, Properties], Physical], name: str = "") -> CreateAndUpdate:
-    """Return handlers for a resource whose create and update are the same call. `name` is its naming property."""
+    """Return handlers for a resource whose create and update are the same call.
+
+    `write` takes the context, the resource's name and the new properties. `name` is the property that contains the
+    resource's name; if it is not set, a name is generated.
+    """
     return {
         "create": lambda context, properties: write(context, properties.get(name) or context.name(), properties),
         "update": lambda context, resource, old, new: write(context, resource.id, new),
@@ -150,8 +154,8 @@ def create_and_update(write: Callable[[Context, str, Properties], Physical], nam
 def delete_with(service: str, method: str, id: str | None, *others: str, gone: tuple[str, ...] = ()) -> Delete:
     """Return a handler that deletes a resource with one API call.
 
-    The parameter `id` of the call gets the physical id. `others` are parameters with the name of an attribute or
-    property of the resource. An error with a code in `gone` means that the resource is already deleted.
+    The parameter `id` of the call gets the physical id, unless `id` is None. `others` are parameters that have the name
+    of an attribute or property of the resource. An error with a code in `gone` means that the resource is deleted.
     """
 
     def delete(context: Context, resource: Physical, properties: Properties) -> None:
@@ -169,7 +173,7 @@ def leave(context: Context, resource: Physical, properties: Properties) -> None:
 
 
 def unless_gone(codes: tuple[str, ...], call: Callable[..., Any], **arguments: Any) -> None:
-    """Call a method that deletes something. As in CloudFormation, an already deleted resource is not an error."""
+    """Call a method that deletes something, and ignore errors with these codes: the resource is already deleted."""
     try:
         call(**arguments)
     except ClientError as error:
@@ -211,12 +215,15 @@ def text(value: Any) -> str:
 
 
 def truth(value: Any) -> bool:
-    """Convert a boolean, which may be text in a template."""
+    """Convert a boolean, which may be text in a template. Any value other than true is False."""
     return value is True or str(value).lower() == "true"
 
 
 def shaped(client: Any, operation: str, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Convert a template's values to an operation's types. Templates may contain "true" and "3" as text."""
+    """Convert a template's values to the types of the parameters of an API operation.
+
+    For example, templates may contain "true" and "3" as text.
+    """
     shape = client.meta.service_model.operation_model(operation).input_shape
     found: dict[str, Any] = _coerce(shape, values)
     return found

@@ -47,7 +47,10 @@ def _create_bucket(context: Context, properties: Properties) -> Physical:
 
 
 def _check_lifecycle(properties: Properties) -> None:
-    """Reject days that are not positive. The rule is in the API reference; AWS's error text is not known."""
+    """Raise ServiceRefusalError if a lifecycle rule keeps noncurrent versions for less than one day.
+
+    The rule is in the API reference; AWS's error text is not known.
+    """
     for rule in (properties.get("LifecycleConfiguration") or {}).get("Rules") or ():
         expiration = rule.get("NoncurrentVersionExpiration") or {}
         for days in (rule.get("NoncurrentVersionExpirationInDays"), expiration.get("NoncurrentDays")):
@@ -56,7 +59,7 @@ def _check_lifecycle(properties: Properties) -> None:
 
 
 def _check_acl(properties: Properties) -> None:
-    """Reject an access control list if the bucket owner is enforced as object owner, which is the default."""
+    """Raise ServiceRefusalError for an access control list if the bucket's owner owns all objects, as by default."""
     rules = (properties.get("OwnershipControls") or {}).get("Rules") or [{}]
     enforced = rules[0].get("ObjectOwnership", "BucketOwnerEnforced") == "BucketOwnerEnforced"
     if enforced and properties.get("AccessControl", "Private") not in ("Private", "BucketOwnerFullControl"):
@@ -96,7 +99,10 @@ def _update_bucket(context: Context, resource: Physical, old: Properties, new: P
 
 
 def _encryption(s3: Any, properties: Properties) -> dict[str, Any]:
-    """Return the default encryption. Nothing is encrypted, but writing an object requires permissions on the key."""
+    """Return a bucket's default encryption in the form of S3's API.
+
+    Nothing is encrypted, but writing an object requires permissions on the key.
+    """
     names = {"ServerSideEncryptionByDefault": "ApplyServerSideEncryptionByDefault"}
     given = properties["BucketEncryption"]["ServerSideEncryptionConfiguration"]
     rules = [{names.get(key, key): value for key, value in rule.items()} for rule in given]
