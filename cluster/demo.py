@@ -189,7 +189,7 @@ class Step:
 
 
 def brief_command(shown: Sequence[str]) -> str:
-    """Return a command without its settings and answers, and with `...` in their place."""
+    """Return the start of a command, before its first flag for a setting or an answer, and `...` for the rest."""
     words, left_out = list[str](), False
     for word in shown:
         if word.startswith("-") and word not in ("--nodes", "--recipe", "-m"):
@@ -200,7 +200,10 @@ def brief_command(shown: Sequence[str]) -> str:
 
 
 def commands(nodes: int, image: str = "") -> list[tuple[str, list[str], str]]:
-    """Return the commands from an empty account to results on the user's disk, each with its title and its result."""
+    """Return the commands from an empty account to results on the user's disk.
+
+    Each has a title, its words, and a regular expression for its result.
+    """
     return [
         ("Deploy the cluster", [COMMAND, "up", "--yes", *settings(nodes, image)], r"^stack \S+: deployed.*"),
         ("Look at it", [COMMAND, "status"], r"^workers: .*"),

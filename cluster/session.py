@@ -97,7 +97,7 @@ class Session:
         self._confirmed: set[str] = set()
 
     def load_inventory(self) -> inventory.Inventory:
-        """Return the deployed cluster with its instances. AWS is asked once."""
+        """Return the deployed cluster with its instances. AWS is asked once. Raises NoStackError or AwsError."""
         if self.loaded_inventory is None:
             with doing(f"asking AWS for the cluster {self.config.stack_name}"):
                 self.loaded_inventory = (
@@ -134,7 +134,7 @@ class Session:
         return Replacements(group=self.stack.worker_group, region=self.aws.region, max_per_hour=most)
 
     def connect(self) -> Master:
-        """Open a connection to the master."""
+        """Open a connection to the master. Raises ConnectionFailedError, or AwsError if no master runs."""
         deployed = self.load_master()
         with doing("connecting to the master"):
             return connect(
@@ -175,7 +175,10 @@ class Session:
     def push(
         self, master: Master, tree: Tree, tell: Callable[[str], None] | None = None, *, terminal: bool = False
     ) -> Pushed:
-        """Push a tree. An upload that may take long is reported, on a terminal with a bar."""
+        """Push a tree unless it is already pushed.
+
+        An upload that may take long is reported with `tell`, or with a bar if `terminal` is set.
+        """
         pushed = push(master, self.stack.payloads_root, tree, tell, terminal=terminal, there=self._there)
         self._there |= {tree.name}
         return pushed
@@ -217,12 +220,12 @@ class Session:
 
     @property
     def instance_types(self) -> list[str]:
-        """Return the type of each running instance."""
+        """Return the type of each of the cluster's instances."""
         return [i.type for i in self.load_inventory().instances]
 
     def usd_per_hour(self, wait_s: float) -> float | None:
-        """Return the total hourly price of the running instances; None if a price is still unknown after `wait_s`
-        seconds.
+        """Return the total price of the cluster's instances, USD per hour; None if a price is still unknown after
+        `wait_s` seconds.
         """
         kinds = self.instance_types
         return total_per_hour(kinds, self.prices.per_hour(kinds, wait_s))

@@ -60,7 +60,7 @@ def installed() -> Path:
 
 
 def check_installed() -> Path:
-    """Return the path of the installed library. Raises CustomOpError if it is not installed."""
+    """Return the path from `installed`. Raises CustomOpError unless the library is installed there."""
     place = installed()
     if not place.is_file():
         raise CustomOpError(

@@ -32,7 +32,7 @@ def command(python: str, controller: str) -> list[str]:
 
 
 def unresolved_name() -> str | None:
-    """Return this machine's host name if it does not resolve, else None. Gloo's ranks crash in hvd.init() with one."""
+    """Return this machine's host name if it does not resolve, else None. Gloo's ranks would crash in hvd.init()."""
     try:
         socket.getaddrinfo(socket.gethostname(), None)
     except OSError:
@@ -79,7 +79,10 @@ def _prove(controller: str, environ: Mapping[str, str]) -> float:
 
 
 def check(*, ranks: int, sum_error: float, weights_moved: float, weights_differ: float) -> None:
-    """Exit with a message unless the allreduce was exact and the training step left all ranks with equal weights."""
+    """Exit with a message unless the allreduce was exact and a training step changed the weights equally on all ranks.
+
+    `sum_error` and `weights_differ` are the largest absolute differences, `weights_moved` is the largest change.
+    """
     if ranks != RANKS or sum_error != 0:
         sys.exit(f"Horovod's allreduce over {ranks} ranks has an error of {sum_error:g}")
     if weights_moved == 0 or weights_differ != 0:

@@ -40,7 +40,7 @@ _CONFLICT: Final = ("ResolutionImpossible", "conflicting dependencies", "No matc
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Layer(VirtualEnvironment):
-    """A virtual environment that also imports the packages of the runtime below it."""
+    """A virtual environment whose Python also imports the packages of the runtime."""
 
     name: ClassVar[str] = "the environment with the program's packages"
     runtime: Path
@@ -55,7 +55,7 @@ class Layer(VirtualEnvironment):
                 self._stand_in(name, next(kept[other] for other in TENSORFLOW if other in kept))
 
     def runtime_packages(self) -> tuple[str, dict[str, str]]:
-        """Return the runtime's package folder, and the versions of the packages that must not change, by name."""
+        """Return the runtime's package folder, and the versions of its packages that an overlay must keep, by name."""
         output = self.run("Listing the runtime's packages", [str(self.runtime), "-c", _PACKAGES])
         below, found = json.loads(output.splitlines()[-1])
         return below, {name: found[name] for name in found if name in KEPT or name.startswith(KEPT_PREFIX)}
@@ -110,7 +110,10 @@ class Overlay(Layer):
             raise RuntimeSetupError(f"cannot read {self.requirements}: {error}") from None
 
     def bring(self, wheels: Path) -> None:
-        """Resolve and build wheels for packages that the runtime lacks. Those that Horovod depends on never change."""
+        """Resolve the requirements, and build wheels of the packages that the runtime lacks.
+
+        The packages that Horovod depends on keep their versions. Raises RuntimeSetupError.
+        """
         temporary = temporary_directory_of(self.directory)
         constraints, report, sources = (temporary / name for name in ("constraints.txt", "report.json", "sources.txt"))
         _, kept = self.runtime_packages()

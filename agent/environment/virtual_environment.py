@@ -260,7 +260,7 @@ class VirtualEnvironment:
             return (wheels / LOCK).read_text(encoding="utf-8")
 
     def _fill(self, wheels: Path) -> str:
-        """Fill the wheelhouse and install from it."""
+        """Fill the folder `wheels` with wheels and a lock file, and install them; return the mark's text, ""."""
         wheels.mkdir(parents=True, exist_ok=True)
         self.report(f"downloading packages to {wheels}")
         self.bring(wheels)
@@ -285,7 +285,7 @@ class VirtualEnvironment:
         self.uv("pip", "install", *options, "--find-links", str(wheels), "--requirement", str(wheels / LOCK))
 
     def uv(self, *arguments: str) -> None:
-        """Run uv without configuration files, and with a temporary cache."""
+        """Run uv without configuration files, and with a temporary cache. Raises RuntimeSetupError."""
         program = self.installer.directory / "bin" / "uv"
         cache = temporary_directory_of(self.directory) / "uv"  # on the same volume, so uv can use hard links
         options = ["--no-config", "--offline", "--no-progress", "--no-python-downloads", "--cache-dir", str(cache)]
@@ -293,7 +293,10 @@ class VirtualEnvironment:
         self.run(f"uv {arguments[0]}", [str(program), *arguments, *options], environ=environ)
 
     def pip(self, step: str, *arguments: str, cwd: Path = AGENT_TREE, environ: Mapping[str, str] | None = None) -> None:
-        """Run the installer's pip on this environment, which has no pip itself."""
+        """Run the installer's pip on this environment, which has no pip itself. Raises RuntimeSetupError.
+
+        `step` names the step in errors, as "Building wheels".
+        """
         program = [str(self.installer.python), "-m", "pip", "--python", str(self.python)]
         options = ["--no-input", "--disable-pip-version-check"]
         self.run(step, [*program, arguments[0], *options, *arguments[1:]], cwd=cwd, environ=environ)

@@ -55,7 +55,7 @@ def read_regular(path: Path, most_bytes: int = MAX_BYTES) -> bytes:
 
 
 def names_in(directory: Path) -> frozenset[str]:
-    """Return the names in a directory, or an empty set if the directory does not exist."""
+    """Return the names in a directory, or an empty set if it does not exist or is not a directory. Raises OSError."""
     try:
         return frozenset(os.listdir(directory))  # noqa: PTH208  # only names are needed, of thousands of files
     except (FileNotFoundError, NotADirectoryError):
@@ -100,7 +100,10 @@ def count_files(directory: Path) -> tuple[int, int]:
 
 
 def read_listed(path: Path, most_bytes: int = MAX_BYTES) -> bytes:
-    """Return the content of a file that another node may just have written. Raises OSError like `read_regular`."""
+    """Return the content of a file that another node may just have written.
+
+    Raises FileNotFoundError, or OSError like `read_regular`.
+    """
     if not is_listed(path):
         raise FileNotFoundError(f"{path} does not exist")
     return read_regular(path, most_bytes)

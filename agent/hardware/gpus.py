@@ -154,7 +154,10 @@ def count_efa_devices(root: Path = Path("/")) -> int:
 
 
 def plugin_variables(inherited: Mapping[str, str], root: Path = Path("/")) -> dict[str, str]:
-    """Return LD_LIBRARY_PATH such that NCCL finds libfabric's plug-in; {} on a node without EFA or plug-in."""
+    """Return LD_LIBRARY_PATH such that NCCL finds libfabric's plug-in; {} on a node without EFA or plug-in.
+
+    The value of LD_LIBRARY_PATH in `inherited` is kept at the end.
+    """
     if not count_efa_devices(root):
         return {}
     folders = [root / prefix / folder for prefix in PLUGIN_FOLDERS for folder in LIBRARY_FOLDERS]

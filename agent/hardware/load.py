@@ -107,7 +107,10 @@ def parse_memory(meminfo: str) -> tuple[int, int]:
 
 
 def measure(proc: Path, root: Path, sleep: Callable[[float], None] = time.sleep) -> Load:
-    """Measure this node's load over MEASURED_S. `sleep` waits between the two readings of the counters."""
+    """Measure this node's load over MEASURED_S. `sleep` waits between the two readings of the counters.
+
+    `proc` is the directory /proc, and `root` is on the disk to report. Raises OSError or ValueError.
+    """
     before, began = _counters(proc), time.monotonic()
     sleep(MEASURED_S)
     after, seconds = _counters(proc), max(time.monotonic() - began, 1e-6)

@@ -92,9 +92,9 @@ def bounded(topology: Topology) -> bool:
 
 
 def gpus(topology: Topology, local_size: int) -> tuple[PciGpu | None, ...]:
-    """Return the GPU of each rank: the first free one on the rank's memory node, else one that no nearer rank takes.
+    """Return the GPU of each rank: a free one on the rank's memory node, else one that no nearer rank takes.
 
-    Additional ranks share the GPUs in the same order.
+    With more ranks than GPUs, the further ranks share the GPUs in the same order. Without GPUs, each entry is None.
     """
     given: dict[int, PciGpu] = {}
     ranks = range(local_size)
@@ -133,7 +133,7 @@ ORDER: Final = "CUDA_DEVICE_ORDER"
 
 
 def bind(placement: Placement) -> tuple[str, ...]:
-    """Bind all threads of this process to the CPUs and its memory to the memory node; return the refusals.
+    """Bind all threads of this process to the CPUs, and its memory to the memory node; return a text on each failure.
 
     A sandbox may forbid either. The run then continues, only slower.
     """
@@ -237,7 +237,10 @@ def unbound_because(topology: Topology, local_size: int) -> str:
 
 
 def unplaced(local_size: int, note: str = "") -> PlacedRank:
-    """Return the placement of a rank if the topology is unknown: all CPUs, with threads for its share of them."""
+    """Return the placement of a rank if the topology is unknown: all CPUs, with threads for its share of them.
+
+    `note` states why, unless it is "".
+    """
     allowed = os.sched_getaffinity(0)
     placement = Placement(
         cpus=tuple(sorted(allowed)), cores=max(1, len(allowed) // local_size), node=None, exclusive=local_size == 1
@@ -250,7 +253,7 @@ def _read(root: Path) -> Topology:
 
 
 def _remarks(topology: Topology, placement: Placement, local_size: int) -> tuple[str, ...]:
-    """Return notes on problems of the machine with this number of ranks."""
+    """Return notes on ranks that share cores, and on GPUs that cannot be assigned; () if all is well."""
     remarks = []
     if not placement.exclusive:
         remarks.append(f"{local_size} ranks share {len(topology.cores)} cores")

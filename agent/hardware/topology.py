@@ -191,13 +191,15 @@ def _core(root: Path, cpu: int, usable: frozenset[int], node_of: dict[int, int])
 
 
 def _memory_nodes(root: Path) -> tuple[dict[int, int], tuple[int, ...]]:
-    """Return the memory node of each CPU, and all memory nodes."""
+    """Return the memory node of each CPU that the kernel lists, and all memory nodes; only node 0 without a list."""
     nodes = tuple(sorted(_list(root / NODES / "online") or {0}))
     return {cpu: node for node in nodes for cpu in _list(root / NODES / f"node{node}" / "cpulist") or ()}, nodes
 
 
 def _gpus(root: Path, node_of: dict[int, int], nodes: tuple[int, ...]) -> tuple[PciGpu, ...]:
-    """Return NVIDIA's GPUs by PCI address, each with its memory node as reported, or else that of its nearest CPUs."""
+    """Return NVIDIA's GPUs, sorted by PCI address. A GPU's memory node is the reported one, or else that of its nearest
+    CPUs; None if these are on several nodes.
+    """
     found = []
     for device in sorted((root / PCI).glob("*")):
         if (_number(device / "vendor"), (_number(device / "class") or 0) >> 16) != (NVIDIA, DISPLAY):

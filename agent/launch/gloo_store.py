@@ -77,7 +77,11 @@ class Store(ThreadingHTTPServer):
         self._lock = threading.Condition()
 
     def get(self, scope: str, key: str, is_open: Callable[[], bool] = lambda: True) -> bytes | None:
-        """Return a value, or None. In Horovod's scopes, wait for it while `is_open` is true and no rank has exited."""
+        """Return a value, or None if there is none.
+
+        A store that waits first waits for a value in one of Horovod's scopes, while `is_open` returns true and no rank
+        has exited.
+        """
         with self._lock:
             while (value := self._values.get(scope, {}).get(key)) is None:
                 if not (self._waits and scope in self._sizes and EXITED not in self._values and is_open()):

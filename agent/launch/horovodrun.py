@@ -63,7 +63,10 @@ def mpi_variables(base: Path, hosts: int, interfaces: Sequence[str], agent: str 
 def mpi_command(
     base: Path, *, ranks: int, hosts: str, interfaces: Sequence[str], exported: Sequence[str], rank: Sequence[str]
 ) -> list[str]:
-    """Build mpirun's command. `hosts`: NAME:SLOTS,...; `exported`: names of variables to pass to the ranks."""
+    """Build mpirun's command. `hosts`: NAME:SLOTS,...; `exported`: names of variables to pass to the ranks.
+
+    `interfaces`: as in `mpi_variables`, for the ranks' messages. `rank`: the command of each rank.
+    """
     return [
         *(str(base / "bin" / "mpirun"), "--allow-run-as-root"),
         *("-np", str(ranks), "-H", hosts),

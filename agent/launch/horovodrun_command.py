@@ -85,7 +85,7 @@ def launcher_command(spec: RunSpec, pythons: Interpreters) -> list[str]:
 
 
 def launcher_environment(spec: RunSpec, login: Mapping[str, str]) -> dict[str, str]:
-    """Build the whole environment of horovodrun, which passes it to the ranks over SSH command lines.
+    """Build the whole environment of a launcher. horovodrun passes it to the ranks over SSH command lines.
 
     Only `HOME` and `USER` of `login` are inherited, so that secrets of the master's shell are not passed on. The
     agent's own `ssh` comes first in PATH: it verifies host keys and logs in as the user for ranks. Ranks read the

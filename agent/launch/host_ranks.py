@@ -74,8 +74,9 @@ class HostRanks:
     def wait(self) -> int:
         """Wait until all processes have exited; return 0 if all succeeded, else 1.
 
-        All processes are terminated if the launcher has gone away or if one has failed. The launcher may not learn of
-        a failure: a killed process reports nothing, and its rank, if it has one, would continue without it.
+        All processes are terminated if the launcher has gone away, or if a process has failed and the run is not being
+        stopped. The launcher may not learn of a failure: a killed process reports nothing, and its rank, if it has one,
+        would continue without it.
         """
         threading.Thread(target=self._read_input, daemon=True).start()
         while not self._have_ended():
@@ -92,7 +93,7 @@ class HostRanks:
         self._has_lost_launcher.set()
 
     def _has_failed(self) -> bool:
-        """Return whether a process has failed, unless the run is being stopped: then its supervisor terminates it."""
+        """Return whether a process has failed; False if the run is being stopped, because its supervisor then acts."""
         if not any(process.poll() for process in self._started):
             return False
         return not is_listed(RunDirectory(path=Path(self._spec.run_directory)).stop_request)
@@ -116,7 +117,7 @@ def start(words: Sequence[str], variables: Mapping[str, str]) -> subprocess.Pope
 
 
 def main(argv: Sequence[str]) -> int:
-    """Start this host's ranks and wait for them; return the exit status."""
+    """Start this host's ranks, or mpirun, and wait for them; return the exit status: 128 plus a signal of mpirun."""
     directory, index, *module = argv
     spec = RunSpec.read(directory)
     if index == MPIRUN:

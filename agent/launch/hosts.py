@@ -54,7 +54,10 @@ class Hosts:
     def everywhere(
         self, hosts: Sequence[Node | None], argv: Sequence[str], timeout_s: float, *, as_rank: bool = False
     ) -> dict[str, Completed]:
-        """Run one command on all hosts concurrently, each in the agent's tree; return every host's result by name."""
+        """Run one command on all hosts concurrently, each in the agent's tree; return the results by host name.
+
+        None is the master. Hosts that have not finished at a cancellation are missing in the result.
+        """
         commands = {host.name if host else MASTER: self.remote(host, argv, as_rank=as_rank) for host in hosts}
         return self._run_all(commands, timeout_s)
 
@@ -63,7 +66,8 @@ class Hosts:
     ) -> tuple[dict[str, Completed], dict[str, Completed]]:
         """Prepare the master and all hosts with one command; meanwhile, as root, make each host admit only this run.
 
-        Return the results of both, by host name. `admission` is the command for root.
+        Return the results of both, by host name, without those unfinished at a cancellation. `admission` is the command
+        for root.
         """
         hosts = {host.name: host for host in self._spec.hosts}
         commands = {name: self.remote(host, argv) for name, host in {MASTER: None, **hosts}.items()}
@@ -75,7 +79,7 @@ class Hosts:
         )
 
     def clear(self, hosts: Sequence[Node], timeout_s: float) -> dict[str, Completed]:
-        """Remove the leftovers of ranks on these hosts, as root; return every host's result by name."""
+        """Remove the leftovers of ranks on these hosts, as root; return the results by host name, like `everywhere`."""
         return self._run_all({host.name: as_root(host, "leftovers") for host in hosts}, timeout_s)
 
     def _run_all(self, commands: Mapping[str, Sequence[str]], timeout_s: float) -> dict[str, Completed]:
@@ -121,7 +125,7 @@ class Hosts:
         wait_until(is_over, timeout_s=timeout_s, poll_s=POLL_S)
 
     def kill(self, launcher: subprocess.Popen[bytes]) -> None:
-        """Kill the ranks immediately, then terminate their launcher."""
+        """Kill the ranks immediately, then terminate their launcher. Kill it too if it has not exited after END_S."""
         self.signal_run(signal.SIGKILL, wait_s=5.0)
         launcher.terminate()
         self.wait_for(launcher, END_S)
@@ -138,7 +142,8 @@ class Hosts:
     ) -> None:
         """Send a signal to this run's ranks on the master and all hosts, or only on `hosts`; None is the master.
 
-        Without `ranks_only`, also signal the remaining processes of its launcher on the master.
+        Without `ranks_only`, also signal the remaining processes of its launcher on the master. After `wait_s`, what
+        still runs is an error of its host, which is logged.
         """
         argv = processes.command(
             sys.executable if self._spec.launcher else NODE_PYTHON,

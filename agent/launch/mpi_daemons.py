@@ -104,7 +104,10 @@ class MpiRun:
         self._daemons[host] = self._start(host, command, stdin=subprocess.DEVNULL, stdout=None)
 
     def _judge(self, failed_at: float | None) -> float | None:
-        """Terminate mpirun some seconds after a daemon's connection has failed; return the time of the failure."""
+        """Terminate mpirun some seconds after a daemon's connection has failed.
+
+        Return the time of the first failure, or None without a failure. `failed_at` is the last call's result.
+        """
         failed = {host: each.returncode for host, each in self._daemons.items() if each.poll()}
         if not failed:
             return None

@@ -46,7 +46,7 @@ class ProgramSetup:
 def set_up_program(
     environ: Mapping[str, str], *, launcher: str, own_gpu: bool, vector_bits: int | None = None, root: Path = ROOT
 ) -> ProgramSetup:
-    """Bind this process, and return the variables for the program that it becomes.
+    """Bind this process, and return its placement and the variables for the program that it becomes.
 
     `environ` contains what the launcher and the user have set. `own_gpu` shows CUDA only the rank's GPU, for a program
     that does not choose a GPU by its local rank.

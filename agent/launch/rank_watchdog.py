@@ -37,7 +37,7 @@ MAX_COUNTED_S: Final = 15.0
 
 
 class StallWatch:
-    """Watch one run's ranks on this node for ranks that are stuck."""
+    """Watch one run's ranks on this node for ranks that are stuck: that make no progress for `after_s` seconds."""
 
     def __init__(
         self, directory: RunDirectory, node: str, after_s: float, *, clock: Callable[[], float] = time.monotonic
@@ -154,7 +154,7 @@ def watch(
 ) -> bool:
     """Watch until the run has no more ranks here; return whether its ranks were killed at the limit.
 
-    `look` returns the run's processes on this node.
+    `look` returns the run's processes on this node. `bound`, `stall` or `links` is None if that is not watched.
     """
     began, has_begun = clock(), False
     while True:

@@ -232,7 +232,10 @@ def _of_torch(*, device: str, **joined: Any) -> Framework:
 
 
 def prove(joined: Framework, host: str, allreduce_mib: int) -> None:
-    """Run an allreduce over all ranks; report its error, its duration and the device. On GPUs, also measure speeds."""
+    """Run an allreduce over all ranks; report its error, its duration and the device. On GPUs, also measure speeds.
+
+    `host` is the name of this rank's host. `allreduce_mib` is the size of the timed allreduce, MiB.
+    """
     size = joined.size
     # Whole numbers below 2**24 add up exactly in float32, in any order.
     values = joined.numbers(ELEMENTS)

@@ -67,7 +67,11 @@ def allreduce_command(python: str, spec: RunSpec) -> list[str]:
 
 
 def judge(spec: RunSpec, answers: Mapping[str, Completed], spec_sha256: str) -> tuple[Report, dict[str, NodeFacts]]:
-    """Judge the nodes by their facts, before the allreduce; return the report, and the facts of nodes that have any."""
+    """Judge the nodes by their facts, before the allreduce; return the report, and the facts by node.
+
+    `answers` has the result of the command on each host. Nodes without readable facts get a finding. `spec_sha256` is
+    the hash of the run's spec, as the master reads it.
+    """
     facts: dict[str, NodeFacts] = {}
     cells: dict[str, dict[str, str | Finding]] = {}
     for host in spec.hosts:
@@ -97,7 +101,11 @@ def judge(spec: RunSpec, answers: Mapping[str, Completed], spec_sha256: str) -> 
 def _judge_node(
     host: Node, found: NodeFacts, answer: Completed, spec_sha256: str, common: Mapping[str, str], efa_wanted: int
 ) -> dict[str, str | Finding]:
-    """Return a cell of the table for each check of one node: a value if all is well, else a finding."""
+    """Return a cell of the table for each check of one node: a value if all is well, else a finding.
+
+    `common` has the most common version of each distribution. `efa_wanted` is the largest number of EFA devices of a
+    node.
+    """
 
     def wrong(check: str, what: str, remedy: str = "") -> Finding:
         return Finding(node=host.name, check=check, what=what, remedy=remedy or replace_remedy(host.name))
@@ -177,8 +185,9 @@ def _driver_shows(found: NodeFacts) -> str:
 
 
 def clock_skew_s(node_time: float, began: float, ended: float, node_began: float | None = None) -> float:
-    """Return the minimum error of a node's clock, s; 0 if its times are between the question and the answer.
+    """Return the minimum error of a node's clock, s: positive if the clock is ahead, negative if it is behind.
 
+    It is 0 if the node's times are between `began` and `ended`, the master's times of the question and the answer.
     `node_time` and `node_began` are by the node's clock. `node_began` is an earlier time, if there is one.
     """
     return (
@@ -194,7 +203,10 @@ def with_facts(answers: Mapping[str, Completed]) -> dict[str, Completed]:
 def judge_allreduce(
     spec: RunSpec, report: Report, status: int, output: str, facts: Mapping[str, NodeFacts] | None = None
 ) -> Report:
-    """Add the result of the allreduce to a report. `facts` are the nodes' facts, which show whether they have GPUs."""
+    """Return the report with the result of the allreduce added.
+
+    `status` and `output` are the launcher's. `facts` are the nodes' facts, which show whether they have GPUs.
+    """
     if is_unchecked(output):
         return _without_pytorch(spec, report)
     blind: dict[str, str] = {}

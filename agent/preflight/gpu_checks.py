@@ -48,7 +48,10 @@ def has_gpus(spec: RunSpec, facts: Mapping[str, NodeFacts]) -> bool:
 def judge_ranks(
     spec: RunSpec, facts: Mapping[str, NodeFacts], results: Sequence[Mapping[str, Any]], output: str
 ) -> list[Finding]:
-    """Judge the results of an allreduce on GPUs that all ranks have finished, and NCCL's log lines in `output`."""
+    """Return the findings about GPUs that would be wasted, after an allreduce that all ranks have finished.
+
+    `results` are the ranks' reports. `output` is the launcher's, with NCCL's log lines.
+    """
     logged = nccl_log.parse(output)
     wants_efa = _wants_efa(spec, facts)
     findings = []

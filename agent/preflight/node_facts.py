@@ -143,7 +143,10 @@ def versions() -> tuple[tuple[str, str], ...]:
 
 
 def gather(run_directory: Path, began: float | None = None) -> NodeFacts:
-    """Collect this node's facts. The node finds its entry in the run's spec by its address."""
+    """Collect this node's facts. The node finds its entry in the run's spec by its address.
+
+    `began` is as in `NodeFacts`. If the spec cannot be read, its hash and the interface are "".
+    """
     listed, trouble = _gpus()
     devices = count_gpu_devices()
     spec_sha256, addresses, variables = "", set(), dict[str, str]()

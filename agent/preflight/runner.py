@@ -45,10 +45,11 @@ class Preflight:
     """Writes a line to the log."""
 
     def run(self, pythons: Interpreters, answers: Mapping[str, Completed]) -> dict[str, NodeFacts]:
-        """Check the hosts with the ranks' Python; return the facts of those that were asked, by host name.
+        """Check the hosts with the ranks' Python; return their facts by host name.
 
         `answers` are the hosts' answers from their preparation. Hosts with facts in their answer are not asked again.
-        Raises PreflightError with the hosts that failed.
+        Returns {} without a check if the run skips the pre-flight or is cancelled. Raises PreflightError with the hosts
+        that failed.
         """
         spec = self.spec
         if spec.preflight == "skip" or spec.launcher or self.is_cancelled():
@@ -115,7 +116,7 @@ class Preflight:
 
 
 def _text(path: Path) -> str:
-    """Return the end of the ranks' output."""
+    """Return the ranks' output as text, at most its last MAX_OUTPUT bytes."""
     with open_regular(path) as file:
         file.seek(max(0, os.fstat(file.fileno()).st_size - MAX_OUTPUT))
         return file.read(MAX_OUTPUT).decode("utf-8", errors="replace")

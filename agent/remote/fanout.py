@@ -66,7 +66,8 @@ def fan_out(
 
     Messages: `{"host", "stream": "stdout" or "stderr", "data": base64}` for output; at the end of each host
     `{"host", "exit_code", "reached", "seconds"}`, with `"trouble"` if it was not reached; `{"heartbeat": true}` after a
-    silence. `main` first sends `{"warning"}` for each node that is left out, and `{"hosts"}`.
+    silence. `main` first sends `{"warning"}` for each node that is left out, and `{"hosts"}`. Raises AbandonedError if
+    `stdin` is closed.
     """
     sent = message(request.command, dict(request.environment))
     selector = selectors.DefaultSelector()

@@ -124,8 +124,8 @@ def signal_run(
 ) -> dict[str, list[int]]:
     """Signal the processes that `select` returns; wait up to `wait_s` seconds until they have exited.
 
-    Returns the process IDs that were signalled, and those that are left. `spared` is called after the processes are
-    listed, so it includes runs that have just started.
+    SIGTERM goes only to the topmost processes, which forward it. Returns the process IDs that were signalled, and those
+    that are left. `spared` is called after the processes are listed, so it includes runs that have just started.
     """
 
     def current() -> list[RunProcess]:

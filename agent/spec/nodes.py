@@ -196,7 +196,7 @@ def workers(nodes: Sequence[Node]) -> tuple[Node, ...]:
 def choose_hosts(nodes: Sequence[Node], count: int) -> tuple[Node, ...]:
     """Return the first `count` workers by index. Ranks fill the hosts in this order.
 
-    Raises SpecError if there are fewer workers.
+    Raises SpecError if there are fewer workers, or if `count` is less than 1.
     """
     found = workers(nodes)
     if count < 1:

@@ -20,9 +20,10 @@ def resumed_spec(
 ) -> RunSpec:
     """Build the spec to resume a run on these hosts. Raises SpecError if the run cannot be resumed there.
 
-    `agent` is the agent's tree, as pushed by the current version. A recipe keeps the tree that it was launched with,
-    because its payload imports modules from it. `other_ranks` permits another number of ranks than before. In that
-    case payload.train keeps the images per step, and a user program must handle it itself.
+    `nodes` are all nodes of the cluster. `agent` is the agent's tree, as pushed by the current version. A recipe keeps
+    the tree that it was launched with, because its payload imports modules from it. `other_ranks` permits another
+    number of ranks than before. In that case payload.train keeps the images per step, and a user program must handle it
+    itself.
     """
     if before.launcher or not (before.program or before.command[:2] in (TRAINING, BENCHMARK)):
         raise SpecError(f"run {before.run_id} cannot be resumed: it is not a recipe, benchmark or program")
@@ -63,7 +64,10 @@ def _check_same_kind(before: RunSpec, hosts: Sequence[Node]) -> None:
 
 
 def resume_point(spec: RunSpec, checkpoints: Sequence[str]) -> str:
-    """Return a run's resume point, as text. `checkpoints`: the names in its directory, oldest first."""
+    """Return from where a resumed run continues, as text for the end of a sentence: "from NAME", "in its directory".
+
+    `checkpoints`: the names of the checkpoints in its directory, oldest first.
+    """
     if spec.program:
         return "in its directory"
     if spec.command[:2] == BENCHMARK:

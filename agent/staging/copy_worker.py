@@ -182,7 +182,7 @@ def run_and_report(carry_out: Callable[[Emit], None]) -> int:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the command line; return the status from `run_and_report`."""
+    """Run the command line; return the exit status."""
     gc.disable()  # The process is short-lived and uses its objects until the end.
     words = [word for word in argv if not word.startswith("--")]
     flags = dict(word.partition("=")[::2] for word in argv if word.startswith("--"))

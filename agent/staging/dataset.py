@@ -203,7 +203,8 @@ class StagedDataset:
         """Copy `entry.size` bytes from `source` into the file; return their SHA-256.
 
         The file is replaced atomically after it is complete, reads back as written, and has the hash of `entry`, if
-        that is known. Raises DamagedFileError for a source with other content, CorruptingDiskError or DiskFullError.
+        that is known. `token` is the name of the temporary file; "": one for each thread. Raises DamagedFileError for a
+        source with other content, CorruptingDiskError, DiskFullError or another DatasetError.
         """
         digest, left = hashlib.sha256(), entry.size
 
@@ -234,7 +235,10 @@ class StagedDataset:
         write_verified(f"{self.partial}/{token or thread_token()}", self.path_text(entry), blocks)
 
     def adopt(self, entry: Entry, file: Path) -> str:
-        """Move a file from `partial` into the data set; return its SHA-256. Raises DamagedFileError if it differs."""
+        """Move a file from `partial` into the data set; return its SHA-256.
+
+        Raises DamagedFileError if it differs from `entry`, and DatasetError if it is missing or cannot be moved.
+        """
         target = self.path(entry)
         try:
             with file.open("rb") as opened:

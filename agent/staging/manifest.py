@@ -30,14 +30,14 @@ class ManifestError(ValueError):
 
 
 def check_name(name: str) -> str:
-    """Check the name of a data set and its directory, and return it. Raises ManifestError."""
+    """Return `name`, the name of a data set and its directory. Raises ManifestError unless it follows NAME_RULE."""
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", name, flags=re.ASCII) or name.endswith(SUFFIX):
         raise ManifestError(f"name {name!r}: must be {NAME_RULE}")
     return name
 
 
 def check_path(path: str) -> str:
-    """Check a file's path in its data set, and return it. Raises ManifestError if it could be outside the data set."""
+    """Return a file's path in its data set. Raises ManifestError if it has NUL or the part "", `.` or `..`."""
     if "\0" in path or any(part in ("", ".", "..") for part in path.split("/")):
         raise ManifestError(
             f"path {path!r}: must be within the data set's directory, without empty parts, `.` and `..`"
@@ -76,7 +76,7 @@ class Entry:
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> Entry:
-        """Build the entry from parsed JSON. Raises ManifestError."""
+        """Build the entry from parsed JSON. Raises ManifestError for an unknown field or an invalid value."""
         try:
             return cls(**document)
         except TypeError as error:
@@ -107,7 +107,7 @@ class Manifest:
 
     @classmethod
     def of(cls, entries: Iterable[Entry], source: str = "") -> Manifest:
-        """Build the manifest from entries in any order."""
+        """Build the manifest from entries in any order. Raises ManifestError if two entries cannot both exist."""
         return cls(entries=tuple(sorted(entries, key=lambda entry: entry.path)), source=source)
 
     @property
@@ -132,7 +132,7 @@ class Manifest:
 
     @classmethod
     def from_text(cls, text: str) -> Manifest:
-        """Parse a manifest. Raises ManifestError with the number of the first bad line."""
+        """Parse a manifest. Raises ManifestError with the number of the first bad line, or if lines are missing."""
         entries: list[Entry] = []
         head: dict[str, Any] = {}
         for number, line in enumerate(text.split("\n")[:-1] if text else [], start=1):
@@ -150,9 +150,10 @@ class Manifest:
 
 
 def shard(entries: Iterable[Entry], index: int, count: int) -> tuple[Entry, ...]:
-    """Return the files of shard `index` of `count`. Each file is in exactly one shard; the bytes are spread evenly.
+    """Return the files of shard `index`, 0 to `count` - 1, sorted by path. Raises ManifestError for another index.
 
-    The order of the entries does not matter: the largest file goes first, to the shard with the fewest bytes.
+    Each file is in exactly one shard, and the shards have about the same number of bytes. The order of the entries does
+    not matter: the largest file goes first, to the shard with the fewest bytes.
     """
     if not 0 <= index < count:
         raise ManifestError(f"shard {index} of {count}: must be 0 to {count - 1}")
@@ -177,7 +178,10 @@ def sha256_of(file: IO[bytes]) -> tuple[str, int]:
 
 
 def is_as_listed(path: Path | str, entry: Entry) -> bool:
-    """Return whether a regular file exists with the listed size and hash. Reads the file."""
+    """Return whether `path` is a regular file, not a link, with the entry's size and hash. Raises OSError.
+
+    Reads the file.
+    """
     try:
         file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:

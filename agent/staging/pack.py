@@ -66,7 +66,10 @@ class Packer:
 
 
 def read(dataset: StagedDataset, wanted: Mapping[str, Entry]) -> Iterator[tuple[Entry, bytes]]:
-    """Yield the wanted files that the pack contains with the listed hash."""
+    """Yield wanted files from the pack, as (entry, content), if the content has the entry's hash.
+
+    `wanted` has the entries by path. Nothing more is yielded if the pack is missing or damaged.
+    """
     try:
         with pack_path(dataset).open("rb", buffering=BUFFER) as file:
             while line := file.readline():

@@ -53,13 +53,16 @@ class ProgressMeter:
 
 
 def emit_paths(emit: Emit, kind: str, paths: Sequence[str]) -> None:
-    """Report paths, PATHS_PER_LINE per line, so that no line has megabytes."""
+    """Report paths as `{kind: [PATH, ...]}`, PATHS_PER_LINE per line, so that no line has megabytes."""
     for start in range(0, len(paths), PATHS_PER_LINE):
         emit({kind: paths[start : start + PATHS_PER_LINE]})
 
 
 def summary(manifest: Manifest, came: int, foreign: int) -> dict[str, Any]:
-    """Return a node's final report: the data set's size and digest, bytes that arrived, and count of foreign files."""
+    """Return a node's final report about a data set: number of files, bytes and digest.
+
+    `came`: bytes that were copied now. `foreign`: number of files in the directory that the manifest does not list.
+    """
     return {
         "files": len(manifest.entries),
         "bytes": manifest.size,

@@ -68,7 +68,7 @@ class Prefix:
 
     @property
     def folder(self) -> str:
-        """Return the beginning of all keys below the prefix."""
+        """Return the beginning of all keys below the prefix: the key and a slash, or "" for the whole bucket."""
         return f"{self.key}/" if self.key else ""
 
     def list_words(self, prefix: str) -> list[str]:
@@ -94,9 +94,10 @@ def literal(path: str) -> str:
 
 
 def parse_listing(text: str, prefix: Prefix) -> tuple[Entry, ...]:
-    """Parse the CLI's listing, which is "" if there are no objects. Folder markers are left out.
+    """Return the objects in the CLI's listing, with paths relative to the prefix. Folder markers are left out.
 
-    Raises DatasetError for malformed output, and ManifestError for a key that could be outside of its directory.
+    `text` is "" if there are no objects. Raises DatasetError for malformed output, and ManifestError for a key that
+    could be outside of its directory.
     """
     if not text.strip():
         return ()
@@ -115,7 +116,10 @@ def parse_listing(text: str, prefix: Prefix) -> tuple[Entry, ...]:
 
 
 def explain(prefix: Prefix, stderr: str, status: int) -> DatasetError:
-    """Return the error for a failed call of the CLI, by its stderr."""
+    """Return the error to raise for a failed call of the CLI: AccessDeniedError, DiskFullError or DatasetError.
+
+    `status` is the CLI's exit status.
+    """
     last = "\n".join(line for line in stderr.strip().splitlines()[-3:] if line.strip())
     if "kms" in stderr.lower() and "denied" in stderr.lower():
         return AccessDeniedError(f"the nodes may not decrypt {prefix}: their roles lack kms:Decrypt on its key\n{last}")
@@ -132,7 +136,10 @@ def explain(prefix: Prefix, stderr: str, status: int) -> DatasetError:
 
 
 def listing(prefix: Prefix) -> tuple[Entry, ...]:
-    """List the objects under a prefix, or the one object with that key. Raises DatasetError if there is none."""
+    """List the objects under a prefix, or the one object with that key.
+
+    Raises DatasetError if there is no object or the CLI fails.
+    """
     for wanted in dict.fromkeys((prefix.folder, prefix.key)):
         with _running(prefix, prefix.list_words(wanted)) as process:
             text = process.communicate()[0].decode("utf-8")
@@ -145,7 +152,7 @@ def listing(prefix: Prefix) -> tuple[Entry, ...]:
 
 
 def is_single(prefix: Prefix, entries: Sequence[Entry]) -> bool:
-    """Return whether an address refers to one object rather than a folder."""
+    """Return whether a prefix is the key of one object rather than a folder. `entries` is its listing."""
     return len(entries) == 1 and bool(prefix.key) and entries[0].path == prefix.key.rpartition("/")[2]
 
 
@@ -165,7 +172,10 @@ def batches(entries: Sequence[Entry]) -> Iterator[list[Entry]]:
 def fetch(
     prefix: Prefix, dataset: StagedDataset, entries: Sequence[Entry], *, single: bool, at: Callable[[int], None]
 ) -> Iterator[Entry]:
-    """Fetch files into a data set. Yield each with its hash when it is stored; call `at` with the bytes in flight."""
+    """Fetch files into a data set; yield the entry of each, with its hash, when it is stored. Raises DatasetError.
+
+    `single`: the prefix is the key of the only file. `at` is called with the number of bytes in flight.
+    """
     for batch in batches(entries):
         directory = dataset.partial / f"fetch-{unique_token()}"
         directory.mkdir(parents=True)
@@ -196,7 +206,7 @@ def _size(path: Path) -> int:
 
 @contextlib.contextmanager
 def _running(prefix: Prefix, words: Sequence[str]) -> Iterator[subprocess.Popen[bytes]]:
-    """Run the CLI during a block. Raises DatasetError if it fails."""
+    """Yield the process of the CLI, and check its exit status after the block. Raises DatasetError if it failed."""
     try:
         with running(aws_command(*words, region=prefix.region, in_background=True)) as process:
             yield process
@@ -209,7 +219,10 @@ def _running(prefix: Prefix, words: Sequence[str]) -> Iterator[subprocess.Popen[
 def fetch_to_disk(
     prefix: Prefix, dataset: StagedDataset, part: Callable[[Sequence[Entry]], Sequence[Entry]], emit: Emit
 ) -> None:
-    """Fetch this node's part of a bucket's objects to its own disk, except objects that are already there."""
+    """Fetch this node's part of a bucket's objects to its own disk, except objects that are already there.
+
+    `part` returns this node's part of all entries. Raises DatasetError.
+    """
     listed = listing(prefix)
     entries = [known_hashes(dataset).get((e.path, e.size, e.etag), e) for e in part(Manifest.of(listed).entries)]
     with dataset.locked():

@@ -56,7 +56,7 @@ class BucketClient:
             raise BucketError("list", self.address(), str(error)) from None
 
     def put(self, path: str, size: int, write: Callable[[IO[bytes]], None]) -> None:
-        """Stream an object of `size` bytes into the bucket. It appears only when complete, unless this is killed.
+        """Stream an object of `size` bytes into the bucket. It appears when complete, unless this process is killed.
 
         `write` writes the bytes to a pipe. Raises BucketError, and the errors of `write`.
         """
@@ -74,7 +74,7 @@ class BucketClient:
 
     @contextlib.contextmanager
     def get(self, path: str) -> Iterator[IO[bytes]]:
-        """Stream an object from the bucket. Raises FileNotFoundError if it does not exist, else BucketError."""
+        """Yield an object's content as a stream. Raises FileNotFoundError if it does not exist, else BucketError."""
         address = self.address(path)
         with self._running("read", address, self._command("s3", "cp", address, "-", *QUIET)) as process:
             if process.stdout:
@@ -97,7 +97,10 @@ class BucketClient:
     def _running(
         self, doing: str, address: str, command: Sequence[str], stdin: int = subprocess.DEVNULL
     ) -> Iterator[subprocess.Popen[bytes]]:
-        """Run the CLI during a block. Raises BucketError, or FileNotFoundError for an object that does not exist."""
+        """Yield the process of the CLI, and check its exit status after the block.
+
+        Raises BucketError if it failed, or FileNotFoundError if the object to read does not exist.
+        """
         try:
             with running(command, stdin=stdin) as process:
                 yield process

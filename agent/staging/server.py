@@ -1,8 +1,9 @@
 """The nodes' side of `fab stage-data`: `python3 -m agent.staging.server COMMAND ...`, JSON lines on standard output.
 
-On the master: `serve`, which reads commands from its standard input; `list ADDRESS REGION`. On the nodes, each of
-which does its part: `check ROOT NAME`; `fetch ROOT NAME ADDRESS REGION`, and `fetch-shared` with the same words; with
-`--nodes ADDRESS,...` that share the work, `--sharded`, and `--round N`, in each of which a node has another part.
+On the master: `serve` runs commands from its standard input, and `list ADDRESS REGION` lists a bucket's objects.
+On each node, for its part of the files: `check ROOT NAME`, `fetch ROOT NAME ADDRESS REGION` to its own disk, and
+`fetch-shared` with the same words to the shared file system. `--nodes ADDRESS,...` are the nodes that share the work.
+Without `--sharded`, `fetch` fetches all files. In each `--round N`, a node has another part.
 `agent.staging.copy_worker` copies to a worker's own disk.
 
 An interrupted command is continued by the next call.
@@ -33,7 +34,10 @@ _COMMANDS: Final = ("serve", "list", "check", "fetch", "fetch-shared")
 
 
 def begin(dataset: StagedDataset, text: str, emit: Emit) -> None:
-    """Begin to stage a data set on the shared file system: write its pending manifest."""
+    """Begin to stage a data set on the shared file system: write its pending manifest, given as `text`.
+
+    Reports the number of foreign files and of listed files that are already there.
+    """
     given = Manifest.from_text(text)
     seen = known_hashes(dataset)
     wanted = Manifest.of((seen.get((e.path, e.size, e.etag), e) for e in given.entries), given.source)
@@ -43,7 +47,7 @@ def begin(dataset: StagedDataset, text: str, emit: Emit) -> None:
 
 
 def finish(dataset: StagedDataset, emit: Emit) -> None:
-    """Write the manifest of a complete data set."""
+    """Write the manifest of a complete data set. Raises DatasetError if the hash of a file is unknown."""
     coming = dataset.pending()
     manifest = Manifest.of(with_hashes(dataset, coming), coming.source)
     dataset.finish(manifest)
@@ -52,7 +56,10 @@ def finish(dataset: StagedDataset, emit: Emit) -> None:
 
 
 def receive_files(dataset: StagedDataset, stream: IO[bytes], emit: Emit, *, packing: bool = False) -> None:
-    """Receive the files of a stream. With `packing`, also write the small ones into a pack."""
+    """Receive the files of a stream, and report their number and bytes. Raises the errors of `stream.receive`.
+
+    With `packing`, also write the small files into a pack.
+    """
     count = {"files": 0, "bytes": 0}
 
     def stored(entry: Entry) -> None:
@@ -148,7 +155,7 @@ def _carry_out(options: argparse.Namespace, emit: Emit) -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line; return the status from `run_and_report`."""
+    """Run the command line; return the exit status."""
     return run_and_report(lambda emit: _carry_out(_parse(argv), emit))
 
 

@@ -37,11 +37,14 @@ class TruncatedStreamError(DatasetError):
 
 
 class SourceChangedError(DatasetError):
-    """Report a file that changed on the laptop while it was being sent."""
+    """Report a file that changed or became unreadable on the laptop while it was being sent."""
 
 
 def framed(root: Path, entries: Iterable[Entry], opened: Callable[[str], IO[bytes]] = io.FileIO) -> Iterator[bytes]:
-    """Yield the stream of these files. Raises SourceChangedError for a file that is gone or has another size."""
+    """Yield the stream of these files. `opened` opens a path for reading.
+
+    Raises SourceChangedError for a file that cannot be read or has another size.
+    """
     for entry in entries:
         yield entry.to_line().encode() + b"\n"
         left = entry.size
@@ -58,7 +61,10 @@ def framed(root: Path, entries: Iterable[Entry], opened: Callable[[str], IO[byte
 
 
 def coalesced(blocks: Iterable[bytes], least: int) -> Iterator[bytes]:
-    """Yield the same bytes in blocks of at least `least` bytes, except the last block."""
+    """Yield the same bytes in blocks of at least `least` bytes, except the last block.
+
+    All bytes before a SourceChangedError are yielded before it is raised.
+    """
     waiting: list[bytes] = []
     size = 0
     try:

@@ -100,7 +100,7 @@ class Aws:
             return self._clients[service, impatient]
 
     def _make(self, service: str, impatient: bool) -> Any:
-        """Create the client of a service."""
+        """Create the client of a service. The client of `pricing` uses us-east-1."""
         from botocore.config import Config
 
         config = (
@@ -145,7 +145,7 @@ class Aws:
     def environment(self) -> dict[str, str]:
         """Return the environment for a program that calls AWS for this task, with the task's credentials and region.
 
-        The program then does not ask for an MFA code and uses the same account.
+        The program then does not ask for an MFA code and uses the same account. Raises AwsError without credentials.
         """
         region, environment = self.region, dict(os.environ)
         with self._lock, aws_errors("reading your AWS credentials"):
@@ -243,7 +243,10 @@ def _ask_code(question: str) -> str:
 def pause_s(
     *, response: tuple[Any, Mapping[str, Any]] | None, attempts: int, most: int = THROTTLED_ATTEMPTS, **_event: Any
 ) -> float | None:
-    """Return the seconds until the next attempt; None leaves the decision to botocore, whose handler runs first."""
+    """Return the seconds until the next attempt of a throttled call; None for other calls, or after `most` attempts.
+
+    None leaves the decision to botocore's own handler, which runs first.
+    """
     if response is None or attempts >= most or response[1].get("Error", {}).get("Code") not in THROTTLED:
         return None
     return min(MAX_PAUSE_S, 2.0 ** (attempts - 1)) * random.uniform(0.5, 1.0)  # noqa: S311  # a pause
@@ -398,7 +401,10 @@ def aws_errors(action: str) -> Iterator[None]:
 
 
 def explain(error: Exception, action: str = "") -> AwsError | None:
-    """Convert an error of botocore to an AwsError; None for other errors."""
+    """Convert an error of botocore, or a plain error that was raised in it, to an AwsError; None for other errors.
+
+    `action` describes what was attempted.
+    """
     if "botocore" not in sys.modules:
         return None
     from botocore import exceptions

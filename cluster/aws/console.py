@@ -27,7 +27,10 @@ def read_console(aws: Aws, instance_id: str) -> str:
 
 
 def last_boot_messages(aws: Aws, name: str, since: datetime.datetime) -> list[str]:
-    """Return the last boot messages of each instance of a cluster launched since then, including terminated ones."""
+    """Return a line with the last three boot messages of each instance of a cluster that was launched since then.
+
+    Terminated instances are included. Instances without a message are left out. Raises AwsError.
+    """
     of_cluster = [{"Name": f"tag:{CLUSTER_TAG}", "Values": [name]}]
     with aws_errors(f"looking for instances of {name}"):
         reservations = entries(aws.client("ec2"), "describe_instances", "Reservations", Filters=of_cluster)

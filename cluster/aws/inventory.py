@@ -123,7 +123,7 @@ class DeployedMaster:
 
 
 def find_master(aws: Aws, name: str) -> DeployedMaster:
-    """Find the stack, and at the same time the master by its tags.
+    """Find the stack, and at the same time the running master by its tags. Wait for a starting master.
 
     Raises NoStackError, BeingDestroyedError or AwsError.
     """

@@ -136,7 +136,7 @@ def clock_start(points: Sequence[Datapoint]) -> datetime.datetime | None:
 
 
 def resolution_s(span_s: float) -> int:
-    """Return the finest period for which CloudWatch covers this time in one answer, s."""
+    """Return the shortest period, in seconds, with which one answer of CloudWatch covers `span_s`."""
     return next(period_s for period_s in (60, 300, 3600) if span_s / period_s < MAX_DATAPOINTS)
 
 
@@ -177,12 +177,15 @@ def read_or_explain(aws: Aws, stack: str) -> tuple[Limit, ...] | str:
 
 
 def lines(found: tuple[Limit, ...] | str, now: datetime.datetime) -> list[str]:
-    """Return a line on each limit."""
+    """Return a line on each limit, or the text that explains why the limits are unknown."""
     return [found] if isinstance(found, str) else [limit.line(now) for limit in found]
 
 
 def cautions(found: tuple[Limit, ...] | str, now: datetime.datetime) -> list[str]:
-    """Return lines on how long a new run may take, with a warning if that is short."""
+    """Return lines on the time that max_hours leaves for a new run, with a warning if it is short.
+
+    `found` is the result of `read_or_explain`. If it is a text, it is the only line.
+    """
     if isinstance(found, str):
         return [found]
     found_lines = []

@@ -120,7 +120,7 @@ class Prices:
         return {kind: price.usd if price else None for kind, price in self.on_demand(instance_types, wait_s).items()}
 
     def dated(self, instance_types: Iterable[str]) -> str:
-        """Return the date of the included prices if the last shown price of one of these types was an included one,
+        """Return the date of the included price list if `on_demand` last returned its price for one of these types,
         else "".
         """
         shown = (price for kind in instance_types if (price := self._shown.get(kind)) == self._included(kind) and price)
@@ -163,7 +163,7 @@ class Prices:
         self._threads[kind].start()
 
     def _ask_on_demand(self, kind: str) -> None:
-        """Request the on-demand price of a type and cache it; None if AWS does not return one."""
+        """Request the on-demand price of a type and cache it. None is cached if AWS does not return a price."""
         price = None
         with contextlib.suppress(Exception):  # a missing price must not stop a task
             pricing = self._aws.impatient("pricing")
@@ -259,5 +259,5 @@ def as_of(date: str) -> str:
 
 
 def shown(usd_per_hour: float | None) -> str:
-    """Format an hourly price."""
+    """Format a price in USD per hour; None is "unknown"."""
     return "unknown" if usd_per_hour is None else f"${usd_per_hour:.3f}/h"

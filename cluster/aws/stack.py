@@ -123,7 +123,7 @@ def describe_stack(aws: Aws, name: str) -> Mapping[str, Any] | None:
 
 
 def read_template(aws: Aws, name: str) -> Mapping[str, Any]:
-    """Return the template of a deployed stack."""
+    """Return the template of a deployed stack; {} for a stack that has only a change set. Raises AwsError."""
     with aws_errors(f"reading the template of {name}"):
         # botocore parses JSON and leaves other text as it is. The stubs know only the parsed form.
         body: Any = aws.client("cloudformation").get_template(StackName=name)["TemplateBody"]

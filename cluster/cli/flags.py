@@ -53,7 +53,7 @@ class Flag:
         return None if self.reader else self.default
 
     def parse(self, value: Any) -> Any:
-        """Convert the value that Invoke has parsed. Raises UsageError with the flag's name."""
+        """Convert the value that Invoke has parsed, or return the default if none was given. Raises UsageError."""
         if self.kind == REPEATED:
             return tuple(value)
         if not self.reader:
@@ -119,12 +119,12 @@ def parse_run_id(name: str, text: str) -> str:
 
 
 def whole(*, lowest: int, highest: int = MOST) -> Reader:
-    """Return a reader of whole numbers."""
+    """Return a reader of whole numbers from `lowest` to `highest`."""
     return functools.partial(parse_whole, lowest=lowest, highest=highest)
 
 
 def positive(*, highest: float, unit: str) -> Reader:
-    """Return a reader of numbers above 0."""
+    """Return a reader of numbers above 0, at most `highest`. `unit` names the unit in messages."""
 
     def read(name: str, text: str) -> float:
         number = parse_number(name, text)

@@ -113,7 +113,7 @@ class Reports:
         """Accept the names of the nodes. They are not needed here."""
 
     def feed(self, host: str, stream: str, data: bytes) -> None:
-        """Process a part of a node's output."""
+        """Process a part of a node's output. Standard error is ignored. Raises AnswerError for an invalid line."""
         if stream != "stdout":
             return
         *lines, self._rests[host] = (self._rests.get(host, b"") + data).split(b"\n")

@@ -122,7 +122,8 @@ class BackgroundManifest:
 def survey(source: str, *, follow_links: bool) -> Source:
     """List the files to stage: those in a directory, including hidden ones, or a single file.
 
-    Raises UsageError, or UnsupportedFilesError for sockets, pipes, devices, and for symbolic links unless followed.
+    Raises UsageError if `source` does not exist or contains no file, DeepcdkError for a directory that cannot be read,
+    or UnsupportedFilesError for sockets, pipes, devices, and for symbolic links unless followed.
     """
     root = resolved(source)
     if is_file(root):
@@ -149,8 +150,10 @@ def _check_none(what: str, paths: list[str], remedy: str) -> None:
 def _walk(
     root: Path, below: str, follow: bool, links: list[str], special: list[str], above: tuple[tuple[int, int], ...]
 ) -> Iterator[tuple[str, int]]:
-    """Yield files with their sizes. Collect links that are not followed, and entries that are neither files nor
-    directories.
+    """Yield the files below `root / below` with their sizes. Raises DeepcdkError for an unreadable directory.
+
+    Links that are not followed are added to `links`, and entries that are neither files nor directories to `special`.
+    `above` are the device and inode of each directory above, to detect loops of links.
     """
     here = root / below
     try:

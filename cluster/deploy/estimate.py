@@ -116,7 +116,10 @@ def further_costs(
 
 
 def credits_per_hour(instance_type: str, prices: Prices) -> float | None:
-    """Return the hourly price of CPU credits for an instance that is always busy, USD; None if unknown."""
+    """Return the hourly price of CPU credits for an instance that is always busy, USD.
+
+    Return 0 for a type that AWS bills without credits, and None if the price is unknown.
+    """
     family, _, size = instance_type.partition(".")
     if family not in _CREDITS:
         return 0.0

@@ -38,7 +38,7 @@ def judge_rules(config: ClusterConfig, entries: Mapping[str, int | None], limit:
 
     `entries` has the maximum number of entries of each existing prefix list. It is None for AWS's own lists, because
     EC2 does not report their weight. A list always counts with its maximum ("Prefix lists and security group rules",
-    VPC User Guide).
+    VPC User Guide). `limit` is the account's quota of rules per group, None if unknown.
     """
     if not config.opens_ssh_port:
         return

@@ -64,7 +64,11 @@ def judge_image(
     described: Mapping[str, Any] | None,
     now: datetime.datetime,
 ) -> Finding:
-    """Judge an image by its entry of DescribeImages; None if the account cannot see it."""
+    """Judge the image of a role.
+
+    `image_id` is "" if the parameter of the image does not exist. `described` is the image's entry of DescribeImages,
+    None if the account cannot see the image.
+    """
     found = functools.partial(finding, f"{role} image")
 
     key = f"{role}_image_id" if wanted.id else f"{role}_image_parameter"

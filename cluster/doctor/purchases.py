@@ -31,7 +31,10 @@ def reservation(subject: Subject) -> Iterator[Finding]:
 def judge_reservation(
     config: ClusterConfig, described: Mapping[str, Any] | None, zones: Collection[str], *, deployed: bool
 ) -> Finding:
-    """Judge a reservation by its entry of DescribeCapacityReservations; None if it does not exist."""
+    """Judge the configured reservation.
+
+    `described` is its entry of DescribeCapacityReservations, None if it does not exist. `zones` are the cluster's.
+    """
     wanted = config.capacity_reservation
 
     found = functools.partial(finding, "capacity reservation")

@@ -205,7 +205,7 @@ def _total(needed: Mapping[Kind, Need]) -> Need:
 def judge_vcpus(name: str, limit: float, taken: int, needed: Mapping[Kind, Need], fitting_workers: int = 0) -> Finding:
     """Judge one quota.
 
-    `taken` are the vCPUs that others use. `fitting_workers` is the number of workers that fit.
+    `taken` are the vCPUs that others use. `fitting_workers` is a smaller number of workers that fits, 0 if none does.
     """
     need = _total(needed)
     kinds = ", ".join(dict.fromkeys(instance_type for instance_type, _ in needed))
@@ -245,7 +245,7 @@ def _running(subject: Subject) -> dict[Kind, int]:
 
 
 def _vcpus(instance: Mapping[str, Any]) -> int:
-    """Return the number of vCPUs of an instance."""
+    """Return the number of vCPUs of an instance, by its type or else its CPU options; 0 if EC2 reports neither."""
     if kind := find(instance["InstanceType"]):
         return kind.vcpus
     options = instance.get("CpuOptions") or {}

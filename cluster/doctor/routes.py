@@ -64,7 +64,10 @@ def judge_names(config: ClusterConfig, attributes: Mapping[str, bool]) -> Findin
 
 
 def table_of(tables: _Answers, subnet: str) -> Mapping[str, Any]:
-    """Return the route table of a subnet: its own, or the main table of the VPC ("Subnet route tables")."""
+    """Return the route table of a subnet: its own, or the main table of the VPC ("Subnet route tables").
+
+    {} if `tables` has neither.
+    """
     main: Mapping[str, Any] = {}
     for table in tables:
         for association in table.get("Associations", ()):

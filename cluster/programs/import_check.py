@@ -75,8 +75,8 @@ def missing(
 ) -> list[Import]:
     """Return the first import of each module that neither Python, the program's files nor its environment contain.
 
-    `python` returns the nodes' Python version, such as 3.12. Imports that may fail, in a `try` for example, do not
-    count.
+    `python` returns the nodes' Python version, such as 3.12. `horovod` means that Horovod starts the program. Imports
+    that may fail, in a `try` for example, do not count.
     """
     own = {name for path in uploaded for name in (*path.parts[:-1], path.name.partition(".")[0])}
     known = own | _installed_modules(environment, horovod=horovod)
@@ -96,7 +96,7 @@ def missing(
 def unreachable(
     directory: Path, begun: Sequence[Start], uploaded: Collection[Path], environment: Environment, *, horovod: bool
 ) -> list[Import]:
-    """Return the first import of each of the program's own modules that Python would not find.
+    """Return the first import of each of the program's own modules that Python would not find on the nodes.
 
     Python looks in the script's directory, or in the current one for `-m`, and in installed packages. Programs and
     entries that change the search path are not checked.
@@ -156,7 +156,7 @@ def _changes_path(tree: ast.AST) -> bool:
 
 
 def describe(found: Sequence[Import], file: str) -> str:
-    """Return the warning about modules that the nodes may lack."""
+    """Return the warning about modules that the nodes may lack. `file` lists the program's packages; "" for none."""
     shown = [
         f"{each.module} ({each.file}:{each.line}{', under a condition' * each.is_conditional}"
         f"{', not in their Python' * (each.module in VARYING)})"
@@ -168,7 +168,7 @@ def describe(found: Sequence[Import], file: str) -> str:
 
 
 def standard_library(python: str) -> frozenset[str]:
-    """Return the modules of the standard library of a Python version such as 3.12."""
+    """Return the modules of the standard library of a Python version such as 3.12; "" is the running Python's."""
     minor = int(python.partition(".")[2] or sys.version_info[1])
     gone = [removed for since, removed in REMOVED.items() if minor >= since]
     later = [added for since, added in ADDED.items() if minor < since]

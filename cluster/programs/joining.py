@@ -510,7 +510,7 @@ def _commands(text: str) -> Iterator[list[str]]:
 
 
 def _file(word: str, bases: Sequence[Path]) -> Path | None:
-    """Return the program's file that a word names. `$DIR/train.py` counts as `train.py`."""
+    """Return the program's file that a word names; None if there is none. `$DIR/train.py` counts as `train.py`."""
     for name in (word, re.sub(r"^\$(?:\w+|\{[^}]*\})/", "", word), *([Path(word).name] if "$" in word else [])):
         if not name or name.startswith(("-", "/")) or "\0" in name or len(name) > 1000 or ".." in Path(name).parts:
             continue
@@ -661,8 +661,10 @@ def _on_one_node(found: Joining, words: Sequence[str], sources: Collection[Path]
 
 
 def _settings(words: Sequence[str], directory: Path) -> dict[str, str]:
-    """Return a launcher's settings: its own flags, without the program's, and below them the values in
-    --config_file.
+    """Return a launcher's settings: the values of its own flags, without the program's, by name without dashes.
+
+    For settings without a flag, the values in --config_file are included. A variable that may contain more flags is
+    stored under "$".
     """
     found: dict[str, str] = {}
     words = [each for word in words for each in (word.split("=", 1) if word.startswith("--") else [word])]

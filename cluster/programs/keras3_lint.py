@@ -124,7 +124,7 @@ def modules(directory: Path, script: Path, *, named: bool = False) -> Iterator[t
 
 
 def imported(tree: ast.AST, directory: Path, path: Path, *, named: bool) -> Iterator[Path]:
-    """Yield the paths where the modules imported by `path` may be."""
+    """Yield the paths where the modules imported by `path` may be. `tree` is its AST, `named` as in `modules`."""
     roots = (directory, path.parent, directory / "src")
     for node in ast.walk(tree):
         if isinstance(node, ast.Import | ast.ImportFrom):
@@ -177,7 +177,11 @@ def names_in(node: ast.AST) -> set[str]:
 
 
 def imports(tree: ast.AST, *, relative: bool = True) -> Iterator[str]:
-    """Yield the dotted names that a module imports anywhere. Without `relative`, only absolute imports."""
+    """Yield the dotted names that a module imports anywhere. Without `relative`, only absolute imports.
+
+    `from a import b` yields `a` and `a.b`. Relative imports are yielded without their dots: `from . import b` yields ""
+    and `b`.
+    """
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)

@@ -229,7 +229,10 @@ class Program:
 
     @property
     def script(self) -> Path | None:
-        """Return the Python file that the entry starts, directly or with -m; None for another command."""
+        """Return the Python file that the entry starts, directly or with -m; None for another command.
+
+        Raises UsageError if the word after -m is not the name of a module.
+        """
         first, *rest = self._words
         if first == "-m" and rest:
             parts = rest[0].split(".")
@@ -260,7 +263,7 @@ class Program:
         return examine(self.directory, self.entry, self.entry_words, configs)
 
     def command(self, run_directory: str) -> tuple[str, ...]:
-        """Return the command that each rank runs."""
+        """Return the command that each rank runs: the entry, whatever the run's directory is."""
         return self.entry
 
     @functools.cached_property

@@ -71,10 +71,11 @@ def pack(
     report: Callable[[str], None],
     variables: Collection[str] = (),
 ) -> PackedProgram:
-    """Resolve the environment of a program on `count` of the live `nodes`, and pack both.
+    """Resolve the environment of a program for `count` workers, and pack the program with its environment.
 
-    `project` is the checkout. `variables` are the names of the ranks' variables. `report` is called with each note for
-    the user. Raises RequirementsError, and KerasTrapError for a program that would train wrongly in this environment.
+    `nodes` returns the live nodes. `project` is the checkout. `variables` are the names of the ranks' variables.
+    `report` is called with each note for the user. Raises RequirementsError, and KerasTrapError for a program that
+    would train wrongly in this environment.
     """
     for note in program.upload.notes():
         report(note)

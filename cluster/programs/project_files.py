@@ -85,7 +85,11 @@ def reads_as_text(name: str) -> bool:
 
 
 def sources(wanted: Wanted, uv: str, environ: Mapping[str, str]) -> tuple[list[str], list[str]]:
-    """Return arguments and requirement lines for `uv pip compile`. Raises RequirementsError."""
+    """Return the arguments and the requirement lines for `uv pip compile` that describe a program's packages.
+
+    `uv` is the path of uv. Raises RequirementsError for a file that cannot be read, or for --extra and --group with a
+    file that has none.
+    """
     name, base = wanted.requirements, Path(wanted.requirements).name
     file = wanted.directory / name
     if (wanted.extras or wanted.groups) and base not in (UV_LOCK, PYPROJECT):

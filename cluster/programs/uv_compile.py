@@ -161,6 +161,7 @@ def ask(
 
     `constraints` limit the versions of packages that are needed. `excludes` are packages to leave out even if they are
     needed. `find_links` is an additional directory of wheels. `preferred` versions are chosen if they are allowed.
+    `options` are more options for uv.
 
     Raises UnresolvedHereError if this machine cannot resolve the requirements, and UvError if uv does not run.
     """

@@ -61,7 +61,10 @@ class Archive:
         return record
 
     def fetch(self, run_id: str, into: Path) -> Fetched:
-        """Download a run's archived files to `into/RUN_ID`. If the download fails, nothing is left there."""
+        """Download a run's archived files to `into/RUN_ID`; "" selects the newest run. Raises DeepcdkError.
+
+        If the download fails, nothing is left there.
+        """
         from boto3.exceptions import Boto3Error
         from s3transfer.exceptions import S3DownloadFailedError
 

@@ -18,7 +18,7 @@ _LARGEST_MIB: Final = 2048
 
 
 def floors(types: Sequence[str], *, efa: bool, ranks: Sequence[int] = ()) -> Floors:
-    """Return the minimum speeds for hosts of these types, one type per host. They are empty if the table lacks a type.
+    """Return the minimum speeds for hosts of these types, one type per host; no minimum if the table lacks a type.
 
     `ranks` are the ranks of each host, by default one per GPU.
     """

@@ -146,7 +146,7 @@ def _settings_table(recipe: Recipe, variant: Variant | None, *, everything: bool
 
 
 def text(value: object) -> str:
-    """Format a value the way its flag takes it. Switches become yes or no."""
+    """Format a value the way its flag takes it, or as - if it is empty. Switches become yes or no."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, tuple):

@@ -55,7 +55,7 @@ def specify(
 
     `agent` and `tree` name the pushed trees of the agent and of the work's own code. `cores` maps node names to core
     counts; it is needed for one rank per core. `environment` is a program's Python environment, and `wheels` names the
-    pushed tree with its wheels. Raises DeepcdkError.
+    pushed tree with its wheels. Raises DeepcdkError if there are too few workers, or if they do not fit the options.
     """
     try:
         hosts = registered = choose_hosts(nodes, count)

@@ -195,7 +195,7 @@ class Supervisor:
         return cast("list[dict[str, Any]]", self._call(answers.each(answers.SUMMARY), "status", "--list"))
 
     def stop(self, run_id: str, grace_s: float) -> dict[str, Any]:
-        """Stop a run and return its final state."""
+        """Stop a run and return its final state. `grace_s`: seconds from SIGTERM to SIGKILL."""
         return self._call(answers.STOPPED, "stop", *_named(run_id), "--grace", f"{grace_s:g}", run_id=run_id)
 
     def show(self, run_id: str = "") -> dict[str, Any]:

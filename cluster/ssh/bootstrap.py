@@ -100,7 +100,10 @@ def unpack(archive: tarfile.TarFile, directory: Path, *, links: bool = False) ->
 
 
 def receive(sha256: str, *directories: str) -> int:
-    """Unpack the tar on standard input to each directory that does not exist, if its hash matches."""
+    """Unpack the tar on standard input to each directory that does not exist, if its hash matches.
+
+    Return the exit status: 0, or 1 after printing the error.
+    """
     data = sys.stdin.buffer.read()
     if hashlib.sha256(data).hexdigest() != sha256:
         print(
@@ -135,7 +138,10 @@ def unpack_as(target: Path, data: bytes) -> int:
 
 
 def send(directory: str, *excluded: str) -> int:
-    """Write a directory's files to standard output as a tar, without the top-level entries named in `excluded`."""
+    """Write a directory's files to standard output as a tar, without the top-level entries named in `excluded`.
+
+    Return the exit status: 0, 4 if there is no such directory, or 1 for another error.
+    """
     root = Path(directory)
     if not root.is_dir():
         print(f"no directory {directory}", file=sys.stderr)

@@ -75,7 +75,7 @@ def alias(stack: str, node: str) -> str:
 
 
 def find_node(stack: str, text: str, nodes: Sequence[Node]) -> Node:
-    """Return the node given as worker3, 3, deepcdk-worker3 or its full name. Raises UsageError."""
+    """Return the node given as worker3, 3, deepcdk-worker3 or its full name; "" is the master. Raises UsageError."""
     word = text.strip().removeprefix(f"{stack}-").removeprefix(_COMMON)
     wanted = f"{WORKER_PREFIX}{word}" if word.isdecimal() else f"{_COMMON}{word or 'master'}"
     for node in nodes:
@@ -161,7 +161,7 @@ def entries(
 
 
 def write_identity(files: Files, key: UserKey | None) -> Path | None:
-    """Return the file for IdentityFile. For a key of the agent, write a new file with the public half."""
+    """Return the file for IdentityFile; None without a key. For a key of the agent, write its public half to a file."""
     if key is None:
         return None
     if key.path is not None:

@@ -276,7 +276,8 @@ def _check_free(target: Path, file: Path) -> None:
 def unpack(blocks: Iterator[bytes], into: Path, run_id: str) -> Fetched:
     """Unpack a tar stream to `into/run_id`. The files appear when all have arrived. Other files there stay.
 
-    Raises AnswerError for an entry that is not a plain file below its directory.
+    Raises AnswerError for an entry that is not a plain file below its directory, and DeepcdkError for an incomplete
+    stream or like `atomic_directory`.
     """
     with atomic_directory(into, run_id) as intake:
         files = size_bytes = 0
@@ -314,7 +315,10 @@ def _counted(blocks: Iterator[bytes], intake: Intake) -> Iterator[bytes]:
 
 
 def fetch(master: Master, runs_root: str, run_id: str, into: Path, *, checkpoints: bool = False) -> Fetched:
-    """Fetch a run's directory. Checkpoints, by far the largest part, are included only on request."""
+    """Fetch a run's directory to `into/run_id`. Checkpoints, by far the largest part, are included only on request.
+
+    Raises the errors of `unpack`, and RemoteError if the master cannot send the directory.
+    """
     excluded = () if checkpoints else ("checkpoints",)
     blocks = master.blocks(bootstrap_command("send", f"{runs_root}/{run_id}", *excluded))
     try:

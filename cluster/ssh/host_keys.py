@@ -83,7 +83,10 @@ def parse_console(text: str) -> tuple[HostKey, ...]:
 
 
 def read_host_keys(aws: Aws, instance_id: str) -> tuple[HostKey, ...]:
-    """Read the host keys of an instance from its console. Waits until they are printed."""
+    """Read the host keys of an instance from its console. Waits until they are printed.
+
+    Raises ConnectionFailedError if the console does not show them within TIMEOUT_S.
+    """
     for _ in poll(TIMEOUT_S, every_s=POLL_S):
         if keys := parse_console(read_console(aws, instance_id)):
             return keys

@@ -146,7 +146,10 @@ class Master:
         return channel
 
     def _replaced(self, broken: fabric.Connection, reason: str, connect: Callable[[], Master]) -> fabric.Connection:
-        """Replace a broken connection, unless another thread has done so. Return the current one."""
+        """Replace a broken connection, unless another thread has done so; return the current one.
+
+        Raises SilenceError if something relies on the broken connection, or if reconnecting fails.
+        """
         with self._connecting:
             if self._connection is broken:
                 if self._relied_on:
@@ -167,7 +170,7 @@ class Master:
         """Run a command to its end, whatever its status. `stdin` is sent to it. Its `stderr` is returned only if it
         failed.
 
-        Raises AnswerError if its output exceeds MAX_BYTES.
+        Raises AnswerError if its output exceeds MAX_BYTES, and SilenceError if the connection breaks.
         """
         output = bytearray()
         try:
@@ -191,7 +194,10 @@ class Master:
         return done
 
     def shell(self, argv: Sequence[str]) -> int:
-        """Connect this process's terminal, or its standard streams, to a command. Return the command's status."""
+        """Connect this process's terminal, or its standard streams, to a command; return the command's status.
+
+        Raises SilenceError if the connection breaks.
+        """
         import paramiko
         from invoke.exceptions import ThreadException
 

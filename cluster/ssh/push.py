@@ -301,7 +301,7 @@ def push(
 def _upload(
     master: Master, directories: Sequence[str], tree: Tree, tell: Callable[[str], None] | None, *, terminal: bool
 ) -> None:
-    """Upload a tree. If `tell` is given, show the progress."""
+    """Upload a tree to these directories. If `tell` is given, show the progress. Raises RemoteError."""
     command, action = bootstrap_command("receive", tree.sha256, *directories), f"pushing the {tree.folder}"
     if tell is None:
         with doing(f"uploading the {tree.folder}"):

@@ -56,7 +56,10 @@ class UserSettings:
 
 
 def read(address: str, user: str = "", *, port: int = SSH_PORT, home: Path | None = None) -> UserSettings:
-    """Run `ssh -G`. Raises ConnectionFailedError with OpenSSH's own message if it rejects the user's settings."""
+    """Return the user's SSH settings for an address, from `ssh -G`; its defaults if the OpenSSH client does not work.
+
+    Raises ConnectionFailedError with OpenSSH's own message if it rejects the settings, or if it does not exit in time.
+    """
     home = home or Path.home()
     login = ["-l", user] if user else []
     ssh = ["ssh", *_config_option(home)]
@@ -92,7 +95,10 @@ def openssh_knows_user() -> bool:
 
 
 def _without_openssh(home: Path, why: str) -> UserSettings:
-    """Return OpenSSH's defaults, for a machine without a working OpenSSH client."""
+    """Return OpenSSH's defaults, for a machine whose OpenSSH client does not work.
+
+    If there is a ~/.ssh/config, warn that it is not used. `why` completes "the OpenSSH client ...".
+    """
     if os.path.lexists(config := home / ".ssh" / "config"):
         warn(f"{config} is not used, because the OpenSSH client {why}")
     files = tuple(home / ".ssh" / name for name in DEFAULT_NAMES)

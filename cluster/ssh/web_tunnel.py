@@ -64,8 +64,8 @@ def serve(
     """Run a server on the master until Ctrl-C, with a tunnel to it from `port` of this machine.
 
     Lines with `NOTEBOOK_PREFIX` in its output are reported. Returns after Ctrl-C while the server can be reached;
-    before that, KeyboardInterrupt is raised. Raises DeepcdkError with the server's last lines if it ends by itself or
-    does not print its address in time.
+    before that, KeyboardInterrupt is raised. Raises DeepcdkError with the server's last lines and `remedy` if it exits
+    by itself or does not print its address within `start_s` seconds.
     """
     lines: list[str] = []
     addresses: queue.Queue[tuple[int, str] | BaseException | None] = queue.Queue()

@@ -111,7 +111,7 @@ class Asked:
     dry_run: bool
 
     def begin(self) -> None:
-        """Start a new sweep, after asking."""
+        """Queue the runs of a new sweep, after asking. A dry run only shows them. Raises DeepcdkError."""
         session, report = self.session, progress_printer(json=self.following.json)
         plan, work = self.plan(report)
         request = self.flags.request(work, plan.most_nodes, report)
@@ -138,7 +138,10 @@ class Asked:
             self.queue(launch, master, specs, estimate, request.secrets)
 
     def plan(self, report: Callable[[str], None]) -> tuple[Plan, Training | Program]:
-        """Return the plan, and what to train; a program has the values of the first combination."""
+        """Return the sweep's plan, and what to train; a program has the values of the first combination.
+
+        Raises UsageError for invalid flags. `report` prints notes.
+        """
         flags, sweep, further = self.flags, self.sweep, words_after_dashes(sys.argv)
         seed = parse_whole("--seed", flags.recipe.seed or "1", lowest=0, highest=MAX_SEED)
         plan = read_plan(sweep.grid, samples=sweep.samples, repeats=sweep.repeats, seed=seed, nodes=sweep.nodes_each)
@@ -156,7 +159,10 @@ class Asked:
         return commands.with_program_command(plan, flags.program, further, read)
 
     def resume(self, name: str) -> None:
-        """Queue the missing runs of a sweep, after asking. Runs that succeeded, wait or are live are not missing."""
+        """Queue the missing runs of a sweep, after asking. A dry run only shows them. Raises DeepcdkError.
+
+        Runs that succeeded, wait or are live are not missing.
+        """
         session, secrets = self.session, read_secrets(self.flags.secret, os.environ)
         with session.connect() as master:
             supervisor = session.supervisor(master)
@@ -258,7 +264,7 @@ class Asked:
 
 
 def missing(plan: Plan, name: str, states: Sequence[tuple[int, str]]) -> list[Trial]:
-    """Return the runs of a sweep that are missing, those that were never tried first.
+    """Return the runs of a sweep that are missing. Those that have failed before come last.
 
     `states` has the number and state of each run. A run is missing unless one with its number succeeded, is live or
     waits.

@@ -389,7 +389,7 @@ def specified(
 
 
 def count_cores(supervisor: Supervisor) -> dict[str, int]:
-    """Count the cores that a process may use on each worker. The keys are the workers' names."""
+    """Count the cores that a process may use on each worker, by the worker's name. Raises CommandFailedError."""
     with doing("counting the nodes' cores"):
         results = fanout.run(supervisor.master, supervisor.directory, RemoteCommand(command=("nproc",)), None)
     if any(result.failed for result in results):

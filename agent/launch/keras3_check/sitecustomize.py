@@ -54,7 +54,7 @@ class Alias(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        """Return a spec for keras and its submodules."""
+        """Return a spec for keras and its submodules; None for other modules."""
         mine = name == "keras" or name.startswith("keras.")
         return importlib.machinery.ModuleSpec(name, self) if mine else None
 
@@ -76,7 +76,7 @@ class Watch(importlib.abc.MetaPathFinder):
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        """Return the module's normal spec, with a loader that also changes the module."""
+        """Return the module's normal spec, with a loader that also changes the module; None for other modules."""
         if name != self._name:
             return None
         spec = importlib.machinery.PathFinder.find_spec(name, path, target)
@@ -102,7 +102,7 @@ def is_keras_3(optimizer: object) -> bool:
 
 
 def refuse_keras_3(module: Any) -> None:
-    """Make it an error to wrap an optimizer of Keras 3."""
+    """Make it an error to wrap an optimizer of Keras 3. `module`: horovod._keras."""
     create = module.create_distributed_optimizer
 
     def create_distributed_optimizer(keras: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
