@@ -71,7 +71,10 @@ def _evaluate(given: argparse.Namespace) -> dict[str, Any]:
 
 
 def _measure(given: argparse.Namespace, path: Path, card: ModelCard, split: Any) -> dict[str, Any]:
-    """Return loss and accuracies over all images of a split."""
+    """Return loss, accuracies, number of images and duration (seconds) of an evaluation on all images of a split.
+
+    With --confusion, also write the confusion matrix and the mistakes. Raises ModelError for a model without logits.
+    """
     import numpy as np
 
     from payload.data.pipeline.batches import test_batches

@@ -103,7 +103,10 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _prepare(config: TrainConfig) -> Dataset:
-    """Check the run directory and open the data, so that errors occur before the slow import of TensorFlow."""
+    """Check the run directory, then open and return the data. Raises ReportedError.
+
+    This happens before the slow import of TensorFlow, so that errors are reported early.
+    """
     if (config.run_dir / RESULT_FILE).exists():
         raise ReportedError(f"{config.run_dir} already contains the result of a completed run; give a new --run-dir")
     if config.run_dir.exists() and not config.run_dir.is_dir():
@@ -117,7 +120,7 @@ def _prepare(config: TrainConfig) -> Dataset:
 
 
 def _import_trainer() -> Any:
-    """Import TensorFlow, Keras and Horovod. This takes 4.3 s instead of 6.2 s of one core for each rank.
+    """Import TensorFlow, Keras and Horovod; return the trainer. Takes 4.3 s instead of 6.2 s of one core for each rank.
 
     Keras imports scikit-learn, and SciPy's statistics with it, for wrappers that are not used here. Hiding it
     temporarily has the same effect as if it were not installed. Garbage collection is disabled meanwhile, because

@@ -39,7 +39,7 @@ COMPARED: Final = {STOCK: ("stock", "cores stock", "ratio"), ONEDNN_OFF: ("oneDN
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class BenchmarkSettings:
-    """What is measured, and how often."""
+    """The cells to measure, and the number of steps in each."""
 
     networks: tuple[str, ...] = setting(
         ("alexnet", "googlenet", "inception-v3", "resnet50", "resnet152", "vgg16"), "networks", choices=NETWORKS
@@ -67,7 +67,7 @@ class BenchmarkSettings:
             known.require_size(self.image_size or known.image_size, self.image_size or known.image_size)
 
     def cells(self) -> list[Cell]:
-        """Return the cells in order. Variants of a cell directly follow the tuned one."""
+        """Return the cells in the order of measurement. The other variants of a cell directly follow its tuned one."""
         variants = [TUNED, *([STOCK] if self.compare_tuned else []), *([ONEDNN_OFF] if self.compare_onednn else [])]
         return [
             Cell(
@@ -104,7 +104,11 @@ def parse(argv: Sequence[str]) -> BenchmarkSettings:
 
 
 def run_cell(cell: Cell, environ: Mapping[str, str], timeout_s: float) -> Figures:
-    """Measure one cell in a new process. A failure is also a result, so that the other cells are still measured."""
+    """Measure one cell in a new process; return its figures.
+
+    If the process fails or exceeds `timeout_s`, they contain the reason as `failure`, so that the other cells are still
+    measured.
+    """
     command = [sys.executable, "-m", "payload.bench.cell", json.dumps(dataclasses.asdict(cell))]
     found: dict[str, Any] = {**dataclasses.asdict(cell), "images_per_s": None}
     try:
@@ -128,7 +132,10 @@ def run_cell(cell: Cell, environ: Mapping[str, str], timeout_s: float) -> Figure
 
 
 def cell_environment(cell: Cell, environ: Mapping[str, str]) -> dict[str, str]:
-    """Remove variables that tune TensorFlow from `environ`, reduce its log, and turn oneDNN off if requested."""
+    """Return the environment of a cell's process: `environ` without the variables that tune TensorFlow.
+
+    TensorFlow logs only errors unless `environ` sets its log level. oneDNN is off if the cell's variant is ONEDNN_OFF.
+    """
     kept = {name: value for name, value in environ.items() if name not in (ONEDNN, OMP_THREADS)}
     return {LOG_LEVEL: "2", **kept} | ({ONEDNN: "0"} if cell.variant == ONEDNN_OFF else {})
 
@@ -143,7 +150,10 @@ def _failure(status: int, stderr: str) -> str:
 
 
 def table(results: Sequence[Figures]) -> str:
-    """Format the results as a table by network and batch size. Other variants are columns, with their ratio."""
+    """Format the results as a table with a row for each network and batch size, followed by the failures.
+
+    Each variant other than TUNED adds three columns: its images/s, its cores, and the ratio of TUNED to it.
+    """
     found = {(each["variant"], each["network"], each["batch_size"]): each for each in results}
     variants = [variant for variant in COMPARED if any(key[0] == variant for key in found)]
     rows = [["network", "batch", "pixels", "images/s", "step ms", "spread", "cores", "MiB"]]
@@ -193,7 +203,7 @@ def _comparison(figures: Figures, other: Figures | None) -> list[str]:
 
 
 def _rate(images_per_s: float) -> str:
-    """Format a rate with at least three significant digits."""
+    """Format a rate as a whole number from 100 up, and with three significant digits below."""
     return f"{images_per_s:.0f}" if images_per_s >= 100 else f"{images_per_s:.3g}"
 
 

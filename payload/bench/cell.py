@@ -50,7 +50,7 @@ class Cell:
 
 
 def measure(cell: Cell) -> dict[str, Any]:
-    """Measure the cell and return its figures. Times are in seconds."""
+    """Run the cell's steps in this process; return step times (seconds), cores used, peak memory (MiB) and versions."""
     chosen = _tune(cell) if cell.variant != STOCK else "TensorFlow's defaults"
     import keras
     import tensorflow as tf
@@ -103,7 +103,7 @@ def _timed(step: Callable[[], Any]) -> float:
 
 
 def _training_step(model: Any, images: Any, labels: Any) -> Callable[[], Any]:
-    """Compile a training step with RMSprop, the optimizer of the source."""
+    """Return a function that runs one compiled training step and returns the loss. The article used RMSprop."""
     import keras
     import tensorflow as tf
 
@@ -123,7 +123,10 @@ def _training_step(model: Any, images: Any, labels: Any) -> Callable[[], Any]:
 
 
 def _inference_step(model: Any, images: Any) -> Callable[[], Any]:
-    """Compile a forward pass. The images are an argument, because TensorFlow would fold constants into a result."""
+    """Return a function that runs one compiled forward pass.
+
+    The images are an argument of the graph. If they were constants, TensorFlow would compute the result only once.
+    """
     import tensorflow as tf
 
     forward = tf.function(lambda batch: tf.reduce_sum(model(batch, training=False)), autograph=False)

@@ -31,7 +31,10 @@ class InputBench:
         self._epoch = 0
 
     def seconds(self, cell: Cell) -> float:
-        """Return this rank's time to read, check, crop, decode and batch the cell's images, in seconds."""
+        """Return this rank's time to read, check, crop, decode and batch the cell's images, in seconds.
+
+        The first call also generates the images, and makes one pass before the timed one.
+        """
         if self._split is None:
             self._split = self._draw(cell.batch_per_rank)
             self._pass(cell)
@@ -78,7 +81,7 @@ class InputBench:
 
 
 def _picture(seed: int) -> bytes:
-    """Generate soft colours with noise as JPEG. It takes as long to decode as a photograph of its size and quality."""
+    """Return a JPEG of soft colours with noise. It takes as long to decode as a photograph of its size and quality."""
     import numpy as np
     from PIL import Image
 

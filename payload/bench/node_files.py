@@ -25,7 +25,10 @@ class StorageBench:
         self._block = os.urandom(BLOCK)  # random, so that it cannot be compressed
 
     def seconds(self, cell: Cell) -> float:
-        """Return the time of the cell's operation on its file, in seconds. Raises ReportedError if it fails."""
+        """Write or read the cell's file; return the time in seconds. Raises ReportedError.
+
+        If the cell reads, a missing file is first written without timing, and the file is dropped from the page cache.
+        """
         file = self._files[cell.place]
         try:
             if cell.kind == READ:
@@ -41,7 +44,7 @@ class StorageBench:
             raise ReportedError(f"{where}; free space there, or use a smaller --storage-mib") from None
 
     def remove(self) -> None:
-        """Remove the files."""
+        """Remove both files. Failures are ignored."""
         for file in self._files.values():
             with contextlib.suppress(OSError):
                 file.unlink(missing_ok=True)

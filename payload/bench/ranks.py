@@ -52,7 +52,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def settings_of(cell: Cell, bench: BenchSettings) -> Settings:
-    """Return the training settings for measuring a cell. Other kinds of cells use the first network's."""
+    """Return the training settings for measuring a cell. If the cell has no network, use the benchmark's first one."""
     name = cell.network or (bench.networks or (Settings().network,))[0]
     size = bench.image_size or network(name).image_size
     return Settings(
@@ -73,9 +73,10 @@ def check_networks(bench: BenchSettings) -> None:
 
 
 def ranks_of(bench: BenchSettings, environ: Any) -> dict[int, int]:
-    """Return the number of ranks for each number of nodes. Raises ReportedError if nodes differ.
+    """Map each number of nodes in `--nodes` to its number of ranks.
 
-    Horovod numbers ranks host by host. `agent` gives all nodes the same number of slots.
+    `environ`: Horovod's variables. Horovod numbers ranks host by host, and `agent` gives all nodes the same number of
+    slots. Raises ReportedError if that is not so, or if the job has fewer nodes than the benchmark needs.
     """
     size, per_node = int(environ.get("HOROVOD_SIZE", "1")), int(environ.get("HOROVOD_LOCAL_SIZE", "1"))
     there = size // per_node
@@ -121,7 +122,10 @@ def _measure(config: BenchConfig, rank_setup: RankSetup, stop: StopRequest) -> i
 
 
 def measured(run_dir: Path) -> set[tuple[int, Cell]]:
-    """Return the rounds and cells measured before. A line that a crash left incomplete is ignored."""
+    """Return the round and cell of each earlier measurement of a run; empty if there are none.
+
+    A line that a crash left incomplete is ignored.
+    """
     found = set()
     try:
         lines = (run_dir / BENCH_FILE).read_text(encoding="utf-8", errors="replace").splitlines()
@@ -138,7 +142,7 @@ def measured(run_dir: Path) -> set[tuple[int, Cell]]:
 
 
 def append(run_dir: Path, event: Mapping[str, Any]) -> None:
-    """Append a line durably. If the last line is incomplete, start a new one."""
+    """Append an event as a line to the run's BENCH_FILE, durably. An incomplete last line is ended first."""
     run_dir.mkdir(parents=True, exist_ok=True)
     with (run_dir / BENCH_FILE).open("ab+") as file:
         if file.tell():
@@ -151,7 +155,7 @@ def append(run_dir: Path, event: Mapping[str, Any]) -> None:
 
 
 def append_cell(run_dir: Path, number: int, cell: Cell, *, ranks: int, seconds: float) -> None:
-    """Append a cell's time in one round: the median step of its slowest rank, in seconds."""
+    """Append a cell's time in round `number` to BENCH_FILE. `seconds`: the median step of its slowest rank."""
     event = {"type": "cell", "round": number, "cell": dataclasses.asdict(cell), "ranks": ranks, "seconds": seconds}
     append(run_dir, event)
 
@@ -202,7 +206,7 @@ class Steps:
         self._input.remove()
 
     def _training(self, cell: Cell, ranks: int) -> Step:
-        """Compile the training step of `payload.train`, with images in memory."""
+        """Return a function that runs one training step of `payload.train`, with random images in memory."""
         import numpy as np
         import tensorflow as tf
 
@@ -221,7 +225,7 @@ class Steps:
         return lambda: step(images, labels, weights, batch, LEARNING_RATE, False, 0).numpy()
 
     def _model(self, settings: Settings, shape: tuple[int, int, int]) -> tuple[Any, Any]:
-        """Return network and optimizer, shared by all cells with the same network and precision."""
+        """Return the network and its optimizer, shared by all cells with the same network and precision."""
         import keras
 
         from payload.training.optimizers.optimizer import make_optimizer
@@ -236,7 +240,7 @@ class Steps:
 
 
 def _allreduce(cell: Cell) -> Step:
-    """Compile the sum of one float32 tensor over ranks. Reading one of its values waits until it is done."""
+    """Return a function that sums one float32 tensor over ranks. It reads one of the values, to wait for the result."""
     import tensorflow as tf
 
     from payload.training import distributed
@@ -254,7 +258,7 @@ def _timed(step: Step) -> float:
 
 
 def _origin(bench: BenchSettings, hosts: Sequence[str], rank_setup: RankSetup) -> dict[str, Any]:
-    """Return the hosts, versions and tuning of the measurements."""
+    """Return the event that records the hosts, versions, tuning and arguments of the measurements."""
     import keras
     import tensorflow as tf
 

@@ -26,7 +26,8 @@ NAMES: Final = {
 def class_names(dataset: str, classes: int, *directories: str | Path | None) -> tuple[str, ...]:
     """Return a name for each class: from the first directory with a labels.txt, else as published, else numbers.
 
-    Raises DataError if the file cannot be read or has too few names.
+    `directories`: None and addresses of buckets are skipped. Raises DataError if the file cannot be read or has too few
+    names.
     """
     for directory in directories:
         path = Path(directory or "") / LABELS_FILE

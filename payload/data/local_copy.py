@@ -65,7 +65,10 @@ def _name(prefix: Prefix, root: Path) -> str:
 
 
 def _is_fresh(dataset: StagedDataset, stamp: Path, source: str) -> bool:
-    """Return whether another rank has recently checked that all files are present."""
+    """Return whether a rank checked the copy of `source` within FRESH_S, and all files still have their sizes.
+
+    `stamp`: file with the source and time of the last check.
+    """
     try:
         found = json.loads(stamp.read_text(encoding="utf-8"))
         if found["source"] != source or not 0 <= time.time() - found["at"] < FRESH_S:

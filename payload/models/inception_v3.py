@@ -50,7 +50,7 @@ def _conv(
 
 
 def _module_35(x: Any, projection: int, name: str) -> Any:
-    """Figure 5: two 3 x 3 convolutions replace a larger one. At 299 pixels the grid is 35 x 35."""
+    """Apply the module of figure 5: two 3 x 3 convolutions replace a larger one. At 299 pixels the grid is 35 x 35."""
     branch5 = _conv(x, 48, 1, name=f"{name}_5x5_reduce")
     branch5 = _conv(branch5, 64, 5, padding=2, name=f"{name}_5x5")
     branch3 = _conv(x, 64, 1, name=f"{name}_3x3_reduce")
@@ -60,7 +60,7 @@ def _module_35(x: Any, projection: int, name: str) -> Any:
 
 
 def _reduce_to_17(x: Any, name: str) -> Any:
-    """Figure 10: halve the grid, 35 to 17, with strided convolutions and max pooling in parallel."""
+    """Halve the grid, 35 to 17, with strided convolutions and max pooling in parallel (figure 10)."""
     double = _conv(x, 64, 1, name=f"{name}_double_reduce")
     double = _conv(double, 96, 3, padding=1, name=f"{name}_double_a")
     double = _conv(double, 96, 3, stride=2, name=f"{name}_double_b")
@@ -68,7 +68,7 @@ def _reduce_to_17(x: Any, name: str) -> Any:
 
 
 def _module_17(x: Any, width: int, name: str) -> Any:
-    """Figure 6: a 7-wide row and a 7-high column replace each 7 x 7 convolution."""
+    """Apply the module of figure 6: a 7-wide row and a 7-high column replace each 7 x 7 convolution."""
     seven = _conv(x, width, 1, name=f"{name}_7x7_reduce")
     seven = _row(seven, width, 7, name=f"{name}_7x7_a")
     seven = _column(seven, 192, 7, name=f"{name}_7x7_b")
@@ -92,7 +92,7 @@ def _reduce_to_8(x: Any, name: str) -> Any:
 
 
 def _module_8(x: Any, name: str) -> Any:
-    """Figure 7: rows and columns of three in parallel, for many features on the coarsest grid."""
+    """Apply the module of figure 7: rows and columns of three in parallel, for many features on the coarsest grid."""
     three = _split(_conv(x, 384, 1, name=f"{name}_3x3_reduce"), f"{name}_3x3")
     double = _conv(x, 448, 1, name=f"{name}_double_reduce")
     double = _split(_conv(double, 384, 3, padding=1, name=f"{name}_double"), f"{name}_double")

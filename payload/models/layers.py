@@ -18,7 +18,10 @@ DEVIATIONS: Final = (0.229, 0.224, 0.225)
 
 
 def standardised(inputs: Any) -> Any:
-    """Standardise photographs, 0 to 1, to mean 0 and standard deviation 1, as in published runs; also grey ones."""
+    """Standardise images, 0 to 1, with ImageNet's mean and standard deviation by channel, as in published runs.
+
+    Images without three channels use the averages over the channels.
+    """
     channels = inputs.shape[-1]
     means, deviations = MEANS, DEVIATIONS
     if channels != len(MEANS):

@@ -19,7 +19,8 @@ MIN_SIZE: Final = 16
 def lenet(image_shape: tuple[int, int, int], classes: int) -> Any:
     """Build the network: float32 [B, height, width, channels] to logits, float32 [B, classes].
 
-    The last layer is linear. The loss applies the softmax, where overflow can be avoided.
+    The last layer is linear. The loss applies the softmax and can thereby avoid overflow. Raises ValueError for images
+    smaller than MIN_SIZE.
     """
     height, width, _ = image_shape
     if min(height, width) < MIN_SIZE:

@@ -90,7 +90,10 @@ class BatchNormalization(keras.layers.BatchNormalization):  # type: ignore[misc]
         super().build(input_shape)
 
     def call(self, inputs: Any, training: bool | None = None, mask: Any | None = None) -> Any:
-        """Normalise [B, ..., channels]. The result has the same shape and type."""
+        """Normalise [B, ..., channels]: in training by the batch's moments, otherwise by the moving moments.
+
+        The result has the same shape and type.
+        """
         fusible = inputs.dtype in FUSED_TYPES and len(inputs.shape) in (2, 4)
         if not (training and self.trainable):
             return self._fused(inputs, training=False)[0] if fusible else super().call(inputs, training=False)

@@ -61,7 +61,10 @@ class TrainConfig:
 
 
 def _override(settings: Settings, values: dict[str, Any]) -> Settings:
-    """Apply the flags to the settings. Raises SettingError if flags contradict each other or the recipe."""
+    """Return the settings with the values of the flags.
+
+    Raises SettingError if flags contradict each other or the recipe.
+    """
     if "global_batch" in values and "batch_per_rank" in values:
         raise SettingError("--global-batch", values["global_batch"], "use this flag or --batch-per-rank, not both")
     for phases, flags, word in (("rate_phases", _RATES, "rates"), ("image_phases", _BATCHES, "sizes and batches")):

@@ -61,13 +61,13 @@ def resnet50_epochs(epochs: int) -> tuple[CurrentType, ...]:
 
 
 def resnet50_times() -> tuple[CurrentType, ...]:
-    """Return each type's factor for times published for p3.16xlarge."""
+    """Return the current types, each with its time as a fraction of the times published for p3.16xlarge."""
     factors = [V100_IMAGES_S / node.images_s for node in NODES]
     return tuple(_current(node, f"{factor:.2f} of these times") for node, factor in zip(NODES, factors, strict=True))
 
 
 def one_gpu(*instance_types: str) -> tuple[CurrentType, ...]:
-    """Return instance types with one GPU, for a recipe on one GPU. Their time is unknown."""
+    """Describe instance types with one GPU, for a recipe on one GPU. Their time is unknown."""
     return tuple(
         CurrentType(instance_type=name, expected_time="time unknown", evidence="not measured", source="")
         for name in instance_types

@@ -36,7 +36,10 @@ class SettingsParser(argparse.ArgumentParser):
                 section.add_argument(flag_of(field.name), **options)
 
     def given(self, argv: Sequence[str]) -> dict[str, Any]:
-        """Parse arguments and return the given values by name. Raises SettingError that suggests a flag."""
+        """Parse arguments and return the given values by name.
+
+        Raises SettingError for an invalid value or an unknown flag, with the nearest known flag.
+        """
         found, unknown = self.parse_known_args(list(argv))
         if unknown:
             raise unknown_value("argument", unknown[0], [flag_of(name) for name in vars(found)])
@@ -44,7 +47,7 @@ class SettingsParser(argparse.ArgumentParser):
 
 
 def unknown_value(what: str, value: str, known: Sequence[str]) -> SettingError:
-    """Return an error for an unknown name that suggests the nearest known one."""
+    """Return the error for an unknown `value` of `what`, for example of a flag. It suggests the nearest known name."""
     near = difflib.get_close_matches(value.split("=")[0], known, n=1)
     question = f"; did you mean {near[0]}?" if near else "."
     return SettingError(what, value, f"unknown{question} Known: {', '.join(sorted(known))}")

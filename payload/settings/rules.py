@@ -19,7 +19,7 @@ class SettingError(ReportedError, ValueError):
 
 
 def flag_of(name: str) -> str:
-    """Return the command-line flag of a setting."""
+    """Return the command-line flag of a setting: "train_limit" gives "--train-limit"."""
     return "--" + name.replace("_", "-")
 
 

@@ -124,7 +124,7 @@ def version() -> str:
 
 
 def with_hosts(ranks: Ranks, host: str | None) -> Ranks:
-    """Add the host names of all ranks (collective). `host`: name of this rank's host; None: use the system's name."""
+    """Return `ranks` with the host names of all ranks (collective). `host`: this rank's; None: the system's name."""
     return dataclasses.replace(ranks, hosts=gather_values(host or socket.gethostname(), name="hosts"))
 
 
@@ -145,7 +145,10 @@ def gather_values(value: T, *, name: str) -> tuple[T, ...]:
 
 
 def size() -> int:
-    """Return the number of ranks that sum in graphs. Graphs are specific to it, and are rebuilt if it changes."""
+    """Return the number of ranks that sum in graphs: all, or those of the `first_ranks` block.
+
+    A graph is built for one such number. For another number, build a new graph.
+    """
     return int(_process_set().size() if _taking_part else hvd.size())
 
 
@@ -189,7 +192,10 @@ def sum_values(values: npt.NDArray[Any], *, name: str) -> npt.NDArray[Any]:
 
 
 def require_agreement(ranks: Ranks, digest: bytes, *, what: str, when: str, advice: str) -> None:
-    """Compare a 32-byte digest over all ranks (collective). Raises RanksDisagreeError on all ranks if one differs."""
+    """Compare a 32-byte digest over all ranks (collective). Raises RanksDisagreeError on all ranks if one differs.
+
+    `what`, `when` and `advice` are parts of the message: "the ranks' WHAT differ WHEN: DIGESTS. ADVICE".
+    """
     gathered = hvd.allgather(tf.constant([list(digest)], tf.uint8), name=f"agree.{what}").numpy()
     digests = [bytes(row) for row in gathered]
     majority, _ = Counter(digests).most_common(1)[0]

@@ -138,5 +138,5 @@ def _step(context: TrainingContext, batch: Batch, rate: float, stop: bool, own_s
 
 
 def require_equal_weights(ranks: Ranks, state: TrainState, when: str) -> None:
-    """Compare all variables over all ranks, bit for bit (collective). Raises RanksDisagreeError."""
+    """Compare all variables over all ranks, bit for bit (collective). `when`: for the message of RanksDisagreeError."""
     distributed.require_agreement(ranks, state.digest(), what="weights", when=when, advice=_ADVICE)

@@ -146,13 +146,16 @@ def untuned(job: Job, *, environ: Mapping[str, str]) -> Tuning:
 
 
 def step_ms(job: Job, cores: int, vector_bits: int) -> float:
-    """Estimate the computing time of one step from its multiply-adds and the speed of a core."""
+    """Estimate the computing time of one step, in ms, from its multiply-adds and the speed of a core.
+
+    `vector_bits`: width of the cores' vectors.
+    """
     operations = 2 * PASSES * job.multiply_adds * job.batch_per_rank
     return operations / (cores * GFLOPS_512_BITS * vector_bits / 512 * 1e9) * 1e3
 
 
 def buffer_mib(gradient_mib: float) -> int:
-    """Return a buffer size with room for all gradients, up to Horovod's default."""
+    """Return the size of Horovod's buffer in MiB: room for all gradients, but at most Horovod's default."""
     return min(LARGEST_BUFFER_MIB, math.ceil(gradient_mib) + 1)
 
 

@@ -118,7 +118,10 @@ def build_model(settings: Settings, data: Dataset, schedule: Schedule) -> Any:
 
 
 def image_size(data: Dataset, side: int) -> tuple[int, int]:
-    """Return height and width for an image side; 0: the size of the data. Raises SettingError if it is not fixed."""
+    """Return height and width for an image side; 0: the size of the data.
+
+    Raises SettingError if `side` is 0 and the images have different sizes.
+    """
     if side:
         return (side, side)
     if data.train.size is None:

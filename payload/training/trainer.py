@@ -46,7 +46,9 @@ def train_and_evaluate(
     stop_requested: Callable[[], bool],
     rank_setup: RankSetup,
 ) -> TrainingEnd:
-    """Train until the last epoch or until a stop is requested. Rank 0 writes metrics, checkpoints and the result.
+    """Train until the last epoch or until a stop is requested; return the final position and whether it was stopped.
+
+    Rank 0 writes metrics, checkpoints and the result.
 
     `started`: Unix time at which the process started. Raises ReportedError on all ranks.
     """
@@ -118,7 +120,7 @@ def _train_as_planned(
     store: CheckpointStore,
     stop_requested: Callable[[], bool],
 ) -> TrainingEnd:
-    """Train from the start point until the last epoch or until a stop is requested."""
+    """Train from the start point until the last epoch or until a stop is requested; return how the run ended."""
     ranks, settings, schedule = plan.ranks, plan.settings, plan.schedule
     reporter = distributed.attempt(ranks, lambda: Reporter(plan, state))
     policy = SavePolicy(
@@ -156,7 +158,7 @@ def _train_as_planned(
 
 
 def _settings_of_resumed(settings: Settings, store: CheckpointStore, ranks: Ranks) -> Settings:
-    """On rank 0, set the batch to that of the run to resume. Other ranks receive the result by broadcast."""
+    """Return the settings, on rank 0 with the batch of the run to resume. Other ranks receive these by broadcast."""
     return with_batch_of_resumed(settings, store, ranks=ranks.size) if ranks.is_root else settings
 
 

@@ -16,7 +16,7 @@ SPLIT_SEED: Final = 0
 def stratified(
     labels: npt.NDArray[np.integer], fraction: float, *, seed: int = SPLIT_SEED
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Divide positions in two with the same class proportions in both; return the rest, then `fraction` of all.
+    """Draw `fraction` of the positions of each class at random; return the other positions, then those drawn.
 
     Both arrays are sorted.
     """
@@ -31,7 +31,7 @@ def stratified(
 
 
 def limited(split: Split, limit: int) -> Split:
-    """Return the first `limit` examples, or all if it is 0. Raises DataError if there are fewer."""
+    """Return a split with the first `limit` examples, or with all if it is 0. Raises DataError if there are fewer."""
     if limit == 0 or limit == split.examples:
         return split
     if limit > split.examples:
@@ -40,7 +40,10 @@ def limited(split: Split, limit: int) -> Split:
 
 
 def held_back(split: Split, fraction: float) -> tuple[Split, Split]:
-    """Divide a split into training and validation images. Raises DataError if one of them would be empty."""
+    """Return two splits: the images left for training, and `fraction` of each class for validation.
+
+    Raises DataError if one of them would be empty.
+    """
     first, second = stratified(split.labels, fraction)
     if not len(first) or not len(second):
         rule = f"of {split.examples} images it leaves {len(first)} for training and {len(second)} for validation"

@@ -51,10 +51,11 @@ def training_batches(
 def test_batches(
     split: Split, view: View, *, slots: int, rank: int, ranks: int, threads: int = 0, ranks_on_node: int = 1
 ) -> Iterator[Batch]:
-    """Yield this rank's batches of test images, using each image once over all ranks and no more slots than needed.
+    """Yield this rank's batches of test images. Over all ranks, each image is used once.
 
-    Random changes of the view are ignored. From record files, rectangular images are grouped by shape, and decoded
-    images may stay in memory, depending on the split's `cache`. Raises RecordError or CustomOpError.
+    `slots`: maximum number of images in a batch. Random changes of the view are ignored. From record files, rectangular
+    images are grouped by shape, and decoded images may stay in memory, depending on the split's `cache`. Raises
+    RecordError or CustomOpError.
     """
     if isinstance(split, RecordSplit):
         return record_test_batches(

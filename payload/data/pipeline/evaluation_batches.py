@@ -30,7 +30,11 @@ _LIMITS: Final = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory
 def record_test_batches(
     split: RecordSplit, view: View, *, slots: int, rank: int, ranks: int, threads: int, ranks_on_node: int
 ) -> Iterator[Batch]:
-    """Yield this rank's batches of test images, from memory if they were decoded before."""
+    """Yield this rank's batches of test images.
+
+    Decoded batches are kept in memory if the split's `cache` and the memory allow this. The next call with the same
+    arguments yields them again.
+    """
     key = (view.size, view.rectangular, slots, rank, ranks)
     if key in split.kept:
         yield from split.kept[key]
@@ -95,7 +99,7 @@ def _fits(groups: list[tuple[tuple[int, int], Shares]], ranks_on_node: int) -> b
 
 
 def memory_bytes() -> int:
-    """Return the memory available to this process: the machine's, or less if its control group has a limit."""
+    """Return the memory available to this process in bytes: the machine's, or less if its control group has a limit."""
     found = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     for file in _LIMITS:
         try:

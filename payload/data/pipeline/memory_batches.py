@@ -23,7 +23,11 @@ InMemory = ArraySplit | SyntheticSplit
 def batches(
     split: InMemory, view: View, shares: Shares, random_key: tuple[int, int] | None, first_step: int, threads: int
 ) -> Iterator[Batch]:
-    """Yield the batches of these shares. `random_key`: seed and epoch for random changes; None: no random changes."""
+    """Yield the batches of these shares from `first_step`.
+
+    `random_key`: seed and epoch for random changes; None: no random changes. `threads`: threads that prepare batches;
+    0: one for each core of this process.
+    """
     resampled = split.size != view.size or (random_key is not None and view.is_random)
 
     def read(step: int) -> tuple[npt.NDArray[Any], ...]:

@@ -69,10 +69,11 @@ def batches(
     first_step: int,
     threads: int,
 ) -> Iterator[Batch]:
-    """Yield the batches of these shares, with images of `view.size`, read from one resolution of a split.
+    """Yield the batches of these shares from `first_step`, with images of `view.size`.
 
-    Raises RecordError for a record that is damaged or cannot be decoded. If the split skips such records, the pipeline
-    restarts at their step without them. Raises CustomOpError if the custom op is not installed.
+    `records`: the resolution of the split to read. Raises RecordError for a record that is damaged or cannot be
+    decoded. If the split skips such records, the pipeline restarts at their step without them. Raises CustomOpError if
+    the custom op is not installed.
     """
     load()
     reader = RecordReader(split=split, records=records)
@@ -177,7 +178,11 @@ def _png(encoded: Any, window: Any) -> Any:
 
 
 def _find_damaged(reader: RecordReader, share: Share, error: Exception) -> None:
-    """Find the images of a step that cannot be decoded. Skip them, or raise RecordError for the first."""
+    """Find the images of a step that cannot be decoded, after TensorFlow failed with `error`.
+
+    If the split skips damaged records, mark these images as damaged. Otherwise, raise RecordError for the first. Raises
+    DataError if all images can be decoded.
+    """
     found = False
     used = share.positions[: share.used]
     for position, encoded in zip(used, reader.read(used), strict=True):

@@ -12,7 +12,10 @@ PREFETCHED_BATCHES: Final = 2
 
 
 def resample(images: Any, moves: Any, size: tuple[int, int]) -> Any:
-    """Apply a transform to each image (`pipeline.changes.transforms`): bilinear, black beyond the border; float32."""
+    """Transform each image by its row of `moves` (`pipeline.changes.transforms`); return float32 images of `size`.
+
+    Pixels are interpolated bilinearly, and are black beyond the border.
+    """
     return tf.raw_ops.ImageProjectiveTransformV3(
         images=tf.cast(images, tf.float32),
         transforms=moves,

@@ -21,7 +21,7 @@ class LazyBytes:
     """Random access to a long sequence of bytes, fetched in windows."""
 
     def __init__(self, fetch: Callable[[int, int], bytes], length: int) -> None:
-        """`fetch(start, count)` returns bytes. `length`: of the whole sequence."""
+        """`fetch(start, count)` returns `count` bytes from `start`. `length`: number of bytes in the whole sequence."""
         self._fetch, self._length = fetch, length
         self._start, self._window = 0, b""
 
@@ -30,7 +30,7 @@ class LazyBytes:
         return self._length
 
     def part(self, start: int, size: int) -> bytes:
-        """Return `size` bytes from `start`. Raises ValueError beyond the end."""
+        """Return `size` bytes from `start`. Raises ValueError beyond the end, or if too few bytes can be fetched."""
         if size < 0 or start < 0 or start + size > self._length:
             raise ValueError(f"bytes {start} to {start + size} of {self._length}")
         if not self._start <= start or start + size > self._start + len(self._window):
@@ -41,7 +41,7 @@ class LazyBytes:
         return self._window[start - self._start : start - self._start + size]
 
     def varint(self, start: int) -> tuple[int, int]:
-        """Decode a variable-length integer; return it and the position after it. Raises ValueError."""
+        """Decode the variable-length integer at `start`; return it and the position after it. Raises ValueError."""
         value = shift = 0
         for place in range(start, start + 10):
             byte = self.part(place, 1)[0]
@@ -113,7 +113,7 @@ def _varint(value: int) -> bytes:
 
 
 def _fields(data: LazyBytes, start: int, end: int, number: int) -> Iterator[tuple[int, int]]:
-    """Yield start and end of each field with this number in a message."""
+    """Yield start and end of the content of each field with this number in a message. Raises ValueError."""
     while start < end:
         key, start = data.varint(start)
         kind = key & 7
@@ -134,7 +134,10 @@ def _fields(data: LazyBytes, start: int, end: int, number: int) -> Iterator[tupl
 
 
 def _value(data: LazyBytes, entry: tuple[int, int], kind: int) -> tuple[int, int]:
-    """Return start and end of the first value in a list, or of all values if they are packed integers."""
+    """Return start and end of the first value in an entry's list, or of all values if they are packed integers.
+
+    `kind`: 1 for a list of byte strings, 3 for one of integers. Raises ValueError if the entry has no such value.
+    """
     for feature in _fields(data, *entry, 2):
         for values in _fields(data, *feature, kind):
             for value in _fields(data, *values, 1):

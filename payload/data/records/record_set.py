@@ -64,7 +64,9 @@ class MakerOptions:
 
 
 def make_records(options: MakerOptions, tell: Callable[[str], None]) -> dict[str, Any]:
-    """Make the missing shards, and return the manifest. Only one process at a time works on a destination.
+    """Make the missing shards, the indexes, labels.txt and the manifest; return the manifest.
+
+    Only one process at a time works on a destination. `tell` receives lines about the progress.
 
     Raises DataError or StorageError if an image is damaged, the destination contains other data, or the disk is full.
     """
@@ -190,7 +192,10 @@ class _Progress:
 
 
 def made_shards(jobs: Sequence[ShardJob], workers: int) -> Iterator[tuple[ShardJob, ShardReport]]:
-    """Make shards in parallel, and yield each when it is done. After a failure, shards in progress are completed."""
+    """Make shards in parallel, and yield each when it is done.
+
+    After a failure, the shards in progress are completed, then DataError is raised.
+    """
     if not jobs:
         return
     pool = concurrent.futures.ProcessPoolExecutor(
@@ -226,7 +231,7 @@ def _attempt(job: ShardJob) -> ShardReport | str:
 
 
 def _end_with_parent() -> None:
-    """Exit this worker process when its parent is killed."""
+    """Start a thread that exits this worker process when its parent exits."""
     parent = multiprocessing.parent_process()
 
     def watch() -> None:

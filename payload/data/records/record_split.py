@@ -95,7 +95,7 @@ class RecordSplit:
         return dataclasses.replace(self, sets=sets, labels=self.labels[chosen], damaged=set(), kept={})
 
     def records_for(self, view: View) -> RecordIndex:
-        """Return the smallest resolution that needs no enlarging for a view, or else the largest."""
+        """Return the index of the smallest resolution that needs no enlarging for a view, or else of the largest."""
         for records, side in zip(self.sets, self.sides, strict=True):
             if not side or side * MARGIN >= min(view.size):
                 return records
@@ -142,7 +142,7 @@ def open_records(
 def open_record_splits(
     directory: Path, *, name: str, classes: int, skip: bool, cache: str, with_test: bool = True
 ) -> tuple[RecordSplit, RecordSplit | None]:
-    """Open training and test images. Without `with_test`, test images may be missing.
+    """Open training and test images. Without `with_test`, the test images may be missing, and are then None.
 
     `classes`: number of classes; 0: one more than the largest training label. Raises DataError, or CustomOpError if
     the custom op for resizing is not installed.
@@ -212,7 +212,10 @@ class RecordReader:
         slots: npt.NDArray[np.intp],
         images: list[bytes],
     ) -> None:
-        """Read one file's images into `images`. All reads are announced first, so that a slow disk fetches ahead."""
+        """Read the images of file `number` into `images`, at `slots`. `rows`: index rows of all `positions`.
+
+        All reads are announced first, so that a slow disk fetches ahead.
+        """
         path = self.records.directory / self.records.files[number]
         try:
             descriptor = os.open(path, os.O_RDONLY)

@@ -106,7 +106,7 @@ class ShardReport:
 
     @classmethod
     def read(cls, job: ShardJob) -> ShardReport | None:
-        """Return the report of a finished shard, or None if it or one of its files is missing."""
+        """Return the report of a finished shard; None if it, or a file with the recorded size, is missing."""
         try:
             document = json.loads(job.note.read_text(encoding="utf-8"))
             report = cls(**{**document, "skipped": tuple(document["skipped"])})
@@ -119,14 +119,15 @@ class ShardReport:
 
 
 def folder_of(destination: Path, size: int) -> Path:
-    """Return the directory for one size."""
+    """Return the directory of the record files for one size; 0: the original size."""
     return destination / (str(size) if size else ORIGINAL)
 
 
 def make_shard(job: ShardJob) -> ShardReport:
-    """Write one shard. Its files appear only after all of them are complete.
+    """Write one shard and its report; return the report. Its files appear only after all of them are complete.
 
-    Raises DataError, which names the image, if one is damaged or missing, and StorageError if the disk is full.
+    Raises DataError, which names the image, if one is missing or damaged. With `skip`, damaged images are left out,
+    unless all are damaged. Raises StorageError if the disk is full.
     """
     partials = [job.file(size).with_name(f".{job.name}.partial") for size in job.sizes]
     skipped: list[str] = []

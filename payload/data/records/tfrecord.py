@@ -31,7 +31,7 @@ class RecordError(DataError):
 
 
 def masked_crc(data: bytes) -> int:
-    """Return the CRC-32C of the data, masked as TFRecord requires, so that a record can contain a record file."""
+    """Return the CRC-32C of the data, masked as in a TFRecord. The mask allows a record to contain a record file."""
     crc = int(google_crc32c.value(data))
     return (((crc >> 15) | (crc << 17)) + _MASK) & 0xFFFFFFFF
 
@@ -43,7 +43,11 @@ def framed(data: bytes) -> bytes:
 
 
 def read_length(header: bytes, path: Path, offset: int, file_size: int) -> int:
-    """Decode and check the length of a record's data, given the record's first 12 bytes. Raises RecordError."""
+    """Decode the length of a record's data from `header`, the record's first 12 bytes.
+
+    `offset`: position of the record in the file. Raises RecordError if the checksum is wrong, or if the record would be
+    longer than the file.
+    """
     if len(header) < HEADER:
         raise RecordError(
             path, offset, f"the file ends within its header, after {file_size} bytes; copy the file again"

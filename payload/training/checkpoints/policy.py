@@ -148,7 +148,7 @@ class StepCosts:
         self._last = now
 
     def take(self) -> float:
-        """Return the total delay in seconds of the steps during a write, and reset it."""
+        """Return the total delay in seconds of the steps during a write, and reset it; 0 if few steps were measured."""
         steps, self._beside = self._beside, []
         if not steps or len(self._alone) < LEAST:
             return 0.0

@@ -209,7 +209,10 @@ class CheckpointSaver:
         self._results.clear()
 
     def _begin(self, progress: Progress, accuracy: float | None, began: float) -> None:
-        """Copy the variables and start the writing thread. `began`: when training began to wait."""
+        """Copy the variables and start the writing thread. If memory runs out, record a missed checkpoint instead.
+
+        `began`: monotonic time at which training began to wait.
+        """
         name, waited = name_of(progress), time.monotonic()
         try:
             arrays = self._copy()

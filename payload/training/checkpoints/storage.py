@@ -50,7 +50,7 @@ class DirectoryStorage:
         return sorted(names, reverse=True)
 
     def put(self, name: str, size: int, fill: Fill) -> None:
-        """Write a checkpoint under a temporary name, then rename it. Raises StorageError."""
+        """Write a checkpoint under a temporary name, then rename it. Raises StorageError, and errors of `fill`."""
         path, partial = self.path / name, self.path / f".partial-{name}-{uuid.uuid4().hex}"
         with storing(path):
             try:
@@ -79,7 +79,7 @@ class DirectoryStorage:
             yield file
 
     def remove(self, name: str) -> None:
-        """Remove a checkpoint. It is renamed first, so that no reader sees it partially removed."""
+        """Remove a checkpoint, ignoring failures. It is renamed first, so that no reader sees it partially removed."""
         gone = self.path / f".removed-{name}-{uuid.uuid4().hex}"
         with contextlib.suppress(OSError):
             (self.path / name).rename(gone)
@@ -129,7 +129,7 @@ class S3Storage:
         return sorted((name for name, files in self._folders().items() if MANIFEST in files), reverse=True)
 
     def put(self, name: str, size: int, fill: Fill) -> None:
-        """Upload a checkpoint, with retries. Raises BucketError."""
+        """Upload a checkpoint, with retries. `size`: bytes of the arrays. Raises BucketError, and errors of `fill`."""
         for attempt in range(1, ATTEMPTS + 1):
             try:
                 self._put(name, size, fill)

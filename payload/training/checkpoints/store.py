@@ -121,7 +121,10 @@ class CheckpointStore:
         self._writer = writer
 
     def check_claim(self) -> None:
-        """Raise SupersededError if another process has claimed the storage since; ReportedError if reading fails."""
+        """Raise SupersededError if another process has claimed the storage since `claim`. Without a claim, do nothing.
+
+        Raises ReportedError if the record of the writer cannot be read.
+        """
         found = self.storage.writer() if self._writer else None
         if found is not None and found != self._writer:
             raise SupersededError(self.storage.address(), _described(found))
@@ -198,7 +201,10 @@ class CheckpointStore:
                 self._damaged.discard(name)
 
     def _update_standings(self, names: list[str]) -> dict[str, Standing]:
-        """Return the standings of all checkpoints not known to be damaged. Others are read from their manifests."""
+        """Return the standings of the checkpoints in `names` that are not known to be damaged.
+
+        Standings that are not known yet are read from the manifests.
+        """
         known = self._standings
         sound = [name for name in names if name not in self._damaged]
         self._standings = {name: known[name] if name in known else self._standing(name) for name in sound}

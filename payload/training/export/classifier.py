@@ -148,7 +148,7 @@ def _keras(path: Path, trust_model: bool) -> tuple[tuple[int | None, int | None,
 
 
 def _check_classes(path: Path) -> None:
-    """Raise ModelError if a .keras file contains classes that this project's networks do not have."""
+    """Raise ModelError if a .keras file contains classes that this project's networks do not have, or is too large."""
     with zipfile.ZipFile(path) as archive:
         if archive.getinfo("config.json").file_size > MAX_CONFIG_BYTES:
             raise ModelError(f"{path}: its config.json is larger than {MAX_CONFIG_BYTES} bytes")
@@ -205,7 +205,7 @@ def _onnx(path: Path) -> tuple[tuple[int | None, int | None, int], int, Callable
 
 @contextlib.contextmanager
 def _naming(path: Path) -> Any:
-    """Convert any error of a loader to a ModelError that names the file."""
+    """Convert any error of a loader within the block to a ModelError that names the file."""
     try:
         yield
     except ModelError:

@@ -111,7 +111,7 @@ def _name(node: Any) -> str:
 
 
 def _with_weights(model: Any, weights: Sequence[Any]) -> dict[str, Any]:
-    """Remove the weights from the inputs, and return all constants and weights by name."""
+    """Remove the weights from the model's inputs, and return the model's constants and the weights by name."""
     import numpy as np
     from onnx import numpy_helper
 

@@ -43,7 +43,9 @@ def trial_images(size: tuple[int, int], channels: int) -> npt.NDArray[np.uint8]:
 
 
 def largest_difference(path: Path, model: Any, size: tuple[int, int]) -> float:
-    """Return the largest difference between the file's and the model's probabilities. Raises OnnxError.
+    """Return the largest difference between the file's and the model's probabilities.
+
+    Raises OnnxError if a difference exceeds the tolerance.
 
     `model`: from uint8 images to probabilities. If it accepts any size, two sizes are tried. It runs on the CPU,
     because a GPU may multiply with lower precision.

@@ -138,7 +138,7 @@ class Exported:
 
 
 def export_at_end(run_dir: Path, spec: ModelSpec, state: TrainState, steps: int) -> Exported:
-    """Export a trained network as its settings request. Raises StorageError.
+    """Export a trained network as its settings request; return the names of the exported files. Raises StorageError.
 
     If the network cannot be converted to ONNX, it is exported without it, and the result contains the reason.
     """

@@ -83,9 +83,10 @@ class LossScale:
         return loss * tf.cast(self._scale.value, loss.dtype)
 
     def apply(self, gradients: Sequence[Any], update: Callable[[Sequence[Any]], None]) -> None:
-        """Unscale summed gradients and apply them. A dynamic scale skips the update if a gradient is not finite.
+        """Unscale summed gradients and pass them to `update`.
 
-        At a scale of 1 it always updates, because the scale is not the cause. The loss will then show the problem.
+        A dynamic scale skips the update if a gradient is not finite. At a scale of 1 it always updates, because the scale
+        is not the cause. The loss will then show the problem.
         """
         factor = 1 / self._scale.value
         gradients = [gradient * tf.cast(factor, gradient.dtype) for gradient in gradients]
@@ -126,7 +127,7 @@ class Optimizer:
         return [*self.rule.variables, *(variable for variables in further for variable in variables)]
 
     def scaled(self, loss: Any) -> Any:
-        """Return the loss to differentiate (within the graph)."""
+        """Return the loss to differentiate: multiplied by the loss scale, if there is one (within the graph)."""
         return self.loss_scale.scaled(loss) if self.loss_scale else loss
 
     def apply(self, gradients: Sequence[Any], learning_rate: Any) -> None:

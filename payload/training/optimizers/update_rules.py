@@ -171,5 +171,5 @@ def decays(variable: Any) -> bool:
 
 
 def _ratio(numerator: Any, denominator: Any, known: Any) -> Any:
-    """Divide two tensors; return 1 where `known` is zero."""
+    """Divide two tensors; return 1 if `known` is zero, because the quotient is then undefined."""
     return tf.where(known > 0, numerator / denominator, tf.ones_like(numerator))

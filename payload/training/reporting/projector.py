@@ -33,7 +33,7 @@ _FOLDER: Final = "embedding"
 
 
 def image_count(available: int, features: int) -> int:
-    """Return how many images to show, limited by file size and browser."""
+    """Return how many of the `available` images to show: at most MAX_IMAGES, and MAX_NUMBERS feature values in all."""
     return max(1, min(available, MAX_IMAGES, MAX_NUMBERS // features))
 
 
