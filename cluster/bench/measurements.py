@@ -82,7 +82,10 @@ class Bench:
 
     @property
     def cycle_s(self) -> float | None:
-        """Return Horovod's cycle, s; None if the origin has no tuning."""
+        """Return Horovod's cycle time in seconds; None if the origin has no tuning.
+
+        If the tuning has no valid cycle time, it is Horovod's default.
+        """
         tuning = self.origin.get("tuning")
         if not isinstance(tuning, Mapping):
             return None
@@ -106,7 +109,10 @@ class Bench:
 
 
 def read_bench(directory: Path) -> Bench:
-    """Read the benchmark in the directory of a fetched run. Raises DeepcdkError if there is none."""
+    """Read the benchmark in the directory of a fetched run.
+
+    Raises DeepcdkError if its file cannot be read or has no measurement.
+    """
     path = directory / BENCH_FILE
     try:
         lines = read_regular(path, MAX_BYTES).decode("utf-8", errors="replace").splitlines()
@@ -140,7 +146,7 @@ def read_bench(directory: Path) -> Bench:
 
 
 def _cell(values: Mapping[str, Any]) -> Cell:
-    """Build a cell. Raises TypeError or ValueError if it is invalid."""
+    """Build a cell from the values in a line of the file. Raises TypeError or ValueError if they are invalid."""
     cell = Cell(**values)
     numbers = (cell.nodes, cell.batch_per_rank, cell.image_size, cell.message_bytes)
     is_valid = (

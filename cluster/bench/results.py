@@ -68,7 +68,7 @@ _TABLES: Final[dict[str, tuple[tuple[str, ...], dict[str, Column]]]] = {
 
 
 def tables(bench: Bench) -> Iterator[Table]:
-    """Yield the benchmark's tables that have rows."""
+    """Yield a table for each kind of measurement in the benchmark: training, allreduce, input pipeline, storage."""
     for title, (kinds, columns) in _TABLES.items():
         rows = tuple(
             (*(cell(bench, each) for cell in columns.values()), f"{each.spread:.1%}") for each in bench.of_kind(*kinds)
@@ -122,7 +122,7 @@ def document(bench: Bench) -> dict[str, Any]:
 
 
 def write_results(directory: Path, bench: Bench) -> tuple[Path, Path]:
-    """Write JSON and picture into the directory, and return their paths. Raises DeepcdkError."""
+    """Write bench.json and bench.png into the directory, and return their paths. Raises DeepcdkError."""
     path, picture = directory / JSON_FILE, directory / PICTURE
     try:
         replace_file(path, (json.dumps(document(bench), indent=2) + "\n").encode())

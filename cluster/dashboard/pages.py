@@ -37,7 +37,7 @@ _SHARE: Final = re.compile(r"([\d.]+)(%| of ([\d.]+) GiB)")
 
 
 def group(run: Run) -> str:
-    """Return the run's group in the filter by state."""
+    """Return the run's group in the filter by state: LIVE, QUEUED or ENDED."""
     return LIVE if run["state"] in LIVE_STATES else QUEUED if run["state"] == QUEUED else ENDED
 
 
@@ -63,7 +63,10 @@ def moment(unix: float) -> str:
 
 
 def share(cell: str) -> float | None:
-    """Return the share in a cell of the table of load, as in `83% of 8` or `5.0 of 16.0 GiB`; None if there is none."""
+    """Return the used share, 0 to 1, in a cell of the load table.
+
+    `83% of 8` gives 0.83, and `4.0 of 16.0 GiB` gives 0.25. None if the cell has no share.
+    """
     if (found := _SHARE.match(cell)) is None:
         return None
     return float(found[1]) / float(found[3]) if found[3] else float(found[1]) / 100
@@ -83,7 +86,7 @@ class Column:
     is_number: bool = False
 
     def text(self, run: Run) -> str:
-        """Return the text of a run's cell."""
+        """Return the text of a run's cell; "-" if the run has no value."""
         value = self.of(run)
         return "-" if value in (None, "") else self.form(value)
 
@@ -132,7 +135,7 @@ class Choice:
         return f"{'-' * is_descending}{column.key}"
 
     def direction(self, column: Column) -> str:
-        """Return the column's `aria-sort`."""
+        """Return the HTML attribute `aria-sort` of a column's title: ascending, descending or none."""
         return {column.key: "ascending", f"-{column.key}": "descending"}.get(self.sort, "none")
 
     def apply(self, runs: Iterable[Run]) -> list[Run]:
@@ -166,7 +169,7 @@ class Sweep:
 
     @functools.cached_property
     def runs(self) -> list[Run]:
-        """Return one run for each number in the sweep."""
+        """Return one run for each number in the sweep: the first that succeeded, or else the last one."""
         return latest(self.every)
 
     @property

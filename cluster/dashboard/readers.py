@@ -84,7 +84,7 @@ class SweepView:
 
 
 class Background(Generic[T]):
-    """A value that takes seconds, and is therefore computed in the background."""
+    """A value that takes seconds to compute, and is therefore computed in the background."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -96,7 +96,7 @@ class Background(Generic[T]):
     def last(self, of: object, compute: Callable[[], T], *, every_s: float = math.inf) -> T | None:
         """Return the value computed last; None if there is none yet.
 
-        Start to compute it again if `of`, which it depends on, has changed, or `every_s` after the last time.
+        Start to compute the value again if `of`, the data it depends on, has changed, or if it is older than `every_s`.
         """
         with self._lock:
             if self._future is None and (self._of != of or time.monotonic() - self._at > every_s):
@@ -121,7 +121,7 @@ class Readers:
         self._lock = threading.Lock()
 
     def run(self, run_id: str) -> Source[RunView]:
-        """Return the source of one run."""
+        """Return the source of one run's view. The MAX_OPEN sources that were used last are kept."""
         return self._kept(self._open_runs, run_id, lambda: Source(RunReader(self.link, run_id).read, pause_s=PAUSE_S))
 
     def sweep(self, name: str, runs: Sequence[Mapping[str, Any]]) -> SweepView:
@@ -136,7 +136,7 @@ class Readers:
         return SweepView(table=shown, plots=plots)
 
     def _kept(self, opened: dict[str, T], key: str, make: Callable[[], T]) -> T:
-        """Return the value of a key, made if it is missing. At most MAX_OPEN values are kept."""
+        """Return the value of a key in `opened`, made if it is missing. Only the MAX_OPEN values used last are kept."""
         with self._lock:
             found = opened.pop(key, None) or make()
             opened[key] = found  # the most recently used value is last

@@ -104,7 +104,7 @@ class Server(http.server.ThreadingHTTPServer):
         return f"http://{HOSTS[0]}:{self.server_port}/?token={self.dashboard.token}"
 
     def handle_error(self, request: socket.socket | tuple[bytes, socket.socket], client_address: Any) -> None:
-        """Ignore browsers that close a connection; print other errors in one line."""
+        """Print the current error in one line, unless a browser closed its connection."""
         error = sys.exception()
         if not isinstance(error, OSError):
             print(f"dashboard: {type(error).__name__}: {error}", file=sys.stderr)
@@ -121,7 +121,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         """Log nothing: addresses may contain the token."""
 
     def do_GET(self) -> None:
-        """Send a page, a report, the style sheet or the script."""
+        """Sign in with the token in the address, or send a page, a report, the style sheet or the script."""
         url = urllib.parse.urlsplit(self.path)
         query = dict(urllib.parse.parse_qsl(url.query))
         dashboard = self.server.dashboard
@@ -139,7 +139,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self._send_page(url.path, query)
 
     def do_POST(self) -> None:
-        """Stop or resume a run."""
+        """Stop or resume a run, or send the question to answer before. Reject requests from other pages."""
         path, size = urllib.parse.urlsplit(self.path).path, self.headers.get("Content-Length", "")
         own = f"http://{self.headers.get('Host', '')}"
         if not self._has_own_host() or not self._is_signed_in() or self.headers.get("Origin") != own:

@@ -48,9 +48,7 @@ class Past:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PastRate(Past):
-    """Training speed of one rank in a past run, calculated without the run time that the model assigns
-    to the network.
-    """
+    """Training speed of one rank in a past run, without the time that the model assigns to communication."""
 
     network: str
     precision: str
@@ -96,7 +94,9 @@ class PastRing:
         )
 
     def _at(self, size: float, seconds: Sequence[float]) -> tuple[float, float] | None:
-        """Return bandwidth and time per hop, fitted to two measured sizes around `size` or close to it.
+        """Return bandwidth and time per hop, fitted to two measured sizes around `size` or close to it; None if none fit.
+
+        `seconds`: time of an allreduce of each size in `sizes`.
 
         n ranks take 2 (n - 1) (S / n / bandwidth + hop) for S bytes: a straight line. If the line gives a negative time
         for 0 bytes, the hop time is set to 0 and the bandwidth adjusted.
@@ -134,6 +134,8 @@ class PastLink(Past):
 
     def link(self, size: float, nodes: int = 0) -> tuple[Range, Range] | None:
         """Return bandwidth (bytes/s) and time per hop (s) for allreduces of `size` bytes over `nodes` nodes.
+
+        Returns None if no ring allows a fit.
 
         If no ring had that many nodes, the largest ring sets the values and all rings the ranges. The hop time includes
         an allreduce's other overhead, such as negotiation.
@@ -212,7 +214,7 @@ def _over(ranges: Sequence[Range]) -> Range:
 
 
 def _figure(ranges: Sequence[Range], runs: Sequence[Past], where: str) -> Figure:
-    """Build a figure with the value of the newest (first) run and the range of all."""
+    """Build a figure with the value of the newest (first) run and the range of all. `where` is for its source."""
     day = datetime.datetime.fromtimestamp(runs[0].finished, datetime.UTC)
     count = len({each.run_id for each in runs})
     more = f"; the range is that of {count} runs" if count > 1 else ""

@@ -104,7 +104,7 @@ def _cost(seconds: Range, node: float | None, nodes: int, rest: float) -> Range 
 
 
 def mark_frontier(candidates: Sequence[Candidate]) -> list[Candidate]:
-    """Set `on_frontier` for each priced candidate that no other candidate beats in both time and cost."""
+    """Return the candidates, with `on_frontier` set if they have a price and none beats them in both time and cost."""
     priced = sorted((each for each in candidates if each.usd), key=lambda each: (_time(each), _price(each)))
     best, least = set(), math.inf
     for each in priced:

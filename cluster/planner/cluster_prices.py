@@ -52,7 +52,10 @@ class ClusterPrices:
 
 
 def look_up(session: Session, types: Sequence[Hardware], *, wait_s: float) -> ClusterPrices:
-    """Return the prices of these instance types and of the rest of the configured cluster."""
+    """Return the hourly prices of these instance types and of the rest of the configured cluster.
+
+    `wait_s`: maximum time to wait for AWS's current prices.
+    """
     config = session.config
     names = [kind.instance_type for kind in types]
     every = [*names, config.master_instance_type]

@@ -70,7 +70,7 @@ def images_s(network: str, precision: str, hardware: Hardware) -> Figure:
 
 
 def _resnet50(gpu: str) -> Figure:
-    """Return the speed of ResNet-50 in mixed precision on one GPU."""
+    """Return the speed of ResNet-50 in mixed precision on one GPU. Raises LookupError for an unknown GPU."""
     if gpu == "V100":
         return Figure(
             value=V100_IMAGES_S,
@@ -93,7 +93,7 @@ def _resnet50(gpu: str) -> Figure:
 
 
 def _of_network(network: str, resnet50: Figure) -> Figure:
-    """Return another network's speed on a GPU with this speed of ResNet-50."""
+    """Return the speed of a network other than ResNet-50 on a GPU, given the GPU's speed with ResNet-50."""
     if network in P100_IMAGES_S:
         factor = P100_IMAGES_S[network] / P100_IMAGES_S["resnet50"]
         source = f"{resnet50.source}; times {factor:.3g} by {TENSORFLOW_BENCHMARKS}"
@@ -112,7 +112,7 @@ def _of_network(network: str, resnet50: Figure) -> Figure:
 
 
 def _of_cores(network: str, cores: float) -> Figure:
-    """Estimate the speed of one rank on this number of cores."""
+    """Estimate the speed of one rank on this number of cores. Raises LookupError for an unknown network."""
     operations = 2 * 3 * _multiply_adds(network)
     rate = cores * CORE_GFLOPS * 1e9 / operations
     source = f"{CORE_GFLOPS}e9 operations a second and core, measured on cores with AVX-512 (docs/tuning.md)"

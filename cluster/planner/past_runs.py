@@ -38,7 +38,10 @@ NO_FIGURE: Final = (DeepcdkError, LookupError, TypeError, ValueError, Arithmetic
 
 
 def read_calibration(folder: Path, *, embedded: bool = False) -> Calibration:
-    """Read all runs in a folder of fetched runs. A figure that a run lacks is skipped."""
+    """Return the measurements of all runs in a folder of fetched runs. A figure that a run lacks is skipped.
+
+    `embedded`: whether plans are for an embedded cloud.
+    """
     benches: list[tuple[Bench, Mapping[str, Any]]] = []
     records: list[Mapping[str, Any]] = []
     for path in folder.glob(f"*/{RECORD_FILE}"):
@@ -94,7 +97,10 @@ def past_rate(record: Mapping[str, Any], links: Sequence[PastLink] = ()) -> Past
 
 
 def past_start(record: Mapping[str, Any]) -> PastStart:
-    """Return the start-up time of a recipe's run: from its start on the master, without its epochs."""
+    """Return the start-up time of a recipe's run: its whole time since the start on the master, without its epochs.
+
+    Raises one of NO_FIGURE if the record does not allow it.
+    """
     cluster, result = _whole_run(record)
     state = record["state"]
     seconds = float(state["updated"]) - float(state["started"]) - sum(_epochs(result))
@@ -124,7 +130,7 @@ def bench_rates(bench: Bench, record: Mapping[str, Any], links: Sequence[PastLin
 
 
 def bench_link(bench: Bench, record: Mapping[str, Any]) -> PastLink:
-    """Return the link that a benchmark's allreduces measured.
+    """Return the link that a benchmark's allreduces measured. Raises one of NO_FIGURE if they do not allow it.
 
     A benchmark waits for a whole cycle before each allreduce, because it starts one when the previous one has finished.
     """
@@ -172,7 +178,10 @@ def _training_s(workload: Workload, cluster: Cluster, assumed: Assumptions) -> f
 def _step(
     cell: Measurement, record: Mapping[str, Any], links: Sequence[PastLink], cycle_s: float | None
 ) -> tuple[Workload, Cluster, Assumptions]:
-    """Convert a benchmark cell into a workload of one step, its nodes, and the assumptions about them."""
+    """Return a benchmark cell as a workload of one step, with its nodes and the assumptions about them.
+
+    Raises LookupError if the nodes had different numbers of ranks.
+    """
     nodes, ranks, known = cell.cell.nodes, cell.ranks, NETWORKS[cell.cell.network]
     if ranks % nodes:
         raise LookupError("the nodes had different numbers of ranks")
@@ -226,7 +235,7 @@ def _epochs(result: Mapping[str, Any]) -> list[float]:
 
 
 def _spread(seconds: Sequence[float]) -> tuple[float, float]:
-    """Return the lowest and the highest rate as factors of the median rate."""
+    """Return the lowest and the highest rate as factors of the median rate. One value gives 1 +- SINGLE_SPREAD."""
     if len(seconds) < 2:
         return 1 - SINGLE_SPREAD, 1 + SINGLE_SPREAD
     middle = statistics.median(seconds)

@@ -22,7 +22,7 @@ Lines = dict[str, list[Measurement]]
 
 
 def draw_bench(bench: Bench) -> Figure:
-    """Draw medians, with the fastest and the slowest round as error bars."""
+    """Draw a benchmark's medians, with the fastest and the slowest round as error bars."""
     from matplotlib.figure import Figure
 
     drawn = (((TRAINING,), _draw_training), ((ALLREDUCE,), _draw_allreduce), (FEEDING, _draw_feeding))
@@ -87,7 +87,7 @@ def _draw_feeding(panels: Sequence[Axes], bench: Bench) -> None:
 
 
 def _draw_lines(axes: Axes, title: str, lines: Lines, value: Value, first: int = 0) -> None:
-    """Draw a line with error bars for each label."""
+    """Draw a line with error bars for each label. `first`: number of the first line's colour, marks and dashes."""
     axes.set_title(title, loc="left", fontsize=10)
     for number, (label, found) in enumerate(lines.items(), first):
         if not found:

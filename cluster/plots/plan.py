@@ -19,7 +19,10 @@ SUFFIXES: Final = (".png", ".svg")
 
 
 def check_path(text: str) -> Path:
-    """Return the file to draw to. Raises UsageError for another ending than .png or .svg; needs Matplotlib."""
+    """Return the path of the file to draw to.
+
+    Raises UsageError for another ending than .png or .svg, and DeepcdkError if Matplotlib is not installed.
+    """
     path = Path(text).expanduser()
     if path.suffix not in SUFFIXES:
         raise UsageError("--plot", text, f"must end with {' or '.join(SUFFIXES)}")

@@ -139,7 +139,7 @@ def new_figure(width_in: float = WIDTH_IN, height_in: float = HEIGHT_IN) -> Figu
 
 
 def label_decades(axes: Axes, which: Literal["x", "y"], form: Callable[[float], str]) -> None:
-    """Make the x or y axis logarithmic, with labels at 1, 2 and 5."""
+    """Make the x or y axis logarithmic, with labels at 1, 2 and 5. `form` formats a label."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
     getattr(axes, f"set_{which}scale")("log")

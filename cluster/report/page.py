@@ -165,7 +165,7 @@ def sweep_page(report: SweepReport, *, draw: bool) -> Page:
 
 
 def sweep_section(report: SweepReport) -> Section:
-    """Draw the plots of a sweep by its parameters."""
+    """Return a section with the plots of a sweep by its parameters."""
     figures = tuple(sweep_plots(report))
     notes = ("Small marks are runs. Bars are one standard deviation up and down.",) if figures else ()
     return Section(title="By parameter", figures=figures, notes=notes)

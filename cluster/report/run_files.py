@@ -112,27 +112,27 @@ def _events(text: str) -> tuple[tuple[Document, ...], int]:
 
 
 def number(value: object) -> float | None:
-    """Return a number of at most MAX_NUMBER, or None."""
+    """Return the value if it is a number of at most MAX_NUMBER, positive or negative; otherwise None."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= MAX_NUMBER:
         return None
     return value
 
 
 def whole(value: object) -> int | None:
-    """Return a whole number of at most MAX_NUMBER, or None."""
+    """Return the value if it is a whole number of at most MAX_NUMBER, positive or negative; otherwise None."""
     return value if isinstance(value, int) and number(value) is not None else None
 
 
 def moment(value: object) -> float | None:
-    """Return a Unix time, or None."""
+    """Return the value if it is a valid Unix time; otherwise None."""
     return None if answers.moment(value) else float(value)  # type: ignore[arg-type]  # moment accepts only numbers
 
 
 def document(value: object) -> Document:
-    """Return a JSON object, or an empty one."""
+    """Return the value if it is a JSON object; otherwise an empty one."""
     return value if isinstance(value, dict) else {}
 
 
 def documents(value: object) -> list[Document]:
-    """Return the JSON objects of a list."""
+    """Return the JSON objects in a list; empty if the value is no list."""
     return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []

@@ -90,7 +90,7 @@ class RunReport:
         return next(each for each in self.headlines if each.key == key)
 
     def group(self, title: str) -> dict[str, str]:
-        """Return the settings of a group."""
+        """Return the settings of a group by name; empty if the report has no such group."""
         return self.settings.get(title, {})
 
 
@@ -174,7 +174,7 @@ def _accuracy(result: Document, curves: Curves) -> Headline:
 
 
 def _cost_note(record: Document, attempt: str) -> str:
-    """Return what the cost includes, and the cost with spot instances."""
+    """Return the note on a run's cost: what it includes, the cost with spot instances, and `attempt`."""
     dated = as_of(plain(document(record.get("origin")).get("prices_of")))
     spot = document(record.get("spot"))
     hosts, usd, on_spot = whole(spot.get("hosts")), number(spot.get("usd")), ""

@@ -60,7 +60,7 @@ class SweepReport:
         return sorted(self.succeeded.repeats, key=lambda group: min(runs[place].trial.number for place in group.runs))
 
     def known(self) -> list[str]:
-        """Return the keys of SHOWN that at least one combination has values for."""
+        """Return the keys of the figures in SHOWN for which at least one combination has values."""
         return [key for key in SHOWN if any(group.figures.get(key) for group in self.succeeded.repeats)]
 
 

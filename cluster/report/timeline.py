@@ -76,7 +76,7 @@ class Timeline:
 
 
 def began(files: RunFiles) -> float:
-    """Return the Unix time of the first attempt's start, as far as the record shows it."""
+    """Return the Unix time of the run's start: that of the first attempt if the metrics show it, else of the last."""
     started = float(files.record["state"]["started"])
     for event in files.metrics[:1]:
         at, elapsed_s = moment(event.get("time")), number(event.get("elapsed_s"))
@@ -242,7 +242,7 @@ def _cost(restart: Document) -> str:
 
 
 def _told(event: Document) -> Iterator[tuple[str, str]]:
-    """Yield kind and text of the timeline events for one event of the metrics."""
+    """Yield kind and text of the timeline events for one event of the metrics. Most events yield none."""
     name, checkpoint = event["event"], plain(event.get("checkpoint"))
     if name == "checkpoint":
         size = number(event.get("bytes"))

@@ -37,26 +37,26 @@ def value_text(value: object) -> str:
 
 
 def percent(share: float | None, digits: int = 2) -> str:
-    """Format a share of 0 to 1 as 98.89%."""
+    """Format a share of 0 to 1 as 98.89%; UNKNOWN for None. `digits`: number of decimals."""
     return UNKNOWN if share is None else f"{share:.{digits}%}"
 
 
 def time_text(seconds: float | None) -> str:
-    """Format a duration: 4.3 s, 42 s, 3:05, 2:03:04."""
+    """Format a duration: 4.3 s, 42 s, 3:05, 2:03:04; UNKNOWN for None."""
     if seconds is None:
         return UNKNOWN
     return f"{seconds:.1f} s" if 0 <= seconds < 9.95 else duration(seconds)
 
 
 def dollars(usd: float | None) -> str:
-    """Format a cost as $12.34, or as $0.0123 below one dollar."""
+    """Format a cost as $12.34, or as $0.0123 below one dollar; UNKNOWN for None."""
     if usd is None:
         return UNKNOWN
     return f"${usd:,.2f}" if usd >= 1 else f"${usd:.4f}"
 
 
 def rate_text(per_s: float | None) -> str:
-    """Format a rate as 1,787, or as 0.034 below ten."""
+    """Format a rate as 1,787, or as 0.034 below ten; UNKNOWN for None."""
     if per_s is None:
         return UNKNOWN
     return f"{per_s:,.0f}" if per_s >= 10 else f"{per_s:.2g}"

@@ -78,7 +78,7 @@ def with_program_command(
 
 
 def command_of(plan: Plan, trial: Trial, run_directory: str) -> tuple[str, ...]:
-    """Return the command of a run's ranks."""
+    """Return the command of a run's ranks: the plan's, with the values of the run's parameters."""
     words = expand(plan.command, values_of(trial, run_directory))
     return tuple(map(_switch, words)) if words[:2] == TRAINING else words
 
@@ -94,7 +94,10 @@ def _switch(word: str) -> str:
 def specs_of(
     plan: Plan, trials: Sequence[Trial], base: RunSpec, *, now: datetime.datetime, token: str
 ) -> list[RunSpec]:
-    """Return the specs of runs, which differ from `base`, the spec of the largest one. Their ids sort in this order."""
+    """Return a spec for each trial, made from `base`, the spec of the sweep's largest run.
+
+    The specs' ids sort in the order of the trials. `now` and `token` are parts of the ids.
+    """
     ids = [make_run_id(now, f"{base.recipe}-{token}", f"{place:04x}") for place in range(1, len(trials) + 1)]
     others = tuple(pair for pair in base.environment if pair[0] != SEED_VARIABLE)
     return [

@@ -60,7 +60,11 @@ class SweepEstimate:
 def estimated(
     plan: Plan, trials: Sequence[Trial], workers: int, known: Mapping[Pairs, RunEstimate | None]
 ) -> SweepEstimate:
-    """Sum the estimates of the runs. `known` has those of some combinations; others count as their mean."""
+    """Return the sum of the runs' estimates.
+
+    `known`: estimates of some combinations. Each other combination counts as their mean. If one of them is None, the
+    sums are None too. `workers`: number of workers that the sweep uses.
+    """
     found = {pairs: estimate for pairs, estimate in known.items() if estimate}
     at_once = max(1, workers // plan.most_nodes)
     complete = bool(found) and len(found) == len(known)
@@ -78,7 +82,7 @@ def estimated(
 
 
 def chosen_combinations(trials: Sequence[Trial]) -> list[Trial]:
-    """Return a run of each combination to estimate, at most MAX_ESTIMATES, evenly spread."""
+    """Return one run for each combination to estimate: at most MAX_ESTIMATES combinations, evenly spread."""
     found = list({trial.parameters: trial for trial in reversed(trials)}.values())
     step = max(1, -(-len(found) // MAX_ESTIMATES))
     return found[::step]

@@ -73,7 +73,10 @@ class Plan:
         return (self.samples or self.size) * self.repeats
 
     def combinations(self) -> list[Pairs]:
-        """Return the names and values of each combination, the last parameter changing fastest, or the drawn ones."""
+        """Return names and values of each combination. The last parameter changes fastest.
+
+        With `samples`, return only that many combinations, drawn at random.
+        """
         return list(self._drawn() if self.samples else self._grid())
 
     def _grid(self) -> Iterator[Pairs]:
@@ -82,7 +85,7 @@ class Plan:
             yield tuple(zip(names, values, strict=True))
 
     def _drawn(self) -> Iterator[Pairs]:
-        """Yield different combinations. The same plan always gives the same ones."""
+        """Yield `samples` different combinations, always the same for a plan. Raises UsageError if they are too few."""
         source, seen = random.Random(f"{self.seed}"), set[Pairs]()  # noqa: S311  # not for secrets
         is_small = not any(parameter.distribution for parameter in self.parameters) and self.size <= 10 * MAX_RUNS
         if is_small:
@@ -98,7 +101,7 @@ class Plan:
         raise UsageError("--samples", self.samples, f"is too many: only {len(seen)} different combinations were drawn")
 
     def trials(self, sweep: str = "") -> list[Trial]:
-        """Return the place of each run in the sweep, in order: all combinations once, then all again."""
+        """Return the place of each run in the sweep, in order: for each repeat, all combinations once."""
         plan, has_seed = self.to_json(), any(parameter.name == SEED for parameter in self.parameters)
         each = itertools.product(range(self.repeats), self.combinations())
         return [
@@ -169,7 +172,10 @@ def expand(words: Sequence[str], values: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def check_placeholders(words: Sequence[str], names: Sequence[str]) -> None:
-    """Raise UsageError if the words of an entry have an unknown `{name}`, or lack one of the parameters."""
+    """Raise UsageError if the words of an entry have an unknown `{name}`, or do not use one of the parameters.
+
+    `names`: names of the parameters. A parameter must not have the name of one of the agent's placeholders.
+    """
     used = {found[2] for word in words for found in _BRACES.finditer(word) if found[2]}
     known = {*names, SEED, *PLACEHOLDERS}
     if clash := next((name for name in names if name in PLACEHOLDERS), ""):
@@ -182,6 +188,6 @@ def check_placeholders(words: Sequence[str], names: Sequence[str]) -> None:
 
 
 def values_of(trial: Trial, run_directory: str) -> dict[str, str]:
-    """Return the values of the placeholders in a run's command."""
+    """Return the values of the placeholders in a run's command: run directory, seed and parameters."""
     seed = {} if trial.seed is None else {SEED: str(trial.seed)}
     return {RUN_DIRECTORY: run_directory, **seed, **dict(trial.parameters)}

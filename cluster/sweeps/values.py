@@ -43,7 +43,7 @@ class Parameter:
     arguments: tuple[float, float] = (0.0, 0.0)
 
     def draw(self, share: float) -> str:
-        """Return the value for a random number of [0, 1)."""
+        """Return the parameter's value for `share`, a random number of [0, 1)."""
         if self.distribution:
             return DISTRIBUTIONS[self.distribution](*self.arguments, share)
         return self.values[int(share * len(self.values))]
@@ -87,7 +87,7 @@ def _checked(flag: str, text: str, values: list[str]) -> tuple[str, ...]:
 
 
 def _lines(flag: str, name: str) -> list[str]:
-    """Return the lines of a file without empty lines. Raises UsageError."""
+    """Return the lines of the file `name` without empty lines. Raises UsageError."""
     path = Path(name).expanduser()
     try:
         with path.open("rb") as file:

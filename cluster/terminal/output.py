@@ -17,7 +17,10 @@ def print_line(text: str) -> None:
 
 
 def print_output(*texts: str, aside_of_result: bool = False) -> None:
-    """Print lines of a node's output, on stderr if stdout is for a result. `output_lines` describes the escaping."""
+    """Print lines of a node's output on stdout; with `aside_of_result` on stderr, because stdout is for the result.
+
+    On a terminal, control characters are removed or escaped as `output_lines` describes.
+    """
     stream = sys.stderr if aside_of_result else sys.stdout
     with aside():
         print("\n".join(line for text in texts for line in output_lines(text, stream)), file=stream, flush=True)
@@ -36,12 +39,10 @@ def print_note(text: str) -> None:
 
 
 def print_result(document: object, text: str = "", *, json: bool, indent: int | None = 1) -> None:
-    """Print a task's result: the document with --json, else the text."""
+    """Print a task's result: with `json` the document as JSON, else the text."""
     print_line(json_format.dumps(document, indent=indent) if json else text)
 
 
 def progress_printer(*, json: bool) -> Callable[[str], None]:
-    """Return the function to report progress with. With --json it prints on stderr, because stdout is
-    for the document.
-    """
+    """Return the function that prints progress: on stdout, or with `json` on stderr. stdout is then for the result."""
     return print_note if json else print_sentence

@@ -95,5 +95,5 @@ ProgressDisplay = BarProgress | PlainProgress
 
 
 def make(*, terminal: bool, write: Callable[[str], None]) -> ProgressDisplay:
-    """Return the display for a terminal, or for other output."""
+    """Return a progress bar if `terminal` is set, else a display that passes plain lines to `write`."""
     return BarProgress() if terminal else PlainProgress(write)

@@ -78,7 +78,7 @@ class StatusLine:
                     self._hide()
 
     def now(self, what: str) -> None:
-        """Replace the text of the current step."""
+        """Replace the text of the current step. Do nothing if there is no step."""
         with self._lock:
             if self._steps:
                 self._steps[-1].what = what
@@ -193,7 +193,7 @@ class StatusLine:
 
 @contextlib.contextmanager
 def interruptible(text: str, report: Callable[[str], None]) -> Iterator[None]:
-    """On Ctrl-C during the block, report what continues anyway, and re-raise."""
+    """On Ctrl-C during the block, pass `text` to `report`, then re-raise. `text` tells what continues anyway."""
     try:
         yield
     except KeyboardInterrupt:

@@ -25,7 +25,7 @@ class Table:
 
 
 def fitted(table: Table, columns: int) -> Table:
-    """Drop expendable columns until the plain lines fit into `columns` characters, or none is left to drop."""
+    """Return the table without the expendable columns that must be dropped for plain lines of `columns` characters."""
     for name in table.expendable:
         if sum(_widths(table)) + 2 * (len(table.columns) - 1) <= columns:
             break

@@ -61,6 +61,6 @@ def visible_lines(text: str) -> list[str]:
 
 
 def fitted(text: str, stream: TextIO) -> str:
-    """Escape control characters, and fold the text if the stream is a terminal."""
+    """Return the text with escaped control characters, folded to the width of the terminal if `stream` is one."""
     text = printable(text)
     return fold(text, shutil.get_terminal_size().columns) if stream.isatty() else text

@@ -85,8 +85,8 @@ class LossScale:
     def apply(self, gradients: Sequence[Any], update: Callable[[Sequence[Any]], None]) -> None:
         """Unscale summed gradients and pass them to `update`.
 
-        A dynamic scale skips the update if a gradient is not finite. At a scale of 1 it always updates, because the scale
-        is not the cause. The loss will then show the problem.
+        A dynamic scale skips the update if a gradient is not finite. At a scale of 1 it always updates, because the
+        scale is not the cause. The loss will then show the problem.
         """
         factor = 1 / self._scale.value
         gradients = [gradient * tf.cast(factor, gradient.dtype) for gradient in gradients]
