@@ -1,7 +1,7 @@
 """The tasks: `fab up`, `fab train --nodes 2`, `fab fetch`, `fab down`.
 
-`fab --list` lists them, `fab --help TASK` explains one. Their bodies lie in `cluster.tasks`, a noun each; the command
-line is that of `cluster.cli.program`.
+`fab --list` lists them, and `fab --help TASK` explains one. Their code is in `cluster.tasks`, and `cluster.cli.program`
+parses the command line.
 """
 
 from __future__ import annotations

@@ -69,7 +69,7 @@ def fleet_of(hosts: int) -> Iterator[Fleet]:
 
 
 def fill(directory: Path, megabytes: float, files: int) -> None:
-    """Write files of random bytes, which no transport can compress, in folders of a hundred."""
+    """Write `files` files of random bytes, `megabytes` in total, in folders of a hundred. They cannot be compressed."""
     size = int(megabytes * 1e6 / files)
     for number in range(files):
         path = directory / f"{number // 100:03d}" / f"{number:06d}.bin"
@@ -147,7 +147,7 @@ class Book:
         self.verdicts.append({"promise": promise, "found": found, "kept": kept})
 
     def median(self, what: str, hosts: int, tool: str = OURS) -> float:
-        """Return the median of an earlier measurement."""
+        """Return the median, in seconds, of an earlier measurement by its name, number of hosts and tool."""
         return next(
             float(f["median"]) for f in self.figures if (f["what"], f["hosts"], f["tool"]) == (what, hosts, tool)
         )
@@ -168,7 +168,10 @@ class Book:
 def measure_push(
     book: Book, fleet: Fleet, chosen: Sequence[Tool], what: str, megabytes: float, options: argparse.Namespace
 ) -> None:
-    """Push one amount of data with each tool in turn, then push it unchanged with deepcdk."""
+    """Time pushes of one amount of data with each tool in turn, then pushes of unchanged data with deepcdk.
+
+    `what`: name of the measurement.
+    """
     hosts = len(fleet.hosts)
     samples: dict[str, list[float]] = {tool.name: [] for tool in chosen}
     link: dict[str, int] = {}

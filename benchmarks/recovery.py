@@ -101,7 +101,7 @@ def positions(events: Sequence[Document]) -> list[tuple[float, int]]:
 
 
 def resumed_at(start: Document) -> int:
-    """Return the number of steps in the checkpoint that an attempt resumed from."""
+    """Return the number of steps in the checkpoint that an attempt resumed from; 0 if it resumed from none."""
     return int(str(start.get("resumed_from") or "0").rpartition("-")[2])
 
 
@@ -180,7 +180,10 @@ class Run:
         return [float(each["time"]) for each in course.get("restarts") or ()]
 
     def train_for(self, seconds: float) -> float:
-        """Wait until rank 0 has reported steps for `seconds` without a restart; return the time of the last report."""
+        """Wait until rank 0 has reported steps for `seconds` without a restart; return the last report's Unix time.
+
+        Raises RuntimeError after PATIENCE_S.
+        """
         deadline = time.monotonic() + PATIENCE_S
         while time.monotonic() < deadline:
             events = self.events()
@@ -235,7 +238,10 @@ def meet(run: Run, kind: str, seed: int, record: Path) -> Recovery | None:
 
 
 def goodput(run: Run, way: str, options: argparse.Namespace, record: Path) -> Goodput:
-    """Kill ranks at intervals, and return the training progress in that time."""
+    """Kill ranks at intervals, and return the training progress in that time. `way`: how the run is restarted.
+
+    Raises RuntimeError if the run does not continue.
+    """
     began = run.train_for(BASELINE_S)
     ended = began + options.seconds
     undisturbed, before = rate(run.events(), began - BASELINE_S, began), positions(run.events())[-1][1]

@@ -39,7 +39,7 @@ def tasks() -> Collection:
 
 
 def __getattr__(name: str) -> Any:
-    """Import a class of the public API."""
+    """Import and return a class of the public API. Raises AttributeError for other names."""
     if name == "ClusterConfig":
         from stacks.config import ClusterConfig
 

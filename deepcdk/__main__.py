@@ -9,7 +9,7 @@ INTERRUPTED_STATUS = 130
 
 
 def exit_at_once(status: int) -> None:
-    """Exit without the interpreter's shutdown.
+    """Flush stdout and stderr, and exit without the interpreter's shutdown.
 
     After an interrupted task, threads of Paramiko may still run. Python 3.11 has crashed with SIGSEGV when it shut down
     under them. The task's `finally` and `with` blocks have run by now, and this package does not use `atexit`.

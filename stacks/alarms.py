@@ -61,7 +61,7 @@ def alarms(config: ClusterConfig, sources: MetricSources) -> Iterator[Alarm]:
 
 
 def _files(config: ClusterConfig, sources: MetricSources) -> Iterator[Alarm]:
-    """Yield the alarms of the shared file system. The settings of an existing file system are unknown."""
+    """Yield the alarms of the shared file system. An existing one gets all, because its settings are unknown."""
     foreign = bool(config.file_system_id)
     if foreign or config.efs_performance == "generalPurpose":  # maxIO has no such limit
         yield Alarm(
@@ -188,7 +188,10 @@ class Alarms(Construct):
 
 
 def _topic_policy(topic: str) -> iam.PolicyDocument:
-    """Allow alarms of this account to publish, only over TLS. Auto Scaling groups use a role that AWS makes."""
+    """Return the policy of a topic: alarms of this account may publish, only over TLS.
+
+    Auto Scaling groups publish with a role that AWS makes, which needs no statement.
+    """
     return iam.PolicyDocument(
         statements=[
             iam.PolicyStatement(

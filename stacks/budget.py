@@ -72,7 +72,7 @@ class Budget(Construct):
             monthly.node.add_dependency(topic.node.find_child("Policy"))  # otherwise the budget may not publish
 
     def _create_way(self) -> sns.Topic:
-        """Create the topic and the queue that it fills; return the topic."""
+        """Create the topic, the queue that gets its messages, and the alarm that renews them; return the topic."""
         topic = sns.Topic(self, "Spent", enforce_ssl=True)
         topic.add_to_resource_policy(
             iam.PolicyStatement(

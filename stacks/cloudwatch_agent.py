@@ -70,7 +70,8 @@ def configuration(settings: AgentSettings) -> str:
 
 
 def _metrics(settings: AgentSettings) -> dict[str, Any]:
-    """Send each metric by node and by role only, because AWS bills each combination of dimensions as a metric.
+    """Return the metrics section. Each metric is sent only by node and by role, because AWS bills each combination of
+    dimensions as a metric.
 
     An aggregated metric keeps its minimum and maximum, which still show the fullest disk and the least used GPU.
     """

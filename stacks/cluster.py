@@ -196,7 +196,7 @@ class ClusterStack(Stack):
         )
 
     def _wait_for_parts(self, nodes: NodeGroup, ways_out: list[IDependable]) -> None:
-        """Launch nodes only after everything that their boot needs exists."""
+        """Launch nodes only after everything that their boot needs exists. `ways_out`: their routes to the internet."""
         nodes.wait_for(*ways_out, self.endpoints, *self.storage.mount_targets, self.firewall, self.roles)
 
     def _boot(self, role: str, group: str, instance_type: str) -> str:

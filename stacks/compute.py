@@ -230,7 +230,10 @@ def least_percent(least: int, wanted: int) -> int:
 
 
 def _rolling(props: NodeGroupProps) -> autoscaling.UpdatePolicy:
-    """Replace nodes in batches. Each batch must report success. The group's other processes are suspended meanwhile."""
+    """Return a policy that replaces nodes in batches, each of which must report success.
+
+    The group's other processes are suspended meanwhile.
+    """
     return autoscaling.UpdatePolicy.rolling_update(
         max_batch_size=props.replaced_at_once,
         min_instances_in_service=0,
@@ -248,7 +251,7 @@ def _rolling(props: NodeGroupProps) -> autoscaling.UpdatePolicy:
 
 
 def _attach_efa(template: ec2.LaunchTemplate, props: NodeGroupProps) -> None:
-    """Replace the template's network interfaces. The construct has no property for EFA."""
+    """Give the template network interfaces with all EFA devices of the type. The construct has no property for EFA."""
     resource = template.node.default_child
     if isinstance(resource, ec2.CfnLaunchTemplate):
         groups = [props.security_group.security_group_id]

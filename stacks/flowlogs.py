@@ -54,7 +54,7 @@ class FlowLogs(Construct):
         role_arn: str | None = None,
         bucket_arn: str | None = None,
     ) -> None:
-        """Log the whole VPC only if it belongs to the cluster. In an existing VPC, log only the cluster's subnets."""
+        """Create one flow log for the VPC if the stack creates it, or one for each of the cluster's subnets."""
         logged = [("Vpc", "VPC", network.vpc.vpc_id)]
         if config.vpc_id:
             ids = dict.fromkeys((*config.public_subnet_ids, *config.private_subnet_ids))

@@ -111,7 +111,10 @@ def render(types: list[InstanceType], about: str) -> str:
 
 @functools.cache
 def _rows() -> dict[str, tuple[int, str]]:
-    """Return the line number and the line of each type by name. Only requested lines are parsed further."""
+    """Return the line number and the line of each type by name. Raises TableError.
+
+    Only requested lines are parsed further.
+    """
     try:
         lines = TABLE.read_text(encoding="utf-8").splitlines()
     except OSError as error:

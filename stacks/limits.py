@@ -120,7 +120,9 @@ class Limits(Construct):
         )
 
     def _watch_idleness(self, config: ClusterConfig) -> None:
-        """Raise an alarm if no worker was busy and no run was live in all periods. Missing data repeat the last value.
+        """Create an alarm that stops all workers if no worker was busy and no run was live in any of the periods.
+
+        Missing data repeat the last value.
 
         It takes one period more than configured, since the first may be incomplete. While a run is live, the group's
         size would have to exceed ANY_SIZE. LIVE_RUNS is counted (SampleCount), so the product is never negative.
@@ -145,7 +147,10 @@ class Limits(Construct):
         )
 
     def _watch_hours(self, config: ClusterConfig) -> None:
-        """Raise an alarm if the group was never empty in that time. Missing data do not reset it."""
+        """Create an alarm that stops all workers if the group was never empty for `max_hours`.
+
+        Missing data repeat the last value.
+        """
         period_s = HOURS_PERIOD_S if config.max_hours <= DAY_H else LONG_PERIOD_S
         self._alarm(
             LimitId.HOURS,
@@ -156,7 +161,10 @@ class Limits(Construct):
         )
 
     def _watch_budget(self, queue: str) -> None:
-        """Raise an alarm while the message of the spent budget is in its queue. Missing data keep its state."""
+        """Create an alarm that stops all workers while the message about the spent budget is in its queue.
+
+        Missing data keep the alarm's state.
+        """
         alarm = cloudwatch.CfnAlarm(
             self,
             LimitId.BUDGET,

@@ -49,7 +49,10 @@ def of(config: ClusterConfig) -> Market:
 
 
 def mixed_policy(template: ec2.LaunchTemplate, instance_type: str, market: Market) -> autoscaling.MixedInstancesPolicy:
-    """Describe a group with several types or purchase options. Spot prices are limited to the on-demand price."""
+    """Return the policy of a group with several types or purchase options.
+
+    Spot prices are limited to the on-demand price.
+    """
     types = [instance_type, *market.alternatives] if market.alternatives else []
     return autoscaling.MixedInstancesPolicy(
         launch_template=template,

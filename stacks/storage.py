@@ -108,7 +108,7 @@ class Storage(Construct):
 
 
 def _moves(config: ClusterConfig) -> list[efs.CfnFileSystem.LifecyclePolicyProperty]:
-    """Return when EFS moves files between its storage classes. Each move is a separate policy."""
+    """Return the policies that move files between EFS's storage classes; empty if none is configured."""
     policy = efs.CfnFileSystem.LifecyclePolicyProperty
     moves = []
     if config.efs_infrequent_after_days:
@@ -126,7 +126,9 @@ def _after(days: int) -> str:
 
 
 def _mounted_only() -> dict[str, object]:
-    """Allow all clients that connect through a mount target, which security groups control; reject all others.
+    """Return the policy of the file system: clients that connect through a mount target may use it, and no others.
+
+    Security groups control the access to mount targets.
 
     To EFS, NFS clients without an IAM identity are anyone (`*`). Root may write, because the boot script does.
     """

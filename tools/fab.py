@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 def main() -> None:
-    """Run the program. Ctrl-C while it is imported ends it as at any later time."""
+    """Run `fab` or `deepcdk`. Ctrl-C during the imports exits with status 130, as it does later."""
     try:
         try:
             folders = (Path.cwd(), *Path.cwd().parents)

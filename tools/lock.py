@@ -54,13 +54,19 @@ def with_tensorflow(lines: Sequence[str], package: str) -> list[str]:
 
 
 def compile_command(uv: str, sources: Sequence[str], output: Path, constraint: Path | None) -> list[str]:
-    """Return the command that resolves `sources` (files and groups, as uv takes them) to the lock file `output`."""
+    """Return the command that resolves `sources` (files and groups, as uv takes them) to the lock file `output`.
+
+    `constraint`: lock file with the versions to use; None: resolve freely.
+    """
     constrained = [] if constraint is None else ["--constraint", str(constraint)]
     return [uv, "pip", "compile", *sources, *OPTIONS, *constrained, "--output-file", str(output)]
 
 
 def main() -> int:
-    """Resolve all lock files. An existing file keeps its versions if they still fit."""
+    """Resolve all lock files, up to the first failure; return the last exit status.
+
+    An existing file keeps its versions if they still fit.
+    """
     uv = str(uv_program(default_cache(os.environ)))
     groups = tomllib.loads((ROOT / "pyproject.toml").read_text())["dependency-groups"]
     dev, stdin, node = Path("requirements/dev.txt"), ["-"], flattened(groups, "node")

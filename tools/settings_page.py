@@ -24,7 +24,7 @@ Every setting of `payload.train`, with its default. A [recipe](training.md) sets
 
 
 def page() -> str:
-    """Return the text of the page."""
+    """Return the text of docs/settings.md: a table of the settings for each group."""
     return HEAD + "".join(_section(group) for group in GROUPS)
 
 

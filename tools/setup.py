@@ -69,7 +69,7 @@ def uv_program(cache: Path) -> Path:
 
 
 def make_venv(log: Log, uv: Path, python: Path) -> None:
-    """Install exactly the packages in dev.txt into .venv. If .venv has another Python, it is replaced."""
+    """Install exactly the packages in dev.txt into .venv. Replace .venv if it has another Python. Raises StepError."""
     config = VENV / "pyvenv.cfg"
     if not (PYTHON.exists() and config.is_file() and same_python(config.read_text(), python)):
         log.run([str(uv), "venv", "--clear", "--python", str(python), str(VENV)], ROOT)

@@ -70,7 +70,7 @@ def key_of(*parts: str | Path) -> str:
 
 
 def run_steps(steps: Sequence[Step], state: Path, environ: Mapping[str, str], *, out: Callable[[str], None]) -> None:
-    """Run the steps that are not done, in order. `state`: directory for stamps and logs."""
+    """Run the steps that are not done, in order. `state`: directory for stamps and logs. Raises StepError."""
     (state / "logs").mkdir(parents=True, exist_ok=True)
     for step in steps:
         stamp = state / f"{step.name.replace(' ', '-')}.stamp"
@@ -90,7 +90,7 @@ def run_steps(steps: Sequence[Step], state: Path, environ: Mapping[str, str], *,
 def run_lanes(
     lanes: Sequence[Sequence[Step]], state: Path, environ: Mapping[str, str], *, out: Callable[[str], None]
 ) -> None:
-    """Run several sequences of steps at the same time. After an error or Ctrl-C no further step is started."""
+    """Run several sequences of steps at the same time. After an error or Ctrl-C, start no further step and re-raise."""
     stopped = threading.Event()
 
     def run(lane: Sequence[Step]) -> None:

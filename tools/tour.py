@@ -137,7 +137,10 @@ def resolve_names(words: Sequence[str], names: Mapping[str, str]) -> list[str]:
 
 
 def with_settings(words: Sequence[str], settings: Sequence[str]) -> list[str]:
-    """Add the settings before the words after `--`. In the tour's text they are in cdk.json."""
+    """Return the words with the settings added before `--`, if the task needs a cluster.
+
+    The tour's text omits these settings. It describes them as keys of cdk.json.
+    """
     if words[0] in UNCONFIGURED:
         return list(words)
     at = list(words).index("--") if "--" in words else len(words)

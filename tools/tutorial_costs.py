@@ -113,7 +113,7 @@ def linked(source: str) -> str:
 
 
 def section() -> str:
-    """Return the text between the marks of the page."""
+    """Return the text between the two marks in docs/tutorial.md: a paragraph and three tables."""
     lines = (
         f"Prices of instances in {REGION} are of {fee(ClusterConfig.master_instance_type).date}. They are included, in",
         "`cluster/aws/price_list.csv`, with the fees below. `fab prices --refresh` shows today's.",

@@ -94,7 +94,7 @@ class PastRing:
         )
 
     def _at(self, size: float, seconds: Sequence[float]) -> tuple[float, float] | None:
-        """Return bandwidth and time per hop, fitted to two measured sizes around `size` or close to it; None if none fit.
+        """Return bandwidth and time per hop, fitted to two measured sizes near `size`; None if no two sizes allow it.
 
         `seconds`: time of an allreduce of each size in `sizes`.
 

@@ -38,7 +38,10 @@ class ConfigError(ValueError):
 
 
 def matches(keys: object, key: str, pattern: str, rule: str) -> None:
-    """Raise ConfigError unless the whole text, or each text of a list, matches an ASCII pattern."""
+    """Raise ConfigError unless the whole text, or each text of a list, matches an ASCII pattern.
+
+    `rule` completes the message "must be ...".
+    """
     value = getattr(keys, key)
     for text in (value,) if isinstance(value, str) else value:
         if not re.fullmatch(pattern, text, flags=re.ASCII):

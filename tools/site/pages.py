@@ -79,7 +79,7 @@ def source_text(path: str) -> str:
 
 
 def anchor(heading: str, separator: str = "-") -> str:
-    """Return the anchor of a heading in GitHub's form, so that links work there and on the site."""
+    """Return the anchor of a heading in GitHub's form, so that links work there and here: "Try it!" gives "try-it"."""
     return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", separator)
 
 
