@@ -110,7 +110,10 @@ class Field:
     """Time until the first step on new nodes, s."""
 
     def command(self, tool: str) -> list[str]:
-        """Return the laptop's command that starts the program with `tool`, and prints the times of start and first step."""
+        """Return the laptop's command that starts the program with `tool`.
+
+        It prints the time of its start and of the first step.
+        """
         if tool == OURS:
             return laptop("sh", "-c", timed(self.train))
         python, flags = self.rank[0], self.launcher[3:]
