@@ -19,7 +19,7 @@ from typing import Final
 
 from packaging.utils import canonicalize_name
 
-from cluster.programs.joining import Start
+from cluster.programs.entry_starts import Start
 from cluster.programs.keras3_lint import is_guard, modules, names_in
 from cluster.programs.program_packages import RUNTIME_MODULES, Environment
 

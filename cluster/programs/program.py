@@ -18,7 +18,8 @@ from agent.spec.frameworks import LOCK_FILE
 from agent.spec.launchers import PLACEHOLDERS
 from agent.spec.run import PROGRAM_FOLDER
 from cluster.errors import UsageError
-from cluster.programs.joining import SHELLS, Joining, examine, starts
+from cluster.programs.entry_starts import SHELLS, starts
+from cluster.programs.joining import Joining, examine
 from cluster.programs.keras3_lint import KerasTrapError, Trap, find, imports, modules, parsed_text
 from cluster.programs.program_packages import RUNTIME_MODULES, Wanted
 from cluster.programs.project_files import chosen_file, refuse_others

@@ -13,7 +13,7 @@ from agent.spec.kinds import NodeKind, RuntimeKind, runtime_kind
 from agent.spec.launchers import HOROVOD
 from agent.spec.nodes import MASTER_NAME, Node, workers
 from cluster.errors import DeepcdkError
-from cluster.programs.joining import starts
+from cluster.programs.entry_starts import starts
 from cluster.programs.program import Program
 from cluster.programs.program_packages import RUNTIME, Environment, Wanted
 from cluster.programs.project_files import notes

@@ -21,8 +21,8 @@ from agent.environment.virtual_environment import reason_lines
 from agent.spec.kinds import RuntimeKind
 from cluster.errors import DeepcdkError, UsageError
 from cluster.programs import project_files, uv_compile
+from cluster.programs.entry_starts import starts
 from cluster.programs.import_check import is_in, standard_library, unreachable
-from cluster.programs.joining import starts
 from cluster.programs.program import Program
 from cluster.programs.program_environment import PackedProgram, pack
 from cluster.programs.program_packages import Environment
