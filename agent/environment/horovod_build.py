@@ -44,7 +44,7 @@ from agent.environment.toolchain import (
 )
 from agent.environment.virtual_environment import base_python, print_line, print_made
 from agent.files.build_once import build_once, temporary_files_beside
-from agent.spec.frameworks import TENSORFLOW
+from agent.spec.frameworks import HOROVOD_FILE, TENSORFLOW
 
 ERROR_LINE: Final = re.compile(r"\berror:|\bError\b|undefined reference|Killed|No space left|fatal:|not found$")
 SHOWN_LINES: Final = 12
@@ -134,11 +134,12 @@ def build(
     base: Mapping[str, str],
     jobs: int,
     report: Callable[[str], None],
+    sdist: Path | None = None,
 ) -> Path:
     """Return the path of Horovod's wheel for `toolchain` in `cache`; build it first if it is missing.
 
     `base` is the environment to start from, and `jobs` the number of concurrent compilers. `report` receives a line
-    before each step that takes time. Raises BuildError.
+    before each step that takes time. `sdist` is the source distribution; None: pip downloads it. Raises BuildError.
     """
     directory = cache / "horovod" / fingerprint(settings, toolchain)
     lock = directory.with_suffix(".lock")
@@ -150,7 +151,7 @@ def build(
         )
         with temporary_files_beside(directory) as scratch:  # the objects take some 300 MiB
             env = _build_environment(settings, toolchain, base=base, jobs=jobs, scratch=scratch)
-            built = _build_in(scratch, env, directory.with_suffix(".log"))
+            built = _build_in(scratch, env, directory.with_suffix(".log"), sdist)
             directory.mkdir(exist_ok=True)
             partial = directory / f"{built.name}.part"
             shutil.copyfile(built, partial)
@@ -187,8 +188,10 @@ def _build_environment(
     }
 
 
-def _build_in(scratch: Path, env: Mapping[str, str], log: Path) -> Path:
-    """Download, unpack and build Horovod in the folder `scratch`; return the wheel's path. Raises BuildError."""
+def _build_in(scratch: Path, env: Mapping[str, str], log: Path, sdist: Path | None) -> Path:
+    """Unpack and build Horovod in the folder `scratch`, after downloading it if `sdist` is None; return the wheel's
+    path. Raises BuildError.
+    """
     with log.open("w") as output:
 
         def run(step: str, *command: str, cwd: Path = scratch) -> None:
@@ -197,10 +200,14 @@ def _build_in(scratch: Path, env: Mapping[str, str], log: Path) -> Path:
             if done.returncode != 0:
                 raise BuildError(step, log, error_lines(log.read_text(errors="replace")))
 
-        # The environment has no pip. `venv` installs Python's bundled pip, which can work on another environment.
-        run("Creating an environment with pip", base_python(), "-m", "venv", str(scratch / "pip"))
-        pip = [str(scratch / "pip" / "bin" / "python"), "-m", "pip", "--python", sys.executable]
-        run("Downloading Horovod", *pip, *download_arguments(scratch))
+        if sdist is None:
+            # The environment has no pip. `venv` installs Python's bundled pip, which can work on another environment.
+            run("Creating an environment with pip", base_python(), "-m", "venv", str(scratch / "pip"))
+            pip = [str(scratch / "pip" / "bin" / "python"), "-m", "pip", "--python", sys.executable]
+            run("Downloading Horovod", *pip, *download_arguments(scratch))
+        else:
+            (scratch / "sdist").mkdir()
+            shutil.copyfile(sdist, scratch / "sdist" / HOROVOD_FILE)
         source = unpack(scratch)
         build = ["setup.py", "bdist_wheel", "--dist-dir", str(scratch)]
         run("Building Horovod", sys.executable, *build, cwd=source)
@@ -259,6 +266,7 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument(
         "--cache", type=Path, metavar="DIR", help="default: $XDG_CACHE_HOME/deepcdk or ~/.cache/deepcdk"
     )
+    parser.add_argument("--sdist", type=Path, metavar="FILE", help="default: download Horovod's source")
     add_settings(parser)
     arguments = parser.parse_args(argv)
 
@@ -270,7 +278,15 @@ def main(argv: Sequence[str]) -> int:
             check_capabilities(cuda, settings.compute_capabilities)
         toolchain = detect(search_path=os.environ.get("PATH", os.defpath), cuda=cuda, frameworks=settings.frameworks)
         cache = arguments.cache or default_cache(os.environ)
-        return build(settings, toolchain, cache=cache, base=os.environ, jobs=default_jobs(), report=print_line)
+        return build(
+            settings,
+            toolchain,
+            cache=cache,
+            base=os.environ,
+            jobs=default_jobs(),
+            report=print_line,
+            sdist=arguments.sdist,
+        )
 
     return print_made(make if arguments.command == "build" else lambda: prove(environ=os.environ))
 

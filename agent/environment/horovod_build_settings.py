@@ -9,10 +9,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from agent.environment.horovod_source import DIGEST, SDIST_SHA256, VERSION
+from agent.environment.horovod_source import DIGEST, VERSION
 from agent.environment.toolchain import Toolchain
 from agent.environment.virtual_environment import Platform, digest
-from agent.spec.frameworks import FRAMEWORKS, TENSORFLOW, TORCH
+from agent.spec.frameworks import FRAMEWORKS, HOROVOD_SHA256, TENSORFLOW, TORCH
 
 INCLUDE: Final = Path(__file__).parent / "include"
 # A header that TensorFlow removed, relative to an include folder. Our copy is used only if TensorFlow lacks it.
@@ -78,7 +78,7 @@ def known_inputs(settings: Settings, here: Platform) -> dict[str, str]:
     """Return the inputs of the wheel that are known before TensorFlow is installed, for a digest."""
     return {
         "horovod": VERSION,
-        "sdist": SDIST_SHA256,
+        "sdist": HOROVOD_SHA256,
         "patch": DIGEST,
         "header": hashlib.sha256((INCLUDE / XLA_BUILDER).read_bytes()).hexdigest(),
         "controllers": CONTROLLERS,

@@ -23,10 +23,9 @@ from pathlib import Path
 from typing import Final
 
 from agent.environment.toolchain import HorovodError
-from agent.spec.frameworks import HOROVOD_VERSION
+from agent.spec.frameworks import HOROVOD_FILE, HOROVOD_SHA256, HOROVOD_VERSION
 
 VERSION: Final = HOROVOD_VERSION
-SDIST_SHA256: Final = "92a43f5a94c43907a56805bad15f19700c62ffc83b7ca483f9e104e229f67ef0"
 FILE: Final = "horovod/common/operations.cc"
 CMAKE: Final = "CMakeLists.txt"
 TENSORFLOW_CMAKE: Final = "horovod/tensorflow/CMakeLists.txt"
@@ -137,7 +136,7 @@ def patch(source: Path) -> None:
 def download_arguments(scratch: Path) -> list[str]:
     """Return pip's arguments that download the source distribution to scratch/sdist and check its hash."""
     wanted = scratch / "horovod.txt"
-    wanted.write_text(f"horovod=={VERSION} --hash=sha256:{SDIST_SHA256}\n")
+    wanted.write_text(f"horovod=={VERSION} --hash=sha256:{HOROVOD_SHA256}\n")
     # No isolation: the installed setuptools are pinned. The version that pip would download lacks pkg_resources.
     options = ["--no-deps", "--no-binary", "horovod", "--no-build-isolation", "--require-hashes"]
     return ["download", *options, "--requirement", str(wanted), "--dest", str(scratch / "sdist")]
@@ -145,10 +144,10 @@ def download_arguments(scratch: Path) -> list[str]:
 
 def unpack(scratch: Path) -> Path:
     """Verify, unpack and patch the source distribution in scratch/sdist; return the unpacked folder."""
-    archive = scratch / "sdist" / f"horovod-{VERSION}.tar.gz"
+    archive = scratch / "sdist" / HOROVOD_FILE
     found = hashlib.sha256(archive.read_bytes()).hexdigest()
-    if found != SDIST_SHA256:
-        raise HorovodError(f"{archive.name} has SHA-256 {found}, but the release has {SDIST_SHA256}.")
+    if found != HOROVOD_SHA256:
+        raise HorovodError(f"{archive.name} has SHA-256 {found}, but the release has {HOROVOD_SHA256}.")
     with tarfile.open(archive) as tar:
         # Pythons before 3.11.4 have no filters; the archive's contents are pinned by its hash.
         tar.extraction_filter = getattr(tarfile, "data_filter", lambda member, path: member)

@@ -18,10 +18,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar, Final
 
-from agent.environment.horovod_source import SDIST_SHA256, VERSION, download_arguments, unpack
+from agent.environment.horovod_source import VERSION, download_arguments, unpack
 from agent.environment.toolchain import check_platform
 from agent.environment.virtual_environment import DEFAULT_ROOT, LockedEnvironment, print_made, this_platform
 from agent.files.build_once import temporary_directory_of
+from agent.spec.frameworks import HOROVOD_SHA256
 
 LOCK: Final = Path(__file__).parent / "requirements-master.txt"
 PARTS: Final = ("__init__.py", "common", "runner")
@@ -41,7 +42,7 @@ class MasterEnvironment(LockedEnvironment):
     @property
     def inputs(self) -> Mapping[str, str]:
         """Return the inputs of the fingerprint: the packages, the platform and Horovod's release."""
-        return {**super().inputs, "horovod": VERSION, "sdist": SDIST_SHA256}
+        return {**super().inputs, "horovod": VERSION, "sdist": HOROVOD_SHA256}
 
     def finish(self, wheels: Path) -> None:
         """Copy the Python files of Horovod's launcher from its source distribution, and check that they import."""

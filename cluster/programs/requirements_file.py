@@ -133,6 +133,12 @@ def allowed_hashes(name: str, version: str, there: frozenset[str], allowed: froz
     return kept or allowed
 
 
+def may_be_allowed(there: frozenset[str], allowed: frozenset[str]) -> bool:
+    """Return whether a file with the hashes `there` may have an allowed hash, as far as its hashes are known."""
+    kinds = {each.partition(":")[0] for each in there}
+    return bool(there & allowed) or not any(each.partition(":")[0] in kinds for each in allowed)
+
+
 def _lines(directory: Path, name: Path, including: tuple[Path, ...]) -> Iterator[Line]:
     """Yield the lines of a file and of the files that it includes. `including` are the files that lead to it."""
     for text in _joined(_text(directory, name)):

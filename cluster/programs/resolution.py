@@ -21,7 +21,9 @@ from packaging.version import Version
 
 from agent.spec.frameworks import (
     FIRST_TENSORFLOW,
+    HOROVOD_FILE,
     HOROVOD_NEEDS,
+    HOROVOD_SHA256,
     HOROVOD_VERSION,
     KEPT,
     KEPT_PREFIX,
@@ -33,7 +35,7 @@ from agent.spec.frameworks import (
 from agent.spec.kinds import RuntimeKind
 from cluster.programs import project_files, uv_compile
 from cluster.programs.program_packages import TORCH_MODULE, Environment, Wanted, pinned
-from cluster.programs.requirements_file import RequirementsError, RequirementsFile, allowed_hashes
+from cluster.programs.requirements_file import RequirementsError, RequirementsFile, allowed_hashes, may_be_allowed
 from cluster.programs.uv_compile import ONE_BY_ONE, Answer, File, Package, UnresolvedHereError, write_stand_in
 from cluster.programs.wheel_build import WheelBuilder
 
@@ -71,7 +73,11 @@ class Resolver:
         if plain := asked.without_editable:
             files, lines = [], list(plain)
         wanted = dataclasses.replace(wanted, files=tuple(files), lines=tuple(lines))
-        check_horovod(asked, wanted, self.kind)
+        if refusal := asked.refusal(HOROVOD, HOROVOD_VERSION, self.kind):
+            raise RequirementsError(
+                f"{wanted.file} requires {refusal}, but the nodes build {HOROVOD_VERSION}",
+                remedy="remove the line; Horovod is installed or built for every program that uses it",
+            )
         there = self._runtime()
         kept = {name: version for name, version in there.items() if name in KEPT or name.startswith(KEPT_PREFIX)}
         over = None if wanted.uses_torch else self._over_runtime(wanted, there, kept)
@@ -142,8 +148,37 @@ class Resolver:
             keras=keras,
             tf_keras=tf_keras,
             why=reason(found.packages, kept, wanted),
+            wheels=(self._horovod(wanted),) if wanted.horovod else (),
         )
         return self._locked(found.found, wanted, asked, environment)
+
+    def _horovod(self, wanted: Wanted) -> Path:
+        """Return the path of Horovod's source distribution on this machine, from the program's indexes.
+
+        One node builds it. The nodes may not reach these indexes. Raises RequirementsError.
+        """
+        # uv reads no metadata of this file, which would need a build.
+        roots, options = [f"{HOROVOD}=={HOROVOD_VERSION}"], ("--no-deps", "--no-binary", HOROVOD)
+        answer = uv_compile.ask(wanted, self.kind, self.environ, roots=roots, options=options)
+        package = next((package for package in answer.found if package.name == HOROVOD), None)
+        if package is None or package.sdist is None:
+            raise RequirementsError(
+                f"{HOROVOD_FILE}, which the nodes build for this program, is in no index of the requirements:\n"
+                f"{answer.reasons}",
+                remedy=f"add an index or a --find-links directory that has it; {NOTHING_DONE}",
+            )
+        path = self._builder(wanted).local(package, package.sdist)
+        if (found := _sha256(path)) != HOROVOD_SHA256:
+            raise RequirementsError(
+                f"{HOROVOD_FILE} of {uv_compile.masked(package.sdist.url)} has SHA-256 {found}, but the release has "
+                f"{HOROVOD_SHA256}",
+                remedy=f"use an index that has the file of the release; {NOTHING_DONE}",
+            )
+        return path
+
+    def _builder(self, wanted: Wanted) -> WheelBuilder:
+        signed = project_files.credentials(wanted.directory, self.environ)
+        return WheelBuilder(kind=self.kind, environ=self.environ, credentials=signed)
 
     def _locked(
         self, packages: Sequence[Package], wanted: Wanted, asked: RequirementsFile, environment: Environment
@@ -153,7 +188,7 @@ class Resolver:
         Raises RequirementsError.
         """
         options = {"--only-binary :all:", *asked.options, *project_files.index_options(wanted.directory, self.environ)}
-        lines, wheels, downloaded = [], [], 0
+        lines, wheels, downloaded = [], [*environment.wheels], 0
         allowed = asked.hashes
         for package in packages:
             file, hashes = self._file(package, allowed.get(canonicalize_name(package.name)), wanted)
@@ -174,9 +209,8 @@ class Resolver:
 
     def _file(self, package: Package, allowed: frozenset[str] | None, wanted: Wanted) -> tuple[File, frozenset[str]]:
         """Return the wheel of a package, built here if necessary, and the allowed hashes of its files."""
-        credentials = project_files.credentials(wanted.directory, self.environ)
-        builder = WheelBuilder(kind=self.kind, environ=self.environ, credentials=credentials)
-        found = builder.best([file for file in package.wheels if not allowed or _may_be(file, allowed)])
+        builder = self._builder(wanted)
+        found = builder.best([file for file in package.wheels if not allowed or may_be_allowed(file.hashes, allowed)])
         if found is None and package.wheels and not package.sdist:
             found = builder.best(package.wheels)
         if found is None:
@@ -293,15 +327,6 @@ def check_tensorflow(version: str, wanted: Wanted) -> None:
         )
 
 
-def check_horovod(asked: RequirementsFile, wanted: Wanted, kind: RuntimeKind) -> None:
-    """Raise RequirementsError if the requirements exclude the version of Horovod that the nodes build."""
-    if refusal := asked.refusal(HOROVOD, HOROVOD_VERSION, kind):
-        raise RequirementsError(
-            f"{wanted.file} requires {refusal}, but the nodes build {HOROVOD_VERSION}",
-            remedy="remove the line; Horovod is installed or built for every program that uses it",
-        )
-
-
 def reason(packages: Mapping[str, str], kept: Mapping[str, str], wanted: Wanted) -> str:
     """Return briefly why these packages cannot be installed on top of a runtime with the packages `kept`."""
     if wanted.uses_torch:
@@ -319,12 +344,6 @@ def _keras_2(tensorflow: str) -> str:
 def _numbers(version: str) -> tuple[int, int]:
     major, minor = version.split(".")[:2]
     return int(major), int(minor)
-
-
-def _may_be(file: File, allowed: frozenset[str]) -> bool:
-    """Return whether a file may have one of these hashes, as far as its own are known."""
-    kinds = {each.partition(":")[0] for each in file.hashes}
-    return bool(file.hashes & allowed) or not any(each.partition(":")[0] in kinds for each in allowed)
 
 
 def _sha256(path: Path) -> str:

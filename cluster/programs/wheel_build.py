@@ -95,14 +95,26 @@ class WheelBuilder:
         is_secret = "@" in parts.netloc or bool(parts.query) or parts.hostname in self._index_hosts
         if file.path is not None or not (is_secret or self._may_ask_for_password(parts.hostname or "")):
             return file
-        place = cache(self.environ) / _key(parts.netloc.rpartition("@")[2], parts.path, *sorted(file.hashes))
-        wheel = place / file.name
-        if not wheel.is_file():
-            if not is_secret and _is_open(file.url):
-                return dataclasses.replace(file, is_direct=True)
+        if not is_secret and not self._cached(file).is_file() and _is_open(file.url):
+            return dataclasses.replace(file, is_direct=True)
+        return _described(self.local(package, file))
+
+    def local(self, package: Package, file: File) -> Path:
+        """Return the path of a package's file on this machine, after downloading it to the cache if necessary.
+
+        Raises RequirementsError.
+        """
+        path = file.path or self._cached(file)
+        if file.path is None and not path.is_file():
             with tempfile.TemporaryDirectory() as name:
-                _keep(self._downloaded(package, file, Path(name)), place)
-        return _described(wheel)
+                _keep(self._downloaded(package, file, Path(name)), path.parent)
+        return path
+
+    def _cached(self, file: File) -> Path:
+        """Return the path of a downloaded file in the cache."""
+        parts = urlsplit(file.url)
+        key = _key(parts.netloc.rpartition("@")[2], parts.path, *sorted(file.hashes))
+        return cache(self.environ) / key / file.name
 
     @property
     def _index_hosts(self) -> set[str]:

@@ -38,10 +38,11 @@ TOOLCHAIN = Toolchain(
 )
 
 
-def build_into(cache: Path) -> tuple[Path, list[str]]:
+def build_into(cache: Path, sdist: Path | None = None) -> tuple[Path, list[str]]:
     """Build with TOOLCHAIN; return the wheel and the progress messages."""
     told: list[str] = []
-    made = build(Settings(), TOOLCHAIN, cache=cache, base={"PATH": "/usr/bin:/bin"}, jobs=1, report=told.append)
+    base = {"PATH": "/usr/bin:/bin"}
+    made = build(Settings(), TOOLCHAIN, cache=cache, base=base, jobs=1, report=told.append, sdist=sdist)
     return made, told
 
 
@@ -64,7 +65,7 @@ def fake_release(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, setup_py: str)
     )
     python.chmod(0o755)
     monkeypatch.setattr(horovod_build, "base_python", lambda: str(python))
-    monkeypatch.setattr(horovod_source, "SDIST_SHA256", hashlib.sha256(archive.read_bytes()).hexdigest())
+    monkeypatch.setattr(horovod_source, "HOROVOD_SHA256", hashlib.sha256(archive.read_bytes()).hexdigest())
 
 
 MAKES_A_WHEEL = f"""
@@ -88,6 +89,15 @@ def test_a_wheel_is_built_once_and_then_taken_from_the_cache(monkeypatch: pytest
     assert build_into(tmp_path / "cache") == (first, [])
 
 
+def test_uploaded_source_distribution_is_built_without_a_download(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    fake_release(monkeypatch, tmp_path, MAKES_A_WHEEL)
+    monkeypatch.setattr(horovod_build, "base_python", None)
+    built, _ = build_into(tmp_path / "cache", tmp_path / "release.tar.gz")
+    assert built.name == WHEEL
+
+
 def test_a_failed_build_shows_the_compilers_last_errors_and_the_log(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -103,7 +113,7 @@ def test_a_failed_build_shows_the_compilers_last_errors_and_the_log(
 
 def test_a_source_distribution_with_another_hash_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     fake_release(monkeypatch, tmp_path, MAKES_A_WHEEL)
-    monkeypatch.setattr(horovod_source, "SDIST_SHA256", "0" * 64)
+    monkeypatch.setattr(horovod_source, "HOROVOD_SHA256", "0" * 64)
     with pytest.raises(HorovodError, match="but the release has"):
         build_into(tmp_path / "cache")
 

@@ -12,6 +12,7 @@ from agent.environment import package_index
 from agent.environment.package_index import (
     REMEDY,
     is_named_in,
+    local_file,
     missing,
     netrc_environment,
     unreachable,
@@ -105,6 +106,14 @@ def test_directories_of_wheels_are_those_of_the_program() -> None:
         "-f /program\n--find-links '/program/two words'\n--find-links=/there\n"
         "--find-links https://host/wheels\ntoy==1.2\n"
     )
+
+
+def test_a_file_is_found_in_the_directories_of_a_lock_file(tmp_path: Path) -> None:
+    (tmp_path / "two words").mkdir()
+    (tmp_path / "two words" / "toy-1.2.tar.gz").touch()
+    lock = "--find-links https://host/wheels\n-f .\n--find-links 'two words'\ntoy==1.2\n"
+    assert local_file(lock, tmp_path, "toy-1.2.tar.gz") == tmp_path / "two words" / "toy-1.2.tar.gz"
+    assert local_file(lock, tmp_path, "toy-1.3.tar.gz") is None
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ from agent.environment.runtime import OwnEnvironment, Runtime, lock_file, option
 from agent.environment.toolchain import NotCoveredError
 from agent.environment.virtual_environment import LOCK, Platform, RuntimeSetupError, VirtualEnvironment
 from agent.preflight import nccl_log
+from agent.spec.frameworks import HOROVOD_FILE
 from agent.spec.kinds import RuntimeKind
 from tools.setup import uv_program
 
@@ -142,6 +143,29 @@ def test_one_node_builds_horovod_against_its_packages_and_the_next_installs_the_
         last = ["uv pip with Horovod", "Building the custom TensorFlow op", "Importing the built packages"]
         # The first node also builds the op while the others wait: they may have no compiler.
         assert said == (["Building Horovod", last[1], *last] if node is nodes[0] else last)
+
+
+def test_horovod_of_a_program_is_built_from_the_uploaded_source(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Hosts without Horovod in their package index could not run Horovod's own PyTorch example."""
+    (tmp_path / "brought").mkdir()
+    (tmp_path / "wheels").mkdir()
+    (tmp_path / "horovod.whl").touch()
+    ran: list[str] = []
+
+    def pretend(self: VirtualEnvironment, step: str, command: list[str], **_: object) -> str:
+        ran[:] = command
+        return str(tmp_path / "horovod.whl")
+
+    monkeypatch.setattr(VirtualEnvironment, "run", pretend)
+    lock = "--find-links brought\ntorch==2.13.0\n"
+    own = OwnEnvironment(root=tmp_path, lock=lock, program=tmp_path, settings=Settings(), cache=tmp_path)
+    own.build(tmp_path / "wheels")
+    assert "--sdist" not in ran
+    (tmp_path / "brought" / HOROVOD_FILE).touch()
+    own.build(tmp_path / "wheels")
+    assert ran[ran.index("--sdist") + 1] == str(tmp_path / "brought" / HOROVOD_FILE)
 
 
 def made_by_hand(self: VirtualEnvironment) -> None:

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import os
 import re
+import shutil
 import zipfile
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
+from agent.spec.frameworks import HOROVOD_FILE
 from agent.spec.kinds import RuntimeKind
+from cluster.programs import resolution
 from cluster.programs.program_packages import Environment, Wanted
 from cluster.programs.requirements_file import RequirementsError
 from cluster.programs.resolution import Resolver
@@ -46,6 +50,7 @@ INDEX: Final = (
     )),
 )  # fmt: skip
 """Packages and their dependencies, simplified."""
+SOURCE: Final = b"the source of Horovod"
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +58,14 @@ def index(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("index")
     for name, version, needs in INDEX:
         write_wheel(directory, name, version, needs)
+    (directory / HOROVOD_FILE).write_bytes(SOURCE)
     return directory
+
+
+@pytest.fixture(autouse=True)
+def release(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Expect the bytes of SOURCE as Horovod's source distribution."""
+    monkeypatch.setattr(resolution, "HOROVOD_SHA256", hashlib.sha256(SOURCE).hexdigest())
 
 
 def write_wheel(directory: Path, name: str, version: str, needs: tuple[str, ...] = ()) -> Path:
@@ -112,6 +124,26 @@ def test_another_tensorflow_is_an_environment_of_its_own_with_horovod_for_it(des
     assert "horovod" not in found.packages
     assert str(found).startswith("the program's own environment (the runtime has tensorflow-cpu 2.21.0): ")
     assert "tensorflow-cpu 2.15.1, keras 2.15.0, numpy 2.0.2, Horovod 0.28.1 for tensorflow; " in str(found)
+
+
+@pytest.mark.parametrize("more", ["", "--only-binary :all:\n", "horovod[pytorch]\n"])
+def test_the_laptop_brings_the_source_of_horovod(desk: Desk, more: str) -> None:
+    found = desk.resolve(f"{more}torch\n", "horovod.torch")
+    assert [path.read_bytes() for path in found.wheels if path.name == HOROVOD_FILE] == [SOURCE]
+    assert "horovod" not in found.packages
+    names = {path.name for path in desk.resolve("torch\n", "torch", horovod=False).wheels}
+    assert HOROVOD_FILE not in names
+
+
+def test_missing_source_of_horovod_fails_on_the_laptop(desk: Desk, tmp_path: Path) -> None:
+    lacks = tmp_path / "lacks"
+    shutil.copytree(desk.index, lacks, ignore=shutil.ignore_patterns(HOROVOD_FILE))
+    other = dataclasses.replace(desk, index=lacks)
+    with pytest.raises(RequirementsError, match=f"{HOROVOD_FILE}.* is in no index of the requirements"):
+        other.resolve("torch\n", "horovod.torch")
+    (lacks / HOROVOD_FILE).write_bytes(b"another file")
+    with pytest.raises(RequirementsError, match=f"{HOROVOD_FILE} of file:.* has SHA-256 .*, but the release has"):
+        other.resolve("torch\n", "horovod.torch")
 
 
 def test_every_package_of_it_is_locked_by_hash_and_the_places_of_packages_come_along(desk: Desk) -> None:
