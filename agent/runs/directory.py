@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import errno
 import fcntl
 import fnmatch
 import json
@@ -13,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from agent.files.atomic_write import move_directory, no_follow, open_to_append, write_atomically
+from agent.files.atomic_write import full_disk, move_directory, no_follow, open_to_append, write_atomically
 from agent.files.listing import NOT_READ, is_listed, names_in, read_regular
 from agent.runs import database, going_on, liveness, run_log
 from agent.runs.state import State, SupersededError
@@ -21,8 +20,6 @@ from agent.spec import json_text
 from agent.spec.states import MAX_STOP_GRACE_S, QUEUED, STOP_GRACE_S
 from agent.spec.trial import Trial
 
-DISK_FULL: Final = (errno.ENOSPC, errno.EDQUOT)
-DISK_FULL_REASON: Final = "the shared file system is full (`fab clean` removes unused files)"
 _LOOKS: Final = 5
 _LOOK_S: Final = 0.02
 ORIGIN_FILE: Final = "origin.json"
@@ -179,9 +176,9 @@ class RunDirectory:
         try:
             write_atomically(path, json.dumps(state.to_document(), indent=1))
         except OSError as error:
-            if error.errno not in DISK_FULL or not path.exists():
+            full = full_disk(self.path.parent, str(error))
+            if not full or not path.exists():
                 raise
-            full = f"{DISK_FULL_REASON}, at {self.path.parent}"
             reason = f"{state.reason[:200]}; {full}" if state.reason else full
             short = dataclasses.replace(state, reason=reason, last_lines=())
             with open(path, "r+b", buffering=0, opener=no_follow) as file:

@@ -24,11 +24,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from agent.errors import SpecError
-from agent.files.atomic_write import open_to_append
+from agent.files.atomic_write import full_disk, open_to_append
 from agent.files.listing import read_regular
 from agent.runs import accepted_spec, liveness, record
 from agent.runs import follow as followed
-from agent.runs.directory import DISK_FULL, DISK_FULL_REASON, RunDirectory
+from agent.runs.directory import RunDirectory
 from agent.runs.run_queue import WITHDRAWN, RunQueue
 from agent.runs.state import State
 from agent.runs.store import LiveRunError, Runs, describe
@@ -210,8 +210,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # The reader has gone.
         return FAILED
     except (OSError, RuntimeError, ValueError) as error:
-        full = isinstance(error, OSError) and error.errno in DISK_FULL
-        print(f"{DISK_FULL_REASON}, at {runs.root}" if full else error, file=sys.stderr)
+        full = full_disk(runs.root, str(error)) if isinstance(error, OSError) else ""
+        print(full or error, file=sys.stderr)
         return FAILED
 
 

@@ -69,7 +69,7 @@ class Meter:
         if share < NEAR or self._is_warned:
             return "", ""
         self._is_warned = True
-        return f"{NEAR:.0%} of a limit is used, {told}; at the limit the run writes a checkpoint and stops", ""
+        return f"{NEAR:.0%} of a limit is used, {told}; at the limit the run is stopped, as by `fab stop`", ""
 
     def write(self, reached: str = "", *, ended: bool = False) -> None:
         """Write spent.json, with the time of day when the limit will be reached. Write errors are ignored.

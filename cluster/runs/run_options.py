@@ -80,14 +80,14 @@ class BoundOptions:
 
     max_cost: Annotated[
         float | None,
-        "limit on the cost of the run's instances and the master, in US dollars; at the limit, the run writes a "
-        "checkpoint and is stopped",
+        "limit on the cost of the run's instances and the master, in US dollars; at the limit, the run is stopped, as "
+        "by `fab stop`",
         positive(highest=MAX_USD, unit="US dollars"),
     ] = None
     max_hours: Annotated[
         float | None,
-        "limit on the hours of the run, restarts and resumes included; at the limit, the run writes a checkpoint and "
-        "is stopped",
+        "limit on the hours of the run, restarts and resumes included; at the limit, the run is stopped, as by "
+        "`fab stop`",
         positive(highest=MAX_HOURS, unit="hours"),
     ] = None
     then_stop: Annotated[

@@ -71,6 +71,7 @@ def test_it_warns_once_at_80_percent_and_then_finds_the_bound(directory: RunDire
     assert told[:7] == [("", "")] * 7
     warning, reached = told[7]
     assert (warning.partition(":")[0], reached) == ("80% of a limit is used, --max-hours 1", "")
+    assert warning.endswith("at the limit the run is stopped, as by `fab stop`"), "a program may write no checkpoint"
     assert told[8] == ("", "")
     assert told[9] == ("", "reached --max-hours 1: 1 h of 1 h, $2.50")
 
