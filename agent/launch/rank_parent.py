@@ -50,7 +50,12 @@ MPI: Final = "mpi"
 GROUP: Final = "group"
 PIECE: Final = 4096
 """Bytes that mpirun's daemon reads at once. Whole lines up to this size are one message, and stay together."""
-LINE_END: Final = re.compile(rb"(\r\n|\n|\r)")
+LINE_END: Final = re.compile(rb"(\r\n|\n|\r|\x1b\[[01]?G|\x1b\[\d{0,2}A)")
+"""The end of a line or of a state of a progress bar. Some bars move to column 1 instead of writing a carriage return.
+tqdm moves up after it has written a bar below another one.
+"""
+_PARTIAL: Final = re.compile(rb"(?:\r|\x1b(?:\[\d{0,2})?)$")
+"""The beginning of an end that is complete only in the next block."""
 _BLANK: Final = re.compile(rb"(?:[\b\t ]|\x1b\[[0-9;?]*[A-Za-z])*")
 """Text that erases a progress bar: blanks, backspaces and terminal control sequences."""
 BAR_S: Final = 10.0
@@ -90,6 +95,8 @@ class Lines:
         self._state = b""
         """The last state of a progress bar that has not been returned as a line."""
         self._shown_at = float("-inf")
+        self._is_above = False
+        """Whether the cursor has moved up, so that a line feed without text moves down again."""
 
     def feed(self, block: bytes) -> list[bytes]:
         """Return the lines that are now complete, each with its label and a line feed.
@@ -97,8 +104,8 @@ class Lines:
         A line that is too long is returned in parts of `max_bytes`, each as its own line.
         """
         text = self._rest + block
-        held = b"\r" if text.endswith(b"\r") else b""  # a \n may follow
-        *complete, self._rest = LINE_END.split(text.removesuffix(b"\r") if held else text)
+        held = found[0] if (found := _PARTIAL.search(text)) else b""
+        *complete, self._rest = LINE_END.split(text.removesuffix(held))
         ready = list[bytes]()
         for line, end in zip(complete[::2], complete[1::2], strict=True):
             full, last = self._cut(line)
@@ -116,7 +123,9 @@ class Lines:
     def _collapsed(self, text: bytes, end: bytes) -> list[bytes]:
         """Return the line with this end, or the state of a progress bar that is due, if any."""
         is_blank = bool(_BLANK.fullmatch(text))
-        if end == b"\r":
+        is_up, was_above = end.endswith(b"A"), self._is_above
+        self._is_above = is_up or (was_above and is_blank and end not in (b"\n", b"\r\n"))
+        if end == b"\r" or end.startswith(b"\x1b") or (was_above and is_blank and end):
             self._state = self._state if is_blank else text.rstrip(b"\b")  # Keras ends a state with backspaces
             return self._due()
         text, self._state = (self._state or text) if is_blank else text, b""

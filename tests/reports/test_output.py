@@ -45,6 +45,7 @@ def collapsed(*blocks: bytes, every_s: float = 0.0) -> list[bytes]:
 TQDM = [b"\r%3d%%|bar" % each for each in range(101)]
 KERAS = [b"\x08" * 20 + b"\r" + b"%d/9 loss" % each for each in range(10)]
 WGET = [b"%d%% of file\r" % each for each in range(101)]
+COLUMN = [b"\x1b[1G%d of 9" % each for each in range(10)]
 CLEARED = [b"\r\x1b[2K%d of 9" % each for each in range(10)]
 
 
@@ -55,6 +56,7 @@ CLEARED = [b"\r\x1b[2K%d of 9" % each for each in range(10)]
         (KERAS, b"0/9 loss\n", b"9/9 loss\n"),
         (WGET, b"0% of file\n", b"100% of file\n"),
         (CLEARED, b"\x1b[2K0 of 9\n", b"\x1b[2K9 of 9\n"),
+        (COLUMN, b"0 of 9\n", b"9 of 9\n"),
     ],
 )
 @pytest.mark.parametrize("end", [b"\n", b"", b"\r\n", b"\r"])
@@ -63,6 +65,17 @@ def test_states_of_a_progress_bar_are_not_lines_of_the_log(
 ) -> None:
     """Source: ray #4082."""
     assert collapsed(*states, end) == [first, last]
+
+
+@pytest.mark.parametrize("size", [1, 7, 10_000])
+def test_states_of_a_bar_below_another_one_are_not_lines(size: int) -> None:
+    """Source: ray #4082. tqdm shows nested loops so: each state of the inner bar was a line."""
+    inner = b"".join(b"\n\rinner %d%%\x1b[A" % each for each in range(101))
+    text = b"".join(b"\repoch %d" % epoch + inner + b"\n\r        \r\x1b[A" for epoch in range(3)) + b"\repoch 3\n"
+    text = text.replace(b"\repoch 2", b"a message\n\repoch 2")
+    found = collapsed(*(text[at : at + size] for at in range(0, len(text), size)), b"the end\n")
+    kept = [b"epoch 0\n", b"inner 0%\n", b"epoch 1\n", b"a message\n", b"epoch 2\n", b"epoch 3\n", b"the end\n"]
+    assert found == kept
 
 
 def test_state_of_a_slow_bar_is_shown_now_and_then() -> None:
