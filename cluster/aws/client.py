@@ -417,6 +417,12 @@ def explain(error: Exception, action: str = "") -> AwsError | None:
             "profile": f" --profile {profile}" if profile else "",
             "region": f" ({os.environ['AWS_REGION']})" if os.environ.get("AWS_REGION") else "",
         }
+        if isinstance(error, exceptions.HTTPClientError) and isinstance(error.kwargs.get("error"), ValueError):
+            return AwsError(  # the text of this error contains the signature
+                "the AWS credentials contain a line break or another character that is not allowed",
+                where=action,
+                remedy="check AWS_ACCESS_KEY_ID, AWS_SESSION_TOKEN and ~/.aws/credentials",
+            )
         text = _unreadable() or "; ".join([*getattr(error, "__notes__", ()), str(error)])
         for names, what, remedy in _FAILURES:
             if isinstance(error, tuple(getattr(exceptions, name) for name in names)):

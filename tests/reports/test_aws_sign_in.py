@@ -107,6 +107,10 @@ SETTINGS: dict[str, tuple[dict[str, str], str, str, str]] = {
         {"AWS_ENDPOINT_URL": "http://127.0.0.1:9", **HERE, "AWS_MAX_ATTEMPTS": "1"}, "", DEFAULT,
         r"does not answer.*AWS_REGION \(us-east-1\)",
     ),
+    "line break in a key": (
+        {"AWS_ACCESS_KEY_ID": "x\n", "AWS_SECRET_ACCESS_KEY": "y", "AWS_ENDPOINT_URL": "http://127.0.0.1:9", **HERE},
+        "", "", r"credentials contain a line break(?!.*Signature).*check AWS_ACCESS_KEY_ID",
+    ),
     "defaults mode": ({"AWS_DEFAULTS_MODE": "never", **HERE}, "", DEFAULT, r"invalid AWS settings.*never"),
     "proxy": (
         {"HTTPS_PROXY": "http://127.0.0.1:9", **HERE, "AWS_MAX_ATTEMPTS": "1"}, "", DEFAULT,
