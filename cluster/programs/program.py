@@ -36,6 +36,10 @@ _OPERATOR: Final = re.compile(
     re.DOTALL,
 )
 """Quoted parts of an entry; group 1 is syntax that only a shell understands."""
+_SHELL_COMMANDS: Final = (
+    *("cd", "source", ".", "export", "unset", "set", "exec", "eval", "trap", "ulimit", "umask", "alias"),
+    *("if", "for", "while", "until", "case", "{", "("),
+)
 _IPYTHON: Final = "get_ipython"
 _MAGICS: Final = ("system", "getoutput", "run_line_magic", "run_cell_magic", "magic")
 """IPython functions into which nbconvert translates `!` and `%` commands."""
@@ -166,14 +170,15 @@ class Program:
         directory = resolved(payload)
         if is_file(directory):
             raise UsageError("--payload", payload, f"must be a directory: give {directory.parent}, and --entry")
+        located = _with_located_script(words, directory)
         if requirements:
             requirements = _located("--requirements", requirements, directory)
             refuse_others(requirements)
         else:
-            requirements = chosen_file(directory)
+            requirements = chosen_file(directory, next(iter(_without_python(located)), ""))
         program = cls(
             directory=directory,
-            entry=(*_with_located_script(words, directory), *further),
+            entry=(*located, *further),
             entry_words=len(words),
             requirements=requirements,
             extras=tuple(extras),
@@ -322,8 +327,13 @@ def _unknown_to_nodes(first: str, rest: Sequence[str]) -> str:
     """Explain why nodes cannot start the first word of an entry; "" if they can."""
     if re.match(r"[A-Za-z_]\w*=", first):
         return "sets a variable, which needs a shell or `env`: put `env` before it, or give --env NAME=VALUE"
-    if first in ("cd", "source", ".", "export", "set"):
+    if first in _SHELL_COMMANDS:
         return "is a command of the shell: give sh -c '...', or a script"
+    flags = rest if first in (*PYTHONS, *SHELLS) else [first, *rest]
+    if all(re.fullmatch("-[a-gi-zA-UW-Z]*", word) for word in flags):
+        return "starts no program: name the program in the same --entry"
+    if first in SHELLS and rest[2:] and re.fullmatch(r"-\w*c", rest[0]) and re.fullmatch(r"[\w./-]+", rest[1]):
+        return f"runs only {rest[1]}: give {first} {rest[0]} {shlex.quote(shlex.join(rest[1:]))}"
     if first in ("uv", "poetry", "conda", "mamba", "micromamba", "pipenv", "pdm") and rest[:1] == ["run"]:
         return "is not on the nodes, which install the packages themselves: give only the command after `run`"
     if first.endswith(".ipynb"):

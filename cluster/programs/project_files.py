@@ -25,6 +25,7 @@ UV_LOCK: Final = "uv.lock"
 PYLOCK: Final = "pylock.toml"
 PYPROJECT: Final = "pyproject.toml"
 UV_SETTINGS: Final = "uv.toml"
+_INLINE: Final = re.compile(rb"^# /// script\s*$", re.MULTILINE)
 READ: Final = (REQUIREMENTS, UV_LOCK, PYLOCK, PYPROJECT)
 """Supported files. The first one in the program's directory that lists packages is used."""
 INDEX_VARIABLES: Final = (
@@ -38,16 +39,24 @@ EXPORTS: Final = {
     "pdm.lock": "pdm export --without-hashes -o requirements.txt",
     "environment.yml": "conda activate NAME && pip list --format=freeze > requirements.txt",
     "environment.yaml": "conda activate NAME && pip list --format=freeze > requirements.txt",
+    "conda-lock.yml": "conda activate NAME && pip list --format=freeze > requirements.txt",
     "conda.yaml": "conda activate NAME && pip list --format=freeze > requirements.txt",
     "setup.py": "echo '-e .' > requirements.txt",
     "setup.cfg": "echo '-e .' > requirements.txt",
 }
+_LISTS: Final = ("*requirements*.txt", "*requirements*.in", "requirements/*.txt")
+"""Files that usually list packages, but are read only if they are given."""
 """Unsupported files, each with the command that exports it to a supported format."""
 
 
-def chosen_file(directory: Path) -> str:
-    """Return the name of the file in a program's directory that lists its packages; "" if there is none."""
-    return next((name for name in READ if is_file(directory / name) and _lists_packages(directory / name)), "")
+def chosen_file(directory: Path, script: str = "") -> str:
+    """Return the name of the file in a program's directory that lists its packages; "" if there is none.
+
+    It may be the Python file `script` itself, with inline metadata as in PEP 723.
+    """
+    chosen = next((name for name in READ if is_file(directory / name) and _lists_packages(directory / name)), "")
+    is_script = not chosen and script.endswith(".py") and is_file(directory / script)
+    return script if is_script and _INLINE.search((directory / script).read_bytes()) else chosen
 
 
 def notes(directory: Path, chosen: str) -> list[str]:
@@ -61,6 +70,9 @@ def notes(directory: Path, chosen: str) -> list[str]:
     if chosen:
         also = f" (not read: {', '.join(others)}; to choose: --requirements FILE)" if others else ""
         return [f"packages from {chosen}{also}"] if also or chosen != REQUIREMENTS else []
+    if not others:
+        found = sorted(path.relative_to(directory) for form in _LISTS for path in directory.glob(form))
+        return [f"{name} is not read; to install its packages: --requirements {name}" for name in found[:1]]
     return [f"{name} is not read; to install its packages: {EXPORTS[name]}" for name in others[:1]]
 
 
@@ -81,7 +93,8 @@ def is_pylock(name: str) -> bool:
 
 def reads_as_text(name: str) -> bool:
     """Return whether a file lists requirements line by line."""
-    return bool(name) and Path(name).name not in (UV_LOCK, PYPROJECT) and not is_pylock(name)
+    has_other_form = Path(name).name in (UV_LOCK, PYPROJECT) or name.endswith(".py") or is_pylock(name)
+    return bool(name) and not has_other_form
 
 
 def sources(wanted: Wanted, uv: str, environ: Mapping[str, str]) -> tuple[list[str], list[str]]:

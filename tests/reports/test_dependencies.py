@@ -432,6 +432,30 @@ def test_a_file_that_is_not_read_is_named_with_its_export(tmp_path: Path, name: 
 
 
 @pytest.mark.parametrize(
+    "name", ["requirements-dev.txt", "dev-requirements.txt", "requirements.in", "requirements/base.txt"]
+)
+def test_a_list_of_packages_with_another_name_is_reported(tmp_path: Path, index: Path, name: str) -> None:
+    """Ray #50961: only the ImportError was reported."""
+    directory, said = write_project(tmp_path, "import einops"), list[str]()
+    (directory / name).parent.mkdir(exist_ok=True)
+    (directory / name).write_text("einops\n")
+    packed(directory, said)
+    assert f"{name} is not read; to install its packages: --requirements {name}" in said
+    assert packed(directory, requirements=name).environment.packages == {"einops": "0.8.1"}
+
+
+def test_packages_in_the_script_itself_are_installed(tmp_path: Path, index: Path) -> None:
+    """Ray #54263: uv reads inline metadata (PEP 723), and `uv run train.py` works on the laptop."""
+    script = "# /// script\n# requires-python = '>=3.11'\n# dependencies = ['einops<0.8']\n# ///\nimport einops\n"
+    directory, said = write_project(tmp_path, script), list[str]()
+    found = packed(directory, said)
+    assert found.environment.packages == {"einops": "0.7.0"} and said[0] == "packages from train.py"
+    (directory / "requirements.txt").write_text("attrs\n")
+    assert packed(directory).environment.packages == {"attrs": "25.0"}
+    assert packed(directory, requirements="train.py").environment.packages == {"einops": "0.7.0"}
+
+
+@pytest.mark.parametrize(
     "line", ["get_ipython().system('pip install einops')", "x = get_ipython().run_line_magic('pip', 'install einops')"]
 )
 def test_command_of_a_converted_notebook_is_rejected(tmp_path: Path, line: str) -> None:

@@ -68,6 +68,16 @@ def project(tmp_path: Path) -> Path:
         ("train.py > out.txt 2>&1", "has >, which only a shell interprets"),
         ("train.py 2>/dev/null", "has 2>/dev/null, which"),
         ("train.py &", "has &, which only a shell interprets"),
+        ("python", "starts no program: name the program in the same --entry"),
+        ("python -u", "starts no program"),
+        ("python -m", "starts no program"),
+        ("-m", "starts no program"),
+        ("bash -l", "starts no program"),
+        ("sh -c", "starts no program"),
+        ("bash -c python train.py", r"runs only python: give bash -c 'python train\.py'"),
+        ("sh -ec ./plain.sh 3", "runs only ./plain.sh: give sh -ec './plain.sh 3'"),
+        ("exec python train.py", "is a command of the shell"),
+        ("ulimit -n 4096", "is a command of the shell"),
     ],
 )
 def test_entry_that_cannot_start_is_rejected_on_the_laptop(project: Path, entry: str, reason: str) -> None:
@@ -81,7 +91,8 @@ def test_entry_that_cannot_start_is_rejected_on_the_laptop(project: Path, entry:
     [
         "sh plain.sh", "bash -c 'exit 0'", "bash -euc 'exit 0'", "bash -o pipefail -c true", "bin/tool", "sleep 7200",
         "-m tensorboard.main", "-m timeit", "-m package.train", "python -u train.py", "python -c 'print(1)'",
-        "/opt/tool/run", "nvidia-smi",
+        "/opt/tool/run", "nvidia-smi", "python --version", "python -V", "bash --version", "sh -c 'exec \"$@\"' _ date",
+        "bash -lc nvidia-smi",
     ],
 )  # fmt: skip
 def test_entry_that_can_start_is_accepted(project: Path, entry: str) -> None:
