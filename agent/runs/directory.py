@@ -186,13 +186,15 @@ class RunDirectory:
                 file.write(json.dumps(short.to_document()).encode().ljust(path.stat().st_size))
 
     def effective_state(self) -> State:
-        """Return the current state of the run. It differs from the stored state in three cases.
+        """Return the current state of the run. It differs from the stored state in these cases.
 
-        A run that lost its supervisor is `starting` if it continues automatically, and `failed` otherwise. A queued run
-        is `failed` if this master's queue does not contain it. Nothing is written; `mark_failed` stores a failure.
-        Raises like `stored_state`.
+        A live run was updated at its last heartbeat. A run that lost its supervisor is `starting` if it continues
+        automatically, and `failed` otherwise. A queued run is `failed` if this master's queue does not contain it.
+        Nothing is written; `mark_failed` stores a failure. Raises like `stored_state`.
         """
         state = self._present_state()
+        if state.is_live:
+            state = dataclasses.replace(state, updated=max(state.updated, liveness.last_beat(self.run_id)))
         if state.state == QUEUED and not database.rows("SELECT 1 FROM queue WHERE run_id = ?", self.run_id):
             reason = f"it is missing from this master's queue; to queue it again: `fab resume {self.run_id}`"
             return dataclasses.replace(state, state="failed", reason=reason)

@@ -83,6 +83,20 @@ def is_held(run_id: str) -> bool:
         return False
 
 
+def beat(run_id: str) -> None:
+    """Store that the supervisor of a run still works. This changes only the time of its lock's file."""
+    with contextlib.suppress(FileNotFoundError):
+        os.utime(_path(run_id))
+
+
+def last_beat(run_id: str) -> float:
+    """Return the time of a run's last `beat` on this master, in seconds since 1970; 0 if it never ran here."""
+    try:
+        return _path(run_id).stat().st_mtime
+    except FileNotFoundError:
+        return 0.0
+
+
 def supervisor_pid(run_id: str) -> int | None:
     """Return the pid of a run's supervisor; None if its lock is free, or the supervisor has not started yet."""
     with contextlib.suppress(OSError, ValueError, IndexError):

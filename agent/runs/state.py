@@ -35,7 +35,7 @@ class State:
     started: float
     """When the run was started or resumed. For a queued run: when it was queued."""
     updated: float
-    """When the state was last stored. The supervisor stores it every few seconds as a heartbeat."""
+    """When the state was last stored. `RunDirectory.effective_state` replaces it by a live run's last heartbeat."""
     reason: str = ""
     """Why the run failed, stopped or is waiting; its current activity while it starts; a warning while it runs."""
     exit_code: int | None = None

@@ -13,7 +13,7 @@ from typing import IO, Any, Final
 from agent.launch.hosts import tail
 from agent.remote import secret_files
 from agent.remote.command import Completed, execute
-from agent.runs import going_on, record, run_log
+from agent.runs import going_on, liveness, record, run_log
 from agent.runs.directory import RunDirectory
 from agent.runs.state import State, SupersededError
 from agent.runs.store import Runs
@@ -67,6 +67,8 @@ class Supervisor:
         self._cleared: set[str] = set()
         self._replacement_log = ReplacementLog()
         self._told_waiting = -1
+        self._beat = time.monotonic()
+        """When the last heartbeat was, by the monotonic clock."""
         self._stored = StoredRun(
             self.directory,
             state,
@@ -331,8 +333,10 @@ class Supervisor:
     def _heartbeat(self) -> None:
         self._keep_bounds()
         self._report_unpublished()
-        if time.time() - self.state.updated >= HEARTBEAT_S:
-            self._stored.update()
+        if time.monotonic() - self._beat >= HEARTBEAT_S:
+            self._beat = time.monotonic()
+            self._stored.check_ours()
+            liveness.beat(self._attempt.spec.run_id)
             self._report_replaced()
             with contextlib.suppress(OSError):
                 self.runs.reclaim(self._attempt.spec)

@@ -16,6 +16,7 @@ from agent.runs.store import Runs
 from tests.agent.supervisor.live_runs import (
     Call,
     final_state,
+    live_state,
     log_of,
     run_processes,
     spec,
@@ -23,6 +24,22 @@ from tests.agent.supervisor.live_runs import (
 )
 from tests.factories import AGENT, abandon, make_state
 from tests.waiting import PATIENCE_S, eventually
+
+
+def test_heartbeat_is_shown_but_does_not_write_the_state(efs: Path, supervisor: Call) -> None:
+    supervisor("start", stdin=spec(efs, "one", "sleep 6000"))
+    started = live_state(efs, "one")
+    written = (efs / "runs/one/state.json").read_bytes()
+    updated = eventually(lambda: moment if (moment := updated_of(supervisor)) > started["updated"] else None)
+    eventually(lambda: updated_of(supervisor) > updated)
+    assert (efs / "runs/one/state.json").read_bytes() == written
+    os.kill(supervisor_of(efs, "one"), signal.SIGKILL)
+    eventually(lambda: json.loads(supervisor("status", "one").stdout)["state"] == "failed")
+    assert updated <= updated_of(supervisor) <= time.time(), "the run lasted until its last heartbeat"
+
+
+def updated_of(supervisor: Call) -> float:
+    return float(json.loads(supervisor("status", "one").stdout)["updated"])
 
 
 def test_a_run_outlives_the_process_that_started_it_and_succeeds(efs: Path, supervisor: Call) -> None:
