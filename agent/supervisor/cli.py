@@ -35,7 +35,7 @@ from agent.runs.store import LiveRunError, Runs, describe
 from agent.spec.provenance import Submission
 from agent.spec.run import RunSpec
 from agent.spec.states import QUEUED, STOP_GRACE_S
-from agent.supervisor import handover_wait
+from agent.supervisor import current_master, handover_wait
 from agent.supervisor.handover_wait import wait_until_settled
 
 FAILED: Final = 1
@@ -190,6 +190,10 @@ def main(argv: Sequence[str] | None = None) -> int:
                 raise RuntimeError(handover_wait.UNKNOWN)
             print(f"warning: {handover_wait.UNKNOWN}", file=sys.stderr)
             return _dispatch(runs, options)
+        if options.command != "supervise" and (other := current_master.successor(runs.root)):
+            raise RuntimeError(current_master.replaced_message(other))
+        if options.command in (*CHANGING, "schedule", "supervise"):
+            current_master.take(runs.root)
         if options.command == "follow":
             _ensure_scheduler(runs)  # The followed run may need a scheduler to start or to continue.
         status = _dispatch(runs, options)

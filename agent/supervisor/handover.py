@@ -37,6 +37,7 @@ from agent.runs.run_queue import RunQueue
 from agent.runs.store import Runs
 from agent.spec.nodes import MASTERS_TREES
 from agent.staging.aws_cli import aws_command, cli_environment
+from agent.supervisor import current_master
 from agent.supervisor.boot_hook import HOOK, hooked_tree, write_boot_hook
 
 FOLDER: Final = ".handover"
@@ -167,6 +168,7 @@ def take_over(left: Path, runs: Runs, home: Path) -> Path:
         with new_directory(target) as partial:
             shutil.copytree(left / AGENT, partial / AGENT)
             os.sync()  # An existing tree counts as complete, so a crash must not leave empty files in it.
+    current_master.take(runs.root)  # First, so that the supervisors of the previous master write no state after this.
     database.restore(left / DATABASE)
     _claim_begun(runs)
     if not (home / HOOK).exists():

@@ -25,7 +25,7 @@ from agent.runs import follow
 from agent.runs.claims import ClaimedNode
 from agent.runs.store import LiveRunError, Runs
 from agent.spec.states import make_run_id
-from agent.supervisor import handover_wait
+from agent.supervisor import current_master, handover_wait
 from agent.supervisor.handover_wait import wait_until_settled
 
 HEARTBEAT_S: Final = 15.0
@@ -104,6 +104,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not wait_until_settled():
         print(handover_wait.UNKNOWN, file=sys.stderr)
         return 1
+    if other := current_master.successor(Path(options.root)):
+        print(current_master.replaced_message(other), file=sys.stderr)
+        return 1
+    current_master.take(Path(options.root))
     try:
         hold(Runs(root=Path(options.root)), options.task, nodes, sys.stdin.fileno())
     except LiveRunError as error:

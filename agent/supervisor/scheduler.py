@@ -30,7 +30,7 @@ from agent.runs.run_queue import RunQueue
 from agent.runs.state import State
 from agent.runs.store import LiveRunError, Runs
 from agent.spec.nodes import NODES_PATH
-from agent.supervisor import handover_wait, sweep, then_stop
+from agent.supervisor import current_master, handover_wait, sweep, then_stop
 from agent.supervisor.boot_hook import scheduler_command
 from agent.supervisor.handover import Handover
 from agent.supervisor.handover_wait import wait_until_settled
@@ -87,6 +87,9 @@ def run(
         first = ""
         while True:
             if ending and ending.is_set():
+                return
+            if other := current_master.successor(runs.root):
+                log(current_master.replaced_message(other))
                 return
             handover.keep_up()
             recover_lost_runs(runs, between=handover.keep_up)

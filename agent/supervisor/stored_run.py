@@ -12,7 +12,7 @@ from agent.remote.command import Completed
 from agent.runs import record
 from agent.runs.directory import RunDirectory
 from agent.runs.state import State, SupersededError
-from agent.supervisor import rank_files
+from agent.supervisor import current_master, rank_files
 from agent.supervisor.archive import Copier
 
 
@@ -75,9 +75,14 @@ class StoredRun:
             record.write_record(self._directory, state)
 
     def check_ours(self) -> None:
-        """Raise SupersededError if another process has taken over the run. After its end, no process can do that."""
+        """Raise SupersededError if another process has taken over the run, or another master all runs.
+
+        After its end, no process can take over a run.
+        """
         with self._ours():
             if not self.state.has_ended:
+                if other := current_master.successor(self._directory.path.parent):
+                    raise SupersededError(self._directory.run_id, f"a run of master {other}")
                 self._directory.check_owner(self.state.owner)
 
     @contextlib.contextmanager

@@ -40,7 +40,8 @@ def test_a_state_comes_back_from_its_file_unchanged(tmp_path: Path) -> None:
     liveness.hold("one")
     state = make_state()
     directory.write_state(state)
-    assert directory.effective_state() == state
+    assert directory.stored_state() == state
+    assert directory.effective_state() == dataclasses.replace(state, updated=liveness.last_beat("one"))
 
 
 def test_a_live_state_without_its_supervisor_counts_as_failed_and_stays_as_it_is_stored(tmp_path: Path) -> None:

@@ -1,0 +1,60 @@
+"""Detect that another master has replaced this one, and store which master is the current one.
+
+Two masters can run at the same time: an old one that AWS considers lost, and its successor. They share the runs. A new
+master writes its instance id to a file beside the runs. The old one then starts nothing more, and its supervisors exit
+without any change to their runs, which belong to the new master.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+from pathlib import Path
+from typing import Final
+
+from agent.files.atomic_write import write_atomically
+from agent.files.listing import read_regular
+from agent.hardware.machine import read_node_conf
+
+FILE: Final = ".master"
+"""File beside the runs, with the instance id of the current master."""
+TAKEN: Final = ".deepcdk/master"
+"""File in the login user's home, with the id of the instance that has written FILE. An image may contain another id."""
+
+
+def this_master() -> str:
+    """Return this node's instance id; without one, its host name."""
+    return read_node_conf().get("instance_id") or socket.gethostname()
+
+
+def take(root: Path) -> None:
+    """Store once that this node is the current master of the runs in `root`, if this directory exists. Raises OSError.
+
+    Later calls do nothing, so a master that was replaced never becomes the current one again.
+    """
+    own, me = Path.home() / TAKEN, this_master()
+    if _content(own) == me or not root.is_dir():
+        return
+    write_atomically(root / FILE, f"{me}\n", mode=0o644)
+    own.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    write_atomically(own, f"{me}\n", mode=0o600)
+
+
+def successor(root: Path) -> str | None:
+    """Return the id of the master that has replaced this one; None for the current master, and before `take`.
+
+    A missing or malformed file counts as no successor, because root on a worker can damage it.
+    """
+    me, found = this_master(), _content(root / FILE)
+    return found if found not in ("", me) and _content(Path.home() / TAKEN) == me else None
+
+
+def replaced_message(other: str) -> str:
+    """Return the message for a command on a master that was replaced by master `other`."""
+    return f"{other} has replaced this master, {this_master()}; repeat the command to reach the new master"
+
+
+def _content(path: Path) -> str:
+    with contextlib.suppress(OSError):
+        return read_regular(path, 256).decode("ascii", errors="replace").strip()
+    return ""
