@@ -128,7 +128,7 @@ def unreachable(
 
 def _installed_modules(environment: Environment, *, horovod: bool) -> frozenset[str]:
     """Return the modules that the nodes have from Python, the runtime and local wheels, whatever the program lists."""
-    known = STANDARD_LIBRARY | _modules_of(environment.wheels)
+    known = STANDARD_LIBRARY | _modules_of([path for path in environment.wheels if path.suffix == ".whl"])
     if not environment.own:
         return known | RUNTIME_MODULES
     return known | {"horovod"} if horovod or environment.horovod_for else known

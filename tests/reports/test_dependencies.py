@@ -18,6 +18,7 @@ from typing import Any, Final
 import pytest
 
 from agent.environment.virtual_environment import reason_lines
+from agent.spec.frameworks import HOROVOD_FILE
 from agent.spec.kinds import RuntimeKind
 from cluster.errors import DeepcdkError, UsageError
 from cluster.programs import project_files, uv_compile
@@ -775,7 +776,8 @@ def test_the_sources_of_horovod_do_not_replace_the_built_horovod(
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
     begun = list(starts(tmp_path, ["examples/pytorch/mnist.py"]))
-    environment = Environment(lock="torch==2.13.0\n", horovod_for=horovod_for)
+    (tmp_path / HOROVOD_FILE).write_text("not a wheel")
+    environment = Environment(lock="torch==2.13.0\n", horovod_for=horovod_for, wheels=(tmp_path / HOROVOD_FILE,))
     found = unreachable(tmp_path, begun, list(map(Path, files)), environment, horovod=horovod)
     assert [each.module for each in found] == ["horovod"] * is_listed
 
