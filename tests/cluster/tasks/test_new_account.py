@@ -83,6 +83,16 @@ def test_up_is_rejected_with_what_to_do_and_creates_nothing(account: NewAccount,
     assert account.contents() == before
 
 
+def test_force_goes_on_to_the_question_with_a_warning(account: NewAccount) -> None:
+    before = account.contents()
+    done = account.fab("up", "--force", SSH)
+    assert done.returncode == 1
+    assert "warning: vCPU quota: " in done.stderr and "t3.medium, c5.2xlarge need 18" in done.stderr
+    assert "nothing was created" not in done.stderr
+    assert "There is no terminal on which to ask" in done.stderr
+    assert account.contents() == before
+
+
 def test_families_that_a_new_account_may_not_launch_are_rejected(account: NewAccount) -> None:
     done = account.fab("up", "--yes", SSH, "--set=worker_instance_type=p5.48xlarge", "--set=workers=1")
     assert done.returncode == 1
