@@ -15,7 +15,7 @@ from typing import IO, Final
 from agent.deadline import wait_until
 from agent.launch.horovodrun_command import launcher_environment
 from agent.remote import processes
-from agent.remote.command import OWN_TREE, Completed, answers, as_root, remote_command
+from agent.remote.command import OWN_TREE, TIMED_OUT, Completed, answers, as_root, remote_command
 from agent.spec.nodes import NODE_PYTHON, Node
 from agent.spec.run import RunSpec
 
@@ -43,6 +43,8 @@ class Hosts:
         """Configure the hosts. `run` runs a command with a time-out; `is_cancelled` returns whether to give up."""
         self._spec, self._runs_root, self._run = spec, runs_root, run
         self._on_poll, self._is_cancelled, self._log = on_poll, is_cancelled, log_line
+        self._unprepared: list[Node | None] = []
+        """Nodes on which a preparation has started and may not have ended; None is the master."""
 
     def remote(self, host: Node | None, argv: Sequence[str], *, as_rank: bool = False) -> list[str]:
         """Build the command that runs `argv` on a host in the agent's tree; None is the master.
@@ -70,13 +72,25 @@ class Hosts:
         for root.
         """
         hosts = {host.name: host for host in self._spec.hosts}
-        commands = {name: self.remote(host, argv) for name, host in {MASTER: None, **hosts}.items()}
+        nodes: dict[str, Node | None] = {MASTER: None, **hosts}
+        commands = {name: self.remote(host, argv) for name, host in nodes.items()}
         admitting = {f"root@{name}": as_root(host, admission) for name, host in hosts.items()}
+        self._unprepared = list(nodes.values())
         done = self._run_all({**commands, **admitting}, timeout_s)
+        self._unprepared = [nodes[name] for name in commands if name not in done or done[name].status == TIMED_OUT]
         return (
             {name: done[name] for name in commands if name in done},
             {name: done[f"root@{name}"] for name in hosts if f"root@{name}" in done},
         )
+
+    def end_preparation(self) -> None:
+        """Kill the processes of a preparation that was cancelled or has timed out, on the nodes that had not finished.
+
+        Otherwise they would continue for minutes, beside those of the next run.
+        """
+        if self._unprepared:
+            nodes, self._unprepared = self._unprepared, []
+            self.signal_run(signal.SIGKILL, wait_s=5.0, ranks_only=False, hosts=nodes, as_rank=False)
 
     def clear(self, hosts: Sequence[Node], timeout_s: float) -> dict[str, Completed]:
         """Remove the leftovers of ranks on these hosts, as root; return the results by host name, like `everywhere`."""
@@ -139,10 +153,12 @@ class Hosts:
         *,
         ranks_only: bool = True,
         hosts: Sequence[Node | None] | None = None,
+        as_rank: bool = True,
     ) -> None:
         """Send a signal to this run's ranks on the master and all hosts, or only on `hosts`; None is the master.
 
-        Without `ranks_only`, also signal the remaining processes of its launcher on the master. After `wait_s`, what
+        Without `ranks_only`, also signal the remaining processes of its launcher on the master. Without `as_rank`,
+        signal processes of the login user on the hosts, instead of those of the user for ranks. After `wait_s`, what
         still runs is an error of its host, which is logged.
         """
         argv = processes.command(
@@ -155,7 +171,7 @@ class Hosts:
             wait_s=wait_s,
         )
         asked = [None, *self._spec.hosts] if hosts is None else list(hosts)
-        for name, done in self.everywhere(asked, argv, 30.0 + wait_s, as_rank=True).items():
+        for name, done in self.everywhere(asked, argv, 30.0 + wait_s, as_rank=as_rank).items():
             if done.status != 0:
                 self._log(f"{name}: {tail(done.output)}")
 

@@ -22,6 +22,8 @@ AS_RANK: Final = ("-l", RANK_USER)
 """SSH's options to log in as the user for ranks."""
 SSH_FAILED: Final = 255
 """Exit status of ssh if it cannot reach a host."""
+TIMED_OUT: Final = 124
+"""Status of a command that exceeded its time-out. Its processes on the host may continue."""
 MAX_OUTPUT: Final = 16 << 20
 
 
@@ -58,7 +60,7 @@ def as_root(host: Node, words: str) -> list[str]:
 def execute(command: Sequence[str], timeout_s: float) -> Completed:
     """Run a command without input; keep the last MAX_OUTPUT bytes of its output.
 
-    The status is 124 after a time-out, and 127 for a missing program.
+    The status is TIMED_OUT after a time-out, and 127 for a missing program.
     """
     began, deadline, kept = time.time(), time.monotonic() + timeout_s, bytearray()
     try:
@@ -86,7 +88,7 @@ def execute(command: Sequence[str], timeout_s: float) -> Completed:
             process.kill()
     output = kept[-MAX_OUTPUT:].decode(errors="replace")
     if status is None:
-        return Completed(status=124, output=f"{output}\ntimed out after {timeout_s:g} s")
+        return Completed(status=TIMED_OUT, output=f"{output}\ntimed out after {timeout_s:g} s")
     return Completed(status=status, output=output, began=began, ended=time.time())
 
 

@@ -1,5 +1,5 @@
-"""Signal the processes of a run on this node, and no others: those with the run's id in their environment, and all that
-are below its ranks.
+"""Signal the processes of a run on this node, and no others: those with the run's id in their environment, which
+includes the preparation of the node, and all that are below its ranks.
 
 `python3 -m agent.remote.processes --runs ROOT --run ID --signal TERM --wait 0` prints JSON if it found any.
 """
@@ -19,7 +19,7 @@ from typing import Final
 
 from agent.deadline import wait_until
 from agent.spec.launchers import RANK_PARENT
-from agent.spec.run import RANK_VARIABLE, RUN_VARIABLE, RUNS_VARIABLE
+from agent.spec.run import PREPARATION_VARIABLE, RANK_VARIABLE, RUN_VARIABLE, RUNS_VARIABLE
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -30,7 +30,7 @@ class RunProcess:
     parent: int
     run_id: str
     is_rank: bool
-    """True for a rank and its children, false for the launcher and its SSH clients."""
+    """True for a rank and its children, false for the launcher, its SSH clients, and the preparation of the node."""
     reports: bool = False
     """True for the parent of a rank (`agent.launch.rank_parent`), which forwards SIGTERM and reports its exit."""
     rank: int | None = None
@@ -61,7 +61,9 @@ def processes(runs_root: str, proc: Path = Path("/proc")) -> Iterator[RunProcess
             parent = parse_parent((entry / "stat").read_text(encoding="utf-8", errors="replace"))
         except (OSError, IndexError, ValueError):
             continue  # It has just exited, or this user may not read it.
-        if environment.get(RUNS_VARIABLE) == runs_root and RUN_VARIABLE in environment:
+        if environment.get(RUNS_VARIABLE) == runs_root and (
+            RUN_VARIABLE in environment or PREPARATION_VARIABLE in environment
+        ):
             found.append(_process(entry, parent, environment))
         else:
             others.setdefault(parent, []).append(int(entry.name))
@@ -79,7 +81,7 @@ def _process(entry: Path, parent: int, environment: Mapping[str, str]) -> RunPro
     return RunProcess(
         pid=int(entry.name),
         parent=parent,
-        run_id=environment[RUN_VARIABLE],
+        run_id=environment.get(RUN_VARIABLE) or environment[PREPARATION_VARIABLE],
         is_rank=reports or "HOROVOD_RANK" in environment or RANK_VARIABLE in environment,
         reports=reports,
         rank=int(rank) if rank.isascii() and rank.isdecimal() and len(rank) < 10 else None,

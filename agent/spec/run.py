@@ -25,6 +25,8 @@ from agent.spec.trial import Trial
 
 RUN_VARIABLE: Final = "DEEPCDK_RUN"
 RUNS_VARIABLE: Final = "DEEPCDK_RUNS"
+PREPARATION_VARIABLE: Final = "DEEPCDK_PREPARATION"
+"""The run id in processes that prepare a node for a run."""
 RANK_VARIABLE: Final = "DEEPCDK_RANK"
 """Set for ranks that Horovod does not start: the rank's number, which its launcher does not have."""
 PROGRAM_FOLDER: Final = "program"

@@ -38,7 +38,7 @@ from agent.spec import json_text
 from agent.spec.kinds import RuntimeKind, runtime_kind
 from agent.spec.launchers import HOROVOD
 from agent.spec.nodes import NODE_PYTHON, Node
-from agent.spec.run import RunSpec
+from agent.spec.run import PREPARATION_VARIABLE, RUNS_VARIABLE, RunSpec
 
 CLEARING_S: Final = 10.0
 """Seconds that processes of crashed runs may take to exit after SIGKILL."""
@@ -87,7 +87,9 @@ def parse(output: str) -> Prepared:
 
 def command(spec: RunSpec) -> list[str]:
     """Build the command that prepares a node for a run, to run in the agent's tree."""
-    return [NODE_PYTHON, "-m", "agent.supervisor.prepare_node", spec.run_directory]
+    # A stop of the run finds all processes of the preparation by these variables (`agent.remote.processes`).
+    marks = (f"{PREPARATION_VARIABLE}={spec.run_id}", f"{RUNS_VARIABLE}={spec.runs_root}")
+    return ["env", *marks, NODE_PYTHON, "-m", "agent.supervisor.prepare_node", spec.run_directory]
 
 
 def clear(spec: RunSpec, home: Path, *, on_master: bool) -> None:

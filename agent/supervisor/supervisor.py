@@ -156,6 +156,7 @@ class Supervisor:
     def _clean_up(self) -> None:
         """Kill remaining processes, notify the user, remove secrets, stop the workers on request, release the nodes."""
         hosts = self._attempt.hosts
+        hosts.end_preparation()
         if self.state.state != "succeeded":
             hosts.signal_run(signal.SIGKILL, wait_s=5.0, ranks_only=self.state.is_live)
         if self._left:

@@ -103,6 +103,26 @@ def test_signal_reaches_only_ranks_of_the_run_and_waits_for_their_exit() -> None
     assert [argv[1:3] for argv in hosts_words] == [["-l", "deepcdk-rank"]] * 2, "no other user may signal them"
 
 
+def test_preparation_is_killed_only_on_nodes_where_it_has_not_ended() -> None:
+    sent: list[Sequence[str]] = []
+
+    def run(argv: Sequence[str], timeout_s: float) -> Completed:
+        sent.append(argv)
+        late = "deeplearning-worker2" in argv and "prepare" in argv[-1]
+        return Completed(status=command.TIMED_OUT if late else 0, output="")
+
+    own = hosts(run)
+    own.end_preparation()
+    assert sent == []
+    own.prepare(["prepare"], 30.0, admission="run 1 10.0.0.1")
+    sent.clear()
+    own.end_preparation()
+    own.end_preparation()
+    (only,) = sent
+    assert only[1] == "deeplearning-worker2", "the login user's processes, so no other user may kill them"
+    assert "--run one --signal KILL" in only[-1] and "--ranks-only" not in only[-1]
+
+
 def test_a_killed_launcher_is_gone_even_when_it_ignores_to_be_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("agent.launch.hosts.END_S", 0.3)
     deaf = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('deaf', flush=True); signal.pause()"

@@ -31,6 +31,10 @@ def start(runs: Path, run_id: str, **variables: str) -> subprocess.Popen[bytes]:
     return process
 
 
+def marks(runs: Path, run_id: str) -> dict[str, str]:
+    return {"PATH": os.environ["PATH"], "DEEPCDK_RUNS": str(runs), "DEEPCDK_PREPARATION": run_id}
+
+
 def test_the_parent_is_found_behind_a_name_with_parentheses() -> None:
     assert parse_parent("77 (a) b (c)) S 12 77 77 0") == 12
 
@@ -49,6 +53,23 @@ def test_only_the_run_that_is_meant_is_killed(tmp_path: Path) -> None:
         assert elsewhere.poll() is None
     finally:
         for process in (mine, other, elsewhere):
+            process.kill()
+            process.wait()
+
+
+def test_preparation_of_a_node_is_found_by_the_run_that_it_is_for(tmp_path: Path) -> None:
+    preparing, other = (subprocess.Popen(["sleep", "60"], env=marks(tmp_path, run_id)) for run_id in ("one", "two"))
+    try:
+        eventually(lambda: len(list(processes(str(tmp_path)))) == 2)
+        result = signal_run(
+            str(tmp_path), run_id="one", others=False, ranks_only=False, number=signal.SIGKILL, wait_s=0
+        )
+        assert result["signalled"] == [preparing.pid]
+        assert preparing.wait(timeout=10) == -signal.SIGKILL
+        result = signal_run(str(tmp_path), run_id="two", others=False, ranks_only=True, number=signal.SIGKILL, wait_s=0)
+        assert (result["signalled"], other.poll()) == ([], None)
+    finally:
+        for process in (preparing, other):
             process.kill()
             process.wait()
 

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import shlex
+import sys
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from agent.launch.hosts import MASTER, Hosts
-from agent.remote.command import Completed
-from agent.spec.nodes import Node
+from agent.remote.command import Completed, execute
+from agent.runs import liveness
+from agent.runs.store import Runs
+from agent.spec.nodes import NODE_PYTHON, Node
 from agent.spec.run import RunSpec
 from agent.supervisor import prepare_node
 from agent.supervisor.attempts.preparation import PreparationError, failures, prepare
+from agent.supervisor.supervisor import Supervisor
 from tests.factories import make_nodes, make_spec
+from tests.waiting import eventually
 
 ONE, TWO = make_nodes(2)
 
@@ -115,3 +122,36 @@ def test_a_host_on_which_a_process_stays_gets_no_rank(spec: RunSpec, monkeypatch
     with pytest.raises(PreparationError, match=f"{TWO.name}: cannot kill processes of an earlier run: 7"):
         hosts.prepared(cleared, has_rank_processes=True)
     assert cleared == {ONE.instance_id}
+
+
+def test_stop_during_the_preparation_kills_it_on_all_nodes(efs: Path) -> None:
+    """A build of Horovod takes minutes, and would continue beside the next run's."""
+    runs, pids = Runs(root=efs / "runs"), efs / "pids"
+    spec = make_spec(run_id="one", efs_mount=str(efs), hosts=(ONE, TWO))
+    directory = runs["one"]
+    directory.path.mkdir(parents=True)
+    directory.spec.write_text(spec.to_json())
+    pids.mkdir()
+    build = shlex.quote(f"echo $$ >{pids}/$$; sleep 600 & echo $! >{pids}/$!; wait")
+    ran = f"{NODE_PYTHON} -m agent.supervisor.prepare_node {spec.run_directory}"
+
+    def run(argv: Sequence[str], timeout_s: float) -> Completed:
+        """Run the commands for all nodes on this one; the user for ranks cannot kill the login user's processes."""
+        if "root" in argv or "deepcdk-rank" in argv:
+            return done(0, argv[-1])
+        script = argv[-1].replace(ran, f"sh -c {build}").replace(NODE_PYTHON, sys.executable)
+        return execute(["/bin/sh", "-c", script], timeout_s)
+
+    def alive() -> list[int]:
+        return [int(pid.name) for pid in pids.iterdir() if Path("/proc", pid.name, "exe").exists()]
+
+    liveness.hold("one")
+    with directory.log.open("ab", buffering=0) as log, ThreadPoolExecutor(1) as pool:
+        supervisor = Supervisor(runs, spec, log, run)
+        directory.write_state(supervisor.state)
+        supervised = pool.submit(supervisor.supervise)
+        eventually(lambda: len(alive()) == 6)
+        supervisor.request_stop()
+        state = supervised.result()
+    assert (state.state, state.reason) == ("stopped", "stopped on request, before the launch")
+    assert alive() == []
