@@ -158,7 +158,7 @@ def test_each_action_of_the_policies_for_tasks_exists_and_is_there_once() -> Non
 
 
 def test_a_call_that_the_embedded_cloud_lacks_fails_the_tests_of_its_cloud() -> None:
-    named = "  <Message>The embedded cloud does not implement {} (nothing here answers)</Message>\n"
+    named = "  <Message>The embedded cloud does not implement {} (no service has the path /)</Message>\n"
     check_answered("ec2 DescribeVpcs 200 1 ms\n" + named.format("pricing:GetProducts"))
     with pytest.raises(pytest.fail.Exception, match=r"lacks: ec2:DescribeIpams;"):
         check_answered(named.format("pricing:GetProducts") + named.format("ec2:DescribeIpams"))

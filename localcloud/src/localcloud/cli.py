@@ -6,7 +6,6 @@ import argparse
 import contextlib
 import json
 import os
-import shlex
 import signal
 import socket
 import sys
@@ -99,7 +98,7 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("type")
     command.add_argument("count", type=int, nargs="?", help="number of instances; without it, the limit is removed")
     chaos_options.add_arguments(add("chaos", "inject random faults from a seed, and undo lasting ones", _chaos))
-    for name, help in (("cut", "drop all packets of a host"), ("mend", "end a cut")):
+    for name, help in (("cut", "drop all packets of a host"), ("mend", "undo the command cut")):
         command = add(name, help, _cut)
         command.set_defaults(do=name)
         command.add_argument("instance")
@@ -133,7 +132,7 @@ def _prepare(arguments: argparse.Namespace) -> int:
 
     evaluator.install()
     lifecycle.check(options.Options(name=arguments.name))
-    print("this machine has all that an embedded cloud needs")
+    print("this machine has everything that an embedded cloud needs")
     return 0
 
 
@@ -177,7 +176,7 @@ def _enter(arguments: argparse.Namespace) -> int:
     layout, command = Layout(name=arguments.name), _command(arguments)
     state = lifecycle.read_state(layout)
     if os.geteuid() != 0:
-        raise LocalCloudError("only root can enter the laptop's namespace; run it with sudo")
+        raise LocalCloudError("only root can enter the laptop's namespace; repeat the command with sudo")
     variables = laptop.environment(os.environ, layout=layout, endpoint=state["endpoint"])
     sys.stdout.flush()
     return _execute(lambda: laptop.replace_process(state, arguments.place, command, variables), command[0])
@@ -268,10 +267,10 @@ def _interrupt(arguments: argparse.Namespace) -> int:
 
 def _limit(arguments: argparse.Namespace) -> int:
     if arguments.count is not None and arguments.count < 0:
-        raise LocalCloudError(f"limit {arguments.count}: must be 0 or more")
+        raise LocalCloudError(f"limit {arguments.type} {arguments.count}: the number must be 0 or more")
     count = "" if arguments.count is None else str(arguments.count)
     _ask(arguments, "limit", type=arguments.type, count=count)
-    print(f"capacity for {count or 'any number of'} {arguments.type}")
+    print(f"the capacity of {arguments.type} is {f'limited to {count} instances' if count else 'not limited'}")
     return 0
 
 
@@ -303,7 +302,7 @@ def _command(arguments: argparse.Namespace) -> list[str]:
     """Return the command after `--`. Raises LocalCloudError if it is missing."""
     command = arguments.command[1:] if arguments.command[:1] == ["--"] else list(arguments.command)
     if not command:
-        raise LocalCloudError(f"give a command, such as: -- {shlex.join(['aws', 'sts', 'get-caller-identity'])}")
+        raise LocalCloudError("the command to run is missing; add one, for example: -- aws sts get-caller-identity")
     return command
 
 

@@ -77,7 +77,10 @@ class ControlServer:
         try:
             return answer.get(timeout=_ANSWER_TIMEOUT_S)
         except queue.Empty:
-            return {"failed": f"the daemon did not answer within {_ANSWER_TIMEOUT_S:.0f} s"}
+            return {
+                "failed": f"the daemon of the embedded cloud did not answer within {_ANSWER_TIMEOUT_S:.0f} s; "
+                "see its log (the command logs)"
+            }
 
 
 def answer_one(connection: socket.socket, answer: Callable[[dict[str, str]], dict[str, Any]]) -> None:

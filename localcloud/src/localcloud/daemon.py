@@ -93,7 +93,7 @@ class Daemon:
         try:
             return self.cloud.wait_for_change(_TICK_S)
         except Exception as error:  # A failing Auto Scaling group must not stop the cloud.
-            self._report("cannot keep the Auto Scaling groups at their sizes", error)
+            self._report("cannot replace instances of Auto Scaling groups; trying again", error)
             time.sleep(_TICK_S)
             return True
 
@@ -101,7 +101,7 @@ class Daemon:
         try:
             self.reconciler.reconcile()
         except Exception as error:  # Shown by `status` and retried. The API continues to serve.
-            self._report("cannot update hosts and networks to the state of the API", error)
+            self._report("cannot update hosts and networks to the state of the API; trying again", error)
             return False
         self._error = ""
         return True
@@ -111,7 +111,7 @@ class Daemon:
             hosts = [(host.instance, host.init_pid) for host in self.reconciler.hosts.values()]
             self.cloud.record(self.meter.measure(hosts))
         except Exception as error:  # A failing alarm must not stop the cloud.
-            self._report("cannot record metrics or evaluate alarms", error)
+            self._report("cannot record metrics or evaluate alarms; trying again in the next period", error)
 
     def _report(self, what: str, error: Exception) -> None:
         """Log a new error, and show it in `status`."""

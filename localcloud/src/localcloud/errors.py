@@ -32,7 +32,7 @@ class UnknownInstanceError(LocalCloudError, LookupError):
 
     def __init__(self, instance_id: str, known: Sequence[str]) -> None:
         self.instance_id, self.known = instance_id, tuple(known)
-        super().__init__(f"no host for {instance_id!r}; there are: {', '.join(known) or 'none'}")
+        super().__init__(f"there is no host {instance_id!r}; the hosts are: {', '.join(known) or 'none'}")
 
 
 class CommandError(LocalCloudError, ChildProcessError):

@@ -67,7 +67,10 @@ def start(options: Options) -> dict[str, Any]:
                     last = "".join(output.readlines()[-15:]).rstrip()
                     raise StartError(f"the embedded cloud {options.name} did not start:\n{last}")
                 if time.monotonic() > deadline:
-                    raise StartError(f"the embedded cloud {options.name} was not ready within {_START_TIMEOUT_S:.0f} s")
+                    raise StartError(
+                        f"the embedded cloud {options.name} was not ready within {_START_TIMEOUT_S:.0f} s; try again "
+                        "when this machine is less busy"
+                    )
                 time.sleep(0.01)
         except BaseException:
             # After Ctrl-C too, do not leave a partially started cloud.
@@ -107,7 +110,7 @@ def stop(name: str) -> bool:
     """
     layout = Layout(name=name)
     if os.geteuid() != 0:
-        raise LocalCloudError("only root can stop an embedded cloud; run it with sudo")
+        raise LocalCloudError("only root can stop an embedded cloud; repeat the command with sudo")
     lock = acquire(layout)
     was_running = lock < 0
     if was_running:
@@ -120,7 +123,7 @@ def stop(name: str) -> bool:
             if lock >= 0:
                 break
         if lock < 0:
-            raise LocalCloudError(f"the embedded cloud {name} does not stop; see {layout.log}")
+            raise LocalCloudError(f"the embedded cloud {name} does not stop, even after SIGKILL; see {layout.log}")
         _await_end(holders)
     cleanup.remove(layout)
     _release(layout, lock)
@@ -166,7 +169,7 @@ def _stop_after(owner: int, daemon: subprocess.Popen[bytes]) -> None:
         exited = select.poll()
         exited.register(os.pidfd_open(owner), select.POLLIN)
         exited.poll()
-    log.warning("process %d has exited: stopping", owner)
+    log.warning("stopping the cloud, because process %d (--owner) has exited", owner)
     daemon.terminate()
 
 
@@ -261,4 +264,4 @@ def _reap_orphans() -> None:
                 time.sleep(0.01)
         except ChildProcessError:
             return
-    log.warning("some processes of the hosts did not exit")
+    log.warning("some processes of the hosts did not exit within %.0f s", _STOP_TIMEOUT_S)

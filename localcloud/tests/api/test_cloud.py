@@ -151,7 +151,7 @@ def test_a_service_that_is_missing_is_named_at_once(client: Client) -> None:
     with pytest.raises(ClientError, match="does not implement pricing:GetProducts") as caught:
         client("pricing").get_products(ServiceCode="AmazonEC2")
     assert caught.value.response["Error"]["Code"] == "InvalidAction"
-    assert "nothing here answers for pricing.us-east-1.amazonaws.com" in str(caught.value)
+    assert "no service has the host name pricing.us-east-1.amazonaws.com" in str(caught.value)
 
 
 @pytest.mark.parametrize(

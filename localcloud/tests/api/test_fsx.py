@@ -37,7 +37,7 @@ def test_a_file_system_has_1200_gib_or_a_multiple_of_2400(capacity: int) -> None
         ({"FileSystemType": "WINDOWS"}, "of the type WINDOWS"),
         ({"LustreConfiguration": {"DeploymentType": "SCRATCH_1"}}, "deployment type SCRATCH_1"),
         ({"LustreConfiguration": {"DeploymentType": "PERSISTENT_2"}}, "125, 250, 500, 1000"),
-        ({"LustreConfiguration": {"DeploymentType": "SCRATCH_2", "PerUnitStorageThroughput": 125}}, "none"),
+        ({"LustreConfiguration": {"DeploymentType": "SCRATCH_2", "PerUnitStorageThroughput": 125}}, "must not be set"),
         ({"SubnetIds": ["subnet-0123456789abcdef0"]}, "does not exist"),
         ({"SubnetIds": ["subnet-0123456789abcdef0", "subnet-0123456789abcdef1"]}, "exactly one subnet"),
     ],

@@ -54,10 +54,10 @@ def test_place_selects_a_host_and_api_faults_use_the_api(tmp_path: Path) -> None
 def test_a_fault_is_not_done_again_to_what_it_lasts_on(tmp_path: Path) -> None:
     stage = Stage(tmp_path, 1, 1)
     assert carried_out(stage, "cut", 0.0, "i-1").target == "i-2"
-    with pytest.raises(NoTargetError, match="there is no host on which it does not last already"):
+    with pytest.raises(NoTargetError, match="there is no host without an active fault of this kind"):
         carried_out(stage, "cut", 0.0, "i-1", "i-2")
     for kind, target in (("api-errors", "API"), ("fill-disk", "disk")):
-        with pytest.raises(NoTargetError, match=f"the previous one is not over on the {target}"):
+        with pytest.raises(NoTargetError, match=f"a fault of this kind is still active on the {target}"):
             carried_out(stage, kind, 0.0, target)
 
 
@@ -81,7 +81,7 @@ def test_cut_ends_only_if_its_host_is_gone(tmp_path: Path) -> None:
 
 def test_a_host_that_has_just_ended_is_no_traceback(tmp_path: Path) -> None:
     stage = Stage(tmp_path, 2**22)
-    with pytest.raises(NoTargetError, match="the process exited by itself"):
+    with pytest.raises(NoTargetError, match="the process has already exited"):
         done(stage, "kill-host")
     for kind in ("drop", "slow"):
         with pytest.raises(LocalCloudError, match="No such file"):
@@ -97,7 +97,7 @@ def test_half_of_the_hosts_end_at_once_the_smaller_one_of_an_odd_number(tmp_path
     with contextlib.ExitStack() as stack:
         hosts = [stack.enter_context(started_host()) for _ in range(3)]
         stage = Stage(tmp_path, *hosts)
-        with pytest.raises(NoTargetError, match="there are no two hosts"):
+        with pytest.raises(NoTargetError, match="there are fewer than two hosts"):
             carried_out(stage, "kill-half", 0.0, "i-1", "i-2")
         assert done(stage, "kill-half", 0.9) == "killed 1 of 3 hosts: w3 (i-3)"
         eventually(lambda: processes_of(hosts[2]) == [])
@@ -145,7 +145,7 @@ def test_a_rank_is_frozen_goes_on_and_is_killed_and_the_other_lives(tmp_path: Pa
         eventually(lambda: not ranks_of(processes_of(host)))
         assert frozen.undo
         frozen.undo()
-        with pytest.raises(NoTargetError, match="there is no process like 'sleep 602'"):
+        with pytest.raises(NoTargetError, match="there is no process that matches 'sleep 602'"):
             done(stage, "kill-supervisor", supervisor="sleep 602")
         assert done(stage, "kill-host") == "killed w1 (i-1)"
         eventually(lambda: processes_of(host) == [])

@@ -102,7 +102,9 @@ def test_without_a_checkpoint_a_notice_is_passed_over_and_told_why(tmp_path: Pat
     play = writing(tmp_path, begins_at_s=1e9)
     assert play.run(NOTICE, dataclasses.replace(REBOOT, at_s=30.0)) == ended(1)
     skipped, rebooted = play.told
-    assert skipped[1] == "spot-notice skipped: no file like 'run/checkpoints/.partial-*' was created within 60 s"
+    assert (
+        skipped[1] == "spot-notice skipped: no file that matches 'run/checkpoints/.partial-*' was created within 60 s"
+    )
     assert skipped[0] == pytest.approx(80.0, abs=0.1)
     assert rebooted[1] == "rebooted w1 (i-1)"
     assert [each for each in play.stage.asked if "do" in each] == []

@@ -119,7 +119,7 @@ def test_places_below_the_home_are_named_whole_for_users_with_other_homes(monkey
     ("changes", "says"),
     [
         ({"proxy": "http://proxy.example:3128"}, "uses a proxy"),
-        ({"client": "/etc/client.pem"}, "shows its index the certificate /etc/client.pem"),
+        ({"client": "/etc/client.pem"}, "requires the client certificate /etc/client.pem"),
         ({"indexes": ["http://localhost:3141"]}, "index on this machine is localhost"),
         ({"indexes": ["https://[::1]"]}, "index on this machine is ::1"),
     ],

@@ -74,21 +74,23 @@ def check(values: dict[str, Any]) -> dict[str, Any]:
     """Return a request's Lustre configuration. Raises BadRequest if it is invalid on AWS or not supported here."""
     if values.get("file_system_type") != "LUSTRE":
         raise BadRequest(
-            f"The embedded cloud does not support file systems of the type {values.get('file_system_type')}."
+            f"The embedded cloud does not support file systems of the type {values.get('file_system_type')}, only "
+            "LUSTRE."
         )
     given = dict(values.get("lustre_configuration") or {})
     deployment = given.get("DeploymentType", "SCRATCH_1")
     if deployment not in _THROUGHPUTS:
         raise BadRequest(
-            f"The embedded cloud does not support Lustre file systems of the deployment type {deployment}."
+            f"The embedded cloud does not support Lustre file systems of the deployment type {deployment}, only "
+            f"{', '.join(_THROUGHPUTS)}."
         )
     possible = _THROUGHPUTS[deployment]
     if given.get("PerUnitStorageThroughput") not in possible:
-        known = "none" if possible == (None,) else ", ".join(map(str, possible))
-        raise BadRequest(f"PerUnitStorageThroughput for {deployment}: {known}, in MB/s per TiB.")
+        rule = "not be set" if possible == (None,) else f"be {', '.join(map(str, possible))} (MB/s per TiB)"
+        raise BadRequest(f"PerUnitStorageThroughput must {rule} for {deployment}.")
     capacity = values.get("storage_capacity") or 0
     if capacity != 1200 and (capacity <= 0 or capacity % 2400):
-        raise BadRequest(f"StorageCapacity {capacity}: 1200 GiB, 2400 GiB, or increments of 2400 GiB.")
+        raise BadRequest(f"StorageCapacity {capacity}: must be 1200 or a multiple of 2400 (GiB).")
     _check_persistence(deployment, given, values.get("file_system_type_version"))
     return given
 

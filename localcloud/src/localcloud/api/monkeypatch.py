@@ -48,7 +48,7 @@ def replace(owner: Any, name: str, new: Any) -> Any:
     name does not exist.
     """
     if not hasattr(owner, name):
-        raise WrongMotoError(f"without {getattr(owner, '__name__', owner)}.{name}", "with it")
+        raise WrongMotoError(f"without {getattr(owner, '__name__', owner)}.{name}", MOTO_VERSION)
     old = getattr(owner, name)
     setattr(owner, name, new)
     return old
@@ -89,7 +89,7 @@ def check_first(owner: Any, name: str, check: Callable[..., None]) -> None:
 def add(owner: Any, name: str, new: Any) -> None:
     """Set a name that moto lacks. Raises WrongMotoError if moto has it."""
     if hasattr(owner, name):
-        raise WrongMotoError(f"with {owner.__name__}.{name}", "without it")
+        raise WrongMotoError(f"with {owner.__name__}.{name}", MOTO_VERSION)
     setattr(owner, name, new)
 
 

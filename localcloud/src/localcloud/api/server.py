@@ -133,7 +133,8 @@ class Application:
     def _answer(self, environ: dict[str, Any], service: str, action: str) -> error_replies.Reply:
         """Answer a request with its service's application. Exceptions become error replies."""
         if _is_outside_aws(environ):
-            return error_replies.reply(environ, "NoSuchPath", "the embedded cloud has no such path", 404)
+            message = f"the embedded cloud does not serve {environ.get('PATH_INFO')}, which is not in AWS's API"
+            return error_replies.reply(environ, "NoSuchPath", message, 404)
         try:
             app = self.own.get(service, self.moto)
             if service == "cloudformation" and error_replies.service_of(environ)[1] not in ("", HOME_REGION):
@@ -141,7 +142,7 @@ class Application:
             content, line, headers = run_wsgi_app(app, environ, buffered=True)
             reply = int(line.split(" ", 1)[0]), list(headers), b"".join(content)
             if reply[0] == HTTPStatus.NOT_FOUND and service != "s3" and (not reply[2] or reply[2][:2] == b"<!"):
-                raise NotImplementedError(f"nothing here answers {environ.get('PATH_INFO')}")
+                raise NotImplementedError(f"no service has the path {environ.get('PATH_INFO')}")
         except NotImplementedError as error:
             named = f"{service or 'this service'}:{action}" if action else service
             message = f"{NOT_IMPLEMENTED} {named} ({error})"
@@ -163,7 +164,7 @@ class _Moto(DomainDispatcherApplication):
         """Return the backend for a host name. Raises NotImplementedError for an AWS service that moto does not have."""
         is_aws = host is not None and "amazonaws.com" in host
         if is_aws and not any(pattern.match(f"http://{host}") for _, pattern in self.backend_url_patterns):
-            raise NotImplementedError(f"nothing here answers for {host}")
+            raise NotImplementedError(f"no service has the host name {host}")
         return super().get_backend_for_host(host)
 
 

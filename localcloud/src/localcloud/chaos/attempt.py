@@ -124,7 +124,7 @@ class Attempt:
         `what` is the kind of target for the message.
         """
         if not things:
-            raise NoTargetError(f"there is no {what}{' on which it does not last already' if self.busy else ''}")
+            raise NoTargetError(f"there is no {what}{' without an active fault of this kind' if self.busy else ''}")
         return things[int(self.fault.place * len(things))]
 
     def hosts(self) -> list[dict[str, Any]]:
@@ -142,7 +142,7 @@ class Attempt:
     def once(self, target: str) -> str:
         """Return the only possible target. Raises NoTargetError while a fault of this kind is active there."""
         if target in self.busy:
-            raise NoTargetError(f"the previous one is not over on the {target}")
+            raise NoTargetError(f"a fault of this kind is still active on the {target}")
         return target
 
 

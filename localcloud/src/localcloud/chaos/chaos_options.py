@@ -25,8 +25,8 @@ NEEDED: Final = {"kill-supervisor": "supervisor", "flip-bit": "flip"}
 _ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """Signals that stop the schedule after repairing active faults."""
 _KINDS_HELP: Final = (
-    "with commas between, by default %(default)s; kind@REGEX meets the hosts that match it, whatever --hosts says, "
-    f"as kill-host@master. {'; '.join(f'{name}: {text}' for name, text in schedule.KINDS.items())}"
+    "kinds of faults, separated by commas (default: %(default)s). kind@REGEX only affects hosts that match REGEX, not "
+    f"--hosts, for example kill-host@master. {'; '.join(f'{name}: {text}' for name, text in schedule.KINDS.items())}"
 )
 
 
@@ -35,19 +35,19 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument("--seed", type=int, required=True, help="the same seed gives the same faults")
     seconds, a_second = _number(0, 1e6, " seconds"), _number(1, 1e6, " seconds")
     for flag, kind, default, metavar, help in (
-        ("--duration", seconds, 300.0, "S", "time of the last fault: 300 s"),
-        ("--first", seconds, 20.0, "S", "time of the first fault: 20 s"),
-        ("--every", a_second, 60.0, "S", "mean time between two faults, times 0.5 to 1.5: 60 s"),
-        ("--longest", a_second, 60.0, "S", "duration of a lasting fault: 60 s"),
+        ("--duration", seconds, 300.0, "S", "no fault starts later than this (default: 300 s)"),
+        ("--first", seconds, 20.0, "S", "time of the first fault (default: 20 s)"),
+        ("--every", a_second, 60.0, "S", "mean time between two faults, varied by 0.5 to 1.5 (default: 60 s)"),
+        ("--longest", a_second, 60.0, "S", "maximum duration of a temporary fault (default: 60 s)"),
         (
             "--close",
             _number(0, 1),
             0.0,
             "SHARE",
-            "probability that a fault follows within 1 to 5 s, during recovery: 0",
+            "probability that a fault follows the previous one after 1 to 5 s, during recovery (default: 0)",
         ),
         ("--kinds", str, ",".join(DEFAULT_KINDS), "KINDS", _KINDS_HELP),
-        ("--hosts", _expression, "", "REGEX", "regular expression; spare hosts with another name and ID"),
+        ("--hosts", _expression, "", "REGEX", "only affect hosts whose name or ID matches (default: all hosts)"),
         ("--supervisor", _expression, "", "REGEX", "command line of the process that kill-supervisor kills"),
         ("--flip", _pattern, "", "PATTERN", "files for flip-bit, relative to the file systems"),
         (
@@ -57,7 +57,13 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
             "PATTERN",
             "pattern of a checkpoint file that is being written, which spot-notice waits for",
         ),
-        ("--notice", seconds, NOTICE_S, "SECONDS", f"time from the spot notice to the termination: {NOTICE_S:g} s"),
+        (
+            "--notice",
+            seconds,
+            NOTICE_S,
+            "SECONDS",
+            f"time from the spot notice to the termination (default: {NOTICE_S:g} s)",
+        ),
     ):
         command.add_argument(flag, type=kind, default=default, metavar=metavar, help=help)
     command.add_argument(
@@ -75,7 +81,7 @@ def carry_out(layout: Layout, arguments: argparse.Namespace) -> int:
     faults = _schedule(arguments)
     cloud = Cloud(layout, arguments.hosts)
     if os.geteuid() != 0:
-        raise LocalCloudError("only root can carry out faults; run it with sudo")
+        raise LocalCloudError("only root can inject faults; repeat the command with sudo")
     known = cloud.all_hosts()
     flags = {each.hosts: f"--kinds {each.kind}@{each.hosts}" for each in faults if each.hosts}
     for only, flag in {"": f"--hosts {arguments.hosts!r}", **flags}.items():
@@ -108,7 +114,7 @@ def carry_out(layout: Layout, arguments: argparse.Namespace) -> int:
         outcome = runner.run(
             cloud, faults, patterns, report, interrupted=lambda s: signal.sigtimedwait(signals, s) is not None
         )
-    print(f"{outcome.done} of {len(faults)} faults were carried out")
+    print(f"{outcome.done} of {len(faults)} faults were injected")
     if outcome.left:
         raise LocalCloudError(f"not undone: {'; '.join(outcome.left)}. To remove these effects, stop the cloud")
     if outcome.interrupted:

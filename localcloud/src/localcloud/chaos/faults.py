@@ -65,14 +65,14 @@ def _freeze_rank(attempt: Attempt) -> Done:
 def _kill_supervisor(attempt: Attempt) -> Done:
     pattern = attempt.patterns.supervisor
     if not pattern:
-        raise NoTargetError("--supervisor, which describes the process, is not set")
+        raise NoTargetError("--supervisor is not set; it selects the process to kill")
     found = [
         (host, process)
         for host in attempt.hosts()
         for process in processes_of(host["pid"])
         if re.search(pattern, process.command)
     ]
-    host, process = attempt.choose(found, f"process like {pattern!r}")
+    host, process = attempt.choose(found, f"process that matches {pattern!r}")
     _kill(process.pid)
     return Done(what=f"killed {process.command[:80]!r} on {named(host)}")
 
@@ -87,7 +87,7 @@ def _kill_half(attempt: Attempt) -> Done:
     """Kill half of the hosts, rounded down: successive hosts, from the fault's random place and on from the first."""
     hosts = attempt.hosts()
     if len(hosts) < 2:
-        raise NoTargetError("there are no two hosts")
+        raise NoTargetError("there are fewer than two hosts")
     first = hosts.index(attempt.choose(hosts, "host"))
     half = [hosts[(first + n) % len(hosts)] for n in range(len(hosts) // 2)]
     for host in half:
@@ -155,4 +155,4 @@ def _kill(pid: int) -> None:
     try:
         os.kill(pid, signal.SIGKILL)
     except ProcessLookupError:
-        raise NoTargetError("the process exited by itself") from None
+        raise NoTargetError("the process has already exited") from None

@@ -56,7 +56,7 @@ def _fill(path: Path) -> int:
 def flip_bit(attempt: Attempt) -> Done:
     """Flip one bit in the newest file that matches the user's pattern. Raises NoTargetError if there is none."""
     if not attempt.patterns.flip:
-        raise NoTargetError("--flip, which describes the files, is not set")
+        raise NoTargetError("--flip is not set; it selects the files to damage")
     root = attempt.cloud.shared_file_system()
     found = []
     for path in root.glob(attempt.patterns.flip):
@@ -65,7 +65,7 @@ def flip_bit(attempt: Attempt) -> Done:
             if path.is_file() and state.st_size and not _is_linked(path, root):
                 found.append((state.st_mtime_ns, path, state.st_size))
     if not found:
-        raise NoTargetError(f"there is no file like {attempt.patterns.flip!r}")
+        raise NoTargetError(f"there is no file that matches {attempt.patterns.flip!r}")
     _, path, size = max(found)
     place = int(attempt.fault.place * size * 8)
     try:
@@ -75,7 +75,7 @@ def flip_bit(attempt: Attempt) -> Done:
             file.seek(place // 8)
             file.write(bytes([byte[0] ^ 1 << place % 8]))
     except (FileNotFoundError, IndexError) as error:
-        raise NoTargetError(f"{path.relative_to(root)} was removed or cut short meanwhile: {error}") from error
+        raise NoTargetError(f"{path.relative_to(root)} was removed or truncated meanwhile: {error}") from error
     return Done(what=f"flipped bit {place} of {path.relative_to(root)}")
 
 

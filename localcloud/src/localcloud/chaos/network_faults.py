@@ -55,7 +55,7 @@ def slow(attempt: Attempt) -> Done:
     def begin(run: Run) -> None:
         words = run(["ip", "route", "show", "default"]).split()
         if "dev" not in words[:-1]:
-            raise NoTargetError("the host has no default route")
+            raise NoTargetError("the chosen host has no default route")
         run(["tc", "qdisc", "add", "dev", words[words.index("dev") + 1], "root", "tbf", *rate])
 
     def end(run: Run) -> None:

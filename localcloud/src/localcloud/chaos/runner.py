@@ -122,7 +122,7 @@ def run(
         until_s = clock() - began + MAX_WAIT_S
         while not has_begun():
             if clock() - began >= until_s:
-                raise NoTargetError(f"no file like {patterns.writing!r} was created within {MAX_WAIT_S:g} s")
+                raise NoTargetError(f"no file that matches {patterns.writing!r} was created within {MAX_WAIT_S:g} s")
             if not wait(clock() - began + LOOK_S):
                 return False
         return True

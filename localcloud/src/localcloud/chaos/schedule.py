@@ -12,7 +12,7 @@ from localcloud.errors import LocalCloudError
 KINDS: Final = {
     "kill-rank": "kill a rank of a host",
     "freeze-rank": "freeze a rank of a host for a while",
-    "kill-supervisor": "kill the process that --supervisor describes",
+    "kill-supervisor": "kill the process that --supervisor selects",
     "kill-host": "kill every process of a host",
     "kill-half": "kill every process of half of the hosts at the same time",
     "kill-first-host": "kill every process of the host of rank 0, or of the first remaining rank",
@@ -20,7 +20,7 @@ KINDS: Final = {
     "drop": "drop all outgoing packets of a host for a while",
     "slow": "limit what a host sends to 1 Mbit/s for a while",
     "fill-disk": "fill the shared file system for a while; needs `start --efs-size`",
-    "flip-bit": "flip a bit of the newest file that --flip describes",
+    "flip-bit": "flip a bit of the newest file that --flip selects",
     "api-errors": "let half of the API's calls fail with status 503 for a while",
     "spot-notice": "interrupt a spot instance, with a notice",
     "terminate": "terminate an instance",

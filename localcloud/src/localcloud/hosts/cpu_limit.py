@@ -64,7 +64,10 @@ class CpuLimit:
         try:
             self.make("probe")
         except OSError as error:
-            raise NoCpuControllerError(f"--cpus: {error.strerror}: {error.filename}") from None
+            raise NoCpuControllerError(
+                f"--cpus: cannot write the control group {error.filename}: {error.strerror}; run it as root, in a "
+                "container with --privileged"
+            ) from None
         finally:
             self.remove("probe")
 

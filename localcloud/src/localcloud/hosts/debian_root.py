@@ -55,11 +55,15 @@ class Root:
                 f"{self.name} needs mmdebstrap to create Debian's root file system; "
                 "on Debian or Ubuntu: apt-get install mmdebstrap"
             )
-        print(f"making the root of {self.name} with mmdebstrap, once: {directory}", file=sys.stderr, flush=True)
+        print(
+            f"creating the root file system of {self.name} with mmdebstrap, only once: {directory}",
+            file=sys.stderr,
+            flush=True,
+        )
         done = subprocess.run(self.command(directory), stdin=subprocess.DEVNULL, capture_output=True, check=False)
         if done.returncode:
             said = "\n".join(done.stderr.decode(errors="replace").splitlines()[-15:])
-            raise ImageError(f"mmdebstrap cannot create {self.name}:\n{said}")
+            raise ImageError(f"mmdebstrap could not create the root file system of {self.name}:\n{said}")
 
 
 def default_cache(environment: Mapping[str, str]) -> Path:

@@ -39,9 +39,9 @@ class Bind:
         """Parse `SRC:DST`. Raises MountError if it is invalid or SRC is not a directory."""
         source, separator, target = text.partition(":")
         if not separator or not source or not target.startswith("/") or ".." in target.split("/"):
-            raise MountError(f"--mount {text!r}: must be SRC:DST, DST an absolute path in the hosts")
+            raise MountError(f"--mount {text!r}: must be SRC:DST, with DST an absolute path on the hosts")
         if any(target == place or target.startswith(f"{place}/") for place in _RESERVED) or not target.strip("/"):
-            raise MountError(f"--mount {text!r}: {', '.join(_RESERVED)} and / are reserved for the hosts")
+            raise MountError(f"--mount {text!r}: DST must not be / or in {', '.join(_RESERVED)}, which the hosts use")
         path = Path(source).expanduser().resolve()
         if not path.is_dir():
             raise MountError(f"--mount {text!r}: {path} is not a directory of this machine")

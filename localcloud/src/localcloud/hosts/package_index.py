@@ -123,16 +123,25 @@ def read_settings(environment: Mapping[str, str]) -> PipSettings:
         done = subprocess.run(command, env=dict(environment), capture_output=True, text=True, check=False)
         if done.returncode == 0:
             return parse_settings(json.loads(done.stdout), environment)
-    raise PackageIndexError(f"cannot read the package index from this machine's pip: {done.stderr[-500:]}")
+    raise PackageIndexError(
+        "cannot read the package index from this machine's pip; install pip, or start without --packages: "
+        f"{done.stderr[-500:]}"
+    )
 
 
 def parse_settings(document: Mapping[str, Any], environment: Mapping[str, str]) -> PipSettings:
     """Parse pip's answer. Raises PackageIndexError for settings that hosts cannot use."""
     proxies = {name: url for name, url in urllib.request.getproxies_environment().items() if name in _PORTS}
     if document["proxy"] or proxies:
-        raise PackageIndexError("pip uses a proxy for its index here, but the hosts' connections cannot use a proxy")
+        raise PackageIndexError(
+            "pip on this machine uses a proxy, but hosts cannot use a proxy; set an index that needs none, or start "
+            "without --packages"
+        )
     if document["client"]:
-        raise PackageIndexError(f"pip shows its index the certificate {document['client']}, which hosts do not get")
+        raise PackageIndexError(
+            f"pip's index requires the client certificate {document['client']}, which hosts cannot use; set another "
+            "index, or start without --packages"
+        )
     named = (environment.get(name, "") for name in _CERTIFICATE_VARIABLES)
     return PipSettings(
         indexes=tuple(document["indexes"]),
@@ -175,7 +184,10 @@ def _files_of(url: str, settings: PipSettings) -> list[str]:
             found = links(answer.read().decode(errors="replace"), answer.url)
             return [answer.url, *found]
     except (OSError, ValueError) as error:
-        raise PackageIndexError(f"the package index of this machine does not answer at {page}: {error}") from None
+        raise PackageIndexError(
+            f"the package index of this machine does not answer at {page}: {error}; try again, or start without "
+            "--packages"
+        ) from None
 
 
 def links(page: str, address: str) -> list[str]:

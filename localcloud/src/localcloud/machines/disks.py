@@ -141,7 +141,8 @@ def shown_disk(binds: Sequence[Bind], cache: Path) -> Path | None:
         tree.mkdir(parents=True)
         (tree / "targets").write_text("".join(f"{bind.target}\n" for bind in binds), encoding="utf-8")
         for number, bind in enumerate(binds):
-            _run(["cp", "--archive", "--reflink=auto", str(bind.source), str(tree / str(number))], "the disk to show")
+            copy = ["cp", "--archive", "--reflink=auto", str(bind.source), str(tree / str(number))]
+            _run(copy, "the disk for --mount")
         _fill(directory / "disk", tree)
         shutil.rmtree(tree)
 
@@ -199,17 +200,17 @@ def _install(tree: Path, files: Mapping[str, File]) -> None:
 
 def _fill(disk: Path, tree: Path) -> None:
     """Create a disk (ext4) with the files of the directory `tree`. Raises ImageError."""
-    used = _run(["du", "--summarize", "--block-size=1M", str(tree)], "the size of a disk")
+    used = _run(["du", "--summarize", "--block-size=1M", str(tree)], f"the disk {disk}")
     size_mib = int(int(used.split()[0]) * _SLACK) + 64
     with disk.open("wb") as file:
         file.truncate(size_mib * _MIB)
-    _run(["mke2fs", "-q", "-F", "-t", "ext4", "-d", str(tree), str(disk)], "a disk")
+    _run(["mke2fs", "-q", "-F", "-t", "ext4", "-d", str(tree), str(disk)], f"the disk {disk}")
 
 
 def _run(command: Sequence[str], what: str) -> str:
     done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
     if done.returncode:
-        raise ImageError(f"{what} could not be made: {' '.join(command[:1])}: {done.stderr.strip()[-500:]}")
+        raise ImageError(f"cannot create {what}: {command[0]}: {done.stderr.strip()[-500:]}")
     return done.stdout
 
 

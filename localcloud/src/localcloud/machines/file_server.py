@@ -71,7 +71,7 @@ class FileServer:
         )
         self._addresses = wanted
         if (code := self.process.exit_code) is not None:
-            log.error("the file server of %s ended with %d; starting it again", self.id, code)
+            log.error("the file server of %s exited with status %d; restarting it", self.id, code)
             self.process = self._start()
 
     def remove(self) -> None:

@@ -104,8 +104,8 @@ class NoMachineError(LocalCloudError, LookupError):
     def __init__(self, image_id: str, known: list[str]) -> None:
         self.image_id, self.known = image_id, known
         super().__init__(
-            f"no machine boots from {image_id}: with --hosts vm there is only {', '.join(known)}, "
-            "the image of --image, by its SSM parameter"
+            f"no machine can boot from the image {image_id}: with --hosts vm, launch instances from "
+            f"{', '.join(known)}, the image of `start --image`"
         )
 
 

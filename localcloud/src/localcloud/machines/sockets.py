@@ -29,7 +29,7 @@ class NoAnswerError(LocalCloudError, ConnectionError):
 
     def __init__(self, path: Path, why: object) -> None:
         self.path = path
-        super().__init__(f"the machine does not answer at {path}: {why}; is it still booting?")
+        super().__init__(f"the machine does not answer at {path}: {why}; if it is still booting, try again later")
 
 
 class RefusedError(LocalCloudError):

@@ -134,7 +134,7 @@ class Relay:
                 if token in (session.client_token, session.agent_token) and token not in session.ends:
                     session.ends[token] = connection
                     return session, len(session.ends) == 2
-        raise ValueError("its token is not valid for a session")
+        raise ValueError("no session has its token")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -35,7 +35,7 @@ def test_a_second_network_interface_is_refused_and_not_left_out(stacks: Stacks) 
     resources = nodes(1, data={"NetworkInterfaces": interfaces})
     del resources["Template"]["Properties"]["LaunchTemplateData"]["SecurityGroupIds"]
     name = stacks.create(resources)
-    assert any("asks for 2" in reason for reason in stacks.reasons(name, "Nodes"))
+    assert any("one network interface per instance" in reason for reason in stacks.reasons(name, "Nodes"))
 
 
 def test_terminated_and_unhealthy_members_are_replaced(cloud: Cloud, client: Client, stacks: Stacks) -> None:

@@ -93,7 +93,10 @@ def test_mappings_are_looked_up() -> None:
 _SELECT = "Template error: Fn::Select cannot select nonexistent value at index "
 _MAPPING = "Template error: Unable to get mapping for "
 _FORMAT = "Template format error:"
-_UNKNOWN = " is not a condition that the embedded cloud knows"
+_UNKNOWN = (
+    " is not a condition that the embedded cloud supports "
+    "(Condition, Fn::Equals, Fn::Not, Fn::And, Fn::Or, Fn::Contains)"
+)
 
 
 @pytest.mark.parametrize(

@@ -62,15 +62,15 @@ def test_a_function_over_one_series_is_one_number_for_all_periods() -> None:
 @pytest.mark.parametrize(
     ("expression", "reason"),
     [
-        ("SEARCH('x', 'Sum', 300)", "is not supported"),
-        ("ANOMALY_DETECTION_BAND(m1)", "does not know the function ANOMALY_DETECTION_BAND"),
-        ("1 +", "it ends too early"),
-        ("(1", "it ends too early"),
-        ("1 2", "'2' is not expected"),
+        ("SEARCH('x', 'Sum', 300)", "does not support \"'x', 'Sum', 300)\""),
+        ("ANOMALY_DETECTION_BAND(m1)", "does not support the function ANOMALY_DETECTION_BAND, only IF"),
+        ("1 +", "the expression is incomplete"),
+        ("(1", "the expression is incomplete"),
+        ("1 2", "unexpected '2'"),
         ("IF(1)", "IF takes 2 or 3 operands"),
-        ("FILL(m1, LINEAR)", "FILL takes a number or REPEAT"),
-        ("m1 + ;", "is not supported"),
-        ("", "it ends too early"),
+        ("FILL(m1, LINEAR)", "only supports FILL with a number or REPEAT"),
+        ("m1 + ;", "does not support ';'"),
+        ("", "the expression is incomplete"),
     ],
 )
 def test_what_cannot_be_computed_is_refused_with_the_reason(expression: str, reason: str) -> None:

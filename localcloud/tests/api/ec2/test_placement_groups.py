@@ -59,9 +59,9 @@ def test_a_template_puts_its_nodes_into_its_group_and_takes_it_away_with_them(cl
 @pytest.mark.parametrize(
     ("resources", "logical", "said"),
     [
-        (placed(2, zones=2), "Nodes", "takes none in us-east-1b"),
+        (placed(2, zones=2), "Nodes", "so the launch in us-east-1b is rejected"),
         (placed(1, instance_type="t3.medium"), "Nodes", "not supported by the 't3.medium' instance type"),
-        (placed(1, strategy="spread"), "Near", "does not support placement groups of the strategy spread"),
+        (placed(1, strategy="spread"), "Near", "does not support placement groups with the strategy spread"),
     ],
     ids=["two-zones", "burstable", "spread"],
 )

@@ -59,7 +59,10 @@ def _check_metrics(responses: Any) -> None:
     if wanted - set(PUBLISHED_METRICS):
         raise invalid(f"Valid metrics collection types are: [{', '.join(PUBLISHED_METRICS)}].")
     if unknown := sorted(wanted - set(GROUP_METRICS)):
-        raise invalid(f"The embedded cloud does not collect {', '.join(unknown)} of Auto Scaling groups.")
+        raise invalid(
+            f"The embedded cloud does not collect {', '.join(unknown)} of Auto Scaling groups, only "
+            f"{', '.join(GROUP_METRICS)}."
+        )
 
 
 @first(AutoScalingResponse, "create_auto_scaling_group")
@@ -67,8 +70,7 @@ def _check_creation(responses: Any) -> None:
     name = str(responses._get_param("AutoScalingGroupName"))
     if not _NAME.fullmatch(name):
         raise invalid(
-            f"The embedded cloud found no text of AWS's: the name {name!r} of an Auto Scaling group has characters "
-            "other than ASCII 33 to 126, or a colon."
+            f"The Auto Scaling group name {name!r} is invalid: it must contain only ASCII 33 to 126, and no colon."
         )
     if name in responses.autoscaling_backend.autoscaling_groups:
         raise AutoscalingClientError(

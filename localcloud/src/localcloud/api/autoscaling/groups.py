@@ -80,7 +80,7 @@ def _launch_into(group: Any, subnets: list[str], propagated_tags: dict[str, str]
     template, or like `_report_failed_launch`.
     """
     if group.ec2_launch_template is None:
-        raise invalid("The embedded cloud only supports groups with a launch template.")
+        raise invalid(f"The embedded cloud only supports groups with a launch template, and {group.name} has none.")
     ec2 = group.autoscaling_backend.ec2_backend
     template = group.ec2_launch_template
     version = template.get_version(group.launch_template_version)
@@ -157,7 +157,7 @@ def _report_failed_launch(group: Any, error: ServiceException) -> None:
     # AWS checks capacity and quotas only after it has created the group.
     if group.name not in backend.autoscaling_groups and error.code not in _TRY_ANOTHER_TYPE:
         raise invalid(error.message) from None
-    log.warning("group %s could not launch: %s", group.name, error)
+    log.warning("Auto Scaling group %s could not launch an instance: %s", group.name, error)
     failure = f"{str(error.message).rstrip('.')}. Launching EC2 instance failed."
     lifecycle.record(group, "Launching a new EC2 instance", failure=failure)
 

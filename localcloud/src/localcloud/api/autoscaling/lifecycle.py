@@ -97,7 +97,7 @@ def _describe_scaling_activities(self: Any) -> ActionResult:
 @first(AutoScalingBackend, "create_lifecycle_hook")
 def _check_hook(backend: Any, name: str, as_name: str, transition: str, *_: Any, **__: Any) -> None:
     if transition != TERMINATING:
-        raise invalid(f"The embedded cloud only supports lifecycle hooks of {TERMINATING}.")
+        raise invalid(f"The embedded cloud only supports lifecycle hooks of {TERMINATING}, not of {transition}.")
 
 
 @added(AutoScalingResponse, "complete_lifecycle_action")

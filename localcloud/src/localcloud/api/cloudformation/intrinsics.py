@@ -106,7 +106,10 @@ class Scope:
             if key == "Fn::Contains":
                 members, wanted = self.resolve(argument[0]), self.resolve(argument[1])
                 return str(wanted) in [str(member) for member in members]
-        raise ValidationError(f"Template format error: {value!r} is not a condition that the embedded cloud knows")
+        raise ValidationError(
+            f"Template format error: {value!r} is not a condition that the embedded cloud supports (Condition, "
+            "Fn::Equals, Fn::Not, Fn::And, Fn::Or, Fn::Contains)"
+        )
 
     def resolve(self, value: Any) -> Any:
         """Return a value with its intrinsic functions resolved, or NO_VALUE if the value is to be omitted."""

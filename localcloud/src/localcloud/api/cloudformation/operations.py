@@ -252,7 +252,12 @@ class Operation:
                 else:
                     self._changer.drop(resource, ignore_policy=resource in replaced)
             except ResourceError as error:
-                log.warning("stack %s: %s was left behind: %s", self.stack.name, resource.logical_id, error)
+                log.warning(
+                    "stack %s: the old resource %s could not be deleted and still exists: %s",
+                    self.stack.name,
+                    resource.logical_id,
+                    error,
+                )
             if resource not in replaced:
                 with self.account.condition:
                     self.stack.resources.pop(resource.logical_id, None)

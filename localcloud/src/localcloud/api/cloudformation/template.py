@@ -34,7 +34,7 @@ def _short_form(loader: _Loader, suffix: str, node: yaml.Node) -> dict[str, Any]
     elif isinstance(node, yaml.SequenceNode):
         value = loader.construct_sequence(node, deep=True)
     else:
-        raise ValidationError(f"Template format error: !{suffix} takes a text or a list")
+        raise ValidationError(f"Template format error: !{suffix} must have text or a list as its value, not a mapping")
     return {suffix if suffix in ("Ref", "Condition") else f"Fn::{suffix}": value}
 
 
@@ -59,7 +59,10 @@ def parse(body: str) -> dict[str, Any]:
         raise ValidationError("Template format error: unsupported structure.")
     for section in template:
         if section not in _SECTIONS | _INERT_SECTIONS:
-            raise ValidationError(f"the embedded cloud does not support the section {section} of a template")
+            raise ValidationError(
+                f"the embedded cloud does not support the section {section} of a template, only "
+                f"{', '.join(sorted(_SECTIONS | _INERT_SECTIONS))}"
+            )
     resources = template.get("Resources")
     if not isinstance(resources, dict) or not resources:
         raise ValidationError("Template format error: At least one Resources member must be defined.")

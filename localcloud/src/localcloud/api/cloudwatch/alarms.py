@@ -111,7 +111,7 @@ def _sources(alarm: Any) -> tuple[tuple[Source, ...], int, str]:
     if len(shown) != 1:
         raise ValidationError("Exactly one element of the metrics list should return data.")
     if len(periods) != 1:
-        raise _refused("metrics of several periods")
+        raise _refused("metrics with different periods")
     return tuple(_ordered(found)), periods.pop(), shown[0]
 
 

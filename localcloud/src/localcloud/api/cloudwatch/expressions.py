@@ -89,20 +89,22 @@ def parse(expression: str) -> Expression:
     except UnexpectedToken as error:
         ended = error.token.type == "$END"
         raise ExpressionError(
-            expression, "it ends too early" if ended else f"{str(error.token)!r} is not expected"
+            expression, "the expression is incomplete" if ended else f"unexpected {str(error.token)!r}"
         ) from None
     except UnexpectedCharacters as error:
         text = expression[error.pos_in_stream :][:20]
-        raise ExpressionError(expression, f"{text!r} is not supported here") from None
+        raise ExpressionError(expression, f"the embedded cloud does not support {text!r}") from None
     for function in parsed.find_data("function"):
         name, operands = function.children[0], [each for each in function.children if isinstance(each, Tree)]
         counts = _OPERANDS.get(str(name))
         if counts is None:
-            raise ExpressionError(expression, f"the embedded cloud does not know the function {name}")
+            raise ExpressionError(
+                expression, f"the embedded cloud does not support the function {name}, only {', '.join(_OPERANDS)}"
+            )
         if len(operands) not in counts:
             raise ExpressionError(expression, f"{name} takes {' or '.join(map(str, counts))} operands")
         if name == "FILL" and not _fills_with(operands[1]):
-            raise ExpressionError(expression, "FILL takes a number or REPEAT here")
+            raise ExpressionError(expression, "the embedded cloud only supports FILL with a number or REPEAT")
     return parsed
 
 

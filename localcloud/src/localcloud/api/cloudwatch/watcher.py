@@ -118,7 +118,8 @@ class Watcher:
     def _scale(self, action: str, alarm: Any, value: float | None) -> None:
         policy = scaling.find(self._backend("autoscaling"), action)
         if policy is None or value is None:
-            log.warning("alarm %s: no policy %s", alarm.name, action)
+            why = "the policy does not exist" if policy is None else "the alarm has no data"
+            log.warning("alarm %s cannot execute scaling policy %s: %s", alarm.name, action, why)
             return
         cause = (
             f"At {utcnow():%Y-%m-%dT%H:%M:%SZ} a monitor alarm {alarm.name} in state {alarm.state_value} "

@@ -51,8 +51,8 @@ def launch(ec2: Any, what: Launch, subnet_id: str, count: int) -> list[Any]:
     if len(interfaces) > 1:
         raise EC2ClientError(
             "UnsupportedOperation",
-            f"The embedded cloud gives an instance one network interface; {what.template_id} asks for "
-            f"{len(interfaces)}.",
+            f"The embedded cloud only supports one network interface per instance, but launch template "
+            f"{what.template_id} has {len(interfaces)}.",
         )
     interface: Mapping[str, Any] = interfaces[0] if interfaces else {}
     groups = list(interface.get("Groups") or data.get("SecurityGroupIds") or data.get("SecurityGroups") or ())

@@ -41,11 +41,13 @@ def create_placement_group(self: Any) -> ActionResult:
     strategy = self._get_param("Strategy") or _STRATEGY
     for parameter in ("PartitionCount", "SpreadLevel", "LinkedGroupId"):
         if self._get_param(parameter):
-            raise EC2ClientError("UnsupportedOperation", f"The embedded cloud does not support {parameter} here.")
+            raise EC2ClientError(
+                "UnsupportedOperation", f"The embedded cloud does not support {parameter} of placement groups."
+            )
     if strategy != _STRATEGY:
         raise EC2ClientError(
             "UnsupportedOperation",
-            f"The embedded cloud does not support placement groups of the strategy {strategy}; only cluster.",
+            f"The embedded cloud does not support placement groups with the strategy {strategy}, only cluster.",
         )
     groups = _groups(self.ec2_backend)
     if name in groups:
@@ -117,8 +119,8 @@ def admit(ec2: Any, placement: Mapping[str, Any], instance_type: str, subnet_id:
     if others:
         raise EC2ClientError(
             "InvalidParameterCombination",
-            f"The cluster placement group '{group.name}' has instances in {', '.join(sorted(others))} and takes none "
-            f"in {zone}.",
+            f"The cluster placement group '{group.name}' has instances in {', '.join(sorted(others))}. All its "
+            f"instances must be in one Availability Zone, so the launch in {zone} is rejected.",
         )
     return group.name
 

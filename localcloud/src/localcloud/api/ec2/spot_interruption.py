@@ -46,10 +46,12 @@ def _interruptible(ec2: Any, instance_id: str) -> Any:
     instance = ec2.get_instance(instance_id)
     if getattr(instance, "lifecycle", None) != "spot":
         raise NotInterruptibleError(
-            f"{instance_id} is an on-demand instance; only spot instances are interrupted (spot = true)"
+            f"{instance_id} is an on-demand instance, but only spot instances are interrupted; launch spot instances"
         )
     if instance._state.name not in _UP:
-        raise NotInterruptibleError(f"{instance_id} is {instance._state.name}")
+        raise NotInterruptibleError(
+            f"{instance_id} is {instance._state.name}; only pending or running instances can be interrupted"
+        )
     return instance
 
 

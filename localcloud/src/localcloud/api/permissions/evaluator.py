@@ -187,7 +187,7 @@ class Evaluator:
                 raise TimeoutError(f"no answer for {_ANSWER_S:.0f} s")
             found: list[dict[str, Any]] = json.loads(process.stdout.readline())
         except (OSError, ValueError) as error:
-            self._failure = f"the IAM evaluator has exited ({error}), so every call is denied; restart the cloud"
+            self._failure = f"the IAM evaluator has failed ({error}), so every call is denied; restart the cloud"
             log.error(self._failure)
             raise EvaluatorError(self._failure) from None
         return found

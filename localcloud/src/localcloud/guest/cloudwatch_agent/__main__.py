@@ -178,7 +178,7 @@ def _setting(name: str) -> str:
         key, _, value = line.partition("=")
         if key == name:
             return value
-    raise ConfigurationError(f"{name} is not set")
+    raise ConfigurationError(f"{name} is set neither in the environment nor in /etc/environment")
 
 
 def _fact(path: str) -> str:

@@ -47,8 +47,8 @@ def test_what_has_no_meaning_here_of_a_mixed_group_is_refused_with_the_reason() 
     with pytest.raises(ValidationError) as caught:
         _check(resources)
     assert "InstancesDistribution.SpotMaxPrice" in caught.value.message
-    assert "nothing has a price here" in caught.value.message
-    assert "an instance counts as one here" in caught.value.message
+    assert "its instances have no prices" in caught.value.message
+    assert "it counts each instance as one" in caught.value.message
     assert "OnDemandBaseCapacity" not in caught.value.message
 
 

@@ -97,7 +97,10 @@ class StackActions(Actions):
 
     def rollback_stack(self) -> ActionResult:
         """Reject the rollback of a stack that failed with rollback disabled. It must be updated or deleted."""
-        raise ValidationError("the embedded cloud does not roll a failed stack back later; deploy again, or destroy it")
+        raise ValidationError(
+            f"the embedded cloud cannot roll back the failed stack {self._text('StackName')} afterwards; update or "
+            "delete the stack"
+        )
 
     def continue_update_rollback(self) -> ActionResult:
         """Reject the request; see rollback_stack."""

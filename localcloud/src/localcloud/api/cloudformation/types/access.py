@@ -158,7 +158,7 @@ def require(context: Context, key: Any) -> None:
     """Check that a KMS key is enabled, as services do. Raises ResourceError, or KMS's error for an unknown key."""
     state = context.aws.client("kms").describe_key(KeyId=str(key))["KeyMetadata"]["KeyState"]
     if state != "Enabled":
-        raise ResourceError(f"The key {key} cannot be used: its state is {state}")
+        raise ResourceError(f"The key {key} cannot be used: its state is {state}, but must be Enabled")
 
 
 def _tags(context: Context, properties: Properties) -> list[dict[str, str]]:

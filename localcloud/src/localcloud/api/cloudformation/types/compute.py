@@ -65,7 +65,7 @@ def _create_placement(context: Context, properties: Properties) -> Physical:
 
 
 _MIX = "MixedInstancesPolicy"
-_ORDER = "nothing has a price here, and a type has room until `localcloud limit`: the order of the types decides"
+_ORDER = "instances have no prices here, and capacity is unlimited until `localcloud limit`: the order of types decides"
 _HOOK = names("AutoScalingGroupName LifecycleTransition HeartbeatTimeout DefaultResult")
 _STEP = names("PolicyType AutoScalingGroupName AdjustmentType StepAdjustments")
 _GROUP_VALUES = names(
@@ -192,7 +192,7 @@ RESOURCE_TYPES = (
             f"{_DATA}.NetworkInterfaces.Description": DESCRIPTION,
         },
         refused={
-            f"{_DATA}.CapacityReservationSpecification": "nothing is scarce here, so nothing can be reserved",
+            f"{_DATA}.CapacityReservationSpecification": "its capacity cannot be reserved",
             f"{_DATA}.NetworkInterfaces.InterfaceType": "its hosts have no EFA devices",
             f"{_DATA}.NetworkInterfaces.NetworkCardIndex": "its hosts have one network interface each",
         },
@@ -231,8 +231,8 @@ RESOURCE_TYPES = (
             f"{_MIX}.InstancesDistribution.SpotAllocationStrategy": _ORDER,
         },
         refused={
-            f"{_MIX}.InstancesDistribution.SpotMaxPrice": "nothing has a price here",
-            f"{_MIX}.LaunchTemplate.Overrides.WeightedCapacity": "an instance counts as one here",
+            f"{_MIX}.InstancesDistribution.SpotMaxPrice": "its instances have no prices",
+            f"{_MIX}.LaunchTemplate.Overrides.WeightedCapacity": "it counts each instance as one",
         },
         replaced_by=names("AutoScalingGroupName"),
         # They would replace the group only with the policy AutoScalingReplacingUpdate, which is rejected.
@@ -251,10 +251,10 @@ RESOURCE_TYPES = (
             "MetricAggregationType": "a step is chosen by the alarm's latest value",
         },
         refused={
-            "ScalingAdjustment": "only step scaling is carried out here",
-            "Cooldown": "only step scaling is carried out here, which has no cooldown",
-            "TargetTrackingConfiguration": "only step scaling is carried out here",
-            "PredictiveScalingConfiguration": "only step scaling is carried out here",
+            "ScalingAdjustment": "it only supports step scaling",
+            "Cooldown": "it only supports step scaling, which has no cooldown",
+            "TargetTrackingConfiguration": "it only supports step scaling",
+            "PredictiveScalingConfiguration": "it only supports step scaling",
         },
         attributes=names("Arn PolicyName"),
         replaced_by=names("AutoScalingGroupName"),
@@ -268,7 +268,7 @@ RESOURCE_TYPES = (
         name="AWS::AutoScaling::LifecycleHook",
         named_by="LifecycleHookName",
         honoured=_HOOK | {"LifecycleHookName"},
-        refused={"NotificationTargetARN": "instances learn of hooks from their metadata alone"},
+        refused={"NotificationTargetARN": "its instances detect hooks only in their metadata"},
         replaced_by=names("LifecycleHookName AutoScalingGroupName"),
         **create_and_update(_write_hook, "LifecycleHookName"),
         delete=delete_with("autoscaling", "delete_lifecycle_hook", "LifecycleHookName", "AutoScalingGroupName"),
