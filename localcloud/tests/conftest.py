@@ -1,4 +1,4 @@
-"""Skip the tests that this machine cannot run, or fail them if all must run."""
+"""Skip tests that this machine cannot run, or fail them if all tests must run."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ ROOT_TOOLS = (
 )  # fmt: skip
 MISSING = pytest.StashKey[str]()
 
-# The time an example takes depends on the machine's load: no deadline. The same examples each time.
+# No deadline, because an example's duration depends on the machine's load. The examples are the same each time.
 settings.register_profile("repeatable", deadline=None, derandomize=True)
 settings.load_profile("repeatable")
 
 
 def missing_for_root() -> list[str]:
-    """List what tests marked `root` need and this machine lacks."""
+    """Return the requirements of tests marked `root` that this machine lacks."""
     path = os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/sbin"])
     tools = [tool for tool in ROOT_TOOLS if shutil.which(tool, path=path) is None]
     return tools if os.geteuid() == 0 else ["root", *tools]
 
 
 def pytest_configure() -> None:
-    """Let child processes be interrupted: a shell starts its background jobs with SIGINT ignored."""
+    """Make child processes interruptible, because a shell starts its background jobs with SIGINT ignored."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -50,6 +50,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Fail a test that must run and cannot."""
+    """Fail a test that must run but cannot."""
     if why := item.stash.get(MISSING, None):
         pytest.fail(why, pytrace=False)

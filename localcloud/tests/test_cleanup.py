@@ -1,4 +1,4 @@
-"""What a cloud leaves behind is found and removed, and nothing else."""
+"""Cleanup removes the processes and directories of one cloud, and keeps other clouds."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def layout(root: Path, name: str = "lc0") -> Layout:
 
 
 def process(proc: Path, pid: int, environ: bytes) -> int:
-    """Write a process into a /proc of our own; return its namespace's number."""
+    """Add a process to a fake /proc; return the inode number of its network namespace."""
     entry = proc / str(pid)
     (entry / "ns").mkdir(parents=True)
     (entry / "ns/net").touch()

@@ -1,4 +1,4 @@
-"""How the daemon is told what to do."""
+"""The daemon's control socket."""
 
 from __future__ import annotations
 
@@ -73,5 +73,5 @@ def test_who_leaves_or_speaks_nonsense_is_an_error_that_the_daemon_catches(said:
     with ours, theirs:
         ours.sendall(said)
         ours.shutdown(socket.SHUT_WR)
-        with pytest.raises(ValueError):  # json's own
+        with pytest.raises(ValueError):  # json's message
             answer_one(theirs, lambda request: {})

@@ -1,4 +1,4 @@
-"""One thread that waits on many descriptors."""
+"""One thread waits for many descriptors."""
 
 from __future__ import annotations
 

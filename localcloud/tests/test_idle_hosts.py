@@ -1,4 +1,4 @@
-"""Real hosts under alarms: those that work stay, those that rest are ended, and the group grows again."""
+"""Real hosts with alarms: busy hosts stay, idle hosts are terminated, and the group grows again."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from waiting import eventually
 pytestmark = pytest.mark.root
 ROOT = Path(__file__).resolve().parent
 NAME = f"idle{os.getpid()}"
-# A period of five minutes lasts a second; three of them idle end the group.
+# A period of five minutes lasts a second. Three idle periods scale the group to zero.
 SPEED = "300"
 PERIODS = 3
 WORK = "#!/bin/sh\nwhile [ ! -e /tmp/rest ]; do :; done\n"
 
 
 def call(command: str, *words: str) -> subprocess.CompletedProcess[str]:
-    """Run one of the cloud's own commands."""
+    """Run one of the cloud's commands."""
     return subprocess.run(
         [sys.executable, "-m", "localcloud", command, "--name", NAME, *words],
         cwd=ROOT,
@@ -38,7 +38,7 @@ def call(command: str, *words: str) -> subprocess.CompletedProcess[str]:
 
 
 def aws(*words: str) -> Any:
-    """Ask the AWS CLI on the laptop."""
+    """Run the AWS CLI on the laptop."""
     answer = call("run", "--", "aws", "--output", "json", *words).stdout
     return json.loads(answer) if answer.strip() else None
 
@@ -91,7 +91,7 @@ def template() -> str:
 
 @pytest.fixture
 def deployed() -> Iterator[None]:
-    """Deploy a group of one host that works, with an alarm that ends it when it rests."""
+    """Deploy a group with one busy host, and an alarm that terminates the host when it is idle."""
     try:
         call("start", "--metrics-speed", SPEED)
         aws("cloudformation", "create-stack", "--stack-name", "one", "--template-body", template())
@@ -104,7 +104,7 @@ def deployed() -> Iterator[None]:
 def test_a_host_that_works_stays_and_one_that_rests_is_ended_and_may_come_again(deployed: None) -> None:
     eventually(lambda: len(hosts()) == 1)
     (worker,) = hosts()
-    time.sleep(2.0 * PERIODS)  # twice what an idle group gets
+    time.sleep(2.0 * PERIODS)  # twice the time of an idle group
     assert hosts() == [worker]
     call("exec", worker, "--", "touch", "/tmp/rest")
     eventually(lambda: hosts() == [], timeout_s=60)

@@ -1,4 +1,4 @@
-"""What a command finds on the laptop."""
+"""The environment of commands on the laptop."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A cloud is started and stopped, in order and by force, and nothing of it stays."""
+"""A cloud is started and stopped, also by SIGKILL, and leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def call(command: str, *arguments: str, name: str = NAME, **options: Any) -> sub
 
 
 def trace(name: str = NAME) -> dict[str, Any]:
-    """Look for all that a cloud could have left on the machine."""
+    """Return everything that a cloud could have left on the machine."""
     layout = Layout(name=name)
     processes = []
     for entry in Path("/proc").iterdir():
@@ -58,7 +58,7 @@ def trace(name: str = NAME) -> dict[str, Any]:
 
 @pytest.fixture
 def clean() -> Iterator[dict[str, Any]]:
-    """Hold what the machine looked like, and stop whatever a failed test leaves."""
+    """Return the machine's state before the test, and stop a cloud that a failed test leaves running."""
     before = trace()
     yield before
     call("stop")

@@ -1,4 +1,4 @@
-"""Real hosts of hand-made snapshots: who reaches whom, what boots, what stays."""
+"""Real hosts from hand-made snapshots: their connections, boots and reboots."""
 
 from __future__ import annotations
 
@@ -300,7 +300,7 @@ def test_a_host_that_cannot_be_started_fails_its_instance_and_no_other(
     assert own_world.reconciler.hosts.keys() == {MASTER.id}
 
 
-def test_a_rebooted_host_has_its_disk_its_keys_and_its_address_and_none_of_its_processes(own_world: SmallCloud) -> None:
+def test_rebooted_host_keeps_disk_keys_and_address_but_no_processes(own_world: SmallCloud) -> None:
     program = b"""#!/bin/bash
 echo from the first boot > /kept
 mkdir -p /var/lib/cloud/scripts/per-boot

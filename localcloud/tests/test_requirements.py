@@ -1,4 +1,4 @@
-"""What a machine lacks is said at once."""
+"""All missing requirements of a machine are reported together."""
 
 from __future__ import annotations
 

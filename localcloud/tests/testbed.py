@@ -1,4 +1,4 @@
-"""Snapshots made by hand, and an API that returns them: what the tests of hosts and networks stand on."""
+"""Hand-made snapshots and an API that returns them, for tests of hosts and networks."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ MASTER_PUBLIC, NAT_PUBLIC = "198.18.1.1", "198.18.1.9"
 
 
 def instance(number: int, *, subnet: str, ip: str, group: str, **changes: Any) -> Instance:
-    """Describe an instance; its id ends with `number`."""
+    """Return an instance; its id ends with `number`."""
     plain = Instance(
         id=f"i-{number:017x}",
         vpc_id=VPC,
@@ -75,7 +75,7 @@ HIDDEN = instance(4, subnet="subnet-isolated", ip=HIDDEN_IP, group="sg-worker")
 
 
 def snapshot(*instances: Instance) -> Snapshot:
-    """Describe a VPC with a public, a NATed and an isolated subnet, and these instances."""
+    """Return a snapshot of a VPC with a public, a private (NAT) and an isolated subnet, and these instances."""
 
     def subnet(name: str, number: int, route: str) -> Subnet:
         return Subnet(
@@ -110,7 +110,7 @@ def snapshot(*instances: Instance) -> Snapshot:
 
 
 class FakeCloud:
-    """Return the snapshot it is given, and remember what it is told."""
+    """A cloud state with a given snapshot, which records calls."""
 
     def __init__(self) -> None:
         self.now = Snapshot()
@@ -171,7 +171,7 @@ class SmallCloud:
         )
 
     def show(self, now: Snapshot) -> None:
-        """Make the testbed so, and wait until sshd of every host answers on its own loopback."""
+        """Change the testbed to this snapshot, and wait until every host's sshd answers on its loopback."""
         self.cloud.now = now
         self.reconciler.reconcile()
         for host in self.reconciler.hosts.values():
@@ -196,7 +196,7 @@ class SmallCloud:
         )
 
     def console(self, of: Instance) -> str:
-        """Return what the API was told of a host's console."""
+        """Return a host's console output that was sent to the API."""
         self.reconciler.consoles.publish()
         return self.cloud.consoles.get(of.id, "")
 
@@ -207,7 +207,7 @@ class SmallCloud:
 
 @contextlib.contextmanager
 def running(directory: Path, packages: PackageIndex = NO_PACKAGES, *, nfs: bool = False) -> Iterator[SmallCloud]:
-    """Yield a testbed, on a memory file system as overlays need it, and take everything away at the end."""
+    """Yield a testbed on a memory file system, which overlays need; remove everything at the end."""
     layers = directory / "layers"
     layers.mkdir()
     namespaces.mount_tmpfs(layers, "mode=755")
@@ -222,7 +222,7 @@ def running(directory: Path, packages: PackageIndex = NO_PACKAGES, *, nfs: bool 
 
 
 def reachable(start: NetworkNamespace, address: str, port: int, timeout_s: float = 0.5) -> bool:
-    """Tell whether a TCP connection from `start` is accepted."""
+    """Return whether a TCP connection from `start` is accepted."""
 
     def connect() -> bool:
         try:
@@ -235,7 +235,7 @@ def reachable(start: NetworkNamespace, address: str, port: int, timeout_s: float
 
 
 def seen_from(start: NetworkNamespace, target: NetworkNamespace, address: str, port: int = 5000) -> str:
-    """Connect from `start` to a listener at `address` in `target`; return the source that it sees, or nothing."""
+    """Connect from `start` to a listener at `address` in `target`; return the source address that it sees, or ""."""
     seen: list[str] = []
     with target.listen(address, port) as listener:
         listener.settimeout(60)

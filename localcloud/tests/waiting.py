@@ -1,4 +1,4 @@
-"""The one way in which tests wait for what must come."""
+"""Waiting for a condition in tests."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Final, TypeVar
 import pytest
 
 PATIENCE_S: Final = 300.0
-"""So long that only a fault, not a busy machine, comes to the end of it."""
+"""A timeout that is only reached because of a fault, not because of a busy machine."""
 MIN_PAUSE_S: Final = 0.005
 
 T = TypeVar("T")
@@ -18,10 +18,10 @@ T = TypeVar("T")
 def eventually(
     condition: Callable[[], T | None], timeout_s: float = PATIENCE_S, what: str | Callable[[], object] = ""
 ) -> T:
-    """Return the first value of `condition` that is true; fail the test after `timeout_s` with what was waited for.
+    """Return the first true value of `condition`. After `timeout_s`, fail the test with `what`.
 
-    The pause between two tries is as long as a try, so that a command is no load on what it waits for, and a look at a
-    file notices at once. `what`: words, or a function that returns what there is instead.
+    The pause between two attempts is as long as an attempt, so a slow condition causes little load, and a fast one is
+    noticed soon. `what`: a description of the condition, or a function that returns the present state.
     """
     deadline = time.monotonic() + timeout_s
     while True:

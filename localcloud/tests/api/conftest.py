@@ -1,4 +1,4 @@
-"""A cloud whose API is served on a port of this machine, and clients of it."""
+"""A cloud that serves its API on a port of this machine, and clients of the API."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from localcloud.laptop import ACCESS_KEY_ID
 
 @pytest.fixture(scope="module")
 def cloud() -> Cloud:
-    """Return a fresh cloud."""
+    """Return a new cloud."""
     return Cloud()
 
 
@@ -35,7 +35,7 @@ def endpoint(cloud: Cloud) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def client(endpoint: str) -> Client:
-    """Return a maker of clients by service."""
+    """Return a function that creates the client of a service."""
     made: dict[str, Any] = {}
 
     def of(service: str) -> Any:
@@ -56,7 +56,7 @@ def client(endpoint: str) -> Client:
 
 @pytest.fixture
 def stacks(client: Client) -> Iterator[Stacks]:
-    """Return a maker of stacks, which removes what it made."""
+    """Return a driver of stacks; delete its stacks after the test."""
     stacks = Stacks(client)
     yield stacks
     for name in reversed(stacks.names):

@@ -1,4 +1,4 @@
-"""Small templates, and a driver that makes stacks of them."""
+"""Small templates, and a driver that creates stacks from them."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _numbers = itertools.count(1)
 
 
 class Stacks:
-    """Create, change and watch stacks from small templates."""
+    """Driver that creates, updates and inspects stacks from small templates."""
 
     def __init__(self, client: Client) -> None:
         self._cf = client("cloudformation")
         self.names: list[str] = []
 
     def create(self, resources: dict[str, Any], *, wait: bool = True, **more: Any) -> str:
-        """Create a stack of these resources; return its name."""
+        """Create a stack with these resources; return its name."""
         name = f"stack{next(_numbers)}"
         self.names.append(name)
         self._cf.create_stack(StackName=name, TemplateBody=_body(resources, more), **_options(more))
@@ -38,7 +38,7 @@ class Stacks:
             self.settle(name)
 
     def delete(self, name: str) -> None:
-        """Delete a stack and wait for the end."""
+        """Delete a stack and wait until it is deleted."""
         found = self._cf.describe_stacks(StackName=name)["Stacks"][0]["StackId"]
         self._cf.delete_stack(StackName=name)
         self.settle(found)
@@ -112,7 +112,7 @@ def _subnet(number: int, third: int, zone: int) -> dict[str, Any]:
 
 
 def nodes(count: int, *, data: dict[str, Any] | None = None, **attributes: Any) -> dict[str, Any]:
-    """Return a network with an Auto Scaling group of `count` over both subnets; `attributes` are the group's own."""
+    """Return a network with an Auto Scaling group of `count` over both subnets, with these `attributes`."""
     return {
         **network(),
         "Template": resource(
@@ -145,7 +145,7 @@ def nodes(count: int, *, data: dict[str, Any] | None = None, **attributes: Any) 
 def mixed(
     count: int, *types: str, base: int = 0, percent: int = 0, data: dict[str, Any] | None = None, **attributes: Any
 ) -> dict[str, Any]:
-    """Return the same with a mixed instances policy: `base` on demand, of the rest `percent`, of these types."""
+    """Return `nodes` with a mixed instances policy for these types: `base` and `percent` of the rest on-demand."""
     resources = nodes(count, data=data, **attributes)
     properties = resources["Nodes"]["Properties"]
     properties["MixedInstancesPolicy"] = {

@@ -1,4 +1,4 @@
-"""The cloud as a whole: what it shows of itself, who is told of changes, and what its API says when it cannot."""
+"""The cloud as a whole: its snapshot, notifications of changes, and errors of its API."""
 
 from __future__ import annotations
 

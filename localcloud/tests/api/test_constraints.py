@@ -1,4 +1,4 @@
-"""Calls whose parameters break what AWS's models state are refused as by AWS, and sound ones are carried out."""
+"""Calls with parameters that violate AWS's models are rejected as by AWS. Valid calls are executed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Error replies are in the protocol of the service that was asked."""
+"""Error replies use the protocol of the request's service."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A call that fails leaves nothing behind, and so a stack whose creation fails is rolled back whole."""
+"""A failed call leaves nothing behind, so a stack is rolled back completely if its creation fails."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def _volume(**ebs: Any) -> dict[str, Any]:
 
 
 _FAILING: dict[str, Callable[[], dict[str, Any]]] = {
-    "a launch after which a volume is refused": lambda: nodes(2, data=_volume(Encrypted=False, KmsKeyId="k")),
+    "a launch that fails because of a volume": lambda: nodes(2, data=_volume(Encrypted=False, KmsKeyId="k")),
     "a NAT gateway with an address that is not there": lambda: {
         **network(),
         "Nat": resource("EC2::NatGateway", SubnetId=ref("A"), AllocationId="eipalloc-00000000"),
@@ -64,7 +64,7 @@ def test_a_creation_that_fails_halfway_is_rolled_back_whole(case: str, cloud: Cl
 
 
 def _typical() -> dict[str, Any]:
-    """Return resources that take several calls each, with all that makes these necessary."""
+    """Return resources that need several calls each, with the properties that make these calls necessary."""
     resources = nodes(1)
     tags = [{"Key": "team", "Value": "a"}]
     resources["Nodes"]["Properties"]["MetricsCollection"] = [{"Granularity": "1Minute"}]
@@ -93,7 +93,7 @@ def _typical() -> dict[str, Any]:
 
 
 class _Failing:
-    """An API of which one request that changes something fails."""
+    """An API that fails one of the requests that change something."""
 
     def __init__(self, application: Any, number: int) -> None:
         self._application = application
@@ -121,7 +121,7 @@ def application(cloud: Cloud) -> Iterator[Any]:
 
 
 def _left(aws: Loopback) -> dict[str, list[str]]:
-    """Return what is left of the types that the snapshot does not show."""
+    """Return the remaining resources of types that the snapshot does not show."""
     return {
         "roles": [each["RoleName"] for each in aws.client("iam").list_roles()["Roles"]],
         "profiles": [each["Arn"] for each in aws.client("iam").list_instance_profiles()["InstanceProfiles"]],

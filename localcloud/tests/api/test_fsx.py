@@ -1,4 +1,4 @@
-"""Lustre file systems of the API: what FSx refuses is refused, what is made has an address and gives it back."""
+"""Lustre file systems: invalid ones are rejected as by FSx, and an address is assigned and released."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_what_cannot_be_is_refused(client: Client, change: dict[str, Any], reaso
 
 
 def cluster() -> dict[str, Any]:
-    """Return a network with a file system whose group lets its servers talk to each other."""
+    """Return a network with a file system. Its security group allows traffic between the file servers."""
     group = {"Fn::GetAtt": ["Group", "GroupId"]}
     return {
         **network(),

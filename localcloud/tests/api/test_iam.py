@@ -1,4 +1,4 @@
-"""Instance profiles give up only the roles that they hold, and AWS's own policies exist."""
+"""Only a role in an instance profile can be removed from it, and AWS managed policies exist."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Clients that stay within the process."""
+"""Clients with requests that stay in the process."""
 
 from __future__ import annotations
 

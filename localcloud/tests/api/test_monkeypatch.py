@@ -1,4 +1,4 @@
-"""A function of moto is replaced only where it is."""
+"""A function of moto can only be replaced if it exists."""
 
 from __future__ import annotations
 

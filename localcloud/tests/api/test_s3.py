@@ -1,4 +1,4 @@
-"""Bucket policies with conditions, encryption, and lists of versions in pages."""
+"""Bucket policies with conditions, default encryption, and paginated lists of versions."""
 
 from __future__ import annotations
 

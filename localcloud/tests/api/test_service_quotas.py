@@ -1,4 +1,4 @@
-"""The quotas of a new account, and what EC2 and Auto Scaling reject beyond them."""
+"""The quotas of a new account, and the requests beyond them that EC2 and Auto Scaling reject."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def cloud() -> Cloud:
 
 @pytest.fixture
 def ec2(client: Client) -> Iterator[Any]:
-    """Return a client of EC2; terminate what it launched."""
+    """Return a client of EC2; terminate its instances after the test."""
     ec2 = client("ec2")
     yield ec2
     pages = ec2.describe_instances()["Reservations"]
@@ -181,7 +181,7 @@ def test_a_spot_group_beyond_the_quota_says_so(client: Client, stacks: Stacks) -
 def test_addresses_and_vpcs_are_limited(ec2: Any) -> None:
     addresses = [ec2.allocate_address(Domain="vpc")["AllocationId"] for _ in range(5)]
     assert refused(ec2.allocate_address, Domain="vpc")[0] == "AddressLimitExceeded"
-    vpcs = [ec2.create_vpc(CidrBlock="10.1.0.0/16")["Vpc"]["VpcId"] for _ in range(4)]  # beside the default one
+    vpcs = [ec2.create_vpc(CidrBlock="10.1.0.0/16")["Vpc"]["VpcId"] for _ in range(4)]  # in addition to the default VPC
     assert refused(ec2.create_vpc, CidrBlock="10.1.0.0/16")[0] == "VpcLimitExceeded"
     for address in addresses:
         ec2.release_address(AllocationId=address)

@@ -1,4 +1,4 @@
-"""Session Manager's part of the API, as boto3 sees it."""
+"""Session Manager's actions, called with boto3."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NOBODY = "i-0123456789abcdef0"
 
 @pytest.fixture(scope="module", autouse=True)
 def service(cloud: Cloud) -> Iterator[SessionService]:
-    """Serve sessions on a cloud without hosts."""
+    """Return the session service of a cloud without hosts."""
     made = SessionService(relay=Relay(socket.create_server(("127.0.0.1", 0))), hosts={}, denied=cloud.denied_actions)
     cloud.serve_sessions(made)
     yield made

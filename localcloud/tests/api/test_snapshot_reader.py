@@ -1,4 +1,4 @@
-"""What of moto's state reaches the hosts and networks."""
+"""The parts of moto's state that a snapshot contains."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ Clients = Callable[[str], Any]
 
 
 def quiet_cloud(monkeypatch: pytest.MonkeyPatch) -> Cloud:
-    """Return a cloud whose only API faults are short boots, short delays of NAT gateways, and balanced zones."""
+    """Return a cloud with few API faults: short delays of boots and NAT gateways, and balanced zones."""
     monkeypatch.setattr(throttling, "PROBABILITY", 0.0)
     monkeypatch.setattr(propagation, "PROBABILITY", 0.0)
     monkeypatch.setattr(capacity, "SHORTAGES", 0.0)
@@ -31,7 +31,7 @@ def quiet_cloud(monkeypatch: pytest.MonkeyPatch) -> Cloud:
 
 @contextlib.contextmanager
 def served(cloud: Cloud) -> Iterator[str]:
-    """Serve a cloud for the time of a block; give its address."""
+    """Serve a cloud's API within a block; yield its address."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen(64)
@@ -43,7 +43,7 @@ def served(cloud: Cloud) -> Iterator[str]:
 
 
 def client(endpoint: str, service: str, attempts: int = 1) -> Any:
-    """Return a client that makes so many attempts of a call."""
+    """Return a client that makes this number of attempts for a call."""
     session: Any = boto3.Session()
     return session.client(
         service,

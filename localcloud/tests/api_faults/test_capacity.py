@@ -1,4 +1,4 @@
-"""Capacity: pools that are short for a while, zones without a type, and what a group makes of both."""
+"""Capacity: pools with shortages, zones without a type, and a group's reactions to both."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ZONES = ["us-east-1a", "us-east-1b", "us-east-1c"]
 
 
 def launches(pools: Capacity, count: int, zone: str = "us-east-1a") -> str:
-    """Return of some launches at one moment which had room: + or -."""
+    """Launch `count` instances at the same time; return + or - for each: whether it had capacity."""
     seen = ""
     for _ in range(count):
         try:
@@ -62,7 +62,7 @@ def test_a_zone_lacks_a_type_for_good_and_never_the_first() -> None:
 
 @pytest.fixture
 def cloud(monkeypatch: pytest.MonkeyPatch) -> Cloud:
-    """Return a cloud on which zone b lacks every type, and a is short at first."""
+    """Return a cloud without any type in zone b, and with a shortage in zone a at first."""
     made = quiet_cloud(monkeypatch)
     monkeypatch.setattr(capacity, "SHORTAGES", 1.0)
     monkeypatch.setattr(capacity, "MAX_IN_SHORTAGE", 0)

@@ -1,4 +1,4 @@
-"""Delays: instances and NAT gateways that are pending, and consoles that are read later."""
+"""Delays: pending instances and NAT gateways, and late console output."""
 
 from __future__ import annotations
 

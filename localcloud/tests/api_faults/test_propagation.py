@@ -1,4 +1,4 @@
-"""Eventual consistency: what a client does not find yet, and whom that does not concern."""
+"""Eventual consistency: new objects are hidden from clients, but not from the cloud itself."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ TRUST = json.dumps(
 
 
 class Clock:
-    """Time that stands still until a test moves it."""
+    """Clock that only the test advances."""
 
     now = 1000.0
 
@@ -45,7 +45,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 @pytest.fixture
 def aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], Any]]:
-    """Serve a cloud on which nothing is throttled and everything that is made is late; return a maker of clients."""
+    """Serve a cloud without throttling that hides every new object; return a function that creates clients."""
     monkeypatch.setattr(throttling, "PROBABILITY", 0.0)
     monkeypatch.setattr("localcloud.api_faults.propagation.PROBABILITY", 1.0)
     with served(Cloud(fault_seed=1)) as address:

@@ -1,4 +1,4 @@
-"""Throttling: how often, how long, in whose words, and whose calls."""
+"""Throttling: its frequency and duration, the error replies, and the affected calls."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Groups balance their zones: launch first, terminate then, and not where the process is suspended."""
+"""Groups balance their zones: they launch first, then terminate, unless the process is suspended."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def aws(cloud: Cloud) -> Iterator[Callable[[str], Any]]:
 
 
 def make_uneven(cloud: Cloud, aws: Callable[[str], Any], *suspended: str) -> str:
-    """Return a group of three in one zone, which could be in two."""
+    """Return the name of a group with three instances in one of its two zones."""
     stacks = Stacks(aws)
     name = stacks.create(nodes(0))
     group = stacks.physical(name, "Nodes")
@@ -48,7 +48,7 @@ def zones(cloud: Cloud, group: str) -> dict[str, int]:
 
 
 def watch(cloud: Cloud, group: str, rounds: int) -> list[dict[str, int]]:
-    """Return the different distributions of a group within so many tenths of a second."""
+    """Return a group's successive distributions over its zones within this number of tenths of a second."""
     seen = [zones(cloud, group)]
     for _ in range(rounds):
         cloud.wait_for_change(0.1)

@@ -1,4 +1,4 @@
-"""A cloud of given hosts for faults, and a host of namespaces alone."""
+"""A fake cloud with given hosts for faults, and a host that consists only of namespaces."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ HOROVOD_RANK=0 sleep 601 & HOROVOD_RANK=1 sleep 602 & exec sleep 603
 
 
 class Stage(Cloud):
-    """A cloud of given hosts, which keeps what it is asked for."""
+    """A fake cloud with given hosts, which records its requests."""
 
     def __init__(self, root: Path, *pids: int, spot: bool = False) -> None:
         self.root, self.asked = root, list[Any]()
@@ -54,7 +54,7 @@ def fault(kind: str, place: float = 0.0) -> Fault:
 
 
 def carried_out(stage: Stage, kind: str, place: float = 0.0, /, *busy: str, **patterns: Any) -> Done:
-    """Carry out one fault, while others of its kind last on `busy`."""
+    """Inject one fault, while others of its kind are active on `busy`."""
     return carry_out(
         Attempt(cloud=stage, fault=fault(kind, place), patterns=Patterns(**patterns), busy=frozenset(busy))
     )
@@ -73,7 +73,7 @@ def inside(host: int, *words: str) -> str:
 
 @contextmanager
 def started_host() -> Iterator[int]:
-    """Start a process with network and processes of its own; return the pid of its first one."""
+    """Start a process in new network and PID namespaces; return the pid of process 1 in them."""
     words = ["unshare", "--net", "--pid", "--fork", "--kill-child", "sh", "-c", _HOST]
     with subprocess.Popen(words) as outer:
         try:

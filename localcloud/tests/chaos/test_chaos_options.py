@@ -68,7 +68,7 @@ def test_malformed_arguments_are_refused_by_name(capsys: pytest.CaptureFixture[s
 
 
 class FakeCloud(Stage):
-    """A cloud of two hosts, of which faults meet those that `only` names."""
+    """A cloud with two hosts. Faults affect the hosts that match `only`."""
 
     def __init__(self, layout: Layout, only: str) -> None:
         super().__init__(Path("/nonexistent"), 1, 1)
@@ -80,7 +80,7 @@ class FakeCloud(Stage):
 
 @pytest.fixture
 def cloud(monkeypatch: pytest.MonkeyPatch) -> list[FakeCloud]:
-    """Let commands meet clouds that are kept here."""
+    """Make commands use a fake cloud, and return the list of all fake clouds."""
     made: list[FakeCloud] = []
 
     def make(layout: Layout, only: str) -> FakeCloud:

@@ -33,7 +33,7 @@ def test_a_shared_file_system_without_a_limit_is_not_filled(tmp_path: Path) -> N
 
 
 def test_no_file_is_changed_through_a_link(tmp_path: Path) -> None:
-    """A host's link may name any file of this machine."""
+    """A symbolic link of a host may point to any file of this machine."""
     root, outside = tmp_path / "efs", tmp_path / "etc"
     for directory in (root, outside):
         directory.mkdir()

@@ -21,7 +21,7 @@ with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as both:
 
 
 def sends(host: int, address: str) -> bool:
-    """Return whether a packet to an address leaves; the kernel refuses the sender one that a rule drops."""
+    """Return whether a packet to an address leaves the host. If a rule drops it, the sender gets an error."""
     words = ["nsenter", "--target", str(host), "--net", sys.executable, "-c", SEND, address]
     failed = subprocess.run(words, capture_output=True, text=True, check=False).stderr
     assert not failed or "PermissionError" in failed, failed

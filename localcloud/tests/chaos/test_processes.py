@@ -25,7 +25,7 @@ def proc(tmp_path: Path) -> Path:
     add(tmp_path, "73", "pid:[2]", "python loader.py", "HOROVOD_RANK=1", pages=9)
     add(tmp_path, "74", "pid:[3]", "python other.py", "RANK=0")
     add(tmp_path, "75", "pid:[1]", "python machine.py", "RANK=0")
-    (tmp_path / "76").mkdir()  # it has just ended
+    (tmp_path / "76").mkdir()  # the process has just exited
     return tmp_path
 
 

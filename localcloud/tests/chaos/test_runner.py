@@ -23,7 +23,7 @@ ROOT: Final = Path(__file__).resolve().parents[1]
 
 
 class Play:
-    """A run of a schedule on a clock of its own, with what was reported at which time."""
+    """A run of a schedule with a fake clock, and its reports with their times."""
 
     def __init__(self, tmp_path: Path, *pids: int, ends_at_s: float = 1e9) -> None:
         self.stage, self.now, self.told = Stage(tmp_path, *pids), 50.0, list[tuple[float, str]]()
@@ -32,7 +32,7 @@ class Play:
         self.on_report: Callable[[str], None] = lambda text: None
 
     def interrupted(self, seconds: float) -> bool:
-        # A real clock goes on also where `seconds` are too few to change its value.
+        # A real clock advances even if `seconds` is too small to change its value.
         self.now = min(self.now + max(seconds, 1e-6), 50 + self.ends_at_s)
         self.on_wait(self.now - 50)
         return self.now >= 50 + self.ends_at_s
@@ -73,7 +73,7 @@ NOTICE = Fault(at_s=20.0, kind="spot-notice", place=0.0)
 
 
 def writing(tmp_path: Path, begins_at_s: float, **changes: float) -> Play:
-    """Return a play in which a checkpoint that stood half written at its beginning is followed by another."""
+    """Return a play with an incomplete checkpoint at the start and another one after `begins_at_s`."""
     (tmp_path / "run/checkpoints/.partial-1").mkdir(parents=True)
     play = Play(tmp_path, 1, **changes)
     play.stage.hosts()[0]["spot"] = True
@@ -87,7 +87,7 @@ def writing(tmp_path: Path, begins_at_s: float, **changes: float) -> Play:
     return play
 
 
-def test_a_notice_waits_for_a_checkpoint_to_be_written_and_what_lasts_is_undone_meanwhile(tmp_path: Path) -> None:
+def test_notice_waits_for_a_checkpoint_while_temporary_faults_are_undone(tmp_path: Path) -> None:
     play = writing(tmp_path, begins_at_s=44.5)
     assert play.run(CUT, NOTICE) == ended(2)
     assert [text for _, text in play.told] == [
@@ -127,7 +127,7 @@ def test_a_fault_that_fails_and_one_that_cannot_be_undone_are_told(tmp_path: Pat
     assert [text for _, text in play.told] == [
         "cut w1 (i-1) off",
         "reboot failed: UnauthorizedOperation",
-        *(["not undone: cut w1 (i-1) off: the daemon is busy"] * 2),  # tried once more at the end
+        *(["not undone: cut w1 (i-1) off: the daemon is busy"] * 2),  # repeated once at the end
     ]
 
 
@@ -194,7 +194,7 @@ def test_runners_exclude_each_other_but_a_killed_one_blocks_none(tmp_path: Path)
 
 @pytest.fixture
 def cloud(monkeypatch: pytest.MonkeyPatch) -> tuple[Cloud, dict[str, Any], list[dict[str, Any]]]:
-    """Return a cloud with its state and its hosts, both as its daemon has them."""
+    """Return a cloud with the state and hosts of a daemon."""
     state, hosts = {"started": 1.0, "pid": 7}, list[dict[str, Any]]()
     monkeypatch.setattr(lifecycle, "read_state", lambda layout: dict(state))
     monkeypatch.setattr(control, "request", lambda layout, message: {"hosts": hosts})

@@ -1,4 +1,4 @@
-"""The agent's calls, answered by the embedded cloud's own API."""
+"""The agent's calls to the embedded cloud's API."""
 
 from __future__ import annotations
 

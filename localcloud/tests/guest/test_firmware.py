@@ -1,4 +1,4 @@
-"""What programs on a host are told of the machine below it: an EC2 instance, not a container."""
+"""Programs on a host detect an EC2 instance, not a container."""
 
 from __future__ import annotations
 

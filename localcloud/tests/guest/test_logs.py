@@ -1,4 +1,4 @@
-"""Log files that the agent's stand-in follows."""
+"""The stand-in for the CloudWatch agent sends new lines of log files."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from localcloud.guest.cloudwatch_agent.logs import Source, Tail
 
 
 class Received:
-    """Take streams and lines; fail as often as told."""
+    """Destination that records streams and lines, and fails a given number of times."""
 
     def __init__(self, failures: int = 0) -> None:
         self.streams: list[tuple[str, str]] = []

@@ -1,4 +1,4 @@
-"""What the agent's stand-in measures, and under which names it sends it."""
+"""The metrics of the stand-in for the CloudWatch agent, and their names."""
 
 from __future__ import annotations
 

@@ -16,14 +16,14 @@ from localcloud.layout import Layout
 
 
 class Desk:
-    """A console whose host is a pipe."""
+    """A console of a fake host, which is a pipe."""
 
     def __init__(self, directory: Path) -> None:
         self.told: list[tuple[str, str]] = []
         out, self.into = os.pipe()
         os.set_blocking(out, False)
         self.layout = Layout(name="lc0", run_root=directory / "run", data_root=directory / "data")
-        # Of a host, a console needs the instance's id and the pipe.
+        # A console only uses the instance's id and the pipe of its host.
         self.host = cast(Host, SimpleNamespace(instance=SimpleNamespace(id="i-1"), console=out))
         self.consoles = Consoles(self.layout, lambda id, text: self.told.append((id, text)))
         self.consoles.open(self.host)

@@ -1,4 +1,4 @@
-"""The control groups that give each host so much processor time."""
+"""The control groups that limit each host's processor time."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_version_1_has_it_in_two(tmp_path: Path) -> None:
     assert (procs.parent / "cpu.cfs_period_us").read_text() == str(PERIOD_US)
 
 
-def test_hosts_are_spread_over_the_processors_and_see_no_more_than_their_time_comes_to() -> None:
+def test_hosts_are_spread_over_processors() -> None:
     limit = CpuLimit(cloud="one", cpus=0.2, present=frozenset({0, 1, 5}))
     assert [limit.processors(f"i-{n}") for n in range(4)] == [(0,), (1,), (5,), (0,)]
     assert limit.processors("i-1") == (1,), "as before, also after a reboot"

@@ -1,4 +1,4 @@
-"""Debian's images: what they hold, and what lies between a root and its hosts."""
+"""Debian's images: their packages, and the layer between a root and its hosts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a root of Debian's packages is made and kept."""
+"""Creation and caching of a root with Debian's packages."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ DEBIAN = DISTRIBUTIONS["debian-12"].root
 
 
 def stand_in(directory: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
-    """Put a program in the place of mmdebstrap; $ROOT is the directory that it is to make."""
+    """Replace mmdebstrap by a script. $ROOT is the directory that it must create."""
     directory.mkdir()
     program = directory / "mmdebstrap"
     program.write_text(f'#!/bin/bash\nROOT="${{@: -1}}"\n{script}\n')

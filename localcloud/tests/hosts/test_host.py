@@ -1,4 +1,4 @@
-"""What hosts have: names, firmware, results of user data, and files of their own."""
+"""Names, firmware ids, results of user data, and files of hosts."""
 
 from __future__ import annotations
 

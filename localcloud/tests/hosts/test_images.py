@@ -1,4 +1,4 @@
-"""What is shown in the hosts."""
+"""Directories of this machine that hosts see."""
 
 from __future__ import annotations
 

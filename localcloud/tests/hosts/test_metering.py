@@ -1,4 +1,4 @@
-"""Hosts are measured by the kernel's own counters."""
+"""Hosts are measured with the kernel's counters."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_a_new_host_is_measured_from_its_second_reading_on() -> None:
 
 
 @pytest.mark.root
-def test_work_in_a_process_namespace_counts_for_its_host_also_when_the_process_has_ended() -> None:
+def test_work_of_exited_processes_counts_for_their_host() -> None:
     script = "import time\nwhile time.process_time() < 0.5: pass"
     waiting = 'read; "$@"; echo done; read'
     holder = subprocess.Popen(

@@ -1,4 +1,4 @@
-"""What a host sees of the shared file system through the caches of an NFS client."""
+"""The shared file system through the caches of an NFS client."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_a_new_file_stays_unseen_by_the_host_that_had_looked_for_it(testbed: Sma
     testbed.execute(MASTER, "echo here > /mnt/efs/open/late")
     look = "ls /mnt/efs/open; cat /mnt/efs/open/late"
     seen = testbed.execute(WORKER, look)
-    if time.monotonic() - began < nfs_client.NAMES_S:  # else the machine was too slow to tell
+    if time.monotonic() - began < nfs_client.NAMES_S:  # otherwise the machine was too slow for a result
         assert seen.stdout == "late\n"
         assert "No such file" in seen.stderr
     eventually(lambda: testbed.execute(WORKER, look).stdout == "late\nhere\n", timeout_s=4 * nfs_client.NAMES_S)
@@ -75,7 +75,7 @@ def test_a_lock_that_becomes_free_is_had_when_the_client_asks_again(testbed: Sma
         "fcntl.flock(file, fcntl.LOCK_EX); print(time.monotonic() - at)"  # fmt: skip
     testbed.execute(MASTER, hold)
     waited_s = float(testbed.execute(WORKER, f'python3 -c "{wait}"').stdout)
-    assert waited_s >= 1  # the second question; the third after 3 s in all, where the first two found it held
+    assert waited_s >= 1  # the second attempt; the third one follows after 3 s, if the lock was held twice
 
 
 @pytest.mark.root
@@ -109,7 +109,7 @@ def test_who_is_told_to_end_at_shutdown_can_still_write(testbed: SmallCloud) -> 
 
 
 def passing_on(directory: Path) -> set[str]:
-    """Return the pids of the processes that show a directory's file systems to hosts."""
+    """Return the pids of the processes that serve a directory's file systems to hosts."""
     found = set()
     for process in Path("/proc").glob("[0-9]*"):
         try:

@@ -1,4 +1,4 @@
-"""Facts about the hosts' way to this machine's package index: an index of the test's own is reached through the NAT."""
+"""Hosts reach this machine's package index. A test's index is reached through the NAT."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ PLAIN: Final = {"PATH": "/usr/bin:/bin", "HOME": "/nonexistent", "PIP_CONFIG_FIL
 
 @contextlib.contextmanager
 def index(root: Path) -> Iterator[str]:
-    """Serve an index of one pure package on this machine's loopback; yield its URL, by this machine's name."""
+    """Serve an index with one pure package on this machine's loopback; yield its URL with this machine's name."""
     name = "toy-1.2-py3-none-any.whl"
     for project, page in (("toy", f'<a href="../../files/{name}">{name}</a>'), ("pip", "")):
         (root / "simple" / project).mkdir(parents=True)
@@ -55,7 +55,7 @@ def index(root: Path) -> Iterator[str]:
 
     class Handler(http.server.SimpleHTTPRequestHandler):
         def log_message(self, *_: Any) -> None:
-            """Write nothing."""
+            """Log nothing."""
 
     name = socket.gethostname().lower()
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Handler, directory=str(root))) as server:
@@ -66,13 +66,13 @@ def index(root: Path) -> Iterator[str]:
 
 
 def needs_name_of_loopback() -> None:
-    """Skip where this machine's own name is not that of its loopback: no server elsewhere is asked."""
+    """Skip a test if this machine's name is not its loopback address, so that no other server is used."""
     try:
         address = socket.gethostbyname(socket.gethostname())
     except OSError:
         address = "none"
     if not address.startswith("127.0.0."):
-        pytest.skip(f"this machine's name stands for {address}, not for its loopback")
+        pytest.skip(f"this machine's name resolves to {address}, not to its loopback address")
 
 
 @pytest.mark.root

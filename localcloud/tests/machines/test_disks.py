@@ -1,4 +1,4 @@
-"""The disks of machines: what lies in them, and when they are made anew."""
+"""The disks of machines: their content, and when they are created again."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ echo once >>"$ROOT"/../../../made
 
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Put a program in the place of mmdebstrap that makes a root of a few files; return an empty cache."""
+    """Replace mmdebstrap by a script that creates a root with a few files; return an empty cache."""
     (tmp_path / "bin").mkdir()
     program = tmp_path / "bin/mmdebstrap"
     program.write_text(f'#!/bin/bash\nROOT="${{@: -1}}"\n{MAKE_ROOT}')
@@ -40,7 +40,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def content(disk: Path, path: str) -> str:
-    """Read a file of an ext4 disk without mounting it."""
+    """Return the content of a file on an ext4 disk, without mounting the disk."""
     done = subprocess.run(["debugfs", "-R", f"cat {path}", str(disk)], capture_output=True, text=True, check=True)
     return done.stdout
 

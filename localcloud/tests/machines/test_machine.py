@@ -1,4 +1,4 @@
-"""Which instances become machines."""
+"""The images that machines can boot."""
 
 from __future__ import annotations
 

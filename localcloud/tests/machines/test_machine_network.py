@@ -1,4 +1,4 @@
-"""How machines are linked, and what DHCP tells them, as text."""
+"""The commands that link machines, and their DHCP configuration, as text."""
 
 from __future__ import annotations
 

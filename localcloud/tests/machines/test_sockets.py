@@ -1,4 +1,4 @@
-"""A machine's monitor and the agent in it, both of which are a thread here."""
+"""A machine's monitor and agent. Both are simulated by a thread."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ import pytest
 from localcloud.machines.sockets import NoAnswerError, RefusedError, connected, execute, power_down
 
 Answer = Sequence[Any] | bytes | Callable[[dict[str, Any]], Sequence[Any]]
-"""What follows a request: messages, bytes after which the connection ends, or a function of the request."""
+"""The answer to a request: messages, bytes before the connection is closed, or a function of the request."""
 
 
 @contextlib.contextmanager
 def peer(path: Path, answers: Sequence[Answer]) -> Iterator[list[dict[str, Any]]]:
-    """Answer the requests of one client, one after the other; yield the list of those that came."""
+    """Answer the requests of one client in order; yield the list of received requests."""
     requests: list[dict[str, Any]] = []
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     listener.bind(str(path))
@@ -38,7 +38,7 @@ def peer(path: Path, answers: Sequence[Answer]) -> Iterator[list[dict[str, Any]]
                         return
                     messages = answer(requests[-1]) if callable(answer) else answer
                     connection.sendall(b"".join(json.dumps(message).encode() + b"\n" for message in messages))
-                lines.readline()  # until the client leaves
+                lines.readline()  # until the client disconnects
 
     thread = threading.Thread(target=serve)
     thread.start()
@@ -83,7 +83,7 @@ def test_a_machine_that_is_gone_has_no_button(tmp_path: Path) -> None:
 
 
 def synchronized(request: dict[str, Any]) -> list[Any]:
-    """Answer a client that has left, and then this one."""
+    """Return an answer to a client that has disconnected, followed by the answer to this one."""
     return [{"return": {"pid": 7}}, {"return": request["arguments"]["id"]}]
 
 

@@ -1,4 +1,4 @@
-"""Connections that leave the cloud by name."""
+"""Connections from the cloud to hosts of the real internet, by name."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def listen(port: int = 0) -> socket.socket:
 
 @contextlib.contextmanager
 def echo() -> Iterator[int]:
-    """Yield the port of a server that reads to the end of what it is sent, and then sends it back twice."""
+    """Yield the port of a server that reads all input, and then sends it back twice."""
 
     def serve() -> None:
         connection, _ = server.accept()
@@ -33,7 +33,7 @@ def echo() -> Iterator[int]:
 
 
 def entrance(port: int) -> socket.socket:
-    """Pass connections on to a port of this machine; return a connection that is passed on."""
+    """Forward connections to a port of this machine; return a forwarded connection."""
     listener = listen()
     pass_on([(listener, "localhost", port)])
     return socket.create_connection(listener.getsockname(), timeout=60)

@@ -1,4 +1,4 @@
-"""What the metadata service answers."""
+"""Answers of the instance metadata service."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The internet and the laptop on it."""
+"""The cloud's internet, and the laptop."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Network namespaces that descriptors hold."""
+"""Network namespaces that are held by file descriptors."""
 
 from __future__ import annotations
 

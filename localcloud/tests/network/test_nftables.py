@@ -98,7 +98,7 @@ def test_ipv6_networks_match_nothing() -> None:
     assert chain(ruleset, "i_sg_worker") == []
 
 
-def test_public_addresses_are_translated_one_to_one_and_private_subnets_behind_the_nat() -> None:
+def test_public_addresses_are_mapped_one_to_one_and_private_subnets_use_the_nat() -> None:
     ruleset = nftables.ruleset(snapshot(MASTER, WORKER, HIDDEN), VPC)
     assert elements(ruleset, "map", "public") == [f"{MASTER_PUBLIC} : {MASTER_IP}"]
     translated = elements(ruleset, "map", "translated")
@@ -183,7 +183,7 @@ def test_a_packet_meets_the_rules_of_the_base_chains_in_this_order() -> None:
         "type filter hook forward priority 0; policy drop;",
         *cut,
         *known,
-        'iifname "igw" ct status dnat goto arrive',  # from outside, only what a public address stands for
+        'iifname "igw" ct status dnat goto arrive',  # from the internet, only to the instance of a public address
         'iifname "igw" counter drop',
         "iifname . ip saddr != @sources counter drop",
         "ip saddr vmap @senders",

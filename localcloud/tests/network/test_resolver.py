@@ -1,4 +1,4 @@
-"""The VPC's name service."""
+"""The VPC's DNS resolver."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The services that a VPC's router answers itself."""
+"""The services of a VPC's router."""
 
 from __future__ import annotations
 

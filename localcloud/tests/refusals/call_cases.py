@@ -26,7 +26,7 @@ def call(service: str, method: str, **parameters: Any) -> Calls:
 
 
 def _parameters(count: int) -> Calls:
-    """Return a call that asks for so many parameters."""
+    """Return a call that asks for `count` parameters."""
     return call("ssm", "get_parameters", Names=[f"/lab/p{n}" for n in range(count)])
 
 
@@ -44,15 +44,15 @@ def _key(name: str, material: bytes = _RSA) -> Calls:
 
 
 def _template(client: Client, name: str, **data: Any) -> dict[str, str]:
-    """Make a launch template; return how a group names it."""
+    """Create a launch template; return the parameter LaunchTemplate of a group."""
     made = client("ec2").create_launch_template(LaunchTemplateName=name, LaunchTemplateData=data)["LaunchTemplate"]
     return {"LaunchTemplateId": made["LaunchTemplateId"], "Version": "1"}
 
 
 def _group(*names: str, metrics: Sequence[str] = (), **data: Any) -> Calls:
-    """Return calls that make groups without instances, of a launch template of some data, and remove them.
+    """Return calls that create and delete groups without instances, from a launch template with this data.
 
-    `metrics`: to be collected of each.
+    `metrics` are collected for each group.
     """
 
     def made(client: Client) -> None:
@@ -99,7 +99,7 @@ def _statistics(period: int) -> Calls:
 
 
 def _entries(most: int, *networks: str) -> Calls:
-    """Return calls that let a prefix list of so many entries at most, then networks one by one, into a new group."""
+    """Return calls that allow a prefix list (`most` entries at most), then each network, in a new security group."""
 
     def authorized(client: Client) -> None:
         ec2 = client("ec2")
@@ -121,7 +121,7 @@ def _entries(most: int, *networks: str) -> Calls:
 
 
 def _inline(*lengths: int) -> Calls:
-    """Return calls that give a role inline policies of about so many characters without blanks."""
+    """Return calls that add inline policies of about these lengths, without whitespace, to a role."""
 
     def put(client: Client) -> None:
         iam, name = client("iam"), f"long-{'-'.join(map(str, lengths))}"
@@ -185,7 +185,7 @@ def _lustre(deployment: str, **more: Any) -> Calls:
 
 
 def _stack(body: str = "", tags: int = 0, name: str = "lab", key: str = "t") -> Calls:
-    """Return calls that make a stack with a body of its own, or of so many tags, and delete it."""
+    """Return calls that create and delete a stack, with this body and number of tags."""
     topic = json.dumps({"Resources": {"Words": {"Type": "AWS::SNS::Topic"}}})
 
     def made(client: Client) -> None:
@@ -200,7 +200,7 @@ def _stack(body: str = "", tags: int = 0, name: str = "lab", key: str = "t") -> 
 
 
 def _padded(size: int) -> str:
-    """Return the template of a topic in so many bytes."""
+    """Return the template of a topic with a size of `size` bytes."""
     body = json.dumps({"Description": "", "Resources": {"Words": {"Type": "AWS::SNS::Topic"}}})
     blanks = " " * (size - len(body))
     return body + blanks

@@ -1,4 +1,4 @@
-"""One cloud for the cases of a module, in this process: it needs neither hosts nor root."""
+"""One cloud for the cases of a module, in this process, without hosts and without root."""
 
 from __future__ import annotations
 
@@ -10,5 +10,5 @@ from refusals.templates import Client
 
 @pytest.fixture(scope="module")
 def client() -> Client:
-    """Return a function that makes a boto3 client of a service in a fresh cloud."""
+    """Return a function that creates a boto3 client of a service in a new cloud."""
     return Cloud().loopback.client

@@ -26,11 +26,11 @@ _ELSEWHERE: Final = f"arn:aws:sns:eu-west-1:{ACCOUNT}:words"
 _HERE: Final = f"arn:aws:sns:{REGION}:{ACCOUNT}:words"
 _SEARCH: Final = "SEARCH('{AWS/EC2,InstanceId} MetricName=\"CPUUtilization\"', 'Average', 300)"
 _IMAGE: Final = "ami-03cf127a"
-"""One of those that moto has."""
+"""An image in moto."""
 
 
 def _twice(port: int) -> Template:
-    """Return a group with a rule for port 22, and another for a port under another description."""
+    """Return a security group with a rule for port 22, and a rule for `port` with another description."""
     ssh = {"GroupId": ref("Group"), "IpProtocol": "tcp", "CidrIp": "198.18.0.0/24"}
     rules: dict[str, Any] = {
         name: resource("EC2::SecurityGroupIngress", **ssh, FromPort=number, ToPort=number, Description=name)
@@ -40,7 +40,7 @@ def _twice(port: int) -> Template:
 
 
 def _launched(**data: Any) -> Template:
-    """Return a group without instances of a launch template of some data."""
+    """Return a group without instances, from a launch template with this data."""
     return network(Launch=launch_template(**data), Workers=group())
 
 
@@ -60,7 +60,7 @@ def _rolling(**policy: Any) -> Template:
 
 
 def _interfaces(*devices: int) -> dict[str, Any]:
-    """Return interfaces at some devices, the last of which has a public address."""
+    """Return network interfaces with these device indexes. The last interface has a public address."""
     public = {"AssociatePublicIpAddress": True}
     listed = [{"DeviceIndex": device, "Groups": [ref("Group")]} for device in devices]
     return {"NetworkInterfaces": [*listed[:-1], {**listed[-1], **public}]}
@@ -78,7 +78,7 @@ def _volume(**ebs: Any) -> Template:
 
 
 def _spot(protected: bool) -> Template:
-    """Return a group of one spot instance."""
+    """Return a group with one spot instance, with or without termination protection."""
     policy = mixed([{"InstanceType": "t3.micro"}], OnDemandPercentageAboveBaseCapacity=0)
     return network(
         Launch=launch_template(ImageId=_IMAGE, DisableApiTermination=protected),
@@ -101,7 +101,7 @@ def _alarm(action: str) -> Template:
 
 
 def _expression(text: str, *, stat: str = "Average", both: bool = False) -> Template:
-    """Return an alarm on an expression over a metric with a statistic. `both`: they return data."""
+    """Return an alarm on an expression over a metric with a statistic. `both`: the metric returns data too."""
     metric = {"Namespace": "AWS/EC2", "MetricName": "CPUUtilization"}
     return only(
         "CloudWatch::Alarm",
@@ -116,7 +116,7 @@ def _expression(text: str, *, stat: str = "Average", both: bool = False) -> Temp
 
 
 def _mount(network_of_group: str) -> Template:
-    """Return a mount target in the VPC, with a group of that VPC or of another one."""
+    """Return a mount target in the VPC, with a security group of this VPC or of another one."""
     more = {
         "Other": resource("EC2::VPC", CidrBlock="10.1.0.0/16"),
         "Foreign": resource("EC2::SecurityGroup", GroupDescription="foreign", VpcId=ref(network_of_group)),
@@ -152,7 +152,7 @@ def _routes(*destinations: str) -> Template:
 
 
 def _lustre(version: str, port: int = 988) -> Template:
-    """Return a file system whose group lets one port in from itself."""
+    """Return a Lustre file system. Its security group allows one port from itself."""
     inside = {"GroupId": ref("Group"), "IpProtocol": "tcp", "FromPort": port, "ToPort": port}
     system = resource(
         "FSx::FileSystem",

@@ -1,4 +1,4 @@
-"""Cases of rejected requests, and the small templates that they are made of."""
+"""Cases of rejected requests, and small templates for them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Generic, TypeVar
 Template = dict[str, Any]
 """A CloudFormation template."""
 Client = Callable[[str], Any]
-"""A function that makes a boto3 client of a service."""
+"""A function that creates a boto3 client of a service."""
 Calls = Callable[[Client], object]
 """Calls of the API. The last one is tested."""
 
@@ -21,7 +21,7 @@ class Case(Generic[T]):
     """The smallest violation of a rule of AWS, its error, and the nearest valid request."""
 
     entry: str
-    """A label for the rule: its service, and a number."""
+    """Label of the rule: its service and a number."""
     violation: T
     error: str
     """AWS's error code, or its text if it is known."""
@@ -47,22 +47,22 @@ def arn_of(name: str) -> dict[str, Any]:
 
 
 def resource(kind: str, **properties: Any) -> dict[str, Any]:
-    """Return a resource of a type, named without its AWS::."""
+    """Return a resource of a type, which is given without `AWS::`."""
     return {"Type": f"AWS::{kind}", "Properties": properties}
 
 
 def template(**resources: dict[str, Any]) -> Template:
-    """Return a template of some resources."""
+    """Return a template with these resources."""
     return {"Resources": resources}
 
 
 def only(kind: str, **properties: Any) -> Template:
-    """Return a template of one resource."""
+    """Return a template with one resource."""
     return template(It=resource(kind, **properties))
 
 
 def network(**more: dict[str, Any]) -> Template:
-    """Return a template of a VPC with two subnets in two zones and a security group, and more."""
+    """Return a template with a VPC, two subnets in two zones, a security group, and these resources."""
     return template(
         Vpc=resource("EC2::VPC", CidrBlock="10.0.0.0/16", EnableDnsHostnames=True, EnableDnsSupport=True),
         A=subnet(1, 0),
@@ -73,7 +73,7 @@ def network(**more: dict[str, Any]) -> Template:
 
 
 def subnet(third: int, zone: int) -> dict[str, Any]:
-    """Return a subnet of the VPC of `network`, in a zone by its number."""
+    """Return a subnet of the VPC of `network`, in the zone with this number."""
     where = {"Fn::Select": [zone, {"Fn::GetAZs": ""}]}
     return resource("EC2::Subnet", VpcId=ref("Vpc"), CidrBlock=f"10.0.{third}.0/24", AvailabilityZone=where)
 
@@ -84,7 +84,7 @@ def launch_template(**data: Any) -> dict[str, Any]:
 
 
 def group(**properties: Any) -> dict[str, Any]:
-    """Return an Auto Scaling group without instances, over the subnets of `network`, of the template `Launch`."""
+    """Return an Auto Scaling group without instances, in the subnets of `network`, with the template `Launch`."""
     source = {"LaunchTemplateId": ref("Launch"), "Version": {"Fn::GetAtt": ["Launch", "LatestVersionNumber"]}}
     given = {"MinSize": "0", "MaxSize": "2", "VPCZoneIdentifier": [ref("A"), ref("B")], **properties}
     if "MixedInstancesPolicy" not in given:
@@ -93,14 +93,14 @@ def group(**properties: Any) -> dict[str, Any]:
 
 
 def mixed(types: list[dict[str, Any]], **distribution: Any) -> dict[str, Any]:
-    """Return a mixed instances policy of the template `Launch`."""
+    """Return a mixed instances policy with the template `Launch`."""
     source = {"LaunchTemplateId": ref("Launch"), "Version": {"Fn::GetAtt": ["Launch", "LatestVersionNumber"]}}
     chosen = {"LaunchTemplate": {"LaunchTemplateSpecification": source, "Overrides": types}}
     return {**chosen, "InstancesDistribution": distribution} if distribution else chosen
 
 
 def statement(**more: Any) -> dict[str, Any]:
-    """Return a policy of one statement that allows."""
+    """Return a policy with one statement, which allows."""
     return {"Version": "2012-10-17", "Statement": [{"Effect": "Allow", **more}]}
 
 

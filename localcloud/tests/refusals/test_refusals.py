@@ -34,7 +34,7 @@ def test_a_stack_is_rejected_and_rolled_back(case: Case[Template], client: Clien
 
 
 def create(client: Client, template: Template) -> tuple[str, str]:
-    """Create and delete a stack; return its status ("" if the call was rejected) and the errors, one a line."""
+    """Create and delete a stack; return its status ("" if the call was rejected) and the errors, one per line."""
     formation, name = client("cloudformation"), f"case{next(_numbers)}"
     try:
         formation.create_stack(StackName=name, TemplateBody=json.dumps(template), Capabilities=["CAPABILITY_NAMED_IAM"])

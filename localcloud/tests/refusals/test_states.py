@@ -14,7 +14,7 @@ from waiting import eventually
 
 
 class Formation:
-    """Stacks that are made, changed and deleted in turn."""
+    """Stacks that a test creates, updates and deletes."""
 
     def __init__(self, client: Client) -> None:
         self._api = client("cloudformation")
@@ -38,7 +38,7 @@ class Formation:
         return self._settled(found)
 
     def reasons(self, name: str) -> str:
-        """Return the reasons in a stack's history, a line each."""
+        """Return the status reasons in a stack's history, one per line."""
         events = self._api.describe_stack_events(StackName=name)["StackEvents"]
         return "\n".join(event.get("ResourceStatusReason", "") for event in events)
 
@@ -52,7 +52,7 @@ class Formation:
 
 @pytest.fixture
 def formation(client: Client) -> Iterator[Formation]:
-    """Return a maker of stacks, which removes what it made."""
+    """Return a driver of stacks; delete its stacks after the test."""
     formation = Formation(client)
     yield formation
     for name in reversed(formation.made):
@@ -140,7 +140,7 @@ def _id(client: Client, name: str) -> str:
 
 
 def _retained() -> Template:
-    """Return a network of which the VPC and its subnets stay when the stack is deleted."""
+    """Return a network. Its VPC and subnets are retained when the stack is deleted."""
     made = network()
     for name in ("Vpc", "A", "B"):
         made["Resources"][name]["DeletionPolicy"] = "Retain"

@@ -1,4 +1,4 @@
-"""A session from end to end: the laptop's plugin or a client, the relay, the agent, and the server that it dials."""
+"""A whole session: the laptop's plugin or a client, the relay, the agent, and a server on the host."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PACKAGE = str(Path(sessions.__file__).parents[2])
 
 
 class OwnNetwork:
-    """Stand in for a host's network with that of this machine."""
+    """Fake network of a host: this machine's network."""
 
     def enter(self, action: Callable[[], Any]) -> Any:
         return action()
@@ -49,7 +49,7 @@ def service(monkeypatch: pytest.MonkeyPatch) -> Iterator[SessionService]:
 
 @pytest.fixture
 def session(service: SessionService) -> Iterator[Session]:
-    """Return a session to a server that sends back, in capitals, what it gets."""
+    """Return a session to a server that sends its input back in capitals."""
 
     def shout() -> None:
         with contextlib.suppress(OSError):
@@ -146,7 +146,7 @@ def test_the_plugin_rejects_an_answer_of_aws() -> None:
 
 
 class CutNetwork:
-    """Stand in for a host's network from which nothing is reached."""
+    """Fake network of a host that reaches no address."""
 
     def enter(self, action: Callable[[], Any]) -> Any:
         raise TimeoutError("timed out")

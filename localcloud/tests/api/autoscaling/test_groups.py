@@ -1,4 +1,4 @@
-"""Auto Scaling groups keep their instances."""
+"""Auto Scaling groups maintain their instances."""
 
 from __future__ import annotations
 

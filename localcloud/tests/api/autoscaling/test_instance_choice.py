@@ -1,4 +1,4 @@
-"""Groups buy of several types and markets, in order, as far as there is room."""
+"""Groups launch several types, on-demand and spot, in order and within the capacity."""
 
 from __future__ import annotations
 

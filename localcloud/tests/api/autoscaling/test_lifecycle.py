@@ -1,4 +1,4 @@
-"""Instances leave their group after a terminating hook, and spot instances at risk after their successors run."""
+"""Instances leave a group after a terminating hook, and spot instances at risk once their replacements run."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_an_action_that_is_completed_ends_the_instance_at_once(cloud: Cloud, cli
     group, autoscaling = stacks.physical(name, "Nodes"), client("autoscaling")
     (instance,) = cloud.snapshot().instances
     autoscaling.terminate_instance_in_auto_scaling_group(InstanceId=instance.id, ShouldDecrementDesiredCapacity=False)
-    assert states(cloud) == ["InService", "Terminated"], "its successor starts beside it"
+    assert states(cloud) == ["InService", "Terminated"], "its replacement starts while it runs"
     done = {
         "LifecycleHookName": stacks.physical(name, "Hook"),
         "AutoScalingGroupName": group,
@@ -101,11 +101,11 @@ def rebalanced(count: int, *, base: int = 0, most: int = 64, notice_s: int = 600
 
 
 def settled(cloud: Cloud) -> dict[str, Instance]:
-    """Return the instances by id once nothing changes any more."""
+    """Wait until a group no longer changes; return its instances by id."""
     for _ in range(20):
         if not cloud.wait_for_change(0):
             return {instance.id: instance for instance in cloud.snapshot().instances}
-    raise AssertionError("the group does not come to rest")
+    raise AssertionError("the group does not stop changing")
 
 
 @pytest.mark.parametrize("way", ["recommendation", "notice"])
@@ -181,7 +181,7 @@ def test_an_instance_that_goes_before_its_successor_runs_is_not_replaced_twice(c
     assert len(after) == 2 and other.id in after and victim.id not in after
 
 
-def test_member_that_is_marked_unhealthy_is_replaced_and_the_activities_give_the_cause(
+def test_unhealthy_member_is_replaced_and_activities_give_the_cause(
     cloud: Cloud, client: Client, stacks: Stacks
 ) -> None:
     group, autoscaling = stacks.physical(stacks.create(nodes(2)), "Nodes"), client("autoscaling")

@@ -1,4 +1,4 @@
-"""Properties that break a schema are refused before anything is made, and those known only later when they are."""
+"""Properties that violate a schema are rejected before a resource is created, or once their values are known."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def _log_group(name: Any) -> dict[str, Any]:
 
 
 def _later() -> dict[str, Any]:
-    """Return resources of which one has a name that is known only when the other is there, and breaks its schema."""
+    """Return two resources. One has an invalid name, which is known only after the other has been created."""
     name = {"Fn::Join": ["", [{"Fn::GetAtt": ["Words", "TopicName"]}, " and more"]]}
     return {"Words": resource("SNS::Topic"), **_log_group(name)}
 

@@ -1,4 +1,4 @@
-"""Intrinsic functions do what CloudFormation's do, and resources come after those that they need."""
+"""Intrinsic functions work like CloudFormation's, and resources come after their dependencies."""
 
 from __future__ import annotations
 

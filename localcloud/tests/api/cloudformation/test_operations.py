@@ -1,4 +1,4 @@
-"""Stacks are created, changed, undone and deleted as by CloudFormation."""
+"""Stacks are created, updated, rolled back and deleted as by CloudFormation."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ LENGTH_RULE = "Parameter 'P' is shorter than its MinLength or longer than its Ma
 
 
 class _Store:
-    """Hold one parameter, as SSM's client would return it."""
+    """Client of SSM with one parameter."""
 
     def client(self, service: str) -> _Store:
         assert service == "ssm"
@@ -105,7 +105,7 @@ def test_an_unknown_parameter_is_refused() -> None:
         ({"MinLength": 2, "MaxLength": 3}, "xy"),
         ({"MinLength": 2, "MaxLength": 3}, "xyz"),
         ({"Type": "String"}, ""),
-        ({"Type": "String"}, "x" * 4096),  # what CloudFormation takes at most
+        ({"Type": "String"}, "x" * 4096),  # CloudFormation's maximum
     ],
 )
 def test_the_bounds_of_a_declaration_are_allowed(declaration: dict[str, Any], given: str) -> None:

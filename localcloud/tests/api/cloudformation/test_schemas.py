@@ -1,4 +1,4 @@
-"""Properties are checked against the schemas of CloudFormation's registry, as far as they are known."""
+"""Properties with known values are checked against the schemas of CloudFormation's registry."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How many signals are enough, when there can be none any more, and how durations are read."""
+"""Number of necessary signals, timeouts of waits, and parsing of durations."""
 
 from __future__ import annotations
 

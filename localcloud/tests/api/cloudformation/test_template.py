@@ -1,4 +1,4 @@
-"""Templates are read from JSON and YAML alike."""
+"""Templates are parsed from JSON and YAML with the same result."""
 
 from __future__ import annotations
 

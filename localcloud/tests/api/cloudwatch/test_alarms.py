@@ -1,4 +1,4 @@
-"""Alarms look at metrics, change their states, and act."""
+"""Alarms evaluate metrics, change their states, and run their actions."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from localcloud.api.cloud import Cloud
 from localcloud.snapshot import HostLoad
 
 IDLE = "IF(FILL(size, REPEAT) > FILL(jobs, 0) * 1000 AND FILL(cpu, REPEAT) < 5, 1, 0)"
-"""A metric that somebody publishes keeps the group; before the first value it does not exist."""
+"""A published metric keeps the group. Before its first value the metric does not exist."""
 
 JOBS = {"Namespace": "own/one", "MetricName": "Jobs"}
 
 
 @dataclasses.dataclass
 class Clock:
-    """Let minutes pass: moto's moments and the alarms' clock follow this one."""
+    """Clock of a test, which moto and the alarms use."""
 
     now: datetime.datetime = datetime.datetime(2026, 1, 1, 12, 0, 30)
 
@@ -36,7 +36,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 def minutes(cloud: Cloud, clock: Clock, count: int, *, cpu: float | None = None, group: str = "") -> None:
-    """Let minutes pass, with all hosts as busy; without a load, with no word from any host."""
+    """Advance the clock by minutes. With `cpu`, all hosts have this load (%); otherwise none sends metrics."""
     for _ in range(count):
         clock.now += datetime.timedelta(minutes=1)
         loads = []
@@ -63,7 +63,7 @@ def group(stacks: Stacks) -> str:
 
 @pytest.fixture
 def idle(client: Client, group: str) -> str:
-    """Put an alarm that empties the group after three idle periods of five minutes."""
+    """Create an alarm that scales the group to zero after three idle periods of five minutes."""
     policy = client("autoscaling").put_scaling_policy(
         AutoScalingGroupName=group,
         PolicyName="empty",
@@ -116,7 +116,7 @@ def test_an_idle_group_is_emptied_stays_empty_and_may_grow_again(
     assert state(client, idle) == "OK", "an empty group is not idle, so the alarm does not repeat its action"
     client("autoscaling").set_desired_capacity(AutoScalingGroupName=group, DesiredCapacity=2)
     minutes(cloud, clock, 14, cpu=1, group=group)
-    assert size(cloud) == 2, "the clock began anew when the group grew"
+    assert size(cloud) == 2, "the alarm's periods started again when the group grew"
     minutes(cloud, clock, 6, cpu=1, group=group)
     assert size(cloud) == 0
     activity = client("autoscaling").describe_scaling_activities(AutoScalingGroupName=group)["Activities"][0]
@@ -126,7 +126,7 @@ def test_an_idle_group_is_emptied_stays_empty_and_may_grow_again(
 def test_an_idle_group_stays_while_a_metric_is_published_for_it(
     cloud: Cloud, client: Client, clock: Clock, idle: str, group: str
 ) -> None:
-    for _ in range(10):  # one value in four minutes is one in each period
+    for _ in range(10):  # One value in four minutes gives a value in each period.
         client("cloudwatch").put_metric_data(
             Namespace=JOBS["Namespace"], MetricData=[{"MetricName": JOBS["MetricName"], "Value": 1, "Unit": "Count"}]
         )

@@ -1,4 +1,4 @@
-"""Metric math as CloudWatch computes it, and what is refused of it."""
+"""Metric math has CloudWatch's results, and unsupported expressions are rejected."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_operators_bind_as_in_arithmetic(expression: str, expected: float) -> No
 
 
 def test_a_series_is_computed_period_by_period_and_a_gap_in_all_of_them_stays_one() -> None:
-    """As "Using math expressions with CloudWatch metrics" in the CloudWatch user guide describes it."""
+    """Source: "Using math expressions with CloudWatch metrics" in the CloudWatch user guide."""
     assert value("a + 1", a=[1, None]) == [2, None]
     assert value("a + b", a=[1, None, 3, None], b=[10, 20, None, None]) == [11, 20, 3, None]
     assert value("a < b", a=[30, 20, 0, 0], b=[20, None, 20, None]) == [0, 0, 1, 0]
@@ -81,7 +81,7 @@ def test_what_cannot_be_computed_is_refused_with_the_reason(expression: str, rea
 
 
 IDLE = "IF(FILL(size, REPEAT) > 0, IF(FILL(cpu, REPEAT) >= 6.25 OR FILL(sent, REPEAT) > 100, 0, 1), 0)"
-"""As a group's alarm on idleness computes it."""
+"""The expression of a group's idle alarm."""
 
 
 @given(cpu=_SERIES, sent=_SERIES)

@@ -1,4 +1,4 @@
-"""Statistics over periods, from values and from sets of values."""
+"""Statistics over periods, from single values and from statistic sets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Step scaling: which step, which size, and what is refused."""
+"""Step scaling: the chosen step, the new size, and rejected policies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An alarm's state as the CloudWatch user guide tells it for data that are there, late, or missing."""
+"""An alarm's state follows the CloudWatch user guide for present, late and missing data."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def rule(missing: str = "missing", periods: int = 3, to_alarm: int = 3) -> Rule:
 
 
 def points(text: str) -> list[float | None]:
-    """Read periods: X is beyond the threshold, 0 is not, - has no data."""
+    """Parse periods: X is beyond the threshold, 0 is not, - has no data."""
     return [{"X": 1.0, "0": 0.0, "-": None}[each] for each in text]
 
 

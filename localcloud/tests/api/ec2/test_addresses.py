@@ -1,4 +1,4 @@
-"""Addresses come out of their ranges, in order."""
+"""Addresses are assigned in order from their ranges."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Key pairs that are not there are refused in EC2's words."""
+"""Missing key pairs are rejected with EC2's messages."""
 
 from __future__ import annotations
 

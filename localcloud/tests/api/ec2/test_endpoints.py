@@ -1,4 +1,4 @@
-"""A gateway endpoint is a route in each of its tables, which comes and goes with it."""
+"""A gateway endpoint has a route in each of its route tables, which is added and removed with the table."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ S3 = "com.amazonaws.us-east-1.s3"
 
 
 def resources(*tables: str, **properties: Any) -> dict[str, Any]:
-    """Return a VPC with two route tables, and an endpoint in those named."""
+    """Return a VPC with two route tables, and an endpoint in the named tables."""
     table = resource("EC2::RouteTable", VpcId=ref("Vpc"))
     given: dict[str, Any] = {"VpcEndpointType": "Gateway", "VpcId": ref("Vpc"), "ServiceName": S3}
     given |= {"RouteTableIds": [ref(name) for name in tables], **properties}

@@ -1,4 +1,4 @@
-"""Instances as their launch template says."""
+"""Instances have the properties of their launch template."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Placement groups keep AWS's rules, and instances say which group they are in."""
+"""Placement groups follow AWS's rules, and instances show their group."""
 
 from __future__ import annotations
 

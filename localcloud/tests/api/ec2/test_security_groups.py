@@ -1,4 +1,4 @@
-"""Descriptions of security groups and of their rules are refused as EC2 refuses them, before anything has changed."""
+"""Invalid descriptions of security groups and their rules are rejected as by EC2, without any change."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Spot instances are taken back on command, after a notice; their group replaces them."""
+"""Spot instances are interrupted on command, after a notice. Their group replaces them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Identities on the cloud of the API's tests."""
+"""Users and roles on the cloud of the API's tests."""
 
 from __future__ import annotations
 
@@ -11,5 +11,5 @@ from localcloud.api.cloud import Cloud
 
 @pytest.fixture
 def identities(cloud: Cloud, endpoint: str, client: Client) -> Identities:
-    """Return a maker of identities."""
+    """Return a factory of users and roles."""
     return Identities(cloud, endpoint, client)

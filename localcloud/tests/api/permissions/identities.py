@@ -1,4 +1,4 @@
-"""Users and roles with policies of the test's own, and clients with their credentials."""
+"""Users and roles with a test's policies, and clients with their credentials."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ _numbers = itertools.count(1)
 
 
 def document(*statements: Statement) -> str:
-    """Return a policy of these statements."""
+    """Return a policy with these statements."""
     return json.dumps({"Version": "2012-10-17", "Statement": list(statements)})
 
 
 def allow(action: str | list[str], resource: str | list[str] = "*", **more: Any) -> Statement:
-    """Return a statement that allows; `more` are its other elements."""
+    """Return a statement that allows an action. `more` are its other elements."""
     return {"Effect": "Allow", "Action": action, "Resource": resource, **more}
 
 
 def deny(action: str | list[str], resource: str | list[str] = "*", **more: Any) -> Statement:
-    """Return a statement that denies."""
+    """Return a statement that denies an action. `more` are its other elements."""
     return {"Effect": "Deny", "Action": action, "Resource": resource, **more}
 
 
@@ -39,13 +39,13 @@ def trust(service: str) -> str:
 
 
 class Identities:
-    """Make users and roles, and clients that are they."""
+    """Factory of users and roles, and of clients with their credentials."""
 
     def __init__(self, cloud: Cloud, endpoint: str, client: Client) -> None:
         self._cloud, self._endpoint, self._client = cloud, endpoint, client
 
     def user(self, *statements: Statement) -> Client:
-        """Return clients of a new user with these statements."""
+        """Create a user with these statements; return a function that creates the user's client of a service."""
         name = f"user{next(_numbers)}"
         iam = self._client("iam")
         iam.create_user(UserName=name)
@@ -55,7 +55,7 @@ class Identities:
         return self.clients(key["AccessKeyId"], key["SecretAccessKey"])
 
     def role(self, *statements: Statement, service: str = "ec2.amazonaws.com", **more: Any) -> str:
-        """Create a role; return its name."""
+        """Create a role with these statements, which `service` can assume; return its name."""
         name = f"role{next(_numbers)}"
         iam = self._client("iam")
         iam.create_role(RoleName=name, AssumeRolePolicyDocument=trust(service), **more)
@@ -64,12 +64,12 @@ class Identities:
         return name
 
     def session(self, role: str, name: str = "i-0123456789abcdef0") -> Client:
-        """Return clients of a session of a role."""
+        """Start a session of a role; return a function that creates the session's client of a service."""
         given = self._cloud.role_credentials(role, name)
         return self.clients(given["AccessKeyId"], given["SecretAccessKey"], given["Token"])
 
     def clients(self, key: str, secret: str, token: str | None = None) -> Client:
-        """Return a maker of clients with credentials, by service."""
+        """Return a function that creates a client of a service with these credentials."""
 
         def of(service: str) -> Any:
             session: Any = boto3.Session(key, secret, token, region_name=REGION)
@@ -80,7 +80,7 @@ class Identities:
 
 
 def refusal(error: ClientError) -> tuple[str, int, str]:
-    """Return code, status and words of a refusal."""
+    """Return the code, status and message of an error."""
     found: Any = error.response
     return found["Error"]["Code"], found["ResponseMetadata"]["HTTPStatusCode"], found["Error"]["Message"]
 

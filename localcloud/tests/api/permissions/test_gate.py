@@ -1,4 +1,4 @@
-"""Every call is decided: by the caller's policies, its boundary and session, and the policies of resources."""
+"""Every call is authorized by the caller's policies, boundary and session policy, and by resources' policies."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _BECAUSE = "because no identity-based policy allows the {} action"
 
 
 def refused(call: Any, *arguments: Any, **given: Any) -> tuple[str, int, str]:
-    """Make a call that must be refused; return code, status and words."""
+    """Make a call that must be denied; return the error's code, status and message."""
     with pytest.raises(ClientError) as caught:
         call(*arguments, **given)
     return refusal(caught.value)
@@ -239,12 +239,12 @@ def test_the_policies_of_queues_and_topics_count(identities: Identities, client:
 def test_a_condition_on_a_key_that_is_not_known_is_reported_and_not_silently_false(identities: Identities) -> None:
     of = identities.user(allow("*"), deny("iam:ListUsers", Condition={"StringEquals": {"aws:SourceVpce": "vpce-1"}}))
     assert "has a condition on aws:SourceVpce" in refused(of("iam").list_users)[2]
-    of("ec2").describe_vpcs()  # which that statement is not about
+    of("ec2").describe_vpcs()  # The statement does not apply to this action.
 
 
 def test_what_cannot_be_decided_is_refused(identities: Identities, client: Client) -> None:
     client("s3").create_bucket(Bucket="odd")
-    # moto stores it, though AWS would not; the evaluator refuses to read it.
+    # moto stores this policy, although AWS would not. The evaluator rejects it.
     odd = {"Effect": "Allow", "Principal": "*", "Action": "s3:GetObject", "Resource": "*", "Extra": "1"}
     client("s3").put_bucket_policy(Bucket="odd", Policy=document(odd))
     code, _, words = refused(client("s3").list_objects_v2, Bucket="odd")
@@ -297,7 +297,7 @@ def test_once_the_evaluator_has_died_every_call_is_refused() -> None:
 
 
 def listed_users(cloud: Cloud, mark: str) -> str:
-    """List the users as the administrator, within this process; return the answer."""
+    """List the users as the administrator, within this process; return the response."""
     scope = f"AWS4-HMAC-SHA256 Credential={ACCESS_KEY_ID}/20260101/us-east-1/iam/aws4_request, SignedHeaders=host"
     form = {"Action": "ListUsers", "Version": "2010-05-08", "PathPrefix": "/", "Marker": mark}
     headers = [("Authorization", scope)]

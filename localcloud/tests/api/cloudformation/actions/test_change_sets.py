@@ -1,4 +1,4 @@
-"""Change sets: what the CDK CLI deploys with."""
+"""Change sets, which the CDK CLI uses for deployments."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _by_name(description: dict[str, Any]) -> dict[str, Any]:
 
 
 def _named(client: Client, stack: str, name: str, resources: dict[str, Any], kind: str = "UPDATE") -> str:
-    """Make a change set of this name; return its ARN."""
+    """Create a change set with this name; return its ARN."""
     made = client("cloudformation").create_change_set(
         StackName=stack, ChangeSetName=name, ChangeSetType=kind, TemplateBody=json.dumps({"Resources": resources})
     )
@@ -142,7 +142,7 @@ def test_what_follows_is_found_whatever_the_order_in_the_template(client: Client
     assert found == ["Nodes", "Template", "Group"]
 
 
-def test_reference_to_replaced_resource_replaces_conditionally_and_retention_is_shown(
+def test_reference_to_replaced_resource_replaces_conditionally_and_shows_retention(
     client: Client, stacks: Stacks
 ) -> None:
     resources = nodes(0)

@@ -1,4 +1,4 @@
-"""Roles and keys of a template."""
+"""IAM roles and KMS keys of a template."""
 
 from __future__ import annotations
 

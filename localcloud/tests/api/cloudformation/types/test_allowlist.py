@@ -1,4 +1,4 @@
-"""A template that would not be honoured whole is refused whole, and says why."""
+"""A template with unsupported parts is rejected as a whole, with the reasons."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from refusals.templates import ref, resource
 
 
 def guarded(threshold: float = 0.5) -> dict[str, Any]:
-    """Return a group with an alarm that empties it."""
+    """Return an Auto Scaling group with an alarm that scales it to zero."""
     resources = nodes(1)
     resources["Nodes"]["Properties"]["MetricsCollection"] = [
         {"Granularity": "1Minute", "Metrics": ["GroupInServiceInstances"]}

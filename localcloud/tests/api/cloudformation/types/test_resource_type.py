@@ -1,4 +1,4 @@
-"""Names, tags and types of what CloudFormation makes."""
+"""Names and tags of CloudFormation's resources, and conversion of their values."""
 
 from __future__ import annotations
 
