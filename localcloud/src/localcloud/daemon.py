@@ -206,7 +206,10 @@ class Daemon:
         }
 
     def _act(self, request: dict[str, str]) -> dict[str, Any]:
-        """Execute a request of the control socket; return the cloud's status."""
+        """Execute a request of the control socket; return the cloud's status.
+
+        Raises UnknownInstanceError, or LocalCloudError if the request is not possible.
+        """
         if request.get("do") in ("cut", "mend"):
             self.reconciler.set_cut(request.get("instance", ""), request["do"] == "cut")
             self._reconcile()

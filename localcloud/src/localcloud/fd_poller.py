@@ -34,7 +34,7 @@ class FdPoller:
             self._selector.register(fd, selectors.EVENT_READ, ready)
 
     def forget(self, fd: int) -> None:
-        """Stop watching `fd`. Its callback does not run after this returns. Call it before closing the descriptor."""
+        """Stop watching `fd`. Call this before closing the descriptor. Afterwards its callback does not run."""
         with self._lock:
             self._selector.unregister(fd)
 

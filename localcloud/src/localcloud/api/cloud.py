@@ -100,7 +100,7 @@ class Cloud:
         )
         self._gate = gate.Gate(account, self.evaluator)
         self._outage = Outage()
-        self._application = Application(self.lock, self.announce, self._mark, self._gate.refusal, self._unanswered)
+        self._application = Application(self.lock, self.announce, self._mark, self._gate.refusal, self._fault_reply)
         self.loopback = Loopback(self._application, REGION)
         self.formation = Account(
             self.loopback,
@@ -116,7 +116,7 @@ class Cloud:
         self._server: Any = None
         self._create_administrator()
 
-    def _unanswered(self, environ: dict[str, Any], service: str, action: str) -> Reply | None:
+    def _fault_reply(self, environ: dict[str, Any], service: str, action: str) -> Reply | None:
         """Return the error reply if an outage or throttling affects a client's call, otherwise None."""
         found = self._outage.refusal(environ, service, action)
         if found is None and self._faults:
@@ -157,7 +157,7 @@ class Cloud:
         return thread
 
     def serve_sessions(self, service: SessionService) -> None:
-        """Also answer Session Manager's requests, with `service`."""
+        """Answer Session Manager's requests with `service` from now on."""
         self._application.own["ssm"] = Sessions(self._application.moto, self.lock, service)
 
     def denied_actions(self, role_name: str, instance_id: str, actions: tuple[str, ...]) -> list[str]:
@@ -212,7 +212,7 @@ class Cloud:
             return self._faults.is_stable(resource_type, physical_id)
 
     def _settle(self) -> bool:
-        """Update the delayed states of API faults; return whether one changed."""
+        """Update the delayed states of API faults; return whether one changed. False without API faults."""
         return self._faults.settle() if self._faults else False
 
     def publish_image(self, name: str, *, owner: str, root_device: str, parameter: str) -> str:

@@ -38,7 +38,7 @@ class WrongMotoError(RuntimeError):
 def service_of(environ: Mapping[str, Any]) -> tuple[str, str]:
     """Return the service and region from a request's signature; empty strings if it is not signed.
 
-    The signatures of CloudFormation's helper scripts and of S3's older presigned URLs contain no region. It is then "".
+    The signatures of CloudFormation's helper scripts and of S3's older presigned URLs contain no region, so it is "".
     """
     authorization = str(environ.get("HTTP_AUTHORIZATION", ""))
     if authorization.startswith("CFN_V1 "):

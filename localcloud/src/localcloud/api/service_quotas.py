@@ -222,7 +222,7 @@ def _get(self: Any) -> str:
 
 @added(ServiceQuotasResponse, "get_aws_default_service_quota")
 def get_aws_default_service_quota(self: Any) -> str:
-    """Answer GetAWSDefaultServiceQuota."""
+    """Answer GetAWSDefaultServiceQuota with the default of the request's quota."""
     return json.dumps({"Quota": _shown(self.backend, _find(self))})
 
 

@@ -30,7 +30,7 @@ class Draws:
         self._lock = threading.Lock()
 
     def draw(self, concern: str) -> random.Random:
-        """Return the generator of a concern's next draw."""
+        """Return the random generator for the next draw of a concern, such as `boot`."""
         with self._lock:
             count = self._counts[concern]
             self._counts[concern] += 1

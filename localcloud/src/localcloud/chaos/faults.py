@@ -84,7 +84,10 @@ def _kill_host(attempt: Attempt) -> Done:
 
 
 def _kill_half(attempt: Attempt) -> Done:
-    """Kill half of the hosts, rounded down: successive hosts, from the fault's random place and on from the first."""
+    """Kill half of the hosts, rounded down: successive hosts from the fault's random place. The first follows the last.
+
+    Raises NoTargetError if there are fewer than two hosts.
+    """
     hosts = attempt.hosts()
     if len(hosts) < 2:
         raise NoTargetError("there are fewer than two hosts")

@@ -33,7 +33,7 @@ def hostname(private_ip: str) -> str:
 
 
 def firmware_id(instance_id: str) -> str:
-    """Return the UUID and serial number of an instance's firmware. Programs detect EC2 by its prefix."""
+    """Return the UUID of an instance's firmware, which is also its serial number. Programs detect EC2 by the prefix."""
     digits = hashlib.sha256(instance_id.encode()).hexdigest()
     return str(uuid.UUID(f"ec2{digits[:29]}"))
 
@@ -154,7 +154,7 @@ class Host(abc.ABC):
         return ""
 
     def boot(self) -> None:
-        """Start the host. Call it in a thread that lives as long as the host: the kernel kills the host with it."""
+        """Start the host. Call this in a thread that lives as long as the host, because its exit kills the host."""
         self.process = self._start()
 
     @property

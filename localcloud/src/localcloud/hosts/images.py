@@ -49,13 +49,13 @@ class Bind:
 
 
 def interpreter_binds(prefix: str = sys.base_prefix) -> tuple[Bind, ...]:
-    """Return a bind of this Python's directory at the same path. None is needed in /usr, which hosts share."""
+    """Return a bind of this Python's directory at the same path; () if it is in /usr, which hosts share."""
     root = Path(prefix).resolve()
     return () if root.is_relative_to("/usr") else (Bind(source=root, target=str(root)),)
 
 
 def aws_cli_binds() -> tuple[Bind, ...]:
-    """Return a bind of this Python's AWS CLI, because Amazon's images have one. Returns none if it is missing."""
+    """Return a bind of this Python's AWS CLI, because Amazon's images have the AWS CLI; () if it is missing."""
     found = importlib.util.find_spec("awscli")
     if found is None or found.origin is None:
         return ()

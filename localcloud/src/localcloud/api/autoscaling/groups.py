@@ -261,7 +261,7 @@ def keep(backend: Any) -> bool:
 
 
 def _states(group: Any) -> list[tuple[str, str]]:
-    """Return the id and lifecycle state of each of a group's instances, which the instances' metadata shows."""
+    """Return the id and lifecycle state of each instance in a group. The instances' metadata shows this state."""
     return [(state.instance.id, state.lifecycle_state) for state in group.instance_states]
 
 

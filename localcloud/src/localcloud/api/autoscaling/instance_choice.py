@@ -59,7 +59,7 @@ def on_demand_of(distribution: Mapping[str, Any], size: int) -> int:
 
 
 def limit_pools(ec2: Any, check: Callable[[str, str], None]) -> None:
-    """Call `check` before each launch, with the type and the zone. It raises EC2's error if there is no capacity."""
+    """Call `check` before each launch, with type and zone. `check` raises EC2's error if there is no capacity."""
     ec2.__dict__["_check_pool"] = check
 
 

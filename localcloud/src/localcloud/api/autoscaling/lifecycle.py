@@ -51,7 +51,7 @@ _KEPT: Final = 200
 
 @contextlib.contextmanager
 def caused_by(group: Any, cause: str) -> Iterator[None]:
-    """Set the cause of the group's activities within a block."""
+    """Within a block, record `cause` as the cause of the group's scaling activities."""
     group._cause = cause
     try:
         yield
@@ -60,7 +60,7 @@ def caused_by(group: Any, cause: str) -> Iterator[None]:
 
 
 def record(group: Any, description: str, *, failure: str = "") -> None:
-    """Add an activity to a group: failed if there is a `failure` message, otherwise successful."""
+    """Add a scaling activity to a group: failed if there is a `failure` message, otherwise successful."""
     now = utcnow()
     every: dict[str, list[dict[str, Any]]] = group.autoscaling_backend.__dict__.setdefault(_ACTIVITIES, {})
     found = every.setdefault(group.name, [])

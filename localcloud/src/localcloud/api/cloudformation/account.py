@@ -209,7 +209,7 @@ class Account:
         return target
 
     def findings(self, stack: Stack, target: Target) -> list[Finding]:
-        """Return the violations of resource schemas by a target's properties."""
+        """Return the properties of a target that violate their resource type's schema."""
         return findings(self.scope(stack, target), self.active_resources(stack, target))
 
     def active_resources(self, stack: Stack, target: Target) -> dict[str, Mapping[str, Any]]:

@@ -152,7 +152,10 @@ def _modification(resource: Resource, type_name: str, details: list[_Detail]) ->
 
 
 def _recreation(resource_type: ResourceType, detail: _Detail) -> str:
-    """Return whether a change replaces the resource: Always, Conditionally or Never. ResourceChanger agrees with it."""
+    """Return whether a change replaces the resource: Always, Conditionally or Never.
+
+    ResourceChanger follows the same rules when the change is executed.
+    """
     if detail.attribute in _ATTRIBUTES:
         return "Never"
     name = detail.name or _TAGS

@@ -136,7 +136,7 @@ class Operation:
             for name in [name for name in pending if needs[name] <= done]:
                 pending.remove(name)
                 try:
-                    wait = self._changer.bring(name, wanted[name], target)
+                    wait = self._changer.apply(name, wanted[name], target)
                 except ResourceError as error:
                     self._fail(name, str(error))
                     break
@@ -264,7 +264,7 @@ class Operation:
 
 
 def _stuck(status: str) -> str:
-    """Return the new status of a stack whose operation crashed, for its status at that time."""
+    """Return the failure status for a stack whose operation crashed with this status."""
     first = status.split("_", 1)[0]
     return f"{first}_FAILED" if first in ("CREATE", "DELETE", "ROLLBACK") else "UPDATE_ROLLBACK_FAILED"
 

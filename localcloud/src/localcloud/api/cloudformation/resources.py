@@ -43,7 +43,7 @@ class ResourceChanger:
             self.stack.note(resource, status, reason)
             self.account.condition.notify_all()
 
-    def bring(self, name: str, declaration: Mapping[str, Any], target: Target) -> Wait | None:
+    def apply(self, name: str, declaration: Mapping[str, Any], target: Target) -> Wait | None:
         """Create, update or replace a resource if its properties changed. Return the signals to wait for, or None.
 
         Raises ResourceError.

@@ -143,7 +143,10 @@ class ChangeSet:
 
 
 def same(old: Target, new: Target) -> bool:
-    """Return whether two targets are equal. Parameters with an SSM type are compared by their current values."""
+    """Return whether two targets have the same template, parameters and tags.
+
+    Parameters with an SSM type are compared by their current values.
+    """
     return (
         old.template == new.template
         and {key: each.value for key, each in old.parameters.items()}

@@ -83,7 +83,7 @@ def launch(ec2: Any, what: Launch, subnet_id: str, count: int) -> list[Any]:
         region_name=ec2.region_name,
         associate_public_ip=_truth(public),
         launch_template={"LaunchTemplateId": what.template_id, "Version": str(version.number)},
-        metadata_options=_with_text(data.get("MetadataOptions") or {}),
+        metadata_options=_with_values(data.get("MetadataOptions") or {}),
         disable_api_termination=_truth(data.get("DisableApiTermination")),
         tags={"instance": dict(what.tags), "volume": _tags_of(data, "volume")},
         **({"instance_market_options": market} if market else {}),
@@ -102,7 +102,7 @@ def _truth(value: Any) -> bool:
     return value is True or str(value).lower() == "true"
 
 
-def _with_text(options: Mapping[str, Any]) -> dict[str, Any]:
+def _with_values(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options that have a value."""
     return {key: value for key, value in options.items() if value is not None}
 

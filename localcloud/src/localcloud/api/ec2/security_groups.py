@@ -98,7 +98,7 @@ def _check_rules(responses: Any) -> None:
 
 
 def _descriptions(value: Any) -> Iterator[str]:
-    """Yield each `Description` at any depth of a request's parameters. Each type of source has its own."""
+    """Yield each `Description` at any depth of a request's parameters, because each source of a rule has one."""
     if isinstance(value, dict):
         for key, each in value.items():
             yield from [str(each)] if key == "Description" else _descriptions(each)

@@ -130,7 +130,7 @@ def _run(document: Mapping[str, Any]) -> int:
 
 
 def _attempt(work: Callable[[], None]) -> None:
-    """Run one task. A failure is logged, and the next pass tries again."""
+    """Call `work`. An API or system error is only logged, because the agent tries again later."""
     try:
         work()
     except (ApiError, OSError) as error:

@@ -33,7 +33,7 @@ class Sample:
 
 
 def take(proc: Path, root: Path, at_s: float) -> Sample:
-    """Measure the host now."""
+    """Return the counters of the host at this moment. `proc` and `root` are its /proc and its root directory."""
     cpu_s, memory_bytes = 0.0, 0
     for directory in proc.iterdir():
         if directory.name.isdigit():

@@ -113,7 +113,7 @@ class Actions(BaseResponse):
         return content.decode()
 
     def _hold(self, stack: Stack) -> None:
-        """If the request is the CDK CLI's, wait until the stack's operation is complete, at most _HOLD_S seconds."""
+        """If the request is the CDK CLI's, wait until the stack's operation is complete, at most 5 s."""
         if _CLI in str(self.headers.get("User-Agent", "")):
             with self._account.condition:
                 self._account.condition.wait_for(lambda: not stack.busy, timeout=_HOLD_S)

@@ -23,7 +23,7 @@ class Responses(ChangeSetActions, StackActions):
     """All actions of CloudFormation's API, for the stacks of one account."""
 
     def describe_stacks(self) -> ActionResult:
-        """Show one stack, or all that are not deleted."""
+        """Show the request's stack, or all stacks that are not deleted if the request names none."""
         account, name = self._account, self._text("StackName")
         if not name:
             return ActionResult({"Stacks": [show_stack(stack) for stack in account.live()]})
@@ -110,7 +110,7 @@ class Responses(ChangeSetActions, StackActions):
         )
 
     def validate_template(self) -> ActionResult:
-        """Check that a template can be parsed."""
+        """Check that a template can be parsed; return its parameters and required capabilities."""
         document = template.parse(self._body(None))
         needed = needed_capabilities(document)
         return ActionResult(

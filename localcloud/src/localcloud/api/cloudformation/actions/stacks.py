@@ -16,7 +16,7 @@ class StackActions(Actions):
     """Create, update, delete and protect stacks, and receive signals."""
 
     def create_stack(self) -> ActionResult:
-        """Start the creation of a stack."""
+        """Check the template, and start the creation of a stack. A rejected request leaves no stack behind."""
         account, name = self._account, self._text("StackName")
         if account.find(name) is not None:
             raise FormationError("AlreadyExistsException", f"Stack [{name}] already exists")
@@ -37,7 +37,7 @@ class StackActions(Actions):
         return ActionResult({"StackId": stack.stack_id})
 
     def update_stack(self) -> ActionResult:
-        """Start the update of a stack."""
+        """Check the template, and start the update of a stack. Reject an update without changes."""
         stack = self._account.get(self._text("StackName"))
         if stack.target is None:
             raise ValidationError(f"Stack [{stack.name}] does not exist")

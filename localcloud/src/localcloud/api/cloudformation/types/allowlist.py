@@ -115,7 +115,10 @@ def _problems(name: str, resource: Mapping[str, Any]) -> Iterator[str]:
 
 
 def unknown_paths(properties: Mapping[str, Any], known: frozenset[str], prefix: str = "") -> list[str]:
-    """Return the paths of properties that are not in `known`. Each item of a list is checked like a single object."""
+    """Return the paths of properties that are not in `known`. Each item of a list is checked like a single object.
+
+    `prefix` is the path of `properties` with a dot at the end, or "" for a resource's own.
+    """
     found: list[str] = []
     for key, value in properties.items():
         path = f"{prefix}{key}"

@@ -134,7 +134,7 @@ def _create_budget(context: Context, properties: Properties) -> Physical:
 
 
 def _update_budget(context: Context, resource: Physical, old: Properties, new: Properties) -> Physical:
-    """Update a budget by recreating it with the same name. It has no spending that could be lost.
+    """Update a budget by recreating it with the same name. No spending is recorded that could be lost.
 
     On AWS this is an update in place. On AWS too, changed notifications or subscribers replace the budget.
     """
