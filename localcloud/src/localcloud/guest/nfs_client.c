@@ -1,9 +1,9 @@
-// What an NFS client does to programs, beside its caches: an open asks the server, and takes OPEN_NS nanoseconds; and
-// flock is a lock of the server, which a blocked client asks for again after 1, 2, 4, ... and at most 30 s
-// (NFS4_LOCK_MINTIMEOUT, NFS4_LOCK_MAXTIMEOUT in Linux's fs/nfs/nfs4proc.c), and which an exclusive holder must have
-// opened for writing (flock(2), "NFS details"). Loaded into every program of a host by /etc/ld.so.preload; it changes
-// only files of FUSE, which are those of the shared file system. Not changed: programs that are linked statically, and
-// POSIX locks (fcntl, lockf).
+// Effects of an NFS client on programs, in addition to its caches. An open is a request to the server, and takes
+// OPEN_NS nanoseconds. flock is a lock on the server. A blocked client requests the lock again after 1, 2, 4, ... and
+// at most 30 s (NFS4_LOCK_MINTIMEOUT, NFS4_LOCK_MAXTIMEOUT in Linux's fs/nfs/nfs4proc.c). An exclusive lock requires a
+// file that is open for writing (flock(2), "NFS details"). /etc/ld.so.preload loads this library into every program of
+// a host. It only affects files on FUSE, which is the shared file system. Statically linked programs and POSIX locks
+// (fcntl, lockf) are not affected.
 #define _GNU_SOURCE
 #undef _FORTIFY_SOURCE
 #include <dirent.h>
@@ -82,7 +82,7 @@ OPEN_AT(openat64)
 OPEN_STREAM(fopen)
 OPEN_STREAM(fopen64)
 
-// What the compiler calls in place of open where it has checked the flags: _FORTIFY_SOURCE.
+// The compiler calls these functions instead of open if it has checked the flags (_FORTIFY_SOURCE).
 int __open_2(const char *path, int flags) { return open(path, flags); }
 int __open64_2(const char *path, int flags) { return open64(path, flags); }
 int __openat_2(int directory, const char *path, int flags) { return openat(directory, path, flags); }

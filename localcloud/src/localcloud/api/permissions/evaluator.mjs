@@ -1,4 +1,5 @@
-// Decides requests with iam-simulate: one JSON document a line in, one a line out, in order, until its input ends.
+// Decides requests with iam-simulate: reads a JSON document per line and writes one answer per line, in order, until
+// the input is closed.
 import { createInterface } from 'node:readline'
 import { getDenialReasons, runSimulation, runUnsafeSimulation } from '@cloud-copilot/iam-simulate'
 
@@ -19,7 +20,7 @@ function simulation(check) {
   }
 }
 
-// What AWS owns (a public parameter, a session document) has no account in its ARN, which the reference's patterns
+// A resource of AWS (a public parameter, a session document) has no account in its ARN, which the reference's patterns
 // demand. Everything else of the question was checked by the first attempt.
 function decideOnPublic(check) {
   if (check.session) return { error: `${check.resource} under a session policy` }
