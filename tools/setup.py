@@ -25,13 +25,13 @@ from typing import Final
 from agent.environment import custom_op, site_changes
 from agent.environment.horovod_build import default_cache
 from agent.environment.horovod_build_settings import INCLUDE, XLA_BUILDER, Settings
-from agent.environment.horovod_selftest import unresolved_name
 from agent.environment.horovod_source import VERSION
 from agent.environment.master_environment import MasterEnvironment
 from agent.environment.runtime import Runtime, runtime_for
 from agent.environment.toolchain import HorovodError, check_platform
 from agent.environment.virtual_environment import Installer, VirtualEnvironment, base_python, this_platform
 from agent.files.file_lock import file_lock
+from agent.hardware.machine import describe_unresolved_name
 from tools.steps import Log, Step, StepError, key_of, print_line, run_lanes, run_steps
 
 ROOT: Final = Path(__file__).resolve().parent.parent
@@ -130,10 +130,8 @@ def install_horovod(log: Log, uv: Path, cache: Path) -> None:
     log.run([*install, "--reinstall", str(wheel)], ROOT)
     site_changes.make_gloo_default(VENV)
     proved = wheel.with_suffix(".proved")
-    if (name := unresolved_name()) is not None:
-        print_line(
-            f"Horovod was not tested: this machine's hostname, {name}, does not resolve to an address (see /etc/hosts)"
-        )
+    if reason := describe_unresolved_name():
+        print_line(f"Horovod was not tested: {reason}")
     elif not proved.is_file():
         line = log.run([*module, "prove"], ROOT).splitlines()[-1]
         proved.write_text(f"{line}\n")

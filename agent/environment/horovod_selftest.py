@@ -6,7 +6,6 @@ not averaged. So the ranks get different data, take a step as payload.train does
 
 from __future__ import annotations
 
-import socket
 import subprocess
 import sys
 import time
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from agent.environment.toolchain import HorovodError
+from agent.hardware.machine import describe_unresolved_name
 from agent.spec.horovod import CONTROLLERS
 
 ROOT: Final = Path(__file__).parents[2]
@@ -31,22 +31,10 @@ def command(python: str, controller: str) -> list[str]:
     return [*launcher, *rank]
 
 
-def unresolved_name() -> str | None:
-    """Return this machine's host name if it does not resolve, else None. Gloo's ranks would crash in hvd.init()."""
-    try:
-        socket.getaddrinfo(socket.gethostname(), None)
-    except OSError:
-        return socket.gethostname()
-    return None
-
-
 def prove(*, environ: Mapping[str, str]) -> str:
     """Run the test with this Python; return a line that summarizes the result. Raises HorovodError if it fails."""
-    if (name := unresolved_name()) is not None:
-        raise HorovodError(
-            f"This machine's hostname, {name}, does not resolve to an address, which crashes Horovod's ranks. To fix: "
-            f"echo '127.0.1.1 {name}' >> /etc/hosts"
-        )
+    if reason := describe_unresolved_name():
+        raise HorovodError(reason)
     times = ", ".join(f"{controller} {_prove(controller, environ):.1f} s" for controller in CONTROLLERS)
     return f"Horovod works: {RANKS} ranks, exact allreduce, equal weights after a training step ({times})"
 

@@ -40,6 +40,19 @@ def own_addresses() -> dict[str, str]:
     return {address: name for _, name in reversed(socket.if_nameindex()) if (address := read_address(name))}
 
 
+def describe_unresolved_name() -> str:
+    """Return why Gloo would crash this machine's ranks in hvd.init(), and the fix; "" if its host name resolves."""
+    name = socket.gethostname()
+    try:
+        socket.getaddrinfo(name, None)
+    except OSError:
+        return (
+            f"this machine's hostname, {name}, does not resolve to an address, which crashes Horovod's ranks over "
+            f"Gloo. To fix: echo '127.0.1.1 {name}' >> /etc/hosts (on several machines: with its network address)"
+        )
+    return ""
+
+
 NODE_CONF: Final = Path("/opt/deepcdk/node.conf")
 """File of facts about this node. `stacks/scripts/node.sh` writes it, with values quoted for a shell."""
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import os
 import re
 import socket
 from collections import Counter
@@ -25,6 +26,8 @@ import tensorflow as tf
 from horovod.common.exceptions import HorovodInternalError
 
 from agent.errors import ReportedError
+from agent.hardware.machine import describe_unresolved_name
+from agent.spec.horovod import GLOO
 
 T = TypeVar("T")
 _LOST: Final = re.compile(
@@ -61,6 +64,10 @@ class RankLostError(ReportedError, ConnectionError):
         )
 
 
+class UnresolvedNameError(ReportedError, OSError):
+    """This machine's host name does not resolve, so Gloo would crash the process in hvd.init()."""
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Ranks:
     """The rank of this process, and the number of ranks."""
@@ -90,7 +97,10 @@ def join(subsets: Sequence[int] = ()) -> Ranks:
     """Initialise Horovod and join the other ranks (collective). Without horovodrun there is one rank.
 
     `subsets`: the values of `count` for later calls to `first_ranks`, each less than the number of ranks.
+    Raises UnresolvedNameError.
     """
+    if os.environ.get("HOROVOD_CONTROLLER") == GLOO and (reason := describe_unresolved_name()):
+        raise UnresolvedNameError(reason)
     _subsets.update({count: hvd.ProcessSet(range(count)) for count in subsets})
     hvd.init(process_sets=list(_subsets.values()))
     return Ranks(rank=hvd.rank(), size=hvd.size(), local_rank=hvd.local_rank(), local_size=hvd.local_size())

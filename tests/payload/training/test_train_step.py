@@ -24,6 +24,17 @@ def _joined() -> Iterator[None]:
     distributed.leave()
 
 
+def test_unresolved_host_name_is_reported_before_gloo_crashes(monkeypatch: pytest.MonkeyPatch) -> None:
+    from payload.training import distributed
+
+    monkeypatch.setenv("HOROVOD_CONTROLLER", "gloo")
+    monkeypatch.setattr("socket.gethostname", lambda: "no-such-host.invalid")
+    with pytest.raises(
+        distributed.UnresolvedNameError, match=r"echo '127\.0\.1\.1 no-such-host\.invalid' >> /etc/hosts"
+    ):
+        distributed.join()
+
+
 def batch(count: int = SLOTS, slots: int = SLOTS) -> tuple[Any, Any, Any]:
     """Return images, labels and weights; slots beyond `count` are unused, and their content must not matter."""
     drawn = np.random.default_rng(2)
