@@ -87,12 +87,13 @@ class RemoteError(DeepcdkError, RuntimeError):
     """Report a command that failed on the master, with its status and output."""
 
     def __init__(self, what: str, *, status: int, output: str, where: str = "", remedy: str = "") -> None:
-        self.status, self.output = status, output
-        super().__init__(f"{what}\n{output.strip()}" if output.strip() else what, where=where, remedy=remedy)
+        self.status, self.output, shown = status, output, output.strip()
+        fix = "fix the cause that this output shows, then repeat the command" if shown else "repeat the command"
+        super().__init__(f"{what}\n{shown}" if shown else what, where=where, remedy=remedy or fix)
 
     def reworded(self, what: str) -> RemoteError:
         """Return the same error with another description."""
-        return RemoteError(what, status=self.status, output=self.output, where=self.where)
+        return RemoteError(what, status=self.status, output=self.output, where=self.where, remedy=self.remedy)
 
 
 class NotReadyError(DeepcdkError, TimeoutError):

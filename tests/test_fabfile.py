@@ -168,7 +168,7 @@ def test_the_deployed_cluster_bounds_the_nodes_and_not_the_local_settings(
         (("rm",), "must be the id of the run to remove"),
         (("run",), "must follow after --"),
         (("run", "--nodes", "2", "--master", "--", "true"), "--master"),
-        (("status", "--", "true"), "only `fab run` and `fab train` accept words after --"),
+        (("status", "--", "true"), "only `fab run`, `fab train`, `fab sweep` and `fab plan` accept words after --"),
     ],
 )
 def test_bad_input_is_refused_with_what_was_wrong(fab: Fab, arguments: tuple[str, ...], says: str) -> None:

@@ -118,7 +118,10 @@ def install(cache: Path, *, search_path: str, report: Callable[[str], None]) -> 
     Builds the library first if the cache does not have it. Raises CustomOpError.
     """
     if (system := this_platform().system) != "Linux":
-        raise CustomOpError(f"this machine runs {system}, but the custom TensorFlow op can only be built on Linux")
+        raise CustomOpError(
+            f"this machine runs {system}, but the custom TensorFlow op can only be built on Linux; use Linux, for "
+            "example in a virtual machine"
+        )
     try:
         version, include = installed_tensorflow()
     except NotCoveredError as error:

@@ -176,7 +176,7 @@ def become(spec: RunSpec, module: Sequence[str]) -> None:
         os.chdir(spec.working_directory)
         os.execvpe(command[0], command, environment(spec, inherited, sys.executable, interface) | secrets)
     except OSError as error:
-        raise OSError(f"{command[0]} in {spec.working_directory}: {error.strerror}") from None
+        raise OSError(f"cannot start {command[0]} in {spec.working_directory}: {error.strerror}") from None
 
 
 def main(argv: Sequence[str]) -> int:

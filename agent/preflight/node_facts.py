@@ -103,7 +103,7 @@ class NodeFacts:
         """Parse the facts from a node's output. Raises ValueError if it has none."""
         lines = [line.partition(MARK)[2] for line in output.splitlines() if line.startswith(MARK)]
         if len(lines) != 1:
-            raise ValueError(f"unexpected number of lines: {len(lines)}")
+            raise ValueError(f"the check of the node printed {len(lines)} lines with facts instead of one")
         try:
             found = json_text.parse(lines[0])
             efa = found.pop("efa_domains")
@@ -116,7 +116,7 @@ class NodeFacts:
                 }
             )
         except (TypeError, KeyError, AttributeError):
-            raise ValueError(f"malformed facts of a node: {lines[0][:100]!r}") from None
+            raise ValueError(f"the check of the node printed malformed facts: {lines[0][:100]!r}") from None
 
 
 def parse_efa(output: str) -> tuple[str, ...]:

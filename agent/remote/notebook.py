@@ -109,7 +109,9 @@ def serve(command: Sequence[str], port: int, *, asker: int | None) -> int:
                 announced = True
                 print(f"http://127.0.0.1:{port}/lab?token={token}", flush=True)
             if not announced and time.monotonic() > deadline:
-                raise NotebookError(f"JupyterLab did not start listening within {START_S:.0f} s")
+                raise NotebookError(
+                    f"JupyterLab did not start listening on port {port} within {START_S:.0f} s; its messages are above"
+                )
             watched = [] if asker is None else [asker]
             if select.select(watched, [], [], _POLL_S)[0] and not os.read(watched[0], 4096):
                 return 0

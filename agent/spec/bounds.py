@@ -31,7 +31,7 @@ class Bounds:
         for name in ("max_hours", "max_usd"):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
-                raise SpecError(f"the run's spec, bounds: {name} = {value!r}: must be 0 or more")
+                raise SpecError(f"bounds: {name} = {value!r}: must be 0 or more")
 
     def __bool__(self) -> bool:
         return bool(self.max_hours or self.max_usd)
@@ -84,11 +84,9 @@ class Floors:
         for name in ("matmul_tflops", "allreduce_gb_s"):
             value = getattr(self, name)
             if not isinstance(value, int | float) or not 0 <= value < math.inf:
-                raise SpecError(f"the run's spec, floors: {name} = {value!r}: must be 0 or more")
+                raise SpecError(f"floors: {name} = {value!r}: must be 0 or more")
         if type(self.allreduce_mib) is not int or not 1 <= self.allreduce_mib <= 8192:
-            raise SpecError(
-                f"the run's spec, floors: allreduce_mib = {self.allreduce_mib!r}: must be a whole number from 1 to 8192"
-            )
+            raise SpecError(f"floors: allreduce_mib = {self.allreduce_mib!r}: must be a whole number from 1 to 8192")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -104,15 +102,11 @@ class Replacements:
     def __post_init__(self) -> None:
         if type(self.max_per_hour) is not int or not 0 <= self.max_per_hour <= MAX_REPLACEMENTS:
             rule = f"must be a whole number from 0 to {MAX_REPLACEMENTS}"
-            raise SpecError(f"the run's spec, replacements: max_per_hour = {self.max_per_hour!r}: {rule}")
+            raise SpecError(f"replacements: max_per_hour = {self.max_per_hour!r}: {rule}")
         if not isinstance(self.group, str) or not re.fullmatch(r"[!-9;-~]{0,255}", self.group):
-            raise SpecError(
-                f"the run's spec, replacements: group = {self.group!r}: must be the name of an Auto Scaling group"
-            )
+            raise SpecError(f"replacements: group = {self.group!r}: must be the name of an Auto Scaling group")
         if not isinstance(self.region, str) or not re.fullmatch(r"[a-z0-9-]{0,30}", self.region):
-            raise SpecError(
-                f"the run's spec, replacements: region = {self.region!r}: must be a region such as us-east-1"
-            )
+            raise SpecError(f"replacements: region = {self.region!r}: must be a region such as us-east-1")
 
     def __bool__(self) -> bool:
         return bool(self.group and self.region and self.max_per_hour)

@@ -26,7 +26,9 @@ def resumed_spec(
     itself.
     """
     if before.launcher or not (before.program or before.command[:2] in (TRAINING, BENCHMARK)):
-        raise SpecError(f"run {before.run_id} cannot be resumed: it is not a recipe, benchmark or program")
+        raise SpecError(
+            f"run {before.run_id} cannot be resumed: it is not a recipe, benchmark or program; start a new run"
+        )
     if before.ranks_per_node:
         hosts = [dataclasses.replace(host, slots=before.ranks_per_node) for host in hosts]
     ranks = sum(host.slots for host in hosts)

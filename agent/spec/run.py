@@ -295,14 +295,11 @@ class RunSpec:
             if not isinstance(document, dict):
                 raise TypeError("must be an object")
             if unknown := sorted(document.keys() - {field.name for field in dataclasses.fields(cls)}):
-                raise SpecError(
-                    f"the run's spec has unknown fields: {', '.join(unknown)}; a newer version of deepcdk wrote it"
-                )
+                listed = ", ".join(unknown)
+                raise SpecError(f"unknown fields: {listed}; a newer version of deepcdk wrote it, so use that version")
             return cls(**{key: _restore(key, value) for key, value in document.items()})
-        except SpecError:
-            raise
-        except (TypeError, KeyError, ValueError) as error:
-            raise SpecError(f"invalid spec of a run: {error}") from None
+        except (TypeError, KeyError, ValueError) as error:  # including SpecError
+            raise SpecError(f"the run's spec is invalid: {error}") from None
 
     @classmethod
     def read(cls, run_directory: str | Path) -> RunSpec:

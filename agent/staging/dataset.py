@@ -111,7 +111,9 @@ class StagedDataset:
         try:
             return _read(self.manifest_file)
         except FileNotFoundError:
-            raise DatasetError(f"{self.directory} has no manifest: no data set was staged to it") from None
+            raise DatasetError(
+                f"{self.directory} has no manifest: no data set was staged to it; stage it with `fab stage-data`"
+            ) from None
 
     def pending(self) -> Manifest:
         """Return the manifest of the staging in progress. Raises DatasetError if there is none."""
@@ -251,7 +253,7 @@ class StagedDataset:
             file.chmod(0o644)
             file.replace(target)
         except FileNotFoundError:
-            raise DatasetError(f"{entry.path!r} was not received") from None
+            raise DatasetError(f"{entry.path!r} was not downloaded; repeat the command") from None
         except OSError as error:
             raise dataset_error(error, target) from error
         return found
@@ -269,7 +271,7 @@ class StagedDataset:
         there = self.there(manifest.entries)
         for entry in manifest.entries:
             if entry.path not in there or self._size(entry) != entry.size:
-                raise DatasetError(f"{self.path(entry)} is missing or incomplete")
+                raise DatasetError(f"{self.path(entry)} is missing or incomplete; repeat `fab stage-data`")
         _write(self.manifest_file, manifest)
         self.pending_manifest_file.unlink(missing_ok=True)
         self._remove_partial()

@@ -148,7 +148,7 @@ def listing(prefix: Prefix) -> tuple[Entry, ...]:
             entries = tuple(entry for entry in entries if not prefix.key or entry.path == prefix.key.rpartition("/")[2])
         if entries:
             return entries
-    raise DatasetError(f"no objects at {prefix}")
+    raise DatasetError(f"there is no object at {prefix}; check the names of the bucket and the prefix")
 
 
 def is_single(prefix: Prefix, entries: Sequence[Entry]) -> bool:

@@ -199,7 +199,9 @@ def _share_credentials(session: BotocoreSession) -> None:
             try:
                 super().__setitem__(key, value)
             except OSError as error:
-                status_line.warn(f"the AWS session could not be stored for later commands: {error}")
+                status_line.warn(
+                    f"the AWS session could not be stored for later commands: {error}; each command will sign in again"
+                )
 
     cache = Cache(str(Path.home() / ".aws" / "cli" / "cache"))
     chain = session.get_component("credential_provider")
@@ -219,7 +221,7 @@ class _CredentialProcess(subprocess.Popen[bytes]):
         except subprocess.TimeoutExpired:
             name = shlex.join(map(str, self.args[:1] if isinstance(self.args, Sequence) else ()))
             text = f"still waiting for the credential_process {name} of your AWS profile"
-            status_line.warn(f"{text}; run it by hand if it does not end")
+            status_line.warn(f"{text}; if it does not exit, run it by hand")
             return super().communicate(None, timeout)
 
 

@@ -52,7 +52,8 @@ class WordsExecutor(Executor):  # type: ignore[misc]  # fabric has no types
         if self.core is not None and self.core.remainder:
             named = [self.collection[task.name] for task in tasks]
             if not any(getattr(task, "takes_words", False) for task in named):
-                raise Exit("deepcdk: only `fab run` and `fab train` accept words after --", code=1)
+                accepting = "`fab run`, `fab train`, `fab sweep` and `fab plan`"
+                raise Exit(f"deepcdk: only {accepting} accept words after --\n  do: leave out -- and the words", code=1)
             self.core.remainder = ""
         return super().execute(*tasks)
 

@@ -25,7 +25,7 @@ REMEDIES: Final = {
     "refused": "allow the login user to write there",
     "busy": "wait until the other command ends, then repeat, or give another --name. If its laptop lost the "
     "connection, it ends within minutes",
-    "repeat the command; complete files are kept": "repeat the command: complete files are kept",
+    "broken off": "repeat the command; complete files are kept",
 }
 
 

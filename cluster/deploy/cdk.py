@@ -248,7 +248,11 @@ def run_quietly(
         _wait_for_end(process)
         raise
     if status != 0:
-        raise CdkError("\n  ".join([f"{what} failed", *last]), where=" ".join(command[:3]))
+        raise CdkError(
+            "\n  ".join([f"{what} failed", *last]),
+            where=" ".join(command[:3]),
+            remedy="fix the cause that these lines show, then repeat the command",
+        )
 
 
 def _wait_for_end(process: subprocess.Popen[str]) -> None:
@@ -334,6 +338,8 @@ def empty_bucket(aws: Aws, bucket: str) -> int:
             if answer.get("Errors"):
                 first = answer["Errors"][0]
                 raise CdkError(
-                    f"{first.get('Key')} cannot be deleted: {first.get('Message')}", where=f"bucket {bucket}"
+                    f"object {first.get('Key')} cannot be deleted: {first.get('Message')}",
+                    where=f"bucket {bucket}",
+                    remedy="fix the cause, or delete the object in the S3 console, then repeat `fab down`",
                 )
     return len(objects)

@@ -213,7 +213,11 @@ def _read_plan(aws: Aws, stack: str, name: str, assembly: Path) -> Plan:
         reason = str(description.get("StatusReason", ""))
         if any(words in reason for words in _UNCHANGED):
             return Plan(stack=stack, change_set=change_set, is_new=new, assembly=assembly, unchanged=True)
-        raise CdkError(f"CloudFormation rejects the change: {reason}", where=f"change set {name} of stack {stack}")
+        raise CdkError(
+            f"CloudFormation rejects the change: {reason}",
+            where=f"change set {name} of stack {stack}",
+            remedy="correct the key in cdk.json that causes it, then repeat `fab up`",
+        )
     former = {} if new else read_template(aws, stack)
     parameters = changed_parameters((before or {}).get("Parameters", ()), description.get("Parameters", ()))
     plan = Plan(

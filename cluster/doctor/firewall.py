@@ -53,7 +53,7 @@ def judge_rules(config: ClusterConfig, entries: Mapping[str, int | None], limit:
     what = f"{count} inbound rules for the master, with prefix lists counted by their maximum entries"
     unknown = sorted(name for name, most in entries.items() if most is None)
     if limit is None:
-        yield found(UNKNOWN, f"{what}; the quota is unknown")
+        yield found(UNKNOWN, f"{what}; the quota is unknown", f"compare with {QUOTA!r} in the Service Quotas console")
     elif count > limit:
         remedy = f"name fewer networks, use smaller lists, or {quotas.ASK.format(service='vpc')}"
         yield found(FAIL, f"{what}; the quota per security group is {limit:g}", remedy)

@@ -79,7 +79,7 @@ class Program:
             check_word("--entry", word)
         script = self.script
         if script is not None:
-            self.check_travels("--entry", str(script.relative_to(self.directory)), script.relative_to(self.directory))
+            self.check_uploaded("--entry", str(script.relative_to(self.directory)), script.relative_to(self.directory))
             check_syntax(self.directory, [script.relative_to(self.directory)])
             if line := _line_of_magic(_read(script)):
                 rule = f"has a Jupyter command at line {line}, which Python cannot run: remove it"
@@ -123,14 +123,14 @@ class Program:
             if is_directory(self.directory / "src" / top) or is_file(self.directory / "src" / f"{top}.py"):
                 rule = f"is in src/, which is not on Python's path: give 'env PYTHONPATH=src python -m {module}'"
                 raise UsageError("--entry", f"-m {module}", rule)
-            rule = f"is neither in {self.directory} nor in the nodes' environment"
+            rule = f"is neither in {self.directory} nor in the nodes' environment: list its package in requirements.txt"
             raise UsageError("--entry", f"-m {module}", rule)
 
     def _check_script(self, name: str) -> None:
         """Raise UsageError for a script that is not uploaded, or has Windows line ends."""
         if Path(name).is_absolute():
             return  # it is on the nodes
-        self.check_travels("--entry", name, Path(os.path.normpath(name)))
+        self.check_uploaded("--entry", name, Path(os.path.normpath(name)))
         with (self.directory / name).open("rb") as file:
             first_line = file.readline(MAX_WORD_BYTES)
         if first_line.endswith(b"\r\n"):
@@ -138,7 +138,7 @@ class Program:
             rule = f"has Windows line ends, which shells on the nodes cannot read: `perl -pi -e 's/\\r$//' {path}`"
             raise UsageError("--entry", name, rule)
 
-    def check_travels(self, flag: str, given: str, file: Path) -> None:
+    def check_uploaded(self, flag: str, given: str, file: Path) -> None:
         """Raise UsageError for a file that does not exist or is not uploaded."""
         if not is_file(self.directory / file):
             raise UsageError(flag, given, f"is not a file in {self.directory}")

@@ -174,7 +174,7 @@ def _netrc(file: Path) -> Mapping[str, tuple[str, str]]:
     try:
         hosts = netrc.netrc(file).hosts if is_file(file) else {}
     except (OSError, ValueError, netrc.NetrcParseError) as error:
-        warn(f"{file} is not used: {error}")
+        warn(f"{file} is not used, because it cannot be read: {error}")
         return {}
     return {host: (login, word) for host, (login, _, word) in hosts.items() if host != "default"}
 
@@ -280,7 +280,7 @@ def _toml(file: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise RequirementsError(f"cannot read {file}: {error}", remedy="correct it") from None
+        raise RequirementsError(f"cannot read {file}: {error}", remedy="correct it, or make it readable") from None
 
 
 def _table(document: Mapping[str, Any], key: str) -> Mapping[str, Any]:

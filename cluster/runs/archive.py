@@ -109,9 +109,10 @@ class Archive:
         for bucket, found in reversed(places):
             if run_id in ("", found):
                 return bucket, found
-        listed = ", ".join(found for _, found in places[-5:]) or "none"
+        listed = ", ".join(found for _, found in places[-5:])
         raise DeepcdkError(
-            f"no run {run_id} in {self}" if run_id else f"no run in {self}", remedy=f"the last runs: {listed}"
+            f"no run {run_id} in {self}" if run_id else f"no run in {self}",
+            remedy=f"choose one of the last runs: {listed}" if listed else "start a run, which is copied there",
         )
 
     def _places(self) -> list[tuple[str, str]]:
@@ -196,7 +197,8 @@ def archived(session: Session, *, archive_only: bool) -> Archive | None:
     raise DeepcdkError(
         f"no run bucket of {session.config.stack_name} exists",
         where=f"region {session.aws.region}",
-        remedy="the bucket is deleted with the cluster if it was deployed with retain_data=false",
+        remedy="check the name of the cluster, AWS_REGION and AWS_PROFILE. If the cluster was deployed with "
+        "retain_data=false, `fab down` has deleted the bucket too",
     )
 
 

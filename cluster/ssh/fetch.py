@@ -207,7 +207,7 @@ def atomic_directory(into: Path, run_id: str) -> Iterator[Intake]:
         partial = Path(tempfile.mkdtemp(prefix=f".{run_id}.", suffix=".partial", dir=into))
     except OSError as error:
         raise DeepcdkError(
-            f"results cannot be kept there: {error.strerror}", where=str(into), remedy="give another --into DIRECTORY"
+            f"results cannot be stored there: {error.strerror}", where=str(into), remedy="give another --into DIRECTORY"
         ) from None
     try:
         intake = Intake(partial, run_id)
@@ -227,9 +227,10 @@ def atomic_directory(into: Path, run_id: str) -> Iterator[Intake]:
     except OSError as error:
         if isinstance(error, DeepcdkError):
             raise
-        where = str(error.filename or into)
         raise DeepcdkError(
-            str(error.strerror or error), where=where, remedy="free some space, then repeat `fab fetch`"
+            f"the results of run {run_id} cannot be written: {error.strerror or error}",
+            where=str(error.filename or into),
+            remedy="make room or give yourself the permission there, then repeat `fab fetch`",
         ) from None
     finally:
         shutil.rmtree(partial, ignore_errors=True)

@@ -118,7 +118,7 @@ def _config_option(home: Path) -> list[str]:
         return [] if home == usual else ["-F", str(config)]
     # OpenSSH also continues without the default config if it cannot read it.
     if not config.is_symlink() or os.access(config, os.F_OK):
-        warn(f"{config} cannot be read, and is not used")
+        warn(f"{config} cannot be read, and is not used; make it a readable file")
     return []
 
 

@@ -120,9 +120,16 @@ class ResumeRequest:
         """
         run_id, state = str(record["run_id"]), record["state"]["state"]
         if not record.get("spec"):
-            raise DeepcdkError(f"run {run_id} cannot be resumed: its spec is missing", where=record["directory"])
+            raise DeepcdkError(
+                f"run {run_id} cannot be resumed: its spec is missing",
+                where=record["directory"],
+                remedy="start a new run",
+            )
         if state == "succeeded":
-            raise DeepcdkError(f"run {run_id} has succeeded, so there is nothing to resume")
+            raise DeepcdkError(
+                f"run {run_id} has succeeded, so there is nothing to resume",
+                remedy=f"fetch its results with `fab fetch --run {run_id}`, or start a new run",
+            )
         if state in (*LIVE_STATES, QUEUED):
             raise LiveRunError(run_id, queued=state == QUEUED)
         check_secrets(run_id, record["spec"].get("secrets") or [], self.secrets)

@@ -63,8 +63,9 @@ def of_sweep(runs: Sequence[dict[str, Any]], sweep: str) -> list[dict[str, Any]]
     if found := [run for run in runs if (run.get("trial") or {}).get("sweep") == sweep]:
         return found
     known = dict.fromkeys(run["trial"]["sweep"] for run in runs if run.get("trial"))
-    listed = ", ".join([*known][-5:]) or "none"
-    raise DeepcdkError(f"no run belongs to a sweep {sweep}", remedy=f"the last sweeps: {listed}")
+    listed = ", ".join([*known][-5:])
+    remedy = f"choose one of the last sweeps: {listed}" if listed else "start a sweep with `fab sweep`"
+    raise DeepcdkError(f"no run belongs to a sweep {sweep}", remedy=remedy)
 
 
 @task(word="--run")

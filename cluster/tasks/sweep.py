@@ -170,7 +170,10 @@ class Asked:
             with_plan = [run for run in runs if run["run_id"] == run["trial"].get("first")]
             if not with_plan:
                 first = runs[-1]["trial"].get("first")
-                raise DeepcdkError(f"run {first}, which has the plan of sweep {name}, was removed: start a new sweep")
+                raise DeepcdkError(
+                    f"sweep {name} cannot be resumed: run {first}, which has its plan, was removed",
+                    remedy="start a new sweep",
+                )
             record = supervisor.show(str(with_plan[-1]["run_id"]))
             spec = RunSpec.from_json(json_format.dumps(record["spec"]))
             plan = Plan.from_json(spec.trial.plan)

@@ -190,5 +190,5 @@ def notebook_program(text: str) -> Program:
         raise UsageError("--requirements", text, "is not a file")
     refuse_others(path.name)
     program = Program(directory=resolved(str(path.parent)), entry=("true",), requirements=path.name)
-    program.check_travels("--requirements", text, Path(path.name))
+    program.check_uploaded("--requirements", text, Path(path.name))
     return program

@@ -20,7 +20,10 @@ def test_errors_carry_their_data() -> None:
     assert UsageError("--nodes", 0, "must be 1 or more").value == 0
     assert str(UsageError("--nodes", None, "is missing")) == "--nodes: is missing"
     assert RemoteError("failed", status=28, output="no space left\n").status == 28
-    assert str(RemoteError("failed", status=28, output="no space left\n")) == "failed\nno space left"
+    told = str(RemoteError("failed", status=28, output="no space left\n"))
+    assert told == "failed\nno space left\n  do: fix the cause that this output shows, then repeat the command"
+    assert str(RemoteError("failed", status=28, output="")) == "failed\n  do: repeat the command"
+    assert RemoteError("failed", status=28, output="", remedy="wait").reworded("broke").remedy == "wait"
     assert LiveRunError("one").run_id == "one"
     assert "fab stop --run one" in str(LiveRunError("one"))
     assert str(LiveRunError("one", hosts={"one": ["a", "b"], "two": ["c"]}, size=5)) == (

@@ -192,7 +192,7 @@ def test_no_node_is_made_against_a_rule_neither_here_nor_from_a_spec(field: str,
         make_node(**{field: value})
     document = json.loads(make_spec().to_json())
     document["hosts"][0][field] = value
-    with pytest.raises(SpecError, match=f"^hosts: {field} = .*: must be "):
+    with pytest.raises(SpecError, match=f"^the run's spec is invalid: hosts: {field} = .*: must be "):
         RunSpec.from_json(json.dumps(document))
 
 

@@ -123,7 +123,7 @@ def test_a_file_that_arrived_aside_is_taken_in_only_with_its_size(dataset: Stage
         dataset.adopt(A, aside)
     aside.write_bytes(b"one")
     assert dataset.adopt(Entry(path="a", size=3), aside) == A.sha256
-    with pytest.raises(DatasetError, match="was not received"):
+    with pytest.raises(DatasetError, match="was not downloaded; repeat the command"):
         dataset.adopt(A, aside)
 
 

@@ -69,7 +69,7 @@ def test_fabrics_own_program_runs_the_same_tasks_with_their_flags() -> None:
     status, text = run(PROJECT, sys.executable, "-c", FABRIC, "recipes", "--recipe", "digts")
     assert (status, "did you mean digits?" in text) == (1, True)
     status, text = run(PROJECT, sys.executable, "-c", FABRIC, "status", "--", "true")
-    assert (status, "only `fab run` and `fab train` accept words after --" in text) == (1, True)
+    assert (status, "`fab sweep` and `fab plan` accept words after --" in text) == (1, True)
 
 
 def test_a_reader_that_has_gone_is_no_traceback() -> None:

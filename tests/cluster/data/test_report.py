@@ -6,8 +6,9 @@ import json
 
 import pytest
 
+from agent.staging import errors, s3_objects, stream
 from cluster.answers import AnswerError
-from cluster.data.report import Reports, StagingError
+from cluster.data.report import REMEDIES, Reports, StagingError
 
 HOSTS = ("deeplearning-worker1", "deeplearning-worker2")
 
@@ -22,6 +23,12 @@ def test_each_kind_of_failure_has_its_remedy(kind: str, remedy: str) -> None:
     with pytest.raises(StagingError, match=r"worker2: no room") as caught:
         reports.check()
     assert remedy in caught.value.remedy
+
+
+def test_each_error_of_the_nodes_has_a_remedy_for_its_kind() -> None:
+    named = [each for module in (errors, s3_objects, stream) for each in vars(module).values()]
+    kinds = {each.kind for each in named if isinstance(each, type) and issubclass(each, errors.DatasetError)}
+    assert kinds - {""} == REMEDIES.keys() - {"refused"}, "refused is the kind of a PermissionError"
 
 
 @pytest.mark.parametrize(

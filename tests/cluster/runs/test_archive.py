@@ -74,7 +74,8 @@ def test_a_record_is_the_named_runs_or_the_newest_ones(archive: Archive) -> None
     assert archive.record("20261120-121314-digits-000a")["run_id"] == "20261120-121314-digits-000a"
     with pytest.raises(DeepcdkError, match="no run x in s3://deepcdk-runbucket-1/runs/, s3://") as caught:
         archive.record("x")
-    assert caught.value.remedy == "the last runs: 20261120-121314-digits-000a, 20261121-121314-digits-000b"
+    last = "20261120-121314-digits-000a, 20261121-121314-digits-000b"
+    assert caught.value.remedy == f"choose one of the last runs: {last}"
 
 
 def test_a_record_that_was_cut_short_is_told_and_its_files_can_be_fetched(
