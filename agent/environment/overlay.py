@@ -101,7 +101,7 @@ class Overlay(Layer):
 
     @property
     def _text(self) -> str:
-        """Return the content of the requirements file. Raises RuntimeSetupError."""
+        """Return the content of the requirements file; "" if there is none. Raises RuntimeSetupError."""
         if not self.requirements:
             return ""
         try:

@@ -360,7 +360,10 @@ class LockedEnvironment(VirtualEnvironment):
         return {**this_platform().inputs, "lock": "\n".join(requirement_lines(self.lock))}
 
     def bring(self, wheels: Path) -> None:
-        """Download the lock file's packages, check their hashes, and build wheels for packages that have none."""
+        """Download the lock file's packages, check their hashes, and build wheels for packages that have none.
+
+        Raises RuntimeSetupError, with a hint if this node's pip has no package index.
+        """
         temporary = temporary_directory_of(self.directory)
         text, credentials = package_index.without_credentials(
             package_index.with_absolute_paths(self.lock, self.program)

@@ -47,7 +47,7 @@ class StorageError(ReportedError, OSError):
 
 @contextlib.contextmanager
 def storing(path: Path) -> Iterator[None]:
-    """Turn an OSError in the block into a StorageError for `path`."""
+    """Raise StorageError for `path` if there is an OSError in the block."""
     try:
         yield
     except StorageError:

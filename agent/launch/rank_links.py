@@ -47,7 +47,10 @@ def parse_connections(text: str) -> Iterator[Connection]:
 
 
 def _endpoint(text: str) -> tuple[str, int]:
-    """Parse an address and a port, such as `0100007F:1F90`. An IPv4 address in an IPv6 socket counts as IPv4."""
+    """Parse an address and a port, such as `0100007F:1F90`. Raises ValueError if they are malformed.
+
+    An IPv4 address in an IPv6 socket counts as IPv4.
+    """
     digits, _, port = text.partition(":")
     words = [bytes.fromhex(digits[at : at + 8])[::-1] for at in range(0, len(digits), 8)]
     address = b"".join(words)

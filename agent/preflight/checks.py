@@ -103,8 +103,8 @@ def _judge_node(
 ) -> dict[str, str | Finding]:
     """Return a cell of the table for each check of one node: a value if all is well, else a finding.
 
-    `common` has the most common version of each distribution. `efa_wanted` is the largest number of EFA devices of a
-    node.
+    `found` are the node's facts, and `answer` is the result of the command that collected them. `common` has the most
+    common version of each distribution. `efa_wanted` is the largest number of EFA devices of a node.
     """
 
     def wrong(check: str, what: str, remedy: str = "") -> Finding:

@@ -131,7 +131,10 @@ def _finding(node: str, what: str, remedy: str) -> Finding:
 
 
 def _trouble(spec: RunSpec, mine: Iterable[Mapping[str, Any]], logged: Mapping[str, NcclProcess]) -> str:
-    """Return why NCCL does not do the sums of one of these ranks, or "" if it does."""
+    """Return why NCCL does not do the sums of one of these ranks, or "" if it does.
+
+    `mine` are the reports of one host's ranks, `logged` is the result of `nccl_log.parse`.
+    """
     for found in mine:
         if found.get("device") != "GPU":
             return "the allreduce runs on the CPU, not with NCCL"
@@ -143,7 +146,10 @@ def _trouble(spec: RunSpec, mine: Iterable[Mapping[str, Any]], logged: Mapping[s
 
 
 def _past_efa(mine: Iterable[Mapping[str, Any]], logged: Mapping[str, NcclProcess]) -> str:
-    """Return which network NCCL uses instead of EFA for one of these ranks, or "" if it uses EFA."""
+    """Return which network NCCL uses instead of EFA for one of these ranks, or "" if all use EFA.
+
+    Parameters as in `_trouble`.
+    """
     for found in mine:
         route = logged.get(str(found.get("process")), NcclProcess()).route
         if route != "EFA":
@@ -152,7 +158,7 @@ def _past_efa(mine: Iterable[Mapping[str, Any]], logged: Mapping[str, NcclProces
 
 
 def _slow_gpu(spec: RunSpec, mine: Sequence[Mapping[str, Any]]) -> str:
-    """Return why the GPU of one of these ranks is too slow, or "" if none is."""
+    """Return why the GPU of one of these ranks is too slow, or "" if none is. `mine` is as in `_trouble`."""
     measured, floor = numbers(mine, "matmul_tflops"), spec.floors.matmul_tflops
     if len(measured) < len(mine):
         return "a rank reported no time of a matrix product"

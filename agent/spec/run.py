@@ -321,7 +321,7 @@ def started_by(python: str, command: Sequence[str]) -> list[str]:
 
 
 def _restore(key: str, value: Any) -> Any:
-    """Convert the JSON value of a spec's field to the field's type."""
+    """Convert the JSON value of a spec's field to the field's type. Raises SpecError, TypeError or ValueError."""
     if key == "hosts":
         try:
             return tuple(Node(**host) for host in value)

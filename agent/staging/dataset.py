@@ -226,7 +226,7 @@ class StagedDataset:
         return digest.hexdigest()
 
     def put_bytes(self, entry: Entry, data: bytes, *, compared: bool = False) -> None:
-        """Write a file from memory, like `put`. `compared` means that the hash of `data` is already verified."""
+        """Write a file from memory, with the errors of `put`. `compared` means that the hash of `data` is verified."""
         if not compared and len(data) != entry.size:
             raise DamagedFileError(_other_size(entry, len(data)))
         if not compared and hashlib.sha256(data).hexdigest() != entry.sha256:
@@ -259,7 +259,10 @@ class StagedDataset:
         return found
 
     def commit(self) -> None:
-        """Make the pending manifest the current one. The caller has read or written every file since `begin`."""
+        """Make the pending manifest the current one. Raises DatasetError if that fails.
+
+        The caller has read or written every file since `begin`.
+        """
         try:
             self.pending_manifest_file.replace(self.manifest_file)
         except OSError as error:

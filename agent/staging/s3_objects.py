@@ -236,13 +236,19 @@ def fetch_to_disk(
 
 
 def fetch_shared(prefix: Prefix, dataset: StagedDataset, entries: Sequence[Entry], single: bool, emit: Emit) -> None:
-    """Fetch this node's part of a pending data set to the shared file system. The master then finishes the data set."""
+    """Fetch this node's part of a pending data set, `entries`, to the shared file system. The master then finishes it.
+
+    `single`: the prefix may be the key of the only object. Raises DatasetError.
+    """
     came = _fetch_missing(prefix, dataset, entries, single, emit)
     emit({"done": {"files": len(entries), "came_bytes": came}})
 
 
 def _fetch_missing(prefix: Prefix, dataset: StagedDataset, entries: Sequence[Entry], single: bool, emit: Emit) -> int:
-    """Fetch the files that are missing, damaged or have no known hash; return their total bytes."""
+    """Fetch the files that are missing, damaged or have no known hash; return their total bytes.
+
+    `single`: the prefix may be the key of the only object. Raises DatasetError.
+    """
     progress, wanted = ProgressMeter(emit, entries), []
     for entry, is_missing in dataset.verify(entries):
         if is_missing or not entry.sha256:

@@ -99,7 +99,10 @@ def serve(stream: IO[bytes], emit: Emit, every_s: float = HEARTBEAT_S) -> None:
 
 
 def _serve_one(request: Mapping[str, Any], stream: IO[bytes], emit: Emit, reserved: contextlib.ExitStack) -> None:
-    """Run one command of `serve`. `reserved` keeps the reservation until the stream ends."""
+    """Run one command of `serve`. `reserved` keeps the reservation until the stream ends.
+
+    Raises TruncatedStreamError if the stream ends within the command's data, or another DatasetError.
+    """
     command = next(word for word in ("reserve", "begin", "receive", "finish") if word in request)
     root, name = request[command]
     dataset = StagedDataset(root=Path(root), name=name)

@@ -152,7 +152,10 @@ def read(aws: Aws, stack: str) -> tuple[Limit, ...]:
 
 
 def _started(cloudwatch: CloudWatchClient, limit: Limit) -> datetime.datetime | None:
-    """Return since when there have been workers without interruption, from CloudWatch's metrics."""
+    """Return since when there have been workers without interruption, from CloudWatch's metrics; None without workers.
+
+    `limit` is the limit of hours. The metrics are read for that time.
+    """
     now, period_s = datetime.datetime.now(datetime.UTC), resolution_s(limit.limit_s)
     answer = cloudwatch.get_metric_statistics(
         Namespace="AWS/AutoScaling",

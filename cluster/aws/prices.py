@@ -105,7 +105,9 @@ class Prices:
             self._start(kind)
 
     def on_demand(self, instance_types: Iterable[str], wait_s: float) -> dict[str, Price | None]:
-        """Return the price of each type: AWS's if it answers within `wait_s` seconds, else the included one."""
+        """Return the price of each type: AWS's if it answers within `wait_s` seconds, else the included one; None if
+        both are unknown.
+        """
         kinds = set(instance_types)
         self.begin(kinds)
         deadline = time.monotonic() + wait_s
@@ -131,7 +133,9 @@ class Prices:
         return self._refreshed(_spot_item(instance_type))
 
     def service(self, item: str) -> Price | None:
-        """Return the price of an item in `price_list.SERVICES` from the last refresh, else the included price."""
+        """Return the price of an item in `price_list.SERVICES` from the last refresh, else the included price; None if
+        both are unknown.
+        """
         return self._refreshed(item) or self._included(item)
 
     def refresh(self, instance_types: Iterable[str], now: datetime.datetime) -> list[AwsError]:
@@ -176,7 +180,10 @@ class Prices:
         self._store({kind: price})
 
     def _ask_services(self, now: datetime.datetime) -> dict[str, Price | None]:
-        """Return the prices of services in the price list. Services without exactly one price are left out."""
+        """Return the prices of services from AWS's price list, by item. Raises AwsError.
+
+        Services without exactly one price are left out.
+        """
         found: dict[str, Price | None] = {}
         for item, (service, attributes, unit) in QUERIES.items():
             with aws_errors(f"asking the price list for {item}"):
@@ -188,7 +195,10 @@ class Prices:
         return found
 
     def _ask_spot(self, instance_types: Iterable[str], now: datetime.datetime) -> dict[str, Price | None]:
-        """Return the lowest current spot price of each type, from EC2's history. Raises AwsError."""
+        """Return the lowest current spot price of each type, by its item in the cache. Raises AwsError.
+
+        Types without a price in EC2's history are left out.
+        """
         with aws_errors("asking EC2 for spot prices"):
             history = entries(
                 self._aws.client("ec2"),

@@ -94,7 +94,7 @@ class Program(Fab):  # type: ignore[misc]  # fabric has no types
             sys.exit(INTERRUPTED_STATUS)
 
     def parse_core_args(self) -> None:
-        """Parse Fabric's own flags, and handle those for shell completion."""
+        """Parse Fabric's own flags. For a flag of shell completion, print its answer and raise Exit."""
         super().parse_core_args()
         if shell := self.args["print-completion-script"].value:
             if shell not in completion.SCRIPTS:

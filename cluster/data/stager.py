@@ -87,7 +87,11 @@ class Stager:
     def _upload(
         self, root: Path, manifest: Manifest, lacking: Callable[[int], tuple[Entry, ...]], *, packing: bool
     ) -> int:
-        """Send the missing files and verify them. Files that are still `lacking` are sent once more."""
+        """Send the missing files and verify them; return the bytes sent.
+
+        `lacking` returns the files that are missing or damaged after an attempt. They are sent once more. Raises
+        StagingError if files still differ then.
+        """
         place, text = [self._root, self._name], manifest.to_text().encode("ascii")
         with self._connect() as connection:
             status = connection.request({"begin": place, "bytes": len(text)}, (text,))
@@ -126,8 +130,10 @@ class Stager:
         )
 
     def _lacking(self, manifest: Manifest, reports: Reports, attempt: int) -> tuple[Entry, ...]:
-        """Return the files that the shared file system lacks. Report files that were damaged since an
-        earlier staging.
+        """Return the files that the shared file system lacks, from the workers' reports.
+
+        In the first attempt (0), also print the files that were damaged since an earlier staging. Raises AnswerError
+        for a file that is not in the manifest.
         """
         entries = manifest.by_path()
         for path in sorted({path for _, path in reports.paths["spoiled"]}) if not attempt else ():
@@ -151,7 +157,10 @@ class Stager:
         return self._check_reports(self._on_nodes(words, are_module=True, as_rank=True))
 
     def fetch(self, address: str, region: str, root: str, *, sharded: bool) -> Reports:
-        """Have each worker fetch a bucket's objects, or its shard of them, to its own disk. Return their reports."""
+        """Have each worker fetch a bucket's objects, or its shard of them, to its own disk. Return their reports.
+
+        Raises StagingError if it fails on a worker, or if the workers have received different data.
+        """
         manifest = self.listing(address, region)
         times = 1 if sharded else len(self._workers)
         self._progress.begin("fetching to the workers", times * len(manifest.entries), times * manifest.size)
@@ -168,7 +177,7 @@ class Stager:
 
     def fetch_shared(self, address: str, region: str) -> Manifest:
         """Have the workers fetch a bucket's objects to the shared file system, each a part. Return the verified
-        manifest.
+        manifest. Raises StagingError.
         """
         listed = self.listing(address, region)
         place, text = [self._root, self._name], listed.to_text().encode("ascii")

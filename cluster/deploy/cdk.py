@@ -202,7 +202,10 @@ def run(
 def _run_with_progress(
     command: Sequence[str], directory: Path, operation: Operation, inherited: Mapping[str, str]
 ) -> None:
-    """Run the CLI with a progress line. Print a warning for each resource that could not be deleted."""
+    """Run the CLI with a progress line. Print a warning for each resource that could not be deleted.
+
+    Raises CdkError with the reasons of failed resources.
+    """
     activity = Activity(operation.doing)
     try:
         with status_line.doing(operation.doing, plain=False):
@@ -274,7 +277,7 @@ def execute(
     *,
     events: TextIO | None = None,
 ) -> None:
-    """Execute a change set. If it fails, the error contains failed launches and the boot messages of failed nodes."""
+    """Execute a change set. Raises CdkError, with failed launches and the boot messages of failed nodes."""
     began, clock = datetime.datetime.now(datetime.UTC).replace(microsecond=0), time.monotonic()
     command = execute_command(find_cli(project), stack, change_set, assembly)
     operation = Operation(
@@ -302,8 +305,9 @@ def destroy(
     *,
     events: TextIO | None = None,
 ) -> None:
-    """Destroy a stack. Its templates are written to a temporary directory, so that several stacks can be destroyed at
-    once.
+    """Destroy a stack. Raises CdkError.
+
+    Its templates are written to a temporary directory, so that several stacks can be destroyed at once.
     """
     report(f"destroying stack {stack}")
     clock = time.monotonic()
@@ -323,7 +327,8 @@ def destroy(
 def empty_bucket(aws: Aws, bucket: str) -> int:
     """Delete all objects and versions in a bucket, so that CloudFormation can delete it. Return their number.
 
-    Returns 0 if another `fab down` has removed the bucket in the meantime.
+    Returns 0 if another `fab down` has removed the bucket in the meantime. Raises CdkError if an object cannot be
+    deleted.
     """
     s3 = aws.client("s3")
     objects: list[ObjectIdentifierTypeDef] = []

@@ -186,7 +186,10 @@ def _is_synthesised(assembly: Path, error: CdkError) -> bool:
 
 
 def _check_not_overtaken(aws: Aws, stack: str, before: Mapping[str, Any] | None, error: CdkError) -> None:
-    """Raise OvertakenError if no change set could be created because the stack is being changed, or was created."""
+    """Raise OvertakenError if no change set could be created because the stack is being changed, or was created.
+
+    `before` is the stack's description before the attempt, `error` the CLI's error.
+    """
     now = describe_stack(aws, stack)
     if now is None or is_new(now):
         return
@@ -234,7 +237,7 @@ def _read_plan(aws: Aws, stack: str, name: str, assembly: Path) -> Plan:
 
 
 def _other_user(before: Mapping[str, Any], template: Mapping[str, Any]) -> tuple[str, str] | None:
-    """Return the login user before and after, if another image changes it."""
+    """Return the login user before and after, if another image changes it; None otherwise."""
     was = {each["OutputKey"]: each.get("OutputValue", "") for each in before.get("Outputs", ())}.get(Output.LOGIN_USER)
     becomes = template.get("Outputs", {}).get(Output.LOGIN_USER, {}).get("Value")
     return (was, becomes) if was and isinstance(becomes, str) and was != becomes else None

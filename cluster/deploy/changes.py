@@ -94,7 +94,7 @@ def parse(
 
 
 def _resolve(found: Sequence[Change], after: Mapping[str, Any]) -> list[Change]:
-    """Resolve conditional replacements that the template decides.
+    """Return the changes, with conditional replacements resolved if the template `after` the change decides them.
 
     CloudFormation reports an Auto Scaling group as conditionally replaced for any change of its launch template, but
     only one update policy replaces it. It does the same for resources that refer to such a resource, even if its
@@ -141,7 +141,7 @@ def _change(
     after: Mapping[str, Any],
     parameters: Mapping[str, tuple[str, str]],
 ) -> Change:
-    """Parse one resource's entry in a change set."""
+    """Parse one resource's entry in a change set. The other parameters are those of `parse`."""
     name = entry["LogicalResourceId"]
     old, new = (template.get("Resources", {}).get(name, {}) for template in (before, after))
     details: Sequence[Mapping[str, Any]] = entry.get("Details", ())
@@ -232,7 +232,10 @@ def _uses(value: Any, parameter: str, path: str = "") -> Iterator[str]:
 
 
 def compare(old: Any, new: Any, path: str = "") -> Iterator[Difference]:
-    """Yield the plain values that differ between two values of a template. A function counts as one value."""
+    """Yield the plain values that differ between two values of a template. A function counts as one value.
+
+    `path` is the path of these values, "" for a resource's properties.
+    """
     if old == new:
         return
     if _is_object(old) and _is_object(new):
@@ -264,7 +267,10 @@ def _shown(value: Any) -> str:
 def changed_parameters(
     stack: Sequence[Mapping[str, Any]], wanted: Sequence[Mapping[str, Any]]
 ) -> dict[str, tuple[str, str]]:
-    """Return each changed parameter's values before and after, from DescribeStacks and DescribeChangeSet."""
+    """Return each changed parameter's values before and after.
+
+    `stack` and `wanted` are the lists of parameters from DescribeStacks and DescribeChangeSet.
+    """
 
     def values(parameters: Sequence[Mapping[str, Any]]) -> dict[str, str]:
         return {

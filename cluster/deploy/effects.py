@@ -152,7 +152,7 @@ def describe_login_user(before: str, after: str) -> Effect:
 
 
 def _describe_loss(change: Change, kind: Kind, what: str) -> Effect:
-    """Describe the effect of a change that removes or replaces a resource."""
+    """Describe the effect of a change that removes or replaces a resource. `what` is the resource's noun and path."""
     because = f" because {_listed(change.recreating)} changes" if change.recreating else ""
     if change.action == REMOVED:
         details = [] if not change.kept else ["it stays in the account, unused"]

@@ -43,7 +43,9 @@ def session_manager(subject: Subject) -> Iterator[Finding]:
 
 
 def credentials(subject: Subject) -> Iterator[Finding]:
-    """Check that AWS accepts the credentials, and report whose they are."""
+    """Check that AWS accepts the credentials, and report whose they are. Raises AwsError if not, or if no region is
+    set.
+    """
     with aws_errors("reading the identity of the credentials"):
         found = subject.aws.client("sts").get_caller_identity()
     if not subject.aws.region:

@@ -153,8 +153,8 @@ def _command(words: Sequence[str]) -> int:
 
 
 def _console_script(directory: Path, bases: Sequence[Path], word: str) -> Path | None:
-    """Return the module file of a console script that pyproject.toml, setup.cfg or setup.py declares
-    under this name.
+    """Return the module file of a console script that pyproject.toml, setup.cfg or setup.py declares under the name
+    `word`; None if there is none.
     """
     target: object = None
     try:

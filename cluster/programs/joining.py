@@ -203,7 +203,7 @@ def examine(directory: Path, words: Sequence[str], entry_words: int, configs: Se
 
 
 def _follow(found: Joining, directory: Path, script: Path, seen: set[Path]) -> None:
-    """Analyse a script and the modules that it imports."""
+    """Analyse a script and the modules that it imports, except those in `seen`, and add the uses to `found`."""
     if script not in seen:
         for path, tree in modules(directory, script, named=True):
             if path not in seen:

@@ -182,7 +182,10 @@ class _Search:
         return self.rules.check_file(path).include if self.rules else None
 
     def collect(self, below: str) -> None:
-        """Add the files below a directory, which may be a repository inside of another one."""
+        """Add the files below a directory, which may be a repository inside of another one.
+
+        Here and in other methods, `below` is "" for the root, or a directory's relative path with a slash at its end.
+        """
         directory = self.root / below
         is_repository = not below or os.path.lexists(directory / ".git")  # not so: a submodule that is not initialised
         listed = self._git(directory, "ls-files", "-cot", "--exclude-standard") if is_repository else None
@@ -245,7 +248,10 @@ class _Search:
                 self.folders.add(name.rstrip("/"))
 
     def _entries(self, below: str) -> tuple[list[str], list[str]]:
-        """Return the directories (with a slash) and the other entries of a directory, without caches."""
+        """Return the directories (with a slash) and the other entries of a directory, without caches.
+
+        Raises UploadError for an unreadable directory.
+        """
         folders, others = [], []
         try:
             with os.scandir(self.root / below) as entries:
@@ -310,7 +316,7 @@ class _Search:
         self.without_git |= any(os.path.lexists(each / ".git") for each in (directory, *directory.parents))
 
     def result(self) -> Upload:
-        """Sort the found paths by kind."""
+        """Return the found paths, sorted by kind. Raises UploadError for an unreadable file."""
         files, links, outside, special, pointers = [], [], [], [], []
         secrets = {name for name in self.ignored if _has_secret_name(name)}
         for name in sorted(self.paths):

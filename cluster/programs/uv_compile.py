@@ -244,7 +244,9 @@ def _file(entry: Mapping[str, Any], beside: Path) -> File:
 
 
 def _resolved(path: str, beside: Path, directory: Path) -> Path:
-    """Return the path of a source directory. uv writes it relative to the lock file, or as it was given."""
+    """Return the path of a source directory. uv writes it relative to the lock file's directory, `beside`, or as it was
+    given, relative to the program's `directory`.
+    """
     places = [beside / path, directory / path]
     return next((place.resolve() for place in places if place.is_dir()), places[0])
 

@@ -88,7 +88,7 @@ class Archive:
                     ) from None
 
             def bring(place: tuple[str, Path]) -> int:
-                """Download one object and return its size."""
+                """Download one object; return its size in bytes. Raises DeepcdkError."""
                 try:
                     s3.download_file(bucket, place[0], str(place[1]), Callback=intake.count_bytes)
                 except (Boto3Error, S3DownloadFailedError) as error:

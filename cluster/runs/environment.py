@@ -20,7 +20,7 @@ MAX_SECRETS_BYTES: Final = 1 << 20
 
 
 def parse_environment(given: Iterable[str]) -> tuple[tuple[str, str], ...]:
-    """Parse --env NAME=VALUE. The UsageError for an invalid pair does not contain the value."""
+    """Parse --env NAME=VALUE into pairs. Raises UsageError for an invalid pair, without the value."""
     pairs: dict[str, str] = {}
     for text in given:
         name, equals, value = text.partition("=")
@@ -35,7 +35,7 @@ def parse_environment(given: Iterable[str]) -> tuple[tuple[str, str], ...]:
 def read_secrets(given: Iterable[str], environ: Mapping[str, str]) -> dict[str, str]:
     """Read secrets from this process's environment (--secret NAME) or from a file (--secret NAME=@FILE).
 
-    The final newline of a file is removed. The UsageError for an invalid secret does not contain its value.
+    The final newline of a file is removed. Raises UsageError for an invalid secret, without its value.
     """
     found: dict[str, str] = {}
     for text in given:

@@ -104,10 +104,11 @@ class Supervisor:
     def _call(
         self, shape: answers.Rule, *arguments: str, run_id: str = "", stdin: bytes = b"", nodes: int = 0
     ) -> dict[str, Any]:
-        """Run a supervisor command and return its answer. Raises AnswerError unless it has this shape and is about
-        `run_id`.
+        """Run a supervisor command and return its answer.
 
-        `nodes` is the wanted number of nodes. The remedy names it if too few are free.
+        `nodes` is the wanted number of nodes. The remedy names it if too few are free. Raises AnswerError unless the
+        answer has this `shape` and is about `run_id`, LiveRunError or HeldNodesError if nodes are not free, RemoteError
+        if the command failed, or DeepcdkError for an unknown run or a rejected request.
         """
         with doing(_DOING.get(arguments[0], "asking the master about its runs")):
             done = self.master.run(supervisor_command(self.stack, *arguments), directory=self.directory, stdin=stdin)

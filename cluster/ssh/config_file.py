@@ -188,7 +188,10 @@ def include(config: Path) -> bool:
 
 
 def _read(config: Path) -> str:
-    """Return the user's ssh_config. Its comments may have any encoding. Raises DeepcdkError if it is unreadable."""
+    """Return the user's ssh_config; "" if it does not exist. Raises DeepcdkError if it is unreadable.
+
+    Its comments may have any encoding.
+    """
     try:
         return os.fsdecode(config.read_bytes())
     except FileNotFoundError:

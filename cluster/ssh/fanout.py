@@ -163,7 +163,10 @@ def run(
     stream = BackgroundReader(said, master.where)
 
     def lines() -> Iterator[str]:
-        """Yield the agent's messages. Status 1 is not an error here: the messages report which nodes failed."""
+        """Yield the agent's messages. Raises DeepcdkError for missing nodes, RemoteError for a status above 1.
+
+        Status 1 is not an error here: the messages report which nodes failed.
+        """
         try:
             while (line := stream.next(timeout_s=2 * SILENCE_S)) is not None:
                 yield line

@@ -217,8 +217,9 @@ def checked_file(home: Path) -> Path:
 
 
 def package_tree(root: Path, checked: Path | None = None) -> Tree:
-    """Check and pack a whole package, `agent` or `payload`. A tree that the file `checked` lists is not
-    checked again.
+    """Check and pack a whole package, `agent` or `payload`. Raises BrokenPackageError.
+
+    A tree that the file `checked` lists is not checked again. A checked tree is added to the file.
     """
     files = package_files(root)
     if not files:
@@ -256,7 +257,10 @@ def bootstrap_command(*arguments: str) -> list[str]:
 
 
 def find_pushed(master: Master, payloads_root: str, trees: Sequence[Tree]) -> frozenset[str]:
-    """Return the names of the trees that are in all their directories. One command checks them all."""
+    """Return the names of the trees that are in all their directories on the nodes. One command checks them all.
+
+    Raises AnswerError or RemoteError.
+    """
     directories = [(tree, each) for tree in trees for each in tree.directories(payloads_root)]
     with doing("asking the master for pushed files"):
         asked = ["sh", "-c", _LOOK, "sh", *(directory for _, directory in directories)]

@@ -206,7 +206,10 @@ def _file(text: str, home: Path) -> Path:
 
 
 def _agent(value: str, tokens: Mapping[str, str], environ: Mapping[str, str], home: Path) -> str:
-    """Return the socket for a value of IdentityAgent: `none`, SSH_AUTH_SOCK, $NAME or a path."""
+    """Return the socket's path for a value of IdentityAgent: `none`, SSH_AUTH_SOCK, $NAME or a path.
+
+    Return "" for `none` and for a variable that is not set.
+    """
     if value.lower() == "none":
         return ""
     if value == "SSH_AUTH_SOCK" or (value.startswith("$") and "/" not in value):

@@ -115,8 +115,9 @@ class ResumeRequest:
     secrets: Mapping[str, str]
 
     def changed(self, record: Mapping[str, Any], session: Session) -> RunSpec:
-        """Return the run's spec from its record, with these changes. Raises DeepcdkError if the run
-        cannot be resumed.
+        """Return the run's spec from its record, with these changes.
+
+        Raises LiveRunError for a live or queued run, and another DeepcdkError if the run cannot be resumed.
         """
         run_id, state = str(record["run_id"]), record["state"]["state"]
         if not record.get("spec"):

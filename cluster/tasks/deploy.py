@@ -178,7 +178,7 @@ def _check_account(session: Session, progress: Callable[[str], None], *, new: bo
     """Check quotas, zones, images and the reservation, and store the cluster's zones in the session.
 
     Raises AccountError if a new cluster would fail, unless `force` is set. For a deployed cluster it only warns,
-    because a change that starts no node can still succeed.
+    because a change that starts no node can still succeed. Raises DeepcdkError if the account has too few zones.
     """
     from cluster.doctor import examination as examiner
     from cluster.doctor.finding import FAIL, OK, UNKNOWN, Subject
@@ -226,8 +226,9 @@ def _check_same_zones(session: Session) -> None:
 
 
 def _show_plan(session: Session, there: Mapping[str, Any] | None, *, as_json: bool, update_images: bool) -> None:
-    """Show what would change in the stack. `there` is CloudFormation's description of it, or None if it
-    does not exist.
+    """Show what would change in the stack. `there` is CloudFormation's description of it, or None if it does not exist.
+
+    Raises DeepcdkError if CloudFormation cannot compare: after a failed creation, or without the CDK's bootstrap.
     """
     stack = session.config.stack_name
     if there is not None and there["StackStatus"] in FAILED_CREATION:
@@ -265,7 +266,8 @@ def _show_plan(session: Session, there: Mapping[str, Any] | None, *, as_json: bo
 def _provide_key_pair(session: Session, progress: Callable[[str], None], *, new: bool) -> None:
     """Import the user's key if there is no key pair, else check that the key pair is the user's.
 
-    A key pair of another key is an error for a new cluster and a warning for a deployed one.
+    A key pair of another key raises OtherKeyError for a new cluster. For a deployed one, a warning is printed. Raises
+    DeepcdkError if there is no key to import.
     """
     name, home = session.config.key_name, Path.home()
     described = key_pair.describe(session.aws, name)
@@ -300,6 +302,7 @@ def _permit(
     """Show a change, ask, and stop the live runs that would not survive it. Return the plan that the user agreed to.
 
     `asked` says that a first deployment was agreed to before. The stack may have been created by others since then.
+    With `aside`, the table is printed with `progress`, because stdout is for a document.
 
     If the size of a group has changed while the question was open, show the new effects and ask again.
     """

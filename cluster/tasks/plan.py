@@ -134,7 +134,10 @@ def _calibrate(session: Session, asked: Question, *, yes: bool, json: bool) -> N
 
 
 def _measured_type(asked: Question, theirs: Collection[str]) -> Hardware:
-    """Return the workers' type. Raises UsageError if they have several types, or a type that is not compared."""
+    """Return the workers' type. `theirs` are the types of the workers.
+
+    Raises UsageError if they have several types, or a type that is not compared.
+    """
     names = ", ".join(sorted(theirs))
     if len(theirs) > 1:  # A measured speed applies to one type, so workers of several types cannot be calibrated.
         raise UsageError("--calibrate", None, f"measures workers of one type; this cluster has several types: {names}")

@@ -70,7 +70,10 @@ UNKNOWN = {"usd": None, "unit": "", "date": "", "source": ""}
 
 
 def every_price(prices: Prices, instance_types: Sequence[str], wait_s: float) -> Mapping[str, Price | None]:
-    """Return the prices by description: of these instance types, on demand and spot, and of all services."""
+    """Return prices by their description: of these instance types, on demand and spot, and of all services.
+
+    An unknown price is None. `wait_s` is the maximum wait for AWS's price list.
+    """
     on_demand = prices.on_demand(instance_types, wait_s)
     found: dict[str, Price | None] = {}
     for kind in instance_types:
