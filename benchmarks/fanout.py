@@ -244,8 +244,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--megabytes", type=float, nargs="+", default=[5, 500], help="amounts (default 5 500)")
     parser.add_argument("--files", type=int, default=2000, help="files of each amount (default 2000)")
     parser.add_argument("--repeat", type=int, default=3, help="samples of each figure (default 3)")
-    parser.add_argument("--only", nargs="+", metavar="TOOL", help="these tools alone, beside ours")
-    parser.add_argument("--limit", type=float, default=300.0, help="seconds after which one is ended (default 300)")
+    parser.add_argument("--only", nargs="+", metavar="TOOL", help="compare deepcdk only with these tools")
+    parser.add_argument(
+        "--limit", type=float, default=300.0, help="seconds after which a tool is stopped (default 300)"
+    )
     parser.add_argument("--peers", type=Path, default=demo.ROOT / ".peers", help="environment of the others' tools")
     parser.add_argument("--output", type=Path, help="write samples and machine here, as JSON")
     options = parser.parse_args(argv)

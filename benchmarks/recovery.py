@@ -126,7 +126,7 @@ def rate(events: Sequence[Document], since: float, until: float) -> float:
     """Return the reported steps per second between two Unix times. Raises ValueError if there are too few reports."""
     within = [(when, steps) for when, steps in positions(events) if since <= when <= until]
     if len(within) < 2 or within[0][0] == within[-1][0]:
-        raise ValueError(f"{len(within)} positions within {until - since:g} s give no rate")
+        raise ValueError(f"rank 0 reported {len(within)} times within {until - since:g} s, which is too few for a rate")
     (first, before), (last, after) = within[0], within[-1]
     return (after - before) / (last - first)
 
@@ -303,13 +303,18 @@ class Figures:
 def main(argv: Sequence[str]) -> int:
     """Measure and print the results; return 1 if a run did not recover by itself."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--nodes", type=int, default=4, help="on which the run trains (default: 4)")
+    parser.add_argument("--nodes", type=int, default=4, help="number of nodes that the run trains on (default: 4)")
     parser.add_argument("--faults", default=FAULTS, help=f"kinds of faults, separated by commas (default: {FAULTS})")
-    parser.add_argument("--rounds", type=int, default=3, help="how often each kind is done (default: 3)")
-    parser.add_argument("--seconds", type=float, default=300.0, help="of kills, each way (default: 300); 0: none")
-    parser.add_argument("--every", type=float, default=60.0, help="between kills, s, times 0.5 to 1.5 (default: 60)")
+    parser.add_argument("--rounds", type=int, default=3, help="number of faults of each kind (default: 3)")
+    parser.add_argument(
+        "--seconds",
+        type=float,
+        default=300.0,
+        help="duration of the kills for each way to restart (default: 300); 0: none",
+    )
+    parser.add_argument("--every", type=float, default=60.0, help="mean seconds between kills (default: 60)")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--output", type=Path, help="keep the samples as JSON")
+    parser.add_argument("--output", type=Path, help="file to write the samples to, as JSON")
     options = parser.parse_args(argv)
     print(f"{this_machine()}, {options.nodes} hosts", flush=True)
     figures = Figures()

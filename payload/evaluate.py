@@ -55,7 +55,9 @@ def _evaluate(given: argparse.Namespace) -> dict[str, Any]:
     card = read_card(folder)
     if card is None:
         missing = f"{folder}: {DESCRIPTION_FILE} is missing"
-        raise ModelError(f"{missing}, so the images that {path.name} was trained on are unknown")
+        raise ModelError(
+            f"{missing}, so the images that {path.name} was trained on are unknown; export the network again"
+        )
     settings = settings_from(card.settings)
     if card.data_dir and not given.data_dir:  # not trusted, because the ranks wrote it, like all files of a run
         address = str(card.data_dir)
@@ -94,7 +96,10 @@ def _measure(given: argparse.Namespace, path: Path, card: ModelCard, split: Any)
         raise ModelError(f"{path}: has no logits to measure; pass the model.keras next to it")
     classifier = load(path, trust_model=given.trust_model)
     if len(classifier.labels) != split.classes:
-        raise ModelError(f"{path}: the model has {len(classifier.labels)} classes, but the data have {split.classes}")
+        raise ModelError(
+            f"{path}: the model has {len(classifier.labels)} classes, but the data have {split.classes}; "
+            "use the model's data set"
+        )
     step = make_evaluation_step(classifier.network, confusion=True)
     view = View(size=card.size, rectangular=card.rectangular)
     slots = given.batch or evaluation_slots(view)

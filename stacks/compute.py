@@ -272,7 +272,11 @@ def efa_interfaces(instance_type: str) -> list[dict[str, object]]:
     """
     kind = find(instance_type)
     if kind is None or not kind.efa_interfaces:
-        raise ConfigError("worker_instance_type", instance_type, "has no EFA devices in the table of instance types")
+        raise ConfigError(
+            "worker_instance_type",
+            instance_type,
+            "has no EFA devices in the table of instance types; use another type, or set efa = false",
+        )
     cards = range(kind.efa_first_card, kind.efa_first_card + kind.efa_interfaces)
     primary = _interface(card=0, device=0, kind="interface")
     return [primary, *(_interface(card=card, device=0 if card else 1, kind="efa-only") for card in cards)]

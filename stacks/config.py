@@ -110,7 +110,9 @@ class ClusterConfig(NetworkKeys, ComputeKeys, StorageKeys, LimitKeys, Observabil
         matches(self, "name", r"[a-z](?:[a-z0-9-]{0,30}[a-z0-9])?", rule)
         for prefix, why in RESERVED_PREFIXES.items():
             if f"{self.name}-".startswith(prefix):
-                raise ConfigError("name", self.name, f"names of resources would begin with {prefix}: {why}")
+                raise ConfigError(
+                    "name", self.name, f"names of resources would begin with {prefix}: {why}; choose another name"
+                )
         self.check_compute()
         self.check_storage()
         self.check_limits()

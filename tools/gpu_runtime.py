@@ -84,7 +84,10 @@ def main(argv: Sequence[str]) -> int:
         print(error, file=sys.stderr)
         return 1
     except subprocess.CalledProcessError as error:  # the failed command has printed its error
-        print(f"the runtime for GPUs was not built and imported (status {error.returncode})", file=sys.stderr)
+        print(
+            f"the runtime for GPUs was not built and imported (status {error.returncode}); the error is above",
+            file=sys.stderr,
+        )
         return 1
     for name, value in json.loads(output.splitlines()[-1]).items():
         print(f"  {name:32} {value}")

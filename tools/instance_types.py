@@ -79,7 +79,9 @@ def read_recording(path: Path) -> list[Mapping[str, Any]]:
         raw = path.read_bytes()
         document = json.loads(gzip.decompress(raw) if path.suffix == ".gz" else raw)
     except (OSError, ValueError) as error:
-        raise RecordingError(path, f"not readable as JSON ({error})") from None
+        raise RecordingError(
+            path, f"not readable as JSON ({error}); pass the output of `aws ec2 describe-instance-types`"
+        ) from None
     if isinstance(document, Mapping):
         document = document.get("InstanceTypes", list(document.values()))
     items = [item for item in document if isinstance(item, Mapping) and "InstanceType" in item]

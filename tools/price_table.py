@@ -75,7 +75,7 @@ def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
         try:
             datetime.date.fromisoformat(given.date)
         except ValueError:
-            parser.error(f"--date must be a day as 2026-07-20, not {given.date!r}")
+            parser.error(f"--date must be a date such as 2026-07-20, not {given.date!r}")
     elif given.source or given.date:
         parser.error("--date and --source need --recording")
     return given
@@ -94,7 +94,10 @@ def main(argv: Sequence[str]) -> int:
         print(f"price_table: {error}", file=sys.stderr)
         return 1
     if empty := [region for region, new in read.items() if not new]:
-        print(f"price_table: no price for {', '.join(empty)}; nothing written", file=sys.stderr)
+        print(
+            f"price_table: no price for {', '.join(empty)}; nothing written; check the region or the recording",
+            file=sys.stderr,
+        )
         return 1
     before = parse(FILE.read_text(encoding="utf-8").splitlines()) if FILE.exists() else {}
     kept = {(region, item): price for (region, item), price in before.items() if region not in read or item in SERVICES}

@@ -127,6 +127,8 @@ def write_results(directory: Path, bench: Bench) -> tuple[Path, Path]:
     try:
         replace_file(path, (json.dumps(document(bench), indent=2) + "\n").encode())
     except OSError as error:
-        raise DeepcdkError(f"cannot write {path} ({error.strerror})") from None
+        raise DeepcdkError(
+            f"cannot write {path} ({error.strerror})", remedy="free space there, or make it writable"
+        ) from None
     save(draw_bench(bench), picture)
     return path, picture

@@ -98,7 +98,7 @@ class Question:
             return workload
         epochs = config.variant.target_epochs if config.variant else 0
         if not epochs:
-            rule = f"the source of {config.recipe.name} does not report after how many epochs it was reached"
+            rule = f"the source of {config.recipe.name} does not report after how many epochs its accuracy was reached"
             raise UsageError("--to-target", None, f"{rule}; leave the flag out")
         return workload.until(epochs)
 

@@ -182,4 +182,6 @@ def save(figure: Figure, path: Path) -> None:
         with drawing():
             figure.savefig(path, dpi=150, metadata={"Date": None} if path.suffix == ".svg" else {})
     except OSError as error:
-        raise DeepcdkError(f"cannot write {path} ({error.strerror})") from None
+        raise DeepcdkError(
+            f"cannot write {path} ({error.strerror})", remedy="free space there, or make it writable"
+        ) from None

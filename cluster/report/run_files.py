@@ -86,8 +86,11 @@ def _text(path: Path, max_bytes: int = MAX_DOCUMENT_BYTES) -> str | None:
     except OSError as error:
         if error.errno == errno.EFBIG:
             size = amount(path.stat().st_size)
-            raise DeepcdkError(f"{path} is too large: {size}, at most {amount(max_bytes)} are read") from None
-        raise DeepcdkError(f"{path} cannot be read: {error.strerror}") from None
+            raise DeepcdkError(
+                f"{path} is too large: {size}, at most {amount(max_bytes)} are read",
+                remedy="fetch the run again: `fab fetch`; if the file is still too large, shorten it",
+            ) from None
+        raise DeepcdkError(f"{path} cannot be read: {error.strerror}", remedy="make it a readable file") from None
 
 
 def _document(path: Path) -> Document | None:

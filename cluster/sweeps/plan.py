@@ -57,7 +57,11 @@ class Plan:
         if drawn and not self.samples:
             raise UsageError(f"--grid {drawn.name}", drawn.distribution, "is a distribution, and needs --samples N")
         if not drawn and self.samples > (size := self.size):
-            raise UsageError("--samples", self.samples, f"is more than the {size:,} combinations of the values")
+            raise UsageError(
+                "--samples",
+                self.samples,
+                f"is more than the {size:,} combinations of the values; leave out --samples to train with all",
+            )
         if self.count > MAX_RUNS:
             what = f"the sweep has {self.count:,} runs, but at most {MAX_RUNS:,} are allowed"
             raise DeepcdkError(f"{what}; to draw some of the combinations, add --samples N")
@@ -98,7 +102,9 @@ class Plan:
                 yield pairs
             if len(seen) == self.samples:
                 return
-        raise UsageError("--samples", self.samples, f"is too many: only {len(seen)} different combinations were drawn")
+        raise UsageError(
+            "--samples", self.samples, f"is too many: only {len(seen)} different combinations were drawn; use fewer"
+        )
 
     def trials(self, sweep: str = "") -> list[Trial]:
         """Return the place of each run in the sweep, in order: for each repeat, all combinations once."""
@@ -141,7 +147,9 @@ class Plan:
             )
             return cls(**{**document, "parameters": parameters, "command": tuple(document["command"])})
         except (ValueError, TypeError, KeyError, LookupError, RecursionError) as error:
-            raise DeepcdkError(f"the record of the sweep has no valid plan: {error}") from None
+            raise DeepcdkError(
+                f"the record of the sweep has no valid plan: {error}", remedy="start the sweep again with `fab sweep`"
+            ) from None
 
 
 def read_plan(grid: Sequence[str], *, samples: int, repeats: int, seed: int, nodes: str) -> Plan:

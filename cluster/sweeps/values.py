@@ -67,7 +67,9 @@ def parse_parameter(text: str) -> Parameter:
     try:
         (row,) = csv.reader([values], strict=True, skipinitialspace=True)
     except (csv.Error, ValueError):
-        raise UsageError(flag, values, "has an open quote, or more than one line") from None
+        raise UsageError(
+            flag, values, "has an open quote, or more than one line; close the quote, and write all values in one line"
+        ) from None
     return Parameter(name=name, values=_checked(flag, values, row))
 
 
@@ -79,7 +81,7 @@ def _checked(flag: str, text: str, values: list[str]) -> tuple[str, ...]:
         if not value.strip():
             raise UsageError(flag, text, "has an empty value" if values else "has no values")
         if "\0" in value or not value.isprintable():
-            raise UsageError(flag, value, "has a character that cannot be printed")
+            raise UsageError(flag, value, "has a character that cannot be printed; remove it")
         if value in seen:
             raise UsageError(flag, text, f"has {value} twice; --repeats N trains with each value N times")
         seen.add(value)

@@ -121,7 +121,7 @@ def run_cell(cell: Cell, environ: Mapping[str, str], timeout_s: float) -> Figure
             timeout=timeout_s,
         )
     except subprocess.TimeoutExpired:
-        return {**found, "failure": f"timed out after {timeout_s:g} s; use fewer --steps"}
+        return {**found, "failure": f"timed out after {timeout_s:g} s; use fewer --steps, or a larger --cell-timeout-s"}
     if done.returncode:
         return {**found, "failure": _failure(done.returncode, done.stderr)}
     try:

@@ -82,8 +82,8 @@ def ranks_of(bench: BenchSettings, environ: Any) -> dict[int, int]:
     there = size // per_node
     if size % per_node or there < bench.nodes[-1]:
         raise ReportedError(
-            f"{size} ranks, {per_node} on this node, are not {bench.nodes[-1]} nodes with as many each; "
-            "give smaller --nodes, or as many nodes as before"
+            f"the benchmark needs {bench.nodes[-1]} nodes with equally many ranks, but the job has {size} ranks, "
+            f"{per_node} of them on this node; use smaller --nodes, or resume on as many nodes as before"
         )
     return {nodes: nodes * per_node for nodes in bench.nodes}
 
@@ -197,8 +197,8 @@ class Steps:
                     step()
                 return statistics.median(_timed(step) for _ in range(self._bench.steps))
             except tf.errors.ResourceExhaustedError as error:
-                what = f"{cell}: the memory does not suffice ({str(error).splitlines()[0]})"
-                raise ReportedError(f"{what}; give smaller --batch-sizes, or leave the network out") from None
+                what = f"{cell}: out of memory ({str(error).splitlines()[0]})"
+                raise ReportedError(f"{what}; use smaller --batch-sizes, or omit the network from --networks") from None
 
     def remove_files(self) -> None:
         """Remove the files written for measurements."""

@@ -27,7 +27,7 @@ def open_dataset(settings: Settings, data_dir: Path | None) -> Dataset:
         train, validation = held_back(train, settings.validation_fraction)
         test = test or validation
     if test is None:
-        raise DataError(f"{data_dir}: no test images")
+        raise DataError(f"{data_dir}: no test images; hold back training images with --validation-fraction")
     return Dataset(train=train, validation=validation, test=test)
 
 

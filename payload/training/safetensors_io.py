@@ -98,7 +98,7 @@ def read_tensors(file: HashingFile, size: int) -> dict[str, Array]:
     file.fill(memoryview(prefix))
     (length,) = struct.unpack("<Q", prefix)
     if not 0 < length <= min(_HEADER_LIMIT, size - len(prefix)):
-        raise TensorFileError(f"the file's header would have {length} bytes")
+        raise TensorFileError(f"the file states an impossible size of its header: {length} bytes")
     text = bytearray(length)
     file.fill(memoryview(text))
     arrays: dict[str, Array] = {}
@@ -142,7 +142,10 @@ def _entries(text: bytes, size: int) -> list[tuple[str, Any, tuple[int, ...]]]:
     for start, end, name, code, shape in sorted(listed, key=lambda entry: entry[:2]):
         kind = _dtype(code)
         if start != at or min(shape, default=0) < 0 or end - start != math.prod(shape) * kind.itemsize:
-            raise TensorFileError(f"the file's header gives {name} bytes {start} to {end}, as {code} of shape {shape}")
+            raise TensorFileError(
+                f"the file's header gives {name} bytes {start} to {end}, which do not fit type {code}, "
+                f"shape {shape} and the other arrays"
+            )
         at = end
         found.append((name, kind, shape))
     if at != size:
@@ -152,7 +155,7 @@ def _entries(text: bytes, size: int) -> list[tuple[str, Any, tuple[int, ...]]]:
 
 def _dtype(code: str) -> Any:
     if code not in _NAMES:
-        raise TensorFileError(f"the file's header names the type {code!r}")
+        raise TensorFileError(f"the file's header names the unknown type {code!r}")
     if code == "BF16":
         import ml_dtypes  # NumPy has no bfloat16; TensorFlow installs this package
 

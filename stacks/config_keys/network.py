@@ -165,4 +165,4 @@ class NetworkKeys:
 def _check_once(key: str, values: tuple[str, ...]) -> None:
     for value in values:
         if values.count(value) > 1:
-            raise ConfigError(key, value, "is listed twice")
+            raise ConfigError(key, value, "is listed twice; list it once")

@@ -102,5 +102,5 @@ def test_the_figures_are_medians_with_their_range_by_fault(tmp_path: Path) -> No
 
 
 def test_no_step_in_a_window_has_no_rate() -> None:
-    with pytest.raises(ValueError, match="0 positions within 100 s"):
+    with pytest.raises(ValueError, match="rank 0 reported 0 times within 100 s"):
         rate(BEGUN, 200.0, 300.0)

@@ -78,7 +78,11 @@ NO_ITEMS = "contains no items of DescribeInstanceTypes; record it with `aws ec2 
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("", "not readable as JSON (Expecting value: line 1 column 1 (char 0))"),
+        (
+            "",
+            "not readable as JSON (Expecting value: line 1 column 1 (char 0)); pass the output of "
+            "`aws ec2 describe-instance-types`",
+        ),
         ("{}", NO_ITEMS),
         ('{"InstanceTypes": []}', NO_ITEMS),
     ],

@@ -67,7 +67,7 @@ def test_a_recording_without_a_price_writes_nothing(
     ("words", "why"),
     [
         (["--date", "2026-07-20"], "--recording needs"),
-        (["--source", "x", "--date", "July"], "--date must be a day"),
+        (["--source", "x", "--date", "July"], "--date must be a date"),
         (["--source", "x", "--date", "2026-07-20", "--region", "eu-west-1"], "one --region"),
     ],
 )

@@ -28,10 +28,10 @@ class ArraySplit:
         if len(self.images) != len(self.labels):
             raise DataError(f"{len(self.images)} {self.name}, but {len(self.labels)} labels; the numbers must be equal")
         if not len(self.labels):
-            raise DataError(f"no {self.name}")
+            raise DataError(f"there are no {self.name}; check that the files of the data set are complete")
         if self.labels.min() < 0 or self.labels.max() >= self.classes:
             rule = f"must be 0 to {self.classes - 1}"
-            raise DataError(f"labels {self.labels.min()} to {self.labels.max()} of {self.name}; {rule}")
+            raise DataError(f"the {self.name} have labels {self.labels.min()} to {self.labels.max()}; {rule}")
 
     @property
     def examples(self) -> int:

@@ -73,5 +73,7 @@ def _read(path: Path) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int32]]:
     except (OSError, EOFError, zlib.error, ValueError) as error:
         raise DataError(f"{path}: cannot be read as the digits: {error}; reinstall scikit-learn") from error
     if table.shape[1] != SOURCE_SIZE * SOURCE_SIZE + 1:
-        raise DataError(f"{path}: {table.shape[1]} columns in a row; the digits have {SOURCE_SIZE * SOURCE_SIZE + 1}")
+        raise DataError(
+            f"{path}: a row has {table.shape[1]} columns, but must have {SOURCE_SIZE**2 + 1}; reinstall scikit-learn"
+        )
     return table[:, :-1].reshape(-1, SOURCE_SIZE, SOURCE_SIZE), table[:, -1].astype(np.int32)

@@ -47,7 +47,7 @@ def read_idx(path: Path) -> npt.NDArray[Any]:
         raise IdxError(path, f"truncated: {len(content)} bytes, less than a header; copy the file again")
     zeros, kind, dimensions = struct.unpack_from(">HBB", content)
     if zeros != 0 or kind not in _TYPES or not dimensions:
-        raise IdxError(path, f"not an IDX file: it starts with {content[:4].hex(' ')}")
+        raise IdxError(path, f"not an IDX file: it starts with {content[:4].hex(' ')}; copy the file again")
     start = 4 + 4 * dimensions
     if len(content) < start:
         raise IdxError(path, f"truncated: {len(content)} bytes, less than its header of {start}; copy the file again")
@@ -86,9 +86,14 @@ def read_idx_pair(directory: Path, prefix: str, *, classes: int) -> tuple[npt.ND
     label_file = find_idx(directory, f"{prefix}-labels-idx1-ubyte")
     labels = _read(label_file, dimensions=1)
     if len(images) != len(labels):
-        raise IdxError(label_file, f"{len(labels)} labels, but {len(images)} images in the other file")
+        raise IdxError(
+            label_file,
+            f"{len(labels)} labels, but {prefix}-images-idx3-ubyte has {len(images)} images; copy both files again",
+        )
     if len(labels) and labels.max() >= classes:
-        raise IdxError(label_file, f"label {labels.max()}; must be 0 to {classes - 1}")
+        raise IdxError(
+            label_file, f"has label {labels.max()}, but labels must be 0 to {classes - 1}; copy the file again"
+        )
     return images[..., np.newaxis], labels.astype(np.int32)
 
 
@@ -96,7 +101,9 @@ def _read(path: Path, *, dimensions: int) -> npt.NDArray[Any]:
     values = read_idx(path)
     if values.ndim != dimensions or values.dtype != np.uint8:
         raise IdxError(
-            path, f"contains {values.dtype} of shape {values.shape}; expected bytes in {dimensions} dimensions"
+            path,
+            f"contains {values.dtype} values of shape {values.shape}; expected bytes in {dimensions} dimensions; "
+            "copy the file again",
         )
     return values
 

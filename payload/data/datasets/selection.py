@@ -47,5 +47,5 @@ def held_back(split: Split, fraction: float) -> tuple[Split, Split]:
     first, second = stratified(split.labels, fraction)
     if not len(first) or not len(second):
         rule = f"of {split.examples} images it leaves {len(first)} for training and {len(second)} for validation"
-        raise DataError(f"--validation-fraction {fraction:g}: {rule}")
+        raise DataError(f"--validation-fraction {fraction:g}: {rule}; both need at least one")
     return split.pick(first), split.pick(second)

@@ -32,12 +32,12 @@ class LazyBytes:
     def part(self, start: int, size: int) -> bytes:
         """Return `size` bytes from `start`. Raises ValueError beyond the end, or if too few bytes can be fetched."""
         if size < 0 or start < 0 or start + size > self._length:
-            raise ValueError(f"bytes {start} to {start + size} of {self._length}")
+            raise ValueError(f"bytes {start} to {start + size} of {self._length} are beyond the end")
         if not self._start <= start or start + size > self._start + len(self._window):
             self._start = start
             self._window = self._fetch(start, min(max(size, WINDOW), self._length - start))
             if len(self._window) < size:
-                raise ValueError(f"{len(self._window)} bytes at {start}, where {size} should be")
+                raise ValueError(f"expected {size} bytes at {start}, but read {len(self._window)}")
         return self._window[start - self._start : start - self._start + size]
 
     def varint(self, start: int) -> tuple[int, int]:
@@ -49,7 +49,7 @@ class LazyBytes:
             if byte < 0x80:
                 return value, place + 1
             shift += 7
-        raise ValueError(f"no number at byte {start}")
+        raise ValueError(f"no variable-length number at byte {start}")
 
 
 IMAGE: Final = "image/encoded"
@@ -81,7 +81,7 @@ def locate(data: LazyBytes) -> ImageLocation:
             elif key == LABEL:
                 label = _number(data, _value(data, entry, 3))
     if image is None or label is None:
-        raise ValueError(f"no {IMAGE if image is None else LABEL} is in it")
+        raise ValueError(f"the record has no {IMAGE if image is None else LABEL}")
     return ImageLocation(start=image[0], size=image[1] - image[0], label=label)
 
 
@@ -142,7 +142,7 @@ def _value(data: LazyBytes, entry: tuple[int, int], kind: int) -> tuple[int, int
         for values in _fields(data, *feature, kind):
             for value in _fields(data, *values, 1):
                 return value
-    raise ValueError(f"its {IMAGE if kind == 1 else LABEL} is empty or of another type")
+    raise ValueError(f"the record's {IMAGE if kind == 1 else LABEL} is empty or of another type")
 
 
 def _number(data: LazyBytes, place: tuple[int, int]) -> int:

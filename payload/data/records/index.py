@@ -130,7 +130,12 @@ def open_index(directory: Path, splits: Sequence[str], *, skip: bool) -> RecordI
             f"{directory}: no record files {splits[0]}-00000-of-NNNNN; set --data-dir to the directory of these files"
         )
     if missing and not skip:
-        raise RecordError(directory / missing[0], None, f"no such file, and {len(missing)} files are missing")
+        raise RecordError(
+            directory / missing[0],
+            None,
+            f"no such file; the split lacks {len(missing)} of its files; copy them, or "
+            "continue without them with --corrupt skip",
+        )
     place = _writable(directory) / f"{splits[0]}.index"
 
     def make() -> RecordIndex:
@@ -253,4 +258,8 @@ def _keep(index: RecordIndex, place: Path) -> None:
     try:
         replace_file(place, index.to_bytes())
     except StorageError as error:
-        print(f"payload.data: {error}; every rank reads all record files instead", file=sys.stderr, flush=True)
+        print(
+            f"payload.data: the index was not stored: {error}; each rank reads all record files instead",
+            file=sys.stderr,
+            flush=True,
+        )

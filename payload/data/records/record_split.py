@@ -121,12 +121,15 @@ def open_records(
             rule = "both must contain the same examples in the same order; make both again"
             raise DataError(f"{first.directory} and {other.directory} have different records: {rule}")
     if not len(first.table):
-        raise DataError(f"{first.directory}: no record of the {what} can be read")
+        raise DataError(f"{first.directory}: no record of the {what} can be read; copy the files again")
     found = first.table["label"]
     begin = (1 if found.min() >= 1 else 0) if first_label is None else first_label
     labels = (found - begin).astype(np.int32)
     if labels.min() < 0:
-        raise DataError(f"{first.directory}: label {found.min()} of the {what}; labels must begin at {begin}")
+        raise DataError(
+            f"{first.directory}: the {what} have label {found.min()}, but labels must begin at {begin}; make "
+            "the files again"
+        )
     split = RecordSplit(
         name=what,
         sets=tuple(sets),
@@ -166,7 +169,10 @@ def _has(directory: Path, names: Sequence[str]) -> bool:
 def _checked(split: RecordSplit) -> RecordSplit:
     if split.labels.max() >= split.classes:
         directory = split.sets[0].directory
-        raise DataError(f"{directory}: a label of the {split.name} is beyond the {split.classes} classes")
+        raise DataError(
+            f"{directory}: a label of the {split.name} is beyond the {split.classes} classes; use "
+            "training and test files of the same data set, or set --classes"
+        )
     return split
 
 

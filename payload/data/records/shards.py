@@ -149,7 +149,9 @@ def make_shard(job: ShardJob) -> ShardReport:
             for output in outputs:
                 output.end()
         if len(skipped) == len(job.images):
-            raise DataError(f"{job.root}: all {len(skipped)} images of the shard {job.name} are damaged")
+            raise DataError(
+                f"{job.root}: all {len(skipped)} images of the shard {job.name} are damaged; copy the raw images again"
+            )
         facts = {}
         for size, partial, output in zip(job.sizes, partials, outputs, strict=True):
             target = job.file(size)

@@ -56,7 +56,9 @@ class Source:
         classes = tuple(sorted(path.name for path in folder.iterdir() if path.is_dir()))
         training = _in_folders(root, folder, classes)
         if not training:
-            raise DataError(f"{folder}: no images in directories of their classes")
+            raise DataError(
+                f"{folder}: no images in directories of their classes; the layout must be {folder.name}/CLASS/*.JPEG"
+            )
         order = np.random.default_rng(ORDER_SEED).permutation(len(training))
         held = _folder(root, VALIDATION)
         validation: list[SourceImage] = []
@@ -93,7 +95,10 @@ def _in_folders(root: Path, folder: Path, classes: tuple[str, ...]) -> list[Sour
     for path in sorted(path for path in folder.iterdir() if path.is_dir()):
         images = _images(path)
         if path.name not in labels and images:
-            raise DataError(f"{path}: class {path.name} is not among the training images")
+            raise DataError(
+                f"{path}: class {path.name} is not among the training images; add training images of "
+                "it, or remove this directory"
+            )
         found += [SourceImage(path=str(each.relative_to(root)), label=labels[path.name]) for each in images]
     return found
 
@@ -112,7 +117,9 @@ def _listed(root: Path, folder: Path, classes: tuple[str, ...], listing: Path | 
         lines = lines[1:]
     words = [re.split(r"[\s,]+", line.strip()) for line in lines]
     if len(words) != len(images):
-        raise DataError(f"{listing}: {len(words)} lines, but {len(images)} images are in {folder}")
+        raise DataError(
+            f"{listing}: {len(words)} lines, but {len(images)} images are in {folder}; list each image once"
+        )
     found = []
     for number, (given, image) in enumerate(zip(words, images, strict=True), start=1):
         path = image if len(given) == 1 else named.get(Path(given[0]).stem)

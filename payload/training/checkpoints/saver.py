@@ -234,7 +234,9 @@ class CheckpointSaver:
             except ReportedError as error:
                 self._error = error
             except Exception as error:
-                self._error = ReportedError(f"the checkpoint at step {progress.total_steps} failed: {error!r}")
+                self._error = ReportedError(
+                    f"the checkpoint at step {progress.total_steps} could not be written: {error!r}"
+                )
                 self._error.__cause__ = error
             else:
                 took = Written(
@@ -255,7 +257,7 @@ class CheckpointSaver:
         while self._thread.is_alive():
             self._thread.join(self._wait_message_s)
             if self._thread.is_alive():
-                print("payload.train: waiting until a checkpoint is written", flush=True)
+                print("payload.train: waiting until the previous checkpoint is written", flush=True)
         self._thread = None
 
     def _check(self) -> None:

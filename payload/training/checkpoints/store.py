@@ -229,7 +229,9 @@ def read_header(storage: CheckpointStorage, name: str) -> Header:
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise DamagedCheckpointError(address, f"the manifest cannot be read: {error!r}", is_lost=True) from error
     if number != _FORMAT:
-        raise DamagedCheckpointError(address, f"format {number}; this version reads {_FORMAT}")
+        raise DamagedCheckpointError(
+            address, f"the manifest has format {number}, but this version of deepcdk reads format {_FORMAT}"
+        )
     try:
         progress = Progress(**manifest.pop("progress"))
         header = Header(progress=progress, **manifest)
@@ -247,7 +249,7 @@ def read_checkpoint(storage: CheckpointStorage, name: str) -> Checkpoint:
             hashed = HashingFile(file)
             arrays = read_tensors(hashed, header.bytes)
             if file.read(1):
-                fault = f"{ARRAYS} has more bytes than in its manifest"
+                fault = f"{ARRAYS} has more bytes than its manifest states"
                 raise DamagedCheckpointError(address, fault, is_lost=True)
     except OSError as error:
         raise _unreadable(address, error, ARRAYS) from error
@@ -255,7 +257,7 @@ def read_checkpoint(storage: CheckpointStorage, name: str) -> Checkpoint:
         fault = f"{ARRAYS} does not match its manifest: {error}"
         raise DamagedCheckpointError(address, fault, is_lost=True) from error
     if hashed.sha256 != header.sha256:
-        fault = f"{ARRAYS} does not have the SHA-256 of its manifest"
+        fault = f"the SHA-256 of {ARRAYS} differs from the one in its manifest"
         raise DamagedCheckpointError(address, fault, is_lost=True)
     return Checkpoint(name=name, address=address, header=header, arrays=arrays)
 

@@ -68,7 +68,7 @@ class Classifier:
                 f"images of {images.dtype} {list(shape)}: must be uint8 [N, height, width, {self.channels}]"
             )
         if not self.any_size and shape[1:3] != self.size:
-            raise ModelError(f"images of {shape[1]} x {shape[2]}: {self.path} takes {height} x {width}")
+            raise ModelError(f"images of {shape[1]} x {shape[2]}: {self.path} takes {height} x {width}; resize them")
         return np.asarray(self.function(images), np.float32)
 
 
@@ -151,7 +151,9 @@ def _check_classes(path: Path) -> None:
     """Raise ModelError if a .keras file contains classes that this project's networks do not have, or is too large."""
     with zipfile.ZipFile(path) as archive:
         if archive.getinfo("config.json").file_size > MAX_CONFIG_BYTES:
-            raise ModelError(f"{path}: its config.json is larger than {MAX_CONFIG_BYTES} bytes")
+            raise ModelError(
+                f"{path}: its config.json is larger than {MAX_CONFIG_BYTES} bytes; pass an export of deepcdk"
+            )
         config = json.loads(archive.read("config.json"))
     if foreign := sorted(set(_classes(config)) - KERAS_CLASSES):
         raise ModelError(
@@ -179,7 +181,10 @@ def _saved_model(path: Path) -> tuple[tuple[int | None, int | None, int], int, A
     (taken,) = signature.structured_input_signature[1].values() if signature else (None,)
     given = signature.structured_outputs.get("probabilities") if signature else None
     if taken is None or given is None or taken.dtype != tf.uint8 or len(taken.shape) != 4:
-        raise ModelError(f"{path}: its signature serving_default must take uint8 images and give probabilities")
+        raise ModelError(
+            f"{path}: its signature serving_default must take uint8 images and return probabilities; "
+            "pass an export of deepcdk"
+        )
 
     def function(images: Any) -> Any:
         kept = loaded  # signatures do not keep variables alive

@@ -56,7 +56,9 @@ def read_model_spec(run_dir: Path) -> ModelSpec:
     except (OSError, ValueError, KeyError, TypeError) as error:
         if isinstance(error, ReportedError):
             raise
-        raise ModelSpecError(f"{path}: cannot be read as the settings of a run: {error!r}") from error
+        raise ModelSpecError(
+            f"{path}: cannot be read as the settings of a run: {error!r}; fetch the run again"
+        ) from error
 
 
 def settings_from(values: dict[str, Any]) -> Settings:

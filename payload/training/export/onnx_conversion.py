@@ -56,7 +56,10 @@ def onnx_model(serving: Any, card: ModelCard) -> Any:
     model = _converted(serving, weights)
     operations = sorted({_name(node) for node in _nodes(model.graph) if not _is_known(node)})
     if operations:
-        raise OnnxError(f"ONNX has no counterpart of {', '.join(operations)}, which {card.network} uses", operations)
+        raise OnnxError(
+            f"ONNX has no counterpart of {', '.join(operations)}, which {card.network} uses; export it without ONNX",
+            operations,
+        )
     _fold(model, _with_weights(model, weights))
     _describe(model, card)
     return model
@@ -85,7 +88,7 @@ def _converted(serving: Any, weights: Sequence[Any]) -> Any:
         )
     except Exception as error:  # each handler of tf2onnx raises different errors
         first = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise OnnxError(f"ONNX: tf2onnx cannot convert {serving.name}: {first}") from error
+        raise OnnxError(f"ONNX: tf2onnx cannot convert {serving.name}: {first}; export it without ONNX") from error
     finally:
         log.setLevel(level)
     return model

@@ -113,7 +113,10 @@ def test_environment_does_not_change_onednn() -> None:
         (-9, "killed, probably because it ran out of memory; use smaller --batch-sizes"),
         (-11, "terminated by SIGSEGV"),
         (1, "exit status 1: ValueError: no"),
-        (subprocess.TimeoutExpired("cell", 10), "timed out after 10 s; use fewer --steps"),
+        (
+            subprocess.TimeoutExpired("cell", 10),
+            "timed out after 10 s; use fewer --steps, or a larger --cell-timeout-s",
+        ),
         ({"step_seconds": []}, "unexpected output of the cell's process:"),
         ({"step_seconds": 3}, "unexpected output of the cell's process:"),
     ],

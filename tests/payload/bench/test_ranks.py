@@ -36,7 +36,7 @@ def test_too_few_nodes_are_named_before_anything_is_measured() -> None:
     settings = BenchSettings(nodes=(1, 4))
     assert ranks.ranks_of(settings, {"HOROVOD_SIZE": "8", "HOROVOD_LOCAL_SIZE": "2"}) == {1: 2, 4: 8}
     for size, per_node in (("2", "1"), ("9", "2")):
-        with pytest.raises(ReportedError, match=f"{size} ranks, {per_node} on this node, are not 4 nodes"):
+        with pytest.raises(ReportedError, match=f"needs 4 nodes .* has {size} ranks, {per_node} of them on this node"):
             ranks.ranks_of(settings, {"HOROVOD_SIZE": size, "HOROVOD_LOCAL_SIZE": per_node})
 
 

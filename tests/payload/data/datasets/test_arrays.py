@@ -24,7 +24,7 @@ def small(**changes: Any) -> ArraySplit:
     ("changes", "fault"),
     [
         ({"labels": np.zeros(2, np.int32)}, "3 test images of nothing, but 2 labels"),
-        ({"labels": np.array([0, 1, 2], np.int32)}, "labels 0 to 2 of test images of nothing; must be 0 to 1"),
+        ({"labels": np.array([0, 1, 2], np.int32)}, "the test images of nothing have labels 0 to 2; must be 0 to 1"),
         ({"images": np.zeros((0, 4, 4, 1), np.uint8), "labels": np.zeros(0, np.int32)}, "no test images of nothing"),
     ],
 )

@@ -38,13 +38,13 @@ def test_the_image_is_not_fetched_for_its_place() -> None:
 @pytest.mark.parametrize(
     ("content", "fault"),
     [
-        (b"", "no image/encoded is in it"),
-        (example({IMAGE: b"a"}), "no image/class/label is in it"),
+        (b"", "the record has no image/encoded"),
+        (example({IMAGE: b"a"}), "the record has no image/class/label"),
         (example({IMAGE: 3, LABEL: 3}), "image/encoded is empty or of another type"),
         (example({IMAGE: b"a", LABEL: b"3"}), "image/class/label is empty or of another type"),
         (b"\x0b" + bytes(10), "wire type 3"),
         (example({IMAGE: b"abc", LABEL: 3})[:-1], "ends beyond its message"),
-        (b"\xff" * 20, "no number at byte 0"),
+        (b"\xff" * 20, "no variable-length number at byte 0"),
     ],
 )
 def test_what_is_no_example_is_told(content: bytes, fault: str) -> None:
@@ -85,5 +85,5 @@ def test_any_part_is_what_the_whole_has_there(content: bytes, data: st.DataObjec
 
 
 def test_a_fetch_that_gives_less_is_an_error() -> None:
-    with pytest.raises(ValueError, match="3 bytes at 0, where 10 should be"):
+    with pytest.raises(ValueError, match="expected 10 bytes at 0, but read 3"):
         LazyBytes(lambda start, size: b"abc", 10).part(0, 10)

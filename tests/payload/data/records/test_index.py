@@ -87,7 +87,7 @@ def flip(place: int) -> Callable[[Path], None]:
 
 
 DAMAGES = [
-    (Path.unlink, "no such file, and 1 files are missing", 5),
+    (Path.unlink, "no such file; the split lacks 1 of its files", 5),
     (lambda path: path.write_bytes(b""), "the file is empty", 5),
     (lambda path: path.write_bytes(path.read_bytes()[:-1]), "record at byte .* but the file ends after", 9),
     (lambda path: path.write_bytes(path.read_bytes()[:5]), "record at byte 0: the file ends within its header", 5),

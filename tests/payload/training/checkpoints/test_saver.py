@@ -182,7 +182,7 @@ def test_a_long_wait_is_reported(make: Make, storage: Gated, monkeypatch: pytest
     saver = make(wait_message_s=0.01)
     saver.save(at(1))
     saver.finish()
-    assert printed[0] == "payload.train: waiting until a checkpoint is written"
+    assert printed[0] == "payload.train: waiting until the previous checkpoint is written"
 
 
 @pytest.mark.parametrize("error", [full(), BucketError("write", "s3://my-runs/one", "no answer")])
@@ -231,7 +231,7 @@ def test_no_failure_is_lost_whatever_its_kind(make: Make, storage: Gated) -> Non
     storage.gate.set()
     saver = make()
     saver.save(at(7))
-    with pytest.raises(ReportedError, match=r"the checkpoint at step 7 failed: KeyError\('x'\)"):
+    with pytest.raises(ReportedError, match=r"the checkpoint at step 7 could not be written: KeyError\('x'\)"):
         saver.finish()
 
 
