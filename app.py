@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import sys
 
-from stacks.app import cluster_app
+import deepcdk
 
 
 def main() -> None:
     """Read the context, compose the stack, write the templates."""
-    cluster_app().synth()
+    deepcdk.app().synth()
 
 
 if __name__ == "__main__":

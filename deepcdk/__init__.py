@@ -1,13 +1,17 @@
 """The public API for your own projects: the cluster for app.py, and the tasks for fabfile.py.
 
 Names are imported when they are used, because the CDK takes seconds to import and tasks do not need it.
+
+Import this package before `aws_cdk`. It selects the Node.js that deepcdk installs, unless JSII_NODE names another one.
+Otherwise jsii, which connects Python to the CDK, uses the `node` in PATH.
 """
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any, Final
 
-from cluster.cli import VERSION, check_platform
+from cluster.cli import VERSION, check_platform, packaged_node
 
 if TYPE_CHECKING:
     from aws_cdk import App
@@ -21,12 +25,19 @@ __all__ = ["ClusterConfig", "ClusterStack", "WordsExecutor", "__version__", "app
 
 __version__: Final = VERSION
 
+if _node := packaged_node():
+    os.environ.setdefault("JSII_NODE", str(_node))  # jsii starts Node.js when aws_cdk is imported
 
-def app() -> App:
-    """Return a CDK app with the cluster that cdk.json describes. Exits with a message if cdk.json is invalid."""
+
+def app(config: ClusterConfig | None = None) -> App:
+    """Return a CDK app with a cluster. You can add your own stacks to it.
+
+    `config` describes the cluster. By default, it is read from the context that the CDK CLI reads from cdk.json; exits
+    with a message if that is invalid.
+    """
     from stacks.app import cluster_app
 
-    return cluster_app()
+    return cluster_app(config)
 
 
 def tasks() -> Collection:

@@ -4,8 +4,23 @@ from __future__ import annotations
 
 import os
 import sys
+from pathlib import Path
 
 INTERRUPTED_STATUS = 130
+
+
+def keep_bytecode(site_packages: Path) -> None:
+    """Store Python's bytecode in the user's cache if this user cannot write it to `site_packages`.
+
+    Without bytecode, each synthesis compiles the CDK's modules again. Nothing changes if `site_packages` has bytecode,
+    or if a variable of Python controls it. Processes that this one starts do the same.
+    """
+    cdk = site_packages / "aws_cdk"
+    if not cdk.is_dir() or os.access(cdk, os.W_OK) or (cdk / "__pycache__").exists():
+        return
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"))  # noqa: PTH111  # may have no home
+    if cache.is_absolute() and not sys.pycache_prefix and not sys.dont_write_bytecode:
+        sys.pycache_prefix = os.environ["PYTHONPYCACHEPREFIX"] = str(cache / "deepcdk" / "bytecode")
 
 
 def exit_at_once(status: int) -> None:
@@ -25,6 +40,7 @@ def exit_at_once(status: int) -> None:
 def main() -> None:
     """Run the tasks. Ctrl-C has the same effect during imports as later."""
     try:
+        keep_bytecode(Path(__file__).parents[1])
         from cluster.cli import check_platform
 
         check_platform()  # before modules are imported that Windows lacks
@@ -44,6 +60,7 @@ def main() -> None:
 def cdk() -> None:
     """Run the CDK CLI, with this Python and its Node first in PATH."""
     try:
+        keep_bytecode(Path(__file__).parents[1])
         from cluster.cli import check_platform
 
         check_platform()

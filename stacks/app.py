@@ -18,13 +18,16 @@ FLAGS: Final = Path(__file__).parents[1] / "cdk.json"
 """File with the CDK's feature flags, so that a project's own cdk.json need not repeat them."""
 
 
-def cluster_app() -> App:
-    """Return an app with the cluster that cdk.json describes. Exits with a message if cdk.json is invalid."""
+def cluster_app(config: ClusterConfig | None = None) -> App:
+    """Return an app with a cluster. `config`: default is the CDK's context, from cdk.json.
+
+    Exits with a message if the configuration is invalid.
+    """
     flags = feature_flags(FLAGS.read_text(encoding="utf-8"))
     app = App(analytics_reporting=False, context=flags)  # cdk.json's own flags take precedence
     Preflight.apply(app)
     try:
-        config = ClusterConfig.from_context(app.node.get_all_context())
+        config = config or ClusterConfig.from_context(app.node.get_all_context())
         validate(config, os.environ.get("CDK_DEFAULT_REGION", ""))  # the CDK CLI sets it
     except ConfigError as error:
         sys.exit(f"deepcdk: {error}")

