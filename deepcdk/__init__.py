@@ -9,6 +9,7 @@ Otherwise jsii, which connects Python to the CDK, uses the `node` in PATH.
 from __future__ import annotations
 
 import os
+import sys
 from typing import TYPE_CHECKING, Any, Final
 
 from cluster.cli import VERSION, check_platform, packaged_node
@@ -33,9 +34,14 @@ def app(config: ClusterConfig | None = None) -> App:
     """Return a CDK app with a cluster. You can add your own stacks to it.
 
     `config` describes the cluster. By default, it is read from the context that the CDK CLI reads from cdk.json; exits
-    with a message if that is invalid.
+    with a message if that is invalid, or if the CDK cannot be unpacked.
     """
-    from stacks.app import cluster_app
+    from jsii.errors import JSIIError
+
+    try:
+        from stacks.app import cluster_app
+    except JSIIError as error:  # for example, jsii cannot write to its cache below HOME
+        sys.exit(f"deepcdk: the CDK cannot be loaded: {error}")
 
     return cluster_app(config)
 

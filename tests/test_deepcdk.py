@@ -11,7 +11,9 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from jsii.errors import JSIIError
 
+import deepcdk
 from cluster.cli import packaged_node
 from cluster.tasks import init
 from deepcdk.__main__ import keep_bytecode
@@ -45,6 +47,18 @@ def test_user_can_select_another_node() -> None:
     code = "import os, deepcdk; print(os.environ['JSII_NODE'])"
     assert run(code) == f"{packaged_node()}\n"
     assert run(code, JSII_NODE="/opt/node") == "/opt/node\n"
+
+
+def test_home_without_a_place_for_the_cdk_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Jsii unpacks the CDK to a cache below HOME when `stacks.app` is imported."""
+
+    class Unusable(ModuleType):
+        def __getattr__(self, name: str) -> object:
+            raise JSIIError("Cannot use the jsii package cache in /nonexistent/.cache")
+
+    monkeypatch.setitem(sys.modules, "stacks.app", Unusable("stacks.app"))
+    with pytest.raises(SystemExit, match="deepcdk: the CDK cannot be loaded: Cannot use the jsii package cache in /no"):
+        deepcdk.app()
 
 
 @pytest.fixture
