@@ -44,9 +44,7 @@ def test_a_queued_run_waits_its_turn_and_they_go_in_order(efs: Path, supervisor:
     assert RunQueue(runs=Runs(root=efs / "runs")).ids() == []
 
 
-def test_a_runs_directory_is_open_to_ranks_while_it_is_live_and_closed_while_it_waits_or_has_ended(
-    efs: Path, supervisor: Call
-) -> None:
+def test_ranks_may_enter_a_runs_directory_only_while_the_run_is_live(efs: Path, supervisor: Call) -> None:
     def modes() -> list[int]:
         return [(efs / "runs" / name).stat().st_mode & 0o7777 for name in ("one", "two")]
 

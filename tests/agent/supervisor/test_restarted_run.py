@@ -241,7 +241,7 @@ def test_ranks_that_came_to_their_result_without_a_supervisor_have_succeeded(
         assert (record["state"]["state"], record["attempts"], "restart 1" in log) == ("succeeded", 2, True)
 
 
-def test_the_next_supervisor_takes_as_many_nodes_as_the_run_began_with_and_clears_those_it_left(
+def test_next_supervisor_uses_the_original_number_of_nodes_and_clears_the_others(
     supervised: Any,
 ) -> None:
     four = make_node(4)
