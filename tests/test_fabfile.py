@@ -342,8 +342,9 @@ def test_up_refuses_what_the_account_cannot_run_and_force_deploys_it(
 
 
 def test_up_refuses_a_type_that_no_zone_offers(fab: Fab, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cluster.deploy.zones.offers", lambda _, types: {kind: set() for kind in types})
+    # This module first: it imports the other one's function, and must not be imported while that is replaced.
     monkeypatch.setattr("cluster.doctor.nodes.offers", lambda _, types: {kind: set() for kind in types})
+    monkeypatch.setattr("cluster.deploy.zones.offers", lambda _, types: {kind: set() for kind in types})
     status, text = fab("up", "--set=ssh_cidr=198.18.0.7/32")
     assert (status, "zones for c5.2xlarge: not offered in us-east-1a" in text) == (1, True)
 
