@@ -23,8 +23,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from agent.environment import runtime
-from agent.environment.master_environment import MasterEnvironment
 from agent.environment.virtual_environment import DEFAULT_ROOT, Installer, used_lock
 from agent.files.atomic_write import write_atomically
 from agent.files.build_once import is_complete
@@ -166,6 +164,10 @@ def node_items(home: Path, sizes: Sizes, roots: Sequence[Path] = ()) -> Iterator
     An environment or build is used if a process or the next recipe needs it. A removed build costs little time, because
     the wheels on the shared file system contain one too.
     """
+    # Import them here: they take a third of this program's start, and `fab status` runs only the command `shared`.
+    from agent.environment import runtime
+    from agent.environment.master_environment import MasterEnvironment
+
     names = names_in_processes()
     try:
         kind = runtime_kind({"this node": this_node_kind()})

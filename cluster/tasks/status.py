@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import datetime
+import importlib
 import sys
 import time
 from typing import Annotated, Final
@@ -11,12 +12,12 @@ from typing import Annotated, Final
 from cluster.aws import inventory, launches, limits
 from cluster.cli import PROJECT
 from cluster.cli.task import Json, Key, Set, task
-from cluster.errors import AwsError, DeepcdkError, NoAnswerError
-from cluster.nodes import load as loads
-from cluster.nodes.leftovers import Leftovers, summary
-from cluster.nodes.occupancy import describe_replacement, shortened
+from cluster.errors import AwsError, ConnectionFailedError, DeepcdkError, NoAnswerError
+from cluster.nodes.leftovers import Leftover, Leftovers, summary
+from cluster.nodes.occupancy import Occupancy, describe_replacement, shortened
 from cluster.nodes.status import print_status, read_status
 from cluster.runs import starter
+from cluster.runs.supervisor import Supervisor
 from cluster.session import Session
 from cluster.ssh.master import Master
 from cluster.terminal.output import print_line, print_note, print_result
@@ -46,7 +47,9 @@ def status(
     session = Session(PROJECT, set_, key=key)
     session.prices.begin([session.config.master_instance_type, session.config.worker_instance_type])
     if not (load or watch):
-        with concurrent.futures.ThreadPoolExecutor(max_workers=1) as pool:
+        with concurrent.futures.ThreadPoolExecutor(max_workers=2) as pool:
+            if not json:
+                pool.submit(importlib.import_module, "fabric")  # it takes 0.1 s, and the connection needs it later
             asked = pool.submit(limits.read_or_explain, session.aws, session.config.stack_name)
             found = _load(session)
             failures = launches.describe_missing(session.aws, found)
@@ -82,9 +85,13 @@ def _show_runs(session: Session) -> None:
         return
     try:
         with session.connect() as master:
-            supervisor = session.supervisor(master)
-            occupied = supervisor.occupancy()
-            stored = Leftovers(master, session.stack, supervisor.directory, session.agent_directory).shared()
+            try:
+                occupied, stored = _ask_master(session, master)
+            except ConnectionFailedError:
+                raise
+            except DeepcdkError:  # most often this version of the agent is not on the master yet
+                session.push_agent(master)
+                occupied, stored = _ask_master(session, master)
     except DeepcdkError as error:
         print_note(f"live runs and the size of uploads are unknown: {str(error.what).partition(chr(10))[0]}")
         return
@@ -96,8 +103,24 @@ def _show_runs(session: Session) -> None:
     print_line(summary(stored))
 
 
+def _ask_master(session: Session, master: Master) -> tuple[Occupancy, list[Leftover]]:
+    """Return the live runs and the uploads. Both questions are asked at the same time, of an agent that was pushed."""
+    directory = session.agent_tree.masters_directory
+    leftovers = Leftovers(master, session.stack, directory, session.agent_directory)
+    with concurrent.futures.ThreadPoolExecutor(max_workers=1) as pool:
+        live = pool.submit(Supervisor(master, session.stack, directory).occupancy)
+        try:
+            stored = leftovers.shared()
+            return live.result(), stored
+        except KeyboardInterrupt:
+            master.close()  # the pool waits for the other question, which fails now
+            raise
+
+
 def _show_load(session: Session, master: Master, directory: str, *, clearing: bool, as_json: bool) -> None:
     """Print the nodes' state and load. With `clearing`, clear the terminal just before, so that it does not flicker."""
+    from cluster.nodes import load as loads  # import it here: `fab status` without flags does not need it
+
     warnings: list[str] = []  # clearing the terminal would delete warnings that were printed earlier
     nodes = session.nodes(master, warnings.append if clearing else warn)
     occupied = session.supervisor(master).occupancy()
