@@ -24,14 +24,17 @@ WORDS = ("--name", "two words", "$(touch /tmp/evaluated)", *TEXTS, LONG)
 NAMES = {name for name in NASTIEST if name and not set(name) & set("/.")}
 """File names, including bytes that are not UTF-8."""
 PROGRAM = """\
-import glob, json, os, sys
+import contextlib, glob, json, os, sys
 import tensorflow as tf
 import horovod.tensorflow as hvd
 import toy
 
 hvd.init()
 total = hvd.allreduce(tf.constant([hvd.rank() + 1.0]), op=hvd.Sum)
-lines = [open(name, "rb").read().decode(errors="replace") for name in glob.glob("/proc/[0-9]*/cmdline")]
+lines = []
+for name in glob.glob("/proc/[0-9]*/cmdline"):
+    with contextlib.suppress(OSError):  # the process exited
+        lines.append(open(name, "rb").read().decode(errors="replace"))
 with open(f"rank-{hvd.rank()}.json", "w") as file:
     json.dump({
         "words": sys.argv[1:], "value": os.environ["GREETING"], "secret": os.environ["TOKEN"], "sum": float(total[0]),
