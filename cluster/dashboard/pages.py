@@ -178,6 +178,16 @@ class Sweep:
         return dict(collections.Counter(str(run["state"]) for run in self.runs).most_common())
 
     @property
+    def succeeded(self) -> int:
+        """Return the number of runs that succeeded."""
+        return self.counts.get("succeeded", 0)
+
+    @property
+    def left(self) -> int:
+        """Return the number of live and queued runs."""
+        return sum(group(run) != ENDED for run in self.runs)
+
+    @property
     def state(self) -> str:
         """Return running or queued while runs are left, or else the worst state of a run."""
         groups, states = {group(run) for run in self.runs}, self.counts

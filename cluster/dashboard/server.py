@@ -42,12 +42,14 @@ SECURITY: Final = (
 """Content security policy of the pages. Only figures have style attributes."""
 REPORT_SECURITY: Final = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; frame-ancestors 'none'"
 ASSETS: Final = {"/dashboard.css": "text/css", "/dashboard.js": "text/javascript"}
-Act = Callable[[str, str, bool], dict[str, str]]
-"""Stop or resume a run, after the answer yes to a question or before it; returns `done`, `question` or `error`."""
+ACTIONS: Final = ("stop", "resume")
+Act = Callable[[str, str, str, bool], dict[str, str]]
+"""Stop or resume ("stop", "resume") one of "runs" or "sweeps" by its id, after the answer yes to a question or before
+it; returns `done`, `question` or `error`."""
 
 
 class Dashboard:
-    """The pages of one cluster. `act` stops or resumes a run, `report` returns a run's report."""
+    """The pages of one cluster. `act` stops or resumes a run or a sweep, `report` returns a run's report."""
 
     def __init__(self, name: str, readers: Readers, act: Act, report: Callable[[str], str]) -> None:
         self.name, self.readers, self.act, self.report = name, readers, act, report
@@ -133,13 +135,13 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self._send_text(HTTPStatus.FORBIDDEN, "Open the address that `fab dashboard` has printed.")
         elif url.path in ASSETS:
             self._send(HTTPStatus.OK, dashboard.render(url.path[1:]), f"{ASSETS[url.path]}; charset=utf-8")
-        elif run_id := self._run_id(url.path, "report"):
-            self._send_report(run_id)
+        elif (found := self._parts(url.path)) and (found[0], found[2]) == ("runs", "report"):
+            self._send_report(found[1])
         else:
             self._send_page(url.path, query)
 
     def do_POST(self) -> None:
-        """Stop or resume a run, or send the question to answer before. Reject requests from other pages."""
+        """Stop or resume a run or a sweep, or send the question to answer before. Reject requests from other pages."""
         path, size = urllib.parse.urlsplit(self.path).path, self.headers.get("Content-Length", "")
         own = f"http://{self.headers.get('Host', '')}"
         if not self._has_own_host() or not self._is_signed_in() or self.headers.get("Origin") != own:
@@ -151,18 +153,20 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self._send_text(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "This form is too large.")
             return
         form = dict(urllib.parse.parse_qsl(self.rfile.read(int(size)).decode("utf-8", errors="replace")))
-        for verb in ("stop", "resume"):
-            if run_id := self._run_id(path, verb):
-                answer = self.server.dashboard.act(verb, run_id, form.get("yes") == "1")
-                self._send(HTTPStatus.OK, json.dumps(answer), "application/json")
-                return
-        self._send_text(HTTPStatus.NOT_FOUND, "There is no such action.")
+        if (found := self._parts(path)) and found[2] in ACTIONS:
+            kind, name, verb = found
+            answer = self.server.dashboard.act(verb, kind, name, form.get("yes") == "1")
+            self._send(HTTPStatus.OK, json.dumps(answer), "application/json")
+        else:
+            self._send_text(HTTPStatus.NOT_FOUND, "There is no such action.")
 
     @staticmethod
-    def _run_id(path: str, verb: str) -> str:
-        """Return the run id in the address /runs/ID/VERB; "" for any other address."""
-        parts = path.split("/")
-        return parts[2] if [*parts[:2], *parts[3:]] == ["", "runs", verb] and is_run_id(parts[2]) else ""
+    def _parts(path: str) -> tuple[str, str, str] | None:
+        """Split the address /runs/ID/VERB or /sweeps/ID/VERB after its slashes; None for any other address."""
+        match path.split("/"):
+            case ["", ("runs" | "sweeps") as kind, name, verb] if is_run_id(name):
+                return kind, name, verb
+        return None
 
     def _has_own_host(self) -> bool:
         """Return whether the request names the loopback as its host, and does not come from another site."""

@@ -39,6 +39,15 @@ NO_PACKAGES: Final = (
 )
 
 
+ACTIONS: Final = {
+    ("stop", "runs"): ("stop", "--run"),
+    ("resume", "runs"): ("resume", "--queue", "--detach", "--run"),
+    ("stop", "sweeps"): ("stop", "--sweep"),
+    ("resume", "sweeps"): ("sweep", "--resume"),
+}
+"""The command for each action of the dashboard, which the id of the run or sweep follows."""
+
+
 @task(short_flags=False)
 def dashboard(set_: Set = (), port: Port = 0, browser: Browser = True, key: Key = "") -> None:
     """
@@ -82,14 +91,12 @@ def dashboard(set_: Set = (), port: Port = 0, browser: Browser = True, key: Key 
         readers.link.close()
 
 
-def act(flags: Sequence[str], verb: str, run_id: str, agreed: bool) -> dict[str, str]:
-    """Run `fab stop` or `fab resume` in a process without a terminal. Returns `done`, or `question` or `error`.
+def act(flags: Sequence[str], verb: str, kind: str, name: str, agreed: bool) -> dict[str, str]:
+    """Run the command for an action in a process without a terminal. Returns `done`, or `question` or `error`.
 
     Without a terminal, a question ends the task. With `agreed`, all its questions are answered with yes.
     """
-    command = [sys.executable, "-m", "deepcdk", verb, "--run", run_id, *flags]
-    command += ["--queue", "--detach"] if verb == "resume" else []
-    command += ["--yes"] if agreed else []
+    command = [sys.executable, "-m", "deepcdk", *ACTIONS[verb, kind], name, *flags, *(["--yes"] if agreed else [])]
     streams: dict[str, Any] = {"stdin": subprocess.DEVNULL, "capture_output": True, "text": True}
     done = subprocess.run(command, cwd=PROJECT, start_new_session=True, check=False, **streams)
     if done.returncode == 0:

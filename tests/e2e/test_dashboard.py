@@ -8,6 +8,7 @@ import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import urljoin
 
 import pytest
 from playwright.sync_api import Page, expect, sync_playwright
@@ -85,3 +86,25 @@ def test_a_run_is_watched_stopped_and_resumed(cluster: EmbeddedCloud, page: Page
     with page.expect_popup() as opened:
         page.get_by_role("link", name="Report").click()
     expect(opened.value.locator("h1")).to_have_text(run_id)
+
+
+def test_a_sweep_is_stopped_and_resumed_on_its_page(cluster: EmbeddedCloud, page: Page) -> None:
+    grid = ("--recipe", "digits", "--epochs", "5000", "--grid", "learning-rate=0.1,0.01")
+    cluster.fab("sweep", *grid, "--name", "two-rates", "--yes")
+    page.goto(urljoin(page.url, "/sweeps/two-rates"))
+    state = page.locator("main > p .state")
+    expect(state).to_have_text("running")
+    page.get_by_role("button", name="Stop …").click()
+    page.get_by_role("button", name="Stop the sweep").click()
+    expect(page.get_by_role("dialog")).to_contain_text("sweep two-rates: 2 runs stopped")
+    page.get_by_role("button", name="Close").click()
+    expect(state).to_have_text("stopped")
+
+    page.get_by_role("button", name="Resume …").click()
+    page.get_by_role("button", name="Resume the sweep").click()
+    expect(page.get_by_role("dialog")).to_contain_text("2 runs of 2 combinations")
+    page.get_by_role("button", name="Resume the sweep").click()
+    expect(page.get_by_role("dialog")).to_contain_text("continue without the laptop")
+    page.get_by_role("button", name="Close").click()
+    expect(state).to_have_text("running")
+    cluster.fab("stop", "--sweep", "two-rates", "--force")

@@ -49,7 +49,7 @@ class FakeCluster:
     record: dict[str, Any] = dataclasses.field(default_factory=lambda: copy.deepcopy(raw()))
     broken: str = ""
     """The reason for a missing connection; "" if there is one."""
-    acted: list[tuple[str, str, bool]] = dataclasses.field(default_factory=list)
+    acted: list[tuple[str, str, str, bool]] = dataclasses.field(default_factory=list)
     answers: list[dict[str, str]] = dataclasses.field(default_factory=list)
     followed: list[Sequence[str]] = dataclasses.field(default_factory=list)
     asked: list[str] = dataclasses.field(default_factory=list)
@@ -119,9 +119,9 @@ class FakeCluster:
         limits = ("workers are terminated after all of them were idle without a live run for 1 h",)
         return ClusterView(status=status, load=loads.table(rows), limits=limits)
 
-    def act(self, verb: str, run_id: str, agreed: bool) -> dict[str, str]:
+    def act(self, verb: str, kind: str, name: str, agreed: bool) -> dict[str, str]:
         """Record an action and return the next answer."""
-        self.acted.append((verb, run_id, agreed))
+        self.acted.append((verb, kind, name, agreed))
         return self.answers.pop(0)
 
     def report(self, run_id: str) -> str:

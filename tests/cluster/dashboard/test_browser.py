@@ -206,10 +206,10 @@ def test_a_colleagues_run_is_stopped_after_two_answers_with_the_name(open_page: 
     page.keyboard.press("Tab")
     page.keyboard.press("Enter")
     expect(dialog).to_contain_text(question)
-    assert cluster.acted == [("stop", RECORDED, False)]
+    assert cluster.acted == [("stop", "runs", RECORDED, False)]
     page.get_by_role("button", name="Stop the run").click()
     expect(dialog).to_contain_text(f"run {RECORDED}: stopped")
-    assert cluster.acted[1:] == [("stop", RECORDED, True)]
+    assert cluster.acted[1:] == [("stop", "runs", RECORDED, True)]
     page.keyboard.press("Enter")
     expect(dialog).to_be_hidden()
 
@@ -221,7 +221,7 @@ def test_a_failed_action_is_explained(open_page: Open, cluster: FakeCluster) -> 
     page.get_by_role("button", name="Resume").click()
     page.get_by_role("button", name="Resume the run").click()
     expect(page.get_by_role("dialog")).to_contain_text("give --secret TOKEN")
-    assert cluster.acted == [("resume", RECORDED, False)]
+    assert cluster.acted == [("resume", "runs", RECORDED, False)]
     page.get_by_role("button", name="Close").click()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import time
 
 import pytest
@@ -109,6 +110,20 @@ def test_page_of_a_sweep_has_the_table_of_the_comparison_and_then_its_plots() ->
     for title in ("Test accuracy by learning-rate", "Time by depth"):
         assert title in plotted
     assert "No run belongs to this sweep" in page(cluster, "/sweeps/other")
+
+
+@pytest.mark.parametrize(
+    ("states", "buttons"),
+    [
+        (["succeeded", "queued", "running"], ["stop"]), (["failed", "running"], ["stop", "resume"]),
+        (["stopped", "succeeded"], ["resume"]), (["succeeded", "succeeded"], []),
+    ],
+)  # fmt: skip
+def test_page_of_a_sweep_offers_what_can_be_done(states: list[str], buttons: list[str]) -> None:
+    trials = [{"sweep": "s", "number": number, "parameters": [], "repeat": 1} for number in range(len(states))]
+    runs = [make_run(number, state=states[number], trial=trial) for number, trial in enumerate(trials)]
+    text = page(FakeCluster(runs_=runs), "/sweeps/s")
+    assert re.findall('data-act="/sweeps/s/([a-z]+)"', text) == buttons
 
 
 def test_table_of_a_large_sweep_is_cut() -> None:

@@ -101,13 +101,21 @@ def test_an_action_needs_the_cookie_and_the_own_origin(server: Server, cluster: 
     cluster.answers += [{"question": "stop it?"}, {"done": "stopped"}]
     for agreed in ("", "1"):
         assert ask(server, STOP, own(server), method="POST", body=f"yes={agreed}").status == 200
-    assert cluster.acted == [("stop", RECORDED, False), ("stop", RECORDED, True)]
+    assert cluster.acted == [("stop", "runs", RECORDED, False), ("stop", "runs", RECORDED, True)]
+
+
+@pytest.mark.parametrize("verb", ["stop", "resume"])
+def test_actions_of_sweeps_have_their_own_addresses(server: Server, cluster: FakeCluster, verb: str) -> None:
+    cluster.answers.append({"done": "done"})
+    assert ask(server, f"/sweeps/lr-search/{verb}", own(server), method="POST", body="yes=1").status == 200
+    assert cluster.acted == [(verb, "sweeps", "lr-search", True)]
 
 
 def test_forms_are_small_and_actions_are_known(server: Server, cluster: FakeCluster) -> None:
     assert ask(server, STOP, own(server), method="POST", body="x" * (MAX_FORM_BYTES + 1)).status == 413
     assert ask(server, STOP, {**own(server), "Content-Length": "-1"}, method="POST").status == 413
-    for path in ("/runs/x/delete", "/runs/../stop", "/runs/--yes/stop", f"{STOP}/more"):
+    further = (f"{STOP}/more", "/sweeps/--yes/stop", "/sweeps/s/report")
+    for path in ("/runs/x/delete", "/runs/../stop", "/runs/--yes/stop", *further):
         assert ask(server, path, own(server), method="POST", body="yes=1").status == 404
     assert ask(server, STOP, own(server), method="PUT", body="x").status == 501
     assert cluster.acted == []
