@@ -101,7 +101,7 @@ def act(flags: Sequence[str], verb: str, kind: str, name: str, agreed: bool) -> 
     done = subprocess.run(command, cwd=PROJECT, start_new_session=True, check=False, **streams)
     if done.returncode == 0:
         return {"done": (printable(done.stdout).strip().splitlines() or ["done"])[-1]}
-    error = printable(done.stderr).strip().removeprefix("deepcdk: ")
+    error = re.split(r"^deepcdk: ", printable(done.stderr).strip(), flags=re.MULTILINE)[-1]  # without progress
     question, is_question, _ = error.partition(NO_TERMINAL)
     return {"question": question.strip()} if is_question else {"error": error}
 

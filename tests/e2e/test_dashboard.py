@@ -102,7 +102,7 @@ def test_a_sweep_is_stopped_and_resumed_on_its_page(cluster: EmbeddedCloud, page
 
     page.get_by_role("button", name="Resume …").click()
     page.get_by_role("button", name="Resume the sweep").click()
-    expect(page.get_by_role("dialog")).to_contain_text("2 runs of 2 combinations")
+    expect(page.get_by_role("dialog")).to_contain_text("sweep two-rates: 2 runs, 2 at a time")
     page.get_by_role("button", name="Resume the sweep").click()
     expect(page.get_by_role("dialog")).to_contain_text("continue without the laptop")
     page.get_by_role("button", name="Close").click()

@@ -144,7 +144,7 @@ async function act() {
   if (current !== asked) return;
   if (answer.question) {
     current.agreed = true;
-    result.textContent = `${answer.question} Are you sure?`;
+    result.textContent = answer.question + (answer.question.endsWith("?") ? "" : " Are you sure?");
     yes.disabled = false;
     return;
   }
