@@ -126,6 +126,7 @@ def test_master_runs_its_own_agent_even_if_the_shared_one_was_modified(
     home, root, master, tree = tmp_path / "home", tmp_path / "payloads", LocalMaster(), package_tree(AGENT)
     home.mkdir()
     monkeypatch.chdir(home)  # where SSH sessions start
+    monkeypatch.setenv("HOME", str(home))
     pushed = push(master, str(root), tree)  # type: ignore[arg-type]  # stands in for the master
     file = Path("agent/supervisor/cli.py")
     (root / tree.name / file).write_text("raise SystemExit('planted')\n")
