@@ -268,8 +268,9 @@ def _describe_stragglers(known: Mapping[int, str]) -> str:
 
 
 def _size(path: Path) -> int:
+    """Return a file's size; 0 if it is not listed. A lookup by name could hide the file from this node for a minute."""
     try:
-        return path.lstat().st_size
+        return path.lstat().st_size if is_listed(path) else 0
     except OSError:
         return 0
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import errno
 import itertools
 import json
@@ -83,6 +84,20 @@ def test_what_another_node_wrote_is_seen_though_it_was_looked_for_before(tmp_pat
             (tmp_path / "server/set" / name).write_bytes(b"here")
         assert read_listed(shared / "set/file") == b"here"
         assert listed_below(shared / "set", looked_for) == set(looked_for)
+
+
+@pytest.mark.root
+def test_metrics_of_a_listed_run_are_found_by_name_as_soon_as_they_exist(tmp_path: Path) -> None:
+    """Otherwise `aws s3 sync` would skip them in the copy of a short run that was listed while it was queued."""
+    (tmp_path / "server/one").mkdir(parents=True)
+    with nfs_client(tmp_path / "server", tmp_path / "client") as shared:
+        directory = RunDirectory(path=shared / "one")
+        state = State.starting(make_spec(run_id="one"))
+        directory.write_state(state)
+        for each in (state, dataclasses.replace(state, state="stopped")):
+            assert follow.summary(each, directory)["last"] is None
+        (tmp_path / "server/one/metrics.jsonl").write_bytes(b"")
+        assert directory.metrics.exists()
 
 
 def test_a_regular_file_is_read_whole(tmp_path: Path) -> None:
