@@ -147,9 +147,9 @@ class Limits(Construct):
         )
 
     def _watch_hours(self, config: ClusterConfig) -> None:
-        """Create an alarm that stops all workers if the group was never empty for `max_hours`.
+        """Create an alarm that stops all workers after the group has had a worker for `max_hours` without a break.
 
-        Missing data repeat the last value.
+        If a period has no data, the last value is used.
         """
         period_s = HOURS_PERIOD_S if config.max_hours <= DAY_H else LONG_PERIOD_S
         self._alarm(

@@ -30,7 +30,7 @@ NVLINKED: Final = frozenset({"V100", "A100", "H100", "H200", "B200", "B300", "GB
 
 
 class RecordingError(ValueError):
-    """A recording contains no instance types. `path`: the recording."""
+    """A recording is unreadable or contains no instance types. `path`: the recording."""
 
     def __init__(self, path: Path, rule: str) -> None:
         self.path = path
@@ -74,7 +74,7 @@ def instance_type(item: Mapping[str, Any]) -> InstanceType:
 
 
 def read_recording(path: Path) -> list[Mapping[str, Any]]:
-    """Read recorded items of DescribeInstanceTypes. Raises RecordingError if there are none."""
+    """Read recorded items of DescribeInstanceTypes. Raises RecordingError if the file is unreadable or has no items."""
     try:
         raw = path.read_bytes()
         document = json.loads(gzip.decompress(raw) if path.suffix == ".gz" else raw)

@@ -92,7 +92,10 @@ class Overlay(Layer):
 
     @property
     def inputs(self) -> Mapping[str, str]:
-        """Return the requirements and the runtime, and the program's tree if the requirements refer to files."""
+        """Return the inputs of the fingerprint: the runtime and all requirements.
+
+        If the requirements file refers to files, the program's tree is an input too.
+        """
         text = self._text
         inputs = {"runtime": str(self.runtime), "further": "\n".join(self.further)}
         inputs |= {"requirements": "\n".join(requirement_lines(text))}

@@ -54,7 +54,7 @@ class HorovodEnvironment(LockedEnvironment):
 
     @property
     def inputs(self) -> Mapping[str, str]:
-        """Return the packages, the platform and what Horovod is built for, but not the compiler.
+        """Return the inputs of the fingerprint: packages, platform and what Horovod is built for, but not the compiler.
 
         So a node without a compiler can use an environment that another node has made.
         """
@@ -103,7 +103,7 @@ class Runtime(HorovodEnvironment):
 
     @property
     def inputs(self) -> Mapping[str, str]:
-        """Return the inputs of an environment with Horovod, and the custom op."""
+        """Return the inputs of the fingerprint: packages, platform, Horovod's build and the custom op."""
         return {**super().inputs, "custom op": custom_op.identity()}
 
     @property

@@ -191,7 +191,11 @@ def _core(root: Path, cpu: int, usable: frozenset[int], node_of: dict[int, int])
 
 
 def _memory_nodes(root: Path) -> tuple[dict[int, int], tuple[int, ...]]:
-    """Return the memory node of each CPU that the kernel lists, and all memory nodes; only node 0 without a list."""
+    """Return a dict from CPU to memory node, and all memory nodes.
+
+    CPUs that the kernel assigns to no node are missing from the dict. If the kernel does not list its nodes, only node
+    0 is returned.
+    """
     nodes = tuple(sorted(_list(root / NODES / "online") or {0}))
     return {cpu: node for node in nodes for cpu in _list(root / NODES / f"node{node}" / "cpulist") or ()}, nodes
 

@@ -30,7 +30,10 @@ class DiskWatch:
     """Watch a rank's output for the system's message of a full disk."""
 
     def __init__(self, pid: int, environ: Mapping[str, str], *, shared: Iterable[str] = ("/tmp", "/dev/shm")) -> None:  # noqa: S108  # only measured
-        """Watch the rank with the main process `pid`. `shared`: places that all programs of the node may fill."""
+        """Watch the rank with the main process `pid`. `environ` names the run's directory.
+
+        `shared` lists further directories to measure, which other programs on the node may also fill.
+        """
         work = Path(environ.get(RUNS_VARIABLE, ""), environ.get(RUN_VARIABLE, ""), "work")
         self._own = Path(f"/proc/{pid}/cwd")
         self._places = (work, rank_user.home(), *map(Path, shared))

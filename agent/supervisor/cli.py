@@ -141,7 +141,8 @@ def stop(runs: Runs, directory: RunDirectory, grace_s: float) -> State:
 def begin(runs: Runs, submission: Submission, *, again: bool, queueing: bool) -> RunDirectory:
     """Start a run, or resume it (`again`). With `queueing`, queue it if other runs block it.
 
-    Raises LiveRunError without `queueing`, if the run itself is live or queued, or if a task holds every node.
+    Raises LiveRunError if the run itself is live or queued, or if a task holds every node. Without `queueing`, raises
+    it also if other runs block the run.
     """
     from agent.supervisor.boot_hook import write_boot_hook
     from agent.supervisor.submit import enqueue, enqueue_again, resume, start

@@ -40,7 +40,10 @@ class Meter:
         self._is_warned = self._is_priced = False
 
     def take(self, spec: RunSpec) -> None:
-        """Set the limits and the price for the next attempt. The time until now counts with the previous price."""
+        """Set the limits and the price for the next attempt.
+
+        The time since the last update is charged at the previous price.
+        """
         self._advance()
         price = record.highest_usd_per_hour(self._directory, json.loads(spec.to_json()))
         begins = not self._is_priced
@@ -52,9 +55,10 @@ class Meter:
         self.write()  # before ranks start, because their nodes read the file
 
     def look(self) -> tuple[str, str]:
-        """Count until now; return a warning that a limit is near, and the limit that is reached, each "" for none.
+        """Update the time and cost. Return a warning, and the reason to stop the run; each may be "".
 
-        A warning is returned only once.
+        The warning is returned once, when a limit is near. The reason is a limit that was reached, or a --max-cost that
+        cannot be enforced. Also writes spent.json if its last write was WRITE_S seconds ago.
         """
         self._advance()
         if self._clock() - self._written >= WRITE_S:

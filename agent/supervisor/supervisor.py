@@ -247,7 +247,10 @@ class Supervisor:
             self._stored.update(state=outcome.state, reason=outcome.reason, exit_code=outcome.exit_code)
 
     def _wait(self, reason: str) -> None:
-        """Store that a restart waits for nodes; notify the user once for each restart."""
+        """Store the reason why a restart waits for nodes. Notify the user of it once for each restart.
+
+        Hosts that the master replaced, or could not replace, are recorded and added to the reason.
+        """
         self._report_replaced()
         ids = {host.instance_id for host in self._attempt.spec.hosts}
         lost = [each for each in self._stored.course.get(REPLACED, []) if each["instance_id"] in ids]

@@ -33,7 +33,10 @@ _TIMES: Final = re.compile(r"\d+(?:[.:]\d+)*\s*(?:%|[kMG]i?B\b|(?:ms|us|s|sec|mi
 
 
 class TogetherWatch:
-    """Watch the ranks of one attempt of a user program. `warning` is the warning for the user, or ""."""
+    """Watch the ranks of one attempt of a user program, and detect that they do not train together.
+
+    `warning` is the warning for the user, or "".
+    """
 
     def __init__(self, spec: RunSpec, directory: RunDirectory, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._spec, self._directory, self._clock = spec, directory, clock
@@ -76,7 +79,7 @@ class TogetherWatch:
 
     @property
     def must_stop(self) -> bool:
-        """Return whether the run must stop because of the warning (`--together=require`)."""
+        """Return whether the run must stop: there is a warning, and the run has `--together=require`."""
         return bool(self.warning) and self._spec.together == REQUIRED
 
     def _found(self, *, ended: bool) -> str:

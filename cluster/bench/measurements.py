@@ -82,9 +82,9 @@ class Bench:
 
     @property
     def cycle_s(self) -> float | None:
-        """Return Horovod's cycle time in seconds; None if the origin has no tuning.
+        """Return Horovod's cycle time in seconds; None if the benchmark did not record its tuning.
 
-        If the tuning has no valid cycle time, it is Horovod's default.
+        If the recorded tuning has no valid cycle time, return Horovod's default, OWN_CYCLE_MS.
         """
         tuning = self.origin.get("tuning")
         if not isinstance(tuning, Mapping):

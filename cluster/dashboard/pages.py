@@ -224,7 +224,10 @@ class Sweep:
 
 
 def sweeps(runs: Iterable[Run]) -> dict[str, Sweep]:
-    """Return the sweeps that runs belong to by their names, the newest first."""
+    """Group runs into sweeps. The result's keys are the sweeps' names, the newest sweep first.
+
+    `runs`: the oldest first. Runs outside of a sweep are left out.
+    """
     found = dict[str, list[Run]]()
     for run in runs:
         if name := trial_of(run.get("trial")).sweep:

@@ -73,8 +73,9 @@ def starts(directory: Path, words: Sequence[str]) -> Iterator[Start]:
 
 
 def _starts(words: Sequence[str], directory: Path, bases: Sequence[Path], seen: set[Path]) -> Iterator[Start]:
-    """Yield what the words of a command start. `bases` are directories to look for files, `seen` the shell scripts read
-    so far.
+    """Yield every program that one command starts, directly or through another one. `words` are the command's words.
+
+    `bases` are the directories in which to look for files. Shell scripts that are read are added to `seen`.
     """
     before, command = "", _command(words)
     for index, word in enumerate(words):
@@ -192,7 +193,7 @@ def settings_text(path: Path) -> str:
 def _commands_start(
     text: str, words: Sequence[str], directory: Path, bases: Sequence[Path], seen: set[Path]
 ) -> Iterator[Start]:
-    """Yield what the commands of a shell text start. `words` replace `$@`."""
+    """Yield every program that the commands in a shell text start. `words` are the text's arguments (`$@`)."""
     bases = list(bases)
     for line in _commands(text):
         command = [

@@ -137,7 +137,7 @@ class Sources:
     needs_gpus: list[Use] = dataclasses.field(default_factory=list)
 
     def read(self, file: str, tree: ast.AST) -> None:
-        """Analyse one module, given by its AST, and record its uses."""
+        """Analyse one module, given by its AST. Record what shows how its ranks join, or that it needs GPUs."""
         names, optional = import_names(tree), _optional(tree)
         for node in ast.walk(tree):
             if isinstance(node, ast.Import | ast.ImportFrom):

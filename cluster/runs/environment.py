@@ -20,7 +20,7 @@ MAX_SECRETS_BYTES: Final = 1 << 20
 
 
 def parse_environment(given: Iterable[str]) -> tuple[tuple[str, str], ...]:
-    """Parse --env NAME=VALUE into pairs. Raises UsageError for an invalid pair, without the value."""
+    """Parse --env NAME=VALUE into pairs. Raises UsageError for an invalid pair; its message omits the value."""
     pairs: dict[str, str] = {}
     for text in given:
         name, equals, value = text.partition("=")
@@ -35,7 +35,7 @@ def parse_environment(given: Iterable[str]) -> tuple[tuple[str, str], ...]:
 def read_secrets(given: Iterable[str], environ: Mapping[str, str]) -> dict[str, str]:
     """Read secrets from this process's environment (--secret NAME) or from a file (--secret NAME=@FILE).
 
-    The final newline of a file is removed. Raises UsageError for an invalid secret, without its value.
+    The final newline of a file is removed. Raises UsageError for an invalid secret; its message omits the value.
     """
     found: dict[str, str] = {}
     for text in given:
@@ -83,7 +83,7 @@ def _is_name(text: str) -> bool:
 
 
 def _check(flag: str, name: str, value: str) -> None:
-    """Check a variable's name and value. Raises UsageError without the value."""
+    """Check a variable's name and value. Raises UsageError; its message omits the value."""
     if not _is_name(name):
         raise UsageError(flag, name, "must start with the name of a variable: letters, digits and _")
     if OURS.fullmatch(name):

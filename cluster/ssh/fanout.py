@@ -77,7 +77,7 @@ def words_after_dashes(argv: Sequence[str]) -> tuple[str, ...]:
 
 
 def parse_environment(given: Iterable[str]) -> tuple[tuple[str, str], ...]:
-    """Parse --env NAME=VALUE. Raises UsageError without the value, which may be a secret."""
+    """Parse --env NAME=VALUE. Raises UsageError; its message omits the value, which may be a secret."""
     pairs = []
     for text in given:
         name, equals, value = text.partition("=")

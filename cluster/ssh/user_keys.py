@@ -101,7 +101,11 @@ def find(settings: UserSettings, home: Path, key: str = "") -> tuple[UserKey, ..
 
 
 def _given(path: Path, in_agent: Sequence[UserKey]) -> tuple[UserKey, ...]:
-    """Return the key in a file, preceded by the same key in the agent. The file may contain only the public half."""
+    """Return the key in a file, preceded by the same key in the agent. The file may contain only the public half.
+
+    If the file contains no key, the public half in the file PATH.pub is used. Raises ConnectionFailedError if neither
+    contains a key.
+    """
     public = _public_file(path) or _public_file(Path(f"{path}.pub"))
     found = read_file(path)
     if found is None and public is None:

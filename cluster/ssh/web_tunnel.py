@@ -63,9 +63,10 @@ def serve(
 ) -> None:
     """Run a server on the master until Ctrl-C, with a tunnel to it from `port` of this machine.
 
-    Lines with `NOTEBOOK_PREFIX` in its output are reported. Returns after Ctrl-C while the server can be reached;
-    before that, KeyboardInterrupt is raised. Raises DeepcdkError with the server's last lines and `remedy` if it exits
-    by itself or does not print its address within `start_s` seconds.
+    Lines of the server's output that start with `NOTEBOOK_PREFIX` are reported without the prefix. Ctrl-C raises
+    KeyboardInterrupt until the tunnel is open. After that, Ctrl-C makes the function return. Raises DeepcdkError with
+    the server's last lines and `remedy` if the server exits by itself, or if it does not print its address within
+    `start_s` seconds.
     """
     lines: list[str] = []
     addresses: queue.Queue[tuple[int, str] | BaseException | None] = queue.Queue()

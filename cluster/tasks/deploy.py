@@ -330,7 +330,10 @@ def _permit(
 def _runs_kept_away(
     session: Session, plan: Plan, progress: Callable[[str], None], *, force: bool
 ) -> contextlib.AbstractContextManager[None]:
-    """Return a context manager that keeps new runs from starting, if runs would not survive the change."""
+    """Return a context manager for the deployment. If the change would stop runs, it keeps new runs from starting.
+
+    With `force`, the deployment continues even if the master does not answer. It raises like `every_node_held`.
+    """
     if plan.is_new or not plan.stops_run:
         return contextlib.nullcontext()
     return live_run.every_node_held(session, "fab up", CHANGE, plan.stops_run, force=force, report=progress)

@@ -103,7 +103,10 @@ def _timed(step: Callable[[], Any]) -> float:
 
 
 def _training_step(model: Any, images: Any, labels: Any) -> Callable[[], Any]:
-    """Return a function that runs one compiled training step and returns the loss. The article used RMSprop."""
+    """Return a function that runs one compiled training step and returns the loss.
+
+    The optimizer is RMSprop, as in the article that the benchmark reproduces (`payload/bench/__main__.py`).
+    """
     import keras
     import tensorflow as tf
 

@@ -115,9 +115,10 @@ def _vector(values: Sequence[Any], kind: Any) -> Any:
 def _time_of(values: list[Any], reached: Any) -> Any:
     """Return the Unix time at which all `values` were computed. The first one must be a vector.
 
-    For the graph, an operation on a GPU is done as soon as it is queued. One element is therefore read back after all
-    values, in the order of the queue. It is assigned to a variable on the CPU, because unused results are optimised
-    away. Run by two ranks on an H200; the times were not compared with the GPU's own.
+    TensorFlow treats an operation on a GPU as done once it is queued. So one element is copied to the CPU: the copy is
+    queued after all values, and arrives only when they are computed. The element is assigned to the variable `reached`,
+    because TensorFlow removes operations with unused results. Tried with two ranks on an H200. The times were not
+    compared with the GPU's own timestamps.
     """
     with tf.control_dependencies(tf.nest.flatten(values, expand_composites=True)):
         element = tf.identity(values[0][0])

@@ -74,7 +74,10 @@ def _image(config: ClusterConfig, role: str) -> Iterator[Problem]:
 
 
 def _image_by_id(config: ClusterConfig, role: str) -> Iterator[Problem]:
-    """Require settings for an image ID that a parameter's name would imply."""
+    """Check the settings of an image that is given by its ID.
+
+    No parameter may be set as well. The root device's name is required, because it is only known for parameters.
+    """
     key, id = f"{role}_image_id", getattr(config, f"{role}_image_id")
     parameter = f"{role}_image_parameter"
     if getattr(config, parameter):

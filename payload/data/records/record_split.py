@@ -145,10 +145,11 @@ def open_records(
 def open_record_splits(
     directory: Path, *, name: str, classes: int, skip: bool, cache: str, with_test: bool = True
 ) -> tuple[RecordSplit, RecordSplit | None]:
-    """Open training and test images. Without `with_test`, the test images may be missing, and are then None.
+    """Open the record files of the training and test images.
 
-    `classes`: number of classes; 0: one more than the largest training label. Raises DataError, or CustomOpError if
-    the custom op for resizing is not installed.
+    Without `with_test`, the test images are None if their files are missing. `classes`: number of classes; 0: one more
+    than the largest training label. `skip` and `cache` are those of `RecordSplit`. Raises DataError, or CustomOpError
+    if the custom op for resizing is not installed.
     """
     check_installed()
     train, begin = open_records(

@@ -56,7 +56,7 @@ class Momentum(_Decaying):
         self._velocities = self.add_optimizer_variables(variables, "momentum") if self._momentum else []
 
     def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
-        """Update one weight."""
+        """Add L2 decay to the gradient, then update one weight and its velocity."""
         self._move(self._decayed(gradient, variable), variable, tf.cast(learning_rate, variable.dtype))
 
     def _move(self, gradient: Any, variable: Any, rate: Any) -> None:
@@ -83,7 +83,7 @@ class Lars(Momentum):
         self._eta = trust_coefficient
 
     def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
-        """Update one weight."""
+        """Update one weight, with its layer's local rate if it decays."""
         rate = tf.cast(learning_rate, variable.dtype)
         if self._is_decayed(variable):
             rate *= self._local_rate(gradient, variable)
@@ -109,7 +109,7 @@ class Larc(Lars):
     """
 
     def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
-        """Update one weight."""
+        """Update one weight, with at most the global rate."""
         rate = tf.cast(learning_rate, variable.dtype)
         step = self._decayed(gradient, variable)
         if self._is_decayed(variable):
@@ -134,7 +134,7 @@ class Lamb(_Decaying):
         self._first, self._second = self.add_optimizer_variables(variables, ["momentum", "velocity"])
 
     def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
-        """Update one weight."""
+        """Update one weight, with its layer's local rate if it decays."""
         first, second = self._slot(self._first, variable), self._slot(self._second, variable)
         first.assign_add((1 - self._beta_1) * (gradient - first))
         second.assign_add((1 - self._beta_2) * (tf.square(gradient) - second))
@@ -153,7 +153,7 @@ class Adam(_Decaying, keras.optimizers.Adam):  # type: ignore[misc]  # Keras has
     """Keras's Adam with L2 decay in the gradient."""
 
     def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
-        """Update one weight."""
+        """Update one weight with Keras's Adam, after adding L2 decay to the gradient."""
         super().update_step(self._decayed(gradient, variable), variable, learning_rate)
 
 
@@ -161,7 +161,7 @@ class RmsProp(_Decaying, keras.optimizers.RMSprop):  # type: ignore[misc]  # Ker
     """Keras's RMSprop with L2 decay in the gradient."""
 
     def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
-        """Update one weight."""
+        """Update one weight with Keras's RMSprop, after adding L2 decay to the gradient."""
         super().update_step(self._decayed(gradient, variable), variable, learning_rate)
 
 

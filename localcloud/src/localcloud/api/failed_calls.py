@@ -16,10 +16,11 @@ _REGISTRIES: Final = ("reservations", "enis", "volumes", "nat_gateways", "tags")
 
 
 def mark(ec2: Any, efs: Any) -> Callable[[], None]:
-    """Return a function that removes the instances, interfaces, mount targets and rules created since `mark`.
+    """Return a function that undoes what the failed call has created since `mark`.
 
-    Hold the API's lock until the function has returned, because it would also undo other calls. Copying takes some
-    microseconds for a hundred instances.
+    It removes instances, volumes, interfaces, NAT gateways, mount targets, tags and security group rules, and frees
+    the subnets' addresses. Hold the API's lock until the function has returned. Otherwise it also undoes other calls.
+    Copying takes some microseconds for a hundred instances.
     """
     kept = [(registry, dict(registry)) for registry in _registries(ec2, efs)]
     kept_rules = [(rules, list(rules)) for rules in _rules(ec2)]

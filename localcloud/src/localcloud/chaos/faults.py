@@ -84,9 +84,10 @@ def _kill_host(attempt: Attempt) -> Done:
 
 
 def _kill_half(attempt: Attempt) -> Done:
-    """Kill half of the hosts, rounded down: successive hosts from the fault's random place. The first follows the last.
+    """Kill half of the hosts, rounded down.
 
-    Raises NoTargetError if there are fewer than two hosts.
+    The fault's random place selects the first. The next hosts in the list follow, continuing at the start of the list
+    after its end. Raises NoTargetError if there are fewer than two hosts.
     """
     hosts = attempt.hosts()
     if len(hosts) < 2:

@@ -176,7 +176,8 @@ def _reboot(original: Any, self: Any) -> None:
 def _run_instances(original: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
     """Launch instances within the account's vCPU quotas, with the launch template's volumes and market.
 
-    moto would add an 8 GiB volume to the template's.
+    Instances in a Capacity Block do not count towards the quotas. moto alone would launch them as spot instances, and
+    would add an 8 GiB volume to the template's volumes.
     """
     given, template = kwargs.get("launch_template"), {}
     if given:
