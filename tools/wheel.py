@@ -35,9 +35,15 @@ def renamed(source: str, name: str) -> str:
     lines = source.splitlines(keepends=True)
     for node in ast.walk(ast.parse(source, name)):
         if isinstance(node, ast.Import) and {alias.name.partition(".")[0] for alias in node.names} & {*PACKAGES}:
-            raise ValueError(f"{name}, line {node.lineno}: write `from PACKAGE import NAME`, which can be renamed")
+            raise ValueError(
+                f"{name}, line {node.lineno}: `import PACKAGE` cannot be changed for the wheel; write `from PACKAGE "
+                "import NAME`"
+            )
         if isinstance(node, ast.Call) and _loads_ours(node):
-            raise ValueError(f"{name}, line {node.lineno}: name our package relative to `__package__`")
+            raise ValueError(
+                f"{name}, line {node.lineno}: a package name in a string cannot be changed for the wheel; make the "
+                "name relative to `__package__`"
+            )
         if isinstance(node, ast.ImportFrom) and not node.level and str(node.module).partition(".")[0] in PACKAGES:
             number = node.lineno - 1
             start, rest = lines[number][: node.col_offset], lines[number][node.col_offset :]

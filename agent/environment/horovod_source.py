@@ -147,7 +147,10 @@ def unpack(scratch: Path) -> Path:
     archive = scratch / "sdist" / HOROVOD_FILE
     found = hashlib.sha256(archive.read_bytes()).hexdigest()
     if found != HOROVOD_SHA256:
-        raise HorovodError(f"{archive.name} has SHA-256 {found}, but the release has {HOROVOD_SHA256}.")
+        raise HorovodError(
+            f"{archive.name} has SHA-256 {found}, but the release has {HOROVOD_SHA256}; use the file of the "
+            "release, as on PyPI"
+        )
     with tarfile.open(archive) as tar:
         # Pythons before 3.11.4 have no filters; the archive's contents are pinned by its hash.
         tar.extraction_filter = getattr(tarfile, "data_filter", lambda member, path: member)

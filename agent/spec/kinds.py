@@ -93,9 +93,9 @@ def runtime_kind(parsed: Mapping[str, NodeKind]) -> RuntimeKind:
     unknown = [name for name, kind in parsed.items() if kind.has_gpus and kind.capability is None]
     if unknown:
         raise SpecError(
-            f"{_listed(unknown)}: the compute capability of the GPUs is unknown: nvidia-smi did not print it at the "
-            "node's boot, and the instance type is not in the table; check nvidia-smi on the node (`fab ssh NODE`), "
-            "then replace the node with `fab replace`"
+            f"{_listed(unknown)}: the compute capability of the GPUs is unknown. At boot, nvidia-smi did not print a "
+            "single value, and deepcdk could not derive it from the instance types. Check nvidia-smi on the node "
+            "(`fab ssh NODE`), then replace the node with `fab replace`"
         )
     found = {kind.capability for kind in parsed.values() if kind.capability is not None}
     return RuntimeKind(

@@ -103,7 +103,7 @@ class BackgroundManifest:
 
         def check_and_report(files: int, size: int) -> None:
             if self._stopped.is_set():
-                raise InterruptedError("the connection no longer needs the manifest")
+                raise InterruptedError("hashing was stopped: the manifest is no longer needed")
             report(files, size)
 
         self._future = in_background(lambda: source.manifest(check_and_report))

@@ -46,7 +46,8 @@ class ScaleResult:
             return f"workers: {self.after}, as before"
         price = f", instances together {shown(self.usd_per_hour_before)} -> {shown(self.usd_per_hour)}"
         changes = [*(f"+{name}" for name in self.added), *(f"-{name}" for name in self.removed)]
-        return f"workers: {self.before} -> {self.after} ({', '.join(changes)}){price}"
+        listed = f" ({', '.join(changes)})" if changes else ""  # another task may have changed the group meanwhile
+        return f"workers: {self.before} -> {self.after}{listed}{price}"
 
 
 def scale(task: GroupTask, wanted: int) -> ScaleResult:
@@ -132,7 +133,10 @@ def _shrink(task: GroupTask, wanted: int) -> tuple[tuple[Node, ...], tuple[shrin
                 if not {removal.instance_id for removal in removals} <= agreed:
                     continue
                 if not removals:
-                    report(f"the worker group has shrunk to {len(shrink.remaining(found))} nodes in the meantime")
+                    size = len(shrink.remaining(found))
+                    report(
+                        f"the worker group has already shrunk to {size} nodes in the meantime; no node was terminated"
+                    )
                     return session.nodes(master), (), ()
                 for run_id in hit:
                     task.stop_run(run_id)

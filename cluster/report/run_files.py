@@ -58,11 +58,11 @@ def read_run(directory: Path) -> RunFiles:
         record = answers.parse(text)
         wrong = answers.record(record)
         if not wrong and is_generated_id(name := directory.resolve().name) and record["run_id"] != name:
-            wrong = f"it is about run {record['run_id']}"
+            wrong = f"it is about run {record['run_id']}, but the directory is named {name}"
     except ValueError as error:
         wrong = f"invalid JSON: {error}"
     if wrong:
-        raise DeepcdkError(f"{path} is not the record of a run: {wrong}", remedy="fetch the run again: `fab fetch`")
+        raise DeepcdkError(f"{path} is not a valid record: {wrong}", remedy="fetch the run again: `fab fetch`")
     events, skipped = _events(_text(directory / "metrics.jsonl", MAX_BYTES) or "")
     confusion, mistakes, settings = (
         _document(directory / f"{name}.json") for name in ("confusion", "mistakes", "settings")

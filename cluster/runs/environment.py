@@ -25,8 +25,9 @@ def parse_environment(given: Iterable[str]) -> tuple[tuple[str, str], ...]:
     for text in given:
         name, equals, value = text.partition("=")
         if not equals:
-            rule = f"must be NAME=VALUE; for a secret in your environment give --secret {name}"
-            raise UsageError("--env", name if _is_name(name) else None, rule)
+            shown = name if _is_name(name) else None  # other text may be a value
+            rule = f"must be NAME=VALUE; for a secret in your environment give --secret {shown or 'NAME'}"
+            raise UsageError("--env", shown, rule)
         _check("--env", name, value)
         pairs[name] = value
     return tuple(pairs.items())

@@ -91,7 +91,9 @@ def quoted(path: Path) -> str:
     # SSH expands ${NAME}, and there is no escape for it. The file is UTF-8.
     if re.search(r'["\\\r\n\ud800-\udfff]|\$\{', text):
         raise DeepcdkError(
-            f"the path {text!r} cannot be written to ssh_config", remedy="use a simpler path for your keys"
+            f"the path {text!r} cannot be written to ssh_config: it contains a quote, a backslash, ${{, a line break "
+            "or a character that is not UTF-8",
+            remedy="use a path without these characters",
         )
     return '"' + text.replace("%", "%%") + '"'
 

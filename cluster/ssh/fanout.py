@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import dataclasses
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, Protocol
 
@@ -82,7 +83,8 @@ def parse_environment(given: Iterable[str]) -> tuple[tuple[str, str], ...]:
     for text in given:
         name, equals, value = text.partition("=")
         if not name or not equals:
-            raise UsageError("--env", name, "must be NAME=VALUE")
+            shown = name if re.fullmatch(r"\w+", name) else None  # other text may be a value
+            raise UsageError("--env", shown, "must be NAME=VALUE")
         pairs.append((name, value))
     return tuple(pairs)
 

@@ -239,7 +239,8 @@ def _load(path: Path, *, ask: bool = True) -> paramiko.PKey:
             return paramiko.PKey.from_path(path, passphrase)
         except FileNotFoundError:
             raise ConnectionFailedError(
-                f"no private key at {path}", remedy="give --key FILE, or leave it out to use the SSH agent and ~/.ssh"
+                f"the key file {path} does not exist",
+                remedy="correct --key FILE, or leave out --key to use the SSH agent and ~/.ssh",
             ) from None
         except (paramiko.PasswordRequiredException, TypeError):
             if not ask or not sys.stdin.isatty():

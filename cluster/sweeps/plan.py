@@ -64,7 +64,8 @@ class Plan:
             )
         if self.count > MAX_RUNS:
             what = f"the sweep has {self.count:,} runs, but at most {MAX_RUNS:,} are allowed"
-            raise DeepcdkError(f"{what}; to draw some of the combinations, add --samples N")
+            fix = "use fewer values or --repeats, or draw fewer combinations at random with --samples N"
+            raise DeepcdkError(f"{what}; {fix}")
 
     @property
     def size(self) -> int:

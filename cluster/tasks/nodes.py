@@ -95,7 +95,8 @@ def release(set_: Set = (), json: Json = False, yes: Yes = False) -> None:
     budget = next((limit for limit in found if limit.kind == "budget"), None)
     if budget is None:
         raise DeepcdkError(
-            f"stack {stack} has no budget that terminates workers", remedy="`fab status` shows the limits of the stack"
+            f"stack {stack} has no budget that terminates workers, so there is nothing to release",
+            remedy="`fab status` shows the limits of the stack",
         )
     held = bool(limits.count_messages(session.aws, budget))
     if held:

@@ -98,7 +98,7 @@ def read_tensors(file: HashingFile, size: int) -> dict[str, Array]:
     file.fill(memoryview(prefix))
     (length,) = struct.unpack("<Q", prefix)
     if not 0 < length <= min(_HEADER_LIMIT, size - len(prefix)):
-        raise TensorFileError(f"the file states an impossible size of its header: {length} bytes")
+        raise TensorFileError(f"the file's header has an invalid size: {length} bytes")
     text = bytearray(length)
     file.fill(memoryview(text))
     arrays: dict[str, Array] = {}
@@ -143,19 +143,19 @@ def _entries(text: bytes, size: int) -> list[tuple[str, Any, tuple[int, ...]]]:
         kind = _dtype(code)
         if start != at or min(shape, default=0) < 0 or end - start != math.prod(shape) * kind.itemsize:
             raise TensorFileError(
-                f"the file's header gives {name} bytes {start} to {end}, which do not fit type {code}, "
-                f"shape {shape} and the other arrays"
+                f"the file's header places array {name} at bytes {start} to {end}, which does not fit its type {code}, "
+                f"its shape {shape} or the end of the array before it"
             )
         at = end
         found.append((name, kind, shape))
     if at != size:
-        raise TensorFileError(f"the file's header lists {at} bytes of arrays; {size} follow it")
+        raise TensorFileError(f"the file's header lists {at} bytes of arrays, but {size} bytes follow the header")
     return found
 
 
 def _dtype(code: str) -> Any:
     if code not in _NAMES:
-        raise TensorFileError(f"the file's header names the unknown type {code!r}")
+        raise TensorFileError(f"the file's header has an unknown type: {code!r}")
     if code == "BF16":
         import ml_dtypes  # NumPy has no bfloat16; TensorFlow installs this package
 

@@ -96,7 +96,9 @@ def _missing_abilities(*, network: bool) -> list[str]:
     try:
         namespace = NetworkNamespace(ROUTER_SYSCTLS)
     except OSError as error:
-        missing.append(f"cannot create network namespaces ({error}); in a container, run it with --privileged")
+        missing.append(
+            f"cannot create network namespaces ({error}); if this machine is a container, start it with --privileged"
+        )
         return missing
     try:
         if network:

@@ -125,7 +125,7 @@ def _fields(data: LazyBytes, start: int, end: int, number: int) -> Iterator[tupl
         elif kind in _FIXED:
             after = start + _FIXED[kind]
         else:
-            raise ValueError(f"not a tf.train.Example: wire type {kind} before byte {start}")
+            raise ValueError(f"not a tf.train.Example: the field before byte {start} has the unknown wire type {kind}")
         if after > end:
             raise ValueError(f"not a tf.train.Example: a field at byte {start} extends beyond its message")
         if key >> 3 == number:

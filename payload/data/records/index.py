@@ -191,7 +191,8 @@ def scan(path: Path, *, skip: bool = False) -> tuple[npt.NDArray[Any], int, list
             try:
                 rows.append(_row(descriptor, offset, length))
             except (ValueError, UnicodeDecodeError) as error:
-                _note(RecordError(path, offset, str(error)), damage, skip)
+                fix = "" if skip else "; copy the file or make it again, or skip such records with --corrupt skip"
+                _note(RecordError(path, offset, f"{error}{fix}"), damage, skip)
             offset += HEADER + length + FOOTER
         return np.array(rows, RECORD), size, damage
     except OSError as error:

@@ -96,8 +96,8 @@ def restore_or_begin(
             if not fault.is_lost:
                 raise ReportedError(
                     f"none of {len(damaged)} checkpoints in {address} can be read, but one of them may still be "
-                    f"intact: {fault}. Resume later, or with the version of deepcdk that wrote it. To start again, use "
-                    "a new --run-dir"
+                    f"intact: {fault.address}: {fault.fault}. Remove the cause and resume, or resume with the version "
+                    "of deepcdk that wrote the checkpoint. To start again, use a new --run-dir"
                 )
         return StartPoint(progress=fresh, faults=faults)
     changed = changed_settings(checkpoint.header.settings, settings)

@@ -72,7 +72,9 @@ def test_hosts_of_two_kinds_are_refused_by_name(words: tuple[str, ...], said: st
 def test_gpus_that_nothing_can_be_built_for_are_refused() -> None:
     with pytest.raises(SpecError, match=r"^a: aarch64 with GPUs: TensorFlow has no build for GPUs on aarch64"):
         runtime_kind(kinds("aarch64-sm75"))
-    with pytest.raises(SpecError, match=r"^b: the compute capability of the GPUs is unknown: nvidia-smi did not print"):
+    with pytest.raises(
+        SpecError, match=r"^b: the compute capability of the GPUs is unknown\. At boot, nvidia-smi did not print"
+    ):
         runtime_kind(kinds("x86_64-sm90", "x86_64-gpu"))
 
 

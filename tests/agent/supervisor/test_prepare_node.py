@@ -136,7 +136,7 @@ def test_hosts_with_gpus_get_the_runtime_of_their_compute_capabilities(
 
 @pytest.mark.parametrize("output", ["", "facts\n", f"{Prepared(python='a').line}\n" * 2])
 def test_an_answer_that_does_not_say_once_what_was_prepared_is_refused(output: str) -> None:
-    with pytest.raises(ValueError, match="results of its preparation, expected 1"):
+    with pytest.raises(ValueError, match="lines with its result, expected 1"):
         parse(output)
 
 
@@ -144,7 +144,7 @@ def test_an_answer_that_does_not_say_once_what_was_prepared_is_refused(output: s
     "line", ["[" * 100_000, "9" * 5000, "[]", '{"python": 1}', '{"python": "a", "other": 1}', "{}"]
 )
 def test_invalid_line_of_what_was_prepared_is_refused(line: str) -> None:
-    with pytest.raises(ValueError, match=r"invalid result of its preparation|nested too deeply|more than 18 digits"):
+    with pytest.raises(ValueError, match=r"printed an invalid result|nested too deeply|more than 18 digits"):
         parse(f"deepcdk-prepared {line}\n")
 
 

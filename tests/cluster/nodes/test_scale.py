@@ -130,7 +130,8 @@ def test_a_group_that_another_laptop_has_shrunk_so_far_already_loses_nothing_mor
     cluster.become_while_asked(monkeypatch, 2)
     scaled = cluster.scale(2, Live(), yes=False)
     assert (cluster.ended, scaled.removed, scaled.after) == ([], (), 2)
-    assert "the worker group has shrunk to 2 nodes in the meantime" in cluster.lines
+    assert "the worker group has already shrunk to 2 nodes in the meantime; no node was terminated" in cluster.lines
+    assert "()" not in str(scaled)
 
 
 def test_a_group_is_lowered_to_what_is_wanted_by_its_size_of_now(

@@ -46,7 +46,7 @@ def test_a_directory_without_a_record_is_rejected_with_the_fix(tmp_path: Path) -
 
 def test_a_fetched_run_with_the_record_of_another_is_rejected(copied: Path) -> None:
     fetched = copied.rename(copied.with_name("20261120-121314-digits-ab12"))
-    with pytest.raises(DeepcdkError, match=f"is not the record of a run: it is about run {raw()['run_id']}"):
+    with pytest.raises(DeepcdkError, match=f"is not a valid record: it is about run {raw()['run_id']}, but"):
         read_run(fetched)
 
 
@@ -59,7 +59,7 @@ OTHER = json.dumps({**raw(), "state": {**raw()["state"], "run_id": "another"}})
 )
 def test_an_invalid_record_is_rejected_with_the_reason(text: str, says: str, copied: Path) -> None:
     (copied / "record.json").write_text(text)
-    with pytest.raises(DeepcdkError, match="is not the record of a run") as raised:
+    with pytest.raises(DeepcdkError, match="is not a valid record") as raised:
         read_run(copied)
     assert says in str(raised.value)
 

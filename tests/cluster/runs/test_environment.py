@@ -30,6 +30,7 @@ def test_the_last_one_of_a_name_counts() -> None:
     ("text", "says"),
     [
         ("NAME", "must be NAME=VALUE; .*--secret NAME"),
+        ("NAME swordfish", "must be NAME=VALUE; .*--secret NAME$"),
         ("=swordfish", "letters, digits and _"),
         ("MY-NAME=swordfish", "letters, digits and _"),
         ("HOROVOD_RANK=swordfish", "is set by the launcher"),

@@ -54,9 +54,10 @@ def test_the_words_are_those_after_the_first_dashes() -> None:
 
 def test_a_variable_may_hold_anything_and_a_bad_one_is_refused_without_its_value() -> None:
     assert parse_environment(["A=b=c\n$(id)", "B="]) == (("A", "b=c\n$(id)"), ("B", ""))
-    with pytest.raises(UsageError, match="NAME=VALUE") as caught:
-        parse_environment(["=secret"])
-    assert "secret" not in str(caught.value)
+    for text in ("=secret", "TOKEN secret", "TOKEN:secret"):
+        with pytest.raises(UsageError, match="NAME=VALUE") as caught:
+            parse_environment([text])
+        assert "secret" not in str(caught.value)
 
 
 def test_lines_stand_whole_behind_aligned_names() -> None:

@@ -90,7 +90,7 @@ def test_no_cut_file_is_taken_for_whole(data: st.DataObject) -> None:
         (b"{", "cannot be read"),
         (b"[]     ", "cannot be read"),
         (b'{"a":1}', "cannot be read"),
-        (b'{"a":{"dtype":"F99","shape":[],"data_offsets":[0,4]}}', "type 'F99'"),
+        (b'{"a":{"dtype":"F99","shape":[],"data_offsets":[0,4]}}', "type: 'F99'"),
         (b'{"a":{"dtype":"F32","shape":[],"data_offsets":[4,8]}}', "bytes 4 to 8"),
         (b'{"a":{"dtype":"F32","shape":[-1,-1],"data_offsets":[0,4]}}', "shape"),
         (b'{"a":{"dtype":"F32","shape":[9999999999],"data_offsets":[0,39999999996]}}', "39999999996 bytes"),

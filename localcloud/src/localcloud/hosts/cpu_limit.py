@@ -51,7 +51,8 @@ class CpuLimit:
         if (self.groups / "cpu" / "cpu.cfs_quota_us").exists():
             return False
         raise NoCpuControllerError(
-            f"--cpus: no cpu controller of control groups in {self.groups}; in a container, run it with --privileged"
+            f"--cpus: no cpu controller of control groups in {self.groups}; if this machine is a container, "
+            "start it with --privileged"
         )
 
     @property
@@ -65,8 +66,8 @@ class CpuLimit:
             self.make("probe")
         except OSError as error:
             raise NoCpuControllerError(
-                f"--cpus: cannot write the control group {error.filename}: {error.strerror}; run it as root, in a "
-                "container with --privileged"
+                f"--cpus: cannot write the control group {error.filename}: {error.strerror}; run localcloud as "
+                "root. If this machine is a container, start it with --privileged"
             ) from None
         finally:
             self.remove("probe")

@@ -67,7 +67,7 @@ class Gate:
         except UnknownOperationError as error:
             return error_replies.reply(environ, "InvalidAction", str(error))
         except (EvaluatorError, UndecidableError) as error:
-            log.error("denied, because it cannot be decided: %s", error)
+            log.error("denied a request, because its permissions cannot be evaluated: %s", error)
             return refusals.refused(environ, f"Denied, because the embedded cloud cannot decide: {error}")
 
     def _refusal(self, environ: dict[str, Any]) -> Reply | None:
