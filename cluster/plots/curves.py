@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 MAX_MARKS: Final = 30
 """Maximum number of points in a line with marks."""
+MAX_SHORT_LABEL: Final = 12
+"""Maximum length of labels for a legend with three columns. Two columns have room for all labels of a comparison."""
 LOG_FROM: Final = 20
 """Minimum ratio of the largest to the smallest loss for a logarithmic axis."""
 PERCENT, COUNT, DIGITS = "{:.2%}", "{:,.0f}", "{:.4g}"
@@ -158,7 +160,9 @@ def draw_plot(plot: Plot) -> Drawn:
         if plot.from_zero:
             axes.set_ylim(bottom=0, top=1.12 * max(values) or 1)
         if len(lines) > 1:
-            figure.legend(*axes.get_legend_handles_labels(), loc="outside upper left", ncols=3)
+            handles, labels = axes.get_legend_handles_labels()
+            columns = 3 if max(map(len, labels)) <= MAX_SHORT_LABEL else 2
+            figure.legend(handles, labels, loc="outside upper left", ncols=columns)
         return Drawn.of(figure, name=plot.name, title=plot.title, description=plot.description)
 
 

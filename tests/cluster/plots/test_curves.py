@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
+
 from cluster.plots.curves import DIGITS, MAX_MARKS, Line, Plot, comparison_plots, draw_plot, run_plots, stroke
-from cluster.report.comparison import compare
+from cluster.plots.style import Drawn
+from cluster.report.comparison import MAX_NAME, compare
 from cluster.report.curves import Curves, EpochPoint, curves_of
 from cluster.report.sweep import MAX_CURVES
 from tests.cluster.report.recorded_runs import RESUMED, another, raw_metrics, report
@@ -33,6 +38,21 @@ def test_batch_and_image_size_are_drawn_only_if_they_change() -> None:
     assert changing["batch"] == {"global batch": [(1, 64), (2, 128), (3, 192)]}
     assert changing["image-size"] == {"image size, pixels": [(1, 129), (2, 130), (3, 131)]}
     assert run_plots(Curves()) == []
+
+
+NAME = "augmented-epochs=100"
+
+
+@pytest.mark.parametrize("length", [3, 12, 13, MAX_NAME])
+def test_a_legend_stays_inside_its_figure(length: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    figures: list[Any] = []
+    monkeypatch.setattr(Drawn, "of", lambda figure, **_: figures.append(figure))
+    lines = tuple(Line(label=f"{n}{NAME[1:length]}", points=((1, 0.1), (2, 0.2)), style=n) for n in range(6))
+    draw_plot(Plot(name="loss", title="Loss", lines=lines, form=DIGITS))
+    (figure,) = figures
+    figure.draw_without_rendering()
+    (legend,) = figure.legends
+    assert legend.get_window_extent().x1 <= figure.bbox.x1
 
 
 def test_the_curve_of_a_long_run_stays_small() -> None:
