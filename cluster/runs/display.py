@@ -163,7 +163,7 @@ class LiveDisplay:
     """
 
     def __init__(self, usd_per_hour: float | None = None) -> None:
-        from rich.console import Group
+        from rich.console import Console, Group
         from rich.live import Live
         from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
         from rich.text import Text
@@ -178,7 +178,8 @@ class LiveDisplay:
         )
         self._task = self._progress.add_task("starting", total=1.0)
         self._figures = Text(no_wrap=True, overflow="ellipsis")
-        self._live = Live(Group(self._progress, self._figures), refresh_per_second=8)
+        # Rich's common console stays silent for ever if Ctrl-C interrupted a use of it.
+        self._live = Live(Group(self._progress, self._figures), console=Console(), refresh_per_second=8)
         self._state = self._reason = ""
 
     def show(self, progress: RunProgress, message: dict[str, Any]) -> None:

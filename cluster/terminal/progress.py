@@ -44,6 +44,7 @@ class BarProgress:
     """Show a progress bar for each step."""
 
     def __init__(self) -> None:
+        from rich.console import Console
         from rich.progress import (
             BarColumn,
             DownloadColumn,
@@ -59,6 +60,7 @@ class BarProgress:
             DownloadColumn(),
             TransferSpeedColumn(),
             TimeRemainingColumn(),
+            console=Console(),
         )
         self._task: Any = None
         self._size = 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
+import rich
 
 from cluster.runs.display import LiveDisplay, PlainDisplay, cost_so_far, describe, describe_epoch
 from cluster.runs.follow import RunProgress, reduce
@@ -115,3 +116,13 @@ def test_a_live_display_takes_text_that_looks_like_markup(capsys: pytest.Capture
         display.show(dataclasses.replace(PROGRESS, reason="[/red] [bold"), {"type": "state"})
         display.note("[/nothing]")
     assert "[/nothing]" in capsys.readouterr().out
+
+
+def test_a_live_display_prints_after_ctrl_c_interrupted_another_one(capsys: pytest.CaptureFixture[str]) -> None:
+    rich.get_console()._enter_buffer()  # an interrupted print leaves its text in the buffer of Rich's common console
+    try:
+        with LiveDisplay(None) as display:
+            display.note("a note")
+        assert "a note" in capsys.readouterr().out
+    finally:
+        rich.get_console()._exit_buffer()
