@@ -230,7 +230,7 @@ def least_percent(least: int, wanted: int) -> int:
 
 
 def _rolling(props: NodeGroupProps) -> autoscaling.UpdatePolicy:
-    """Return a policy that replaces nodes in batches, each of which must report success.
+    """Return a policy that replaces nodes in batches. The share `_sufficient` of the new nodes must report success.
 
     The group's other processes are suspended meanwhile.
     """

@@ -42,7 +42,7 @@ SECURITY: Final = (
 """Content security policy of the pages. Only figures have style attributes."""
 REPORT_SECURITY: Final = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; frame-ancestors 'none'"
 ASSETS: Final = {"/dashboard.css": "text/css", "/dashboard.js": "text/javascript"}
-ACTIONS: Final = ("stop", "resume")
+VERBS: Final = ("stop", "resume")
 Act = Callable[[str, str, str, bool], dict[str, str]]
 """Stop or resume ("stop", "resume") one of "runs" or "sweeps" by its id, after the answer yes to a question or before
 it; returns `done`, `question` or `error`."""
@@ -153,7 +153,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self._send_text(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "This form is too large.")
             return
         form = dict(urllib.parse.parse_qsl(self.rfile.read(int(size)).decode("utf-8", errors="replace")))
-        if (found := self._parts(path)) and found[2] in ACTIONS:
+        if (found := self._parts(path)) and found[2] in VERBS:
             kind, name, verb = found
             answer = self.server.dashboard.act(verb, kind, name, form.get("yes") == "1")
             self._send(HTTPStatus.OK, json.dumps(answer), "application/json")

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from agent.spec.launchers import MASTER_PORT
-from cluster.programs.entry_starts import FABRIC_FLAGS, LAUNCHERS, TORCHRUN_FLAGS, find_file, settings_text
+from cluster.programs.entry_starts import FABRIC_FLAGS, LAUNCHERS, TORCHRUN_FLAGS, find_file, short_text
 from cluster.programs.own_addresses import LOCALHOST
 
 _ADDRESSES: Final = {
@@ -16,7 +16,7 @@ _ADDRESSES: Final = {
     **{name: ("main_address",) for name, flags in LAUNCHERS.items() if flags == FABRIC_FLAGS},
 }
 """Flags for the rendezvous address, for launchers that use localhost by default."""
-PLACES: Final = ("node_rank", "machine_rank")
+POSITION_FLAGS: Final = ("node_rank", "machine_rank")
 _GPU_TYPES: Final = ("MULTI_GPU", "FSDP", "DEEPSPEED", "MEGATRON_LM")
 _GPU_FLAGS: Final = {"multi_gpu", "use_fsdp", "use_deepspeed", "use_megatron_lm"}
 """Types in accelerate's configuration, and flags, for which accelerate starts torchrun."""
@@ -39,7 +39,7 @@ def launcher_settings(words: Sequence[str], directory: Path) -> dict[str, str]:
         elif word.startswith("$") and not (index and words[index - 1].startswith("--")):
             found["$"] = word  # it may contain further flags
     if (config := found.get("config_file")) and (file := find_file(config, [directory])):
-        lines = re.findall(r"^(\w+):[ \t]*['\"]?([^'\"\s#]*)", settings_text(file), re.MULTILINE)
+        lines = re.findall(r"^(\w+):[ \t]*['\"]?([^'\"\s#]*)", short_text(file), re.MULTILINE)
         found = {name: value for name, value in lines if value} | found
     elif config:  # the file is on the nodes
         found |= dict.fromkeys(("num_machines", "machine_rank"), found["config_file"])
@@ -56,7 +56,7 @@ def reason_alone(name: str, settings: Mapping[str, str]) -> str:
     if is_one or "standalone" in settings or (lacks and is_whole):
         return f"{name} in the entry starts the ranks of one node only, on each node"
     for flag, value in settings.items():
-        if flag in PLACES and value.isdecimal() and settings.get("rdzv_backend", "static") == "static":
+        if flag in POSITION_FLAGS and value.isdecimal() and settings.get("rdzv_backend", "static") == "static":
             return f"{name} in the entry gives each node the {flag} {value}; give {{node_rank}}"
         if LOCALHOST.fullmatch(value):
             return f"{name} in the entry lets each node connect to itself at {value}; give {{master_addr}}"

@@ -159,7 +159,7 @@ def _console_script(directory: Path, bases: Sequence[Path], word: str) -> Path |
     """
     target: object = None
     try:
-        found = tomllib.loads(settings_text(directory / "pyproject.toml"))
+        found = tomllib.loads(short_text(directory / "pyproject.toml"))
         places = (found.get("project", {}), found.get("tool", {}).get("poetry", {}))
         target = {name: text for place in places for name, text in place.get("scripts", {}).items()}.get(word)
     except (ValueError, AttributeError, RecursionError):
@@ -167,11 +167,7 @@ def _console_script(directory: Path, bases: Sequence[Path], word: str) -> Path |
     if not target and re.fullmatch(r"[\w.-]+", word):
         command = re.compile(rf"(?:^|[\[,])[\s'\"]*{re.escape(word)}\s*=\s*([\w.]+):", re.MULTILINE)
         target = next(
-            (
-                each[1]
-                for name in ("setup.cfg", "setup.py")
-                if (each := command.search(settings_text(directory / name)))
-            ),
+            (each[1] for name in ("setup.cfg", "setup.py") if (each := command.search(short_text(directory / name)))),
             "",
         )
     module = target.partition(":")[0].strip() if isinstance(target, str) else ""
@@ -180,8 +176,8 @@ def _console_script(directory: Path, bases: Sequence[Path], word: str) -> Path |
     return _module_file(directory, bases, module, "__init__.py")
 
 
-def settings_text(path: Path) -> str:
-    """Return the text of a file; "" if it cannot be read or is too large for a settings file."""
+def short_text(path: Path) -> str:
+    """Return the text of a file; "" if it cannot be read or is larger than _MAX_TEXT_BYTES."""
     try:
         if path.stat().st_size > _MAX_TEXT_BYTES:
             return ""

@@ -12,11 +12,25 @@ from typing import Final
 from agent.spec.horovod import MPI
 from agent.spec.launchers import HOROVOD, MASTER_PORT, PLAIN, TORCHRUN, has_placeholder
 from cluster.errors import UsageError
-from cluster.programs.entry_launchers import PLACES, has_first_port, launcher_settings, names_device, reason_alone
-from cluster.programs.entry_starts import settings_text, shown_path, starts
+from cluster.programs.entry_launchers import (
+    POSITION_FLAGS,
+    has_first_port,
+    launcher_settings,
+    names_device,
+    reason_alone,
+)
+from cluster.programs.entry_starts import short_text, shown_path, starts
 from cluster.programs.keras3_lint import imported, modules, parsed_text
 from cluster.programs.own_addresses import OWN_ADDRESS
-from cluster.programs.program_sources import LIGHTNING, NAMES, OF_MPI, OTHERS, VARIABLES, Sources, Use
+from cluster.programs.program_sources import (
+    FOREIGN_VARIABLES,
+    LAUNCHER_VARIABLES,
+    LIGHTNING_CALL,
+    MPI_VARIABLES,
+    POSITION_VARIABLES,
+    Sources,
+    Use,
+)
 
 _SERVES: Final = {HOROVOD: (HOROVOD,), TORCHRUN: (TORCHRUN,), PLAIN: (PLAIN, TORCHRUN)}
 """The launchers whose programs each launcher can also start: `plain` sets all variables of PyTorch's `env://`."""
@@ -82,7 +96,7 @@ class Joining(Sources):
             named = " and ".join(f"{use} ({use.launcher})" for use in sorted(first, key=str))
             raise UsageError("--launcher", None, f"must be given, because the sources fit several launchers: {named}")
         for launcher in (HOROVOD, PLAIN):
-            if read := [use for use in self.variables if use.name in VARIABLES[launcher]]:
+            if read := [use for use in self.variables if use.name in LAUNCHER_VARIABLES[launcher]]:
                 return launcher, str(read[0])
         if not self.files and not self.has_placeholder:
             return HOROVOD, (
@@ -116,14 +130,16 @@ class Joining(Sources):
                 f"{self.spawns[0]}, which starts processes on its own node, and nothing reads the number of the node, "
                 f"such as NODE_RANK or {{node_rank}} in --entry: {remedy}"
             )
-        given = {*VARIABLES[launcher], *variables}
-        given = given | {*OF_MPI} if launcher == HOROVOD and controller == MPI else given - {*OF_MPI}
+        given = {*LAUNCHER_VARIABLES[launcher], *variables}
+        given = given | {*MPI_VARIABLES} if launcher == HOROVOD and controller == MPI else given - {*MPI_VARIABLES}
         if any(use.name in given for use in self.variables):
             return ""
         others = [use for use in self.others if use.name not in given]
         if others and all(use.name.startswith("torch.distributed") for use in self.uses):
-            words = " ".join(f"{name}={{{OTHERS[name]}}}" for name in dict.fromkeys(use.name for use in others))
-            mpi = ", or give --controller mpi" if others[0].name in OF_MPI else ""
+            words = " ".join(
+                f"{name}={{{FOREIGN_VARIABLES[name]}}}" for name in dict.fromkeys(use.name for use in others)
+            )
+            mpi = ", or give --controller mpi" if others[0].name in MPI_VARIABLES else ""
             what = f"{others[0]}, which --launcher {launcher} does not set"
             return f"{what}: start --entry with `env {words} python`{mpi}"
         found = [*self.uses, *(use for use in self.libraries if use.is_guarded)]
@@ -174,7 +190,7 @@ def examine(directory: Path, words: Sequence[str], entry_words: int, configs: Se
         elif start.kind == "shell":
             shells.append(start.text)
             for name in re.findall(r"\$\{?([A-Z_]+)\b", start.text):
-                if name in NAMES:
+                if name in POSITION_VARIABLES:
                     found.variables.append(Use(file=start.name, line=1, name=f"${name}"[1:]))
         elif start.path is None:
             if (tree := parsed_text(start.text)) is not None:
@@ -189,7 +205,7 @@ def examine(directory: Path, words: Sequence[str], entry_words: int, configs: Se
         if any("PET_" in text for text in (*words, *shells)):
             continue  # variables may contain torchrun's flags
         reasons = [reason_alone(name, settings) for settings in given]
-        places = {tuple(settings.get(flag) for flag in PLACES) for settings in given}
+        places = {tuple(settings.get(flag) for flag in POSITION_FLAGS) for settings in given}
         if all(reasons) and len(places) == 1:  # several starts may be for different nodes
             instead = HOROVOD if name in _HOROVODS_OWN else TORCHRUN
             found.launched_alone.append(
@@ -224,7 +240,7 @@ def _asked_gpus(directory: Path, words: Sequence[str], configs: Sequence[Path]) 
     chosen = [f"{group.lstrip('+')}/{choice}" for group, _, choice in (word.partition("=") for word in words) if choice]
     for name in configs:
         if any(f"/{name.with_suffix('')}".endswith(f"/{each}") for each in chosen):
-            for number, line in enumerate(settings_text(directory / name).splitlines(), 1):
+            for number, line in enumerate(short_text(directory / name).splitlines(), 1):
                 if (found := re.match(r"accelerator:\s*['\"]?(\w+)", line)) and found[1] in _GPUS:
                     yield Use(file=str(name), line=number, name=f"accelerator: {found[1]}")
 
@@ -248,15 +264,15 @@ def _alone(found: Joining) -> Iterator[str]:
 
 def _on_one_node(found: Joining, words: Sequence[str], sources: Collection[Path], configs: Sequence[Path]) -> str:
     """Describe a Lightning Trainer or Fabric if nothing sets its number of nodes; "" otherwise."""
-    use = next((use for use in found.calls if LIGHTNING.match(use.name) and not use.is_guarded), None)
+    use = next((use for use in found.calls if LIGHTNING_CALL.match(use.name) and not use.is_guarded), None)
     if use is None or found.launchers or any(each.launcher == HOROVOD for each in found.calls):
         return ""
     if any(is_open for _, is_open in found.trainers):
         return ""
-    texts = list(map(settings_text, configs))
+    texts = list(map(short_text, configs))
     if not found.trainers and not any(map(_TARGET.search, texts)):
         return ""  # it is only imported as a type
-    if any(map(_NUM_NODES.search, (*words, *texts, *map(settings_text, sources)))):
+    if any(map(_NUM_NODES.search, (*words, *texts, *map(short_text, sources)))):
         return ""
     use = found.trainers[0][0] if found.trainers else use
     return f"{use}, and nothing sets num_nodes, which is 1 by default: set it, for example to {{num_nodes}} in --entry"

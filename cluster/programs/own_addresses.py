@@ -16,7 +16,7 @@ OWN_ADDRESS: Final = re.compile(
 )
 """Meeting places on the own node. Each node has its own /tmp."""
 _MEETING: Final = ("MASTER_ADDR", "TF_CONFIG", "JAX_COORDINATOR_ADDRESS")
-READS: Final = {"environ", "getenv"}
+ENVIRONMENT_READERS: Final = {"environ", "getenv"}
 """Names with which a program reads environment variables."""
 
 
@@ -74,7 +74,9 @@ def _is_own(value: ast.AST, values: Mapping[str, list[ast.AST]]) -> bool:
     names = {node.id for node in ast.walk(value) if isinstance(node, ast.Name) and id(node) not in owners}
     parts = [value, *(each for name in names for each in values.get(name, ()))]
     walked = [node for part in parts for node in ast.walk(part)]
-    if any(isinstance(node, ast.IfExp | ast.BoolOp) for node in walked) or any(names_in(p) & READS for p in parts):
+    if any(isinstance(node, ast.IfExp | ast.BoolOp) for node in walked) or any(
+        names_in(p) & ENVIRONMENT_READERS for p in parts
+    ):
         return False
     return any(LOCALHOST.fullmatch(text) for part in parts for text in strings_in(part))
 

@@ -330,7 +330,7 @@ def _unknown_to_nodes(first: str, rest: Sequence[str]) -> str:
     if first in _SHELL_COMMANDS:
         return "is a command of the shell: give sh -c '...', or a script"
     flags = rest if first in (*PYTHONS, *SHELLS) else [first, *rest]
-    if all(re.fullmatch("-[a-gi-zA-UW-Z]*", word) for word in flags):
+    if all(re.fullmatch("-[a-gi-zA-UW-Z]*", word) for word in flags):  # -h and -V print something, and end
         return "starts no program: name the program in the same --entry"
     if first in SHELLS and rest[2:] and re.fullmatch(r"-\w*c", rest[0]) and re.fullmatch(r"[\w./-]+", rest[1]):
         return f"runs only {rest[1]}: give {first} {rest[0]} {shlex.quote(shlex.join(rest[1:]))}"

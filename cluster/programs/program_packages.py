@@ -90,7 +90,7 @@ class Environment:
     over_runtime: bool = False
     """Whether the packages are installed on top of the runtime. Otherwise the program has its own environment."""
     wheels: tuple[Path, ...] = ()
-    """Local files that the nodes need in addition to the program."""
+    """Local wheels, and Horovod's source if the nodes build it, that are uploaded beside the program."""
     download_bytes: int = 0
     """Bytes of packages that one node downloads."""
     notes: tuple[str, ...] = ()

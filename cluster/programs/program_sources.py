@@ -11,7 +11,7 @@ from typing import Final
 
 from agent.spec.launchers import HOROVOD, PLAIN, TORCHRUN
 from cluster.programs.keras3_lint import dotted, import_names, imports, is_guard, names_in
-from cluster.programs.own_addresses import READS, own_addresses, reason_call_is_alone, strings_in
+from cluster.programs.own_addresses import ENVIRONMENT_READERS, own_addresses, reason_call_is_alone, strings_in
 
 _CALLS: Final = {
     "horovod": HOROVOD,
@@ -57,26 +57,26 @@ _HOROVODS: Final = (
     *("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "PMIX_RANK"),
 )
 _EVERYONES: Final = ("DEEPCDK_NODES", "DEEPCDK_NODE", "DEEPCDK_NODE_RANK", "DEEPCDK_NODE_ADDRESSES")
-VARIABLES: Final = {
+LAUNCHER_VARIABLES: Final = {
     HOROVOD: (*_HOROVODS, *_EVERYONES),
     TORCHRUN: (*_TORCHS, *_EVERYONES),
     PLAIN: (*_TORCHS, "TF_CONFIG", "JAX_COORDINATOR_ADDRESS", "DEEPCDK_RANK", *_EVERYONES),
 }
 """Variables that each launcher sets to describe a rank's position."""
-NAMES: Final = frozenset(name for names in VARIABLES.values() for name in names)
-OF_MPI: Final = {"OMPI_COMM_WORLD_RANK": "rank", "PMIX_RANK": "rank", "OMPI_COMM_WORLD_SIZE": "world_size"}
-OTHERS: Final = {
-    **OF_MPI,
+POSITION_VARIABLES: Final = frozenset(name for names in LAUNCHER_VARIABLES.values() for name in names)
+MPI_VARIABLES: Final = {"OMPI_COMM_WORLD_RANK": "rank", "PMIX_RANK": "rank", "OMPI_COMM_WORLD_SIZE": "world_size"}
+FOREIGN_VARIABLES: Final = {
+    **MPI_VARIABLES,
     **dict.fromkeys(("SLURM_PROCID", "PMI_RANK", "MV2_COMM_WORLD_RANK"), "rank"),
     **dict.fromkeys(("SLURM_NTASKS", "SLURM_NPROCS", "PMI_SIZE", "MV2_COMM_WORLD_SIZE"), "world_size"),
 }
 """Variables of Open MPI (with `--controller mpi`), Slurm and other MPIs, with the placeholder for the same value."""
-LIGHTNING: Final = re.compile(
+LIGHTNING_CALL: Final = re.compile(
     r"(?:lightning|pytorch_lightning|lightning_fabric)\b.*\b(?:Trainer|Fabric|LightningCLI)\b(\.\w+)?"
 )
 """A call of Lightning; group 1 is a method of the class."""
 _SPAWNS: Final = ("torch.multiprocessing.spawn", "torch.multiprocessing.start_processes")
-_ASKS: Final = {*READS, "is_torchelastic_launched", "is_initialized"}
+_ASKS: Final = {*ENVIRONMENT_READERS, "is_torchelastic_launched", "is_initialized"}
 _EXITS: Final = ast.Return | ast.Raise | ast.Expr
 _QUITS: Final = ("sys.exit", "exit", "quit", "os._exit")
 _STATEMENTS: Final = (ast.stmt, ast.ExceptHandler, ast.match_case)
@@ -145,11 +145,11 @@ class Sources:
                     self.note(file, node.lineno, name, is_guarded=name.partition(".")[0] in optional)
             elif isinstance(node, ast.Attribute) and (name := _meant(dotted(node), names)):
                 self.note(file, node.lineno, name, is_guarded=name.partition(".")[0] in optional)
-            elif isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value in NAMES:
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value in POSITION_VARIABLES:
                 self.variables.append(Use(file=file, line=node.lineno, name=node.value))
         asked, around = _asked(tree, is_entry=file == self.files[0]), _functions(tree)
         for node in ast.walk(tree):
-            if isinstance(node, ast.Constant) and node.value in OTHERS and id(node) not in asked:
+            if isinstance(node, ast.Constant) and node.value in FOREIGN_VARIABLES and id(node) not in asked:
                 self.others.append(Use(file=file, line=node.lineno, name=str(node.value)))
         chosen = asked | _chosen(tree)
         self.names |= names_in(tree)
@@ -172,7 +172,7 @@ class Sources:
                 self.groups.append((around.get(id(node), ""), text))
             elif name.startswith(_SPAWNS) and id(node) not in asked:
                 self.spawns.append(Use(file=file, line=node.lineno, name=name))
-            elif (made := LIGHTNING.fullmatch(name)) and name.partition(".")[0] not in optional:
+            elif (made := LIGHTNING_CALL.fullmatch(name)) and name.partition(".")[0] not in optional:
                 is_open = bool(made[1]) or any(word.arg is None for word in node.keywords)
                 self.trainers.append((Use(file=file, line=node.lineno, name=name, launcher=TORCHRUN), is_open))
         for call in _unguarded(tree):
@@ -218,7 +218,9 @@ def _asked(tree: ast.AST, *, is_entry: bool) -> set[int]:
     """
     asked, known = set[int](), set[str]()
     for node in ast.walk(tree):
-        if isinstance(node, ast.Assign) and (names_in(node.value) & READS or strings_in(node.value) & NAMES):
+        if isinstance(node, ast.Assign) and (
+            names_in(node.value) & ENVIRONMENT_READERS or strings_in(node.value) & POSITION_VARIABLES
+        ):
             known |= {name for target in node.targets for name in _targets(target)}
     for node in ast.walk(tree):
         is_script = isinstance(node, ast.If) and not is_entry and "__name__" in names_in(node.test)
@@ -294,7 +296,9 @@ def _asks(node: ast.AST, known: Collection[str]) -> bool:
     """
     if isinstance(node, ast.ExceptHandler):
         return True
-    return isinstance(node, ast.If) and bool(names_in(node.test) & {*_ASKS, *known} or strings_in(node.test) & NAMES)
+    return isinstance(node, ast.If) and bool(
+        names_in(node.test) & {*_ASKS, *known} or strings_in(node.test) & POSITION_VARIABLES
+    )
 
 
 def _unguarded(tree: ast.AST) -> Iterator[ast.Call]:
