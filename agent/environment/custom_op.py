@@ -51,7 +51,8 @@ def file_name() -> str:
 def installed() -> Path:
     """Return the path for the installed library: next to the TensorFlow that this Python imports.
 
-    TensorFlow can be in a different environment than this Python, for example under an overlay.
+    Without TensorFlow, this is in the Python's own site-packages. TensorFlow can be in a different environment than
+    this Python, for example under an overlay.
     """
     spec = importlib.util.find_spec("tensorflow")
     beside = spec.origin if spec is not None else None
@@ -85,7 +86,10 @@ def load() -> Any:
 
 
 def cached(tensorflow: str, cache: Path) -> Path:
-    """Return the library's path in the folder `cache`, for this platform and this version of TensorFlow."""
+    """Return the library's path in the folder `cache`, for this platform and this version of TensorFlow.
+
+    The file is missing if the library was not built yet.
+    """
     here = this_platform()
     inputs = {"op": identity(), "tensorflow": tensorflow, "machine": here.machine, "libc": here.libc}
     return cache / "custom_op" / f"{digest(inputs)}.so"
@@ -95,7 +99,8 @@ def build(tensorflow: str, include: Path, *, cache: Path, search_path: str, repo
     """Return the path of the library in `cache`; compile it first if it is missing.
 
     `tensorflow` is the version of TensorFlow, `include` the folder of its C++ headers, and `search_path` the PATH in
-    which to find the compiler. Raises CustomOpError.
+    which to find the compiler. `report` receives a line if another process is building the library. Raises
+    CustomOpError.
     """
     kept = cached(tensorflow, cache)
 
@@ -115,7 +120,8 @@ def build(tensorflow: str, include: Path, *, cache: Path, search_path: str, repo
 def install(cache: Path, *, search_path: str, report: Callable[[str], None]) -> Path:
     """Copy the library from `cache` to the path from `installed`, and return that path.
 
-    Builds the library first if the cache does not have it. Raises CustomOpError.
+    Builds the library first if the cache does not have it. `search_path` and `report` are those of `build`. Raises
+    CustomOpError, also without TensorFlow and on other systems than Linux.
     """
     if (system := this_platform().system) != "Linux":
         raise CustomOpError(

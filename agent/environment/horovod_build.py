@@ -62,7 +62,7 @@ class BuildError(HorovodError):
 def linkable_nccl(home: Path, scratch: Path) -> Path:
     """Return a folder under `scratch` with links to the NCCL in `home`, so that the linker finds `libnccl.so`.
 
-    NVIDIA's Python package contains only libnccl.so.2.
+    NVIDIA's Python package contains only libnccl.so.2. Raises NotCoveredError if `home` lacks NCCL's library or header.
     """
     library = home / "lib" / "libnccl.so.2"
     if not library.exists() or not (home / "include" / "nccl.h").exists():
@@ -78,7 +78,10 @@ def linkable_nccl(home: Path, scratch: Path) -> Path:
 
 
 def packaged_nccl(search_path: Sequence[str]) -> Path:
-    """Return the folder of NVIDIA's NCCL package, which GPU builds of TensorFlow and PyTorch require."""
+    """Return the folder of NVIDIA's NCCL package in the first entry of `search_path` that contains it.
+
+    GPU builds of TensorFlow and PyTorch require the package. Raises NotCoveredError if no entry contains it.
+    """
     for entry in search_path:
         if (home := Path(entry) / "nvidia" / "nccl").is_dir():
             return home
@@ -115,14 +118,16 @@ def write_compiler(scratch: Path, search_path: str, *, cxx17: bool) -> Path:
 
 
 def error_lines(log: str) -> list[str]:
-    """Return the last lines of a build's `log` that report an error, or the last lines if none does."""
+    """Return at most SHOWN_LINES lines of a build's `log`: the last that report an error, or else the last of the log.
+    """
     lines = [line.rstrip() for line in log.splitlines() if line.strip()]
     errors = [line for line in lines if ERROR_LINE.search(line)]
     return (errors or lines)[-SHOWN_LINES:]
 
 
 def cached_wheel(directory: Path) -> Path | None:
-    """Return the wheel in the cache folder of a fingerprint, or None."""
+    """Return the path of Horovod's wheel in a folder, such as the cache folder of a fingerprint; None without a wheel.
+    """
     return next(iter(sorted(directory.glob("horovod-*.whl"))), None)
 
 
@@ -139,7 +144,7 @@ def build(
     """Return the path of Horovod's wheel for `toolchain` in `cache`; build it first if it is missing.
 
     `base` is the environment to start from, and `jobs` the number of concurrent compilers. `report` receives a line
-    before each step that takes time. `sdist` is the source distribution; None: pip downloads it. Raises BuildError.
+    before each step that takes time. `sdist` is the source distribution; None: pip downloads it. Raises HorovodError.
     """
     directory = cache / "horovod" / fingerprint(settings, toolchain)
     lock = directory.with_suffix(".lock")
@@ -166,7 +171,8 @@ def build(
 
 
 def built_for(toolchain: Toolchain) -> str:
-    """Return the frameworks with their versions that Horovod is built for, as text for messages."""
+    """Return the frameworks with their versions that Horovod is built for, as `TensorFlow 2.21.0 and PyTorch 2.13.0`.
+    """
     versions = (("TensorFlow", toolchain.tensorflow), ("PyTorch", toolchain.torch))
     return " and ".join(f"{name} {version}" for name, version in versions if version)
 
@@ -190,12 +196,14 @@ def _build_environment(
 
 def _build_in(scratch: Path, env: Mapping[str, str], log: Path, sdist: Path | None) -> Path:
     """Unpack and build Horovod in the folder `scratch`, after downloading it if `sdist` is None; return the wheel's
-    path. Raises BuildError.
+    path.
+
+    Writes the output of all commands to `log`. Raises HorovodError.
     """
     with log.open("w") as output:
 
         def run(step: str, *command: str, cwd: Path = scratch) -> None:
-            """Run one command of the build and append its output to the log."""
+            """Run one command of the build and append its output to the log. Raises BuildError if the command fails."""
             done = subprocess.run(command, cwd=cwd, env=env, stdout=output, stderr=subprocess.STDOUT, check=False)
             if done.returncode != 0:
                 raise BuildError(step, log, error_lines(log.read_text(errors="replace")))
@@ -245,7 +253,7 @@ def add_settings(parser: argparse.ArgumentParser) -> None:
 
 
 def settings_from(arguments: argparse.Namespace) -> Settings:
-    """Return the Settings from the parsed options of `add_settings`. Raises ValueError."""
+    """Return the Settings from the parsed options of `add_settings`. Raises ValueError if an option is invalid."""
     numbers = [number for number in arguments.cc.split(",") if number]
     if wrong := [number for number in numbers if not re.fullmatch("[1-9][0-9]{1,2}", number)]:
         raise ValueError(f"--cc {wrong[0]}: must be a compute capability without its point, for example 90")

@@ -61,7 +61,7 @@ class Settings:
 
     @property
     def identity(self) -> dict[str, str]:
-        """Return the settings that make one wheel different from another."""
+        """Return the settings that make one wheel different from another, by name, as inputs of a digest."""
         # Wheels for TensorFlow alone keep the fingerprint from before there were other frameworks.
         built = {} if self.frameworks == (TENSORFLOW,) else {"frameworks": ",".join(sorted(self.frameworks))}
         if not self.gpu:
@@ -75,7 +75,7 @@ class Settings:
 
 
 def known_inputs(settings: Settings, here: Platform) -> dict[str, str]:
-    """Return the inputs of the wheel that are known before TensorFlow is installed, for a digest."""
+    """Return the inputs of the wheel's fingerprint that are known before TensorFlow is installed, by name."""
     return {
         "horovod": VERSION,
         "sdist": HOROVOD_SHA256,
@@ -88,7 +88,7 @@ def known_inputs(settings: Settings, here: Platform) -> dict[str, str]:
 
 
 def fingerprint(settings: Settings, toolchain: Toolchain) -> str:
-    """Return the wheel's fingerprint, 16 hex digits: equal inputs give equal fingerprints."""
+    """Return the wheel's fingerprint, 16 hex digits of a digest of the settings and the versions of all tools."""
     inputs = known_inputs(settings, toolchain.platform)
     found = {"compiler": toolchain.compiler, "open mpi": toolchain.open_mpi}
     versions = {"tensorflow": toolchain.tensorflow, "torch": toolchain.torch}

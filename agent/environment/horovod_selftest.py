@@ -23,7 +23,10 @@ TIMEOUT_S: Final = 180
 
 
 def command(python: str, controller: str) -> list[str]:
-    """Return the command that starts the ranks. It avoids scripts in bin/, which contain the environment's path."""
+    """Return the command that starts the ranks over this controller.
+
+    It avoids scripts in bin/, which contain the environment's path.
+    """
     # 127.0.0.1 rather than `localhost`: Horovod takes a name that does not resolve for another host, and uses SSH.
     hosts = ["-np", str(RANKS), "-H", f"127.0.0.1:{RANKS}"]
     launcher = [python, "-m", "agent.launch.horovodrun", f"--{controller}", *hosts]
@@ -67,9 +70,10 @@ def _prove(controller: str, environ: Mapping[str, str]) -> float:
 
 
 def check(*, ranks: int, sum_error: float, weights_moved: float, weights_differ: float) -> None:
-    """Exit with a message unless the allreduce was exact and a training step changed the weights equally on all ranks.
+    """Exit with a message and status 1 unless the allreduce was exact and a training step changed the weights equally.
 
-    `sum_error` and `weights_differ` are the largest absolute differences, `weights_moved` is the largest change.
+    `sum_error` and `weights_differ` are the largest absolute differences over all ranks, `weights_moved` is the largest
+    change of a weight.
     """
     if ranks != RANKS or sum_error != 0:
         sys.exit(f"Horovod's allreduce over {ranks} ranks has an error of {sum_error:g}")
@@ -81,7 +85,7 @@ def check(*, ranks: int, sum_error: float, weights_moved: float, weights_differ:
 
 
 def main() -> None:
-    """Run the test as one of the ranks."""
+    """Run the test as one of the ranks that `prove` starts; exit with a message if the test fails."""
     import horovod.tensorflow as hvd
     import keras
     import tensorflow as tf

@@ -134,7 +134,10 @@ def patch(source: Path) -> None:
 
 
 def download_arguments(scratch: Path) -> list[str]:
-    """Return pip's arguments that download the source distribution to scratch/sdist and check its hash."""
+    """Return pip's arguments that download the source distribution to scratch/sdist and check its hash.
+
+    Writes the requirements file that the arguments refer to.
+    """
     wanted = scratch / "horovod.txt"
     wanted.write_text(f"horovod=={VERSION} --hash=sha256:{HOROVOD_SHA256}\n")
     # No isolation: the installed setuptools are pinned. The version that pip would download lacks pkg_resources.
@@ -143,7 +146,10 @@ def download_arguments(scratch: Path) -> list[str]:
 
 
 def unpack(scratch: Path) -> Path:
-    """Verify, unpack and patch the source distribution in scratch/sdist; return the unpacked folder."""
+    """Verify, unpack and patch the source distribution in scratch/sdist; return the unpacked folder.
+
+    Raises HorovodError if the SHA-256 differs from the release's, or if the source cannot be patched.
+    """
     archive = scratch / "sdist" / HOROVOD_FILE
     found = hashlib.sha256(archive.read_bytes()).hexdigest()
     if found != HOROVOD_SHA256:

@@ -45,7 +45,10 @@ class MasterEnvironment(LockedEnvironment):
         return {**super().inputs, "horovod": VERSION, "sdist": HOROVOD_SHA256}
 
     def finish(self, wheels: Path) -> None:
-        """Copy the Python files of Horovod's launcher from its source distribution, and check that they import."""
+        """Download Horovod's source distribution, install its launcher's Python files, and check that they import.
+
+        Raises RuntimeSetupError.
+        """
         with tempfile.TemporaryDirectory(prefix="horovod-", dir=temporary_directory_of(self.directory)) as name:
             scratch = Path(name)
             self.pip("Downloading Horovod", *download_arguments(scratch))

@@ -113,7 +113,7 @@ class Overlay(Layer):
             raise RuntimeSetupError(f"cannot read {self.requirements}: {error}") from None
 
     def bring(self, wheels: Path) -> None:
-        """Resolve the requirements, and build wheels of the packages that the runtime lacks.
+        """Resolve the requirements, and build wheels of the packages that the runtime lacks in the folder `wheels`.
 
         The packages that Horovod depends on keep their versions. Raises RuntimeSetupError.
         """
@@ -146,7 +146,7 @@ class Overlay(Layer):
 
 
 def refers_to_files(requirements: str) -> bool:
-    """Return whether the requirements refer to files of the program, so that those files are inputs too."""
+    """Return whether the text of a requirements file refers to files of the program, which are then inputs too."""
     name = re.compile(
         r"(-[rcef]\b|--(requirement|constraint|editable|find-links)\b|\.|/|file:|[^ ]+\.whl)|.*@ *(file:|\.)"
     )
@@ -154,7 +154,7 @@ def refers_to_files(requirements: str) -> bool:
 
 
 def parse_report(report: Mapping[str, Any]) -> list[str]:
-    """Parse pip's installation report into one requirement per package to install, each with its source URL."""
+    """Parse pip's installation report into one requirement per package to install, as `NAME @ URL`."""
     sources = []
     for entry in report["install"]:
         download = entry["download_info"]

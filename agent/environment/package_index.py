@@ -61,7 +61,10 @@ def missing(python: Path) -> str:
 
 
 def unreachable(urls: Sequence[str], tries: int = _TRIES) -> str:
-    """Return the unreachable servers with reasons; "" if any server is reachable, or if an index is a directory."""
+    """Return the unreachable servers with reasons; "" if any server is reachable, or if an index is a directory.
+
+    Each server is tried `tries` times, with a pause.
+    """
     found: dict[str, str] = {}
     for url in urls:
         parts = urlsplit(url)
@@ -74,7 +77,7 @@ def unreachable(urls: Sequence[str], tries: int = _TRIES) -> str:
 
 
 def _connect(host: str, port: int, tries: int) -> str:
-    """Return why a connection to a server fails, or "" if it works."""
+    """Return why the last of `tries` connections to a server failed, or "" if one succeeded."""
     trouble = ""
     for number in range(tries):
         if number:
@@ -88,13 +91,16 @@ def _connect(host: str, port: int, tries: int) -> str:
 
 
 def is_named_in(requirements: str) -> bool:
-    """Return whether the requirements themselves set the package indexes for pip, or disable them."""
+    """Return whether the text of a requirements file sets or disables package indexes, or includes another file."""
     option = re.compile(r"(-[irc]|--index-url\b|--extra-index-url\b|--no-index\b|--(requirement|constraint)\b)")
     return any(option.match(line.strip()) for line in requirements.splitlines())
 
 
 def with_absolute_paths(lock: str, directory: Path) -> str:
-    """Return a lock file with absolute --find-links paths. pip resolves relative paths from the lock file's folder."""
+    """Return the text of a lock file in which relative --find-links paths are replaced by absolute ones in `directory`.
+
+    URLs are unchanged. pip would resolve relative paths from the lock file's folder.
+    """
 
     def absolute(option: re.Match[str]) -> str:
         given = _given(option)
@@ -104,9 +110,9 @@ def with_absolute_paths(lock: str, directory: Path) -> str:
 
 
 def local_file(lock: str, directory: Path, name: str) -> Path | None:
-    """Return the path of a file in a --find-links directory of a lock file; None if none has it.
+    """Return the path of the file `name` in a --find-links directory of a lock file's text; None if none has it.
 
-    Relative paths start from the program's `directory`.
+    Relative paths start from the program's `directory`. URLs are skipped.
     """
     given = [_given(option) for option in _FIND_LINKS.finditer(lock)]
     paths = [directory / each / name for each in given if "://" not in each]
@@ -119,7 +125,7 @@ def _given(option: re.Match[str]) -> str:
 
 
 def without_credentials(lock: str) -> tuple[str, dict[str, tuple[str, str]]]:
-    """Return the lock file without credentials in its URLs, and the user and password for each host.
+    """Return the text of a lock file without credentials in its URLs, and the user and password for each host.
 
     A netrc file has one user per host. If a host has several users, the others' credentials stay in the URLs.
     """

@@ -65,7 +65,7 @@ class HorovodEnvironment(LockedEnvironment):
 
     @property
     def check(self) -> str:
-        """Return a Python program that imports what was built."""
+        """Return a Python program that imports Horovod and checks its build; "" for an environment without Horovod."""
         if self.settings is None:
             return ""
         lines = [f"import horovod.{framework} as hvd" for framework in self.settings.frameworks]
@@ -73,7 +73,10 @@ class HorovodEnvironment(LockedEnvironment):
         return "; ".join(lines)
 
     def build(self, wheels: Path) -> None:
-        """Add Horovod's wheel to `wheels`. It comes from the cache, or is built with this environment's Python."""
+        """Add Horovod's wheel to `wheels`: from the cache, or built with this environment's Python.
+
+        Does nothing for an environment without Horovod. Raises RuntimeSetupError.
+        """
         if self.settings is None:
             return
         command = [str(self.python), "-m", "agent.environment.horovod_build", "build", "--cache", str(self.cache)]
@@ -86,7 +89,8 @@ class HorovodEnvironment(LockedEnvironment):
         partial.rename(wheels / built.name)
 
     def finish(self, wheels: Path) -> None:
-        """Link NVIDIA's libraries, make Gloo the default, and check that Horovod imports."""
+        """Link NVIDIA's libraries for TensorFlow. With Horovod, also make Gloo its default, and check that it imports.
+        """
         if linked := site_changes.link_libraries(self.site_packages):
             self.report(f"linked libraries for TensorFlow: {', '.join(linked)}")
         if self.settings is not None:
@@ -108,7 +112,7 @@ class Runtime(HorovodEnvironment):
 
     @property
     def check(self) -> str:
-        """Return a Python program that imports what recipes need."""
+        """Return a Python program that imports what recipes need: Horovod, Keras, scikit-learn and the custom op."""
         return f"{super().check}; import keras, sklearn; from agent.environment.custom_op import load; load()"
 
     def install(self, wheels: Path) -> None:
@@ -155,7 +159,10 @@ def lock_file(here: Platform, settings: Settings) -> Path:
 def runtime_for(
     settings: Settings, *, root: Path = DEFAULT_ROOT, wheelhouse: Path | None = None, cache: Path
 ) -> Runtime:
-    """Return the runtime for these settings on this machine. Raises NotCoveredError."""
+    """Return the runtime for these settings on this machine, which may not have been made yet.
+
+    Raises NotCoveredError if TensorFlow or Horovod does not support this platform.
+    """
     here = this_platform()
     check_platform(here)
     # All locked packages of the runtime have wheels, so a source distribution is an error.
@@ -164,14 +171,15 @@ def runtime_for(
 
 
 def options_for(kind: RuntimeKind) -> tuple[str, ...]:
-    """Return the options of `ensure` for the runtime of nodes of this kind."""
+    """Return the options of `ensure` for the runtime of nodes of this kind; none for nodes without GPUs."""
     if not kind.has_gpus:
         return ()
     return "--operations", kind.operations, "--cc", ",".join(map(str, kind.capabilities))
 
 
 def current(options: Sequence[str]) -> Runtime:
-    """Return the runtime that `ensure` makes with these options. Raises the same errors as `ensure`."""
+    """Return the runtime that `ensure` makes with these options, without making it. Raises the same errors as `ensure`.
+    """
     return _runtime(_parser().parse_args(["ensure", *options]))
 
 
@@ -195,8 +203,9 @@ def ensure_own(
 ) -> Path:
     """Return the path of the Python in a program's own environment on this node; make the environment if necessary.
 
-    `lock` is the pushed lock file, and `options` are the options of `ensure` for the node's kind. Raises the same
-    errors as `ensure`.
+    `lock` is the pushed lock file, `program` the base of its relative paths, and `frameworks` are those to build
+    Horovod for (none: without Horovod). `options` are the options of `ensure` for the node's kind. `log` receives the
+    output of a step that fails. Raises the same errors as `ensure`.
     """
     check_platform(this_platform())
     arguments = _parser().parse_args(["ensure", *options, "--frameworks", ",".join(frameworks)])

@@ -29,7 +29,7 @@ _LISTED: Final = re.compile(rb"\$ORIGIN/\.\./(nvidia/\w+/lib)\b")
 
 
 def listed_folders(packages: Path) -> tuple[Path, ...]:
-    """Return the folders where TensorFlow looks for NVIDIA's libraries; none for a TensorFlow without GPUs."""
+    """Return the folders where TensorFlow looks for NVIDIA's libraries; none without TensorFlow or in a CPU build."""
     try:
         content = (packages / OPENER).read_bytes()
     except FileNotFoundError:
@@ -38,7 +38,8 @@ def listed_folders(packages: Path) -> tuple[Path, ...]:
 
 
 def unlisted_libraries(packages: Path) -> tuple[Path, ...]:
-    """Return the installed libraries that TensorFlow needs but cannot find; none for a TensorFlow without GPUs."""
+    """Return the installed libraries that TensorFlow needs but cannot find; none without TensorFlow or in a CPU build.
+    """
     listed = listed_folders(packages)
     found = {library.name for folder in listed for library in folder.glob("lib*.so.*")}
     installed = [library for name in OPENED for library in sorted(packages.glob(f"nvidia/*/lib/lib{name}.so.[0-9]*"))]
@@ -46,7 +47,9 @@ def unlisted_libraries(packages: Path) -> tuple[Path, ...]:
 
 
 def link_libraries(packages: Path) -> tuple[str, ...]:
-    """Link the unlisted libraries into a folder where TensorFlow looks; return their file names."""
+    """Link the unlisted libraries into a folder where TensorFlow looks; return their file names (none if all are
+    found).
+    """
     libraries = unlisted_libraries(packages)
     if libraries:
         folder = next(folder for folder in listed_folders(packages) if folder.is_dir())
@@ -56,7 +59,10 @@ def link_libraries(packages: Path) -> tuple[str, ...]:
 
 
 def make_gloo_default(environment: Path) -> None:
-    """Write the .pth file into a virtual environment. Raises FileNotFoundError for any other directory."""
+    """Make Gloo Horovod's default controller in a virtual environment, with a .pth file.
+
+    Raises FileNotFoundError for any other directory.
+    """
     packages = next((environment / "lib").glob("python3*/site-packages"), None)
     if packages is None:
         raise FileNotFoundError(f"{environment} is not a virtual environment")

@@ -78,7 +78,8 @@ class Toolchain:
 
 
 def version_pair(version: str) -> tuple[int, int]:
-    """Return the first two numbers of `version`. Raises ValueError if it has none."""
+    """Return the first two numbers of a version in `version`, such as (4, 1). Raises ValueError if it has no version.
+    """
     match = re.search(r"(\d+)\.(\d+)", version)
     if match is None:
         raise ValueError(f"no version in {version!r}")
@@ -130,7 +131,10 @@ def check_mpi(output: str) -> str:
 
 
 def find_compiler(search_path: str) -> Path:
-    """Return the path of the compiler: c++, or an older GCC if c++ is too new for Horovod. Raises NotCoveredError."""
+    """Return the path of the compiler: c++, or an older GCC if c++ is too new for Horovod.
+
+    Raises NotCoveredError if no suitable compiler is in `search_path`.
+    """
     found = shutil.which("c++", path=search_path)
     if found is None:
         raise NotCoveredError("no C++ compiler found", "Install one: `apt-get install g++` or `dnf install gcc-c++`.")
@@ -268,9 +272,9 @@ def _first_line(program: Path) -> str:
 
 
 def find_toolkit(given: Path | None, root: Path = CUDA_ROOT, *, major: int = CUDA_MAJOR) -> CudaToolkit:
-    """Return the given toolkit, else the newest for CUDA `major` under `root`, else the newest of any version.
+    """Return the toolkit in the folder `given`; without `given`, the newest toolkit under `root`.
 
-    Raises NotCoveredError if there is no toolkit, or its nvcc does not run.
+    Toolkits for CUDA `major` are preferred. Raises NotCoveredError if there is no toolkit, or its nvcc does not run.
     """
     if given is not None:
         return _toolkit(given)
@@ -312,7 +316,7 @@ def _named_version(path: Path) -> tuple[int, int] | None:
 
 
 def _toolkit(home: Path) -> CudaToolkit:
-    """Return the toolkit in the folder `home`. Raises NotCoveredError if its nvcc does not run."""
+    """Return the toolkit in the folder `home`. Raises NotCoveredError if its nvcc does not run or prints no release."""
     nvcc = home / "bin" / "nvcc"
     try:
         finished = subprocess.run([nvcc, "--version"], capture_output=True, text=True, check=False)

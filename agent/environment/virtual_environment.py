@@ -96,7 +96,7 @@ def digest(inputs: Mapping[str, str]) -> str:
 
 
 def requirement_lines(requirements: str) -> list[str]:
-    """Return the lines of a requirements file or lock file, without comments and blank lines."""
+    """Return the lines in the text of a requirements file or lock file, without comments and blank lines."""
     lines = (re.sub(r"(^|\s)#.*", "", line).strip() for line in requirements.splitlines())
     return [line for line in lines if line]
 
@@ -107,7 +107,7 @@ def used_lock(wheels: Path) -> Path:
 
 
 def wheel_lock(wheels: Path) -> str:
-    """Return the text of a lock file for the wheels in a folder."""
+    """Return the text of a lock file for the wheels in a folder: each wheel's name, version and SHA-256."""
     lines = []
     for wheel in sorted(wheels.glob("*.whl")):
         name, version, *_ = wheel.name.split("-")
@@ -156,7 +156,7 @@ class VirtualEnvironment:
 
     @property
     def inputs(self) -> Mapping[str, str]:
-        """Return everything that determines the environment's content."""
+        """Return everything that determines the environment's content, by name, for the fingerprint."""
         raise NotImplementedError
 
     def bring(self, wheels: Path) -> None:
@@ -239,7 +239,10 @@ class VirtualEnvironment:
             )
 
     def _make(self) -> str:
-        """Make the environment in its final folder, because an environment contains its path. Return its lock file."""
+        """Make the environment in its final folder, because an environment contains its path.
+
+        Waits if another node fills the wheelhouse. Returns the text of the lock file with its wheels.
+        """
         self.report(f"creating {self.name} in {self.directory}")
         with contextlib.ExitStack() as opened:
             temporary = opened.enter_context(temporary_files_beside(self.directory))
@@ -260,7 +263,10 @@ class VirtualEnvironment:
             return (wheels / LOCK).read_text(encoding="utf-8")
 
     def _fill(self, wheels: Path) -> str:
-        """Fill the folder `wheels` with wheels and a lock file, and install them; return the mark's text, ""."""
+        """Fill the folder `wheels` with wheels and a lock file, and install them.
+
+        Returns "", the content of the file that marks the folder as complete.
+        """
         wheels.mkdir(parents=True, exist_ok=True)
         self.report(f"downloading packages to {wheels}")
         self.bring(wheels)
@@ -278,7 +284,9 @@ class VirtualEnvironment:
         self.uv("venv", "--python", base_python(), str(self.directory))
 
     def install(self, wheels: Path) -> None:
-        """Install all wheels of a folder, checked by hash, and no other packages."""
+        """Install all wheels of a folder, checked by hash, and no other packages. Nothing is done if there are no
+        wheels.
+        """
         if not (wheels / LOCK).read_text(encoding="utf-8"):
             return
         options = ["--python", str(self.python), "--no-deps", "--require-hashes", "--no-index", "--compile-bytecode"]
@@ -295,7 +303,7 @@ class VirtualEnvironment:
     def pip(self, step: str, *arguments: str, cwd: Path = AGENT_TREE, environ: Mapping[str, str] | None = None) -> None:
         """Run the installer's pip on this environment, which has no pip itself. Raises RuntimeSetupError.
 
-        `step` names the step in errors, as "Building wheels".
+        `step` names the step in errors, as "Building wheels". `environ` replaces this process's variables.
         """
         program = [str(self.installer.python), "-m", "pip", "--python", str(self.python)]
         options = ["--no-input", "--disable-pip-version-check"]
@@ -310,9 +318,11 @@ class VirtualEnvironment:
         environ: Mapping[str, str] | None = None,
         shows_progress: bool = False,
     ) -> str:
-        """Run a step's command and return its output. With `shows_progress`, stderr is shown instead of captured.
+        """Run a step's command and return its stdout and stderr, or only stdout with `shows_progress`, which shows
+        stderr.
 
-        Raises RuntimeSetupError with the last lines of the output if the command fails.
+        `step` names the step in errors. Raises RuntimeSetupError with the last lines of the output if the command
+        fails; the whole output is then written to `log`.
         """
         finished = subprocess.run(
             command,
@@ -336,7 +346,7 @@ class VirtualEnvironment:
         return finished.stdout
 
     def _keep(self, output: str) -> str:
-        """Write a failed step's output to the log; return a line with the log's location."""
+        """Write a failed step's output to the log; return a line with the log's location, or why it was not written."""
         try:
             (self.log or Path(os.devnull)).write_text(output, encoding="utf-8")
         except OSError as error:
@@ -356,11 +366,12 @@ class LockedEnvironment(VirtualEnvironment):
 
     @property
     def inputs(self) -> Mapping[str, str]:
-        """Return the platform and the packages."""
+        """Return the inputs of the fingerprint: the platform and the packages of the lock file."""
         return {**this_platform().inputs, "lock": "\n".join(requirement_lines(self.lock))}
 
     def bring(self, wheels: Path) -> None:
-        """Download the lock file's packages, check their hashes, and build wheels for packages that have none.
+        """Download the lock file's packages to `wheels`, check their hashes, and build wheels for packages that have
+        none.
 
         Raises RuntimeSetupError, with a hint if this node's pip has no package index.
         """
@@ -398,13 +409,13 @@ class Installer(LockedEnvironment):
         self.run("Creating a virtual environment", [base_python(), "-m", "venv", str(self.directory)])
 
     def install(self, wheels: Path) -> None:
-        """Install uv with pip."""
+        """Install uv with pip from the folder `wheels`, checked by hash."""
         options = ["--no-deps", "--require-hashes", "--no-index", "--find-links", str(wheels)]
         self.pip("Installing uv", "install", *options, "--requirement", str(wheels / LOCK))
 
 
 def print_made(make: Callable[[], object]) -> int:
-    """Print the result of `make`, or the expected error that it raises; return the command line's exit status."""
+    """Print the result of `make` and return 0, or print the expected error that it raises to stderr and return 1."""
     try:
         print(make())
     except (RuntimeSetupError, ValueError, OSError) as error:

@@ -37,20 +37,29 @@ class Bounds:
         return bool(self.max_hours or self.max_usd)
 
     def share(self, seconds: float, usd: float | None) -> float:
-        """Return the used share of the nearer limit, 1 for all of it. `usd` is None if the price is unknown."""
+        """Return the used share of the nearer limit, 1 for all of it; 0 without a limit.
+
+        `usd` is None if the price is unknown. The limit of cost then does not count.
+        """
         shares = [seconds / 3600 / self.max_hours] if self.max_hours else []
         shares += [usd / self.max_usd] if self.max_usd and usd is not None else []
         return max(shares, default=0.0)
 
     def left_s(self, seconds: float, usd: float | None, usd_per_hour: float | None) -> float:
-        """Return the seconds until the nearer limit is reached, or inf without a limit."""
+        """Return the seconds until the nearer limit is reached (0 after that), or inf without a limit.
+
+        The limit of cost does not count if `usd` or `usd_per_hour` is None.
+        """
         left = [self.max_hours * 3600 - seconds] if self.max_hours else []
         if self.max_usd and usd is not None and usd_per_hour:
             left.append((self.max_usd - usd) / usd_per_hour * 3600)
         return max(0.0, min(left, default=math.inf))
 
     def describe(self, seconds: float, usd: float | None) -> str:
-        """Return the limit with the largest used share, as text: `--max-cost 5: $4.02 of $5 after 1.5 h`."""
+        """Return the limit with the largest used share, as text: `--max-cost 5: $4.02 of $5 after 1.5 h`.
+
+        `usd` is None if the price is unknown.
+        """
         by_time = seconds / 3600 / self.max_hours if self.max_hours else -1.0
         if self.max_usd and usd is not None and usd / self.max_usd >= by_time:
             return f"--max-cost {self.max_usd:g}: {dollars(usd)} of {dollars(self.max_usd)} after {hours(seconds)}"
@@ -65,7 +74,7 @@ def hours(seconds: float) -> str:
 
 
 def dollars(usd: float) -> str:
-    """Format US dollars: $12, $4.02, $0.0153."""
+    """Format US dollars with cents, or with four decimals below $0.10: $12, $4.02, $0.0153."""
     return f"${usd:.2f}".removesuffix(".00") if usd >= 0.1 or usd == 0 else f"${usd:.4f}"
 
 

@@ -31,7 +31,7 @@ def best_controller(hosts: int, *, on_cores: bool) -> str:
 
 
 def cycle_ms(step: float, ranks: int, controller: str = GLOO) -> float:
-    """Return the cycle time in ms with the lowest cost within CYCLE_MS, for a `step` time in ms.
+    """Return the cycle time in ms with the lowest cost within CYCLE_MS, for a `step` time in ms. It has two digits.
 
     In a step of duration S, a cycle time T costs the ranks W·S/T for wake-ups (W for each) and T/2 for waiting until
     the next cycle. The minimum is at T = sqrt(2·W·S). If the estimate of S is wrong by a factor of four, T is wrong by
@@ -88,7 +88,8 @@ class Knobs:
         _within("cache_capacity", self.cache_capacity, 0, 1 << 30)
 
     def flags(self, run_directory: str) -> list[str]:
-        """Return the settings as flags for horovodrun, which writes its files to `run_directory`."""
+        """Return the given settings as flags for horovodrun. The files of autotune and timeline are in `run_directory`.
+        """
         numbers = (
             ("--fusion-threshold-mb", self.fusion_threshold_mb),
             ("--cycle-time-ms", self.cycle_time_ms),

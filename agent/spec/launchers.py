@@ -44,7 +44,8 @@ RANK_PARENT: Final = ("-m", "agent.launch.rank_parent")
 
 
 def places(hosts: Sequence[Node], index: int) -> list[dict[str, str]]:
-    """Return the variables of each rank on the host with this index: its place, and the meeting point."""
+    """Return one dict of variables for each rank on the host with this index: the rank's place, and the meeting point.
+    """
     first, host = sum(each.slots for each in hosts[:index]), hosts[index]
     common = {
         "WORLD_SIZE": str(sum(each.slots for each in hosts)),
@@ -57,20 +58,26 @@ def places(hosts: Sequence[Node], index: int) -> list[dict[str, str]]:
 
 
 def tf_config(hosts: Sequence[Node], rank: int) -> str:
-    """Return the value of TF_CONFIG for a rank. Each rank has its own port, different from MASTER_PORT."""
+    """Return the value of TF_CONFIG for a rank, as JSON. Each rank has its own port, different from MASTER_PORT."""
     workers = [f"{host.address}:{MASTER_PORT + 1 + slot}" for host in hosts for slot in range(host.slots)]
     return json.dumps({"cluster": {"worker": workers}, "task": {"type": "worker", "index": rank}})
 
 
 def node_variables(hosts: Sequence[Node], host: Node | None) -> dict[str, str]:
-    """Return the variables with the nodes of a run in rank order, and with the rank's own node if it is known."""
+    """Return the variables with the names and addresses of a run's nodes, separated by commas, in rank order.
+
+    If the rank's own node `host` is given, the variables with its name and index are added.
+    """
     known = {"DEEPCDK_NODE": host.name, "DEEPCDK_NODE_RANK": str(list(hosts).index(host))} if host else {}
     names, addresses = (",".join(values) for values in zip(*((h.name, h.address) for h in hosts), strict=True))
     return {"DEEPCDK_NODES": names, "DEEPCDK_NODE_ADDRESSES": addresses, **known}
 
 
 def place_values(hosts: Sequence[Node], environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the placeholders' values for a rank with these variables, if the launcher has set them."""
+    """Return the values of the placeholders for a rank with the variables `environ`.
+
+    A placeholder is left out if the launcher has not set its variable.
+    """
     values = {
         "rank": environ.get("HOROVOD_RANK", environ.get("RANK")),
         "world_size": environ.get("HOROVOD_SIZE", environ.get("WORLD_SIZE")),
@@ -90,7 +97,7 @@ def place_values(hosts: Sequence[Node], environ: Mapping[str, str]) -> dict[str,
 def expand(word: str, values: Mapping[str, str]) -> str:
     """Expand `{rank}` and the other placeholders in a word; `{{rank}}` becomes `{rank}`.
 
-    All other braces are kept, such as JSON, `${rank}` and `{step}`.
+    All other braces are kept, such as JSON, `${rank}`, `{step}`, and placeholders without a value.
     """
 
     def value(found: re.Match[str]) -> str:

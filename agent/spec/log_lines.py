@@ -20,7 +20,8 @@ _MARK: Final = ">:"
 
 
 def shortened(line: str, most: int) -> str:
-    """Return a line, or its first `most` characters and a note."""
+    """Return a line of at most `most` characters unchanged, else its beginning and a note that `fab logs` prints all.
+    """
     return line if len(line) <= most else f"{line[:most]}... ({WHOLE})"
 
 
@@ -34,7 +35,9 @@ class LongLines:
         """Marks of the streams in which the next line continues a long line."""
 
     def shorten(self, lines: Iterable[str]) -> list[str]:
-        """Return the next lines of the log, shortened."""
+        """Return the next lines of the log, shortened. Of a long line that is stored in parts, only the first part is
+        kept.
+        """
         found = []
         for line in lines:
             mark, has_mark, text = line.partition(_MARK) if line.startswith("[") else ("", "", line)

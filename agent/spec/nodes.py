@@ -188,7 +188,7 @@ def _left_out(number: int, why: object) -> str:
 
 
 def workers(nodes: Sequence[Node]) -> tuple[Node, ...]:
-    """Return the workers among the nodes, by index."""
+    """Return the workers among the nodes, sorted by index. The master is left out."""
     indexed = [(node.worker_index, node) for node in nodes]
     return tuple(node for _, node in sorted(((i, n) for i, n in indexed if i is not None), key=lambda pair: pair[0]))
 

@@ -76,7 +76,8 @@ class RemoteCommand:
             raise SpecError(f"invalid request: {error}") from None
 
     def hosts(self, nodes_text: str, warn: Callable[[str], None]) -> tuple[str, ...]:
-        """Return the names of the nodes to run on. Raises SpecError if there are too few.
+        """Return the names of the nodes to run on: the master, or workers. Raises SpecError if too few workers are
+        ready.
 
         `warn` receives a sentence for each invalid line in the nodes file.
         """

@@ -215,7 +215,10 @@ class RunSpec:
 
     @property
     def may_train_apart(self) -> bool:
-        """Return whether to watch the ranks' connections. Recipes always connect their ranks."""
+        """Return whether to watch the ranks' connections, because the ranks may train without each other.
+
+        This is possible in a user program with several ranks. Recipes always connect their ranks.
+        """
         return bool(self.program) and self.ranks > 1 and self.together != APART
 
     @property
@@ -227,7 +230,7 @@ class RunSpec:
 
     @property
     def placed(self) -> str:
-        """Return the number of ranks and the names of their hosts, as text."""
+        """Return the number of ranks and the names of their hosts, as text for messages."""
         return placed(self.ranks, [host.name for host in self.hosts])
 
     @property
@@ -257,12 +260,14 @@ class RunSpec:
 
     @property
     def working_directory(self) -> str:
-        """Return the ranks' working directory: for a user program, a copy in the run's directory."""
+        """Return the ranks' working directory: for a user program, a copy in the run's directory; for a recipe, its
+        tree.
+        """
         return f"{self.run_directory}/{WORK_FOLDER}" if self.program else self.payload_directory
 
     @property
     def further_requirements(self) -> tuple[str, ...]:
-        """Return the requirements of the ranks in addition to the program's own."""
+        """Return the requirements of the ranks in addition to the program's own: tf-keras for Keras 2, else none."""
         return (TF_KERAS,) if self.keras == 2 else ()
 
     @property
@@ -276,9 +281,10 @@ class RunSpec:
         return f"{self.efs_mount}/payloads/{self.program}/{LOCK_FILE}"
 
     def rank_command(self, python: str, values: Mapping[str, str] | None = None) -> list[str]:
-        """Return a rank's command: a script or module runs with `python`, anything else is unchanged.
+        """Return a rank's command. A script, a module, or the words after `python` run with the path `python`.
 
-        With a rank's `values`, the placeholders in the first `entry_words` words are expanded.
+        Any other command is unchanged. With a rank's `values`, the placeholders in the first `entry_words` words are
+        expanded.
         """
         entry = [expand(word, values) if values else word for word in self.command[: self.entry_words]]
         return started_by(python, (*entry, *self.command[self.entry_words :]))
@@ -308,12 +314,17 @@ class RunSpec:
 
 
 def placed(ranks: int, hosts: Sequence[str]) -> str:
-    """Return the number of ranks and the names of their hosts, as text."""
+    """Return the number of ranks and the names of their hosts, as `2 ranks on deeplearning-worker1,
+    deeplearning-worker2`.
+    """
     return f"{ranks} rank{'' if ranks == 1 else 's'} on {', '.join(hosts)}"
 
 
 def started_by(python: str, command: Sequence[str]) -> list[str]:
-    """Return a rank's command for its node: a script or module runs with `python`, anything else is unchanged."""
+    """Return a rank's command for its node. A script, a module, or the words after `python` run with the path `python`.
+
+    Any other command is unchanged.
+    """
     first, *rest = command
     if first in ("python", "python3"):
         return [python, *rest]
