@@ -118,7 +118,8 @@ def write_compiler(scratch: Path, search_path: str, *, cxx17: bool) -> Path:
 
 
 def error_lines(log: str) -> list[str]:
-    """Return at most SHOWN_LINES lines of a build's `log`: the last that report an error, or else the last of the log.
+    """Return at most SHOWN_LINES lines of a build's `log`: the last that report an error, or else the
+    last of the log.
     """
     lines = [line.rstrip() for line in log.splitlines() if line.strip()]
     errors = [line for line in lines if ERROR_LINE.search(line)]
@@ -126,7 +127,8 @@ def error_lines(log: str) -> list[str]:
 
 
 def cached_wheel(directory: Path) -> Path | None:
-    """Return the path of Horovod's wheel in a folder, such as the cache folder of a fingerprint; None without a wheel.
+    """Return the path of Horovod's wheel in a folder, such as the cache folder of a fingerprint; None
+    without a wheel.
     """
     return next(iter(sorted(directory.glob("horovod-*.whl"))), None)
 
@@ -171,7 +173,8 @@ def build(
 
 
 def built_for(toolchain: Toolchain) -> str:
-    """Return the frameworks with their versions that Horovod is built for, as `TensorFlow 2.21.0 and PyTorch 2.13.0`.
+    """Return the frameworks with their versions that Horovod is built for, as `TensorFlow 2.21.0 and
+    PyTorch 2.13.0`.
     """
     versions = (("TensorFlow", toolchain.tensorflow), ("PyTorch", toolchain.torch))
     return " and ".join(f"{name} {version}" for name, version in versions if version)

@@ -89,7 +89,8 @@ class HorovodEnvironment(LockedEnvironment):
         partial.rename(wheels / built.name)
 
     def finish(self, wheels: Path) -> None:
-        """Link NVIDIA's libraries for TensorFlow. With Horovod, also make Gloo its default, and check that it imports.
+        """Link NVIDIA's libraries for TensorFlow. With Horovod, also make Gloo its default, and check
+        that it imports.
         """
         if linked := site_changes.link_libraries(self.site_packages):
             self.report(f"linked libraries for TensorFlow: {', '.join(linked)}")
@@ -178,7 +179,8 @@ def options_for(kind: RuntimeKind) -> tuple[str, ...]:
 
 
 def current(options: Sequence[str]) -> Runtime:
-    """Return the runtime that `ensure` makes with these options, without making it. Raises the same errors as `ensure`.
+    """Return the runtime that `ensure` makes with these options, without making it. Raises the same
+    errors as `ensure`.
     """
     return _runtime(_parser().parse_args(["ensure", *options]))
 

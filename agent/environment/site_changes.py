@@ -38,7 +38,8 @@ def listed_folders(packages: Path) -> tuple[Path, ...]:
 
 
 def unlisted_libraries(packages: Path) -> tuple[Path, ...]:
-    """Return the installed libraries that TensorFlow needs but cannot find; none without TensorFlow or in a CPU build.
+    """Return the installed libraries that TensorFlow needs but cannot find; none without TensorFlow or
+    in a CPU build.
     """
     listed = listed_folders(packages)
     found = {library.name for folder in listed for library in folder.glob("lib*.so.*")}

@@ -78,7 +78,8 @@ class Toolchain:
 
 
 def version_pair(version: str) -> tuple[int, int]:
-    """Return the first two numbers of a version in `version`, such as (4, 1). Raises ValueError if it has no version.
+    """Return the first two numbers of a version in `version`, such as (4, 1). Raises ValueError if it
+    has no version.
     """
     match = re.search(r"(\d+)\.(\d+)", version)
     if match is None:

@@ -84,7 +84,10 @@ def write_atomically(path: Path, content: str | bytes, *, mode: int = 0o666) -> 
 
 
 def move_directory(path: Path) -> None:
-    """Rename a directory that a rank has created in place of a file. A file cannot replace a directory."""
+    """Rename a directory that a rank has created in place of a file, because a file cannot replace a directory.
+
+    The new name is NAME.moved- and eight random digits. Does nothing for a file, a link or a missing path.
+    """
     if path.is_dir() and not path.is_symlink():
         path.rename(path.with_name(f"{path.name}.moved-{secrets.token_hex(4)}"))
 
@@ -98,7 +101,10 @@ def open_to_append(path: Path, *, buffering: int = -1) -> IO[bytes]:
 
 
 def no_follow(path: str, flags: int) -> int:
-    """Open a file unless it is a symbolic link: an `opener` for directories that other users can write to."""
+    """Open a file for `open`, or raise OSError if it is a symbolic link.
+
+    An `opener` for directories that other users can write to.
+    """
     return os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
 
 

@@ -71,7 +71,10 @@ def count_gpu_devices(root: Path = Path("/")) -> int:
 
 
 def query(fields: Sequence[str], *options: str, program: str = "nvidia-smi") -> str | None:
-    """Return nvidia-smi's CSV output, one line per GPU; None if it is not installed. Raises NvidiaSmiError."""
+    """Return nvidia-smi's CSV output, one line per GPU; None if it is not installed.
+
+    Raises NvidiaSmiError if nvidia-smi fails or does not finish within TIMEOUT_S.
+    """
     command = [program, f"--query-gpu={','.join(fields)}", f"--format={','.join(('csv', 'noheader', *options))}"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)

@@ -74,7 +74,7 @@ def place(topology: Topology, local_rank: int, local_size: int) -> Placement:
 
 
 def with_gpus_by_rank(topology: Topology, local_rank: int, local_size: int) -> Placement:
-    """Return the placement of a rank if its program uses the GPU with the number of its local rank.
+    """Return the placement of a rank if its program uses the GPU whose number is its local rank.
 
     The cores are divided as in `place`, but a rank gets the share nearest to its GPU. With fewer GPUs than ranks, each
     rank gets the share with its own number.
@@ -192,7 +192,10 @@ class PlacedRank:
 
 
 def place_rank(local_rank: int, local_size: int, root: Path = ROOT) -> PlacedRank:
-    """Bind this process to its share of the cores and their memory, and choose the GPU nearest to them."""
+    """Bind this process to its share of the cores and their memory; return the placement, with the GPU nearest to it.
+
+    The placement's notes report steps that failed. If the topology cannot be read, nothing is bound.
+    """
     try:
         topology = _read(root)
     except TopologyError as error:
@@ -214,7 +217,10 @@ def unbound_rank(local_rank: int, local_size: int, root: Path = ROOT) -> PlacedR
 
 
 def place_program(local_rank: int, local_size: int, root: Path = ROOT) -> PlacedRank:
-    """Bind this process to the cores near the GPU with its local rank's number, unless `unbound_because` objects."""
+    """Bind this process to the cores near the GPU with its local rank's number; return the placement.
+
+    Nothing is bound if the topology cannot be read or if `unbound_because` gives a reason. The notes report it.
+    """
     try:
         topology = _read(root)
     except TopologyError as error:

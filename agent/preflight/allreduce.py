@@ -120,16 +120,22 @@ def marked(output: str, mark: str) -> list[dict[str, Any]]:
 
 
 def join(spec: RunSpec) -> str:
-    """Report that this rank has started, and set its environment like that of the run's ranks; return its host."""
+    """Report that this rank has started, and set its environment like that of the run's ranks; return its host's name.
+
+    NCCL will log to standard output.
+    """
     host = os.environ.get("HOROVOD_HOSTNAME", "")
     report(HERE, host=host)
     os.environ.update(environment(spec, os.environ, sys.executable, interface_of(spec, host)))
-    nccl_log.ask_for_it()
+    nccl_log.log_to_stdout()
     return host
 
 
 def speeds(multiply: Callable[[], object], add_up: Callable[[], object], size: int, ranks: int) -> dict[str, float]:
-    """Time the matrix products and the allreduce of `size` bytes; return the results by name for the report."""
+    """Time the matrix products and the allreduce of `size` bytes; return the results by name for the report.
+
+    With only one rank, the allreduce is not timed.
+    """
     measured = {"matmul_tflops": matmul_tflops(median_s(multiply))}
     if ranks > 1:
         measured["bus_gb_s"] = bus_gb_s(size, ranks, median_s(add_up))
@@ -137,7 +143,7 @@ def speeds(multiply: Callable[[], object], add_up: Callable[[], object], size: i
 
 
 def tensorflow() -> Framework:
-    """Join the other ranks with Horovod for TensorFlow."""
+    """Join the other ranks with Horovod for TensorFlow; return the operations for the test."""
     # TensorFlow is imported late, because it reads its environment variables at import.
     import horovod.tensorflow as hvd
     import tensorflow as tf
@@ -171,7 +177,7 @@ def tensorflow() -> Framework:
 
 
 def horovod_torch() -> Framework:
-    """Join the other ranks with Horovod for PyTorch."""
+    """Join the other ranks with Horovod for PyTorch; return the operations for the test."""
     torch, hvd = importlib.import_module("torch"), importlib.import_module("horovod.torch")
     hvd.init()
     seen = torch.cuda.device_count()
@@ -186,7 +192,10 @@ def horovod_torch() -> Framework:
 
 
 def torch_alone(ranks_here: int) -> Framework:
-    """Join the other ranks with PyTorch: over NCCL if every rank has a GPU, else over Gloo."""
+    """Join the other ranks with PyTorch; return the operations for the test.
+
+    They use NCCL if every rank has a GPU, else Gloo. `ranks_here` is the number of ranks on this host.
+    """
     torch, distributed = importlib.import_module("torch"), importlib.import_module("torch.distributed")
     timeout = datetime.timedelta(seconds=_TIMEOUT_S)
     distributed.init_process_group("gloo", timeout=timeout)
@@ -254,7 +263,11 @@ def prove(joined: Framework, host: str, allreduce_mib: int) -> None:
 
 
 def prove_by_torch(spec: RunSpec) -> int:
-    """Test the allreduce without Horovod, on the GPUs that PyTorch sees; return the exit status."""
+    """Test the allreduce without Horovod, on the GPUs that PyTorch sees; return the exit status.
+
+    Without PyTorch, this is reported, and the status is 0. If PyTorch sees too few GPUs, this is reported, and the
+    status is 1 unless the run has --allow-degraded.
+    """
     host = join(spec)
     if importlib.util.find_spec("torch") is None:
         report(WITHOUT, host=host)
@@ -270,7 +283,9 @@ def prove_by_torch(spec: RunSpec) -> int:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Test the allreduce; the arguments are the run's directory and the framework. Return the exit status."""
+    """Test the allreduce on this rank. The arguments are the run's directory and the framework. Return
+    the exit status.
+    """
     spec = RunSpec.read(argv[0])
     if argv[1] == TORCH:
         return prove_by_torch(spec)

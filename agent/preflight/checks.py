@@ -270,7 +270,7 @@ def _without_pytorch(spec: RunSpec, report: Report) -> Report:
 
 
 def key(spec: RunSpec, python: str, facts: Mapping[str, NodeFacts]) -> str:
-    """Return a hash of what the allreduce test depends on: nodes, their boot ids, the ranks' Python and settings.
+    """Return a hash of the nodes, boot ids, Python and settings that a result of the allreduce test depends on.
 
     A successful test is not repeated while the hash is the same, unless the run asks for a full pre-flight.
     """

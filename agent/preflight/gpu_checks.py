@@ -148,7 +148,7 @@ def _trouble(spec: RunSpec, mine: Iterable[Mapping[str, Any]], logged: Mapping[s
 def _past_efa(mine: Iterable[Mapping[str, Any]], logged: Mapping[str, NcclProcess]) -> str:
     """Return which network NCCL uses instead of EFA for one of these ranks, or "" if all use EFA.
 
-    Parameters as in `_trouble`.
+    `mine` are the reports of one host's ranks, `logged` is the result of `nccl_log.parse`.
     """
     for found in mine:
         route = logged.get(str(found.get("process")), NcclProcess()).route
@@ -158,7 +158,10 @@ def _past_efa(mine: Iterable[Mapping[str, Any]], logged: Mapping[str, NcclProces
 
 
 def _slow_gpu(spec: RunSpec, mine: Sequence[Mapping[str, Any]]) -> str:
-    """Return why the GPU of one of these ranks is too slow, or "" if none is. `mine` is as in `_trouble`."""
+    """Return why the GPU of one of these ranks is too slow, or "" if none is.
+
+    `mine` are the reports of one host's ranks. A rank without a result counts as slow.
+    """
     measured, floor = numbers(mine, "matmul_tflops"), spec.floors.matmul_tflops
     if len(measured) < len(mine):
         return "a rank reported no time of a matrix product"
@@ -168,7 +171,7 @@ def _slow_gpu(spec: RunSpec, mine: Sequence[Mapping[str, Any]]) -> str:
 
 
 def numbers(results: Iterable[Mapping[str, Any]], name: str) -> list[float]:
-    """Return the numbers that ranks reported under a name."""
+    """Return the numbers that ranks reported under a name. Reports without a number are skipped."""
     return [float(found[name]) for found in results if isinstance(found.get(name), int | float)]
 
 

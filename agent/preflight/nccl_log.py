@@ -96,7 +96,7 @@ class NcclProcess:
         return "TCP" if self.network == "Socket" else self.provider or self.network
 
 
-def ask_for_it() -> None:
+def log_to_stdout() -> None:
     """Make NCCL log to this process's standard output. Call this before NCCL is loaded.
 
     NCCL writes through C's standard output, which is fully buffered for a pipe. This sets line buffering. Otherwise
@@ -115,7 +115,7 @@ def this_process() -> str:
 
 
 def parse(output: str) -> dict[str, NcclProcess]:
-    """Parse NCCL's lines in a launcher's output, by process name as in `this_process`."""
+    """Parse NCCL's lines in a launcher's output into one NcclProcess per process, by name as in `this_process`."""
     found: dict[str, NcclProcess] = {}
     of_all = ""
     for line in output.splitlines():

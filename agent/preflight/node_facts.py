@@ -100,7 +100,7 @@ class NodeFacts:
 
     @classmethod
     def parse(cls, output: str) -> NodeFacts:
-        """Parse the facts from a node's output. Raises ValueError if it has none."""
+        """Parse the facts from a node's output. Raises ValueError unless it has exactly one valid line of facts."""
         lines = [line.partition(MARK)[2] for line in output.splitlines() if line.startswith(MARK)]
         if len(lines) != 1:
             raise ValueError(f"the check of the node printed {len(lines)} lines with facts instead of one")
@@ -234,7 +234,10 @@ def _run(
 
 
 def main(argv: Sequence[str]) -> int:
-    """Print the facts as a mark and a line of JSON; return the exit status."""
+    """Print this node's facts as a mark and a line of JSON; return 0.
+
+    The arguments are the run's directory and, optionally, `began` of `NodeFacts`.
+    """
     began = float(argv[1]) if argv[1:] else None
     print(MARK + json.dumps(dataclasses.asdict(gather(Path(argv[0]), began))), flush=True)
     return 0

@@ -56,7 +56,7 @@ class Report:
 
     @property
     def summary(self) -> str:
-        """Return the result as one line."""
+        """Return the result as one line: healthy nodes, or the findings with their remedies, and warnings."""
         return "; warning: ".join([self._outcome, *(f"{found.line}; do: {found.remedy}" for found in self.warnings)])
 
     @property

@@ -36,7 +36,11 @@ MAX_GREETING: Final = 1 << 16
 def node_command(
     host: str, ssh: str, python: str = NODE_PYTHON, *, is_module: bool = False, as_rank: bool = False
 ) -> list[str]:
-    """Build the command that starts a node's stub: over SSH, or locally if the host is the master."""
+    """Build the command that starts a node's stub: over SSH, or locally if the host is the master.
+
+    `ssh` is the path of the SSH client. With `is_module`, the stub calls a module's `main` instead of starting a
+    command.
+    """
     words = [python, *FLAGS, "-c", MODULE_SCRIPT if is_module else SCRIPT]
     return words if host == MASTER_NAME else [ssh, *(AS_RANK if as_rank else ()), host, shlex.join(words)]
 
@@ -102,7 +106,7 @@ def fan_out(
                 host, stream = key.data
                 block = os.read(key.fd, BLOCK)
                 if block:
-                    _tell(host, stream, block, emit)
+                    _forward(host, stream, block, emit)
                     continue
                 selector.unregister(key.fileobj)
                 host.open_streams -= 1
@@ -134,14 +138,14 @@ def _close(process: subprocess.Popen[bytes]) -> None:
 
 
 def _feed(process: subprocess.Popen[bytes], sent: bytes) -> None:
-    """Send the request, and leave the pipe open."""
+    """Send the request to the node's stub, and leave the pipe open. Errors are ignored: its output gives the reason."""
     with contextlib.suppress(OSError, ValueError):  # It has exited already, and its last output gives the reason.
         stdin = _stream(process.stdin)
         stdin.write(sent)
         stdin.flush()
 
 
-def _tell(host: _Host, stream: str, block: bytes, emit: Callable[[Mapping[str, Any]], None]) -> None:
+def _forward(host: _Host, stream: str, block: bytes, emit: Callable[[Mapping[str, Any]], None]) -> None:
     """Forward a block of a node's output.
 
     Until the node's stub is ready, keep standard error for later, and omit standard output: a login's greeting.
@@ -166,7 +170,7 @@ def _emit_output(host: _Host, stream: str, block: bytes, emit: Callable[[Mapping
 
 
 def _finish(host: _Host, emit: Callable[[Mapping[str, Any]], None]) -> bool:
-    """Report the end of a node's command; return whether it failed."""
+    """Report the end of a node's command; return whether it failed or the node was not reached."""
     _close(host.process)
     status = host.process.wait()
     # A status of 255 after the command has started is the command's own, or the connection broke.

@@ -77,7 +77,7 @@ def free_port() -> int:
 
 
 def report(text: str) -> None:
-    """Report progress to the laptop."""
+    """Print a line of progress to stderr, with the prefix by which the laptop recognizes it."""
     print(f"{NOTEBOOK_PREFIX}{text}", file=sys.stderr, flush=True)
 
 
@@ -97,7 +97,8 @@ def make_python(request: NotebookRequest, home: Path) -> Path:
 def serve(command: Sequence[str], port: int, *, asker: int | None) -> int:
     """Run the server until it exits or the file descriptor `asker` is closed; print its address when it listens.
 
-    Returns the server's status. Raises NotebookError if it does not start to listen.
+    Returns the server's status, or 0 if `asker` was closed. `asker` may be None. Raises NotebookError if the server
+    does not start to listen within START_S.
     """
     token = secrets.token_urlsafe(24)
     environment = {**os.environ, "JUPYTER_TOKEN": token}
@@ -144,7 +145,7 @@ def _run_elsewhere(request: NotebookRequest) -> int:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the requested notebook; return the exit status."""
+    """Run the notebook that the last argument requests as JSON, on this node or another; return the exit status."""
     *flags, text = argv
     request = NotebookRequest(**json.loads(text))
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))

@@ -44,7 +44,10 @@ def parse_environment(block: bytes) -> dict[str, str]:
 
 
 def parse_parent(stat: str) -> int:
-    """Parse the parent's process ID from /proc/PID/stat. Its second field can contain spaces and parentheses."""
+    """Parse the parent's process ID from /proc/PID/stat, whose second field can contain spaces and parentheses.
+
+    Raises IndexError or ValueError for malformed text.
+    """
     return int(stat.rpartition(")")[2].split()[1])
 
 
@@ -170,7 +173,10 @@ def command(
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line; return 0 if no process is left, else 1."""
+    """Run `signal_run` with the options of the command line, and print its result as JSON.
+
+    Returns 0 if no process is left, else 1.
+    """
     parser = argparse.ArgumentParser(prog="agent.remote.processes", description=__doc__)
     parser.add_argument("--runs", required=True, help="directory of all runs")
     parser.add_argument("--run", required=True, help="id of the run")

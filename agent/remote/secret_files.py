@@ -72,7 +72,7 @@ def read(directory: Path, run_id: str, names: Sequence[str]) -> dict[str, str]:
 
 
 def remove(directory: Path, run_id: str) -> None:
-    """Remove a run's secrets."""
+    """Remove a run's secrets, if there are any."""
     (directory / run_id).unlink(missing_ok=True)
 
 
@@ -122,7 +122,10 @@ def distribute(
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the command line; return the exit status."""
+    """Store the secrets on standard input for the given runs, or remove them; return the exit status.
+
+    `keep` stores them on the master, `take` on a node, and `drop` removes both. The status is 2 for any other word.
+    """
     verb, *run_ids = argv
     if verb not in ("keep", "take", "drop"):
         print(f"{verb}: must be keep, take or drop", file=sys.stderr)

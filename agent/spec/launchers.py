@@ -44,7 +44,8 @@ RANK_PARENT: Final = ("-m", "agent.launch.rank_parent")
 
 
 def places(hosts: Sequence[Node], index: int) -> list[dict[str, str]]:
-    """Return one dict of variables for each rank on the host with this index: the rank's place, and the meeting point.
+    """Return one dict of variables for each rank on the host with this index: the rank's place, and the
+    meeting point.
     """
     first, host = sum(each.slots for each in hosts[:index]), hosts[index]
     common = {

@@ -20,7 +20,8 @@ _MARK: Final = ">:"
 
 
 def shortened(line: str, most: int) -> str:
-    """Return a line of at most `most` characters unchanged, else its beginning and a note that `fab logs` prints all.
+    """Return a line of at most `most` characters unchanged, else its beginning and a note that `fab
+    logs` prints all.
     """
     return line if len(line) <= most else f"{line[:most]}... ({WHOLE})"
 

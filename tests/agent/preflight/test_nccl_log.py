@@ -146,7 +146,7 @@ def test_number_of_too_many_digits_is_not_read() -> None:
 
 def test_no_variable_of_the_users_keeps_the_lines_from_the_output(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.environ", {"NCCL_DEBUG": "WARN", "NCCL_DEBUG_SUBSYS": "GRAPH", "NCCL_DEBUG_FILE": "/x"})
-    nccl_log.ask_for_it()
+    nccl_log.log_to_stdout()
     assert dict(os.environ) == {"NCCL_DEBUG": "INFO"}
 
 
@@ -161,7 +161,7 @@ def test_a_process_is_named_as_in_its_lines(monkeypatch: pytest.MonkeyPatch) -> 
 REPORTING_RANK = """
 import ctypes, os
 from agent.preflight import nccl_log
-nccl_log.ask_for_it()
+nccl_log.log_to_stdout()
 libc = ctypes.CDLL(None)
 for number in range(200):
     libc.printf(b"vm:1:1 [0] NCCL INFO Channel %d/64 : 0\\n", number)

@@ -206,8 +206,8 @@ def test_greeting_without_an_end_takes_bounded_memory() -> None:
         host = fanout._Host("worker", process)
         for _ in range(200):
             for stream in ("stdout", "stderr"):
-                fanout._tell(host, stream, b"x" * fanout.BLOCK, messages.append)
+                fanout._forward(host, stream, b"x" * fanout.BLOCK, messages.append)
         assert max(len(host.head), len(host.trouble)) <= fanout.MAX_GREETING + fanout.BLOCK
         assert not messages
-        fanout._tell(host, "stdout", READY + b"output", messages.append)
+        fanout._forward(host, "stdout", READY + b"output", messages.append)
     assert [message["stream"] for message in messages] == ["stderr", "stdout"]
