@@ -23,10 +23,11 @@ _GPU_FLAGS: Final = {"multi_gpu", "use_fsdp", "use_deepspeed", "use_megatron_lm"
 
 
 def launcher_settings(words: Sequence[str], directory: Path) -> dict[str, str]:
-    """Return a launcher's settings: the values of its own flags, without the program's, by name without dashes.
+    """Return the settings of a launcher by the flags' names, without leading dashes and with `_` for `-`.
 
-    For settings without a flag, the values in --config_file are included. A variable that may contain more flags is
-    stored under "$".
+    `words` follow the launcher's name. Only flags before the program count; a flag without a value has the value "".
+    Values in the file of --config_file are used for settings that no flag sets. If `directory` has no such file,
+    num_machines and machine_rank count as set. A variable that may contain more flags is stored under "$".
     """
     found: dict[str, str] = {}
     words = [each for word in words for each in (word.split("=", 1) if word.startswith("--") else [word])]
@@ -47,7 +48,11 @@ def launcher_settings(words: Sequence[str], directory: Path) -> dict[str, str]:
 
 
 def reason_alone(name: str, settings: Mapping[str, str]) -> str:
-    """Return why a launcher with these settings starts ranks that do not join those on other nodes, or ""."""
+    """Return why a launcher with these settings starts ranks that do not join those on other nodes.
+
+    Returns "" if the settings show no such reason. `name` is a key of LAUNCHERS, `settings` are those of
+    `launcher_settings`.
+    """
     counts, places = LAUNCHERS[name]
     given = [settings[flag] for flag in counts if flag in settings]
     is_one = any(re.fullmatch(r"1(:1)?", value) for value in given)
@@ -73,12 +78,17 @@ def reason_alone(name: str, settings: Mapping[str, str]) -> str:
 
 
 def has_first_port(settings: Mapping[str, str]) -> bool:
-    """Return whether this torchrun would listen at the port of the torchrun that starts the entry."""
+    """Return whether a torchrun in the entry would listen at the port of the torchrun that starts the entry.
+
+    Returns False for --standalone, and if a variable may contain further flags.
+    """
     port = settings.get("master_port") or settings.get("rdzv_endpoint", "").rpartition(":")[2]
     is_same = port in ("", str(MASTER_PORT), "{master_port}") or "MASTER_PORT" in port
     return is_same and not settings.keys() & {"standalone", "$"}
 
 
 def names_device(settings: Mapping[str, str]) -> bool:
-    """Return whether the settings of `accelerate launch` let ranks on CPUs join."""
+    """Return whether the settings of `accelerate launch` choose CPUs, or several GPUs. Without that, ranks on CPUs do
+    not join.
+    """
     return "cpu" in settings or "multi_gpu" in settings or settings.get("use_cpu", "").lower() in ("true", "yes")

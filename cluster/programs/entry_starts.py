@@ -129,12 +129,16 @@ def _starts(words: Sequence[str], directory: Path, bases: Sequence[Path], seen: 
 
 
 def _is_launcher(name: str, rest: Sequence[str]) -> bool:
-    """Return whether a program that can be a launcher acts as one with these words after it."""
+    """Return whether a program from LAUNCHERS starts ranks with the words `rest` after its name: `accelerate launch`
+    does, `accelerate config` does not.
+    """
     return bool(rest) and rest[0] in _VERBS.get(name, rest[:1])
 
 
 def _command(words: Sequence[str]) -> int:
-    """Return the index of the command word, after assignments, `env`, `exec`, `numactl` and similar prefixes."""
+    """Return the index of the word that names the command, after assignments, `env`, `exec`, `numactl`, `uv run` and
+    similar prefixes. Returns `len(words)` if there is no such word.
+    """
     index = 0
     while index < len(words):
         word, following = words[index], next(iter(words[index + 1 :]), "")
@@ -206,7 +210,9 @@ def _commands_start(
 
 
 def _commands(text: str) -> Iterator[list[str]]:
-    """Yield the words of each simple command in a shell text, as far as that is possible without running it."""
+    """Yield the words of each simple command in a shell text, without running it. Comments and here-documents are
+    skipped.
+    """
     end = ""
     for line in re.sub(r"\\\n", " ", text).splitlines():
         if end:
@@ -231,7 +237,10 @@ def _commands(text: str) -> Iterator[list[str]]:
 
 
 def find_file(word: str, bases: Sequence[Path]) -> Path | None:
-    """Return the program's file that a word names; None if there is none. `$DIR/train.py` counts as `train.py`."""
+    """Return the file of the program that a word names; None if there is none. `$DIR/train.py` counts as `train.py`.
+
+    The file is looked up in each of `bases`. Absolute paths, flags and paths with `..` are not looked up.
+    """
     for name in (word, re.sub(r"^\$(?:\w+|\{[^}]*\})/", "", word), *([Path(word).name] if "$" in word else [])):
         if not name or name.startswith(("-", "/")) or "\0" in name or len(name) > 1000 or ".." in Path(name).parts:
             continue
@@ -242,7 +251,7 @@ def find_file(word: str, bases: Sequence[Path]) -> Path | None:
 
 
 def _script_kind(path: Path) -> str:
-    """Return python, shell or "" for a file, by its suffix or its first line."""
+    """Return "python" or "shell" for a script, by its suffix or its first line; "" for any other file."""
     with path.open("rb") as file:
         first = file.readline(200).decode(errors="replace")
     interpreter = first.split()[-1] if first.startswith("#!") and first.split() else ""
@@ -252,7 +261,10 @@ def _script_kind(path: Path) -> str:
 
 
 def _module_file(directory: Path, bases: Sequence[Path], module: str, *others: str) -> Path | None:
-    """Return a module's file, or else its package's `__main__.py` (or one of `others`); None if there is none."""
+    """Return a module's file, or else the `__main__.py` of a package (or its first existing file of `others`).
+
+    Looks in `bases`, then in the `src` of `directory`. Returns None if there is no such file.
+    """
     for base in (*bases, directory / "src"):
         path = base.joinpath(*module.split("."))
         for candidate in (path.parent / f"{path.name}.py", *(path / name for name in others or ("__main__.py",))):

@@ -75,8 +75,10 @@ def missing(
 ) -> list[Import]:
     """Return the first import of each module that neither Python, the program's files nor its environment contain.
 
-    `python` returns the nodes' Python version, such as 3.12. `horovod` means that Horovod starts the program. Imports
-    that may fail, in a `try` for example, do not count.
+    `scripts` are the Python files that the entry starts; modules that they import are read too. `uploaded` are the
+    program's files, relative to `directory`. `python` returns the nodes' Python version, such as 3.12, or "" if it is
+    unknown. `horovod` means that Horovod starts the program. Imports that may fail, in a `try` for example, do not
+    count.
     """
     own = {name for path in uploaded for name in (*path.parts[:-1], path.name.partition(".")[0])}
     known = own | _installed_modules(environment, horovod=horovod)
@@ -98,8 +100,9 @@ def unreachable(
 ) -> list[Import]:
     """Return the first import of each of the program's own modules that Python would not find on the nodes.
 
-    Python looks in the script's directory, or in the current one for `-m`, and in installed packages. Programs and
-    entries that change the search path are not checked.
+    `begun` is what the entry starts. Python looks in the script's directory, or in the current one for `-m`, and in
+    installed packages. Returns [] if a program or a shell text changes the search path. Imports in functions and under
+    conditions do not count.
     """
     scripts = [each.path for each in begun if each.path and each.kind == "python"]
     trees = [pair for script in scripts for pair in modules(directory, script)]
@@ -127,7 +130,9 @@ def unreachable(
 
 
 def _installed_modules(environment: Environment, *, horovod: bool) -> frozenset[str]:
-    """Return the modules that the nodes have from Python, the runtime and local wheels, whatever the program lists."""
+    """Return the modules that the nodes have from Python, the runtime and local wheels, without those of downloaded
+    packages.
+    """
     known = STANDARD_LIBRARY | _modules_of([path for path in environment.wheels if path.suffix == ".whl"])
     if not environment.own:
         return known | RUNTIME_MODULES
@@ -135,7 +140,9 @@ def _installed_modules(environment: Environment, *, horovod: bool) -> frozenset[
 
 
 def describe_unreachable(found: Sequence[Import], directory: Path) -> str:
-    """Return the warning about the program's own modules that Python would not find."""
+    """Return the warning about modules of the program that Python would not find. Only the first of
+    `found` is named.
+    """
     first = found[0]
     shown = f"{first.module} ({first.file}:{first.line})"
     is_at_top = (directory / first.module).exists() or (directory / f"{first.module}.py").exists()
@@ -156,7 +163,10 @@ def _changes_path(tree: ast.AST) -> bool:
 
 
 def describe(found: Sequence[Import], file: str) -> str:
-    """Return the warning about modules that the nodes may lack. `file` lists the program's packages; "" for none."""
+    """Return the warning about modules that the nodes may lack. At most MAX_SHOWN of `found` are named.
+
+    `file` lists the program's packages; "" if the program has no such file.
+    """
     shown = [
         f"{each.module} ({each.file}:{each.line}{', under a condition' * each.is_conditional}"
         f"{', not in their Python' * (each.module in VARYING)})"
@@ -168,7 +178,9 @@ def describe(found: Sequence[Import], file: str) -> str:
 
 
 def standard_library(python: str) -> frozenset[str]:
-    """Return the modules of the standard library of a Python version such as 3.12; "" is the running Python's."""
+    """Return the top-level modules of the standard library of a Python version such as 3.12. With "", the version of
+    the running Python is used.
+    """
     minor = int(python.partition(".")[2] or sys.version_info[1])
     gone = [removed for since, removed in REMOVED.items() if minor >= since]
     later = [added for since, added in ADDED.items() if minor < since]
@@ -176,7 +188,9 @@ def standard_library(python: str) -> frozenset[str]:
 
 
 def is_in(module: str, distributions: Collection[str]) -> bool:
-    """Return whether one of these distributions probably contains a module."""
+    """Return whether one of these distributions probably contains a module, judged by names and by this machine's
+    packages.
+    """
     plain, known = canonicalize_name(module), DISTRIBUTIONS.get(module, "")
     if {plain, f"py{plain}", known} & set(distributions):
         return True
@@ -189,12 +203,14 @@ def is_in(module: str, distributions: Collection[str]) -> bool:
 
 @functools.cache
 def _installed() -> Mapping[str, Sequence[str]]:
-    """Return the distributions installed on this machine, by module. This takes a second."""
+    """Return the names of the distributions on this machine that contain each top-level module. This takes a second."""
     return importlib.metadata.packages_distributions()
 
 
 def imports(tree: ast.AST, file: str) -> Iterator[Import]:
-    """Yield the absolute imports of a file, except imports that are allowed to fail."""
+    """Yield the absolute imports of a file, except those for type checkers and those in code that handles a failed
+    import.
+    """
     waiting: list[tuple[ast.AST, bool]] = [(tree, False)]
     while waiting:
         node, is_conditional = waiting.pop()

@@ -66,20 +66,27 @@ class Joining(Sources):
 
     @property
     def uses(self) -> list[Use]:
-        """Return the uses that join the ranks."""
+        """Return the uses that decide the launcher: calls that join the ranks, or else imports of libraries that can do
+        it.
+
+        Imports that may fail are returned only if there are no others.
+        """
         return self.calls or [use for use in self.libraries if not use.is_guarded] or self.libraries
 
     @property
     def _groups(self) -> list[Use]:
-        """Return the uses that join ranks without Horovod. Trainers are not included, because they can use Horovod."""
+        """Return the calls that join ranks without Horovod. Calls of Lightning's and Transformers' trainers are not
+        included, because these trainers can also use Horovod.
+        """
         return [use for use in self.calls if use.launcher != HOROVOD and not _TRAINER.search(use.name)]
 
     def choose(self, horovods: str = "") -> tuple[str, str]:
-        """Return the launcher and the reason for it. `horovods` is a Horovod flag that the user gave.
+        """Return the launcher, and the reason for it as a text. `horovods` is a flag for Horovod that the user gave, or
+        "".
 
         A launcher in the entry takes precedence, then calls in the entry's own file, calls in imported modules, and
         variables that the program reads. Trainers such as Lightning's also run on Horovod, so Horovod wins over them.
-        Raises UsageError if two launchers remain.
+        If nothing decides, the launcher is Horovod. Raises UsageError if calls need different launchers.
         """
         if horovods:
             return HOROVOD, f"{horovods} is a setting of Horovod"
@@ -108,7 +115,8 @@ class Joining(Sources):
     def trouble(
         self, launcher: str, controller: str, *, nodes: int, variables: Mapping[str, str] = types.MappingProxyType({})
     ) -> str:
-        """Return why the ranks would not train together, or "" if the sources show no problem.
+        """Return why the ranks would not train together on `nodes` nodes, and what to change; "" if the sources show no
+        problem.
 
         `variables` are those set with --env.
         """
@@ -158,9 +166,10 @@ class Joining(Sources):
 
 
 def examine(directory: Path, words: Sequence[str], entry_words: int, configs: Sequence[Path] = ()) -> Joining:
-    """Analyse a program's sources, starting from its entry. The first `entry_words` words may contain placeholders.
+    """Analyse a program's sources, starting from the words of its entry.
 
-    `configs` are configuration files, relative to the directory, that may contain settings such as num_nodes.
+    Only the first `entry_words` words may contain placeholders. `configs` are configuration files, relative to the
+    directory, that may contain settings such as num_nodes.
     """
     found = Joining(has_placeholder=any(map(has_placeholder, words[:entry_words])))
     for before, word in zip(("", *words), words, strict=False):
@@ -246,8 +255,9 @@ def _asked_gpus(directory: Path, words: Sequence[str], configs: Sequence[Path]) 
 
 
 def _alone(found: Joining) -> Iterator[str]:
-    """Yield why process groups exclude other nodes, unless that code is never called or another call
-    creates a group.
+    """Yield each reason why process groups exclude other nodes.
+
+    Code in functions that are never called does not count. A group does not count if another one includes all nodes.
     """
 
     def is_called(function: str, names: Collection[str]) -> bool:
@@ -263,7 +273,11 @@ def _alone(found: Joining) -> Iterator[str]:
 
 
 def _on_one_node(found: Joining, words: Sequence[str], sources: Collection[Path], configs: Sequence[Path]) -> str:
-    """Describe a Lightning Trainer or Fabric if nothing sets its number of nodes; "" otherwise."""
+    """Return the warning that Lightning would train on one node, because nothing sets its number of nodes; ""
+    otherwise.
+
+    Also returns "" without a call of Lightning, and if the number may be set in a way that is not visible here.
+    """
     use = next((use for use in found.calls if LIGHTNING_CALL.match(use.name) and not use.is_guarded), None)
     if use is None or found.launchers or any(each.launcher == HOROVOD for each in found.calls):
         return ""

@@ -56,7 +56,7 @@ class KerasTrapError(DeepcdkError):
 
 
 def find(directory: Path, script: Path) -> list[Trap]:
-    """Find the traps in a script and in the modules of its directory that it imports."""
+    """Find the traps in a script and in the modules that it imports. Returns them sorted by file and line."""
     found = [
         Trap(file=str(path.relative_to(directory)), line=line, name=name)
         for path, tree in modules(directory, script)
@@ -66,7 +66,7 @@ def find(directory: Path, script: Path) -> list[Trap]:
 
 
 def _uses(tree: ast.AST) -> Iterator[tuple[int, str]]:
-    """Yield line and name of each trap, also if the program renames Horovod's modules."""
+    """Yield the line and the name of each trap in a module. Aliases of Horovod's modules are resolved."""
     names = import_names(tree)
     for node in ast.walk(tree):
         if isinstance(node, ast.Name | ast.Attribute) and (name := _trap(dotted(node), names)):
@@ -74,7 +74,7 @@ def _uses(tree: ast.AST) -> Iterator[tuple[int, str]]:
 
 
 def import_names(tree: ast.AST) -> dict[str, str]:
-    """Map the names that a module's imports bind to their full names."""
+    """Map the names that a module's absolute imports bind to their full names: `hvd` to `horovod.tensorflow`."""
     names: dict[str, str] = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -87,7 +87,9 @@ def import_names(tree: ast.AST) -> dict[str, str]:
 
 
 def dotted(node: ast.expr) -> str:
-    """Return a name with its attributes, such as `hvd.callbacks`. Any other expression at its start becomes ""."""
+    """Return an expression's dotted name, such as `hvd.callbacks`. Anything but a name at its start becomes "":
+    `.callbacks`.
+    """
     attributes: list[str] = []
     while isinstance(node, ast.Attribute):
         attributes.append(node.attr)
@@ -96,7 +98,7 @@ def dotted(node: ast.expr) -> str:
 
 
 def _trap(name: str, names: dict[str, str]) -> str:
-    """Return the name of the trap that a dotted name refers to, or ""."""
+    """Return the name of the trap that a dotted name refers to, or "". `names` are those of `import_names`."""
     for known, meant in names.items():
         if f"{name}.".startswith(f"{known}."):
             return _TRAP_OF.get(meant + name[len(known) :], "")
@@ -124,7 +126,10 @@ def modules(directory: Path, script: Path, *, named: bool = False) -> Iterator[t
 
 
 def imported(tree: ast.AST, directory: Path, path: Path, *, named: bool) -> Iterator[Path]:
-    """Yield the paths where the modules imported by `path` may be. `tree` is its AST, `named` as in `modules`."""
+    """Yield the paths where the modules imported by `path` may be. `tree` is its AST, `named` as in `modules`.
+
+    The paths need not exist. Constants passed to `import_module` count too.
+    """
     roots = (directory, path.parent, directory / "src")
     for node in ast.walk(tree):
         if isinstance(node, ast.Import | ast.ImportFrom):
@@ -140,7 +145,7 @@ def imported(tree: ast.AST, directory: Path, path: Path, *, named: bool) -> Iter
 
 
 def _is_script(value: object) -> TypeGuard[str]:
-    """Return whether a constant may name a Python file of the program."""
+    """Return whether a constant is a string that looks like the relative path of a Python file."""
     return isinstance(value, str) and re.fullmatch(r"(?!/)(?!.*\.\.)[\w./-]{1,200}\.py", value) is not None
 
 
@@ -163,14 +168,14 @@ def parsed_text(source: str | bytes) -> ast.AST | None:
 
 
 def is_guard(node: ast.AST) -> bool:
-    """Return whether a statement handles the error of a failed import inside of it."""
+    """Return whether a statement is a `try` or `with` that handles failed imports inside of it."""
     if isinstance(node, ast.Try):
         return any(handler.type is None or names_in(handler.type) & _GUARDS for handler in node.handlers)
     return isinstance(node, ast.With) and any(names_in(item.context_expr) & _GUARDS for item in node.items)
 
 
 def names_in(node: ast.AST) -> set[str]:
-    """Return all names and attributes in a part of a program."""
+    """Return all names and attribute names in a part of a program."""
     walked = list(ast.walk(node))
     names = {each.id for each in walked if isinstance(each, ast.Name)}
     return names | {each.attr for each in walked if isinstance(each, ast.Attribute)}

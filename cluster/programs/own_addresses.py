@@ -21,8 +21,9 @@ ENVIRONMENT_READERS: Final = {"environ", "getenv"}
 
 
 def own_addresses(tree: ast.AST) -> Iterator[tuple[ast.expr, str]]:
-    """Yield value and name of each variable setting that excludes other nodes: a local address, or a
-    world size of 1.
+    """Yield value and name of each environment variable that a module sets so that other nodes are excluded.
+
+    That is a local address for MASTER_ADDR, TF_CONFIG or JAX_COORDINATOR_ADDRESS, or a WORLD_SIZE of 1.
     """
     values = dict[str, list[ast.AST]]()
     for node in ast.walk(tree):
@@ -40,7 +41,7 @@ def own_addresses(tree: ast.AST) -> Iterator[tuple[ast.expr, str]]:
 
 
 def reason_call_is_alone(call: ast.Call) -> str:
-    """Describe how a call that creates a process group excludes other nodes; "" if its arguments show no problem."""
+    """Return how a call that creates a process group excludes other nodes; "" if its arguments show no problem."""
     given = {word.arg: word.value.value for word in call.keywords if isinstance(word.value, ast.Constant)}
     first = [word.value for word in call.args[:2] if isinstance(word, ast.Constant)]
     places = [*first, given.get("init_method")]
@@ -53,7 +54,9 @@ def reason_call_is_alone(call: ast.Call) -> str:
 
 
 def _settings_of(node: ast.AST) -> Iterator[tuple[ast.expr, str, ast.expr]]:
-    """Yield the dictionary, key and value that a statement `d["key"] = value` or a call `d.update` sets."""
+    """Yield the dictionary, key and value that a statement `d["key"] = value` or a call `d.update` sets; nothing for
+    other nodes.
+    """
     if isinstance(node, ast.Assign):
         for target in node.targets:
             if isinstance(target, ast.Subscript) and isinstance(target.slice, ast.Constant):
@@ -69,7 +72,10 @@ def _settings_of(node: ast.AST) -> Iterator[tuple[ast.expr, str, ast.expr]]:
 
 
 def _is_own(value: ast.AST, values: Mapping[str, list[ast.AST]]) -> bool:
-    """Return whether a value is certainly a local address. `values` maps names to the values assigned to them."""
+    """Return whether a value is certainly a local address. `values` maps names to the values assigned to them.
+
+    Returns False if the value may come from a condition or from the environment.
+    """
     owners = {id(node.value) for node in ast.walk(value) if isinstance(node, ast.Attribute)}
     names = {node.id for node in ast.walk(value) if isinstance(node, ast.Name) and id(node) not in owners}
     parts = [value, *(each for name in names for each in values.get(name, ()))]

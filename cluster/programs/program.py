@@ -51,7 +51,7 @@ MAX_TREE_BYTES: Final = 1 << 30
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Program:
-    """A user program. Creating one checks that its files exist, are uploaded, and compile."""
+    """A user program. Creating one checks that its files exist, are uploaded, and compile. Raises UsageError."""
 
     directory: Path
     entry: tuple[str, ...]
@@ -115,7 +115,9 @@ class Program:
             raise UsageError("--entry", first, f"is a file, not a command: give ./{first}")
 
     def _check_module(self, module: str) -> None:
-        """Raise UsageError for a module that the nodes cannot find or run."""
+        """Raise UsageError for a module after `-m` that the nodes cannot find or run. With requirements, they may
+        contain it.
+        """
         top = module.partition(".")[0]
         if is_directory(self.directory / top) or is_file(self.directory / f"{top}.py"):
             raise UsageError("--entry", f"-m {module}", f"is not a runnable module in {self.directory}")
@@ -127,7 +129,9 @@ class Program:
             raise UsageError("--entry", f"-m {module}", rule)
 
     def _check_script(self, name: str) -> None:
-        """Raise UsageError for a script that is not uploaded, or has Windows line ends."""
+        """Raise UsageError for a script that is not uploaded, or has Windows line ends. Absolute paths are on the
+        nodes.
+        """
         if Path(name).is_absolute():
             return  # it is on the nodes
         self.check_uploaded("--entry", name, Path(os.path.normpath(name)))
@@ -139,7 +143,10 @@ class Program:
             raise UsageError("--entry", name, rule)
 
     def check_uploaded(self, flag: str, given: str, file: Path) -> None:
-        """Raise UsageError for a file that does not exist or is not uploaded."""
+        """Raise UsageError for a file, relative to the directory, that does not exist or is not uploaded.
+
+        The message names `flag` and the value `given` with it.
+        """
         if not is_file(self.directory / file):
             raise UsageError(flag, given, f"is not a file in {self.directory}")
         if reason := self.upload.reason_against(file):
@@ -157,12 +164,14 @@ class Program:
         extras: Sequence[str] = (),
         groups: Sequence[str] = (),
     ) -> Program:
-        """Build a program from --payload, --entry, which is split as a shell would, and the words after `--`.
+        """Build a program from --payload, from --entry, which is split as a shell would, and from the words after `--`.
 
-        Paths in --entry and --requirements are relative to the payload, or else to the current directory.
+        Paths in --entry and --requirements are relative to the payload, or else to the current directory. Without
+        --requirements, the payload's own file is used.
 
         Raises UsageError for invalid values. Raises KerasTrapError for a program that would train wrongly without an
-        error, unless --keras is given. With requirements that check comes later, because they may bring another Keras.
+        error, unless --keras is given. If the program has requirements, that check comes later, because they may
+        contain another Keras.
         """
         if keras not in ("", "2", "3"):
             raise UsageError("--keras", keras, "must be 2 or 3")
@@ -191,7 +200,9 @@ class Program:
         return program
 
     def check_keras_traps(self) -> None:
-        """Raise KerasTrapError if the program would train wrongly with Keras 3 without an error."""
+        """Raise KerasTrapError if the program would train wrongly with Keras 3 without an error, unless --keras was
+        given.
+        """
         silent = [trap for trap in self.keras_traps() if trap.is_silent]
         if silent and not self.is_keras_chosen:
             raise KerasTrapError(silent)
@@ -221,7 +232,9 @@ class Program:
         return frozenset(module for tree in trees if tree for module in imports(tree, relative=False))
 
     def keras_traps(self) -> list[Trap]:
-        """Find the program's uses of Horovod that do not work with Keras 3; empty with Keras 2."""
+        """Return the program's uses of Horovod that do not work with Keras 3; [] with --keras 2, or without a Python
+        file.
+        """
         return self._traps if self.keras == 3 else []
 
     @functools.cached_property
@@ -278,9 +291,10 @@ class Program:
         return survey(self.directory)
 
     def tree(self, lock: str = "") -> Tree:
-        """Pack the program. `lock` is the lock file of its environment, to be stored next to it.
+        """Pack the files to upload. `lock` is the text of the environment's lock file, to be stored next to them; ""
+        for none.
 
-        Raises UsageError if it is too large to be code, and UploadError for a file that cannot be read.
+        Raises UsageError if the files are too large to be code, and UploadError for a file that cannot be read.
         """
         found = self.upload
         try:
@@ -324,7 +338,7 @@ def check_word(flag: str, word: str) -> None:
 
 
 def _unknown_to_nodes(first: str, rest: Sequence[str]) -> str:
-    """Explain why nodes cannot start the first word of an entry; "" if they can."""
+    """Explain why nodes cannot start an entry with the first word `first` and the others `rest`; "" if they can."""
     if re.match(r"[A-Za-z_]\w*=", first):
         return "sets a variable, which needs a shell or `env`: put `env` before it, or give --env NAME=VALUE"
     if first in _SHELL_COMMANDS:
@@ -351,9 +365,10 @@ def _read(path: Path) -> bytes:
 
 
 def _line_of_magic(text: bytes) -> int:
-    """Return the first top-level line that calls IPython, as nbconvert writes `!pip` and `%cd`; 0 if there is none.
+    """Return the number of the first top-level line that calls IPython, as nbconvert writes `!pip` and `%cd`; 0 if
+    there is none.
 
-    Also 0 if the program defines or looks up get_ipython itself, or if it may do so.
+    Also 0 if the program defines or looks up get_ipython itself, if it may do so, or if the text is not valid Python.
     """
     if b"get_ipython()." not in text:
         return 0
@@ -394,8 +409,8 @@ def _begins_with(path: Path, *starts: bytes) -> bool:
 def _located(flag: str, given: str, directory: Path) -> str:
     """Return a file's path relative to the program's directory, or the absolute path of a file elsewhere.
 
-    A relative path is looked up in the program's directory, then in the current one. Raises UsageError if it is in
-    neither.
+    A relative path is looked up in the program's directory, then in the current one. Raises UsageError, which names
+    `flag`, if the file is in neither.
     """
     typed = expanded(given)
     if not typed.is_absolute() and ".." not in typed.parts and is_file(directory / typed):

@@ -29,7 +29,8 @@ LOCKS: Final = Path("agent") / "environment"
 
 
 def kind_of_hosts(nodes: Sequence[Node], count: int) -> RuntimeKind | None:
-    """Return the kind of runtime for a run on `count` workers; None if no node has reported its Python.
+    """Return the kind of runtime for a run on `count` workers; None without nodes, or if they have not reported their
+    Python.
 
     Missing workers are assumed to be like the existing ones, or like the master if there are none. Raises DeepcdkError
     if the workers are of two kinds.
@@ -57,7 +58,7 @@ class PackedProgram:
 
     @property
     def trees(self) -> tuple[Tree, ...]:
-        """Return the trees to push."""
+        """Return the trees to push: the wheels, if there are any, then the program."""
         return (*((self.wheels,) if self.wheels else ()), self.tree)
 
 
@@ -74,8 +75,8 @@ def pack(
     """Resolve the environment of a program for `count` workers, and pack the program with its environment.
 
     `nodes` returns the live nodes. `project` is the checkout. `variables` are the names of the ranks' variables.
-    `report` is called with each note for the user. Raises RequirementsError, and KerasTrapError for a program that
-    would train wrongly in this environment.
+    `report` is called with each note and warning for the user. Raises DeepcdkError if the workers are of two kinds,
+    RequirementsError, and KerasTrapError for a program that would train wrongly in this environment.
     """
     for note in program.upload.notes():
         report(note)
@@ -119,7 +120,8 @@ def pack(
 def pack_for_notebook(program: Program, node: Node, *, project: Path, report: Callable[[str], None]) -> PackedProgram:
     """Resolve the requirements of a notebook on a node, to be installed over the runtime, and pack them.
 
-    Raises RequirementsError if they do not fit the runtime, or if they lack JupyterLab.
+    `report` is called with each note for the user. Raises RequirementsError if they do not fit the runtime, or if they
+    lack JupyterLab.
     """
     for note in program.upload.notes():
         report(note)
@@ -150,8 +152,8 @@ def _with_environment(program: Program, environment: Environment, kind: RuntimeK
 
 
 def wheels_tree(wheels: Sequence[Path]) -> Tree | None:
-    """Pack local wheels separately, so that an edit of the program does not upload them again. Returns None without
-    wheels.
+    """Pack local wheels into a tree; None if there are none. They are separate from the program, so that an edit of the
+    program does not upload them again.
     """
     return push.pack(Path(), (), WHEELS, {f"{WHEELS}/{wheel.name}": wheel for wheel in wheels}) if wheels else None
 
@@ -159,7 +161,8 @@ def wheels_tree(wheels: Sequence[Path]) -> Tree | None:
 def choose(wanted: Wanted, kind: RuntimeKind | None, *, project: Path, report: Callable[[str], None]) -> Environment:
     """Return the environment that a program needs on hosts of this kind.
 
-    Raises RequirementsError, or UnresolvedHereError if this machine cannot resolve the requirements.
+    `report` is called with notes and a summary of the packages. Raises RequirementsError, also if `kind` is None, or
+    UnresolvedHereError if this machine cannot resolve the requirements.
     """
     if kind is None:
         raise RequirementsError(

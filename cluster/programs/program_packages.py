@@ -34,7 +34,9 @@ _PIN: Final = re.compile(
 
 
 def pinned(lock: str) -> dict[str, str]:
-    """Return the package versions in a lock file, by name."""
+    """Return the package versions in the text of a lock file, by name. The version of a wheel's URL is taken from its
+    name.
+    """
     return {name: version or unquote(other) for name, version, other in _PIN.findall(lock)}
 
 
@@ -64,12 +66,14 @@ class Wanted:
 
     @property
     def uses_torch(self) -> bool:
-        """Return whether Horovod must be built for PyTorch."""
+        """Return whether Horovod must be built for PyTorch: Horovod starts the program, which imports TORCH_MODULE."""
         return self.horovod and self._imports(TORCH_MODULE)
 
     @property
     def uses_tensorflow(self) -> bool:
-        """Return whether Horovod must be built for TensorFlow, even if the requirements do not name it."""
+        """Return whether Horovod must be built for TensorFlow. It is unless the program uses Horovod
+        only with PyTorch.
+        """
         return self.horovod and (not self.uses_torch or any(map(self._imports, TENSORFLOW_MODULES)))
 
     @property
@@ -111,7 +115,7 @@ class Environment:
 
     @property
     def packages(self) -> dict[str, str]:
-        """Return the versions of its packages; empty for the runtime alone."""
+        """Return the versions of the packages in the lock file, by name; empty for the runtime alone."""
         return pinned(self.lock)
 
     def __str__(self) -> str:

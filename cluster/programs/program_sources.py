@@ -184,7 +184,9 @@ class Sources:
                 self.needs_gpus.append(Use(file=file, line=call.lineno, name=shown))
 
     def note(self, file: str, line: int, name: str, *, is_guarded: bool = False) -> None:
-        """Record a name that joins the ranks."""
+        """Record a name, such as `torch.distributed.init_process_group`, if it can join the ranks. Other names are
+        ignored.
+        """
         for known, uses in ((_CALLS, self.calls), (_LIBRARIES, self.libraries)):
             for prefix, launcher in known.items():
                 if f"{name}.".startswith(f"{prefix}."):
@@ -213,8 +215,10 @@ def _optional(tree: ast.AST) -> set[str]:
 
 
 def _asked(tree: ast.AST, *, is_entry: bool) -> set[int]:
-    """Return the ids of AST nodes that run only depending on the launcher's variables, after an error,
-    or as a script.
+    """Return the ids of AST nodes that do not run under each launcher.
+
+    They depend on the launcher's variables, handle an error, or (except in the entry) are under `if __name__ == ...`.
+    Nodes after an exit that depends on the variables are included.
     """
     asked, known = set[int](), set[str]()
     for node in ast.walk(tree):
@@ -230,7 +234,9 @@ def _asked(tree: ast.AST, *, is_entry: bool) -> set[int]:
 
 
 def _chosen(tree: ast.AST) -> set[int]:
-    """Return the ids of AST nodes that run only under a condition in the program, such as a flag `--local`."""
+    """Return the ids of AST nodes that run only under a condition in the program, such as a flag `--local`. Nodes after
+    a conditional `return` are included.
+    """
 
     def is_choice(node: ast.AST) -> bool:
         return isinstance(node, ast.If) and "__name__" not in names_in(node.test)
@@ -240,7 +246,11 @@ def _chosen(tree: ast.AST) -> set[int]:
 
 
 def _behind(tree: ast.AST, is_choice: Callable[[ast.AST], bool], exits: type | types.UnionType) -> set[int]:
-    """Return the ids of AST nodes that run only if no branch of an earlier choice left the function or program."""
+    """Return the ids of AST nodes that are after a choice with a branch that leaves the function or program.
+
+    `is_choice` selects `if` statements. `exits` are the types of statements that leave; an expression counts only if it
+    ends the program.
+    """
     found = set[int]()
     for scope in ast.walk(tree):
         if not isinstance(scope, ast.Module | ast.FunctionDef | ast.AsyncFunctionDef):
@@ -291,8 +301,8 @@ def _functions(tree: ast.AST) -> dict[int, str]:
 
 
 def _asks(node: ast.AST, known: Collection[str]) -> bool:
-    """Return whether a statement depends on an error or on the launcher's variables. `known` are names
-    that hold them.
+    """Return whether a statement depends on an error or on the launcher's variables. `known` are names that hold their
+    values.
     """
     if isinstance(node, ast.ExceptHandler):
         return True
@@ -302,7 +312,7 @@ def _asks(node: ast.AST, known: Collection[str]) -> bool:
 
 
 def _unguarded(tree: ast.AST) -> Iterator[ast.Call]:
-    """Yield the calls that are not guarded by a condition on the device."""
+    """Yield the calls that are not under a condition on the device, such as `torch.cuda.is_available()`."""
     waiting = [tree]
     while waiting:
         node = waiting.pop()

@@ -52,7 +52,8 @@ _LISTS: Final = ("*requirements*.txt", "*requirements*.in", "requirements/*.txt"
 def chosen_file(directory: Path, script: str = "") -> str:
     """Return the name of the file in a program's directory that lists its packages; "" if there is none.
 
-    It may be the Python file `script` itself, with inline metadata as in PEP 723.
+    READ is the order of precedence. If there is no such file, the Python file `script` is returned if it has inline
+    metadata as in PEP 723.
     """
     chosen = next((name for name in READ if is_file(directory / name) and _lists_packages(directory / name)), "")
     is_script = not chosen and script.endswith(".py") and is_file(directory / script)
@@ -60,7 +61,11 @@ def chosen_file(directory: Path, script: str = "") -> str:
 
 
 def notes(directory: Path, chosen: str) -> list[str]:
-    """Return notes for the user: which of several files is used, or how to export an unsupported one."""
+    """Return notes for the user: which file is used and which are not, or how to install the packages of a file that is
+    not read.
+
+    `chosen` is the file that is used, or "". Returns [] for requirements.txt alone.
+    """
     # A requirement such as `.` uses setup.py.
     names = [name for name in (*READ, *EXPORTS) if name != chosen and not (chosen and name.startswith("setup."))]
     others = [name for name in names if is_file(directory / name)]
@@ -77,7 +82,9 @@ def notes(directory: Path, chosen: str) -> list[str]:
 
 
 def refuse_others(name: str) -> None:
-    """Raise UsageError for a --requirements file in an unsupported format."""
+    """Raise UsageError for a --requirements file in an unsupported format. The message has the command
+    that exports it.
+    """
     base = Path(name).name
     if export := EXPORTS.get(base):
         raise UsageError("--requirements", name, f"is not read; export it first: {export}")
@@ -92,13 +99,13 @@ def is_pylock(name: str) -> bool:
 
 
 def reads_as_text(name: str) -> bool:
-    """Return whether a file lists requirements line by line."""
+    """Return whether a file lists requirements line by line; False for "" and for TOML and Python files."""
     has_other_form = Path(name).name in (UV_LOCK, PYPROJECT) or name.endswith(".py") or is_pylock(name)
     return bool(name) and not has_other_form
 
 
 def sources(wanted: Wanted, uv: str, environ: Mapping[str, str]) -> tuple[list[str], list[str]]:
-    """Return the arguments and the requirement lines for `uv pip compile` that describe a program's packages.
+    """Return two lists for `uv pip compile`: file arguments, and requirement lines for its standard input.
 
     `uv` is the path of uv. Raises RequirementsError for a file that cannot be read, or for --extra and --group with a
     file that has none.
@@ -128,7 +135,7 @@ def sources(wanted: Wanted, uv: str, environ: Mapping[str, str]) -> tuple[list[s
 
 
 def index_options(directory: Path, environ: Mapping[str, str]) -> set[str]:
-    """Return index options for the nodes: the indexes that this machine's variables and the project configure.
+    """Return index options for the nodes' lock file, for the indexes of this machine's variables and of the project.
 
     Indexes with a password are left out, because the lock file is uploaded. This machine downloads their files.
     """
@@ -168,8 +175,9 @@ def _split(url: str) -> SplitResult | None:
 
 @functools.cache
 def _netrc(file: Path) -> Mapping[str, tuple[str, str]]:
-    """Return user and password of each host in a netrc file. An unreadable file is ignored with a
-    warning, as uv does.
+    """Return user and password by host from a netrc file; empty without the file.
+
+    An unreadable file is ignored with a warning, as uv does.
     """
     try:
         hosts = netrc.netrc(file).hosts if is_file(file) else {}
@@ -180,7 +188,9 @@ def _netrc(file: Path) -> Mapping[str, tuple[str, str]]:
 
 
 def _indexes(directory: Path, environ: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Yield name and URL of each index in this machine's variables and the project. The name may be ""."""
+    """Yield name and URL of each index in this machine's variables and in the project's pyproject.toml. The name may be
+    "".
+    """
     words = [word for name in INDEX_VARIABLES for word in environ.get(name, "").split()]
     for word in words:
         found = re.match(r"([\w-]+)=(.*)", word)
@@ -197,7 +207,9 @@ def _index_entries(settings: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _indexes_in_settings(directory: Path, environ: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Yield name and URL of each index in UV_CONFIG_FILE, or else in the project's and the user's uv settings."""
+    """Yield name and URL of each index in the file of UV_CONFIG_FILE, or else in the uv settings of the directory, its
+    parents and the user. The name may be "".
+    """
     users = expanded(environ.get("XDG_CONFIG_HOME") or "~/.config") / "uv"
     files = [place / name for place in (directory, *directory.parents, users) for name in (UV_SETTINGS, PYPROJECT)]
     for file in [expanded(given)] if (given := environ.get("UV_CONFIG_FILE")) else files:
@@ -225,7 +237,10 @@ def _lists_packages(file: Path) -> bool:
 
 
 def _exported(lock: Path, flags: Sequence[str], uv: str, environ: Mapping[str, str]) -> list[str]:
-    """Return the requirements in a uv.lock, for all platforms, with their markers. Raises RequirementsError."""
+    """Return the requirements in a uv.lock, for all platforms, with their markers. `flags` are options for `uv export`.
+
+    Raises RequirementsError.
+    """
     command = [uv, "export", "--frozen", "--no-header", "--no-annotate", "--quiet"]
     done = subprocess.run(
         [*command, "--no-default-groups", "--format", "requirements.txt", *flags, "--directory", str(lock.parent)],
@@ -243,14 +258,18 @@ def _exported(lock: Path, flags: Sequence[str], uv: str, environ: Mapping[str, s
 
 
 def _absolute(line: str, directory: Path) -> str:
-    """Make the path of a local package absolute, and its installation non-editable."""
+    """Return a requirement line of uv. The path of a local package becomes absolute, and its
+    installation non-editable.
+    """
     path, marker = line.removeprefix("-e ").partition(" ;")[::2]
     is_path = path.startswith((".", "/")) or line.startswith("-e ")
     return f"{(directory / path).resolve()}{' ;' * bool(marker)}{marker}" if is_path else line
 
 
 def _pylock_lines(file: Path) -> list[str]:
-    """Convert the packages of a PEP 751 lock file to requirements. Raises RequirementsError."""
+    """Convert the packages of a PEP 751 lock file to requirements with hashes. Raises RequirementsError if it cannot be
+    read, and TypeError or AttributeError for packages in another format.
+    """
     lines = []
     for package in _toml(file).get("packages", ()):
         name, marker = str(package.get("name")), package.get("marker")
@@ -276,7 +295,7 @@ def _files(package: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 
 def _toml(file: Path) -> dict[str, Any]:
-    """Read a TOML file. Raises RequirementsError."""
+    """Read a TOML file. Raises RequirementsError if it cannot be read or parsed."""
     try:
         return tomllib.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:

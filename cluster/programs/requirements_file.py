@@ -43,7 +43,9 @@ class Line:
 
     @property
     def requirement(self) -> Requirement | None:
-        """Parse the line as a requirement with a name; None for an option, a path or a URL."""
+        """Parse the line as a requirement with a name, without its per-requirement options; None for an option, a path
+        or a URL.
+        """
         try:
             return Requirement(re.split(r"\s--?[a-z]", self.text, maxsplit=1)[0])
         except InvalidRequirement:
@@ -60,14 +62,18 @@ class RequirementsFile:
 
     @classmethod
     def read(cls, directory: Path, name: str, more: Sequence[str] = ()) -> RequirementsFile:
-        """Read a requirements file in the program's `directory`, and `more` lines. Raises RequirementsError."""
+        """Read a requirements file in the program's `directory`, and append `more` lines.
+
+        With the name "", there are only these lines. Raises RequirementsError if a file cannot be read.
+        """
         lines = tuple(_lines(directory, Path(name), ())) if name else ()
         return cls(directory=directory, lines=(*lines, *(Line(file=Path(name), text=text) for text in more)))
 
     @property
     def options(self) -> tuple[str, ...]:
-        """Return the options that name indexes, which the nodes need too. Wheels in local directories are uploaded
-        instead.
+        """Return the option lines that the nodes need too: indexes, trusted hosts, and --find-links with a URL.
+
+        Local directories of --find-links are left out, because their wheels are uploaded instead.
         """
         return tuple(
             line.text
@@ -77,7 +83,7 @@ class RequirementsFile:
 
     @property
     def without_editable(self) -> tuple[str, ...]:
-        """Return all lines with editable git repositories made non-editable; empty if there are no such lines.
+        """Return all lines, with editable git repositories made non-editable; empty if no line has such a repository.
 
         `pip freeze` writes them, but uv accepts only directories as editable.
         """
@@ -86,7 +92,9 @@ class RequirementsFile:
 
     @property
     def hashes(self) -> dict[str, frozenset[str]]:
-        """Return the allowed hashes of each package, such as `sha256:...`, by its normalized name."""
+        """Return the allowed hashes, such as `sha256:...`, by normalized package name. Packages without --hash are
+        missing.
+        """
         found: dict[str, frozenset[str]] = {}
         for line in self.lines:
             if (requirement := line.requirement) and (hashes := _HASH.findall(line.text)):
@@ -95,7 +103,11 @@ class RequirementsFile:
         return found
 
     def refusal(self, name: str, version: str, kind: RuntimeKind) -> str:
-        """Return the first requirement that rejects this version of a package on the nodes, or ""."""
+        """Return the first requirement that excludes this version of a package on the nodes, such as `horovod<0.28`; ""
+        if there is none.
+
+        `name` is the normalized name. Requirements with a marker that does not apply to `kind` are skipped.
+        """
         for line in self.lines:
             requirement = line.requirement
             if requirement is None or canonicalize_name(requirement.name) != name:
@@ -108,7 +120,7 @@ class RequirementsFile:
 
 
 def _plain_repository(found: re.Match[str]) -> str:
-    """Convert an editable git requirement to a non-editable one."""
+    """Convert a match of _EDITABLE to a non-editable requirement: `NAME @ URL`, or the URL if the line has no name."""
     words = dict(word.partition("=")[::2] for word in (found[2] or "").split("&"))
     name, below = words.get("egg", "").partition("[")[0], words.get("subdirectory")
     url = f"{found[1]}#subdirectory={below}" if below else found[1]
@@ -116,9 +128,11 @@ def _plain_repository(found: re.Match[str]) -> str:
 
 
 def allowed_hashes(name: str, version: str, there: frozenset[str], allowed: frozenset[str] | None) -> frozenset[str]:
-    """Return the hashes of a package's files that the requirements allow. If `allowed` is None, all are allowed.
+    """Return those hashes of a package's files (`there`) that the requirements allow. If `allowed` is None, all are
+    allowed.
 
-    Raises RequirementsError if the index has no file with an allowed hash.
+    If the index and the requirements use different hash algorithms, `allowed` is returned. Raises RequirementsError if
+    no file has an allowed hash.
     """
     if allowed is None:
         return there
@@ -134,13 +148,18 @@ def allowed_hashes(name: str, version: str, there: frozenset[str], allowed: froz
 
 
 def may_be_allowed(there: frozenset[str], allowed: frozenset[str]) -> bool:
-    """Return whether a file with the hashes `there` may have an allowed hash, as far as its hashes are known."""
+    """Return whether a file may have an allowed hash. `there` are its known hashes; other algorithms cannot be
+    compared.
+    """
     kinds = {each.partition(":")[0] for each in there}
     return bool(there & allowed) or not any(each.partition(":")[0] in kinds for each in allowed)
 
 
 def _lines(directory: Path, name: Path, including: tuple[Path, ...]) -> Iterator[Line]:
-    """Yield the lines of a file and of the files that it includes. `including` are the files that lead to it."""
+    """Yield the lines of a file and of the files that it includes. `including` are the files that lead to it.
+
+    Included URLs, and files that include each other, are skipped. Raises RequirementsError.
+    """
     for text in _joined(_text(directory, name)):
         included = _INCLUDE.match(text)
         if not included:
@@ -153,7 +172,7 @@ def _lines(directory: Path, name: Path, including: tuple[Path, ...]) -> Iterator
 
 
 def _text(directory: Path, name: Path) -> str:
-    """Read a file. Raises RequirementsError."""
+    """Return the text of a requirements file. Raises RequirementsError if it is not UTF-8 or cannot be read."""
     try:
         return (directory / name).read_text(encoding="utf-8-sig")
     except UnicodeDecodeError:
@@ -165,7 +184,7 @@ def _text(directory: Path, name: Path) -> str:
 
 
 def _joined(text: str) -> Iterator[str]:
-    """Yield the logical lines of a requirements file, joined like in pip, without comments and blank lines."""
+    """Yield the logical lines of a requirements file, joined as in pip, without comments and blank lines."""
     for line in re.sub(r"\\\r?\n", "", text).splitlines():
         if plain := re.sub(r"(^|\s)#.*", "", line).strip():
             yield plain
@@ -179,7 +198,7 @@ def _unquoted(text: str) -> str:
 
 
 def _applies(marker: Marker, kind: RuntimeKind) -> bool:
-    """Return whether a marker applies to the nodes."""
+    """Return whether a requirement's marker applies to nodes of this kind."""
     return marker.evaluate(
         {
             "python_version": kind.python,

@@ -63,7 +63,8 @@ class Resolver:
     """Notes for the user on the choice of packages."""
 
     def resolve(self, wanted: Wanted) -> Environment:
-        """Return the environment for a program.
+        """Return the environment for a program: the runtime with added packages if that is possible, or else its own
+        packages.
 
         Raises RequirementsError; UnresolvedHereError if this machine cannot resolve them; UvError if uv does not run.
         """
@@ -87,7 +88,9 @@ class Resolver:
         return self._locked(more, wanted, asked, Environment(over_runtime=True, tf_keras=wanted.keras == 2))
 
     def _runtime(self) -> dict[str, str]:
-        """Return the versions of the runtime's packages. TensorFlow is included under each of its names."""
+        """Return the versions of the runtime's packages by name, from the lock file for these hosts. TensorFlow is
+        included under each of its names.
+        """
         name = GPU_LOCK if self.kind.has_gpus else LOCKS[self.kind.processor]
         there = pinned((self.locks / name).read_text(encoding="utf-8"))
         version = next(there[name] for name in TENSORFLOW_PACKAGES if name in there)
@@ -123,8 +126,10 @@ class Resolver:
         return found if found.fits else None
 
     def _own(self, wanted: Wanted, asked: RequirementsFile, kept: Mapping[str, str]) -> Environment:
-        """Resolve the program's own environment, which replaces the runtime. `kept` explains why the runtime is not
-        used.
+        """Resolve the program's own environment, which replaces the runtime.
+
+        `kept` are packages of the runtime that could not be kept; the environment's `why` names the first that differs.
+        Raises RequirementsError.
         """
         roots = [*(HOROVOD_NEEDS if wanted.horovod else ())]
         found = self._checked(wanted, [])
@@ -183,7 +188,8 @@ class Resolver:
     def _locked(
         self, packages: Sequence[Package], wanted: Wanted, asked: RequirementsFile, environment: Environment
     ) -> Environment:
-        """Add the lock file to an environment, after building the wheels that are missing.
+        """Return an environment with the lock file, the local wheels and the notes for `packages`. Missing wheels are
+        built.
 
         Raises RequirementsError.
         """
@@ -208,7 +214,12 @@ class Resolver:
         )
 
     def _file(self, package: Package, allowed: frozenset[str] | None, wanted: Wanted) -> tuple[File, frozenset[str]]:
-        """Return the wheel of a package, built here if necessary, and the allowed hashes of its files."""
+        """Return the wheel of a package, built on this machine if necessary, and the allowed hashes of the package's
+        files.
+
+        `allowed` are the hashes that the requirements allow, or None. Raises RequirementsError, also for an index
+        without hashes.
+        """
         builder = self._builder(wanted)
         found = builder.best([file for file in package.wheels if not allowed or may_be_allowed(file.hashes, allowed)])
         if found is None and package.wheels and not package.sdist:
@@ -232,7 +243,9 @@ class Resolver:
         return found, allowed_hashes(package.name, package.version, hashes, allowed)
 
     def _tensorflow_root(self) -> str:
-        """Return a requirement of TensorFlow for these hosts, limited to versions that Horovod is built for."""
+        """Return a requirement of TensorFlow for these hosts, such as `tensorflow-cpu>=2.15,<2.22`, limited to versions
+        that Horovod is built for.
+        """
         package = TENSORFLOW_PACKAGES[0] if self.kind.processor == "x86_64" else TENSORFLOW
         if self.kind.has_gpus:
             package = f"{TENSORFLOW}[and-cuda]"
@@ -240,7 +253,9 @@ class Resolver:
         return f"{package}>={first[0]}.{first[1]},<{last[0]}.{last[1] + 1}"
 
     def _checked(self, wanted: Wanted, roots: Sequence[str]) -> Answer:
-        """Resolve the requirements and `roots`, with TensorFlow under only one name. Raises RequirementsError."""
+        """Resolve the requirements and `roots`, with TensorFlow under only one name. Raises RequirementsError if that
+        is impossible.
+        """
         answer = self._fitting(wanted, roots)
         names = [name for name in ONE_TENSORFLOW if name in answer.packages]
         if len(names) < 2:
@@ -252,7 +267,9 @@ class Resolver:
         return self._fitting(wanted, [*roots, keep], constraints=[f"{keep}=={version}"], excludes=others)
 
     def _common_version(self, wanted: Wanted, roots: Sequence[str], versions: Collection[str]) -> str:
-        """Return a TensorFlow version that meets the requirements under both names. Raises RequirementsError."""
+        """Return the lowest of `versions` of TensorFlow that meets the requirements under both names. Raises
+        RequirementsError.
+        """
         for version in sorted(versions, key=Version):
             if self._ask(wanted, roots, constraints=[f"{name}=={version}" for name in ONE_TENSORFLOW]).fits:
                 return version
@@ -286,8 +303,10 @@ class Resolver:
         options: Sequence[str] = (),
         **more: Any,
     ) -> Answer:
-        """Ask uv to resolve requirements, without Horovod. On nodes without GPUs, PyTorch's build for CPUs is
-        preferred.
+        """Ask uv to resolve requirements, without Horovod. `more` are further arguments of `uv_compile.ask`.
+
+        On nodes without GPUs, PyTorch's build for CPUs is used if possible. If not, a note is added, unless
+        UV_TORCH_BACKEND is set.
         """
 
         def asked(*options: str) -> Answer:
@@ -328,7 +347,7 @@ def check_tensorflow(version: str, wanted: Wanted) -> None:
 
 
 def reason(packages: Mapping[str, str], kept: Mapping[str, str], wanted: Wanted) -> str:
-    """Return briefly why these packages cannot be installed on top of a runtime with the packages `kept`."""
+    """Return briefly why a program needs its own `packages` instead of a runtime with the packages `kept`."""
     if wanted.uses_torch:
         return f"it imports {TORCH_MODULE}, but the runtime's Horovod is built for TensorFlow"
     differ = [f"{name} {kept[name]}" for name in KEPT if name in kept and packages.get(name, kept[name]) != kept[name]]

@@ -73,7 +73,7 @@ class UploadError(DeepcdkError, OSError):
 
 
 def unreadable(path: Path, error: OSError) -> UploadError:
-    """Return the error for a path that cannot be read or has disappeared."""
+    """Return an UploadError for a path that cannot be read or has disappeared."""
     if isinstance(error, FileNotFoundError):
         what, remedy = f"{path} disappeared while it was read", "stop the program that changes the directory"
     else:
@@ -104,7 +104,9 @@ class Upload:
     """Whether the directory is in a repository but git is not installed."""
 
     def notes(self) -> list[str]:
-        """Return one line for each kind of excluded files."""
+        """Return one note for each kind of excluded files, for Git LFS pointers, and for a missing git; [] for none of
+        these.
+        """
         lines = []
         if self.secrets:
             lines.append(
@@ -133,7 +135,9 @@ class Upload:
         return lines
 
     def reason_against(self, file: Path) -> str:
-        """Return why a file of the directory is not uploaded, for a message; "" if it is uploaded."""
+        """Return why a file of the directory is not uploaded, for a message; "" if it is uploaded. `file` is a relative
+        path.
+        """
         real = Path(os.path.relpath(os.path.realpath(self.root / file), os.path.realpath(self.root)))
         if file in self.files or real in self.files:
             return ""
@@ -159,7 +163,9 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def survey(root: Path) -> Upload:
-    """List the files of a directory to upload. Raises UploadError if a file or directory cannot be read."""
+    """List the files of a directory to upload. Raises UploadError if a file, a directory or `.deepcdkignore` cannot be
+    read.
+    """
     found = _Search(root)
     found.collect("")
     return found.result()
@@ -203,7 +209,7 @@ class _Search:
         self._add_folders(directory, below, self._add_ignored(directory, below))
 
     def _add_folders(self, directory: Path, below: str, ignored: Collection[str]) -> None:
-        """Add the empty directories that git does not ignore."""
+        """Add the empty directories that git does not ignore. `ignored` are names that need not be searched."""
         untracked = self._git(directory, "ls-files", "-o", "--directory", "--exclude-standard") or []
         empty = [
             name[len(below) :]
@@ -237,7 +243,9 @@ class _Search:
         return names
 
     def _walk(self, below: str) -> None:
-        """Add all files below a directory, except caches and virtual environments."""
+        """Add all files and empty directories below a directory, except caches and virtual environments. Git is not
+        asked.
+        """
         waiting = [below]
         while waiting:
             name = waiting.pop()
@@ -248,9 +256,10 @@ class _Search:
                 self.folders.add(name.rstrip("/"))
 
     def _entries(self, below: str) -> tuple[list[str], list[str]]:
-        """Return the directories (with a slash) and the other entries of a directory, without caches.
+        """Return the directories (with a slash) and the other entries of a directory, without caches and excluded
+        directories.
 
-        Raises UploadError for an unreadable directory.
+        Both are empty if a subdirectory has disappeared. Raises UploadError for an unreadable directory.
         """
         folders, others = [], []
         try:
@@ -278,7 +287,10 @@ class _Search:
         return any(self.is_environment(self.root.joinpath(*parts[: n + 1])) for n in range(len(parts)))
 
     def _git(self, directory: Path, *words: str, stdin: Sequence[str] = ()) -> list[str] | None:
-        """Return the names that git lists; None outside of a repository. Raises UploadError for other git errors."""
+        """Run git in a directory, with `stdin` as input. Return the names that it lists.
+
+        Returns None outside of a repository, and without git. Raises UploadError for other errors.
+        """
         try:
             done = subprocess.run(
                 ["git", "-c", "core.fsmonitor=false", *words, "-z"],
@@ -316,7 +328,9 @@ class _Search:
         self.without_git |= any(os.path.lexists(each / ".git") for each in (directory, *directory.parents))
 
     def result(self) -> Upload:
-        """Return the found paths, sorted by kind. Raises UploadError for an unreadable file."""
+        """Return the found paths, sorted by kind. Paths that have disappeared are left out. Raises UploadError for an
+        unreadable file.
+        """
         files, links, outside, special, pointers = [], [], [], [], []
         secrets = {name for name in self.ignored if _has_secret_name(name)}
         for name in sorted(self.paths):
@@ -359,7 +373,10 @@ class _Search:
 
 
 def is_secret(path: Path, name: str, size: int) -> bool:
-    """Return whether a file's name or content suggests a private key or passwords. Raises OSError."""
+    """Return whether a file's name or content suggests a private key or passwords. `name` is its relative path.
+
+    The contents of source files, documents and files above MAX_SECRET_BYTES are not read. Raises PermissionError.
+    """
     if _has_secret_name(name):
         return True
     if path.suffix in _TEXT_SUFFIXES or size > MAX_SECRET_BYTES:
@@ -381,12 +398,17 @@ def _is_pointer(path: Path) -> bool:
 
 
 def has_secret_text(content: bytes, name: str) -> bool:
-    """Return whether a text from a file with this name contains a private key or a password."""
+    """Return whether `content` contains a private key or a password; False if `name` is that of a source file or
+    document.
+    """
     return Path(name).suffix not in _TEXT_SUFFIXES and _SECRET_TEXT.search(content) is not None
 
 
 def stays(root: Path, names: Iterable[str]) -> list[str]:
-    """Return the names that are not uploaded: secrets, and names that `.deepcdkignore` excludes."""
+    """Return those of the names that are not uploaded: names of secrets, and names that `.deepcdkignore` excludes.
+
+    A line with `!` in `.deepcdkignore` includes a secret. The files' contents are not read. Raises UploadError.
+    """
     rules = _read_rules(root / IGNORE_FILE)
     verdicts = {name: rules.check_file(name).include if rules else None for name in names}
     return [name for name, out in verdicts.items() if out or (out is None and _has_secret_name(name))]
@@ -402,7 +424,7 @@ def _is_environment(path: Path) -> bool:
 
 
 def _target_within(root: Path, link: Path) -> str:
-    """Return a link's target relative to the link; "" if the target is outside of the directory."""
+    """Return a symbolic link's final target, relative to the link; "" if the target is outside of `root`."""
     top, real = os.path.realpath(root), os.path.realpath(link)
     if real != top and not real.startswith(f"{top}/"):
         return ""
@@ -410,7 +432,9 @@ def _target_within(root: Path, link: Path) -> str:
 
 
 def _read_rules(file: Path) -> GitIgnoreSpec | None:
-    """Read a `.deepcdkignore`; None if it does not exist. Raises UploadError."""
+    """Read a `.deepcdkignore`; None if it does not exist. Raises UploadError if it cannot be read or has an invalid
+    line.
+    """
     from pathspec import GitIgnoreSpec  # import late: most tasks upload no program
 
     try:

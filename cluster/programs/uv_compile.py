@@ -90,12 +90,12 @@ class File:
 
     @property
     def name(self) -> str:
-        """Return the file's name."""
+        """Return the file's name, without its directory or URL."""
         return unquote(urlsplit(self.url).path).rpartition("/")[2]
 
     @property
     def path(self) -> Path | None:
-        """Return its path on this machine; None for a file on a server."""
+        """Return the file's path on this machine; None for a file on a server."""
         return Path(unquote(urlsplit(self.url).path)) if self.url.startswith("file:") else None
 
 
@@ -126,7 +126,7 @@ class Answer:
 
     @property
     def packages(self) -> dict[str, str]:
-        """Return the versions of the packages, by name."""
+        """Return the versions of the packages, by name. A version is "" if only a build can determine it."""
         return {package.name: package.version for package in self.found}
 
     @property
@@ -157,7 +157,8 @@ def ask(
     preferred: Mapping[str, str] = {},
     options: Sequence[str] = (),
 ) -> Answer:
-    """Resolve a program's requirements and `roots` with uv, for nodes of a kind.
+    """Resolve a program's requirements and `roots` with uv, for nodes of a kind. Return uv's answer, also if they
+    cannot be met.
 
     `constraints` limit the versions of packages that are needed. `excludes` are packages to leave out even if they are
     needed. `find_links` is an additional directory of wheels. `preferred` versions are chosen if they are allowed.
@@ -233,7 +234,7 @@ def _package(entry: Mapping[str, Any], beside: Path, directory: Path) -> Package
 
 
 def _file(entry: Mapping[str, Any], beside: Path) -> File:
-    """Build a file from its entry in a lock file. Its path is relative to `beside`."""
+    """Build a file from its entry in a lock file. The path of a local file is relative to `beside`."""
     url = entry.get("url") or (beside / entry["path"]).resolve().as_uri()
     path = File(url=url).path
     return File(
@@ -244,15 +245,20 @@ def _file(entry: Mapping[str, Any], beside: Path) -> File:
 
 
 def _resolved(path: str, beside: Path, directory: Path) -> Path:
-    """Return the path of a source directory. uv writes it relative to the lock file's directory, `beside`, or as it was
-    given, relative to the program's `directory`.
+    """Return the absolute path of a source directory in a lock file.
+
+    uv writes the path relative to the lock file's directory, `beside`, or as the user gave it, relative to the
+    program's `directory`.
     """
     places = [beside / path, directory / path]
     return next((place.resolve() for place in places if place.is_dir()), places[0])
 
 
 def check_answer(answer: Answer, status: int) -> None:
-    """Raise UnresolvedHereError or UvError if uv failed for a reason other than the requirements themselves."""
+    """Raise UnresolvedHereError or UvError if uv failed for a reason other than the requirements themselves.
+
+    `status` is uv's exit status.
+    """
     if status == 0:
         return
     last = answer.words.splitlines()[-1].strip().removeprefix("cause: ") if answer.words else ""
@@ -280,7 +286,9 @@ def check_answer(answer: Answer, status: int) -> None:
 
 
 def masked(words: str) -> str:
-    """Mask the passwords and tokens in a text's URLs. A user without a password counts as a token, except with SSH."""
+    """Replace passwords and tokens in a text's URLs by ****. A user without a password counts as a token, except with
+    SSH.
+    """
     words = re.sub(
         rf"(https?://)(?:(?!\[)[^\s/?#:@]*:{_AFTER_USER}|[^\s/?#]+@)", r"\1****@", words, flags=re.IGNORECASE
     )
@@ -302,7 +310,7 @@ def uv_program() -> str:
 
 
 def uv_environment(environ: Mapping[str, str], find_links: str = "") -> dict[str, str]:
-    """Return the environment for uv. pip's variables for package sources apply if uv's own are not set.
+    """Return the environment variables for uv. pip's variables for package sources apply if uv's own are not set.
 
     `find_links` is an additional directory of wheels.
     """
@@ -316,8 +324,8 @@ def uv_environment(environ: Mapping[str, str], find_links: str = "") -> dict[str
 
 
 def write_stand_in(directory: Path, name: str, version: str) -> None:
-    """Write a wheel that has only metadata. It represents a package of the runtime, so that uv needs no
-    index for it.
+    """Write a wheel that has only metadata to a directory. It represents a package of the runtime, so that uv does not
+    need an index for that package.
     """
     stem = f"{name.replace('-', '_')}-{version}"
     with zipfile.ZipFile(directory / f"{stem}-py3-none-any.whl", "w") as wheel:

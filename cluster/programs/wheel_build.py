@@ -47,7 +47,7 @@ class TruncatedError(OSError):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class WheelBuilder:
-    """Build wheels for nodes of a kind."""
+    """Build wheels for nodes of a kind, and download files that the nodes cannot download."""
 
     kind: RuntimeKind
     environ: Mapping[str, str]
@@ -66,14 +66,18 @@ class WheelBuilder:
         return [*found, *compatible_tags((major, minor), f"cp{major}{minor}", platforms)]
 
     def best(self, files: Sequence[File]) -> File | None:
-        """Return the wheel that the nodes would choose; None if none fits."""
+        """Return the wheel among `files` that the nodes would choose, by its tags; None if none fits."""
         ranks = {tag: rank for rank, tag in enumerate(self.tags)}
         rated = [(min((ranks[tag] for tag in _tags(file.name) if tag in ranks), default=None), file) for file in files]
         fitting = [(rank, file) for rank, file in rated if rank is not None]
         return min(fitting, key=lambda pair: pair[0])[1] if fitting else None
 
     def build(self, package: Package) -> File:
-        """Build the wheel of a package that has none, or take it from the cache. Raises RequirementsError."""
+        """Build the wheel of a package that has none, or take it from the cache. Return the local file.
+
+        A wheel built from a local directory is not taken from the cache. Raises RequirementsError, also if the nodes
+        cannot run the wheel.
+        """
         source = package.sdist.url if package.sdist else package.repository
         place = cache(self.environ) / _key(source, package.commit, package.subdirectory, self.kind.python)
         wheel = next(place.glob("*.whl"), None) if source else None
@@ -86,10 +90,10 @@ class WheelBuilder:
         return _described(wheel)
 
     def brought(self, package: Package, file: File) -> File:
-        """Download a wheel if the nodes cannot download it without a password or token; otherwise return it unchanged.
+        """Return a file of a package in a form that the nodes can install.
 
-        A wheel of a password-protected index that can be downloaded freely gets `is_direct`, because the nodes do not
-        know that index. Raises RequirementsError.
+        A wheel that needs a password or token is downloaded to the cache. A wheel that can be downloaded freely is
+        returned unchanged, except for `is_direct` if the nodes do not know its index. Raises RequirementsError.
         """
         parts = urlsplit(file.url)
         is_secret = "@" in parts.netloc or bool(parts.query) or parts.hostname in self._index_hosts
@@ -111,7 +115,7 @@ class WheelBuilder:
         return path
 
     def _cached(self, file: File) -> Path:
-        """Return the path of a downloaded file in the cache."""
+        """Return the path of a downloaded file in the cache, also if it is not there yet."""
         parts = urlsplit(file.url)
         key = _key(parts.netloc.rpartition("@")[2], parts.path, *sorted(file.hashes))
         return cache(self.environ) / key / file.name
@@ -122,11 +126,14 @@ class WheelBuilder:
         return {urlsplit(address).hostname or "" for address in self.credentials if "/" in address}
 
     def _may_ask_for_password(self, host: str) -> bool:
-        """Return whether netrc names a host, or it may serve files of an index that this machine signs in to."""
+        """Return whether a host may require a password: netrc names it, or it may serve files of an index with a
+        password.
+        """
         return host in self.credentials or (bool(self._index_hosts) and host != PYPI_FILES)
 
     def _signed(self, url: str) -> tuple[str, str] | None:
-        """Return user and password for a URL: its own, those of the closest index, or those of its host in netrc.
+        """Return user and password for a URL: its own, those of the closest index, or those of its host in netrc; None
+        if there are none.
 
         Host and port of the index must match, and the longest common path wins. An http URL never gets the password of
         an https index.
@@ -145,7 +152,10 @@ class WheelBuilder:
         return None if is_downgrade else self.credentials.get(parts.hostname or "")
 
     def _built(self, package: Package, scratch: Path) -> Path:
-        """Build a package's wheel below `scratch`, and return its path."""
+        """Build a package's wheel below `scratch`, and return its path. Raises RequirementsError.
+
+        Directories that the build leaves in the source directory are removed.
+        """
         source = self._source(package, scratch)
         if package.directory or package.repository:
             source = source / package.subdirectory
@@ -160,7 +170,9 @@ class WheelBuilder:
         return next((scratch / "wheel").glob("*.whl"))
 
     def _source(self, package: Package, scratch: Path) -> Path:
-        """Return the package's sources on this machine, downloaded or cloned if necessary."""
+        """Return the directory or archive with the package's sources on this machine, downloaded or cloned to `scratch`
+        if necessary.
+        """
         if package.directory:
             return package.directory
         if package.sdist:
@@ -173,7 +185,11 @@ class WheelBuilder:
         return source
 
     def _downloaded(self, package: Package, file: File, scratch: Path) -> Path:
-        """Download a file to `scratch` and check its hash. Raises RequirementsError."""
+        """Download a file to `scratch`, check its SHA-256 if it is known, and return its path. Raises
+        RequirementsError.
+
+        A truncated download is repeated once.
+        """
         path = scratch / file.name
         try:
             try:
@@ -207,7 +223,9 @@ class WheelBuilder:
         return {**DATE, **uv_environment(self.environ), "GIT_TERMINAL_PROMPT": "0"}
 
     def _run(self, package: Package, command: Sequence[str]) -> None:
-        """Run a step of a build. Raises RequirementsError with the last lines of its output."""
+        """Run a command that is part of a build. Raises RequirementsError with the last lines of its output if it
+        fails.
+        """
         try:
             done = subprocess.run(
                 command,
@@ -230,7 +248,9 @@ class WheelBuilder:
             )
 
     def _check(self, package: Package, wheel: Path) -> None:
-        """Raise RequirementsError for a wheel with code compiled for another platform than the nodes'."""
+        """Raise RequirementsError for a wheel that the nodes cannot run: it is for another platform or Python, or for a
+        newer glibc.
+        """
         if self.best([File(url=wheel.as_uri())]) is None or _glibc(wheel) > int(LIBC.rpartition("_")[2]):
             raise RequirementsError(
                 f"{package.name} has no wheel for the nodes (Linux {self.kind.processor}, Python {self.kind.python}, "
@@ -242,7 +262,7 @@ class WheelBuilder:
 
 
 def cache(environ: Mapping[str, str]) -> Path:
-    """Return the directory of built wheels on this machine."""
+    """Return the directory of built and downloaded files on this machine. It may not exist."""
     return Path(environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "deepcdk" / "wheels"
 
 
@@ -274,7 +294,9 @@ def _netloc(parts: SplitResult) -> str:
 
 
 def _is_open(url: str) -> bool:
-    """Return whether a server provides a file without a password. An HTML page counts as a login page."""
+    """Return whether a server provides a file without a password. An HTML page counts as a login page. Errors return
+    False.
+    """
     try:
         with _opened(url, None) as answer:
             return answer.headers.get_content_type() != "text/html"
@@ -283,7 +305,10 @@ def _is_open(url: str) -> bool:
 
 
 def _fetch(url: str, path: Path, signed: tuple[str, str] | None) -> None:
-    """Download a file. Raises OSError or HTTPException."""
+    """Download a file to `path`. Raises OSError, TruncatedError if bytes are missing at the end, or HTTPException.
+
+    `signed` are user and password, or None.
+    """
     with _answer(url, signed) as answer, path.open("wb") as output:
         shutil.copyfileobj(answer, output)
         expected, received = int(answer.headers.get("Content-Length") or 0), output.tell()
@@ -307,8 +332,9 @@ def _answer(url: str, signed: tuple[str, str] | None) -> http.client.HTTPRespons
 
 
 def _opened(url: str, signed: tuple[str, str] | None) -> http.client.HTTPResponse:
-    """Open a URL with the certificates of the system and of botocore. On a Mac, python.org's Python has none of its
-    own.
+    """Open a URL with a timeout of 60 seconds. `signed` are user and password, or None.
+
+    The certificates of the system and of botocore are trusted. On a Mac, python.org's Python has none of its own.
     """
     from botocore.httpsession import get_cert_path
 
@@ -324,7 +350,7 @@ def _opened(url: str, signed: tuple[str, str] | None) -> http.client.HTTPRespons
 
 
 def _leftovers(source: Path) -> set[Path]:
-    """Return the directories that build backends leave in a source directory."""
+    """Return the paths in a source directory that build backends leave behind; empty for a source archive."""
     return (
         {*source.glob("build"), *source.glob("*.egg-info"), *source.glob("src/*.egg-info")}
         if source.is_dir()
@@ -341,7 +367,10 @@ def _tags(name: str) -> frozenset[Tag]:
 
 
 def _glibc(wheel: Path) -> int:
-    """Return the minor version of glibc 2 that a locally built wheel's libraries need; 0 for other wheels."""
+    """Return the minor version of glibc 2 that the libraries in a locally built wheel need.
+
+    Returns 0 for wheels with another platform tag than linux, and without libraries.
+    """
     if "-linux_" not in wheel.name:
         return 0
     with zipfile.ZipFile(wheel) as archive:

@@ -27,8 +27,9 @@ class Entry(tarfile.TarInfo):
 
     @classmethod
     def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Entry:
-        """Read a header. Raises ReadError, which stops tarfile. It would take its other errors for the end of the
-        archive.
+        """Read a header. Raises ReadError for an invalid or too large size.
+
+        tarfile stops at a ReadError. It would take its other errors for the end of the archive.
         """
         entry = super().frombuf(buf, encoding, errors)
         if entry.size < 0 or (entry.type in _HEADERS and entry.size > MAX_HEADER):
@@ -57,11 +58,12 @@ def is_link_below(entry: tarfile.TarInfo) -> bool:
 
 
 def entries(archive: tarfile.TarFile, *, links: bool = False) -> Iterator[tuple[tarfile.TarInfo, IO[bytes] | None]]:
-    """Yield each entry with its content, which is None for directories. Raises EntryError for other kinds of entries.
+    """Yield each entry with its content, which is None for directories and links. Raises EntryError for other kinds of
+    entries.
 
-    Links are rejected, because they could lead out of a new directory. With `links`, those that do not are yielded.
-    Sparse files are rejected too, because they may be far larger than the tar. tarfile's `filter="data"` needs Python
-    3.11.4, which nodes may not have.
+    Links are rejected, because they could lead out of a new directory. With `links`, symbolic links that do not are
+    yielded. Sparse files are rejected too, because they may be far larger than the tar. tarfile's `filter="data"` needs
+    Python 3.11.4, which nodes may not have.
     """
     for entry in archive:
         archive.members = []  # type: ignore[attr-defined]  # it would keep each entry for as long as it reads
@@ -74,7 +76,8 @@ def entries(archive: tarfile.TarFile, *, links: bool = False) -> Iterator[tuple[
 
 
 def unpack(archive: tarfile.TarFile, directory: Path, *, links: bool = False) -> int:
-    """Unpack plain files and directories below `directory`. Return the number of files. Raises EntryError.
+    """Unpack plain files and directories below `directory`. Return the number of files. Raises EntryError, TarError and
+    OSError.
 
     `links` allows symbolic links. They are created last, so that no file is written through one.
     """
@@ -100,9 +103,9 @@ def unpack(archive: tarfile.TarFile, directory: Path, *, links: bool = False) ->
 
 
 def receive(sha256: str, *directories: str) -> int:
-    """Unpack the tar on standard input to each directory that does not exist, if its hash matches.
+    """Unpack the tar on standard input to each of the directories that does not exist, if the tar's SHA-256 matches.
 
-    Return the exit status: 0, or 1 after printing the error.
+    Return the exit status: 0, or 1 after printing an error.
     """
     data = sys.stdin.buffer.read()
     if hashlib.sha256(data).hexdigest() != sha256:
@@ -115,7 +118,10 @@ def receive(sha256: str, *directories: str) -> int:
 
 
 def unpack_as(target: Path, data: bytes) -> int:
-    """Unpack a tar to a new directory, atomically. Does nothing if it exists. Return the exit status."""
+    """Unpack a tar, given as bytes, to a new directory, atomically. Does nothing if the directory exists.
+
+    Return the exit status: 0, or 1 after printing an error.
+    """
     partial = target.with_name(f"{target.name}.partial-{os.getpid()}")
     try:
         if target.is_dir():
@@ -138,9 +144,9 @@ def unpack_as(target: Path, data: bytes) -> int:
 
 
 def send(directory: str, *excluded: str) -> int:
-    """Write a directory's files to standard output as a tar, without the top-level entries named in `excluded`.
+    """Write a directory's plain files to standard output as a tar, without the top-level entries named in `excluded`.
 
-    Return the exit status: 0, 4 if there is no such directory, or 1 for another error.
+    Return the exit status: 0, 4 if there is no such directory, or 1 for another error. Errors are printed.
     """
     root = Path(directory)
     if not root.is_dir():
@@ -159,13 +165,16 @@ def send(directory: str, *excluded: str) -> int:
 
 
 def is_half_written(name: str) -> bool:
-    """Return whether a run uses this name for an incomplete file. x.partial belongs to the user."""
+    """Return whether a run uses this name for an incomplete file: `.partial-x` or `.x.partial`. `x.partial` belongs to
+    the user.
+    """
     return name.startswith(".partial-") or (name.startswith(".") and name.endswith(".partial"))
 
 
 def pack(archive: tarfile.TarFile, root: Path, excluded: Sequence[str] = ()) -> None:
-    """Pack the plain files below `root`. Incomplete files are left out, and files that disappear, as old checkpoints
-    do.
+    """Add the plain files below `root` to an archive, without the top-level entries named in `excluded`.
+
+    Incomplete files are left out, and files that disappear in the meantime, as old checkpoints do.
     """
     for parent, directories, names in os.walk(root):
         here = Path(parent)

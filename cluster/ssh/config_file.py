@@ -60,7 +60,7 @@ class Files:
 
     @classmethod
     def below(cls, ssh_folder: Path, stack: str) -> Files:
-        """Return the files of a stack."""
+        """Return the paths of a stack's files. They need not exist."""
         folder = ssh_folder / FOLDER
         return cls(
             config=folder / f"{stack}.config",
@@ -75,7 +75,10 @@ def alias(stack: str, node: str) -> str:
 
 
 def find_node(stack: str, text: str, nodes: Sequence[Node]) -> Node:
-    """Return the node given as worker3, 3, deepcdk-worker3 or its full name; "" is the master. Raises UsageError."""
+    """Return the node given as worker3, 3, deepcdk-worker3 or its full name; "" is the master.
+
+    Raises UsageError, which names --node, if `nodes` has no such node.
+    """
     word = text.strip().removeprefix(f"{stack}-").removeprefix(_COMMON)
     wanted = f"{WORKER_PREFIX}{word}" if word.isdecimal() else f"{_COMMON}{word or 'master'}"
     for node in nodes:
@@ -86,7 +89,9 @@ def find_node(stack: str, text: str, nodes: Sequence[Node]) -> Node:
 
 
 def quoted(path: Path) -> str:
-    """Quote a path for ssh_config, where % starts a token. Raises DeepcdkError if that is impossible."""
+    """Quote a path for ssh_config. A % is doubled, because it starts a token. Raises DeepcdkError if the path cannot be
+    quoted.
+    """
     text = str(path)
     # SSH expands ${NAME}, and there is no escape for it. The file is UTF-8.
     if re.search(r'["\\\r\n\ud800-\udfff]|\$\{', text):
@@ -108,10 +113,11 @@ def config_text(
     agent: str = "",
     proxy_command: str = "",
 ) -> str:
-    """Return the ssh_config: the master by its address, the workers through it, with verification of all host keys.
+    """Return the ssh_config for a cluster: the master by its address, the workers through the master.
 
-    `identity` is the key that the nodes accept. `agent` is the socket of an agent other than SSH_AUTH_SOCK.
-    `proxy_command` reaches the master through a proxy, or without a public address.
+    All host keys are verified. `user` is the login user. `identity` is the key that the nodes accept; None for ssh's
+    own choice. `agent` is the socket of an agent other than SSH_AUTH_SOCK. `proxy_command` reaches the master through a
+    proxy, or without a public address.
     """
     lines = [f"# Written by `fab ssh-config` for stack {stack}; repeat the command after nodes were added or removed."]
     master = alias(stack, MASTER_NAME)
@@ -138,7 +144,7 @@ def config_text(
 
 
 def known_hosts_text(entries: Sequence[Entry]) -> str:
-    """Return the known_hosts: all keys of all nodes, with the instance id as the comment."""
+    """Return the known_hosts file: a line for each key of each node, with the instance id as the comment."""
     return "".join(f"{entry.alias} {key} {entry.instance_id}\n" for entry in entries for key in entry.keys)
 
 
@@ -148,7 +154,10 @@ def entries(
     master_address: str,
     read_keys: Callable[[str], tuple[HostKey, ...]],
 ) -> tuple[Entry, ...]:
-    """Return the entries of these nodes. `read_keys` reads host keys by instance id."""
+    """Return the entries of these nodes for the ssh_config. `read_keys` returns the host keys of an instance id.
+
+    Several consoles are read in parallel. `master_address` replaces the master's address in `nodes`.
+    """
     with concurrent.futures.ThreadPoolExecutor(max_workers=_PARALLEL_CONSOLES) as pool:
         keys = list(pool.map(read_keys, (node.instance_id for node in nodes)))
     return tuple(
@@ -163,7 +172,9 @@ def entries(
 
 
 def write_identity(files: Files, key: UserKey | None) -> Path | None:
-    """Return the file for IdentityFile; None without a key. For a key of the agent, write its public half to a file."""
+    """Return the path for IdentityFile; None without a key. The public half of a key that is only in the agent is
+    written to a file.
+    """
     if key is None:
         return None
     if key.path is not None:
@@ -173,14 +184,16 @@ def write_identity(files: Files, key: UserKey | None) -> Path | None:
 
 
 def is_included(config: Path) -> bool:
-    """Return whether the user's ssh_config includes the cluster's files."""
+    """Return whether the user's ssh_config includes the files of all clusters. Raises DeepcdkError if it
+    is unreadable.
+    """
     return INCLUDE in (line.strip() for line in _read(config).splitlines())
 
 
 def include(config: Path) -> bool:
-    """Add the Include line to the top of the user's ssh_config. Return whether it was missing.
+    """Add the Include line to the top of the user's ssh_config. Return whether the line was missing.
 
-    Below a Host line it would apply only to that host.
+    Below a Host line it would apply only to that host. Raises DeepcdkError if the file is unreadable, and OSError.
     """
     if is_included(config):
         return False

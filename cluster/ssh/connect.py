@@ -32,10 +32,11 @@ _BOOTING: Final = "the master may still be booting: repeat in a minute"
 def connect(
     aws: Aws, master: Instance, user: str, kept: KeptHostKeys, key: str = "", ssh_access: str = SSH_PORT_OPEN
 ) -> Master:
-    """Connect to the master. Its host keys must be those in its console, or those `kept` from an earlier look at it.
+    """Connect to the master over Session Manager, through the user's proxy, or directly.
 
-    `key` is a private key file. If the connection breaks, the next command opens a new one to a host with the same
-    keys.
+    The master's host keys must be those in its console, or those `kept` from an earlier connection. `key` is a private
+    key file; "" for all of the user's keys. `ssh_access` is the cluster's setting. If the connection breaks, the next
+    command opens a new one to a host with the same keys. Raises ConnectionFailedError.
     """
     tunnelled = ssh_access == SESSION_MANAGER
     if tunnelled:
@@ -85,7 +86,7 @@ def order(aws: Aws, key_name: str, keys: Sequence[UserKey]) -> tuple[UserKey, ..
 def open_proxied(connect: Callable[[Tunnel], Master], settings: UserSettings) -> Master:
     """Return the result of `connect` for a stream through the user's ProxyJump or ProxyCommand.
 
-    Raises ConnectionFailedError, with the output of a command that failed.
+    Raises the ConnectionFailedError of `connect`, or one with the output of the proxy's command if that command failed.
     """
     tunnel = Tunnel(settings.proxy_command(), in_terminal=True)
     try:
@@ -115,9 +116,10 @@ def open_connection(
     key_name: str = "",
     through: Tunnel | None = None,
 ) -> Master:
-    """Open the connection. Closing it also closes the tunnel `through`. Raises ConnectionFailedError.
+    """Open a connection to a host that has one of `host_keys`, and log in with the first accepted one of `keys`.
 
-    `key_name` is the EC2 key pair that the master was launched with.
+    `key_name` is the EC2 key pair that the master was launched with; it is only for messages. `through` is a tunnel to
+    use, which is closed with the connection. Raises ConnectionFailedError.
     """
     import logging
 
@@ -176,7 +178,10 @@ def open_connection(
 
 
 def _open_socket(host: str, port: int, where: str) -> socket.socket:
-    """Open the TCP connection. Raises ConnectionFailedError with the cause: name, route, refusal or timeout."""
+    """Open the TCP connection. Raises ConnectionFailedError with the cause: name, route, refusal or timeout.
+
+    `where` names the connection in errors.
+    """
     try:
         return socket.create_connection((host, port), timeout=CONNECT_TIMEOUT_S)
     except socket.gaierror as error:
@@ -195,7 +200,9 @@ def _open_socket(host: str, port: int, where: str) -> socket.socket:
 
 
 def _auth_timeout_s(keys: Sequence[UserKey]) -> int:
-    """Return the timeout for one key, s. An agent may ask the user first, for example for a fingerprint."""
+    """Return the timeout for one key, s. It is longer with an agent, which may ask the user first, for example for a
+    fingerprint.
+    """
     return AGENT_TIMEOUT_S if any(key.agent_key is not None for key in keys) else CONNECT_TIMEOUT_S
 
 
@@ -235,14 +242,18 @@ class RefusedKeysError(ConnectionFailedError):
 
 
 class _Offer:
-    """Paramiko's strategy that offers the keys in this order. `accepted` is then the accepted key."""
+    """Paramiko's strategy that offers the keys in this order. `accepted` is the accepted key; None before."""
 
     def __init__(self, user: str, keys: Sequence[UserKey], key_name: str, where: str) -> None:
         self._user, self._keys, self._key_name, self._where = user, keys, key_name, where
         self.accepted: UserKey | None = None
 
     def authenticate(self, transport: paramiko.Transport) -> None:
-        """Authenticate with one of the keys. Raises RefusedKeysError; ConnectionFailedError if a key gets no answer."""
+        """Authenticate with one of the keys. Raises RefusedKeysError if none is accepted, or ConnectionFailedError if a
+        key gets no answer.
+
+        May ask for a key's passphrase on the terminal. Keys that cannot be loaded are skipped.
+        """
         import paramiko
 
         offered: dict[str, bytes] = {}

@@ -44,7 +44,9 @@ class HostResult:
 
     @property
     def reason(self) -> str:
-        """Return why the command failed, with its last lines."""
+        """Return a text for the user: the exit code with the last lines of the output, or why the node
+        was not reached.
+        """
         if not self.reached:
             return f"not reached: {self.trouble.strip() or 'no message'}"
         last = (self.stderr or self.stdout).decode("utf-8", errors="replace").splitlines()[-LAST_LINES:]
@@ -72,13 +74,13 @@ class CommandFailedError(DeepcdkError, RuntimeError):
 
 
 def words_after_dashes(argv: Sequence[str]) -> tuple[str, ...]:
-    """Return the words after the first `--` unchanged. Invoke would join them with spaces."""
+    """Return the words after the first `--` unchanged; () without a `--`. Invoke would join them with spaces."""
     words = list(argv)
     return tuple(words[words.index("--") + 1 :]) if "--" in words else ()
 
 
 def parse_environment(given: Iterable[str]) -> tuple[tuple[str, str], ...]:
-    """Parse --env NAME=VALUE. Raises UsageError; its message omits the value, which may be a secret."""
+    """Parse --env NAME=VALUE into pairs. Raises UsageError; its message omits the value, which may be a secret."""
     pairs = []
     for text in given:
         name, equals, value = text.partition("=")
@@ -93,13 +95,13 @@ class OutputListener(Protocol):
     """Receives the nodes' output as it arrives."""
 
     def expect(self, hosts: Sequence[str]) -> None:
-        """Accept the names of the nodes."""
+        """Accept the names of the nodes, before their output arrives."""
 
     def feed(self, host: str, stream: str, data: bytes) -> None:
         """Process a part of a node's output. `stream` is "stdout" or "stderr"."""
 
     def end(self, host: str) -> None:
-        """Accept the end of a node's output."""
+        """Accept the end of a node's output. It is called after the last `feed` for the node."""
 
 
 class PrefixedOutput:
@@ -112,9 +114,10 @@ class PrefixedOutput:
         coloured: bool,
         shown: Callable[[str, str], Sequence[str]] = lambda _, line: [line],
     ) -> None:
-        """Print with `write`, which is called with "stdout" or "stderr" and a line.
+        """Print with `write`, which is called with "stdout" or "stderr" and a line without its end.
 
-        `shown` is called with the same for each line of a node, and returns the lines to print.
+        `shown` is called with the same arguments for each line of a node, without the node's name. It returns the lines
+        to print.
         """
         self._write, self._coloured, self._shown = write, coloured, shown
         self._width = 0
@@ -130,14 +133,14 @@ class PrefixedOutput:
             self._prefixes[host] = f"\x1b[{colour}m{text}\x1b[0m" if self._coloured else text
 
     def feed(self, host: str, stream: str, data: bytes) -> None:
-        """Print the lines that are complete."""
+        """Print the lines that are complete. The rest is kept until more data arrives."""
         *lines, rest = (self._rests.get((host, stream), b"") + data).split(b"\n")
         self._rests[host, stream] = rest
         for line in lines:
             self._print(host, stream, line)
 
     def end(self, host: str) -> None:
-        """Print the rest of the output if it did not end with a newline."""
+        """Print the rest of a node's output if it did not end with a newline."""
         for stream in ("stdout", "stderr"):
             if rest := self._rests.pop((host, stream), b""):
                 self._print(host, stream, rest)
@@ -157,8 +160,9 @@ def run(
 ) -> tuple[HostResult, ...]:
     """Run a request through the master's `agent.remote.fanout` in a pushed tree. Return the results, in node order.
 
-    `listener` gets the output as it arrives, and the results then contain only its end. Raises DeepcdkError for missing
-    nodes, and SilenceError if the connection breaks. In that case the command is killed on all nodes.
+    `listener` gets the output as it arrives, and the results then contain only its last 4 KiB. Raises DeepcdkError for
+    missing nodes, RemoteError if the agent fails, and SilenceError if the connection breaks. In that case the command
+    is killed on all nodes.
     """
     command = [NODE_PYTHON, "-m", "agent.remote.fanout"]
     said = master.lines(command, directory=directory, silence_s=SILENCE_S, stdin=request.to_line())
@@ -202,7 +206,9 @@ _RULES: Final = {
 
 
 def _message(value: Any) -> str:
-    """Check one message from the agent, by the rule for its kind."""
+    """Check one message from the agent, by the rule for its kind. Return "" or what is wrong, as `answers.read`
+    expects.
+    """
     rule = next((rule for key, rule in _RULES.items() if isinstance(value, dict) and key in value), answers.fields())
     return rule(value)
 
@@ -215,9 +221,11 @@ def _data(message: Mapping[str, Any], where: str) -> bytes:
 
 
 def collect(lines: Iterable[str], listener: OutputListener | None, where: str = "") -> tuple[HostResult, ...]:
-    """Collect the agent's messages into a result for each node. `where` names the master in errors.
+    """Collect the agent's messages, one JSON document a line, into a result for each node, in the agent's order of
+    nodes.
 
-    Raises SilenceError if a result is missing, AnswerError for an invalid message or an unknown node.
+    `where` names the master in errors. Warnings are printed. Raises SilenceError if a result is missing, AnswerError
+    for an invalid message or an unknown node.
     """
     hosts: list[str] = []
     output: dict[tuple[str, str], bytes] = {}

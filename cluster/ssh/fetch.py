@@ -83,7 +83,7 @@ class Fetched:
 
 
 class Intake:
-    """Receive the files of one run in a new directory, within the limits of a fetch."""
+    """Receive the files of one run in a new directory, within the limits of a fetch. Files may be renamed."""
 
     def __init__(self, directory: Path, run_id: str) -> None:
         self.directory = directory
@@ -102,7 +102,9 @@ class Intake:
             )
 
     def count_bytes(self, size: int) -> None:
-        """Count received bytes and show their sum. Thread-safe. Raises DeepcdkError before the disk is full."""
+        """Count received bytes and show their sum in the status line. Thread-safe. Raises DeepcdkError before the disk
+        is full.
+        """
         with self._lock:
             self._arrived += size
             now(f"{self._action}, {amount(self._arrived)}")
@@ -119,9 +121,10 @@ class Intake:
             )
 
     def create(self, name: str) -> Path:
-        """Create an empty file for the run's file `name`, and return its path.
+        """Create an empty file for the run's file `name`, and return its path, which may have another name.
 
-        Raises EntryError if the name leads out of the run, DeepcdkError if it occurs twice or is nested too deeply.
+        Raises EntryError if the name leads out of the run, DeepcdkError if it occurs twice, is nested too deeply, or is
+        one file too many.
         """
         self.count_entry()
         if not bootstrap.is_path_below(name):
@@ -146,7 +149,7 @@ class Intake:
         raise DeepcdkError(f"{self._action}: {name!a} occurs twice", remedy="repeat `fab fetch`")
 
     def warn_of_names(self, target: Path) -> None:
-        """Print how many files have another name on the laptop than in the run."""
+        """Warn the user if files have another name on the laptop than in the run, with their number and an example."""
         if self._renamed:
             warn(
                 f"{self._renamed:,} of the files in {target} have another name than in the run: {self._example}. With "
@@ -157,7 +160,7 @@ class Intake:
 def stored_name(name: str, *, is_folder: bool = False) -> str:
     """Return the name to store a fetched file or directory under. It changes if a program may act on `name`.
 
-    Names are compared like on macOS and Windows: without regard to case, compatibility forms and invisible characters.
+    Names are compared as on macOS and Windows: without regard to case, compatibility forms and invisible characters.
     Windows also ignores dots and spaces at the end, treats the part after a colon as a stream, and a backslash as a
     slash. A folder may be called HEAD, because git looks for a file.
     """
@@ -171,7 +174,9 @@ def stored_name(name: str, *, is_folder: bool = False) -> str:
 
 
 def _folded(name: str) -> str:
-    """Return a name in the form in which names are compared."""
+    """Return a name in the form in which names are compared: without case, compatibility forms, invisible characters,
+    and dots and spaces at its end.
+    """
     for _ in range(2):  # case folding can produce characters that NFKC changes
         name = unicodedata.normalize("NFKC", _IGNORABLE.sub("", name)).casefold()
     return name.strip().rstrip(" .") or name
@@ -188,10 +193,12 @@ def _short_name(name: str) -> str:
 
 @contextlib.contextmanager
 def atomic_directory(into: Path, run_id: str) -> Iterator[Intake]:
-    """Yield an Intake. Its files appear in `into/run_id` at the end of the block. Other files there stay.
+    """Yield an Intake for a run. Its files appear in `into/run_id` at the end of the block. Other files in that
+    directory stay.
 
-    Raises DeepcdkError without space or permission, if a link leads out of `into/run_id`, or if another program created
-    that directory. No file appears then.
+    Raises DeepcdkError for an invalid run id, without space or permission, if a link leads out of `into/run_id`, or if
+    another program created that directory. No file appears then, except if writing fails while files are moved to an
+    existing directory.
     """
     if not is_generated_id(run_id):
         raise DeepcdkError(
@@ -237,7 +244,7 @@ def atomic_directory(into: Path, run_id: str) -> Iterator[Intake]:
 
 
 def _check_fetched(target: Path, run_id: str) -> None:
-    """Raise DeepcdkError if a directory contains files and was not created by a fetch of this run."""
+    """Raise DeepcdkError if the directory `target` contains files and was not created by a fetch of this run."""
     if not target.is_dir() or target.is_symlink() or not any(target.iterdir()):
         return
     for name in (MARKER, RECORD_FILE):
@@ -275,10 +282,10 @@ def _check_free(target: Path, file: Path) -> None:
 
 
 def unpack(blocks: Iterator[bytes], into: Path, run_id: str) -> Fetched:
-    """Unpack a tar stream to `into/run_id`. The files appear when all have arrived. Other files there stay.
+    """Unpack a tar stream to `into/run_id`. The files appear when all have arrived. Other files in that directory stay.
 
-    Raises AnswerError for an entry that is not a plain file below its directory, and DeepcdkError for an incomplete
-    stream or like `atomic_directory`.
+    Raises AnswerError for an entry that is not a plain file below its directory, DeepcdkError for an incomplete stream
+    or as `atomic_directory` does, and the errors of `blocks`.
     """
     with atomic_directory(into, run_id) as intake:
         files = size_bytes = 0

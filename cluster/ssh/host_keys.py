@@ -52,7 +52,7 @@ class HostKey:
 
     @classmethod
     def parse(cls, line: str) -> HostKey | None:
-        """Parse the key in a line, which may have text before and after it; None without a key."""
+        """Parse the key in a line, which may have text before and after it; None without a key, or if it is damaged."""
         found = re.search(r"(?:^|\s)((?:ssh-|ecdsa-sha2-)[a-z0-9-]+)\s+([A-Za-z0-9+/]+={0,2})(?:\s|$)", line)
         if not found:
             return None
@@ -85,7 +85,7 @@ def parse_console(text: str) -> tuple[HostKey, ...]:
 def read_host_keys(aws: Aws, instance_id: str) -> tuple[HostKey, ...]:
     """Read the host keys of an instance from its console. Waits until they are printed.
 
-    Raises ConnectionFailedError if the console does not show them within TIMEOUT_S.
+    Raises ConnectionFailedError if the console does not show them within TIMEOUT_S, and AwsError.
     """
     for _ in poll(TIMEOUT_S, every_s=POLL_S):
         if keys := parse_console(read_console(aws, instance_id)):
@@ -114,7 +114,9 @@ class KeptHostKeys:
         return self.folder / instance_id
 
     def read(self, instance_id: str) -> tuple[HostKey, ...]:
-        """Return the keys in an instance's file; none without a file. Raises ConnectionFailedError for a bad file."""
+        """Return the keys in an instance's file; () without a file. Raises ConnectionFailedError if it is unreadable or
+        damaged.
+        """
         path = self.path(instance_id)
         try:
             lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
@@ -131,8 +133,8 @@ class KeptHostKeys:
         raise ConnectionFailedError(f"the stored SSH host keys of {instance_id} {what}", where=str(path), remedy=remedy)
 
     def keep(self, instance_id: str, keys: Sequence[HostKey]) -> None:
-        """Write the keys of an instance to its file, readable only by its owner. Print a warning if that
-        is impossible.
+        """Write the keys of an instance to its file, readable only by its owner. If that fails, a
+        warning is printed.
         """
         try:
             write_private(self.path(instance_id), "".join(f"{instance_id} {key}\n" for key in keys))
@@ -141,9 +143,10 @@ class KeptHostKeys:
             warn(f"{what}; the next command reads them from the console again")
 
     def identify(self, aws: Aws, instance_id: str) -> tuple[HostKey, ...]:
-        """Return the host keys of an instance, from its console or from its file, and keep them.
+        """Return the host keys of an instance, from its console and from its file, and store them in the file.
 
-        Raises ConnectionFailedError if neither has any, or if the two differ.
+        Waits for the console only if there are no stored keys. Raises ConnectionFailedError if neither has any, or if
+        the two differ.
         """
         kept = self.read(instance_id)
         # with kept keys, do not wait for the console
@@ -165,10 +168,10 @@ class KeptHostKeys:
 
 
 def find_change(kept: Sequence[HostKey], shown: Sequence[HostKey]) -> tuple[HostKey, HostKey] | None:
-    """Return a kept key and the different key shown instead; None if they agree, or if one side has no keys.
+    """Return a stored key and the different key shown instead; None if they agree, or if one side has no keys.
 
-    A key with an additional algorithm is not a change. If no key is the same, that is a change, because none identifies
-    the instance.
+    A key with an additional algorithm is not a change. If no key is the same, that is a change, because no stored key
+    identifies the instance.
     """
     before = {key.algorithm: key for key in kept}
     for key in shown:
@@ -180,7 +183,7 @@ def find_change(kept: Sequence[HostKey], shown: Sequence[HostKey]) -> tuple[Host
 
 
 def write_private(path: Path, text: str) -> bool:
-    """Write a file atomically, readable only by its owner. Return whether it has changed."""
+    """Write a file atomically, readable only by its owner. Return whether its text has changed. Raises OSError."""
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     if path.exists() and path.read_text(encoding="utf-8") == text:
         return False

@@ -49,12 +49,14 @@ class Completed:
 
     @property
     def text(self) -> str:
-        """Return standard output as text."""
+        """Return standard output as text. Bytes that are not UTF-8 are replaced."""
         return self.stdout.decode("utf-8", errors="replace")
 
 
 def remote_line(argv: Sequence[str], directory: str = "") -> str:
-    """Return the line for the master's shell. Quoting is done only here."""
+    """Return the line for the master's shell that runs a command, in `directory` if it is given. Quoting is done only
+    here.
+    """
     line = shlex.join(argv)
     return f"cd {shlex.quote(directory)} && exec {line}" if directory else line
 
@@ -107,14 +109,14 @@ class Master:
         self.close()
 
     def close(self) -> None:
-        """Close the connection, and the tunnel below it."""
+        """Close the connection, and the tunnel or proxy that it uses."""
         self._connection.close()
         if self._on_close:
             self._on_close()
 
     @contextlib.contextmanager
     def forward(self, local_port: int, remote_port: int) -> Iterator[None]:
-        """Forward a port of this machine's loopback to one on the master's, within a `with`."""
+        """Forward `local_port` of this machine's loopback to `remote_port` of the master's, within a `with`."""
         with (
             self._relying(),
             self._connection.forward_local(
@@ -124,7 +126,7 @@ class Master:
             yield
 
     def _open(self, argv: Sequence[str], directory: str) -> paramiko.Channel:
-        """Start a command in a new channel, and first replace a broken connection if possible. Raises SilenceError."""
+        """Start a command in a new channel. A broken connection is replaced first if possible. Raises SilenceError."""
         import paramiko
 
         broken = (paramiko.SSHException, *_BROKEN)
@@ -146,7 +148,8 @@ class Master:
         return channel
 
     def _replaced(self, broken: fabric.Connection, reason: str, connect: Callable[[], Master]) -> fabric.Connection:
-        """Replace a broken connection, unless another thread has done so; return the current one.
+        """Replace a broken connection, unless another thread has done so. Print a note, and return the current
+        connection.
 
         Raises SilenceError if something relies on the broken connection, or if reconnecting fails.
         """
@@ -167,10 +170,10 @@ class Master:
         return SilenceError(f"the connection to the master {what}", where=self.where, remedy="repeat the command")
 
     def run(self, argv: Sequence[str], *, directory: str = "", stdin: bytes = b"") -> Completed:
-        """Run a command to its end, whatever its status. `stdin` is sent to it. Its `stderr` is returned only if it
-        failed.
+        """Run a command to its end, and return its status and output. `stdin` is sent to it.
 
-        Raises AnswerError if its output exceeds MAX_BYTES, and SilenceError if the connection breaks.
+        The result has the error output only if the command failed. Raises AnswerError if the output exceeds MAX_BYTES,
+        and SilenceError if the connection breaks.
         """
         output = bytearray()
         try:
@@ -184,8 +187,9 @@ class Master:
         return Completed(status=0, stdout=bytes(output), stderr="")
 
     def check(self, argv: Sequence[str], *, directory: str = "", stdin: bytes = b"", doing: str) -> Completed:
-        """Run a command that must succeed. Raises RemoteError with its output otherwise. `doing`
-        describes the action.
+        """Run a command that must succeed, as `run` does. Raises RemoteError with its output if it fails.
+
+        `doing` describes the action in this error.
         """
         done = self.run(argv, directory=directory, stdin=stdin)
         if done.status != 0:
@@ -221,9 +225,9 @@ class Master:
     ) -> Generator[bytes]:
         """Yield blocks of a command's standard output. `stdin` is sent first, and stays open until the stream ends.
 
-        `feed` is sent to standard input in the background instead, which is closed at its end. Raises SilenceError if
-        nothing arrived for `silence_s` seconds (None: no limit) or the connection broke, RemoteError for a status other
-        than 0.
+        If `feed` is given, its blocks are sent to standard input in the background instead, which is closed at their
+        end. Raises SilenceError if nothing arrived for `silence_s` seconds (None: no limit) or the connection broke,
+        RemoteError for a status other than 0.
         """
         channel, errors = self._open(argv, directory), bytearray()
         channel.settimeout(silence_s)
@@ -271,7 +275,9 @@ class Master:
             yield from batch
 
     def batches(self, blocks: Iterable[bytes]) -> Iterator[list[str]]:
-        """Yield the lines that each block completes, for output with many lines. Raises AnswerError like `lines`."""
+        """Yield the lines that each block completes, as a list. This is for output with many lines. Raises AnswerError
+        like `lines`.
+        """
         rest = bytearray()
         for block in blocks:
             whole, newline, after = block.rpartition(b"\n")
@@ -301,7 +307,9 @@ def _is_up(connection: fabric.Connection) -> bool:
 
 
 def _reason(connection: fabric.Connection, error: Exception) -> str:
-    """Return why a connection broke. The error of its thread is more specific than the missing session."""
+    """Return why a connection broke. The error of its thread is preferred, because it is more specific than the missing
+    session.
+    """
     transport = connection.client.get_transport()
     met = (transport.get_exception() if transport is not None else None) or error
     if isinstance(met, EOFError):
@@ -310,7 +318,7 @@ def _reason(connection: fabric.Connection, error: Exception) -> str:
 
 
 def _keep_errors(channel: paramiko.Channel, kept: bytearray) -> None:
-    """Read a command's standard error to its end into `kept`, which keeps the last MAX_ERRORS bytes."""
+    """Read a command's standard error to its end. `kept` keeps the last MAX_ERRORS bytes."""
     block = b"..."
     while block:
         try:
@@ -329,7 +337,9 @@ def _too_long(what: str, answer: bytearray, where: str, *, subject: str = "it") 
 
 
 def _feed(channel: paramiko.Channel, blocks: Iterable[bytes]) -> None:
-    """Send blocks to a command's standard input, and close it."""
+    """Send blocks to a command's standard input, and close it. If the command ends before it has read all blocks, the
+    rest is dropped.
+    """
     try:
         for block in blocks:
             channel.sendall(block)

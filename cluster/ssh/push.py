@@ -70,7 +70,7 @@ class Tree:
 
     @property
     def name(self) -> str:
-        """Return the tree's name on the shared file system."""
+        """Return the tree's name on the shared file system: the first 16 digits of its hash."""
         return self.sha256[:16]
 
     @property
@@ -80,17 +80,19 @@ class Tree:
 
     @property
     def is_large(self) -> bool:
-        """Return whether it is so large that the user must confirm the upload."""
+        """Return whether the tree is so large that the user must confirm the upload."""
         return self.content_bytes > ASKED_BYTES or self.files > ASKED_FILES
 
     @property
     def size_text(self) -> str:
-        """Describe its size and its largest files."""
+        """Describe the number of files, their total size and the largest files, for a message."""
         largest = ", ".join(f"{name} {size:,}" for size, name in self.largest)
         return f"{self.files:,} files, {self.content_bytes:,} bytes; the largest: {largest}"
 
     def directories(self, payloads_root: str) -> list[str]:
-        """Return the tree's directories: on the shared file system and, for an agent, also on the master's own disk."""
+        """Return the directories for the tree: on the shared file system and, for an agent, also on the master's own
+        disk.
+        """
         shared = f"{payloads_root}/{self.name}"
         return [shared, self.masters_directory] if self.folder == AGENT else [shared]
 
@@ -132,7 +134,9 @@ def package_files(root: Path) -> list[Path]:
 
 
 def check_syntax(root: Path, files: Iterable[Path]) -> None:
-    """Compile every Python file. Raises BrokenPackageError with file and line of the first error."""
+    """Compile every Python file of `files`, without running it. Raises BrokenPackageError for the first error, with
+    file and line.
+    """
     for relative in files:
         if relative.suffix != ".py":
             continue
@@ -163,8 +167,9 @@ def pack(
 ) -> Tree:
     """Pack the files of `root` under `folder`. Times, owners and modes do not depend on the machine.
 
-    `beside` maps names to further files, which are stored next to the folder. Those given as bytes do not count in the
-    tree's size. `links` are symbolic links with their targets, `folders` empty directories. Raises OSError.
+    `beside` maps names to further files, given as bytes or by their paths, which are stored next to the folder. Those
+    given as bytes do not count in the tree's size. `links` are symbolic links with their targets, `folders` empty
+    directories. Raises OSError.
     """
     buffer = io.BytesIO()
     sizes: list[tuple[int, str]] = []
@@ -212,12 +217,12 @@ def printable(path: Path) -> str:
 
 
 def checked_file(home: Path) -> Path:
-    """Return the file that lists the trees with checked syntax."""
+    """Return the path of the file that lists the trees with checked syntax."""
     return home / ".cache" / "deepcdk" / "checked-packages"
 
 
 def package_tree(root: Path, checked: Path | None = None) -> Tree:
-    """Check and pack a whole package, `agent` or `payload`. Raises BrokenPackageError.
+    """Check the syntax of a whole package, `agent` or `payload`, and pack it. Raises BrokenPackageError.
 
     A tree that the file `checked` lists is not checked again. A checked tree is added to the file.
     """
@@ -245,7 +250,7 @@ def _lines(path: Path) -> list[str]:
 
 
 def _remember(path: Path, marks: Sequence[str]) -> None:
-    """Store the marks of checked trees."""
+    """Store the marks of checked trees. Errors are ignored."""
     with contextlib.suppress(OSError):  # without the file, the next push checks again
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, "".join(f"{mark}\n" for mark in marks))
@@ -257,7 +262,7 @@ def bootstrap_command(*arguments: str) -> list[str]:
 
 
 def find_pushed(master: Master, payloads_root: str, trees: Sequence[Tree]) -> frozenset[str]:
-    """Return the names of the trees that are in all their directories on the nodes. One command checks them all.
+    """Return the names of those trees that are in all their directories on the nodes. One command checks them all.
 
     Raises AnswerError or RemoteError.
     """
@@ -283,10 +288,10 @@ def push(
     there: frozenset[str] = frozenset(),
 ) -> Pushed:
     """Upload a tree to its directories (`Tree.directories`), unless it is there. `there` names trees that are known to
-    be.
+    be there.
 
-    `tell` reports the progress of an upload that may take long; on a `terminal` a bar shows it. Raises RemoteError, for
-    example if the disk is full.
+    `tell` is called with the progress of an upload that may take long; on a `terminal` a bar shows the progress. Raises
+    RemoteError, for example if the disk is full.
     """
     directory, *_ = directories = tree.directories(payloads_root)
     found = tree.name in there or tree.name in find_pushed(master, payloads_root, [tree])
@@ -305,7 +310,9 @@ def push(
 def _upload(
     master: Master, directories: Sequence[str], tree: Tree, tell: Callable[[str], None] | None, *, terminal: bool
 ) -> None:
-    """Upload a tree to these directories. If `tell` is given, show the progress. Raises RemoteError."""
+    """Upload a tree to these directories. If `tell` is given, show the progress with a bar or lines. Raises
+    RemoteError.
+    """
     command, action = bootstrap_command("receive", tree.sha256, *directories), f"pushing the {tree.folder}"
     if tell is None:
         with doing(f"uploading the {tree.folder}"):

@@ -56,12 +56,14 @@ def command(instance_id: str, region: str) -> list[str]:
 
 
 def proxy_command(instance_id: str, region: str) -> str:
-    """Return the command for ssh_config, where % starts a token."""
+    """Return the same command for a ProxyCommand in ssh_config, where % starts a token."""
     return shlex.join(command(instance_id, region)).replace("%", "%%")
 
 
 def check_programs(find: Callable[[str], str | None] = shutil.which) -> None:
-    """Raise ConnectionFailedError for the first program that is missing on the laptop."""
+    """Raise ConnectionFailedError if the AWS CLI or its plugin is missing on the laptop. `find` returns a program's
+    path.
+    """
     for program in (CLI, PLUGIN):
         if find(program) is None:
             raise ConnectionFailedError(
@@ -72,17 +74,19 @@ def check_programs(find: Callable[[str], str | None] = shutil.which) -> None:
 
 
 def register_timeout_s(launched: datetime.datetime) -> float:
-    """Return how long to wait for the SSM agent of a node that was launched at this time."""
+    """Return the seconds to wait for the SSM agent of a node that was launched at this time to register."""
     return REGISTER_TIMEOUT_S if datetime.datetime.now(datetime.UTC) - launched < _NEW else REGISTERED_TIMEOUT_S
 
 
 class Tunnel:
-    """Run a command with `socket` as its input and output. Close it to end the session."""
+    """Run a command with the other end of `socket` as its input and output. Close the tunnel to end the session."""
 
     def __init__(
         self, argv: Sequence[str], environment: Mapping[str, str] | None = None, *, in_terminal: bool = False
     ) -> None:
-        """With `in_terminal`, the command may ask on the terminal, as ssh does for a jump host's passphrase."""
+        """Start the command. With `in_terminal`, it may ask on the terminal, as ssh does for a jump
+        host's passphrase.
+        """
         self.socket, theirs = socket.socketpair()
         self._stderr: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  # closed with the process that writes it
         with theirs:
@@ -97,7 +101,9 @@ class Tunnel:
             )
 
     def close(self) -> str:
-        """End the stream and the command. Return the error output of a failed command in one line, else ""."""
+        """End the stream and the command; terminate it after 5 seconds. Return its error output in one line if it
+        failed, or "".
+        """
         self.socket.close()
         with self._stderr:
             try:
@@ -112,7 +118,7 @@ class Tunnel:
 
 
 def environment(aws: Aws) -> dict[str, str]:
-    """Return the environment of the AWS CLI, with this task's credentials."""
+    """Return the environment variables for the AWS CLI, with this task's credentials."""
     # A pager or a prompt of the CLI must not write into the stream.
     return {**aws.environment(), "AWS_PAGER": "", "AWS_CLI_AUTO_PROMPT": "off"}
 
@@ -126,8 +132,8 @@ def open_tunnel(
 ) -> T:
     """Return the result of `connect` for a tunnel. Repeat with a new tunnel while the node has not registered.
 
-    Raises ConnectionFailedError with the output of the command. If the command did not fail, raises the error of
-    `connect`.
+    After _TELL_AFTER_S, a warning tells the user about the wait, which lasts at most `timeout_s`. Raises
+    ConnectionFailedError with the output of the command. If the command did not fail, raises the error of `connect`.
     """
     output, tell_at = "", time.monotonic() + _TELL_AFTER_S
     for _ in poll(timeout_s, every_s=_POLL_S):
@@ -150,7 +156,7 @@ def open_tunnel(
 
 
 def explain(output: str, argv: Sequence[str]) -> ConnectionFailedError:
-    """Return the error for an error output of the AWS CLI, with what to do."""
+    """Return the error for an error output of the AWS CLI, with a remedy. `argv` is the command."""
     remedy = "run the command by hand"
     if _NOT_REGISTERED in output:
         remedy = (

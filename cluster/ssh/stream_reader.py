@@ -23,7 +23,7 @@ class BackgroundReader(Generic[T]):
     """Read a blocking stream in a thread, so that Ctrl-C and timeouts reach the caller immediately."""
 
     def __init__(self, source: Iterator[T], where: str = "") -> None:
-        """Read `source`. `where` names the master in errors."""
+        """Start to read `source` in a thread. `where` names the master in errors."""
         self._where = where
         self._is_abandoned = False
         self._queue: queue.Queue[T | BaseException | None] = queue.Queue(MAX_WAITING)
@@ -56,7 +56,9 @@ class BackgroundReader(Generic[T]):
         self._is_abandoned = True
 
     def next(self, timeout_s: float) -> T | None:
-        """Return the next item, or None at the end. Raises SilenceError on a timeout."""
+        """Return the next item, or None at the end. Raises SilenceError after `timeout_s` seconds, and the errors of
+        the stream.
+        """
         try:
             item = self._queue.get(timeout=timeout_s)
         except queue.Empty:

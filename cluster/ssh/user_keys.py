@@ -81,9 +81,11 @@ class UserKey:
 
 
 def find(settings: UserSettings, home: Path, key: str = "") -> tuple[UserKey, ...]:
-    """Return the user's keys: only `key` if it is given, else those in the agent and in files.
+    """Return the user's keys: only `key`, a file's path, if it is given, else those in the agent, in files and with a
+    public half alone.
 
-    Raises ConnectionFailedError if `key` is not a valid key.
+    `home` has the directory .ssh. The agent's keys come first. Raises ConnectionFailedError if `key` is not a valid
+    key.
     """
     in_agent = tuple(_agent_keys(settings.agent))
     if key:
@@ -117,7 +119,7 @@ def _given(path: Path, in_agent: Sequence[UserKey]) -> tuple[UserKey, ...]:
 
 
 def _listing(folder: Path) -> list[Path]:
-    """Return the entries of ~/.ssh; none if it is missing or unreadable. The latter prints a warning."""
+    """Return the sorted entries of ~/.ssh; [] if it is missing. If it is unreadable, a warning is printed too."""
     try:
         return sorted(folder.iterdir())
     except (FileNotFoundError, NotADirectoryError):
@@ -138,7 +140,11 @@ def _private_files(paths: Sequence[Path]) -> Iterator[Path]:
 
 
 def read_file(path: Path) -> UserKey | None:
-    """Return the key in a private key file without asking for its passphrase; None if there is no key."""
+    """Return the key in a private key file without asking for its passphrase; None if the file has no key or is
+    unreadable.
+
+    Without the passphrase, the public half may come from PATH.pub, or be unknown.
+    """
     try:
         if not is_file(path) or path.stat().st_size > MAX_KEY_BYTES:
             return None
@@ -179,7 +185,9 @@ def _algorithm(blob: bytes) -> str:
 
 
 def parse_public_key(text: str) -> tuple[str, bytes] | None:
-    """Return type and body of a public key in OpenSSH's format; None for anything else."""
+    """Return algorithm and key of a public key in OpenSSH's format; None for anything else. The key is in SSH's wire
+    format.
+    """
     words = text.split()
     if len(words) < 2 or not words[0].startswith(("ssh-", "ecdsa-", "sk-")):
         return None
@@ -203,7 +211,9 @@ def _public_file(path: Path) -> UserKey | None:
 
 
 def _agent_keys(path: str) -> Iterator[UserKey]:
-    """Yield the keys of the agent at a socket. If it does not answer, print a warning and yield none."""
+    """Yield the keys of the agent at a socket, except certificates; none for "". If the agent does not answer, print a
+    warning.
+    """
     if not path:
         return
     import paramiko
@@ -230,7 +240,10 @@ def _agent_keys(path: str) -> Iterator[UserKey]:
 
 
 def _load(path: Path, *, ask: bool = True) -> paramiko.PKey:
-    """Load a private key from its file. Raises LockedKeyError or ConnectionFailedError."""
+    """Load a private key from its file. With `ask`, up to three passphrases are asked for if there is a terminal.
+
+    Raises LockedKeyError without the right passphrase, ConnectionFailedError for a missing or invalid file.
+    """
     import paramiko
 
     passphrase: Any = None  # bytes: its annotation says str, but that fails
@@ -254,7 +267,8 @@ def _load(path: Path, *, ask: bool = True) -> paramiko.PKey:
 
 
 def fingerprints(key: UserKey) -> tuple[str, ...]:
-    """Return the fingerprints that EC2 may list for a key ("Verify the fingerprint", Amazon EC2 user guide).
+    """Return the fingerprints that EC2 may list for a key ("Verify the fingerprint", Amazon EC2 user guide); () for
+    other algorithms.
 
     ed25519: SHA-256 of the public key. RSA: MD5 of the public key if it was imported, or SHA-1 of the private key if
     EC2 created it. The SHA-1 is known only if the private key was loaded.
@@ -280,7 +294,11 @@ def fingerprints(key: UserKey) -> tuple[str, ...]:
 
 
 def same(keys: Sequence[UserKey], described: Mapping[str, Any]) -> tuple[UserKey, ...]:
-    """Return the keys that match EC2's description of a key pair, by its public key or else its fingerprint."""
+    """Return the keys that match EC2's description of a key pair, by its public key or else its fingerprint; () for an
+    empty description.
+
+    Files of private keys without a passphrase are loaded if their SHA-1 is needed.
+    """
     parsed = parse_public_key(str(described.get("PublicKey") or ""))
     if parsed is not None:
         return tuple(key for key in keys if key.blob == parsed[1])

@@ -48,7 +48,7 @@ class UserSettings:
     tokens: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     def proxy_command(self) -> list[str]:
-        """Return the command for the proxy. Like OpenSSH, it uses the user's shell."""
+        """Return the command to start the proxy. Like OpenSSH, it uses the user's shell. It ignores Ctrl-C."""
         command = f"exec {_expand(self.proxy, self.tokens)}"
         # Ctrl-C in the terminal must not end the connection before the task ends.
         ignoring = 'trap "" INT; exec "$0" -c "$1"'
@@ -56,7 +56,8 @@ class UserSettings:
 
 
 def read(address: str, user: str = "", *, port: int = SSH_PORT, home: Path | None = None) -> UserSettings:
-    """Return the user's SSH settings for an address, from `ssh -G`; its defaults if the OpenSSH client does not work.
+    """Return the user's SSH settings for an address, from `ssh -G`. If the OpenSSH client does not work, return its
+    defaults.
 
     Raises ConnectionFailedError with OpenSSH's own message if it rejects the settings, or if it does not exit in time.
     """
@@ -87,7 +88,7 @@ def read(address: str, user: str = "", *, port: int = SSH_PORT, home: Path | Non
 
 
 def openssh_knows_user() -> bool:
-    """Return whether the password database has an entry for this user. Without one, OpenSSH's client exits."""
+    """Return whether the password database has an entry for this user. Without an entry, OpenSSH's client exits."""
     try:
         return bool(pwd.getpwuid(os.getuid()))
     except KeyError:
@@ -106,7 +107,11 @@ def _without_openssh(home: Path, why: str) -> UserSettings:
 
 
 def _config_option(home: Path) -> list[str]:
-    """Return the option for the config in this home. OpenSSH itself reads the home from passwd, not from HOME."""
+    """Return ssh's option for the config in this home; [] if it is the default, missing or, after a warning,
+    unreadable.
+
+    OpenSSH itself reads the home from passwd, not from HOME.
+    """
     try:
         usual = Path(pwd.getpwuid(os.getuid()).pw_dir)
     except KeyError:
@@ -134,7 +139,8 @@ def parse(
 ) -> UserSettings:
     """Parse the output of `ssh -G`: lines with a keyword and a value.
 
-    Raises ConnectionFailedError for other output.
+    `ssh` is the command for a jump host. Raises ConnectionFailedError for other output, and for settings that cannot be
+    used.
     """
     values: dict[str, list[str]] = {}
     for line in text.splitlines():
@@ -173,7 +179,7 @@ def parse(
 
 
 def _value(values: Mapping[str, list[str]], keyword: str) -> str:
-    """Return the first value; "" if it is missing or `none`, which OpenSSH prints for some keywords only."""
+    """Return a keyword's first value; "" if it is missing or `none`, which OpenSSH prints for some keywords only."""
     value = values.get(keyword, [""])[0]
     return "" if value.lower() == "none" else value
 
@@ -194,7 +200,7 @@ def _tokens(address: str, user: str, port: int, values: Mapping[str, list[str]],
 
 
 def _expand(text: str, tokens: Mapping[str, str], environ: Mapping[str, str] | None = None) -> str:
-    """Replace the tokens, and ${NAME} if `environ` is given. Unknown ones stay."""
+    """Replace the tokens, and ${NAME} if `environ` is given. Unknown tokens and variables stay."""
     if environ is not None:
         text = re.sub(r"\$\{(\w+)\}", lambda found: environ.get(found[1], found[0]), text)
     return re.sub("%(.)", lambda found: tokens.get(found[1], found[0]), text)
@@ -218,7 +224,9 @@ def _agent(value: str, tokens: Mapping[str, str], environ: Mapping[str, str], ho
 
 
 def _jump_command(ssh: Sequence[str], jump: str) -> str:
-    """Return the command that OpenSSH itself starts for a ProxyJump."""
+    """Return the shell command that OpenSSH itself starts for a ProxyJump. `jump` lists the hosts,
+    separated by commas.
+    """
     *first, last = jump.split(",")
     through = ["-J", ",".join(first)] if first else []
     target = last if last.startswith("ssh://") else f"ssh://{last}"

@@ -28,7 +28,9 @@ ADDRESS: Final = re.compile(r"https?://(?:localhost|127\.0\.0\.1):([0-9]{1,5})(/
 
 
 def free_port(wanted: int) -> int:
-    """Return `wanted` if it is free on this machine's loopback, or any free port for 0. Raises UsageError."""
+    """Return `wanted` if this port is free on this machine's loopback; for 0, any free port. Raises UsageError for
+    --port.
+    """
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -46,7 +48,7 @@ def find_address(line: str) -> tuple[int, str] | None:
 
 
 def has_display(environ: Mapping[str, str], platform: str) -> bool:
-    """Return whether a browser can open a window. A browser in the terminal would take it from the task."""
+    """Return whether a browser can open a window. A browser in the terminal would take the terminal from the task."""
     return platform == "darwin" or bool(environ.get("DISPLAY") or environ.get("WAYLAND_DISPLAY"))
 
 
@@ -61,12 +63,12 @@ def serve(
     start_s: float = START_S,
     remedy: str = "repeat the command",
 ) -> None:
-    """Run a server on the master until Ctrl-C, with a tunnel to it from `port` of this machine.
+    """Run a server on the master until Ctrl-C, with a tunnel to it from `port` of this machine. `report` gets the URL.
 
-    Lines of the server's output that start with `NOTEBOOK_PREFIX` are reported without the prefix. Ctrl-C raises
-    KeyboardInterrupt until the tunnel is open. After that, Ctrl-C makes the function return. Raises DeepcdkError with
-    the server's last lines and `remedy` if the server exits by itself, or if it does not print its address within
-    `start_s` seconds.
+    With `browser`, the URL is opened if there is a display. Lines of the server's output that start with
+    `NOTEBOOK_PREFIX` are reported without the prefix. Ctrl-C raises KeyboardInterrupt until the tunnel is open. After
+    that, Ctrl-C makes the function return. Raises DeepcdkError with the server's last lines and `remedy` if the server
+    exits by itself, or if it does not print its address within `start_s` seconds.
     """
     lines: list[str] = []
     addresses: queue.Queue[tuple[int, str] | BaseException | None] = queue.Queue()
