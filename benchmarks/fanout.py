@@ -49,7 +49,10 @@ BYTES_RATIO: Final = 1.1
 
 @contextmanager
 def fleet_of(hosts: int) -> Iterator[Fleet]:
-    """Run an embedded cloud with this number of workers for a block, and yield its cluster."""
+    """Run an embedded cloud with this number of workers for a block, and yield its cluster.
+
+    Raises RuntimeError if the cluster has another number of workers.
+    """
     settings = tuple(demo.settings(hosts))
     with running_cloud(CLOUD):
         output_of(laptop("fab", "up", "--yes", *settings))
@@ -100,7 +103,10 @@ def check(fleet: Fleet, tool: Tool, files: int) -> None:
 
 
 def time_of(command: Sequence[str], limit_s: float | None = None) -> float:
-    """Run a command on the laptop and return its wall time, s; infinite if it was stopped after `limit_s`."""
+    """Run a command on the laptop and return its wall time, s; infinite if it was stopped after `limit_s`.
+
+    Raises RuntimeError if the command fails.
+    """
     began = time.monotonic()
     try:
         output_of(laptop(*(["timeout", str(limit_s)] if limit_s else []), *command))

@@ -135,7 +135,10 @@ def parse_record(record: dict[str, dict[str, object]]) -> tuple[tuple[str, ...],
 
 @contextmanager
 def field_of(hosts: int) -> Iterator[Field]:
-    """Run an embedded cloud with this number of workers for a block, after starting the program once in each way."""
+    """Run an embedded cloud with this number of workers for a block, and yield its cluster.
+
+    Each tool has then started the program there once.
+    """
     settings = demo.settings(hosts)
     with running_cloud(CLOUD), tempfile.TemporaryDirectory() as directory:
         Path(directory).chmod(0o755)

@@ -53,7 +53,7 @@ print(time.time())
 
 
 def up_to_deployed() -> float:
-    """Time starting an embedded cloud, bootstrapping it and deploying a cluster of two workers."""
+    """Return the time, s, to start an embedded cloud, bootstrap it and deploy a cluster of two workers."""
     began = time.monotonic()
     with running_cloud(CLOUD):
         output_of(laptop("fab", "up", "--yes", *demo.settings(2)))
@@ -61,7 +61,7 @@ def up_to_deployed() -> float:
 
 
 def status_once() -> float:
-    """Time the second `fab status` of a deployed cluster."""
+    """Return the time, s, of the second `fab status` of a deployed cluster."""
     with running_cloud(CLOUD):
         output_of(laptop("fab", "up", "--yes", *demo.settings(2)))
         output_of(laptop("fab", "status"))
@@ -69,7 +69,10 @@ def status_once() -> float:
 
 
 def sixteen_hosts() -> float:
-    """Time from SetDesiredCapacity until the sshd of sixteen new hosts has responded to the master."""
+    """Return the time, s, from SetDesiredCapacity until the sshd of sixteen new hosts has responded to the master.
+
+    Raises RuntimeError if the group has another number of workers.
+    """
     with running_cloud(CLOUD):
         output_of(laptop("fab", "up", "--yes", *demo.settings(2), "--set", "workers=0"))
         grown = json.loads(output_of(laptop(sys.executable, "-c", GROW, "16")))
@@ -99,7 +102,7 @@ def digits_accuracy(ranks: int) -> float:
 
 
 def measures() -> list[Measure]:
-    """Return all measurements."""
+    """Return all measurements that `python -m benchmarks` can take."""
     return [
         Measure(name="fab --list", unit="s", promise=0.7, take=lambda: seconds(["fab", "--list"]), warm_up=True),
         *synthesis.measures(),

@@ -38,7 +38,9 @@ def exit_at_once(status: int) -> None:
 
 
 def main() -> None:
-    """Run the tasks. Ctrl-C has the same effect during imports as later."""
+    """Run the tasks on the command line and exit with their status. Ctrl-C has the same effect during
+    imports as later.
+    """
     try:
         keep_bytecode(Path(__file__).parents[1])
         from cluster.cli import check_platform
@@ -58,7 +60,7 @@ def main() -> None:
 
 
 def cdk() -> None:
-    """Run the CDK CLI, with this Python and its Node first in PATH."""
+    """Run the CDK CLI with this process's arguments, and with this Python and its Node first in PATH."""
     try:
         keep_bytecode(Path(__file__).parents[1])
         from cluster.cli import check_platform

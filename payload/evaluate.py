@@ -23,7 +23,7 @@ COMMAND = "payload.evaluate"
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the command and return its exit status."""
+    """Measure a trained network on the test images and print the result; return the exit status."""
     parser = Parser(prog=f"python -m {COMMAND}", description="Measure a trained network on the test images.")
     add_model_arguments(parser)
     parser.add_argument(

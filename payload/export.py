@@ -20,7 +20,7 @@ COMMAND = "payload.export"
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the command and return its exit status."""
+    """Export the network of a run from a checkpoint, and print where; return the exit status."""
     parser = Parser(prog=f"python -m {COMMAND}", description="Export the network of a run from a checkpoint.")
     parser.add_argument("--run-dir", type=Path, required=True, metavar="DIR", help="the run's directory")
     parser.add_argument(

@@ -63,7 +63,7 @@ class StopRequest:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run one rank and return its exit status."""
+    """Train as one rank of a run and return the exit status: EXIT_STOPPED if the run was asked to stop."""
     started = time.time()
     rank = int(os.environ.get("HOROVOD_RANK", "0"))
     try:

@@ -128,10 +128,9 @@ class ClusterConfig(NetworkKeys, ComputeKeys, StorageKeys, LimitKeys, Observabil
     def from_context(cls, context: Mapping[str, Any]) -> ClusterConfig:
         """Build the configuration from a whole CDK context.
 
-        `context["cluster"]` contains the values. A top-level key with the same name overrides one (`cdk deploy -c
-        workers=4`). Such values are strings and are converted strictly. The CDK's own keys contain a colon or a slash.
-
-        Raises ConfigError for an unknown key (with the nearest known key) or an invalid value.
+        `context["cluster"]` contains the values. A top-level key with the same name overrides a value (`cdk deploy -c
+        workers=4`). Top-level values are strings and are converted strictly. The CDK's own keys contain a colon or a
+        slash. Raises ConfigError for an unknown key (with the nearest known key) or an invalid value.
         """
         cluster = context.get("cluster", {})
         if not isinstance(cluster, Mapping):

@@ -67,7 +67,10 @@ _LISTS: Final = frozenset({"architectures", "placements"})
 
 
 def find(name: str) -> InstanceType | None:
-    """Return the instance type with this name (`p5.48xlarge`), or None if the table does not contain it."""
+    """Return the instance type with this name (`p5.48xlarge`), or None if the table does not contain it.
+
+    Raises TableError if the table is malformed.
+    """
     rows = _rows()
     return _parse(*rows[name]) if name in rows else None
 
@@ -113,7 +116,7 @@ def render(types: list[InstanceType], about: str) -> str:
 def _rows() -> dict[str, tuple[int, str]]:
     """Return the line number and the line of each type by name. Raises TableError.
 
-    Only requested lines are parsed further.
+    Lines are split into cells only on request, in `_parse`.
     """
     try:
         lines = TABLE.read_text(encoding="utf-8").splitlines()

@@ -122,11 +122,10 @@ class Limits(Construct):
     def _watch_idleness(self, config: ClusterConfig) -> None:
         """Create an alarm that stops all workers if no worker was busy and no run was live in any of the periods.
 
-        Missing data repeat the last value.
-
-        It takes one period more than configured, since the first may be incomplete. While a run is live, the group's
-        size would have to exceed ANY_SIZE. LIVE_RUNS is counted (SampleCount), so the product is never negative.
-        CloudWatch uses 0 for a missing metric, so the comparison also works before the first run.
+        If a period has no data, the last value is used, except that LIVE_RUNS counts as 0. The alarm takes one period
+        more than configured, since the first may be incomplete. While a run is live, the group's size would have to
+        exceed ANY_SIZE. LIVE_RUNS is counted (SampleCount), so the product is never negative. CloudWatch uses 0 for a
+        missing metric, so the comparison also works before the first run.
         """
         cpu = idle_cpu_percent(config)
         moved = f"FILL(received, REPEAT) > {BUSY_BYTES} OR FILL(sent, REPEAT) > {BUSY_BYTES}"
@@ -219,9 +218,10 @@ class Limits(Construct):
 
 
 def idle_cpu_percent(config: ClusterConfig) -> float:
-    """Return the CPU use, percent, below which a worker is idle: by default half of one vCPU.
+    """Return the CPU use, percent, below which a worker is idle.
 
-    A rank keeps at least one thread busy while it trains, even on GPUs, to feed them and to wait for other ranks.
+    It is the configured value, or half of one vCPU, or 1 for an unknown instance type. A rank keeps at least one thread
+    busy while it trains, even on GPUs, to feed them and to wait for other ranks.
     """
     if config.idle_cpu_percent:
         return config.idle_cpu_percent

@@ -78,7 +78,10 @@ def _on_demand(market: Market) -> autoscaling.OnDemandAllocationStrategy:
 
 
 def reserve(template: ec2.LaunchTemplate, market: Market) -> None:
-    """Make a template launch instances only into the reservation. The construct has no property for it."""
+    """Make a template launch instances only into the reservation, if there is one.
+
+    The construct has no property for reservations.
+    """
     resource = template.node.default_child
     if not market.reservation or not isinstance(resource, ec2.CfnLaunchTemplate):
         return

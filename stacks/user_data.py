@@ -112,7 +112,7 @@ def packed(names: Sequence[str]) -> str:
 
 
 def installed(name: str) -> str:
-    """Return the text of a script as it is installed on nodes."""
+    """Return the text of a script as it is installed on nodes, after `compact`."""
     return compact((SCRIPTS / f"{name}.sh").read_text(encoding="utf-8"))
 
 

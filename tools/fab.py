@@ -9,7 +9,11 @@ from pathlib import Path
 
 
 def main() -> None:
-    """Run `fab` or `deepcdk`. Ctrl-C during the imports exits with status 130, as it does later."""
+    """Run the tasks of the checkout that contains the current directory.
+
+    Outside of a checkout, `deepcdk` runs the tasks of the checkout to which its virtual environment belongs, and `fab`
+    is Fabric's own program. Ctrl-C during the imports exits with status 130, as it does later.
+    """
     try:
         try:
             folders = (Path.cwd(), *Path.cwd().parents)

@@ -65,7 +65,7 @@ def build(root: Path, toolkit: CudaToolkit, capabilities: Sequence[int]) -> Path
 
 
 def main(argv: Sequence[str]) -> int:
-    """Build, import and describe the runtime; return the exit status."""
+    """Build the runtime for GPUs, import it and print its contents; return 1 if that fails, else 0."""
     parser = argparse.ArgumentParser(
         prog="python -m tools.gpu_runtime", description=(__doc__ or "").split("\n", maxsplit=1)[0]
     )

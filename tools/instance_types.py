@@ -127,7 +127,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Write the table and print a summary; return the exit status."""
+    """Write the table of instance types and print a summary; return 1 if the types cannot be read, else 0."""
     given = parse(argv)
     source: str
     items: Iterable[Mapping[str, Any]]

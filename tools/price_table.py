@@ -62,7 +62,7 @@ def ask_aws(region: str) -> PriceList:
 
 
 def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
-    """Parse the command line."""
+    """Parse the command line. Exits with status 2 if the options do not fit together."""
     parser = argparse.ArgumentParser(prog="python -m tools.price_table", description="Write the table of prices.")
     parser.add_argument("--region", action="append", required=True, help="may be repeated, but not with --recording")
     parser.add_argument("--recording", type=Path, help="file with recorded prices, instead of AWS")
@@ -82,7 +82,10 @@ def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Write the price list and print a summary; return the exit status."""
+    """Write the price list and print a summary.
+
+    Returns 1, without writing, if prices cannot be read or a region has none; else 0.
+    """
     given = parse_arguments(argv)
     try:
         if given.recording:

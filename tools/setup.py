@@ -221,7 +221,7 @@ def all_steps(environ: Mapping[str, str]) -> tuple[Step, list[list[Step]]]:
 
 
 def main() -> int:
-    """Run the missing steps; return the exit status."""
+    """Run the steps of the set-up that are missing; return 1 if one fails, 130 after Ctrl-C, else 0."""
     argparse.ArgumentParser(prog="python -m tools.setup", description=(__doc__ or "").splitlines()[0]).parse_args()
     started = time.monotonic()
     uv = uv_program(default_cache(os.environ))

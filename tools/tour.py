@@ -249,7 +249,7 @@ def record(cloud: str, cores: int, load: float) -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Record the tour on a new embedded cloud; return the exit code."""
+    """Record the tour on a new embedded cloud, and write it to docs/tour.md; return 1 if a step fails, else 0."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--into", type=Path, default=demo.ROOT / "docs" / "tour.md", help="file to write")
     parser.add_argument("--cloud", default=CLOUD, help="name for its embedded cloud")

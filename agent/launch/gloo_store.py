@@ -111,7 +111,10 @@ class Store(ThreadingHTTPServer):
             self._lock.notify_all()
 
     def delete(self, scope: str, key: str) -> None:
-        """Delete a value. In Horovod's scopes, all values are deleted together after all ranks have left the scope."""
+        """Delete a value. In Horovod's scopes, each rank calls this once, and the last call deletes all values.
+
+        The values of such a scope are kept until then, because other ranks may still read them.
+        """
         with self._lock:
             if scope not in self._sizes:
                 self._values.get(scope, {}).pop(key, None)
@@ -220,7 +223,10 @@ class RemoteStore:
         sys.exit(f"[launcher] {self._host} ended: {ssh.wait()}")  # type: ignore[union-attr]  # it was begun
 
     def _forward(self) -> None:
-        """Print messages about missing ranks. Only rank numbers are accepted, because ranks can forge such lines."""
+        """Print the store's reports of missing ranks as sentences, until the store exits.
+
+        Only rank numbers are accepted, because ranks can forge such lines.
+        """
         places = [
             name for host in self._hosts.split(",") for name in [host.rpartition(":")[0]] * int(host.rpartition(":")[2])
         ]
@@ -244,7 +250,10 @@ class RemoteStore:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the store until standard input ends; return the exit status."""
+    """Run the store and print its port; return 0 when standard input ends.
+
+    The arguments are its address, the hosts as NAME:SLOTS,... and, optionally, WAIT.
+    """
     address, hosts, *option = argv
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     threading.stack_size(_STACK)

@@ -130,8 +130,9 @@ def cache_folder(folder: str, arguments: Sequence[str]) -> str:
 def keep_off_master(launch: Any, gloo_run: Any, store: RemoteStore) -> None:
     """Prevent Horovod from opening ports and running ranks' commands on this machine.
 
-    Horovod's search for common interfaces also opens a port, and unpickles the data that it receives. Each rank
-    determines its own interface instead (`agent.launch.rank`).
+    `launch` and `gloo_run` are modules of Horovod, which are changed. `store` replaces its rendezvous server. Horovod's
+    search for common interfaces also opens a port, and unpickles the data that it receives. Each rank determines its
+    own interface instead (`agent.launch.rank`).
     """
     launch.driver_service.get_common_interfaces = lambda settings, *_, **__: settings.nics or {""}
     launch.network.get_local_host_addresses = set  # no host counts as this machine, whatever its address
@@ -140,7 +141,9 @@ def keep_off_master(launch: Any, gloo_run: Any, store: RemoteStore) -> None:
 
 
 def forward_output(source: Any, target: IO[str], stream: str, rank: int | None, with_time: bool) -> None:
-    """Forward a rank's output line by line. Replaces Horovod's function, which buffers lines of any length."""
+    """Forward a rank's output line by line until it ends. Replaces Horovod's function, which buffers lines of any
+    length.
+    """
     lines = Lines(b"" if rank is None else f"[{rank}]<{stream}>:".encode())
     poll, block = select.poll(), None
     poll.register(source, select.POLLIN)
@@ -153,7 +156,10 @@ def forward_output(source: Any, target: IO[str], stream: str, rank: int | None, 
 
 
 def main() -> None:
-    """Run `horovodrun` with the arguments of this process."""
+    """Run `horovodrun` with the arguments of this process, changed for deepcdk; it exits with the launcher's status.
+
+    `--runtime DIR` as the first arguments gives the environment with Open MPI, by default this Python's.
+    """
     runtime = Path(sys.prefix)
     if sys.argv[1:2] == ["--runtime"]:
         runtime = Path(sys.argv[2])

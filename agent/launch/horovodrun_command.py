@@ -29,7 +29,11 @@ class Interpreters:
 
 
 def document(spec: RunSpec, python: str, command: Sequence[str], variables: Mapping[str, str]) -> dict[str, Any]:
-    """Return a launch for the run's record: the launcher's command and environment, and the command of each rank."""
+    """Return the description of a launch in the run's record, as JSON values.
+
+    It has the launcher's command and environment, and the command, directory and variables of each rank. Secrets are
+    given by name only.
+    """
     return {
         "command": list(command),
         "directory": str(OWN_TREE),
@@ -105,9 +109,10 @@ def launcher_environment(spec: RunSpec, login: Mapping[str, str]) -> dict[str, s
 
 
 def program_cycle(spec: RunSpec) -> dict[str, str]:
-    """Return the variable with Horovod's cycle time for a user program on CPUs; {} if the user chose the cycle time.
+    """Return the variable with Horovod's cycle time for a user program with several ranks on CPUs; otherwise {}.
 
-    A recipe's ranks choose it themselves. On GPUs, Horovod's thread takes no core from the computation.
+    Also returns {} if the user chose the cycle time. A recipe's ranks choose it themselves. On GPUs, Horovod's thread
+    takes no core from the computation.
     """
     kind, given = spec.runtime_kind, {*dict(spec.environment), *spec.secrets}
     if not spec.program or spec.rank_launcher != HOROVOD or spec.ranks < 2 or (kind and kind.has_gpus):

@@ -117,7 +117,11 @@ def start(words: Sequence[str], variables: Mapping[str, str]) -> subprocess.Pope
 
 
 def main(argv: Sequence[str]) -> int:
-    """Start this host's ranks, or mpirun, and wait for them; return the exit status: 128 plus a signal of mpirun."""
+    """Start this host's ranks, or mpirun, and wait for them; return the exit status.
+
+    The arguments are the run's directory, then `mpirun` and its command, or the host's index and, optionally, a module
+    for the ranks. The status is mpirun's, or 128 plus its signal; otherwise 0 if all ranks succeeded, else 1.
+    """
     directory, index, *module = argv
     spec = RunSpec.read(directory)
     if index == MPIRUN:

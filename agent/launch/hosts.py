@@ -183,5 +183,5 @@ def login() -> dict[str, str]:
 
 
 def tail(output: str, lines: int = 5) -> str:
-    """Return the last lines of an output joined into one line, each of them truncated."""
+    """Return the last lines of an output joined into one line, each of them truncated; "no output" if it is empty."""
     return " | ".join(line[:MAX_TAIL_LINE] for line in output.strip().splitlines()[-lines:]) or "no output"

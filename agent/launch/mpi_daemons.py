@@ -88,7 +88,10 @@ class MpiRun:
         return status
 
     def _obey(self, line: bytes) -> None:
-        """Start the daemon that the line requests for mpirun, or forward the line if it is not a request."""
+        """Start the daemon that the line requests for mpirun, or forward the line if it is not a request.
+
+        A request for an unknown host, or for a second daemon on a host, is reported and terminates mpirun.
+        """
         if not (request := parse_request(line)):
             _write(line)
             return
@@ -104,9 +107,10 @@ class MpiRun:
         self._daemons[host] = self._start(host, command, stdin=subprocess.DEVNULL, stdout=None)
 
     def _judge(self, failed_at: float | None) -> float | None:
-        """Terminate mpirun some seconds after a daemon's connection has failed.
+        """Report the hosts whose connections to daemons have failed, and terminate mpirun, some seconds after the
+        failure.
 
-        Return the time of the first failure, or None without a failure. `failed_at` is the last call's result.
+        Returns the time of the first failure, or None without a failure. `failed_at` is the last call's result.
         """
         failed = {host: each.returncode for host, each in self._daemons.items() if each.poll()}
         if not failed:

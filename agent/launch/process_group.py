@@ -72,7 +72,7 @@ class ProcessGroup:
         return 1 if self.failure else 0
 
     def _forward(self, host: Host, lines: Sequence[bytes]) -> None:
-        """Forward a host's lines to the log, and record the failure of a rank."""
+        """Forward a host's lines to the log, except for reports of ranks' ends. Record the failure of a rank."""
         for line in lines:
             if found := parse_end(line):
                 rank, status = found
@@ -117,7 +117,10 @@ def _write(descriptor: int, data: bytes) -> None:
 
 
 def connect(spec: RunSpec, python: str, index: int, module: Sequence[str]) -> Host:
-    """Start the ranks of one host over SSH. Its command line contains only the variables that identify the run."""
+    """Start the ranks of the host with this index over SSH. `module` replaces the run's command if it is not empty.
+
+    The command line contains only the variables that identify the run.
+    """
     node = spec.hosts[index]
     marks = (f"{RUN_VARIABLE}={spec.run_id}", f"{RUNS_VARIABLE}={spec.runs_root}", "PYTHONDONTWRITEBYTECODE=1")
     words = ["env", *marks, python, "-m", "agent.launch.host_ranks", spec.run_directory, str(index), *module]
@@ -127,7 +130,10 @@ def connect(spec: RunSpec, python: str, index: int, module: Sequence[str]) -> Ho
 
 
 def main(argv: Sequence[str]) -> int:
-    """Launch the ranks of a run; return 0 if all succeeded, else 1."""
+    """Launch the ranks of a run; return 0 if all succeeded, else 1.
+
+    The arguments are the ranks' Python, the run's directory and, optionally, a module for the ranks.
+    """
     python, directory, *module = argv
     spec = RunSpec.read(directory)
     hosts = tuple(connect(spec, python, index, module) for index in range(len(spec.hosts)))

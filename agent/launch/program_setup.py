@@ -48,8 +48,8 @@ def set_up_program(
 ) -> ProgramSetup:
     """Bind this process, and return its placement and the variables for the program that it becomes.
 
-    `environ` contains what the launcher and the user have set. `own_gpu` shows CUDA only the rank's GPU, for a program
-    that does not choose a GPU by its local rank.
+    `environ` contains what the launcher and the user have set; variables of the user are not changed. `own_gpu` shows
+    CUDA only the rank's GPU, for a program that does not choose a GPU by its local rank.
     """
     local_rank, local_size = local_place(environ)
     placed = place_program(local_rank, local_size, root)

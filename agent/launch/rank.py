@@ -99,7 +99,10 @@ def interface_of(spec: RunSpec, name: str) -> str:
 
 
 def starts_watch(spec: RunSpec, inherited: Mapping[str, str]) -> bool:
-    """Return whether this rank, the first of its node, starts a watchdog (`agent.launch.rank_watchdog`)."""
+    """Return whether this rank must start the watchdog of its node (`agent.launch.rank_watchdog`).
+
+    The first rank of each node starts it, if limits, stuck ranks or the ranks' connections are to be watched.
+    """
     local_rank = inherited.get("HOROVOD_LOCAL_RANK", inherited.get("LOCAL_RANK", "0"))
     return bool(spec.bounds or spec.stall_after_s or spec.may_train_apart) and local_rank == "0"
 

@@ -92,7 +92,10 @@ class LinkWatch:
         self._closed_before = {self._ends(each) for each in connections(proc / "net") if each.state == _TIME_WAIT}
 
     def look(self, ranks: Sequence[RunProcess]) -> None:
-        """Check the connections of these processes. Report the first link, or that there is none after LOOKS checks."""
+        """Check the connections of these processes, unless a link was found before.
+
+        Reports the first link, or after LOOKS checks that there is none, with a file in the run's directory.
+        """
         if self._is_linked:
             return
         found = list(connections(self._proc / "net"))
@@ -139,7 +142,7 @@ class LinkWatch:
         return self._share_memory(ranks)
 
     def _owners(self, ranks: Sequence[RunProcess]) -> Mapping[int, int]:
-        """Return the rank of each socket, by the socket's inode."""
+        """Return the rank of each socket, by the socket's inode; -1 if the process's rank is unknown."""
         return {
             inode: -1 if each.rank is None else each.rank
             for each in ranks

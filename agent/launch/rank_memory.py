@@ -141,7 +141,10 @@ class MemoryWatch:
         return bool(homes) and not is_shared and counter.parent in self._own
 
     def describe(self, status: int) -> str:
-        """Return how the rank ran out of memory, as text; "" if it did not. `status` is its main process's."""
+        """Return how the rank ran out of memory, or perhaps did, as text; "" if no process was killed for that.
+
+        `status` is the exit status of the rank's main process.
+        """
         self._take()
         if self._clock() >= self._killed_at + RECENT_S:
             return ""

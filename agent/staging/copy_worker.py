@@ -30,7 +30,7 @@ from agent.staging.progress import Emit, ProgressMeter, emit_paths, summary
 
 
 def check(dataset: StagedDataset, entries: Sequence[Entry], emit: Emit) -> None:
-    """Read these files; report the files that are missing or have other content."""
+    """Read these files; report their number, and the files that are missing or have other content."""
     progress, missing = ProgressMeter(emit, entries), []
     for entry, is_missing in dataset.verify(entries):
         progress.add(entry)
@@ -159,7 +159,10 @@ def wait_for_manifest(shared: StagedDataset, digest: str, timeout_s: float = MAN
 
 
 def run_and_report(carry_out: Callable[[Emit], None]) -> int:
-    """Run one command. Return 0 on success, or 1 after reporting the error in one line."""
+    """Run one command with a function that prints its messages as lines of JSON.
+
+    Returns 0 on success, or 1 after printing the error as such a line.
+    """
     lock = threading.Lock()
 
     def emit(message: dict[str, Any]) -> None:
@@ -182,7 +185,10 @@ def run_and_report(carry_out: Callable[[Emit], None]) -> int:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the command line; return the exit status."""
+    """Copy a data set from the shared file system to this node, with the options in `argv`; return the exit status.
+
+    The arguments are this node's root, the data set's name and the shared root.
+    """
     gc.disable()  # The process is short-lived and uses its objects until the end.
     words = [word for word in argv if not word.startswith("--")]
     flags = dict(word.partition("=")[::2] for word in argv if word.startswith("--"))

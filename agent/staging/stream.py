@@ -41,9 +41,9 @@ class SourceChangedError(DatasetError):
 
 
 def framed(root: Path, entries: Iterable[Entry], opened: Callable[[str], IO[bytes]] = io.FileIO) -> Iterator[bytes]:
-    """Yield the stream of these files. `opened` opens a path for reading.
+    """Yield the stream of these files: for each file its entry as a line, then its content; END at the end.
 
-    Raises SourceChangedError for a file that cannot be read or has another size.
+    `opened` opens a path for reading. Raises SourceChangedError for a file that cannot be read or has another size.
     """
     for entry in entries:
         yield entry.to_line().encode() + b"\n"

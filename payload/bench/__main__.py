@@ -208,7 +208,11 @@ def _rate(images_per_s: float) -> str:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Measure every cell, print the table and return the exit status."""
+    """Measure every cell, print the table, and with --json also write the measurements; return the exit status.
+
+    The status is EXIT_FAILED if a cell failed, EXIT_USAGE for an invalid command line, and EXIT_INTERRUPTED after
+    Ctrl-C, after which the table has the cells measured so far.
+    """
     try:
         settings = parse(argv)
     except ReportedError as error:

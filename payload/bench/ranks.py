@@ -35,7 +35,10 @@ Step = Callable[[], Any]
 
 
 def main(argv: Sequence[str]) -> int:
-    """Measure as one rank and return the exit status."""
+    """Measure the cells that are missing as one rank of the benchmark; return the exit status.
+
+    Rank 0 writes the results. The status is EXIT_STOPPED if the run was asked to stop.
+    """
     rank = int(os.environ.get("HOROVOD_RANK", "0"))
     try:
         config = BenchConfig.from_argv(argv)
@@ -178,7 +181,8 @@ class Steps:
     def seconds(self, cell: Cell, ranks: int) -> float:
         """Return the median time of the cell's steps on this rank, in seconds (collective on the first `ranks` ranks).
 
-        For the input pipeline and storage, it is the time of one pass or file, and the call is not collective.
+        For the input pipeline and storage, it is the time of one pass or file, and the call is not collective. Raises
+        ReportedError if memory or disk space runs out.
         """
         if cell.kind in (WRITE, READ):
             return self._storage.seconds(cell)

@@ -48,8 +48,8 @@ class TrainConfig:
     def from_argv(cls, argv: Sequence[str], *, ranks: int = 1) -> TrainConfig:
         """Build the configuration from the arguments after `python -m payload.train`.
 
-        `ranks`: number of ranks, used to choose the recipe's variant. Raises SettingError if a flag or recipe is
-        unknown (with the nearest name) or a value is invalid.
+        `ranks`: number of ranks, used to choose the recipe's variant. With --resume, the variant that the run recorded
+        is kept. Raises SettingError if a flag or recipe is unknown (with the nearest name) or a value is invalid.
         """
         values = _parser().given(argv)
         recipe = _recipe(values.pop("recipe"))

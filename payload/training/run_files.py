@@ -152,7 +152,7 @@ class Result:
 
 
 def write_result(run_dir: Path, result: Result) -> Path:
-    """Write result.json atomically. Raises StorageError."""
+    """Write result.json atomically, and return its path. Raises StorageError."""
     path = run_dir / RESULT_FILE
     replace_file(path, json.dumps(dataclasses.asdict(result), indent=2).encode() + b"\n")
     return path

@@ -127,7 +127,10 @@ def _header(arrays: Arrays) -> bytes:
 
 
 def _entries(text: bytes, size: int) -> list[tuple[str, Any, tuple[int, ...]]]:
-    """Return name, type and shape of each array, in file order. They must fill `size` bytes."""
+    """Return name, type and shape of each array from the header's JSON, in file order.
+
+    Raises TensorFileError if the header is malformed, or if the arrays do not fill exactly `size` bytes.
+    """
     try:
         header = json.loads(text)
         header.pop("__metadata__", None)

@@ -163,7 +163,10 @@ def _settings_of_resumed(settings: Settings, store: CheckpointStore, ranks: Rank
 
 
 def _train(context: TrainingContext, start_point: StartPoint) -> TrainingEnd:
-    """Run the remaining epochs, then write the outputs and the result."""
+    """Run the remaining epochs, then write the outputs and the result; return early if a stop is requested.
+
+    Raises DivergedError if the loss is no longer finite, or another ReportedError.
+    """
     plan, reporter, evaluator = context.plan, context.reporter, context.evaluator
     _on_root(context, functools.partial(_start, context, start_point))
     progress = start_point.progress

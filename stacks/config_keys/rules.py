@@ -76,7 +76,7 @@ def is_mount(keys: object, key: str) -> None:
 
 
 def network(key: str, value: str) -> ipaddress.IPv4Network:
-    """Parse an IPv4 network in its canonical form. Raises ConfigError."""
+    """Parse an IPv4 network in its canonical form. Raises ConfigError for the setting `key` for any other text."""
     try:
         found = ipaddress.IPv4Network(value)
     except ValueError as error:

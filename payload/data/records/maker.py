@@ -48,7 +48,7 @@ def _parse(argv: Sequence[str]) -> MakerOptions:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the command and return its exit status."""
+    """Make record files from raw images, and print the progress and the counts; return the exit status."""
 
     def tell(line: str) -> None:
         print(line, flush=True)

@@ -108,8 +108,9 @@ def open_records(
     """Open one split of record files. Return it and the first label's number in the files.
 
     The files are in `directory` itself, or in its subdirectories `original` and 160, 352 and so on, named after the
-    shorter side of their images. Labels begin at `first_label`. If it is None, they begin at 1 if no record has label
-    0, as in the usual ImageNet files. Raises DataError, which names file and record.
+    shorter side of their images. `names`: possible names of the split's files. `what`: the split's name for messages.
+    Labels begin at `first_label`. If it is None, they begin at 1 if no record has label 0, as in the usual ImageNet
+    files. `skip` and `cache` are those of `RecordSplit`. Raises DataError, which names file and record.
     """
     if not directory.is_dir():
         raise DataError(f"{directory}: no such directory; set --data-dir to the directory of the record files")

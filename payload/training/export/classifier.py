@@ -210,7 +210,10 @@ def _onnx(path: Path) -> tuple[tuple[int | None, int | None, int], int, Callable
 
 @contextlib.contextmanager
 def _naming(path: Path) -> Any:
-    """Convert any error of a loader within the block to a ModelError that names the file."""
+    """Raise a ModelError that names the file for any error of a loader within the block.
+
+    If a package is missing, the message includes the way to install it or to do without it.
+    """
     try:
         yield
     except ModelError:

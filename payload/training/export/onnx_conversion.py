@@ -66,7 +66,7 @@ def onnx_model(serving: Any, card: ModelCard) -> Any:
 
 
 def _converted(serving: Any, weights: Sequence[Any]) -> Any:
-    """Convert the model with its weights as inputs weight_0, weight_1, ..."""
+    """Return the ONNX model, in which the weights are inputs weight_0, weight_1 and so on. Raises OnnxError."""
     import tensorflow as tf
     import tf2onnx
 
