@@ -217,20 +217,20 @@ def chaos(record: Path, hosts: str, *words: str) -> Iterator[None]:
             process.terminate()
 
 
-def told(record: Path, word: str) -> list[float]:
+def fault_times(record: Path, word: str) -> list[float]:
     """Return the Unix times of the faults in a record that were injected (`what`) or `skipped`."""
     lines = record.read_text().splitlines() if record.exists() else []
     return [float(event["time"]) for line in lines if word in (event := json.loads(line)) and "at_s" in event]
 
 
-def meet(run: Run, kind: str, seed: int, record: Path) -> Recovery | None:
+def inject_fault(run: Run, kind: str, seed: int, record: Path) -> Recovery | None:
     """Inject one fault while a run trains; return its cost, or None if the run does not train again."""
     run.train_for(QUIET_S)
     times = ("--first", "0", "--every", "3600", "--duration", "1", "--longest", str(MAX_DURATION_S))
     with chaos(record, run.hosts(), "--seed", str(seed), "--kinds", kind, *times):
         deadline = time.monotonic() + PATIENCE_S
         while time.monotonic() < deadline and run.state not in ("failed", "succeeded", "stopped"):
-            done = told(record, "what")
+            done = fault_times(record, "what")
             if done and (found := recovered(run.events(), kind, done[0], run.restarts())):
                 return found
             time.sleep(POLL_S)
@@ -255,8 +255,8 @@ def goodput(run: Run, way: str, options: argparse.Namespace, record: Path) -> Go
                 run.resume()
     return Goodput(
         way=way,
-        faults=len(told(record, "what")),
-        skipped=len(told(record, "skipped")),
+        faults=len(fault_times(record, "what")),
+        skipped=len(fault_times(record, "skipped")),
         seconds=options.seconds,
         fraction=(kept - before) / (undisturbed * options.seconds),
         steps_per_s=undisturbed,
@@ -323,7 +323,7 @@ def main(argv: Sequence[str]) -> int:
         run = Run(options.nodes, restarts=1000)
         for number in range(options.rounds):
             for kind in filter(None, options.faults.split(",")):
-                found = meet(run, kind, options.seed + number, Path(name) / f"{kind}-{number}.jsonl")
+                found = inject_fault(run, kind, options.seed + number, Path(name) / f"{kind}-{number}.jsonl")
                 print(found or f"{kind}: run {run.id}, {run.state}, did not train again", flush=True)
                 if found:
                     figures.recoveries.append(found)

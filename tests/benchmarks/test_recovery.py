@@ -13,11 +13,11 @@ from benchmarks.recovery import (
     Figures,
     Goodput,
     Recovery,
+    fault_times,
     kept_steps,
     positions,
     rate,
     recovered,
-    told,
 )
 from payload.recipes.config import TrainConfig
 
@@ -78,14 +78,14 @@ def test_the_recipe_takes_the_settings(tmp_path: Path) -> None:
 
 def test_what_was_skipped_or_undone_is_no_fault_that_was_done(tmp_path: Path) -> None:
     record = tmp_path / "chaos.jsonl"
-    assert told(record, "what") == []
+    assert fault_times(record, "what") == []
     events = [
         {"time": 1.0, "at_s": 0.0, "kind": "cut", "skipped": "there is none"},
         {"time": 2.0, "at_s": 0.0, "kind": "cut", "what": "cut worker1"},
         {"time": 9.0, "kind": "cut", "target": "worker1", "undone": "cut worker1"},
     ]
     record.write_text("".join(json.dumps(event) + "\n" for event in events))
-    assert (told(record, "what"), told(record, "skipped")) == ([2.0], [1.0])
+    assert (fault_times(record, "what"), fault_times(record, "skipped")) == ([2.0], [1.0])
 
 
 def test_the_figures_are_medians_with_their_range_by_fault(tmp_path: Path) -> None:
