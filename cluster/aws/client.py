@@ -76,7 +76,7 @@ PROCESS_NOTE_S: Final = 10.0
 
 
 class Aws:
-    """Create the clients of one session, each once. It can be shared between threads."""
+    """Create the clients of one boto3 session, each once. It can be shared between threads."""
 
     def __init__(self) -> None:
         for name in _EMPTY_IS_UNSET:  # for this process and the programs that it starts
@@ -92,7 +92,10 @@ class Aws:
             self.impatient = functools.partial(self._client, impatient=True)
 
     def _client(self, service: str, *, impatient: bool) -> Any:
-        """Return the client of a service. An impatient client makes fewer attempts and connects within 3 s."""
+        """Return the client of a service, created on first use. Raises AwsError.
+
+        An impatient client makes fewer attempts and connects within 3 s.
+        """
         with self._lock:
             if (service, impatient) not in self._clients:
                 with _without_gc(), aws_errors(f"calling {service}"):
@@ -138,12 +141,13 @@ class Aws:
 
     @property
     def region(self) -> str:
-        """Return the region in use; "" if none is set."""
+        """Return the region in use; "" if none is set. Raises AwsError for invalid settings."""
         with self._lock, aws_errors("reading your AWS settings"):
             return str(self._boto3().region_name or "")
 
     def environment(self) -> dict[str, str]:
-        """Return the environment for a program that calls AWS for this task, with the task's credentials and region.
+        """Return the environment variables for a program that calls AWS for this task, with the task's credentials and
+        region.
 
         The program then does not ask for an MFA code and uses the same account. Raises AwsError without credentials.
         """
@@ -189,7 +193,9 @@ class Aws:
 
 
 def _share_credentials(session: BotocoreSession) -> None:
-    """Share the AWS CLI's cache of assumed roles, and ask for MFA codes in this project's way."""
+    """Let a session use the AWS CLI's cache of assumed roles, ask for MFA codes on the terminal, and print a note about
+    a slow credential_process.
+    """
     from botocore.utils import JSONFileCache
 
     class Cache(JSONFileCache):
@@ -215,7 +221,9 @@ class _CredentialProcess(subprocess.Popen[bytes]):
     """A credential_process. botocore waits for it without a time limit, because it may ask a person."""
 
     def communicate(self, input: bytes | None = None, timeout: float | None = None) -> tuple[bytes, bytes]:
-        """Return the output, after a note if it takes long. The note leaves out the arguments, which may be secret."""
+        """Return standard output and error, after a note if the process takes longer than PROCESS_NOTE_S. The note
+        leaves out the arguments, which may be secret.
+        """
         try:
             return super().communicate(input, PROCESS_NOTE_S)
         except subprocess.TimeoutExpired:
@@ -226,7 +234,7 @@ class _CredentialProcess(subprocess.Popen[bytes]):
 
 
 def _ask_code(question: str) -> str:
-    """Ask for an MFA code. Raises AwsError without a terminal, or if no code is given."""
+    """Ask for an MFA code on the terminal and return it. Raises AwsError without a terminal, or if no code is given."""
     remedy = "run `aws sts get-caller-identity` with this profile in a terminal; the session is then cached for an hour"
     if not sys.stdin.isatty():
         raise AwsError(
@@ -247,7 +255,7 @@ def pause_s(
 ) -> float | None:
     """Return the seconds until the next attempt of a throttled call; None for other calls, or after `most` attempts.
 
-    None leaves the decision to botocore's own handler, which runs first.
+    `attempts` is the number of attempts so far. None leaves the decision to botocore's own handler, which runs first.
     """
     if response is None or attempts >= most or response[1].get("Error", {}).get("Code") not in THROTTLED:
         return None
@@ -255,7 +263,10 @@ def pause_s(
 
 
 def _give_up_on_silence(**event: Any) -> None:
-    """Raise the exception of a call if SILENT_ATTEMPTS timed out, with a note that names the service and the call."""
+    """Raise the exception of a call if SILENT_ATTEMPTS timed out, with a note that names the service and the call.
+
+    botocore calls this function after each attempt.
+    """
     from botocore.exceptions import ConnectTimeoutError, ReadTimeoutError
 
     error, operation = event["caught_exception"], event["operation"]
@@ -265,7 +276,7 @@ def _give_up_on_silence(**event: Any) -> None:
 
 
 def entries(client: Any, operation: str, key: str, **given: Any) -> list[Mapping[str, Any]]:
-    """Return the entries under `key` in all pages of an operation's answer."""
+    """Return the entries under `key` in all pages of an operation's answer. `given` are the operation's parameters."""
     return [each for page in client.get_paginator(operation).paginate(**given) for each in page[key]]
 
 
@@ -393,7 +404,9 @@ _REFUSALS: Final = (
 
 @contextlib.contextmanager
 def aws_errors(action: str) -> Iterator[None]:
-    """Convert errors of boto3 in the block to AwsError. `action` describes what was attempted."""
+    """Convert errors of boto3 in the block to AwsError. `action` describes what was attempted; it becomes the error's
+    `where`.
+    """
     try:
         yield
     except Exception as error:
@@ -403,7 +416,8 @@ def aws_errors(action: str) -> Iterator[None]:
 
 
 def explain(error: Exception, action: str = "") -> AwsError | None:
-    """Convert an error of botocore, or a plain error that was raised in it, to an AwsError; None for other errors.
+    """Convert an error of botocore, or a plain error that was raised in it, to an AwsError with a remedy; None for
+    other errors.
 
     `action` describes what was attempted.
     """
@@ -445,8 +459,8 @@ def _raised_by_botocore(error: Exception) -> bool:
 
 
 def _unreadable() -> str:
-    """Describe a settings file that exists but cannot be read, which botocore treats as missing; "" if
-    there is none.
+    """Describe an AWS settings file that exists but cannot be read; "" if there is none. botocore treats such a file as
+    missing.
     """
     for name, usual in (("AWS_CONFIG_FILE", "config"), ("AWS_SHARED_CREDENTIALS_FILE", "credentials")):
         path = Path(os.environ.get(name) or Path.home() / ".aws" / usual).expanduser()

@@ -13,7 +13,7 @@ BOOT_PREFIX: Final = "deepcdk: "
 
 
 def read_console(aws: Aws, instance_id: str) -> str:
-    """Return the console output of an instance so far; "" for an instance that EC2 does not know.
+    """Return the console output of an instance so far; "" for an instance that EC2 does not know. Raises AwsError.
 
     EC2 may find a new instance by its id only some seconds after its group lists it (EC2 developer guide, "Eventual
     consistency in the Amazon EC2 API").
@@ -27,7 +27,8 @@ def read_console(aws: Aws, instance_id: str) -> str:
 
 
 def last_boot_messages(aws: Aws, name: str, since: datetime.datetime) -> list[str]:
-    """Return a line with the last three boot messages of each instance of a cluster that was launched since then.
+    """Return a line for each instance of the cluster `name` that was launched since then: its id and its last three
+    boot messages.
 
     Terminated instances are included. Instances without a message are left out. Raises AwsError.
     """

@@ -103,7 +103,7 @@ class Inventory:
 
 
 def find(aws: Aws, name: str) -> Inventory:
-    """Find the cluster with this name. Raises NoStackError, or AwsError."""
+    """Find the cluster with this name. Raises NoStackError if it is not deployed, or AwsError."""
     with concurrent.futures.ThreadPoolExecutor(max_workers=1) as pool:
         clients = pool.submit(_make_clients, aws)  # creating a client takes 0.1 s, so do it while the first call waits
         description = describe_stack(aws, name)
@@ -123,9 +123,9 @@ class DeployedMaster:
 
 
 def find_master(aws: Aws, name: str) -> DeployedMaster:
-    """Find the stack, and at the same time the running master by its tags. Wait for a starting master.
+    """Return the stack, and the running master, found by its tags at the same time. Wait for a starting master.
 
-    Raises NoStackError, BeingDestroyedError or AwsError.
+    Raises NoStackError, BeingDestroyedError, or AwsError, also if no master runs in time.
     """
     with concurrent.futures.ThreadPoolExecutor(max_workers=1) as pool:
         masters = pool.submit(_tagged_masters, aws, name)
@@ -155,7 +155,9 @@ def await_master(aws: Aws, found: Inventory) -> Inventory:
 
 
 def _tagged_masters(aws: Aws, name: str) -> list[dict[str, Any]]:
-    """Return the descriptions of the running masters, in the form that parse_inventory expects."""
+    """Return the descriptions of the running masters from EC2, in the form that parse_inventory expects. Raises
+    AwsError.
+    """
     tags = {f"tag:{CLUSTER_TAG}": name, f"tag:{ROLE_TAG}": MASTER, "instance-state-name": "running"}
     with aws_errors(f"looking for the master of {name}"):
         answer = aws.client("ec2").describe_instances(
@@ -172,7 +174,7 @@ def _make_clients(aws: Aws) -> None:
 
 
 def refresh(aws: Aws, stack: Stack) -> Inventory:
-    """Return the current inventory of a known stack.
+    """Return the current inventory of a known stack. Raises AwsError.
 
     EC2 is asked by the tag that Auto Scaling sets on its instances. Asked by id, EC2 would reject the whole request for
     a single id that it does not know yet or any more (InvalidInstanceID.NotFound), and it accepts at most 1,000 ids. An
@@ -194,7 +196,7 @@ def parse_inventory(
 ) -> Inventory:
     """Return the inventory from the answers of DescribeAutoScalingGroups and DescribeInstances.
 
-    The master comes first, then workers by age.
+    The master comes first, then workers, the oldest first.
     """
     members = {
         member["InstanceId"]: (

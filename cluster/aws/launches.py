@@ -87,7 +87,7 @@ def remedy(message: str) -> str:
 
 
 class LaunchFailures:
-    """Explain why a group lacks instances while a task waits for them. AWS is asked every ten seconds."""
+    """Explain why a group lacks instances while a task waits for them. AWS is asked every ACTIVITY_POLL_S seconds."""
 
     def __init__(self, aws: Aws, group: str) -> None:
         self._aws, self._group = aws, group
@@ -96,6 +96,8 @@ class LaunchFailures:
     def explain(self, waited_s: float) -> str:
         """Return the end of a sentence about the group's last launch if it failed; "" otherwise, or if AWS does not
         answer.
+
+        `waited_s` is how long the task has waited. Between two requests, the last answer is returned.
         """
         if waited_s >= self._ask_at_s:
             self._ask_at_s = waited_s + ACTIVITY_POLL_S
@@ -119,7 +121,7 @@ def last_activity(aws: Aws, group: str) -> ActivityTypeDef | None:
 
 
 def _last_activities(aws: Aws, group: str, count: int) -> list[ActivityTypeDef]:
-    """Return the last activities of a group, newest first. Raises AwsError."""
+    """Return the last `count` activities of a group, newest first. Raises AwsError."""
     with aws_errors(f"reading the activities of {group}"):
         return aws.client("autoscaling").describe_scaling_activities(AutoScalingGroupName=group, MaxRecords=count)[
             "Activities"
@@ -132,7 +134,10 @@ def _is_launch(activity: ActivityTypeDef) -> bool:
 
 
 def describe_missing(aws: Aws, found: Inventory) -> list[str]:
-    """Return why nodes of a cluster are missing and what to do: a line for each group whose last launch failed."""
+    """Return why nodes of a cluster are missing and what to do: a line for each group whose last launch failed.
+
+    Groups without missing nodes are left out.
+    """
     stack = found.stack
     has_master = bool(found.unlisted_masters) or any(each.role == MASTER for each in found.instances)
     groups = [] if has_master else [stack.master_group]
@@ -141,7 +146,10 @@ def describe_missing(aws: Aws, found: Inventory) -> list[str]:
 
 
 def describe_since(aws: Aws, stack: str, since: datetime.datetime) -> list[str]:
-    """Return why launches in a stack's groups have failed since then and what to do. Deleted groups are included."""
+    """Return why launches in a stack's groups have failed since then and what to do, a line for each reason.
+
+    Deleted groups are included. Returns [] if AWS does not answer.
+    """
     try:
         with aws_errors(f"reading the activities of the groups of {stack}"):
             activities = aws.client("autoscaling").describe_scaling_activities(
@@ -162,7 +170,7 @@ def describe_since(aws: Aws, stack: str, since: datetime.datetime) -> list[str]:
 
 
 def _lines(failures: Iterable[tuple[str, str]]) -> list[str]:
-    """Return a line for each group and message, with what to do."""
+    """Return a line for each different pair of group and message, with what to do."""
     return [f"{group} cannot launch an instance: {_with_remedy(each)}" for group, each in dict.fromkeys(failures)]
 
 

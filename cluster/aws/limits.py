@@ -52,12 +52,14 @@ class Limit:
     """For hours: since when there have been workers without interruption; None without workers."""
 
     def left_s(self, now: datetime.datetime) -> float:
-        """Return the seconds left until max_hours; the whole limit while there is no worker."""
+        """Return the seconds left until max_hours; the whole limit while there is no worker. Only for a
+        limit of hours.
+        """
         passed_s = (now - self.started).total_seconds() if self.started else 0.0
         return max(0.0, self.limit_s - passed_s)
 
     def line(self, now: datetime.datetime) -> str:
-        """Describe the limit and its state in one line."""
+        """Describe the limit and its state in one line. `now` is the current time."""
         if self.kind == "idle":
             now_idle = "; the workers are idle and are being terminated now" if self.state == ALARM else ""
             return (
@@ -136,7 +138,7 @@ def clock_start(points: Sequence[Datapoint]) -> datetime.datetime | None:
 
 
 def resolution_s(span_s: float) -> int:
-    """Return the shortest period, in seconds, with which one answer of CloudWatch covers `span_s`."""
+    """Return the shortest CloudWatch period, in seconds, with which one answer covers `span_s` seconds."""
     return next(period_s for period_s in (60, 300, 3600) if span_s / period_s < MAX_DATAPOINTS)
 
 
@@ -170,8 +172,9 @@ def _started(cloudwatch: CloudWatchClient, limit: Limit) -> datetime.datetime | 
 
 
 def read_or_explain(aws: Aws, stack: str) -> tuple[Limit, ...] | str:
-    """Return the limits, or a sentence on why they cannot be read. They are in effect anyway, so the
-    task can continue.
+    """Return the limits, or a sentence on why they cannot be read.
+
+    The limits are in effect anyway, so the task can continue.
     """
     try:
         return read(aws, stack)
@@ -180,7 +183,7 @@ def read_or_explain(aws: Aws, stack: str) -> tuple[Limit, ...] | str:
 
 
 def lines(found: tuple[Limit, ...] | str, now: datetime.datetime) -> list[str]:
-    """Return a line on each limit, or the text that explains why the limits are unknown."""
+    """Return a line on each limit, or the text of `read_or_explain` about unknown limits."""
     return [found] if isinstance(found, str) else [limit.line(now) for limit in found]
 
 
@@ -212,7 +215,8 @@ def wait_until_allowed(aws: Aws, stack: str, report: Callable[[str], None]) -> N
     """Wait until no alarm would immediately terminate new workers. An alarm stays active for minutes after it has
     acted.
 
-    Raises DeepcdkError if the budget is spent, or if an alarm is still active after TIMEOUT_S.
+    `report` is called once if it has to wait. If the limits cannot be read, it does not wait. Raises DeepcdkError if
+    the budget is spent, or if an alarm is still active after TIMEOUT_S.
     """
     kinds = ""
     for _ in poll(TIMEOUT_S, every_s=POLL_S):
@@ -254,7 +258,10 @@ def purge_messages(aws: Aws, budget: Limit) -> None:
 
 @doing("waiting until the budget's alarm is inactive", plain=False)
 def wait_for_end(aws: Aws, stack: str, report: Callable[[str], None]) -> None:
-    """Wait until the budget's alarm is no longer active. Raises DeepcdkError if it still is after TIMEOUT_S."""
+    """Wait until the budget's alarm is no longer active. `report` is called once if it has to wait.
+
+    Raises DeepcdkError if the alarm is still active after TIMEOUT_S, or AwsError.
+    """
     for waited_s in poll(TIMEOUT_S, every_s=POLL_S):
         if not any(limit.kind == "budget" and limit.state == ALARM for limit in read(aws, stack)):
             return

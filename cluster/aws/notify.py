@@ -17,7 +17,9 @@ _ADDRESS: Final = re.compile(r"[^\s@/'\"|;&<>$]+@[^\s@/'\"|;&<>$]+\.[a-z]+", re.
 
 
 def check_notify(given: Sequence[str]) -> None:
-    """Raise UsageError for values that cannot notify anybody, as far as that is visible without the cluster."""
+    """Raise UsageError for values of --notify that cannot notify anybody, as far as that is visible without the
+    cluster.
+    """
     if len(given) > MAX_COMMANDS:
         raise UsageError("--notify", None, f"is given {len(given)} times; at most {MAX_COMMANDS} are allowed")
     for command in given:
@@ -29,7 +31,7 @@ def check_notify(given: Sequence[str]) -> None:
 
 
 def resolve_topics(given: Sequence[str], stack: Stack) -> tuple[str, ...]:
-    """Replace `topic` by the ARNs of the cluster's topics, and remove duplicates.
+    """Return the values of --notify with `topic` replaced by the ARNs of the cluster's topics, without duplicates.
 
     Raises DeepcdkError if the cluster has no topic, or if the master may not publish to a given one.
     """

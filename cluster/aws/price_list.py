@@ -93,7 +93,7 @@ def included_price(region: str, item: str) -> Price | None:
 
 
 def parse(lines: Iterable[str]) -> PriceList:
-    """Parse the lines of a price list. Raises PriceListError with the number of an invalid line."""
+    """Parse the lines of a price list. Raises PriceListError for the first invalid line."""
     sources: dict[str, tuple[str, str]] = {}
     found: dict[tuple[str, str], Price] = {}
     header = False
@@ -122,7 +122,7 @@ def parse(lines: Iterable[str]) -> PriceList:
 
 
 def render(prices: PriceList) -> str:
-    """Return the text of a price list."""
+    """Return the text of a price list, sorted by region and item."""
     rows = sorted(prices.items())
     sources = {source: n for n, source in enumerate(dict.fromkeys((price.date, price.source) for _, price in rows), 1)}
     lines = [

@@ -52,7 +52,7 @@ _UNITS: Final = {"Hrs": HOUR, "GB": "GB", "GB-Mo": "GB-month"}
 
 
 def cache_file(home: Path) -> Path:
-    """Return the file where prices are cached."""
+    """Return the path of the file where prices are cached."""
     return home / ".cache" / "deepcdk" / "prices.json"
 
 
@@ -63,9 +63,10 @@ def filters(attributes: Mapping[str, str], region: str) -> list[FilterTypeDef]:
 
 
 def parse_price(products: Iterable[str], unit: str = "Hrs") -> float | None:
-    """Return the price for a unit, USD, from the PriceList of GetProducts; None unless there is exactly one.
+    """Return the price for a unit, USD, from the PriceList of GetProducts; None unless there is exactly one price.
 
-    If the price depends on the amount, the price of the first amount is used.
+    `products` are JSON documents; malformed ones are skipped. If the price depends on the amount, the price of the
+    first amount is used.
     """
     found = set()
     for product in products:
@@ -93,7 +94,9 @@ class Prices:
         self._storing = threading.Lock()
 
     def begin(self, instance_types: Iterable[str]) -> None:
-        """Start to request the on-demand prices that are not cached, each in a thread."""
+        """Start to request the on-demand prices that are not cached or requested, each in a thread. Returns
+        immediately.
+        """
         stored = self._load()
         for kind in set(instance_types) - set(self._threads) - set(self._known):
             with contextlib.suppress(KeyError, TypeError):  # the cache is damaged or from another version
@@ -105,8 +108,8 @@ class Prices:
             self._start(kind)
 
     def on_demand(self, instance_types: Iterable[str], wait_s: float) -> dict[str, Price | None]:
-        """Return the price of each type: AWS's if it answers within `wait_s` seconds, else the included one; None if
-        both are unknown.
+        """Return the price of each type: AWS's, cached or answered within `wait_s` seconds, else the included one; None
+        if both are unknown.
         """
         kinds = set(instance_types)
         self.begin(kinds)
@@ -118,7 +121,7 @@ class Prices:
         return found
 
     def per_hour(self, instance_types: Iterable[str], wait_s: float) -> dict[str, float | None]:
-        """Return the on-demand price of each type, USD per hour; None if it is unknown."""
+        """Return the on-demand price of each type, USD per hour, as `on_demand` does; None if it is unknown."""
         return {kind: price.usd if price else None for kind, price in self.on_demand(instance_types, wait_s).items()}
 
     def dated(self, instance_types: Iterable[str]) -> str:
@@ -139,8 +142,10 @@ class Prices:
         return self._refreshed(item) or self._included(item)
 
     def refresh(self, instance_types: Iterable[str], now: datetime.datetime) -> list[AwsError]:
-        """Request all prices from AWS and cache them. Return the errors of sources that failed. Raises AwsError if both
-        failed.
+        """Request all prices from AWS and cache them. Return the errors of sources that failed.
+
+        The sources are EC2's spot prices and the price list of services; on-demand prices are requested in threads.
+        Raises AwsError if both sources failed.
         """
         kinds, found, errors = set(instance_types), dict[str, Price | None](), list[AwsError]()
         for kind in kinds:
@@ -167,7 +172,7 @@ class Prices:
         self._threads[kind].start()
 
     def _ask_on_demand(self, kind: str) -> None:
-        """Request the on-demand price of a type and cache it. None is cached if AWS does not return a price."""
+        """Request the on-demand price of a type and cache it. If AWS does not return a price, None is cached."""
         price = None
         with contextlib.suppress(Exception):  # a missing price must not stop a task
             pricing = self._aws.impatient("pricing")
@@ -242,7 +247,10 @@ def _spot_item(instance_type: str) -> str:
 
 
 def cheapest(history: Iterable[Mapping[str, Any]], now: datetime.datetime) -> Mapping[str, Price]:
-    """Return the newest spot price of each type in its cheapest zone. Outdated prices are skipped."""
+    """Return the newest spot price of each type in its cheapest zone, from the entries of DescribeSpotPriceHistory.
+
+    Entries older than SPOT_HISTORY are skipped.
+    """
     newest: dict[tuple[str, str], Mapping[str, Any]] = {}
     for entry in sorted(history, key=lambda each: each["Timestamp"]):
         if now - entry["Timestamp"] <= SPOT_HISTORY and float(entry["SpotPrice"]) > 0:
@@ -257,14 +265,16 @@ def cheapest(history: Iterable[Mapping[str, Any]], now: datetime.datetime) -> Ma
 
 
 def total_per_hour(names: Iterable[str], prices: Mapping[str, float | None]) -> float | None:
-    """Return the sum of the prices of these names, USD per hour; None if one is unknown."""
+    """Return the sum of the prices of these names, USD per hour; None if one is unknown. A repeated name
+    counts again.
+    """
     each = [prices.get(name) for name in names]
     known = [price for price in each if price is not None]
     return sum(known) if len(known) == len(each) else None
 
 
 def as_of(date: str) -> str:
-    """Return the words to add after prices of this date; "" for today's prices."""
+    """Return the words to add after prices of this date, ISO 8601; "" for today's prices, which have the date ""."""
     return f" (prices of {date})" if date else ""
 
 

@@ -64,7 +64,9 @@ class Stack:
 
 
 def parse_stack(description: Mapping[str, Any]) -> Stack:
-    """Parse one entry of DescribeStacks. Raises AwsError with the missing outputs."""
+    """Parse one entry of DescribeStacks. Raises AwsError if an output is missing, with what to do for the stack's
+    status.
+    """
     outputs = {o["OutputKey"]: o.get("OutputValue", "") for o in description.get("Outputs", [])}
     name, status = description["StackName"], description["StackStatus"]
     wanted = (
@@ -88,7 +90,7 @@ def parse_stack(description: Mapping[str, Any]) -> Stack:
 
 
 def find_stack(aws: Aws, name: str) -> Stack:
-    """Find a stack in any state. Missing outputs are "". Raises NoStackError."""
+    """Find a stack in any state. Missing outputs are "", or 0 for `max_workers`. Raises NoStackError or AwsError."""
     description = describe_stack(aws, name)
     if description is None or description["StackStatus"] == "DELETE_COMPLETE":
         raise NoStackError(name, aws.region)
@@ -116,7 +118,7 @@ def _stack(description: Mapping[str, Any]) -> Stack:
 
 
 def describe_stack(aws: Aws, name: str) -> Mapping[str, Any] | None:
-    """Return the entry of DescribeStacks for a stack; None if it does not exist."""
+    """Return the entry of DescribeStacks for a stack; None if the stack does not exist. Raises AwsError."""
     with aws_errors(f"looking for stack {name}"), IgnoredCodes("ValidationError"):
         return next(iter(aws.client("cloudformation").describe_stacks(StackName=name)["Stacks"]), None)
     return None

@@ -44,7 +44,8 @@ class Names:
 
     @classmethod
     def read(cls, project: Path, home: Path, environ: Mapping[str, str]) -> Names:
-        """Read the names from the CDK CLI's settings: ~/.cdk.json, then the project's, then CDK_TOOLKIT_STACK_NAME.
+        """Read the names from the CDK CLI's settings. Later sources win: ~/.cdk.json, the project's files,
+        CDK_TOOLKIT_STACK_NAME.
 
         Raises DeepcdkError for an unreadable file or an invalid qualifier.
         """
@@ -73,7 +74,9 @@ class Names:
 
 
 def _json(path: Path) -> Mapping[str, Any]:
-    """Read an object from a JSON file; empty if the file does not exist. Raises DeepcdkError."""
+    """Read an object from a JSON file; {} if the file does not exist or has another value. Raises DeepcdkError if it
+    cannot be read or is invalid.
+    """
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -108,7 +111,7 @@ class Bootstrap:
 
     @property
     def is_complete(self) -> bool:
-        """Return whether the CDK can deploy with this bootstrap."""
+        """Return whether the CDK can deploy with this bootstrap. A bucket that may not be seen counts as existing."""
         return self.version is not None and self.version >= MIN_VERSION and self.bucket_exists is not False
 
     @property
@@ -118,7 +121,9 @@ class Bootstrap:
         return f"account {self.account} in {self.region}{custom}"
 
     def check(self) -> None:
-        """Raise CdkError if half of the bootstrap is missing, which `cdk bootstrap` cannot repair."""
+        """Raise CdkError if half of the bootstrap is missing: the stack or its bucket. `cdk bootstrap` cannot repair
+        that.
+        """
         toolkit, bucket = self.names.toolkit, self.bucket
         gone = not self.status or self.status in ("REVIEW_IN_PROGRESS", "ROLLBACK_COMPLETE", "DELETE_COMPLETE")
         if self.version is None and gone and self.bucket_exists:
@@ -146,7 +151,9 @@ class Bootstrap:
         return f"update the CDK's bootstrap of {self.place} from version {self.version}: stack {self.names.toolkit}."
 
     def command(self, cli: Path) -> list[str]:
-        """Return the command that creates the bootstrap. Run it outside of a project, or the CDK runs its app."""
+        """Return the command that creates the bootstrap. `cli` is the CDK CLI. Run it outside of a project, or the CDK
+        runs its app.
+        """
         words = [str(cli), "bootstrap", f"aws://{self.account}/{self.region}"]
         if self.names.toolkit != TOOLKIT:
             words += ["--toolkit-stack-name", self.names.toolkit]
@@ -174,7 +181,7 @@ def examine(aws: Aws, names: Names) -> Bootstrap:
 
 
 def _has_bucket(aws: Aws, bucket: str, account: str) -> bool:
-    """Return whether the account has a bucket. Raises ClientError with 403 if the user may not see it."""
+    """Return whether the account owns a bucket. Raises ClientError with 403 if the user may not see it."""
     with IgnoredCodes(*_NOT_THERE):
         aws.client("s3").head_bucket(Bucket=bucket, ExpectedBucketOwner=account)
         return True
@@ -204,7 +211,7 @@ def make(
 ) -> None:
     """Bootstrap the account and region. Another machine may be doing it at the same time. Raises CdkError.
 
-    `events` is the stream for the CLI's output. None: only a progress line is shown.
+    `report` is called with notes. `events` is the stream for the CLI's output. None: only a progress line is shown.
     """
     report(f"bootstrapping {found.place} for the CDK (once)")
     operation = cdk.Operation(

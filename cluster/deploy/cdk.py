@@ -75,15 +75,18 @@ def find_node() -> Path:
 
 
 def environment(node: Path, inherited: Mapping[str, str]) -> dict[str, str]:
-    """Return the CLI's environment. This Python and Node.js are first in PATH, because the CLI starts
-    `python app.py`.
+    """Return the environment variables for the CLI, from `inherited`.
+
+    This Python and Node.js are first in PATH, because the CLI starts `python app.py`.
     """
     path = os.pathsep.join([str(Path(sys.executable).parent), str(node.parent), inherited.get("PATH", "/usr/bin:/bin")])
     return {**inherited, "PATH": path}
 
 
 def become_cli(words: Sequence[str]) -> NoReturn:
-    """Replace this process by the CDK CLI: the command `cdk` of the wheel. Exits with a message without Node.js."""
+    """Replace this process by the CDK CLI, with the arguments `words`: the command `cdk` of the wheel. If that fails,
+    exit with a message.
+    """
     try:
         node = find_node()
         os.execve(node, [str(node), str(CODE / CLI), *words], environment(node, os.environ))
@@ -92,7 +95,7 @@ def become_cli(words: Sequence[str]) -> NoReturn:
 
 
 def context(overrides: Mapping[str, str]) -> list[str]:
-    """Return the CLI's arguments for overrides of cdk.json."""
+    """Return the CLI's arguments for overrides of cdk.json: `-c KEY=VALUE` for each."""
     return [word for key, value in overrides.items() for word in ("-c", f"{key}={value}")]
 
 
@@ -109,7 +112,7 @@ def execute_command(cli: Path, stack: str, change_set: str, assembly: Path) -> l
 
 
 def destroy_command(cli: Path, stack: str, assembly: Path, overrides: Mapping[str, str]) -> list[str]:
-    """Return the command that destroys a stack without asking."""
+    """Return the command that destroys a stack without a question. Templates are written to `assembly`."""
     return [str(cli), "destroy", stack, "--force", "--output", str(assembly), *context(overrides)]
 
 
@@ -136,7 +139,7 @@ class Activity:
         """Resources that an update did not delete. They may still cost money."""
 
     def read(self, line: str) -> None:
-        """Parse one line of output."""
+        """Parse one line of output. Failures and skipped resources are stored, and the progress line is updated."""
         event = _EVENT.match(line)
         if event is None:
             if not line.strip() or "\N{CROSS MARK}" in line:
@@ -172,9 +175,11 @@ def run(
     *,
     events: TextIO | None = None,
 ) -> None:
-    """Run the CLI and show its progress, or its whole output on `events`.
+    """Run the CLI in a directory and show its progress, or its whole output on `events`. `inherited` are its
+    environment variables.
 
-    Raises CdkError with the reasons of failed resources if the CLI fails, and KeyboardInterrupt on Ctrl-C.
+    Raises CdkError with the reasons of failed resources if the CLI fails, and KeyboardInterrupt on Ctrl-C, after the
+    CLI has exited.
     """
     if events is None:
         _run_with_progress(command, directory, operation, inherited)
@@ -223,7 +228,7 @@ def run_quietly(
     inherited: Mapping[str, str],
     read: Callable[[str], None] = lambda _: None,
 ) -> None:
-    """Run the CLI without showing its output, and pass each line to `read`.
+    """Run the CLI without showing its output, and pass each line to `read`. `inherited` are its environment variables.
 
     If it fails, CdkError is raised with its last lines. `what` names the operation in this error.
     """
@@ -256,7 +261,7 @@ def run_quietly(
 
 
 def _wait_for_end(process: subprocess.Popen[str]) -> None:
-    """Wait until the CLI exits. It got the same Ctrl-C from the terminal."""
+    """Wait until the CLI exits, which got the same Ctrl-C from the terminal. It is terminated after 10 s."""
     try:
         process.wait(timeout=10)
     except subprocess.TimeoutExpired:
@@ -274,7 +279,12 @@ def execute(
     *,
     events: TextIO | None = None,
 ) -> None:
-    """Execute a change set. Raises CdkError, with failed launches and the boot messages of failed nodes."""
+    """Execute a change set, given by name or ARN. Raises CdkError, with failed launches and the boot messages of failed
+    nodes.
+
+    `report` is called with the result. `events` is the stream for the CLI's output. None: only a progress line is
+    shown.
+    """
     began, clock = datetime.datetime.now(datetime.UTC).replace(microsecond=0), time.monotonic()
     command = execute_command(find_cli(project), stack, change_set, assembly)
     operation = Operation(
@@ -302,9 +312,9 @@ def destroy(
     *,
     events: TextIO | None = None,
 ) -> None:
-    """Destroy a stack. Raises CdkError.
+    """Destroy a stack. Raises CdkError. `report` and `events` are those of `execute`.
 
-    Its templates are written to a temporary directory, so that several stacks can be destroyed at once.
+    The templates are written to a temporary directory, so that several stacks can be destroyed at once.
     """
     report(f"destroying stack {stack}")
     clock = time.monotonic()
@@ -325,7 +335,7 @@ def empty_bucket(aws: Aws, bucket: str) -> int:
     """Delete all objects and versions in a bucket, so that CloudFormation can delete it. Return their number.
 
     Returns 0 if another `fab down` has removed the bucket in the meantime. Raises CdkError if an object cannot be
-    deleted.
+    deleted, and AwsError.
     """
     s3 = aws.client("s3")
     objects: list[ObjectIdentifierTypeDef] = []

@@ -86,7 +86,7 @@ class Plan:
 
     @property
     def stops_run(self) -> tuple[str, ...]:
-        """Return the reasons why a live run would not survive the change; empty if it would."""
+        """Return the reasons why a live run would not survive the change; () if it would."""
         return tuple(each.stops_run for each in self.effects if each.stops_run)
 
     def document(self) -> dict[str, Any]:
@@ -110,9 +110,8 @@ def planned(
 ) -> Iterator[Plan]:
     """Create a change set and yield its plan. The change set is deleted at the end unless it was executed.
 
-    The nodes keep the deployed machine images, unless `update_images` is set.
-
-    Raises OvertakenError, or CdkError with the output of the CDK CLI.
+    `overrides` replace keys of cdk.json. The nodes keep the deployed machine images, unless `update_images` is set.
+    Raises OvertakenError, AwsError, or CdkError with the output of the CDK CLI.
     """
     before = describe_stack(aws, stack)
     name = change_set_name(datetime.datetime.now(datetime.UTC))
@@ -141,9 +140,11 @@ def planned(
 def execute(
     aws: Aws, project: Path, plan: Plan, report: Callable[[str], None], *, events: TextIO | None = None
 ) -> None:
-    """Execute the change set of a plan. `events` is the stream for CloudFormation's events.
+    """Execute the change set of a plan. `events` is the stream for CloudFormation's events; None: only a progress line
+    is shown.
 
-    Raises OvertakenError if another deployment has changed the stack since the plan was made, or CdkError.
+    `report` is called with the result. Raises OvertakenError if another deployment has changed the stack since the plan
+    was made, or CdkError.
     """
     _check_current(aws, plan)
     try:
@@ -164,8 +165,9 @@ def _check_current(aws: Aws, plan: Plan) -> None:
 
 
 def _describe(aws: Aws, stack: str, **which: Unpack[DescribeChangeSetInputTypeDef]) -> DescribeChangeSetOutputTypeDef:
-    """Return a change set's description. Raises OvertakenError if the execution of another change set
-    has deleted it.
+    """Return a change set's description. `which` are the parameters of DescribeChangeSet.
+
+    Raises OvertakenError if the execution of another change set has deleted it, or AwsError.
     """
     from botocore.exceptions import ClientError
 
@@ -186,7 +188,8 @@ def _is_synthesised(assembly: Path, error: CdkError) -> bool:
 
 
 def _check_not_overtaken(aws: Aws, stack: str, before: Mapping[str, Any] | None, error: CdkError) -> None:
-    """Raise OvertakenError if no change set could be created because the stack is being changed, or was created.
+    """Raise OvertakenError if no change set could be created because another deployment changes or has created the
+    stack.
 
     `before` is the stack's description before the attempt, `error` the CLI's error.
     """
@@ -198,7 +201,10 @@ def _check_not_overtaken(aws: Aws, stack: str, before: Mapping[str, Any] | None,
 
 
 def _read_plan(aws: Aws, stack: str, name: str, assembly: Path) -> Plan:
-    """Return the plan of the change set with this name. Raises CdkError if CloudFormation rejects the change."""
+    """Return the plan of the change set with this name. Raises CdkError if CloudFormation rejects the change.
+
+    A change set without changes gives a plan that is `unchanged`.
+    """
     # Read now: another machine may have created the stack in the meantime, and the change set is then an update.
     before = describe_stack(aws, stack)
     description = _describe(aws, stack, StackName=stack, ChangeSetName=name)
@@ -237,19 +243,20 @@ def _read_plan(aws: Aws, stack: str, name: str, assembly: Path) -> Plan:
 
 
 def _other_user(before: Mapping[str, Any], template: Mapping[str, Any]) -> tuple[str, str] | None:
-    """Return the login user before and after, if another image changes it; None otherwise."""
+    """Return the login user before and after, if the new template changes it; None otherwise. `before` is from
+    DescribeStacks.
+    """
     was = {each["OutputKey"]: each.get("OutputValue", "") for each in before.get("Outputs", ())}.get(Output.LOGIN_USER)
     becomes = template.get("Outputs", {}).get(Output.LOGIN_USER, {}).get("Value")
     return (was, becomes) if was and isinstance(becomes, str) and was != becomes else None
 
 
 def _delete(aws: Aws, stack: str, name: str, before: Mapping[str, Any] | None) -> None:
-    """Delete the change set with this name unless it was executed, and undo the side effects of creating it.
+    """Delete the change set with this name unless it was executed, and undo the side effects of its creation.
 
     The CDK CLI sets termination protection when it creates a change set. This is undone, unless another deployment has
-    changed the stack since. A stack that was never created is deleted when it has no other change set. A change set
-    that another machine creates within the tenths of a second before that deletion is lost, and its `fab up` reports
-    it.
+    changed the stack since. A stack that was never created is deleted if it has no other change set. A change set that
+    another machine creates within the tenths of a second before that deletion is lost, and its `fab up` reports it.
     """
     now = describe_stack(aws, stack)
     if now is None:
@@ -281,12 +288,14 @@ def _delete(aws: Aws, stack: str, name: str, before: Mapping[str, Any] | None) -
 
 
 def is_new(description: Mapping[str, Any] | None) -> bool:
-    """Return whether there is no stack, or only the remains of a failed creation."""
+    """Return whether a stack, given by its entry of DescribeStacks, does not exist, or is only the rest of a failed
+    creation.
+    """
     return description is None or description["StackStatus"] in (*_ABSENT, *FAILED_CREATION)
 
 
 def with_current_sizes(aws: Aws, plan: Plan) -> Plan:
-    """Return the plan with its effects updated to the groups' current sizes.
+    """Return the plan with its effects updated to the groups' current sizes. Raises AwsError.
 
     CloudFormation sets a group's size whatever it is now. If a group has grown since the plan was shown, the execution
     would terminate nodes that the plan did not mention. The sizes are therefore read again after the answer. A size set
@@ -300,7 +309,7 @@ def with_current_sizes(aws: Aws, plan: Plan) -> Plan:
 
 
 def _read_sizes(aws: Aws, changes: tuple[Change, ...]) -> dict[str, int]:
-    """Return the desired size of each group among the changes, by name."""
+    """Return the desired size of each existing group among the changes, by the group's name. Raises AwsError."""
     names = [each.physical_id for each in changes if each.type == GROUP and each.physical_id]
     if not names:
         return {}

@@ -71,7 +71,7 @@ class Change:
 
     @property
     def ends(self) -> bool:
-        """Return whether the present resource goes, or may go, out of use."""
+        """Return whether the present resource is removed or replaced, or may be replaced."""
         return self.action in (REMOVED, REPLACED, PERHAPS_REPLACED)
 
 
@@ -119,7 +119,7 @@ def _resolve(found: Sequence[Change], after: Mapping[str, Any]) -> list[Change]:
 
 
 def _follows(details: Sequence[Mapping[str, Any]]) -> frozenset[str]:
-    """Return `Change.follows` for the details of a change."""
+    """Return the value of `Change.follows` for the details of a change from DescribeChangeSet."""
     found = set()
     for detail in details:
         if detail["Target"].get("RequiresRecreation", "Never") == "Never":
@@ -198,7 +198,9 @@ def _is_kept(entry: Mapping[str, Any], old: Mapping[str, Any], action: str) -> b
 
 
 def _path(declaration: Mapping[str, Any], name: str) -> str:
-    """Return the construct's path without the name of the stack and the last part for the resource itself."""
+    """Return the construct's path without the name of the stack and a last part such as Resource; `name` if it has
+    none.
+    """
     words = str(declaration.get("Metadata", {}).get("aws:cdk:path", "")).split("/")[1:]
     if words[-1:] in (["Resource"], ["Default"], ["ASG"]):
         words.pop()
@@ -211,7 +213,11 @@ def differences(
     details: Sequence[Mapping[str, Any]],
     parameters: Mapping[str, tuple[str, str]],
 ) -> Iterator[Difference]:
-    """Yield the values that differ between a resource's templates, then values that changed parameters affect."""
+    """Yield the values that differ between a resource's declarations `old` and `new`, then values that changed
+    parameters affect.
+
+    `details` are those of the resource's entry. `parameters` are those of `parse`.
+    """
     yield from compare(old.get("Properties", {}), new.get("Properties", {}))
     for cause in sorted({str(detail.get("CausingEntity")) for detail in details} & parameters.keys()):
         for path in _uses(new.get("Properties", {}), cause):
@@ -220,7 +226,7 @@ def differences(
 
 
 def _uses(value: Any, parameter: str, path: str = "") -> Iterator[str]:
-    """Yield the paths at which a parameter is used."""
+    """Yield the paths below `value` at which a parameter is used. Items of a list have the path of the list."""
     if value == {"Ref": parameter}:
         yield path
     elif isinstance(value, Mapping):
@@ -232,7 +238,8 @@ def _uses(value: Any, parameter: str, path: str = "") -> Iterator[str]:
 
 
 def compare(old: Any, new: Any, path: str = "") -> Iterator[Difference]:
-    """Yield the plain values that differ between two values of a template. A function counts as one value.
+    """Yield the plain values that differ between two values of a template. A function, such as Ref, counts as one
+    value.
 
     `path` is the path of these values, "" for a resource's properties.
     """
@@ -267,7 +274,7 @@ def _shown(value: Any) -> str:
 def changed_parameters(
     stack: Sequence[Mapping[str, Any]], wanted: Sequence[Mapping[str, Any]]
 ) -> dict[str, tuple[str, str]]:
-    """Return each changed parameter's values before and after.
+    """Return the values before and after of each changed parameter, by its name.
 
     `stack` and `wanted` are the lists of parameters from DescribeStacks and DescribeChangeSet.
     """

@@ -178,7 +178,10 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _describe_group(change: Change, declaration: Mapping[str, Any], size: int | None) -> tuple[str, str]:
-    """Describe what happens to a group's nodes, and why a run would not survive it."""
+    """Return two texts: what happens to a group's nodes, and why a run would not survive it. Each may be "".
+
+    `declaration` is the group in the new template, `size` its current desired size, None if it is unknown.
+    """
     texts, reasons = [], []
     policy = declaration.get("UpdatePolicy") or {}
     obsolete = sorted(change.properties & _NODE_PROPERTIES)
@@ -201,7 +204,10 @@ def _describe_group(change: Change, declaration: Mapping[str, Any], size: int | 
 
 
 def _size_after(change: Change, properties: Mapping[str, Any], size: int | None) -> int | None:
-    """Return how many nodes a group will have after the change; None if its present or new size is unknown."""
+    """Return how many nodes a group will have after the change; None if its present or new size is unknown.
+
+    `properties` are the group's in the new template.
+    """
     if size is None:
         return None
     wanted = _number(properties.get("DesiredCapacity")) if "DesiredCapacity" in change.properties else size
@@ -239,7 +245,9 @@ def _policy(name: str, template: Mapping[str, Any], logical_id: str) -> str:
 
 
 def change_table(stack: str, effects: Sequence[Effect]) -> Table:
-    """Build the table of effects, worst first. Many additions are counted by kind."""
+    """Build the table of effects, in their order, additions last. More than _MAX_ADDED additions are
+    counted by kind.
+    """
     rows = [(each.action, each.what, each.details) for each in effects if each.action != ADDED]
     added = [each for each in effects if each.action == ADDED]
     if len(added) > _MAX_ADDED:
@@ -257,7 +265,9 @@ def _counted(effects: Sequence[Effect]) -> Iterator[str]:
 
 
 def summary(effects: Sequence[Effect]) -> str:
-    """Count the effects by action in one line: `1 REPLACED, 2 changed, 3 added`."""
+    """Count the effects by action in one line: `1 REPLACED, 2 changed, 3 added`. Without effects: "outputs or metadata
+    only".
+    """
     counts = Counter(each.action for each in effects)
     order = (REMOVED, REPLACED, PERHAPS_REPLACED, CHANGED, ADDED)
     return ", ".join(f"{counts[action]} {action}" for action in order if counts[action]) or "outputs or metadata only"

@@ -44,7 +44,9 @@ performance instances"), with the item for the price of a vCPU hour.
 
 
 def describe_deployment(session: Session) -> str:
-    """Return a sentence on what a deployment starts and costs, as far as the prices are known."""
+    """Return a sentence on what a deployment starts and costs per hour, as far as the prices are known. Waits up to 3 s
+    for prices.
+    """
     config = session.config
     kinds = [config.master_instance_type, *[config.worker_instance_type] * config.workers]
     instances = total_per_hour(kinds, session.prices.per_hour(kinds, wait_s=3.0))
@@ -65,7 +67,7 @@ def describe_deployment(session: Session) -> str:
 
 
 def describe_bounds(config: ClusterConfig) -> str:
-    """Return a sentence on what limits a cluster's bill automatically."""
+    """Return a sentence on what limits a cluster's bill automatically, or how to set a limit if there is none."""
     ends = [f"after {span(config.idle_minutes * 60)} idle without a live run"] if config.idle_minutes else []
     ends += [f"after {span(config.max_hours * 3600)}"] if config.max_hours else []
     ends += ["after the last run"] if config.then_stop else []
@@ -82,7 +84,9 @@ def describe_bounds(config: ClusterConfig) -> str:
 
 
 def describe_rest(session: Session) -> str:
-    """Return a sentence on the costs of a cluster without workers, as far as the prices are known."""
+    """Return a sentence on the costs per hour of a cluster without workers, as far as the prices are known. Waits up to
+    3 s for prices.
+    """
     config, kind = session.config, session.config.master_instance_type
     master = session.prices.per_hour([kind], wait_s=3.0)[kind]
     volumes = root_volumes(config, session.prices, 0)
@@ -99,8 +103,9 @@ def describe_rest(session: Session) -> str:
 def further_costs(
     config: ClusterConfig, prices: Prices, instance_types: Sequence[str], volumes: Mapping[str, float]
 ) -> list[str]:
-    """Return what else costs money, besides items with an hourly price and traffic. `volumes` are the
-    priced volumes.
+    """Return what else costs money, besides items with an hourly price and traffic: CPU credits, storage, a KMS key.
+
+    `volumes` are the result of `root_volumes`.
     """
     usd = {kind: credits_per_hour(kind, prices) for kind in instance_types}
     kinds = [kind for kind in instance_types if usd[kind] != 0]
@@ -128,7 +133,10 @@ def credits_per_hour(instance_type: str, prices: Prices) -> float | None:
 
 
 def fixed_costs(config: ClusterConfig, prices: Prices) -> dict[str, float | None]:
-    """Return hourly costs besides instances, USD: gateways, addresses, endpoints. An unknown price is None."""
+    """Return hourly costs besides instances, USD, by a description with the count: gateways, addresses, endpoints.
+
+    An unknown price is None.
+    """
     gateways = 0 if config.vpc_id else _gateways(config)
     addresses = gateways + config.opens_ssh_port
     endpoints = len(config.interface_endpoints) * config.availability_zones
@@ -142,7 +150,9 @@ def fixed_costs(config: ClusterConfig, prices: Prices) -> dict[str, float | None
 
 
 def root_volumes(config: ClusterConfig, prices: Prices, workers: int) -> dict[str, float]:
-    """Return the hourly cost of the root volumes of the master and the workers, USD; empty if a price is unknown."""
+    """Return the hourly cost of the root volumes of the master and the workers, USD, by a description; {} if a price is
+    unknown.
+    """
     master = (config.master_volume_gib, config.master_volume_iops, config.master_volume_mib_s)
     worker = (config.worker_volume_gib, config.worker_volume_iops, config.worker_volume_mib_s)
     gib, iops, mib_s = (one + each * workers for one, each in zip(master, worker, strict=True))

@@ -17,8 +17,9 @@ if TYPE_CHECKING:
 
 
 def deployed(stack: Mapping[str, Any], template: Mapping[str, Any]) -> dict[str, str]:
-    """Return the deployed image for each SSM parameter in a stack's launch templates. `stack` is from
-    DescribeStacks.
+    """Return the deployed image id by SSM parameter, from a stack's launch templates. `stack` is from DescribeStacks.
+
+    Launch templates without a parameter are left out.
     """
     parameters = {each["ParameterKey"]: each for each in stack.get("Parameters", ())}
     found: dict[str, str] = {}
@@ -35,7 +36,10 @@ def deployed(stack: Mapping[str, Any], template: Mapping[str, Any]) -> dict[str,
 
 
 def superseded(aws: Aws, images: Mapping[str, str]) -> dict[str, str]:
-    """Return the newest image of each parameter that no longer refers to the given image; "" if it cannot be read."""
+    """Return the newest image of each parameter that no longer refers to the given image; "" if it cannot be read.
+
+    `images` maps parameters to images.
+    """
     newest: dict[str, str] = {}
     with contextlib.suppress(AwsError), aws_errors("reading the image parameters"):
         found = aws.client("ssm").get_parameters(Names=list(images))["Parameters"] if images else []
@@ -44,13 +48,15 @@ def superseded(aws: Aws, images: Mapping[str, str]) -> dict[str, str]:
 
 
 def context(images: Mapping[str, str], newest: Mapping[str, str]) -> dict[str, str]:
-    """Return the CDK context that keeps the superseded images."""
+    """Return the CDK context that keeps the superseded images, those in `newest`; {} if there are none."""
     kept = {name: images[name] for name in newest}
     return {KEPT_IMAGES: json.dumps(kept)} if kept else {}
 
 
 def describe(images: Mapping[str, str], newest: Mapping[str, str]) -> list[str]:
-    """Return a line for each kept image that has a known newer version."""
+    """Return a line for each kept image that has a known newer version. The arguments are results of `deployed` and
+    `superseded`.
+    """
     return [
         f"image {images[name]} is kept, but {name} now names {image}; to change to it: `fab up --update-images`"
         for name, image in newest.items()

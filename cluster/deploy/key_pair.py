@@ -63,7 +63,7 @@ def own_keys(home: Path, key: str = "") -> tuple[UserKey, ...]:
 
 def find_importable(keys: Sequence[UserKey]) -> UserKey:
     """Return the key to import, preferably one with a standard file name. Raises DeepcdkError if EC2 accepts none of
-    them.
+    the keys.
     """
     ranked = sorted(keys, key=lambda each: _rank(each.place))
     for key in ranked:
@@ -83,7 +83,9 @@ def _rank(place: str) -> int:
 
 
 def describe(aws: Aws, name: str) -> KeyPairInfoTypeDef | None:
-    """Return the description of a key pair with its public key; None if it does not exist."""
+    """Return EC2's description of a key pair, with its public key; None if the key pair does not exist. Raises
+    AwsError.
+    """
     with aws_errors(f"looking for key pair {name}"):
         # Use a filter, because naming a missing key pair is an error.
         found = aws.client("ec2").describe_key_pairs(
@@ -93,7 +95,7 @@ def describe(aws: Aws, name: str) -> KeyPairInfoTypeDef | None:
 
 
 def import_public_key(aws: Aws, name: str, key: UserKey) -> bool:
-    """Import a public key under this name. Return False if the name is taken."""
+    """Import the public half of a key to EC2 under this name. Return False if the name is taken. Raises AwsError."""
     with aws_errors(f"importing {key.place} as key pair {name}"), IgnoredCodes("InvalidKeyPair.Duplicate"):
         aws.client("ec2").import_key_pair(KeyName=name, PublicKeyMaterial=key.public_text.encode())
         return True

@@ -35,7 +35,8 @@ class DataResource:
 def check_deletable(stack: str, description: Mapping[str, Any] | None) -> None:
     """Raise DeepcdkError for a stack that is protected or being changed, before anything in it is stopped or emptied.
 
-    CloudFormation can delete a stack that is being created, but not one that is being changed otherwise.
+    `description` is from DescribeStacks; None if there is no such stack. CloudFormation can delete a stack that is
+    being created, but not one that is being changed otherwise.
     """
     status = str((description or {}).get("StackStatus", ""))
     if status.endswith("_IN_PROGRESS") and status.startswith(("UPDATE", "ROLLBACK")):
@@ -54,7 +55,9 @@ def check_deletable(stack: str, description: Mapping[str, Any] | None) -> None:
 
 
 def find(aws: Aws, stack: str) -> tuple[DataResource, ...]:
-    """Find the resources of a deployed stack that contain data, and the others that its template retains."""
+    """Return the resources of a deployed stack that contain data, and the others that its template retains. Raises
+    AwsError.
+    """
     template = read_template(aws, stack)
     with aws_errors(f"listing the resources of {stack}"):
         client = aws.client("cloudformation")
@@ -82,7 +85,7 @@ def parse(template: Mapping[str, Any], there: Sequence[Mapping[str, Any]]) -> tu
 
 
 def describe_fate(resources: Sequence[DataResource]) -> str:
-    """Return a sentence on the data that is kept and the data that is deleted with a stack."""
+    """Return the end of a sentence on the data that is kept and the data that is deleted with a stack."""
     stays = [each.noun for each in resources if each.kept]
     goes = [each.noun for each in resources if not each.kept]
     parts = [f"its {' and '.join(stays)} {'is' if len(stays) == 1 else 'are'} kept"] if stays else []
@@ -94,7 +97,7 @@ def describe_fate(resources: Sequence[DataResource]) -> str:
 
 
 def describe_remains(resources: Sequence[DataResource], key_name: str) -> list[str]:
-    """Return lines on what remains after the destruction and what it costs."""
+    """Return lines on what was deleted, what remains after the destruction, and whether it costs money."""
     kept = [each for each in resources if each.kept]
     lines = ["deleted: the nodes, the network and its NAT gateway; they no longer cost money"]
     lines += [f"kept: {each}; AWS bills it until you delete it" for each in kept]

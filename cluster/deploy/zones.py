@@ -22,10 +22,10 @@ def node_types(config: ClusterConfig) -> list[str]:
 
 
 def of(aws: Aws, config: ClusterConfig, template: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the zones of a cluster's subnets: from cdk.json, the existing subnets, the deployed template, or chosen
-    now.
+    """Return the zones of a cluster's subnets: from cdk.json, the existing subnets or the deployed template, or else
+    newly chosen zones.
 
-    `template` is empty if the cluster is not deployed.
+    `template` is empty if the cluster is not deployed. Raises AwsError.
     """
     if config.zones:
         return config.zones
@@ -43,8 +43,8 @@ def of(aws: Aws, config: ClusterConfig, template: Mapping[str, Any]) -> tuple[st
 
 
 def are_ours(config: ClusterConfig, template: Mapping[str, Any]) -> bool:
-    """Return whether `fab up` decides the zones in the template, instead of cdk.json, an existing VPC or
-    CloudFormation.
+    """Return whether `fab up` decides the zones in the template. Otherwise cdk.json, an existing VPC or CloudFormation
+    does.
     """
     return not (config.zones or config.vpc_id or (template and not named(template)))
 
@@ -57,24 +57,28 @@ def named(template: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def usual(aws: Aws) -> tuple[str, ...]:
-    """Return the zones that CloudFormation uses for a template that names none, in its order.
+    """Return the zones that CloudFormation uses for a template that names none, in its order. Raises AwsError.
 
-    According to the reference of Fn::GetAZs, they are sorted by name. If any zone has a default subnet, zones without
-    one are left out.
+    According to the reference of Fn::GetAZs, they are sorted by name. If any zone has a default subnet, zones without a
+    default subnet are left out.
     """
     zones, with_default = _listed(aws)
     return tuple(zone for zone in zones if not with_default or zone in with_default)
 
 
 def all_zones(aws: Aws) -> tuple[str, ...]:
-    """Return all zones of the region, those with a default subnet first. A named zone needs no default subnet."""
+    """Return all zones of the region, those with a default subnet first. A named zone needs no default subnet. Raises
+    AwsError.
+    """
     zones, with_default = _listed(aws)
     return tuple(sorted(zones, key=lambda zone: zone not in with_default))
 
 
 @functools.lru_cache(maxsize=1)
 def _listed(aws: Aws) -> tuple[list[str], set[str]]:
-    """Return all zones by name, and the zones with a default subnet. The answer is cached, so a task asks AWS once."""
+    """Return all zones, sorted by name, and the zones with a default subnet. The answer is cached, so a task asks AWS
+    once.
+    """
     with aws_errors("reading the zones"):
         ec2 = aws.client("ec2")
         listed = ec2.describe_availability_zones(Filters=[{"Name": "zone-type", "Values": ["availability-zone"]}])
@@ -96,7 +100,9 @@ def _reserved(aws: Aws, config: ClusterConfig) -> str:
 
 
 def describe_reservation(aws: Aws, reservation_id: str) -> Mapping[str, Any] | None:
-    """Return the entry of DescribeCapacityReservations; None if the account has no such reservation."""
+    """Return the entry of DescribeCapacityReservations; None if the account has no such reservation.
+    Raises AwsError.
+    """
     with aws_errors(f"describing {reservation_id}"):
         # Use a filter, because naming a missing id is an error.
         found = aws.client("ec2").describe_capacity_reservations(
@@ -106,7 +112,7 @@ def describe_reservation(aws: Aws, reservation_id: str) -> Mapping[str, Any] | N
 
 
 def offers(aws: Aws, types: Sequence[str]) -> dict[str, set[str]]:
-    """Return the zones that offer each instance type."""
+    """Return the zones that offer each instance type, by type; an empty set if no zone does. Raises AwsError."""
     with aws_errors("reading the instance types that the zones offer"):
         found = entries(
             aws.client("ec2"),
