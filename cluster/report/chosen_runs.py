@@ -56,13 +56,13 @@ def _state_of(directory: Path) -> str:
 def read_chosen(
     word: str, session_of: Callable[[str], Session], *, archive_only: bool = False
 ) -> tuple[Path, RunFiles]:
-    """Return the directory and the files of a run. Raises DeepcdkError."""
+    """Return the directory and the files of a run, chosen as in `locate`. Raises DeepcdkError."""
     directory = locate(word, session_of, archive_only=archive_only)
     return directory, read_run(directory)
 
 
 def comparison_name(run_ids: Sequence[str], most: int = 6) -> str:
-    """Return the name of a comparison's files, from the last part of each run's id."""
+    """Return the name of a comparison's files, from the last parts of at most `most` runs' ids."""
     tokens = [run_id.rpartition("-")[2] for run_id in run_ids]
     more = [f"and-{len(tokens) - most}-more"] if len(tokens) > most else []
     return "-".join(["comparison", *tokens[:most], *more])

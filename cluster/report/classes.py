@@ -57,7 +57,7 @@ class MistakenImage:
 
 
 def confusion_of(found: Document | None) -> ConfusionMatrix | None:
-    """Build the matrix; None if the document has no square matrix of counts."""
+    """Return the matrix in a run's confusion.json; None if the document has no square matrix of counts."""
     labels: Any = (found or {}).get("labels")
     counts: Any = (found or {}).get("counts")
     if not isinstance(labels, list) or not _is_square(counts, len(labels)):
@@ -87,7 +87,9 @@ def _ratio(part: int, total: int) -> float | None:
 
 
 def mistakes_of(found: Document | None) -> tuple[MistakenImage, ...]:
-    """Return a document's mistaken images. Entries without a small PNG or a probability are left out."""
+    """Return the mistaken images in a run's mistakes.json. Entries without a small PNG or a probability
+    are left out.
+    """
     return tuple(
         MistakenImage(
             truth=plain(each.get("class")),
@@ -103,7 +105,7 @@ def mistakes_of(found: Document | None) -> tuple[MistakenImage, ...]:
 
 
 def _small_png(text: Any) -> bytes | None:
-    """Decode an image; None unless it is a PNG within the limits."""
+    """Decode an image from base64; None unless it is a PNG within the limits."""
     if not isinstance(text, str) or len(text) > 2 * MAX_BYTES:
         return None
     try:

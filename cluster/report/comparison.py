@@ -77,7 +77,9 @@ class Repeats:
 
     @property
     def name(self) -> str:
-        """Return the parameters if they are short. Otherwise the label, and the number of runs if there are several."""
+        """Return the parameters if they are short. Otherwise return the label, with the number of runs if there are
+        several without parameters.
+        """
         text = ", ".join(f"{name}={value}" for name, value in self.parameters)
         if 0 < len(text) <= MAX_NAME:
             return text
@@ -108,7 +110,7 @@ class Comparison:
 
 
 def compare(runs: Sequence[RunReport]) -> Comparison:
-    """Compare runs, in the order given."""
+    """Compare runs, in the order given. Repeats are grouped and averaged."""
     members: dict[object, list[int]] = {}
     for place, run in enumerate(runs):
         members.setdefault(_identity(run), []).append(place)
@@ -166,7 +168,9 @@ def _identity(run: RunReport) -> object:
 
 
 def _with_scaling(runs: Sequence[RunReport]) -> list[tuple[Headline, ...]]:
-    """Return each run's headlines. If runs of one recipe have different node counts, add the scaling efficiency."""
+    """Return each run's headlines. If runs of one recipe have different node counts, the scaling
+    efficiency is added.
+    """
     if len({run.nodes for run in runs}) < 2 or len({run.recipe for run in runs}) > 1:
         return [run.headlines for run in runs]
     fewest = min(run.nodes for run in runs)
@@ -181,7 +185,7 @@ def _with_scaling(runs: Sequence[RunReport]) -> list[tuple[Headline, ...]]:
 
 
 def _mean_epochs(runs: Sequence[Sequence[EpochPoint]]) -> tuple[MeanPoint, ...]:
-    """Return the means of the epochs that all repeats have."""
+    """Return the means of the epochs that all repeats have, by epoch. `runs` are the epochs of each repeat."""
     by_epoch = [{point.epoch: point for point in points} for points in runs]
     shared = sorted(set.intersection(*(set(points) for points in by_epoch)))
 

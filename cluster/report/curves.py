@@ -66,9 +66,10 @@ P = TypeVar("P", EpochPoint, StepPoint)
 
 
 def curves_of(metrics: Sequence[Document], *, began: float, nodes: int) -> Curves:
-    """Build the curves of a run from its events. `began` is the Unix time of its start.
+    """Build the curves of a run from its events. `began` is the Unix time of its start, `nodes` its number of nodes.
 
-    A resumed run repeats what it had not saved. If an epoch was trained twice, the second time counts.
+    A resumed run repeats what it had not saved. If an epoch was trained twice, the second time counts. Events without a
+    time are skipped.
     """
     epochs: list[EpochPoint] = []
     steps: list[StepPoint] = []
@@ -104,7 +105,7 @@ def curves_of(metrics: Sequence[Document], *, began: float, nodes: int) -> Curve
 
 
 def _append(points: list[P], point: P) -> None:
-    """Append a point, after removing points that a resumed run has passed again."""
+    """Append a point, after removing points of the same or a later epoch: a resumed run has passed them again."""
     while points and points[-1].epoch >= point.epoch:
         points.pop()
     points.append(point)
@@ -119,7 +120,7 @@ def thinned(points: Sequence[StepPoint], most: int = MAX_STEP_POINTS) -> list[St
 
 
 def _mean(points: Sequence[StepPoint]) -> StepPoint:
-    """Return the mean of consecutive steps."""
+    """Return the mean of consecutive steps. A figure is None if no step has it."""
 
     def of(name: str) -> float | None:
         known = [value for point in points if (value := getattr(point, name)) is not None]

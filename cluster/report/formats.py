@@ -31,7 +31,7 @@ _NUMBER: Final = re.compile(r"[-+$]{0,2}\d[\d,]*(\.\d+)?(e[-+]\d+)?(:\d\d)*( ?%|
 
 
 def parse_formats(text: str, known: Sequence[str] = FORMATS) -> tuple[str, ...]:
-    """Parse --format html,md,json.
+    """Parse a value of --format, such as html,md,json, into formats without duplicates.
 
     Raises UsageError for an unknown format, or if none is given, and DeepcdkError for HTML without Matplotlib.
     """
@@ -44,7 +44,7 @@ def parse_formats(text: str, known: Sequence[str] = FORMATS) -> tuple[str, ...]:
 
 
 def rendered(report: RunReport | Comparison | SweepReport, kind: str) -> str:
-    """Return a report in a format."""
+    """Return the text of a report in a format: html, md, json, or csv for a sweep."""
     if kind == CSV and isinstance(report, SweepReport):
         return sweep_csv(report)
     if kind == JSON:
@@ -59,13 +59,15 @@ def rendered(report: RunReport | Comparison | SweepReport, kind: str) -> str:
 
 
 def numeric_columns(table: Table) -> frozenset[int]:
-    """Return the columns, counted from 0, where every known value is a number."""
+    """Return the numbers of the columns, counted from 0, in which every known value is a number."""
     columns = [set(column) - {"", "-", "unknown"} for column in zip(*table.rows, strict=True)]
     return frozenset(n for n, cells in enumerate(columns) if cells and all(map(_NUMBER.fullmatch, cells)))
 
 
 def templates() -> Environment:
-    """Return the Jinja templates. They escape each value, and an unknown name is an error."""
+    """Return the environment of Jinja for the reports' templates. It escapes each value, and an unknown name is an
+    error.
+    """
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     loader = PackageLoader(__package__)
@@ -124,9 +126,10 @@ def escaped(text: str) -> str:
 
 
 def destinations(into: str, default: Path, formats: Sequence[str]) -> dict[str, Path]:
-    """Return the file of each format. `default` is the file without --into, without its suffix.
+    """Return the path of each format's file. `default` is the path without --into, without its suffix.
 
-    `into` is a directory (it exists, or ends with a slash), or a file for a single format. Raises UsageError.
+    `into` is a directory (it exists, or ends with a slash), a file for a single format, or "". Raises UsageError for a
+    file with several formats.
     """
     path = Path(into) if into else default.parent
     if not into or into.endswith("/") or path.is_dir():

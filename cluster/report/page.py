@@ -172,7 +172,7 @@ def sweep_section(report: SweepReport) -> Section:
 
 
 def _with_contents(*sections: Section) -> tuple[Section, ...]:
-    """Remove empty tables, and then sections that have only notes."""
+    """Return the sections without empty tables, and without sections that have only a title or notes."""
     cut = [dataclasses.replace(each, tables=tuple(table for table in each.tables if table.rows)) for each in sections]
     return tuple(
         each

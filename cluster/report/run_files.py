@@ -42,7 +42,8 @@ class RunFiles:
 
 
 def read_run(directory: Path) -> RunFiles:
-    """Read a fetched run. Raises DeepcdkError if it has no valid record, or the record of another run.
+    """Read a fetched run. Raises DeepcdkError if it has no valid record, the record of another run, or a file that is
+    too large.
 
     Report names contain the run's id, so a record must not claim the id of another run.
     """
@@ -137,5 +138,5 @@ def document(value: object) -> Document:
 
 
 def documents(value: object) -> list[Document]:
-    """Return the JSON objects in a list; empty if the value is no list."""
+    """Return the JSON objects in a list; [] if the value is no list. Other items are left out."""
     return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []

@@ -86,7 +86,7 @@ class RunReport:
     """The run's place in a sweep, without the plan."""
 
     def headline(self, key: str) -> Headline:
-        """Return a headline by its key."""
+        """Return a headline by its key. The report must have it."""
         return next(each for each in self.headlines if each.key == key)
 
     def group(self, title: str) -> dict[str, str]:
@@ -134,7 +134,9 @@ def trial_of(value: object) -> Trial:
 
 
 def headlines(record: Document, curves: Curves, timeline: Timeline) -> tuple[Headline, ...]:
-    """Return the figures at the top of a report: accuracy, time, cost, speed and efficiency."""
+    """Return the figures at the top of a report: accuracy, time, cost, speed and efficiency. Unknown
+    values are None.
+    """
     state, result, nodes = record["state"], document(record.get("result")), max(1, len(timeline.nodes))
     seconds = max(0.0, float(state["updated"]) - float(state["started"]))
     speed = number(result.get("images_per_s"))
@@ -162,7 +164,7 @@ def headlines(record: Document, curves: Curves, timeline: Timeline) -> tuple[Hea
 
 
 def _accuracy(result: Document, curves: Curves) -> Headline:
-    """Return the headline for the accuracy in the result, or else in the last evaluated epoch."""
+    """Return the headline for the test accuracy in the result, or else for the accuracy in the last evaluated epoch."""
     measured = [point for point in curves.epochs if point.test_accuracy is not None]
     value, split, note = number(result.get("test_accuracy")), "test", ""
     if value is None and measured:
@@ -186,7 +188,7 @@ def _cost_note(record: Document, attempt: str) -> str:
 
 
 def _missing(files: RunFiles, curves: Curves, *, has_confusion: bool) -> tuple[str, ...]:
-    """Return sentences about what the record does not have."""
+    """Return a sentence for each item that the record does not have."""
     record, times = files.record, document(document(files.record.get("course")).get("times"))
     sentences = {
         "The run had not ended when this record was written.": record["state"]["state"] not in FINAL_STATES,

@@ -55,7 +55,7 @@ class SweepReport:
 
     @property
     def groups(self) -> list[Repeats]:
-        """Return the combinations, in the order of the sweep."""
+        """Return the combinations with a result, in the order of the sweep."""
         runs = self.succeeded.runs
         return sorted(self.succeeded.repeats, key=lambda group: min(runs[place].trial.number for place in group.runs))
 
@@ -133,7 +133,7 @@ def report_of_state(state: Mapping[str, Any]) -> RunReport:
 
 
 def combinations_table(report: SweepReport) -> Table:
-    """Build the table with a row for each combination: its number of runs, and mean and spread of each figure."""
+    """Build the table with a row for each combination: its number of runs, and mean and spread of each known figure."""
     keys, total = report.known(), dict[tuple[tuple[str, str], ...], int]()
     trials = [*(run.trial for run in report.succeeded.runs), *(run.trial for run in report.unfinished)]
     for trial in trials:

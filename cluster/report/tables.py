@@ -122,7 +122,7 @@ def runs_table(comparison: Comparison) -> Table:
 
 
 def figures_table(comparison: Comparison) -> Table:
-    """Build the table of each run's headlines."""
+    """Build the table of headlines, with a column for each run."""
     rows = tuple((same[0].title, *(each.text for each in same)) for same in zip(*comparison.headlines, strict=True))
     return Table(title="By run", columns=("", *comparison.labels), rows=rows)
 

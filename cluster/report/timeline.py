@@ -113,7 +113,7 @@ def timeline_of(files: RunFiles) -> Timeline:
 
 
 def _times(files: RunFiles) -> dict[str, float]:
-    """Return the Unix time of each step that the supervisor recorded in the last attempt.
+    """Return the Unix time of each step that the supervisor recorded in the last attempt, by the step's name.
 
     The record has the latest time of each step, so times before the last restart belong to an earlier attempt and are
     left out.
@@ -125,7 +125,9 @@ def _times(files: RunFiles) -> dict[str, float]:
 
 
 def _attempts(metrics: Sequence[Document]) -> list[list[Document]]:
-    """Split the events by attempt. Each attempt that reached training begins with `start`."""
+    """Split the events by attempt. Each attempt that reached training begins with `start`. Events without a time are
+    left out.
+    """
     attempts: list[list[Document]] = []
     for event in metrics:
         if moment(event.get("time")) is not None:
@@ -160,7 +162,7 @@ def _last_marks(times: dict[str, float], events: Sequence[Document], ended: floa
 
 
 def _nodes(files: RunFiles, times: dict[str, float], origin: float, ended: float) -> tuple[NodeSpan, ...]:
-    """Build the nodes of the last attempt."""
+    """Return the nodes of the last attempt. `origin` is the Unix time of the run's start, `ended` that of its end."""
     record = files.record
     kinds, result = document(document(record.get("origin")).get("instance_types")), document(record.get("result"))
     checks, ready = _checks(document(record.get("preflight"))), times.get("inspected")
@@ -185,7 +187,7 @@ def _nodes(files: RunFiles, times: dict[str, float], origin: float, ended: float
 
 
 def _checks(preflight: Document) -> dict[str, tuple[tuple[str, str], ...]]:
-    """Return the findings of the pre-flight checks by node."""
+    """Return name and finding of each pre-flight check, by node; {} for an invalid record."""
     columns, rows = preflight.get("columns"), preflight.get("rows")
     if not isinstance(columns, list) or not isinstance(rows, list):
         return {}

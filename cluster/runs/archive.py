@@ -41,13 +41,15 @@ class Archive:
         return ", ".join(f"s3://{bucket}/{PREFIX}" for bucket in self.buckets)
 
     def runs(self) -> list[dict[str, Any]]:
-        """Return the last archived state of each run, oldest first. Runs without a readable record are left out."""
+        """Return the last archived state of each run, oldest first. Runs without a readable record are left out. Raises
+        AwsError.
+        """
         with doing("reading the bucket"), concurrent.futures.ThreadPoolExecutor(max_workers=AT_ONCE) as pool:
             records = list(pool.map(lambda place: self._record(*place), self._places()))
         return [record["state"] for record in records if record]
 
     def record(self, run_id: str = "") -> dict[str, Any]:
-        """Return the record of a run, by default of the newest run. Raises DeepcdkError if the bucket has no readable
+        """Return the record of a run; "" selects the newest run. Raises DeepcdkError without such a run or a readable
         record.
         """
         with doing("reading the bucket"):
@@ -63,7 +65,7 @@ class Archive:
     def fetch(self, run_id: str, into: Path) -> Fetched:
         """Download a run's archived files to `into/RUN_ID`; "" selects the newest run. Raises DeepcdkError.
 
-        If the download fails, nothing is left there.
+        If the download fails, no file appears there.
         """
         from boto3.exceptions import Boto3Error
         from s3transfer.exceptions import S3DownloadFailedError
@@ -104,7 +106,7 @@ class Archive:
         return Fetched(directory=into / chosen, files=len(sizes), size_bytes=sum(sizes))
 
     def _find(self, run_id: str) -> tuple[str, str]:
-        """Return bucket and id of a run, or of the newest run for "". Raises DeepcdkError if there is none."""
+        """Return bucket and id of a run; "" selects the newest run. Raises DeepcdkError if there is no such run."""
         places = self._places()
         for bucket, found in reversed(places):
             if run_id in ("", found):
@@ -116,7 +118,7 @@ class Archive:
         )
 
     def _places(self) -> list[tuple[str, str]]:
-        """List the bucket and id of each archived run, oldest first."""
+        """Return the bucket and id of each archived run, sorted by id, oldest first. Raises AwsError."""
         found = []
         with aws_errors(f"listing {self}"):
             for bucket in self.buckets:
@@ -132,7 +134,7 @@ class Archive:
         return (entry["Key"] for page in pages for entry in page.get("Contents", []))
 
     def _record(self, bucket: str, run_id: str) -> dict[str, Any] | None:
-        """Read a run's record; None if it is missing, too large or invalid."""
+        """Read a run's record; None if it is missing, too large, invalid, or about another run. Raises AwsError."""
         from botocore.exceptions import ClientError
 
         with aws_errors(f"reading the record of {run_id} in {bucket}"):
@@ -153,10 +155,10 @@ class Archive:
 
 
 def find(aws: Aws, name: str) -> Archive | None:
-    """Find the buckets of deleted clusters with this name. They are recognized by CloudFormation's bucket name and by
-    tag.
+    """Return the archive in the buckets of deleted clusters with this name; None if there are none. Raises AwsError.
 
-    Returns None if there are none.
+    The buckets are recognized by CloudFormation's bucket name and by tag. Buckets whose tags may not be read are
+    skipped.
     """
     from botocore.exceptions import ClientError
 
@@ -178,7 +180,7 @@ def find(aws: Aws, name: str) -> Archive | None:
 
 
 def archived(session: Session, *, archive_only: bool) -> Archive | None:
-    """Return the archive if the cluster is gone or `archive_only` is set, else None.
+    """Return the archive if the cluster is gone (a note is printed) or `archive_only` is set, else None.
 
     Raises NoStackError if there is neither a cluster nor a bucket. With `archive_only`, raises DeepcdkError if there is
     no bucket.
@@ -205,8 +207,10 @@ def archived(session: Session, *, archive_only: bool) -> Archive | None:
 def fetch_run(
     session: Session, run_id: str, into: Path, *, archive_only: bool = False, checkpoints: bool = False
 ) -> Fetched:
-    """Download a run's files to `into/RUN_ID`. An empty `run_id` selects the live run, or else the newest. Raises
-    DeepcdkError.
+    """Download a run's files to `into/RUN_ID`, from the live cluster or its archive. Raises DeepcdkError.
+
+    An empty `run_id` selects the live run, or else the newest. Checkpoints of a live cluster's runs are included only
+    on request; an archive's are always.
     """
     if archive := archived(session, archive_only=archive_only):
         return archive.fetch(run_id, into)

@@ -15,7 +15,9 @@ from cluster.errors import DeepcdkError
 
 
 def check_prices(bounds: Bounds, kinds: Sequence[str], prices: Prices) -> None:
-    """Raise DeepcdkError if the cost is limited and the price of one of these instance types is unknown."""
+    """Raise DeepcdkError if the cost is limited and the price of one of these instance types is unknown. Waits up to 3
+    s for prices.
+    """
     if not bounds.max_usd:
         return
     found = prices.per_hour(kinds, wait_s=3.0)
@@ -42,7 +44,7 @@ def check_left(spec: RunSpec, spent: Mapping[str, Any] | None) -> None:
 
 
 def stop_policy(stack: Stack, *, wanted: bool) -> str:
-    """Return the scaling policy that terminates the workers after a run, or "" if they stay.
+    """Return the ARN of the scaling policy that terminates the workers after a run, or "" unless that is wanted.
 
     Raises DeepcdkError if termination is wanted and the stack has no such policy.
     """
@@ -55,14 +57,15 @@ def stop_policy(stack: Stack, *, wanted: bool) -> str:
 
 
 def usd_per_hour(spec: RunSpec, origin: Origin) -> float | None:
-    """Return the hourly price of a run's nodes and the master, or None if a price is unknown."""
+    """Return the hourly price of a run's nodes and the master, USD; None if a price is unknown."""
     ids = [*(host.instance_id for host in spec.hosts), origin.master]
     return total_per_hour([origin.instance_types.get(id, "") for id in ids], origin.usd_per_hour)
 
 
 def describe(spec: RunSpec, origin: Origin) -> list[str]:
-    """Describe the limits of a new run, one line each. Raises DeepcdkError if the cost is limited and a price is
-    unknown.
+    """Describe the limits of a new run, one line each; [] without limits.
+
+    Raises DeepcdkError if the cost is limited and a price is unknown.
     """
     bounds, price = spec.bounds, usd_per_hour(spec, origin)
     if bounds.max_usd and price is None:
@@ -93,7 +96,7 @@ def describe_spent(record: Mapping[str, Any]) -> str:
 
 
 def _unpriced(kinds: Sequence[str]) -> DeepcdkError:
-    """Build the error for a cost limit with unknown prices."""
+    """Return the error for a cost limit with unknown prices. `kinds` are the instance types."""
     return DeepcdkError(
         f"--max-cost cannot be checked: the price of {', '.join(kinds) or 'a node'} in this region is unknown",
         remedy="limit the time with --max-hours; to read AWS's price list, get the permission pricing:GetProducts",

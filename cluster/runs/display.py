@@ -18,7 +18,7 @@ PLAIN_STEP_S: Final = 5.0
 
 
 def position(progress: RunProgress) -> list[str]:
-    """Return the run's epoch and step, each as "N/TOTAL"."""
+    """Return the run's epoch and step as "epoch N/TOTAL" and "step N/TOTAL", as far as they are known."""
     parts = []
     if progress.epoch is not None and progress.epochs is not None:
         parts.append(f"epoch {progress.epoch}/{progress.epochs}")
@@ -28,7 +28,7 @@ def position(progress: RunProgress) -> list[str]:
 
 
 def figures(progress: RunProgress) -> list[str]:
-    """Return training speed, loss and accuracies, as far as they are known."""
+    """Return training speed, loss and accuracies as texts, as far as they are known."""
     parts = []
     if progress.images_per_s is not None:
         parts.append(f"{progress.images_per_s:,.0f} images/s")
@@ -44,7 +44,7 @@ def figures(progress: RunProgress) -> list[str]:
 
 
 def outlook(progress: RunProgress, usd_per_hour: float | None) -> list[str]:
-    """Return the time left and the cost so far, as far as they are known."""
+    """Return the time left and the cost so far as texts, as far as they are known."""
     parts = []
     if progress.eta_s is not None and not progress.is_final:
         parts.append(f"{duration(progress.eta_s)} left")
@@ -55,7 +55,9 @@ def outlook(progress: RunProgress, usd_per_hour: float | None) -> list[str]:
 
 
 def describe(progress: RunProgress, usd_per_hour: float | None) -> str:
-    """Describe a run's progress in one line."""
+    """Describe a run's progress in one line. Before the first figures, that is the reason of its state,
+    or the state.
+    """
     parts = [*position(progress), *figures(progress), *outlook(progress, usd_per_hour)]
     return ", ".join(parts) or printable(progress.reason or progress.state)
 
@@ -77,14 +79,14 @@ def cost_so_far(progress: RunProgress, usd_per_hour: float | None) -> float | No
 
 
 def inspection(message: dict[str, Any]) -> list[str]:
-    """Return the pre-flight table of a message; empty for other messages."""
+    """Return the pre-flight table of a message from `follow` as lines; [] for other messages."""
     lines = message.get("lines") if message["type"] == "preflight" else []
     return [printable(str(line)) for line in lines] if isinstance(lines, list) else []
 
 
 def remarks(message: dict[str, Any]) -> list[str]:
-    """Return the warnings in a metric message: a missed checkpoint, a straggler, a skipped checkpoint. Empty for other
-    messages.
+    """Return lines for a metric message about a missed checkpoint, a straggler or a skipped checkpoint;
+    [] for others.
     """
     record = message["record"] if message["type"] == "metric" else {}
     if record.get("event") == "checkpoint_missed":
@@ -113,7 +115,9 @@ class PlainDisplay:
         self._log = LongLines(MAX_SHOWN)
 
     def show(self, progress: RunProgress, message: dict[str, Any]) -> None:
-        """Print what this message changed."""
+        """Print what this message changed. The run's end is not printed, because the task reports it
+        with more detail.
+        """
         if message["type"] == "state" and (progress.state, progress.reason) != self._state:
             self._state = (progress.state, progress.reason)
             if progress.is_final:
@@ -214,5 +218,5 @@ class LiveDisplay:
 
 
 def make(*, terminal: bool, write: Callable[..., None], usd_per_hour: float | None) -> LiveDisplay | PlainDisplay:
-    """Return a live display for a terminal, else a plain one."""
+    """Return a live display for a terminal, else a plain one that calls `write` with lines."""
     return LiveDisplay(usd_per_hour) if terminal else PlainDisplay(write, usd_per_hour)

@@ -20,7 +20,10 @@ MAX_SECRETS_BYTES: Final = 1 << 20
 
 
 def parse_environment(given: Iterable[str]) -> tuple[tuple[str, str], ...]:
-    """Parse --env NAME=VALUE into pairs. Raises UsageError for an invalid pair; its message omits the value."""
+    """Parse --env NAME=VALUE into pairs. If a name is repeated, the last value counts.
+
+    Raises UsageError for an invalid pair; its message omits the value.
+    """
     pairs: dict[str, str] = {}
     for text in given:
         name, equals, value = text.partition("=")
@@ -70,7 +73,9 @@ def check_secrets(run_id: str, wanted: Iterable[str], given: Mapping[str, str]) 
 
 
 def _read_file(name: str, path: Path) -> str:
-    """Read a secret's value from a file. Raises UsageError."""
+    """Return a secret's value from a file, without the final newline. Raises UsageError if it is unreadable or not
+    UTF-8.
+    """
     try:
         text = path.read_bytes().decode()  # in text mode, Python would translate line ends
         return text.removesuffix("\n").removesuffix("\r") if text.endswith("\n") else text
@@ -84,7 +89,7 @@ def _is_name(text: str) -> bool:
 
 
 def _check(flag: str, name: str, value: str) -> None:
-    """Check a variable's name and value. Raises UsageError; its message omits the value."""
+    """Raise UsageError for an invalid variable, which names `flag`; its message omits the value."""
     if not _is_name(name):
         raise UsageError(flag, name, "must start with the name of a variable: letters, digits and _")
     if OURS.fullmatch(name):

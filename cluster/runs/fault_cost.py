@@ -7,7 +7,7 @@ from payload.settings import Settings
 
 
 def lost_s(settings: Settings, *, epochs: int, run_s: float | None) -> float | None:
-    """Return the maximum training time that a recipe loses to a fault, s; None if it has no upper limit.
+    """Return the maximum training time that a recipe loses to a machine fault, s; None if it has no upper limit.
 
     `run_s` is the longest expected time of the run with its `epochs`, or None if that is unknown.
     """
@@ -20,7 +20,10 @@ def lost_s(settings: Settings, *, epochs: int, run_s: float | None) -> float | N
 def describe_of_recipe(
     settings: Settings, *, epochs: int, run_s: float | None, usd_per_hour: float | None, restarts: int
 ) -> str:
-    """Describe what a fault costs a recipe. `usd_per_hour` is the price of its workers, or None if unknown."""
+    """Return a sentence on what a machine fault costs a recipe at most. `run_s` and `epochs` are those of `lost_s`.
+
+    `usd_per_hour` is the price of the workers, None if it is unknown. `restarts` is the number of automatic restarts.
+    """
     goes_on = "and a restart" if restarts else "and stops the run (--restarts 0) until `fab resume` continues it"
     seconds = lost_s(settings, epochs=epochs, run_s=run_s)
     if seconds is None:
@@ -38,7 +41,9 @@ def describe_of_recipe(
 
 
 def describe_of_program(restarts: int) -> str:
-    """Describe what a fault costs a user program."""
+    """Return a sentence on what a machine fault costs a user program. `restarts` is the number of
+    automatic restarts.
+    """
     kept = "whatever the program has not saved"
     if restarts:
         return f"a fault costs {kept}: the program is started again in the same directory"

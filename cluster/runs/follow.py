@@ -68,7 +68,9 @@ class RunProgress:
 
 
 def parse_message(line: str) -> dict[str, Any] | None:
-    """Parse one line of the supervisor's `follow`. Returns None for other text, such as a login banner."""
+    """Parse one line of the supervisor's `follow` to an object with a `type`; None for other text, such as a login
+    banner.
+    """
     try:
         message = answers.parse(line)
     except ValueError:
@@ -79,7 +81,7 @@ def parse_message(line: str) -> dict[str, Any] | None:
 
 
 def reduce(progress: RunProgress, message: dict[str, Any]) -> RunProgress:
-    """Apply one message to the progress. Unknown types and fields are ignored, because the master may run a newer
+    """Return the progress after one message. Unknown types and fields are ignored, because the master may run a newer
     version.
 
     Raises AnswerError for a message about another run.
@@ -117,7 +119,9 @@ def reduce(progress: RunProgress, message: dict[str, Any]) -> RunProgress:
 
 
 def _same_run(run_id: object, followed: str) -> str:
-    """Return the id of the run that a message is about. Raises AnswerError if that is not the followed run."""
+    """Return the id of the run that a message is about. Raises AnswerError if it is not the followed run, or is
+    invalid.
+    """
     wrong = answers.run_id(run_id) or ("" if followed in ("", run_id) else f"it is not about run {followed}")
     if wrong:
         raise AnswerError("`follow`", run_id, wrong)
@@ -125,7 +129,7 @@ def _same_run(run_id: object, followed: str) -> str:
 
 
 def _reduce_record(progress: RunProgress, record: dict[str, Any]) -> RunProgress:
-    """Apply a record of metrics.jsonl to the progress."""
+    """Return the progress after a record of metrics.jsonl. Invalid values are ignored."""
     event = record.get("event")
     fields = _FIELDS.get(event, {}) if isinstance(event, str) else {}
     changes = {name: read(record, key, getattr(progress, name)) for name, (key, read) in fields.items()}
@@ -175,7 +179,7 @@ _FIELDS: Final[Mapping[str, Mapping[str, tuple[str, Callable[..., Any]]]]] = {
 
 
 def log_lines(message: Mapping[str, Any]) -> list[str]:
-    """Return the log lines in a message; empty for other messages."""
+    """Return the log lines in a message from `follow`; [] for other messages."""
     lines = message.get("lines") if message["type"] == "log" else []
     return list(map(str, lines)) if isinstance(lines, list) else []
 
@@ -184,7 +188,7 @@ class Display(Protocol):
     """A view of a run's progress, such as lines or a live bar."""
 
     def show(self, progress: RunProgress, message: dict[str, Any]) -> None:
-        """Show the progress after this message."""
+        """Show the progress after this message from `follow`."""
 
     def note(self, text: str) -> None:
         """Show a note next to the progress, for example that the connection broke."""
@@ -203,8 +207,8 @@ def follow(
     """Follow a run until it ends or its stream reports the end. Return the last progress.
 
     `open_stream(progress)` yields the supervisor's messages that come after `progress`. It is called again if the
-    connection breaks or no message arrives for `silence_s`, after the pauses in `pauses_s`. `where` names the master in
-    errors.
+    connection breaks or no message arrives for `silence_s`, after the pauses in `pauses_s`, which `wait` makes. `where`
+    names the master in errors.
 
     Raises ConnectionFailedError when all attempts to reconnect have failed; the run itself continues. Raises
     AnswerError for a message about another run than `run_id`.

@@ -20,7 +20,8 @@ _LARGEST_MIB: Final = 2048
 def floors(types: Sequence[str], *, efa: bool, ranks: Sequence[int] = ()) -> Floors:
     """Return the minimum speeds for hosts of these types, one type per host; no minimum if the table lacks a type.
 
-    `ranks` are the ranks of each host, by default one per GPU.
+    `efa` means that the hosts have EFA devices. `ranks` are the numbers of ranks of the hosts, by default one rank per
+    GPU.
     """
     kinds = [kind for kind in map(find, types) if kind]
     if len(kinds) < len(types) or not kinds:

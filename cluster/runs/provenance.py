@@ -40,7 +40,7 @@ class Roots:
 def read_roots(aws: Aws, stack: Stack, source: Path, without: Collection[str] = ()) -> Roots:
     """Return who starts the run, the hash of the deployed template, and the uncommitted changes in `source`.
 
-    `without` is as in `read_diff`.
+    `without` is as in `read_diff`. The hash is "" if the template cannot be read.
     """
     try:
         template = template_sha256(read_template(aws, stack.name))
@@ -58,9 +58,9 @@ def describe_origin(
     prices: Prices,
     config: ClusterConfig,
 ) -> Origin:
-    """Return the origin of a run that starts now.
+    """Return the origin of a run that starts now: its cluster, machines, prices, configuration and changes.
 
-    The inventory is read again if the worker group has grown for this run.
+    Waits up to PRICE_WAIT_S for prices. The inventory is read again if the worker group has grown for this run.
     """
     if {host.instance_id for host in spec.hosts} - {instance.id for instance in inventory.instances}:
         inventory = refresh(aws, inventory.stack)
@@ -113,7 +113,7 @@ def read_diff(source: Path, without: Collection[str] = ()) -> str:
 
 
 def _files_of(diff: str) -> dict[str, str]:
-    """Split a diff by file. The keys are the first lines, which name the files."""
+    """Split a diff into the parts of its files. The keys are the first lines of the parts, which name the files."""
     parts = re.split(r"^(?=diff --git )", diff, flags=re.MULTILINE)
     return {part.partition("\n")[0]: part for part in parts if part}
 
@@ -124,7 +124,7 @@ def _has_secret(name: str, diff: str) -> bool:
 
 
 def git_commit(project: Path) -> str:
-    """Return the project's commit, with a `+` if tracked files have changed; "" without git.
+    """Return the project's commit, with a `+` if tracked files have changed; "" without git or outside of a repository.
 
     The code of a wheel has no commit. Its version is returned instead, also if the wheel is in a repository.
     """
@@ -141,7 +141,7 @@ def _is_wheel(source: Path) -> bool:
 
 
 def _git(directory: Path, *words: str) -> str | None:
-    """Return the output of a git command; None if it fails or git is missing."""
+    """Return the output of a git command; None if it fails, takes 10 s, or git is missing."""
     try:
         done = subprocess.run(["git", *words], cwd=directory, capture_output=True, timeout=10, check=True)
     except (OSError, subprocess.SubprocessError):

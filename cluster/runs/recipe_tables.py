@@ -36,7 +36,9 @@ class SettingRow:
 
 
 def recipe_named(name: str) -> Recipe:
-    """Return the recipe with this name. For an unknown name, raises UsageError with the closest one."""
+    """Return the recipe with this name. For an unknown name, raises UsageError with the closest name and all known
+    names.
+    """
     for recipe in RECIPES:
         if recipe.name == name:
             return recipe
@@ -44,7 +46,9 @@ def recipe_named(name: str) -> Recipe:
 
 
 def variant_named(recipe: Recipe, name: str) -> Variant | None:
-    """Return a recipe's variant, or None for "". For an unknown name, raises UsageError with the closest one."""
+    """Return a recipe's variant, or None for "". For an unknown name, raises UsageError with the closest and all known
+    names.
+    """
     if not name:
         return None
     for variant in recipe.variants:
@@ -62,8 +66,9 @@ def _unknown(flag: str, name: str, known: Sequence[str]) -> UsageError:
 
 
 def settings_of(recipe: Recipe, variant: Variant | None = None) -> list[SettingRow]:
-    """List all settings of a recipe: first those that the recipe changes, then the others, both in
-    command-line order.
+    """Return all settings of a recipe: first those that the recipe or the variant changes, then the others.
+
+    Both parts are in command-line order.
     """
     chosen = dataclasses.replace(recipe.settings, **(variant.overrides if variant else {}))
     usual = Settings()
@@ -82,7 +87,7 @@ def settings_of(recipe: Recipe, variant: Variant | None = None) -> list[SettingR
 
 
 def document(recipe: Recipe, variant: Variant | None = None) -> dict[str, Any]:
-    """Return a recipe with all its settings as JSON values."""
+    """Return a recipe, its variants, and all its settings with those of `variant`, as JSON values."""
     plain = {
         field.name: getattr(recipe, field.name)
         for field in dataclasses.fields(Recipe)
@@ -113,9 +118,10 @@ def summary_table(recipe: Recipe) -> Table:
 
 
 def tables(recipe: Recipe, variant: Variant | None, *, everything: bool) -> Iterator[Table]:
-    """Build the tables of a recipe: its facts, its settings, and the overrides of its variants.
+    """Yield the tables of a recipe: its facts, its settings, and the overrides of each of its variants.
 
-    Settings with default values are listed only if `everything` is set.
+    With a `variant`, its settings are shown, and the tables of variants are left out. Settings with default values are
+    listed only if `everything` is set.
     """
     yield summary_table(recipe)
     yield _settings_table(recipe, variant, everything=everything)

@@ -39,7 +39,7 @@ class PreflightOptions:
 
     @property
     def mode(self) -> str:
-        """Return auto, full or skip, the values that a run's spec uses."""
+        """Return auto, full or skip, for `preflight` in the run's spec."""
         return "skip" if self.skip_preflight else "full" if self.full_preflight else "auto"
 
 

@@ -43,7 +43,7 @@ def here() -> dict[str, str]:
 
 
 def identify(aws: Aws) -> dict[str, str]:
-    """Return the current user and the ARN of the AWS identity. The ARN is "" if AWS does not answer."""
+    """Return user, host, laptop id and ARN of the AWS identity. The ARN is "" if AWS does not answer."""
     identity = ""
     with contextlib.suppress(AwsError), aws_errors("asking AWS who you are"):
         identity = str(aws.client("sts").get_caller_identity()["Arn"])
@@ -51,7 +51,10 @@ def identify(aws: Aws) -> dict[str, str]:
 
 
 def is_others(started_by: Mapping[str, str] | None) -> bool:
-    """Return whether somebody else started a run; False if nothing is recorded."""
+    """Return whether somebody else started a run; False if nothing is recorded. `started_by` is from the run's record.
+
+    The laptop ids are compared, or else the names of user and host.
+    """
     if not started_by:
         return False
     keys = ("laptop",) if started_by.get("laptop") and here()["laptop"] else ("user", "host")
@@ -67,6 +70,9 @@ def describe(started_by: Mapping[str, Any] | None, *, identity: bool = False) ->
 
 
 def describe_others(starters: Mapping[str, Mapping[str, str]], run_ids: Iterable[str]) -> str:
-    """Return a sentence that names the runs started by somebody else, with a leading space; "" if there are none."""
+    """Return a sentence that names the runs started by somebody else, with a leading space; "" if there are none.
+
+    `starters` maps run ids to `started_by` of the records.
+    """
     named = [f"{run_id} ({describe(starters[run_id])})" for run_id in run_ids if is_others(starters.get(run_id))]
     return f" Somebody else started {', '.join(named)}." if named else ""

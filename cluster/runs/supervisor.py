@@ -44,12 +44,12 @@ RELEASE_S: Final = 5.0
 
 
 def supervisor_command(stack: Stack, *arguments: str) -> list[str]:
-    """Build a command line of the master's supervisor. It must run in a pushed tree."""
+    """Return a command line of the master's supervisor. It must run in a pushed tree."""
     return [NODE_PYTHON, "-m", "agent.supervisor.cli", "--root", stack.runs_root, *arguments]
 
 
 def _named(run_id: str) -> list[str]:
-    """Return the argument that names a run; empty for the default run."""
+    """Return [run_id], the argument that names a run; [] for the default run."""
     return [run_id] if run_id else []
 
 
@@ -58,7 +58,10 @@ def _no_such_run(said: str) -> DeepcdkError:
 
 
 def _refusal(answer: Mapping[str, Any], nodes: int) -> LiveRunError | HeldNodesError:
-    """Return the error for a rejected command. `nodes` is the wanted number of nodes, for the remedy."""
+    """Return the error for a rejected command, from the supervisor's answer.
+
+    `nodes` is the wanted number of nodes, for the remedy; 0 if the command needs none.
+    """
     if tasks := {each["task"]: _describe_hold(each) for each in answer["held"] if each.get("task")}:
         return HeldNodesError(tasks)
     held = {each["run_id"]: tuple(each["hosts"]) for each in answer["held"]}
@@ -67,7 +70,7 @@ def _refusal(answer: Mapping[str, Any], nodes: int) -> LiveRunError | HeldNodesE
 
 
 def _describe_hold(held: Mapping[str, Any]) -> str:
-    """Describe what a task is doing with the nodes that it holds."""
+    """Return what a task is doing with the nodes that it holds, such as `terminating worker3`."""
     if held["hosts"]:
         return f"{'cleaning' if held['task'] == CLEANING else 'terminating'} {', '.join(held['hosts'])}"
     return "terminating all nodes" if held.get("every") else "changing the number of workers"
@@ -91,7 +94,7 @@ class Begun:
         return cls(position=document.get("position"), hosts=hosts, checkpoints=checkpoints)
 
     def placed(self, spec: RunSpec) -> str:
-        """Describe how many ranks run on which nodes."""
+        """Describe how many ranks run on which nodes. `spec` is the run's."""
         return placed(spec.ranks, self.hosts)
 
 
@@ -107,8 +110,8 @@ class Supervisor:
         """Run a supervisor command and return its answer.
 
         `nodes` is the wanted number of nodes. The remedy names it if too few are free. Raises AnswerError unless the
-        answer has this `shape` and is about `run_id`, LiveRunError or HeldNodesError if nodes are not free, RemoteError
-        if the command failed, or DeepcdkError for an unknown run or a rejected request.
+        answer has this `shape` and is about `run_id` ("": any run), LiveRunError or HeldNodesError if nodes are not
+        free, RemoteError if the command failed, or DeepcdkError for an unknown run or a rejected request.
         """
         with doing(_DOING.get(arguments[0], "asking the master about its runs")):
             done = self.master.run(supervisor_command(self.stack, *arguments), directory=self.directory, stdin=stdin)
@@ -137,24 +140,28 @@ class Supervisor:
             raise
 
     def start(self, submission: Submission, secrets: Mapping[str, str] | None = None, *, queue: bool = False) -> Begun:
-        """Start a run on the master; it does not depend on the laptop afterwards. With `queue` it may wait for its
-        turn.
+        """Start a run on the master; it does not depend on the laptop afterwards. With `queue` it may wait in the queue
+        instead.
 
-        Raises LiveRunError if too few nodes are free or other runs are waiting, unless `queue` is set.
+        `secrets` maps names to values. Raises LiveRunError if too few nodes are free or other runs are waiting, unless
+        `queue` is set; and the other errors of a supervisor command.
         """
         return self._submit("start", answers.STARTED, submission, secrets or {}, queue=queue)
 
     def enqueue(
         self, origin: Origin, runs: Sequence[tuple[RunSpec, Mapping[str, Any]]], secrets: Mapping[str, str]
     ) -> None:
-        """Queue runs that differ in few fields of their specs, each with its estimate. All start from the queue."""
+        """Queue runs that differ in few fields of their specs, each with its estimate. None is started immediately.
+
+        `secrets` maps names to values, for all runs.
+        """
         pairs = [{"spec": json.loads(spec.to_json()), "estimate": estimate} for spec, estimate in runs]
         document = {"origin": dataclasses.asdict(origin), "runs": pairs}
         with self._with_secrets([spec.run_id for spec, _ in runs], secrets):
             self._call(answers.ENQUEUED, "enqueue", stdin=json.dumps(document).encode())
 
     def resume(self, submission: Submission, secrets: Mapping[str, str] | None = None, *, queue: bool = False) -> Begun:
-        """Resume a run; with `queue` it may wait for its turn. Raises LiveRunError like `start`."""
+        """Resume a run. With `queue` it may wait in the queue. Raises the errors of `start`."""
         return self._submit("resume", answers.RESUMED, submission, secrets or {}, queue=queue)
 
     def _submit(
@@ -182,13 +189,16 @@ class Supervisor:
             raise
 
     def occupancy(self) -> Occupancy:
-        """Return the nodes that each live run occupies. A run that has ended and is still clearing its nodes is not
-        included.
+        """Return the nodes that each live run occupies.
+
+        A run that has ended and is still clearing its nodes is not included.
         """
         return Occupancy.from_document(self._call(answers.LIVE, "status", "--live"))
 
     def status(self, run_id: str = "") -> dict[str, Any]:
-        """Return a run's state; by default of the only live run, or else the newest."""
+        """Return a run's state; for "", that of the only live run, or else of the newest. Raises DeepcdkError for an
+        unknown run.
+        """
         return self._call(answers.SUMMARY, "status", *_named(run_id), run_id=run_id)
 
     def runs(self) -> list[dict[str, Any]]:
@@ -196,25 +206,24 @@ class Supervisor:
         return cast("list[dict[str, Any]]", self._call(answers.each(answers.SUMMARY), "status", "--list"))
 
     def stop(self, run_id: str, grace_s: float) -> dict[str, Any]:
-        """Stop a run and return its final state. `grace_s`: seconds from SIGTERM to SIGKILL."""
+        """Stop a run, wait for its end and return its final state. `grace_s`: seconds from SIGTERM to SIGKILL."""
         return self._call(answers.STOPPED, "stop", *_named(run_id), "--grace", f"{grace_s:g}", run_id=run_id)
 
     def show(self, run_id: str = "") -> dict[str, Any]:
-        """Return a run's record: state, spec, result, checkpoints, sizes."""
+        """Return a run's record: state, spec, result, checkpoints, sizes. Raises DeepcdkError for an unknown run."""
         return self._call(answers.record, "show", *_named(run_id), run_id=run_id)
 
     def remove(self, run_id: str) -> dict[str, Any]:
-        """Remove a run that has ended. Raises LiveRunError for a live run."""
+        """Remove a run that has ended, with all its files. Raises LiveRunError for a live run."""
         return self._call(answers.REMOVED, "remove", *_named(run_id), run_id=run_id)
 
     @contextlib.contextmanager
     def hold(self, task: str, nodes: Mapping[str, str], *, every: bool = False) -> Iterator[None]:
-        """Hold nodes during the block, so that no run starts on them while a task terminates them.
+        """Hold nodes during the block, so that no run starts on them while `task` terminates them.
 
         `nodes` maps names to instance ids; `every` holds all nodes. Without either, hold the size of the worker group,
-        after waiting until no other machine changes it.
-
-        Raises LiveRunError if a run has one of the nodes, HeldNodesError if a task on another machine holds one.
+        after waiting until no other machine changes it. Waits for a run that is clearing one of the nodes. Raises
+        LiveRunError if a run has one of the nodes, HeldNodesError if a task on another machine holds one.
         """
         words = [*(["--every"] if every else []), task, *(f"{name}={found}" for name, found in nodes.items())]
         command = [NODE_PYTHON, "-m", "agent.supervisor.hold", "--root", self.stack.runs_root, *words]
@@ -241,8 +250,10 @@ class Supervisor:
                     pass
 
     def messages(self, master: Master, run_id: str, words: Sequence[str]) -> Iterator[str]:
-        """Yield the messages about a run as they arrive, over the connection `master`. Raises DeepcdkError for an
-        unknown run.
+        """Yield the supervisor's messages about a run, one JSON document a line, over the connection `master`.
+
+        `words` are flags of the supervisor's `follow`. Raises DeepcdkError for an unknown run, RemoteError if the
+        command fails.
         """
         command = supervisor_command(self.stack, "follow", *_named(run_id), *words)
         try:

@@ -88,7 +88,7 @@ def describe_trial(trial: Mapping[str, Any]) -> str:
 
 
 def _nodes(run: Mapping[str, Any]) -> str:
-    """Return how many nodes a run has or had. For a live run, name them too."""
+    """Return how many nodes a run has or had. For a live run, add their names."""
     hosts = run.get("hosts", ())
     named = shortened(hosts) if run["state"] in LIVE_STATES else ""
     return f"{len(hosts)} ({named})" if named else str(len(hosts))
@@ -129,7 +129,7 @@ def _describe_sweep(trial: Mapping[str, Any]) -> str:
 
 
 def _origin_rows(record: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return rows on the run's origin, cost, history and environment, as far as its record has them."""
+    """Return rows (name, value) on the run's origin, cost, history and environment, as far as its record has them."""
     origin, course = record.get("origin") or {}, record.get("course") or {}
     rows = []
     if origin.get("diff_bytes"):
@@ -175,7 +175,7 @@ def _origin_rows(record: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def describe_spot(spot: Mapping[str, Any]) -> str:
-    """Describe how many nodes were spot instances, and the run's cost at spot prices."""
+    """Describe how many nodes were spot instances, and the run's cost at spot prices if it is known."""
     nodes = f"{spot['hosts']} node{'s' * (spot['hosts'] != 1)}"
     if spot.get("usd") is None:
         return f"{nodes}, cheaper than that; `fab prices --refresh` reads the spot prices"
@@ -217,7 +217,9 @@ def _shortened(text: str, length: int = 60) -> str:
 
 
 def result_table(directory: Path) -> Table:
-    """Build the table of a fetched run's result.json: its plain values, in file order."""
+    """Build the table of a fetched run's result.json: its plain values, in file order. Without a valid file, show the
+    run's state.
+    """
     path = directory / "result.json"
     try:
         result = answers.parse(read_regular(path))
@@ -231,7 +233,7 @@ def result_table(directory: Path) -> Table:
 
 
 def _state_rows(directory: Path) -> tuple[tuple[str, str], ...]:
-    """Return the state of a run without a result, as it was when fetched."""
+    """Return rows with the state and reason of a run without a result, as they were when it was fetched."""
     try:
         state = answers.parse(read_regular(directory / "state.json"))
         return tuple((key, str(state[key])) for key in ("state", "reason") if state[key])

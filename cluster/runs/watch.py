@@ -30,8 +30,8 @@ def watch(
 ) -> RunProgress:
     """Show a run from its start to its end and return the last progress. `log` includes the run's own output.
 
-    `connect` opens a new connection to the master if the first one breaks. `aside` prints plain lines on stderr,
-    because stdout is for a document.
+    `connect` opens a new connection to the master if the first one breaks. `usd_per_hour` is the price of all
+    instances. `aside` prints plain lines on stderr, because stdout is for a document. Raises the errors of `follow`.
     """
 
     def words(seen: RunProgress) -> list[str]:
@@ -51,7 +51,7 @@ def print_log(
 ) -> None:
     """Print a run's log. With `following`, continue until the run has ended. `connect` is as for `watch`.
 
-    `rank` selects one rank's lines. Raises DeepcdkError for an unknown run.
+    `rank` selects one rank's lines; None prints all. Raises DeepcdkError for an unknown run.
     """
     flags = [*([] if following else ["--once"]), *([] if rank is None else ["--rank", str(rank)])]
 
@@ -89,8 +89,9 @@ def _streams(
 def document(
     run_id: str, progress: RunProgress | None = None, usd_per_hour: float | None = None, position: int | None = None
 ) -> dict[str, Any]:
-    """Return a run's state as JSON values. Without a progress, the run was only launched, or waits at `position` in the
-    queue.
+    """Return a run's state as JSON values.
+
+    Without a progress, the run was only launched, or waits at `position` in the queue.
     """
     seconds = None
     if progress is not None and progress.started is not None and progress.updated is not None:
@@ -108,7 +109,7 @@ def document(
 
 
 def describe_end(progress: RunProgress, usd_per_hour: float | None, *, log: bool = False) -> tuple[str, bool]:
-    """Return the message about a run's end, and whether it failed. `log` says that its log was already shown."""
+    """Return the message about a run's end, and whether the run failed. `log` means that its log was already shown."""
     took = ""
     if progress.started is not None and progress.updated is not None:
         took = f" after {duration(progress.updated - progress.started)}"

@@ -44,13 +44,13 @@ class Training:
         return self.recipe
 
     def settings(self, ranks: int) -> Settings:
-        """Return the recipe's settings for this number of ranks: those of the matching variant, with the overrides
+        """Return the recipe's settings for this number of ranks: those of the matching variant, with `arguments`
         applied.
         """
         return TrainConfig.from_argv(self.command(_ANY_RUN)[2:], ranks=ranks).settings
 
     def command(self, run_directory: str) -> tuple[str, ...]:
-        """Build the arguments of each rank's Python interpreter."""
+        """Return the arguments of each rank's Python interpreter."""
         return ("-m", "payload.train", "--recipe", self.recipe, "--run-dir", run_directory, *self.arguments)
 
 
@@ -66,7 +66,7 @@ class Benchmark:
         return "bench"
 
     def command(self, run_directory: str) -> tuple[str, ...]:
-        """Build the arguments of each rank's Python interpreter."""
+        """Return the arguments of each rank's Python interpreter."""
         return ("-m", "payload.bench.ranks", "--run-dir", run_directory, *self.settings.arguments())
 
 
@@ -87,7 +87,9 @@ class RecipeFlags:
     ] = ""
 
     def training(self, further: Sequence[str] = ()) -> Training:
-        """Return the recipe with these flags, then --args, then the words after `--`."""
+        """Return the recipe to train. Of these flags, --args and the words after `--`, later ones win. Raises
+        UsageError.
+        """
         flags = [word for name, text in given(self) if name not in ("--recipe", "--args") for word in (name, text)]
         return Training(recipe=self.recipe or Training.recipe, arguments=(*flags, *split_args(self.args), *further))
 
@@ -113,14 +115,18 @@ class ProgramFlags:
 
 
 def given(flags: RecipeFlags | ProgramFlags) -> list[tuple[str, str]]:
-    """Return the names and texts of the flags that are not empty."""
+    """Return the names and texts of the flags that are not empty, as (--NAME, TEXT)."""
     return [(f"--{name.replace('_', '-')}", text) for name, text in dataclasses.asdict(flags).items() if text]
 
 
 def read_work(
     recipe: RecipeFlags, program: ProgramFlags, further: Sequence[str], ranks: RankOptions
 ) -> Training | Program:
-    """Return what to run: the user's program, or else a recipe. Raises UsageError if flags of both are given."""
+    """Return what to run: the user's program, or else a recipe. Raises UsageError for flags that do not fit it, or are
+    invalid.
+
+    `further` are the words after `--`.
+    """
     if not program.payload:
         if ranks.launcher not in ("", HOROVOD):
             rule = f"is for your own program; {HOROVOD} starts the recipes"
