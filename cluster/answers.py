@@ -47,7 +47,7 @@ def check(value: Any, rule: Rule, question: str, *, run_id: str = "", where: str
 
 
 def read(text: str, rule: Rule, question: str, *, run_id: str = "", where: str = "") -> Any:
-    """Parse an answer from JSON, and check it like `check`. Raises AnswerError."""
+    """Parse an answer from JSON, and return it if `check` accepts it. Raises AnswerError."""
     try:
         value = parse(text)
     except ValueError as error:

@@ -60,7 +60,8 @@ class NoCloudError(DeepcdkError):
 
 
 def check_machine(system: str, *, has_localcloud: bool) -> None:
-    """Raise NoCloudError unless this is Linux with the package localcloud. `system`: as `platform.system` returns it.
+    """Raise NoCloudError unless this is Linux and the package localcloud is installed. `system`: as `platform.system`
+    returns it.
 
     `localcloud prepare` checks the rest: root, programs, the kernel.
     """
@@ -80,9 +81,10 @@ def check_machine(system: str, *, has_localcloud: bool) -> None:
 
 
 def create_environments() -> list[Path]:
-    """Return the directories of the nodes' environments on this machine. Missing ones are created first.
+    """Return the directories of the nodes' environments on this machine. Missing ones are created first, which takes
+    minutes.
 
-    Raises StepFailedError if one cannot be created, for example without a compiler.
+    Raises StepFailedError if one cannot be created, for example without a compiler. The output is printed then.
     """
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "deepcdk"
     root = ["--root", str(cache / "runtime")]
@@ -104,12 +106,14 @@ def create_environments() -> list[Path]:
 
 
 def runtime_mount() -> list[str]:
-    """Return the options that mount the nodes' environments of this machine at the nodes' paths."""
+    """Return the options of `localcloud start` that mount this machine's environments at the nodes' paths. Raises
+    StepFailedError.
+    """
     return [part for each in create_environments() for part in ("--mount", f"{each}:{NODE_ENVIRONMENTS / each.name}")]
 
 
 def owned() -> list[str]:
-    """Return the option that stops an embedded cloud when this process exits or is killed."""
+    """Return the options of `localcloud start` that stop the embedded cloud when this process exits or is killed."""
     return ["--owner", str(os.getpid())]
 
 
@@ -120,7 +124,7 @@ def environment() -> dict[str, str]:
 
 
 def localcloud(*arguments: str) -> list[str]:
-    """Return the embedded cloud's command line."""
+    """Return the command line of `localcloud` with these arguments."""
     return [sys.executable, "-m", "localcloud", *arguments]
 
 
@@ -130,7 +134,9 @@ def laptop(*command: str) -> list[str]:
 
 
 def shell(command: Sequence[str]) -> str:
-    """Return a shell line that runs a command whose last word starts with ~, after making its directory."""
+    """Return a shell line that runs a command, after creating the directory of its last word, a path that starts with
+    ~.
+    """
     path = command[-1]
     return f"umask 077; mkdir -p {Path(path).parent} && exec {shlex.join(command[:-1])} {path}"
 
@@ -158,7 +164,8 @@ class Step:
         print(f"({time.monotonic() - began:.1f} s)", flush=True)
 
     def run(self) -> None:
-        """Print the time, the command and the result in one line. Until then a terminal shows its last line.
+        """Print the time, the command and the result in one line when it is done. Until then a terminal shows its last
+        line.
 
         Raises StepFailedError, after printing the whole output.
         """
@@ -183,7 +190,7 @@ class Step:
         print_line(f"{duration(time.monotonic() - began):>6}  {brief}: {self.result_in(lines)}")
 
     def result_in(self, lines: Sequence[str]) -> str:
-        """Return the result in the lines of the output."""
+        """Return the part of the output that `result` matches, or else its first line, or "done" without output."""
         found = re.search(self.result, "\n".join(lines), re.MULTILINE) if self.result else None
         return found[0] if found else next(iter(lines), "done")
 
@@ -200,9 +207,9 @@ def brief_command(shown: Sequence[str]) -> str:
 
 
 def commands(nodes: int, image: str = "") -> list[tuple[str, list[str], str]]:
-    """Return the commands from an empty account to results on the user's disk.
+    """Return the demo's commands, from an empty account to results on the user's disk.
 
-    Each has a title, its words, and a regular expression for its result.
+    Each has a title, its words, and a regular expression for its result. `image` is as for `settings`.
     """
     return [
         ("Deploy the cluster", [COMMAND, "up", "--yes", *settings(nodes, image)], r"^stack \S+: deployed.*"),
@@ -214,7 +221,9 @@ def commands(nodes: int, image: str = "") -> list[tuple[str, list[str], str]]:
 
 
 def settings(nodes: int, image: str = "") -> list[str]:
-    """Return the settings that a user would change in cdk.json. `image`: a Debian release, for example debian-12."""
+    """Return the flags with the settings that a user would change in cdk.json. `image`: a Debian release such as
+    debian-12, or "".
+    """
     values = {"ssh_cidr": LAPTOP_CIDR, "retain_data": "false"}
     if nodes != DEFAULT_NODES:
         values |= {"workers": str(nodes), "max_workers": str(max(nodes, 16))}
@@ -225,9 +234,10 @@ def settings(nodes: int, image: str = "") -> list[str]:
 
 
 def start_options(image: str, *, packages: bool) -> list[str]:
-    """Return the options for starting the cloud. Nodes with the same Python use the environments of `make setup`.
+    """Return the options of `localcloud start`. Raises StepFailedError if the environments cannot be created.
 
-    Other nodes make their own from this machine's package index.
+    Nodes with the same Python use the environments of `make setup`. Other nodes create their own from this machine's
+    package index.
     """
     makes_own = image in PYTHONS and PYTHONS[image] != sys.version_info[:2]
     return [
@@ -238,7 +248,11 @@ def start_options(image: str, *, packages: bool) -> list[str]:
 
 
 def run_demo(nodes: int, image: str, *, packages: bool, keep: bool, verbose: bool) -> None:
-    """Run the demo. Raises StepFailedError after removing the cloud."""
+    """Run the demo on `nodes` workers and print its steps. Raises StepFailedError.
+
+    The cloud is removed at the end, also after an error, unless `keep` is set. `packages` lets the nodes use this
+    machine's package index.
+    """
     began = time.monotonic()
     run = Step.run_verbosely if verbose else Step.run
     if IS_INSTALLED:

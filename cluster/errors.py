@@ -92,7 +92,7 @@ class RemoteError(DeepcdkError, RuntimeError):
         super().__init__(f"{what}\n{shown}" if shown else what, where=where, remedy=remedy or fix)
 
     def reworded(self, what: str) -> RemoteError:
-        """Return the same error with another description."""
+        """Return the same error with another description, with the same status, output, place and remedy."""
         return RemoteError(what, status=self.status, output=self.output, where=self.where, remedy=self.remedy)
 
 

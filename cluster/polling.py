@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 def poll(timeout_s: float, *, every_s: float) -> Iterator[float]:
-    """Yield the elapsed seconds: first 0, then after each pause, and a last time after `timeout_s`."""
+    """Yield the elapsed seconds: first 0, then after each pause of `every_s`, and a last time after `timeout_s`."""
     began, passed_s = monotonic(), 0.0
     while True:
         yield passed_s
@@ -27,7 +27,7 @@ def poll(timeout_s: float, *, every_s: float) -> Iterator[float]:
 
 
 def in_background(call: Callable[[], T]) -> Future[T]:
-    """Start a call in a daemon thread, and return its future.
+    """Start a call in a daemon thread, and return a future with its result or its error.
 
     A ThreadPoolExecutor is not used, because Python waits for its threads at exit, even if a task ends without the
     result.

@@ -33,7 +33,7 @@ NO_TERMINAL: Final = "There is no terminal on which to ask"
 
 
 def parse_overrides(given: Iterable[str]) -> dict[str, str]:
-    """Parse --set key=value arguments. Raises UsageError for text without `=`."""
+    """Parse --set key=value arguments. The last value of a key counts. Raises UsageError for text without `=`."""
     overrides = {}
     for text in given:
         key, equals, value = text.partition("=")
@@ -65,7 +65,11 @@ def read_config(project: Path, overrides: dict[str, str], *, deploying: bool, re
 
 
 def confirm(question: str, *, yes: bool, remedy: str = "give --yes") -> None:
-    """Ask before an action that costs or destroys something. Raises DeepcdkError unless the answer is yes."""
+    """Ask before an action that costs or destroys something. Raises DeepcdkError unless the answer is yes, or without a
+    terminal.
+
+    With `yes` it does not ask. `remedy` is for the error without a terminal.
+    """
     if yes:
         return
     if not sys.stdin.isatty():
@@ -108,9 +112,10 @@ class Session:
         return self.loaded_inventory
 
     def load_master(self) -> inventory.DeployedMaster:
-        """Return the deployed stack and its master. AWS is asked once. This is faster than the inventory.
+        """Return the deployed stack and its running master. AWS is asked once. This is faster than the inventory.
 
-        Raises BeingDestroyedError for a stack that is being deleted, even if its master still answers.
+        Waits for a starting master. Raises NoStackError, AwsError without a master, or BeingDestroyedError for a stack
+        that is being deleted, even if its master still answers.
         """
         if self.loaded_inventory is not None and self.loaded_inventory.stack.status == DELETING:
             raise BeingDestroyedError(self.loaded_inventory.stack.name)
@@ -124,7 +129,7 @@ class Session:
 
     @property
     def stack(self) -> Stack:
-        """Return the deployed stack."""
+        """Return the deployed stack. Raises the errors of `load_master`."""
         return self.loaded_inventory.stack if self.loaded_inventory else self.load_master().stack
 
     @property
@@ -134,7 +139,7 @@ class Session:
         return Replacements(group=self.stack.worker_group, region=self.aws.region, max_per_hour=most)
 
     def connect(self) -> Master:
-        """Open a connection to the master. Raises ConnectionFailedError, or AwsError if no master runs."""
+        """Open a connection to the master. Raises ConnectionFailedError, or the errors of `load_master`."""
         deployed = self.load_master()
         with doing("connecting to the master"):
             return connect(
@@ -162,12 +167,13 @@ class Session:
 
     @functools.cached_property
     def agent_tree(self) -> Tree:
-        """Return the packed agent, which every task needs on the master."""
+        """Return the packed agent, which every task needs on the master. Raises BrokenPackageError."""
         return package_tree(FOR_NODES / "agent", checked_file(Path.home()))
 
     def find_pushed(self, master: Master, trees: Sequence[Tree]) -> bool:
-        """Ask in one command which of these trees are pushed, and remember it for later pushes. Return
-        whether all are.
+        """Return whether all of these trees are pushed. Those that are pushed are remembered for later calls of `push`.
+
+        One command asks the master for all of them.
         """
         self._there |= find_pushed(master, self.stack.payloads_root, trees)
         return self._there.issuperset(tree.name for tree in trees)
@@ -175,16 +181,18 @@ class Session:
     def push(
         self, master: Master, tree: Tree, tell: Callable[[str], None] | None = None, *, terminal: bool = False
     ) -> Pushed:
-        """Push a tree unless it is already pushed.
+        """Push a tree unless it is already pushed. Raises RemoteError.
 
-        An upload that may take long is reported with `tell`, or with a bar if `terminal` is set.
+        The progress of an upload that may take long is passed to `tell`, or shown with a bar if `terminal` is set.
         """
         pushed = push(master, self.stack.payloads_root, tree, tell, terminal=terminal, there=self._there)
         self._there |= {tree.name}
         return pushed
 
     def confirm_upload(self, master: Master, tree: Tree, tell: Callable[[str], None], *, yes: bool) -> None:
-        """Ask before uploading a large tree that is not pushed yet. Raises DeepcdkError like `confirm`."""
+        """Ask before the upload of a large tree that is not pushed yet. `tell` gets its size. Raises DeepcdkError like
+        `confirm`.
+        """
         if tree.is_large and tree.folder not in self._confirmed and not self.find_pushed(master, [tree]):
             tell(f"the upload is large: {tree.size_text}")
             hint = "" if tree.folder == "wheels" else " To leave files out, list them in .deepcdkignore."
@@ -210,7 +218,9 @@ class Session:
 
     @property
     def deployed_stack(self) -> Stack:
-        """Return the stack in any state, even without outputs, for example to destroy it."""
+        """Return the stack in any state, even without outputs, for example to destroy it. Raises NoStackError or
+        AwsError.
+        """
         with doing(f"asking AWS for the stack {self.config.stack_name}"):
             return find_stack(self.aws, self.config.stack_name)
 

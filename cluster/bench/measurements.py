@@ -45,7 +45,7 @@ class Measurement:
 
     @property
     def algorithm_bytes_per_s(self) -> float:
-        """Return the size of the tensor divided by the time: the algbw of nccl-tests."""
+        """Return the size of the tensor divided by the time, bytes/s: the algbw of nccl-tests."""
         return self.cell.message_bytes / self.median_s
 
     @property
@@ -59,7 +59,7 @@ class Measurement:
 
     @property
     def file_bytes_per_s(self) -> float:
-        """Return the bytes that all nodes wrote or read per second."""
+        """Return the bytes per second that all nodes together wrote or read."""
         return self.cell.message_bytes * self.cell.nodes / self.median_s
 
 
@@ -93,12 +93,13 @@ class Bench:
         return (chosen if isinstance(chosen, int | float) and 0 < chosen < math.inf else OWN_CYCLE_MS) / 1e3
 
     def of_kind(self, *kinds: str) -> tuple[Measurement, ...]:
-        """Return the measurements of these kinds."""
+        """Return the measurements of these kinds of cells, such as TRAINING."""
         return tuple(each for each in self.measurements if each.cell.kind in kinds)
 
     def efficiency(self, measurement: Measurement) -> float | None:
-        """Return images/s per rank relative to the fewest nodes with the same network and batch; None for other kinds
-        of cells.
+        """Return images/s per rank, relative to the fewest nodes with the same network and batch.
+
+        Returns None for a measurement that is not of training.
         """
         cell = measurement.cell
         if cell.kind != TRAINING:

@@ -42,9 +42,9 @@ SCRIPTS: Final = {"bash": _BASH, "zsh": _ZSH, "fish": _FISH}
 
 
 def next_words(words: Sequence[str], everywhere: Mapping[str, Any]) -> list[str]:
-    """Return the words that can replace the last one. `everywhere` are Fabric's own flags.
+    """Return the words that can replace the last one of `words`. `everywhere` are Fabric's own flags.
 
-    Returns nothing if any text is allowed, such as a path. The shell then completes file names.
+    Returns [] if any text is allowed, such as a path. The shell then completes file names.
     """
     *before, last = [word for word in words if word != "="] or [""]  # bash splits --run=ID into three words
     names = [name for names in loader.MODULES.values() for name in names]
@@ -71,7 +71,7 @@ def next_words(words: Sequence[str], everywhere: Mapping[str, Any]) -> list[str]
 
 
 def _values(flag: str) -> list[str]:
-    """Return the known values of a flag, without asking AWS."""
+    """Return the known values of a flag, without asking AWS; [] for any other flag."""
     return _VALUES[flag]() if flag in _VALUES else []
 
 

@@ -64,7 +64,7 @@ class Flag:
 
 
 def flags_of(declared: Callable[..., object]) -> Iterator[Flag]:
-    """Yield the flags of a function or dataclass, in the order of declaration."""
+    """Yield the flags of a function or dataclass, in the order of declaration. A group of flags yields its own."""
     hints = typing.get_type_hints(declared, include_extras=True)
     for name, parameter in inspect.signature(declared).parameters.items():
         hint = hints[name]
@@ -77,7 +77,9 @@ def flags_of(declared: Callable[..., object]) -> Iterator[Flag]:
 
 
 def call(declared: Callable[..., T], values: Mapping[str, Any]) -> T:
-    """Call a function with the values of its flags. Parameters that are groups of flags are built first."""
+    """Call a function with the values of its flags, by parameter names. Parameters that are groups of flags are built
+    first.
+    """
     hints = typing.get_type_hints(declared)
     return declared(
         **{
@@ -90,7 +92,7 @@ def call(declared: Callable[..., T], values: Mapping[str, Any]) -> T:
 def parse_whole(name: str, text: str, *, lowest: int, highest: int = MOST, called: str = "") -> int:
     """Parse a whole number given for the flag `name`. `called` describes where the highest value comes from.
 
-    Raises UsageError with the rule.
+    Raises UsageError for any other text, and for numbers outside of `lowest` to `highest`.
     """
     digits = text.lstrip("0")
     is_number = text.isascii() and text.isdecimal() and len(digits) <= len(str(MOST))

@@ -54,7 +54,7 @@ def wanted(words: Sequence[str]) -> dict[str, tuple[str, ...]]:
 
 
 def collection(words: Sequence[str] = ()) -> Collection:
-    """Return the tasks that a command line may refer to. If `words` is empty, return all tasks."""
+    """Return the tasks that a command line may refer to, as `wanted` selects them. Their modules are imported."""
     found = Collection()
     for module, names in wanted(words).items():
         bodies = importlib.import_module(f"..tasks.{module}", __package__)

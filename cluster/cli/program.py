@@ -74,7 +74,8 @@ class Program(Fab):  # type: ignore[misc]  # fabric has no types
         """Run the command line. Ctrl-C exits with 130 and a message at any time; Fabric alone exits with 1 and no
         message.
 
-        If the reader of its output exits early, as `head` does, it exits with 1 and no message.
+        If the reader of its output exits early, as `head` does, it exits with 1 and no message. For an error of the
+        operating system, it exits with 1 and a message.
         """
         try:
             provide_streams()
@@ -144,7 +145,7 @@ class Program(Fab):  # type: ignore[misc]  # fabric has no types
         super().parse_tasks()
 
     def _read(self, tasks: Collection) -> tuple[list[str], str]:
-        """Return the words with their flags added, and the message about an unknown word or ""."""
+        """Return the words with their flags added, and the message about an unknown word, or "" if there is none."""
         contexts, flag_of = tasks.to_contexts(), loader.flags_of_words(tasks)
         typed = words.with_flags(self.core.unparsed, contexts, flag_of)
         return typed, words.complaint(typed, contexts, flag_of, self.core[0].flags)

@@ -87,7 +87,9 @@ def _is_negative(name: str, flags: Mapping[str, Any]) -> bool:
 
 
 def _nearest(word: str, known: Sequence[str]) -> str:
-    """Suggest up to three words that begin with this one, or else the most similar word; "" if there is none."""
+    """Return `; did you mean WORDS?` with up to three known words that begin with this one, or else the most similar
+    one; "" if there is none.
+    """
     begun = sorted(each for each in known if each.startswith(word) and word.strip("-"))
     found = begun[:_MOST] or difflib.get_close_matches(word, known, n=1, cutoff=0.6)
     return f"; did you mean {' or '.join(found)}?" if found else ""

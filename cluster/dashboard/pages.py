@@ -47,7 +47,7 @@ def owner(run: Run) -> str:
 
 
 def trial(run: Run) -> str:
-    """Return the parameters of a run of a sweep, and its repeat; "" for another run."""
+    """Return the parameters and the repeat of a sweep's run, such as `lr=0.1, repeat 2`; "" for another run."""
     return plain(describe_trial(found)) if (found := run.get("trial")) else ""
 
 
@@ -139,7 +139,10 @@ class Choice:
         return {column.key: "ascending", f"-{column.key}": "descending"}.get(self.sort, "none")
 
     def apply(self, runs: Iterable[Run]) -> list[Run]:
-        """Return the matching runs in the chosen order. Runs with equal values are ordered from newest to oldest."""
+        """Return the matching runs in the chosen order. Runs with equal values are ordered from newest to oldest.
+
+        A run matches if it is in the group and contains each of the words. `rows` is not applied.
+        """
         words = self.words.lower().split()
 
         def matches(run: Run) -> bool:
@@ -154,7 +157,9 @@ class Choice:
 
 
 def live_first(runs: Iterable[Run]) -> list[Run]:
-    """Return the live runs, followed by the queued runs in the order of the queue."""
+    """Return the live runs, followed by the queued runs in the order of the queue. Runs that have ended
+    are left out.
+    """
     found = [run for run in runs if group(run) != ENDED]
     return sorted(found, key=lambda run: (group(run) == QUEUED, run.get("position") or 0, run["run_id"]))
 
@@ -189,7 +194,9 @@ class Sweep:
 
     @property
     def state(self) -> str:
-        """Return running or queued while runs are left, or else the worst state of a run."""
+        """Return `running` or `queued` while runs are left. Then return the worst state of a run: failed, stopped or
+        succeeded.
+        """
         groups, states = {group(run) for run in self.runs}, self.counts
         if left := next((each for each in (LIVE, QUEUED) if each in groups), ""):
             return "running" if left == LIVE else left
@@ -207,12 +214,12 @@ class Sweep:
 
     @property
     def seconds(self) -> float:
-        """Return the time from its start to the last change of a run."""
+        """Return the time from the sweep's start to the last change of a run."""
         return max(float(run["updated"]) for run in self.every) - self.started
 
     @property
     def usd(self) -> float | None:
-        """Return the cost of all its runs so far; None if no cost is known."""
+        """Return the known cost of all its runs so far, USD; None if no cost is known."""
         known = [usd for run in self.every if (usd := number((run.get("spent") or {}).get("usd"))) is not None]
         return sum(known) if known else None
 
@@ -236,7 +243,9 @@ def sweeps(runs: Iterable[Run]) -> dict[str, Sweep]:
 
 
 def templates() -> Environment:
-    """Return the Jinja templates of the dashboard, with its filters. They extend the templates of the reports."""
+    """Return the environment of Jinja for the dashboard's pages, with its filters. It also has the templates of the
+    reports.
+    """
     from jinja2 import ChoiceLoader, PackageLoader
 
     found = formats.templates()

@@ -94,7 +94,7 @@ class Background(Generic[T]):
         self._at = 0.0
 
     def last(self, of: object, compute: Callable[[], T], *, every_s: float = math.inf) -> T | None:
-        """Return the value computed last; None if there is none yet.
+        """Return the value that was computed last; None before. Raises the error of `compute`.
 
         Start to compute the value again if `of`, the data it depends on, has changed, or if it is older than `every_s`.
         """
@@ -125,7 +125,10 @@ class Readers:
         return self._kept(self._open_runs, run_id, lambda: Source(RunReader(self.link, run_id).read, pause_s=PAUSE_S))
 
     def sweep(self, name: str, runs: Sequence[Mapping[str, Any]]) -> SweepView:
-        """Return the table of a sweep with these runs, one for each number, and the plots that were drawn last."""
+        """Return the table of a sweep with these runs, one for each number, and the plots that were drawn last.
+
+        The plots are drawn in the background when a run has succeeded.
+        """
         done = [report_of_state(run) for run in runs if run["state"] == "succeeded"]
         report, drawing = sweep_report(name, runs, done), self._kept(self._open_sweeps, name, Background[Section])
         plots = drawing.last([run.run_id for run in done], lambda: sweep_section(report))

@@ -61,7 +61,10 @@ class Dashboard:
         return self._templates.get_template(template).render(name=self.name, **content)
 
     def page(self, path: str, query: Mapping[str, str]) -> tuple[str, Seen[Any]] | None:
-        """Return a page as HTML, and the data it shows; None for an unknown path."""
+        """Return a page as HTML, and the data it shows; None for an unknown path. `query` is that of the address.
+
+        Waits up to FIRST_WAIT_S for the first data.
+        """
         match path.strip("/").split("/"):
             case [""]:
                 cluster, runs = self.readers.cluster.look(FIRST_WAIT_S), self.readers.runs.look(FIRST_WAIT_S)
@@ -141,7 +144,10 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self._send_page(url.path, query)
 
     def do_POST(self) -> None:
-        """Stop or resume a run or a sweep, or send the question to answer before. Reject requests from other pages."""
+        """Stop or resume a run or a sweep, and send the result as JSON, or the question to answer first.
+
+        Requests from other pages, and without the cookie, are rejected.
+        """
         path, size = urllib.parse.urlsplit(self.path).path, self.headers.get("Content-Length", "")
         own = f"http://{self.headers.get('Host', '')}"
         if not self._has_own_host() or not self._is_signed_in() or self.headers.get("Origin") != own:
@@ -162,7 +168,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
     @staticmethod
     def _parts(path: str) -> tuple[str, str, str] | None:
-        """Split the address /runs/ID/VERB or /sweeps/ID/VERB after its slashes; None for any other address."""
+        """Split the path /runs/ID/VERB or /sweeps/ID/VERB into its three parts; None for any other path."""
         match path.split("/"):
             case ["", ("runs" | "sweeps") as kind, name, verb] if is_run_id(name):
                 return kind, name, verb
@@ -195,7 +201,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self._send(HTTPStatus.SEE_OTHER, "", "text/plain", {"Location": "/", "Set-Cookie": cookie})
 
     def _send_page(self, path: str, query: Mapping[str, str]) -> None:
-        """Send a page. If the browser already has this version, send only its age, with status 304."""
+        """Send a page. If the browser already has this version, send only its age, with status 304. Errors are sent as
+        text.
+        """
         try:
             page = self.server.dashboard.page(path, query)
         except Exception as error:  # for example, an unexpected value from the master

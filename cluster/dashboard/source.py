@@ -50,7 +50,10 @@ class Source(Generic[T]):
         self._seen: Seen[T] = Seen()
 
     def look(self, wait_s: float = 0.0) -> Seen[T]:
-        """Return the last value, and keep the thread running. Waits up to `wait_s` for the first read of the thread."""
+        """Return the last value with its time and trouble, and keep the thread running.
+
+        Waits up to `wait_s` seconds for the first read of the thread.
+        """
         with self._lock:
             self._looked_at = time.monotonic()
             if self._thread is None:
@@ -87,7 +90,8 @@ class Link:
 
     @contextlib.contextmanager
     def supervisor(self) -> Iterator[tuple[Session, Supervisor]]:
-        """Provide the session and the supervisor for one read. Raises ConnectionFailedError.
+        """Provide the session and the supervisor for one read. The connection is opened if necessary. Raises
+        DeepcdkError.
 
         If the read takes too long, the connection is closed, so that the read fails. The next command opens it again.
         """

@@ -113,7 +113,9 @@ class Reports:
         """Accept the names of the nodes. They are not needed here."""
 
     def feed(self, host: str, stream: str, data: bytes) -> None:
-        """Process a part of a node's output. Standard error is ignored. Raises AnswerError for an invalid line."""
+        """Process a part of a node's output: its complete lines. Standard error is ignored. Raises AnswerError for an
+        invalid line.
+        """
         if stream != "stdout":
             return
         *lines, self._rests[host] = (self._rests.get(host, b"") + data).split(b"\n")
@@ -139,7 +141,7 @@ class Reports:
             found.extend((host, path) for path in message.get(kind, ()))
 
     def check(self) -> None:
-        """Raise StagingError if a node reported an error."""
+        """Raise StagingError if a node reported an error. The first error decides its remedy."""
         if self.errors:
             kind = next(kind for _, kind in self.errors.values())
             raise StagingError({short(host): text for host, (text, _) in self.errors.items()}, kind)

@@ -43,7 +43,11 @@ class StagingConnection:
             self._changed = error
 
     def request(self, request: dict[str, Any], payload: Iterable[bytes] = ()) -> dict[str, Any]:
-        """Send a request with its payload and return the answer. Raises the error in the answer, or SilenceError."""
+        """Send a request with its payload and return the answer's counts.
+
+        Raises StagingError for an error in the answer, SilenceError if the connection breaks, RemoteError if the server
+        fails, DeepcdkError if a file has changed while it was read, or AnswerError.
+        """
         self._sent.put((json.dumps(request).encode("ascii") + b"\n",))
         self._sent.put(payload)
         reports = Reports(None, self._master.where)

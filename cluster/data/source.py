@@ -44,7 +44,7 @@ def parse_name(name: str, source: str) -> str:
 
 
 def is_bucket(source: str) -> bool:
-    """Return whether a source is in S3. Raises UsageError for an invalid address."""
+    """Return whether a source is in S3, as s3://BUCKET/PREFIX. Raises UsageError for an invalid address."""
     if not source.startswith(S3):
         return False
     if not re.fullmatch(r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[^*?\[]*)?", source, flags=re.DOTALL):
@@ -66,7 +66,9 @@ class Source:
         return sum(size for _, size in self.files)
 
     def manifest(self, report: ProgressCallback) -> Manifest:
-        """Hash every file. `report` is called with the progress. Raises DeepcdkError for an unreadable file."""
+        """Return a manifest with the hash of every file. `report` is called with the progress. Raises DeepcdkError for
+        an unreadable file.
+        """
         done = [0, 0]
         entries = []
         paths = [path for path, _ in self.files]
@@ -152,8 +154,9 @@ def _walk(
 ) -> Iterator[tuple[str, int]]:
     """Yield the files below `root / below` with their sizes. Raises DeepcdkError for an unreadable directory.
 
-    Links that are not followed are added to `links`, and entries that are neither files nor directories to `special`.
-    `above` are the device and inode of each directory above, to detect loops of links.
+    `follow` includes the targets of links. Links that are not followed, broken or in a loop are added to `links`, and
+    entries that are neither files nor directories to `special`. `above` are the device and inode of each directory
+    above, to detect loops of links.
     """
     here = root / below
     try:

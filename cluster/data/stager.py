@@ -64,13 +64,18 @@ class Stager:
             yield connection
 
     def upload(self, root: Path, manifest: Manifest) -> int:
-        """Upload files below `root` to the shared file system; return the bytes sent. Raises StagingError."""
+        """Upload files below `root` to the shared file system; return the bytes sent. Files that are there are not
+        sent.
+
+        Raises StagingError, also if files still differ after two uploads.
+        """
         return self._upload(root, manifest, lambda attempt: self.missing(manifest, attempt), packing=False)
 
     def upload_and_copy(self, root: Path, manifest: Manifest, disks: str, *, sharded: bool) -> tuple[int, Reports]:
-        """Upload files to the shared file system, and copy them to `disks`, a directory on each worker.
+        """Upload files to the shared file system, and copy them to `disks`, a directory on each worker. Raises
+        StagingError.
 
-        Returns the bytes sent and the reports of the workers.
+        With `sharded`, each worker gets a part of the files. Returns the bytes sent and the reports of the workers.
         """
         rounds: list[Reports] = []
 
@@ -117,7 +122,8 @@ class Stager:
         return sent
 
     def missing(self, manifest: Manifest, attempt: int = 0, among: int | None = None) -> tuple[Entry, ...]:
-        """Have the workers verify all files, each a part. Return the files that are missing or damaged.
+        """Let the workers verify all files, each a part. Return the files that are missing or damaged. Raises
+        StagingError.
 
         In another `attempt`, each worker verifies another part. `among` is the number of workers; by default it depends
         on the amount of data.
@@ -146,7 +152,7 @@ class Stager:
         return tuple(entries[path] for path in missing)
 
     def _copy(self, manifest: Manifest, disks: str, attempt: int, *, sharded: bool) -> Reports:
-        """Have each worker copy the data, or its shard, from the shared file system to its own disk.
+        """Let each worker copy the data, or its shard, from the shared file system to its own disk.
 
         Return the workers' reports. Raises StagingError.
         """
@@ -157,9 +163,11 @@ class Stager:
         return self._check_reports(self._on_nodes(words, are_module=True, as_rank=True))
 
     def fetch(self, address: str, region: str, root: str, *, sharded: bool) -> Reports:
-        """Have each worker fetch a bucket's objects, or its shard of them, to its own disk. Return their reports.
+        """Let each worker fetch a bucket's objects, or its shard of them, to `root` on its own disk. Return their
+        reports.
 
-        Raises StagingError if it fails on a worker, or if the workers have received different data.
+        `address` is s3://BUCKET/PREFIX. Raises StagingError if it fails on a worker, or if the workers have received
+        different data.
         """
         manifest = self.listing(address, region)
         times = 1 if sharded else len(self._workers)
@@ -176,8 +184,9 @@ class Stager:
         return reports
 
     def fetch_shared(self, address: str, region: str) -> Manifest:
-        """Have the workers fetch a bucket's objects to the shared file system, each a part. Return the verified
-        manifest. Raises StagingError.
+        """Let the workers fetch a bucket's objects to the shared file system, each a part, and verify them.
+
+        Return the manifest. Raises StagingError.
         """
         listed = self.listing(address, region)
         place, text = [self._root, self._name], listed.to_text().encode("ascii")
@@ -196,14 +205,14 @@ class Stager:
         return manifest
 
     def listing(self, address: str, region: str) -> Manifest:
-        """List the objects in a bucket, from the master. Raises StagingError or RemoteError."""
+        """Return a manifest of the objects in a bucket, listed from the master. Raises StagingError or RemoteError."""
         done = self._master.run(self._command("list", address, region), directory=self._directory)
         if done.status:
             self._raise_failure(done.status, done.text, done.stderr)
         return self._manifest(done.text)
 
     def _read_manifest(self) -> Manifest:
-        """Read the manifest of the data set on the shared file system."""
+        """Return the manifest of the data set on the shared file system. Raises RemoteError or AnswerError."""
         done = self._master.check(["cat", f"{self._root}/{self._name}.manifest"], doing="reading the manifest")
         return self._manifest(done.text)
 
@@ -233,6 +242,7 @@ class Stager:
         """Run a command on all workers, or the first `among` of them; on the master if there are no workers.
 
         `as_rank` runs it as the ranks' user, who then owns the files. The shared file system belongs to the login user.
+        Returns their reports. Raises StagingError if it fails on a node.
         """
         nodes = self._workers[:among]
         addresses = [f"--nodes={','.join(node.address for node in nodes)}"] if nodes else []
@@ -253,7 +263,10 @@ class Stager:
         return reports
 
     def _check_reports(self, reports: Reports) -> Reports:
-        """Report the damage that the workers found. Raises AnswerError if a worker succeeded without a report."""
+        """Print the damage that the workers found and repaired, and return the reports.
+
+        Raises AnswerError if a worker succeeded without a report.
+        """
         if missing := [node.name for node in self._workers if node.name not in reports.done]:
             what = f"{', '.join(missing)} reported nothing"
             raise AnswerError("the staging", sorted(reports.done), what, where=self._master.where)

@@ -19,7 +19,9 @@ from stacks.validation import cautions, check
 
 
 def configuration(subject: Subject) -> Iterator[Finding]:
-    """Check the configuration as a whole, as `fab up` does, without AWS."""
+    """Check the configuration as a whole, as `fab up` does, without AWS. Yields one finding per problem, or one that is
+    ok.
+    """
     name = "configuration"
     config = subject.config
     found = [finding(name, FAIL, each.what, each.remedy) for each in check(config, subject.aws.region)]
@@ -31,7 +33,7 @@ def configuration(subject: Subject) -> Iterator[Finding]:
 
 
 def session_manager(subject: Subject) -> Iterator[Finding]:
-    """Check the programs needed to reach a master without an SSH port."""
+    """Check the programs needed to reach a master without an SSH port. Yields nothing if the port is open."""
     if not subject.config.opens_ssh_port:
         missing = [each for each in ("aws", "session-manager-plugin") if shutil.which(each) is None]
         found = functools.partial(finding, "session manager")
@@ -43,8 +45,9 @@ def session_manager(subject: Subject) -> Iterator[Finding]:
 
 
 def credentials(subject: Subject) -> Iterator[Finding]:
-    """Check that AWS accepts the credentials, and report whose they are. Raises AwsError if not, or if no region is
-    set.
+    """Check that AWS accepts the credentials, and report whose they are. Warns about the root user.
+
+    Raises AwsError if AWS does not accept them, or if no region is set.
     """
     with aws_errors("reading the identity of the credentials"):
         found = subject.aws.client("sts").get_caller_identity()
@@ -58,7 +61,7 @@ def credentials(subject: Subject) -> Iterator[Finding]:
 
 
 def bootstrap(subject: Subject) -> Iterator[Finding]:
-    """Check the CDK bootstrap."""
+    """Check the CDK bootstrap of the account and region. Raises AwsError or DeepcdkError."""
     names = bootstraps.Names.read(subject.project, subject.home, os.environ)
     yield judge_bootstrap(bootstraps.examine(subject.aws, names))
 
@@ -84,7 +87,7 @@ def stack(subject: Subject) -> Iterator[Finding]:
 
 
 def judge_stack(name: str, described: Mapping[str, Any] | None) -> Finding:
-    """Judge the cluster's stack by its entry of DescribeStacks."""
+    """Judge the cluster's stack by its entry of DescribeStacks; None if the stack does not exist."""
     found = functools.partial(finding, "stack")
 
     if described is None or described["StackStatus"] in ("DELETE_COMPLETE", "REVIEW_IN_PROGRESS"):
@@ -115,7 +118,9 @@ def judge_stack(name: str, described: Mapping[str, Any] | None) -> Finding:
 
 
 def key_pair(subject: Subject) -> Iterator[Finding]:
-    """Check that the user could log in to new nodes."""
+    """Check that the user could log in to new nodes: the EC2 key pair is the user's, or can be imported. Raises
+    AwsError.
+    """
     name, check_name = subject.config.key_name, "key pair"
     described = keypair.describe(subject.aws, name)
     try:

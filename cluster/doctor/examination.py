@@ -55,7 +55,10 @@ def without_configuration(error: ConfigError) -> tuple[Finding, ...]:
 
 
 def examine(subject: Subject) -> tuple[Finding, ...]:
-    """Return the findings on configuration and account. Nothing is changed, and nothing costs money."""
+    """Return the findings on configuration and account. Nothing is changed, and nothing costs money.
+
+    If the credentials fail, the checks that need AWS are reported as unknown.
+    """
     found = [each for name, check in LOCAL for each in _examine(name, check, subject)]
     try:
         found += account.credentials(subject)
@@ -70,7 +73,7 @@ def examine(subject: Subject) -> tuple[Finding, ...]:
 
 
 def examine_remote(subject: Subject, checks: Sequence[tuple[str, Check]]) -> list[Finding]:
-    """Return the findings of some checks of REMOTE. They run in parallel."""
+    """Return the findings of some checks of REMOTE, in their order. The checks run in parallel."""
     with concurrent.futures.ThreadPoolExecutor(max_workers=len(checks)) as pool:
         findings = pool.map(lambda check: _examine(check[0], check[1], subject), checks)
         return [each for of_check in findings for each in of_check]
@@ -82,7 +85,7 @@ def examine_before_up(subject: Subject) -> list[Finding]:
 
 
 def _examine(name: str, check: Check, subject: Subject) -> list[Finding]:
-    """Run one check. If it cannot be made, add a finding with state unknown and the reason."""
+    """Run one check. If it raises DeepcdkError, add a finding with state unknown and the reason."""
     found: list[Finding] = []
     try:
         for each in check(subject):

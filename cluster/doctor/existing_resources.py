@@ -15,7 +15,10 @@ _MOUNT_TARGET: Final = 1
 
 
 def subnets(subject: Subject) -> Iterator[Finding]:
-    """Check the subnets of an existing VPC: they exist, belong to it, are in one zone each, and have free addresses."""
+    """Check the subnets of an existing VPC: they exist, belong to it, are in one zone each, and have free addresses.
+
+    Yields nothing for a cluster with its own VPC. Raises AwsError.
+    """
     config = subject.config
     if not config.vpc_id:
         return
@@ -32,7 +35,10 @@ def subnets(subject: Subject) -> Iterator[Finding]:
 def judge_vpc(
     config: ClusterConfig, vpcs: Sequence[Mapping[str, Any]], described: Sequence[Mapping[str, Any]]
 ) -> Iterator[Finding]:
-    """Judge whether VPC and subnets exist and belong together, and whether the network matches vpc_cidr."""
+    """Judge whether VPC and subnets exist and belong together, and whether the network matches vpc_cidr.
+
+    `vpcs` and `described` are from DescribeVpcs and DescribeSubnets. Yields one finding per problem, or one that is ok.
+    """
     found = functools.partial(finding, "existing VPC")
 
     if not vpcs:
@@ -63,7 +69,11 @@ def judge_vpc(
 
 
 def judge_room(config: ClusterConfig, described: Sequence[Mapping[str, Any]], *, deployed: bool) -> Finding:
-    """Judge whether the private subnets have enough addresses for the workers that are not deployed yet."""
+    """Judge whether the private subnets have enough addresses for the workers. For a deployed cluster that is always
+    ok.
+
+    `described` is from DescribeSubnets.
+    """
     private = [each for each in described if each["SubnetId"] in config.private_subnet_ids]
     room = sum(max(0, int(each["AvailableIpAddressCount"]) - (0 if deployed else _MOUNT_TARGET)) for each in private)
     what = f"{room} addresses free in private_subnet_ids; workers: {config.workers} now, at most {config.max_workers}"
@@ -78,7 +88,10 @@ def judge_room(config: ClusterConfig, described: Sequence[Mapping[str, Any]], *,
 
 
 def file_system(subject: Subject) -> Iterator[Finding]:
-    """Check an existing file system: it exists, and can have mount targets in the cluster's subnets."""
+    """Check an existing file system: it exists, and can have mount targets in the cluster's subnets. Raises AwsError.
+
+    Yields nothing if the cluster has its own file system.
+    """
     config = subject.config
     if not config.file_system_id:
         return
@@ -108,7 +121,9 @@ def judge_file_system(
     own: Collection[str],
     zones: Sequence[str],
 ) -> Finding:
-    """Judge a file system by the answers of EFS. `own` are the mount targets of this cluster."""
+    """Judge a file system by the answers of EFS. `own` are the ids of this cluster's mount targets,
+    `zones` its zones.
+    """
     fs = config.file_system_id
 
     found = functools.partial(finding, "file system")
@@ -139,7 +154,10 @@ def judge_file_system(
 
 
 def permissions_boundary(subject: Subject) -> Iterator[Finding]:
-    """Check that the policy for the permissions boundary exists. Otherwise IAM would not create the roles."""
+    """Check that the policy for the permissions boundary exists. Otherwise IAM would not create the roles.
+
+    Yields nothing without a boundary. Raises AwsError.
+    """
     arn = subject.config.permissions_boundary
     if not arn:
         return

@@ -39,7 +39,7 @@ class Finding:
 
 
 def finding(check: str, state: str, what: str, remedy: str = "") -> Finding:
-    """Build a finding."""
+    """Return a finding. This is a short form for functions that make several findings of one check."""
     return Finding(check=check, state=state, what=what, remedy=remedy)
 
 
@@ -79,7 +79,7 @@ class Subject:
 
     @functools.cached_property
     def template(self) -> Mapping[str, Any]:
-        """Return the template of the deployed stack; empty if it is not deployed."""
+        """Return the template of the deployed stack; {} if it is not deployed."""
         return {} if is_new(self.stack) else read_template(self.aws, self.config.stack_name)
 
     @functools.cached_property

@@ -18,7 +18,11 @@ QUOTA: Final = "Inbound or outbound rules per security group"
 
 
 def rules(subject: Subject) -> Iterator[Finding]:
-    """Check the managed prefix lists, and that the master's inbound rules are within the account's quota."""
+    """Check the managed prefix lists, and that the master's inbound rules are within the account's quota. Raises
+    AwsError.
+
+    Yields nothing if the SSH port is not open.
+    """
     config = subject.config
     wanted = list(config.ssh_prefix_lists)
     lists: Sequence[ManagedPrefixListTypeDef] = []

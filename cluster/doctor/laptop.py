@@ -120,7 +120,9 @@ def home(directory: Path | None = None) -> Iterator[Finding]:
 
 
 def room(project: Path = PROJECT) -> Iterator[Finding]:
-    """Check that the home, the project and the temporary directory have free space."""
+    """Check that the home, the project and the temporary directory have free space. Yields one finding
+    per file system.
+    """
     found = functools.partial(finding, "disk")
     try:
         places = {"home": Path.home(), "project": project, "temporary files": Path(tempfile.gettempdir())}
@@ -153,7 +155,7 @@ CHECKS: Final[tuple[Callable[[], Iterable[Finding]], ...]] = (python, programs, 
 
 
 def _output(*command: str) -> str:
-    """Return the output of a program, or why it does not start."""
+    """Return the output of a program, or its error output, or why it does not start."""
     try:
         done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=TIMEOUT_S, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:

@@ -23,7 +23,7 @@ ROLES = (MASTER, WORKER)
 
 
 def image(subject: Subject) -> Iterator[Finding]:
-    """Check that the images exist, by id or by parameter, and fit the instance types and volumes."""
+    """Check that the images exist, by id or by parameter, and fit the instance types and volumes. Raises AwsError."""
     config = subject.config
     wanted = {role: wanted_image(config, role) for role in ROLES}
     parameters = sorted({each.parameter for each in wanted.values() if each.parameter})
@@ -64,10 +64,10 @@ def judge_image(
     described: Mapping[str, Any] | None,
     now: datetime.datetime,
 ) -> Finding:
-    """Judge the image of a role.
+    """Judge the image of a role. The first problem is reported.
 
     `image_id` is "" if the parameter of the image does not exist. `described` is the image's entry of DescribeImages,
-    None if the account cannot see the image.
+    None if the account cannot see the image. `now` is compared with the date of its deprecation.
     """
     found = functools.partial(finding, f"{role} image")
 
@@ -123,7 +123,7 @@ def _root_gib(described: Mapping[str, Any]) -> int:
 
 
 def offering(subject: Subject) -> Iterator[Finding]:
-    """Check that the subnets' zones offer the instance types."""
+    """Check that the subnets' zones offer the instance types, and that there are enough zones. Raises AwsError."""
     config, zones = subject.config, subject.zones
     if zones and not config.vpc_id and len(zones) < config.availability_zones:
         what = f"availability_zones = {config.availability_zones}, but this account has only {', '.join(zones)}"
@@ -147,10 +147,10 @@ def judge_offering(
     spare: bool = False,
     deployed: bool = False,
 ) -> Finding:
-    """Judge whether every zone of the subnets offers a type.
+    """Judge whether every zone of the subnets offers a type. `offered` are the zones that offer it.
 
-    `own` says whether the VPC belongs to the cluster, `spare` whether the workers can use another type in zones without
-    this one.
+    `own` means that the VPC belongs to the cluster, `spare` that the workers can use another type in zones without this
+    one, `deployed` that the cluster exists.
     """
     name = f"zones for {kind}"
     missing = [zone for zone in zones if zone not in offered]

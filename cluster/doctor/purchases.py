@@ -13,8 +13,9 @@ from stacks.config import ClusterConfig
 
 
 def reservation(subject: Subject) -> Iterator[Finding]:
-    """Check a capacity reservation: it exists, is active, is in the workers' zone and of their type, and has free
-    instances.
+    """Check a capacity reservation: it is active, in the workers' zone and of their type, and has free instances.
+
+    Yields nothing without a reservation. Raises AwsError.
     """
     config = subject.config
     wanted = config.capacity_reservation
@@ -68,7 +69,7 @@ def judge_reservation(
 
 
 def budget(subject: Subject) -> Iterator[Finding]:
-    """Check that the credentials may read budgets, if the cluster will create a budget."""
+    """Check that the credentials may read budgets, if the cluster will create a budget. Raises AwsError."""
     if not subject.config.budget_usd:
         return
     with aws_errors("reading the account's budgets"):

@@ -110,7 +110,7 @@ def families(text: str) -> frozenset[str]:
 
 
 def family(instance_type: str) -> tuple[str, str]:
-    """Return generation and family of a type as in quota names: `P5` and `P` for p5en.48xlarge."""
+    """Return the two names under which quotas list a type, narrower first: `P5` and `P` for p5en.48xlarge."""
     if re.match(r"u-|u\d", instance_type):
         return "HIGH MEMORY", "HIGH MEMORY"
     letters, digits = re.findall(r"^([a-z]+)(\d*)", instance_type)[0]
@@ -125,7 +125,7 @@ def quota_for(kind: Kind, quotas: Mapping[str, float]) -> str:
 
 
 def vcpus(subject: Subject) -> Iterator[Finding]:
-    """Check that the quotas have room for the cluster's vCPUs."""
+    """Check that the quotas have room for the cluster's vCPUs. Yields a finding per quota. Raises AwsError."""
     config, quotas = subject.config, quotas_of(subject, "ec2")
     used = _running(subject)
     by_quota = _by_quota(config, quotas)
@@ -157,7 +157,11 @@ def _several_quotas(config: ClusterConfig, quotas: Mapping[str, float]) -> list[
 def _judge_together(
     config: ClusterConfig, market: str, quotas: Mapping[str, float], taken: Mapping[str, int]
 ) -> Iterator[Finding]:
-    """Report if the quotas of the workers' types together are too small for the workers of a market."""
+    """Report if the quotas of the workers' types together are too small for the workers of a market. Otherwise yield
+    nothing.
+
+    `taken` are the vCPUs that others use, by quota.
+    """
     least = _least_workers(config)[market]
     smallest: dict[str, int] = {}
     for instance_type in config.worker_types:
@@ -203,7 +207,7 @@ def _total(needed: Mapping[Kind, Need]) -> Need:
 
 
 def judge_vcpus(name: str, limit: float, taken: int, needed: Mapping[Kind, Need], fitting_workers: int = 0) -> Finding:
-    """Judge one quota.
+    """Judge one quota by its name. `limit` is its value.
 
     `taken` are the vCPUs that others use. `fitting_workers` is a smaller number of workers that fits, 0 if none does.
     """
@@ -230,7 +234,9 @@ def judge_vcpus(name: str, limit: float, taken: int, needed: Mapping[Kind, Need]
 
 
 def _running(subject: Subject) -> dict[Kind, int]:
-    """Return the vCPUs in use, without this cluster's own."""
+    """Return the vCPUs in use by type and market, without this cluster's own and without capacity blocks. Raises
+    AwsError.
+    """
     used: dict[Kind, int] = {}
     state = {"Name": "instance-state-name", "Values": ["pending", "running"]}
     with aws_errors("counting the running instances"):
@@ -253,7 +259,7 @@ def _vcpus(instance: Mapping[str, Any]) -> int:
 
 
 def addresses_and_networks(subject: Subject) -> Iterator[Finding]:
-    """Check that the account has room for a VPC, its NAT gateways and their addresses."""
+    """Check that the account has room for a VPC, its NAT gateways and their addresses. Raises AwsError."""
     config = subject.config
     if subject.deployed or config.vpc_id:
         yield finding("network quotas", OK, "no new VPC and no elastic address is needed")
@@ -289,7 +295,9 @@ def _gateways(subject: Subject) -> Counter[str]:
 
 
 def quotas_of(subject: Subject, service: str) -> Mapping[str, float]:
-    """Return the quotas of a service, or raise the error of reading them. Each service is read once per subject."""
+    """Return the quotas of a service by name. Each service is read once per subject. Raises AwsError, also on later
+    calls.
+    """
     with subject.reading[service]:
         if service not in subject.quotas:
             try:

@@ -25,7 +25,7 @@ _Answers = Sequence[Mapping[str, Any]]
 
 
 def ways_out(subject: Subject) -> Iterator[Finding]:
-    """Check the attributes and the route tables of an existing VPC, if the configuration names one."""
+    """Check the attributes and the route tables of an existing VPC, if the configuration names one. Raises AwsError."""
     config = subject.config
     if not config.vpc_id:
         return
@@ -43,7 +43,7 @@ def ways_out(subject: Subject) -> Iterator[Finding]:
 
 
 def names_of(subject: Subject) -> dict[str, bool]:
-    """Return the VPC's attributes for name resolution. EC2 returns one per call."""
+    """Return the VPC's attributes for name resolution by their names. EC2 returns one per call. Raises AwsError."""
     vpc = subject.config.vpc_id
     with aws_errors(f"reading the attributes of {vpc}"):
         ec2 = subject.aws.client("ec2")
@@ -53,7 +53,9 @@ def names_of(subject: Subject) -> dict[str, bool]:
 
 
 def judge_names(config: ClusterConfig, attributes: Mapping[str, bool]) -> Finding:
-    """Judge the attributes. Unless both are on, file system names do not resolve (EFS, "Mounting with a DNS name")."""
+    """Judge the VPC's attributes for name resolution. Unless both are on, file system names do not resolve (EFS,
+    "Mounting with a DNS name").
+    """
     off = [name for name, value in attributes.items() if not value]
     if not off:
         return finding("VPC names", OK, f"{config.vpc_id} has {' and '.join(attributes)}")
@@ -79,7 +81,11 @@ def table_of(tables: _Answers, subnet: str) -> Mapping[str, Any]:
 
 
 def judge_routes(config: ClusterConfig, tables: _Answers, endpoints: _Answers) -> Iterator[Finding]:
-    """Judge the default route of each subnet, or whether endpoints replace a missing one."""
+    """Judge the default route of each subnet, or whether endpoints replace a missing one.
+
+    `tables` and `endpoints` are from DescribeRouteTables and DescribeVpcEndpoints. Yields one finding per problem, or
+    one that is ok.
+    """
     public = [_judge_public(subnet, table_of(tables, subnet)) for subnet in config.public_subnet_ids]
     private = [_judge_private(config, each, table_of(tables, each), endpoints) for each in config.private_subnet_ids]
     problems = [each for each in (*public, *private) if each]
@@ -115,7 +121,7 @@ def _judge_private(config: ClusterConfig, subnet: str, table: Mapping[str, Any],
 
 
 def missing_services(config: ClusterConfig, table: Mapping[str, Any], endpoints: _Answers) -> list[str]:
-    """Return the services that nodes call and for which this route table's subnets have no endpoint."""
+    """Return the AWS services that nodes call but that have no endpoint in the subnets of this route table."""
     there = {each["ServiceName"].rpartition(".")[2] for each in endpoints if _answers(each, table)}
     return [name for name in services(config) if name not in there]
 

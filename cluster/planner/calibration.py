@@ -39,8 +39,10 @@ class Past:
     nodes: int
 
     def is_like(self, hardware: Hardware, *, embedded: bool) -> bool:
-        """Return whether nodes are comparable to the past run's: the same instance type and number of ranks per node,
-        and both on an embedded cloud or both on AWS.
+        """Return whether nodes are comparable to the past run's.
+
+        They have the same instance type and number of ranks per node, and both are on an embedded cloud, or both on
+        AWS.
         """
         ours = (self.instance_type, self.ranks_per_node, self.embedded)
         return ours == (hardware.instance_type, hardware.ranks, embedded)
@@ -133,12 +135,11 @@ class PastLink(Past):
     """By number of nodes."""
 
     def link(self, size: float, nodes: int = 0) -> tuple[Range, Range] | None:
-        """Return bandwidth (bytes/s) and time per hop (s) for allreduces of `size` bytes over `nodes` nodes.
+        """Return bandwidth (bytes/s) and time per hop (s) for allreduces of `size` bytes over `nodes` nodes; 0 for any
+        number.
 
-        Returns None if no ring allows a fit.
-
-        If no ring had that many nodes, the largest ring sets the values and all rings the ranges. The hop time includes
-        an allreduce's other overhead, such as negotiation.
+        Returns None if no ring allows a fit. If no ring had that many nodes, the largest ring sets the values and all
+        rings the ranges. The hop time includes an allreduce's other overhead, such as negotiation.
         """
         found = {count: link for count in sorted(self.rings) if (link := self.rings[count].link(size))}
         if not found or nodes in found:
@@ -169,7 +170,8 @@ class Calibration:
     ) -> Assumptions:
         """Return the assumptions for a workload on such nodes, calibrated by past runs on nodes of the same kind.
 
-        `nodes` is their number, or 0 if it does not matter. Raises LookupError if their speed is unknown.
+        `nodes` is their number, or 0 if it does not matter. `nodes_are_up` means that they need not be launched. Raises
+        LookupError if their speed is unknown.
         """
         together = placement_group or efa
         start_up_s = READY_START_UP_S if nodes_are_up else START_UP_S
@@ -214,7 +216,7 @@ def _over(ranges: Sequence[Range]) -> Range:
 
 
 def _figure(ranges: Sequence[Range], runs: Sequence[Past], where: str) -> Figure:
-    """Build a figure with the value of the newest (first) run and the range of all. `where` is for its source."""
+    """Build a figure with the value of the newest (first) run and the range of all. `where` completes its source."""
     day = datetime.datetime.fromtimestamp(runs[0].finished, datetime.UTC)
     count = len({each.run_id for each in runs})
     more = f"; the range is that of {count} runs" if count > 1 else ""

@@ -51,7 +51,7 @@ class Candidate:
 
 
 def seconds_in_range(workload: Workload, cluster: Cluster, assumed: Assumptions) -> tuple[Range, Parts]:
-    """Return the run time with its range, and its parts.
+    """Return the run time with its range, s, and its parts.
 
     Each figure is moved to both ends of its range separately. The changes are combined as independent errors: the root
     of the sum of squares.
@@ -77,7 +77,7 @@ def evaluate(
     """Return one candidate for each instance type and number of nodes.
 
     `workload_of` returns the workload for a number of ranks. `assumptions_of` returns the assumptions for a workload on
-    that many nodes of a type.
+    that many nodes of a type. `prices` are by instance type.
     """
     found = []
     for hardware in types:

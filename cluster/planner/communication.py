@@ -30,7 +30,9 @@ class Link:
 
 
 def between_nodes(hardware: Hardware, *, efa: bool, placement_group: bool) -> Link:
-    """Return the link between nodes of a type. EFA implies a placement group."""
+    """Return the link between nodes of a type. EFA implies a placement group. Without EFA, the link is a TCP
+    connection.
+    """
     nominal = hardware.network_gbit_s
     if efa and hardware.efa:
         return Link(
@@ -65,7 +67,7 @@ def within_node(hardware: Hardware) -> Link:
 
 
 def ring_seconds(size: float, ranks: int, bytes_s: float, hop_s: float) -> float:
-    """Return the time to allreduce `size` bytes in one ring of ranks, limited by its slowest link.
+    """Return the time to allreduce `size` bytes in one ring of ranks, s. Its slowest link has `bytes_s` and `hop_s`.
 
     Each rank sends 2 (n - 1) / n times the size in 2 (n - 1) messages (Patarasuk and Yuan 2009).
     """
@@ -75,9 +77,9 @@ def ring_seconds(size: float, ranks: int, bytes_s: float, hop_s: float) -> float
 def grouped_seconds(
     size: float, ranks: int, bytes_s: float, hop_s: float, *, fusion_bytes: float, cycle_s: float
 ) -> float:
-    """Return the time to allreduce all gradients as one group after the backward pass, in buffers of `fusion_bytes`.
+    """Return the time to allreduce `size` bytes of gradients as one group after the backward pass, s; 0 for one rank.
 
-    It includes half of Horovod's cycle, the average wait.
+    They are sent in buffers of `fusion_bytes`. The time includes half of Horovod's cycle, the average wait.
     """
     if ranks == 1:
         return 0.0

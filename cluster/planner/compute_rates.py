@@ -56,8 +56,9 @@ CORE_GFLOPS: Final = 60
 
 
 def images_s(network: str, precision: str, hardware: Hardware) -> Figure:
-    """Return the speed of one rank at the network's published image size. Raises LookupError for an unknown network or
-    GPU.
+    """Return the speed of one rank alone at the network's published image size, images/s.
+
+    Raises LookupError for an unknown network or GPU.
     """
     if not hardware.gpus:
         return _of_cores(network, hardware.cores / hardware.ranks)
@@ -70,7 +71,7 @@ def images_s(network: str, precision: str, hardware: Hardware) -> Figure:
 
 
 def _resnet50(gpu: str) -> Figure:
-    """Return the speed of ResNet-50 in mixed precision on one GPU. Raises LookupError for an unknown GPU."""
+    """Return the speed of ResNet-50 in mixed precision on one GPU, images/s. Raises LookupError for an unknown GPU."""
     if gpu == "V100":
         return Figure(
             value=V100_IMAGES_S,
@@ -93,7 +94,9 @@ def _resnet50(gpu: str) -> Figure:
 
 
 def _of_network(network: str, resnet50: Figure) -> Figure:
-    """Return the speed of a network other than ResNet-50 on a GPU, given the GPU's speed with ResNet-50."""
+    """Return the speed of another network on a GPU, given the GPU's speed with ResNet-50. Raises LookupError if it is
+    unknown.
+    """
     if network in P100_IMAGES_S:
         factor = P100_IMAGES_S[network] / P100_IMAGES_S["resnet50"]
         source = f"{resnet50.source}; times {factor:.3g} by {TENSORFLOW_BENCHMARKS}"

@@ -21,7 +21,7 @@ class Range:
     high: float
 
     def times(self, factor: float) -> Self:
-        """Multiply value and range by an exact factor."""
+        """Return the number and its range, multiplied by an exact factor."""
         return dataclasses.replace(self, low=self.low * factor, value=self.value * factor, high=self.high * factor)
 
 

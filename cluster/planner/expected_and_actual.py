@@ -55,7 +55,7 @@ class Outcome:
 
 
 def outcomes(record: Mapping[str, Any]) -> tuple[Outcome, ...]:
-    """Return the expected and actual figures of a run that has ended; empty if it had no estimate.
+    """Return the expected and actual figures of a run, from its record; () if it has not ended, or had no estimate.
 
     If the run succeeded in one attempt, its parts are included: start-up (everything besides the epochs), training
     steps, the rest of the epochs, and images per second in training steps.
@@ -79,7 +79,9 @@ def parts(found: Sequence[Outcome]) -> list[Outcome]:
 
 
 def _parts(estimate: Mapping[str, Any], result: Mapping[str, Any], seconds: float) -> list[Outcome | None]:
-    """Return the outcomes of a run's parts; empty if the estimate or the result lacks them."""
+    """Return the outcomes of a run's parts; [] if the estimate or the result lacks them. `seconds` is the time of the
+    run.
+    """
     expected = {name: number(value) or 0.0 for name, value in document(estimate.get("parts")).items()}
     given = result.get("epoch_seconds")
     epochs_s = sum(number(each) or 0.0 for each in given) if isinstance(given, list) else 0.0

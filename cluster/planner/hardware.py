@@ -105,7 +105,9 @@ def _nearest(instance_type: str) -> str:
 
 
 def _network(words: str) -> tuple[float, bool]:
-    """Parse EC2's description of a network into Gbit/s and whether that is a peak."""
+    """Parse EC2's description of a network into Gbit/s and whether that is a peak. Unknown words count
+    as 0.1 Gbit/s.
+    """
     if peak := _PEAK.fullmatch(words):
         return float(peak[1]), True
     if steady := _STEADY.fullmatch(words):

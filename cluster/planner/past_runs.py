@@ -97,7 +97,7 @@ def past_rate(record: Mapping[str, Any], links: Sequence[PastLink] = ()) -> Past
 
 
 def past_start(record: Mapping[str, Any]) -> PastStart:
-    """Return the start-up time of a recipe's run: its whole time since the start on the master, without its epochs.
+    """Return the start-up time of a recipe's run: its time from the start on the master to its end, without its epochs.
 
     Raises one of NO_FIGURE if the record does not allow it.
     """
@@ -111,9 +111,9 @@ def past_start(record: Mapping[str, Any]) -> PastStart:
 
 
 def bench_rates(bench: Bench, record: Mapping[str, Any], links: Sequence[PastLink] = ()) -> list[PastRate]:
-    """Return the training speed for each network and precision of a benchmark.
+    """Return the training speed for each network and precision of a benchmark. Cells that do not allow it are left out.
 
-    It is taken from the largest batch on the fewest nodes, because the ranks wait least for each other there.
+    The speed is taken from the largest batch on the fewest nodes, because the ranks wait least for each other there.
     """
     found: dict[tuple[str, str], PastRate] = {}
     for each in sorted(bench.of_kind(TRAINING), key=lambda each: (each.cell.nodes, -each.cell.batch_per_rank)):
@@ -132,7 +132,8 @@ def bench_rates(bench: Bench, record: Mapping[str, Any], links: Sequence[PastLin
 def bench_link(bench: Bench, record: Mapping[str, Any]) -> PastLink:
     """Return the link that a benchmark's allreduces measured. Raises one of NO_FIGURE if they do not allow it.
 
-    A benchmark waits for a whole cycle before each allreduce, because it starts one when the previous one has finished.
+    A benchmark waits for a whole cycle before each allreduce, because it starts one allreduce when the previous one has
+    finished.
     """
     cycle_s, rings = bench.cycle_s or 0.0, dict[int, PastRing]()
     for nodes in {each.cell.nodes for each in bench.of_kind(ALLREDUCE) if each.cell.nodes > 1}:
@@ -153,7 +154,7 @@ def bench_link(bench: Bench, record: Mapping[str, Any]) -> PastLink:
 
 
 def rate_of(training_s: float, workload: Workload, cluster: Cluster, assumed: Assumptions) -> float:
-    """Find the training speed of one rank that makes the model's steps take `training_s` in total.
+    """Return the training speed of one rank, images/s, that makes the model's steps take `training_s` in total.
 
     Raises LookupError if network and input alone take that long in the model. The computation cannot be separated then.
     """
@@ -235,7 +236,10 @@ def _epochs(result: Mapping[str, Any]) -> list[float]:
 
 
 def _spread(seconds: Sequence[float]) -> tuple[float, float]:
-    """Return the lowest and the highest rate as factors of the median rate. One value gives 1 +- SINGLE_SPREAD."""
+    """Return the lowest and the highest rate as factors of the median rate, from times in seconds.
+
+    One value gives 1 +- SINGLE_SPREAD.
+    """
     if len(seconds) < 2:
         return 1 - SINGLE_SPREAD, 1 + SINGLE_SPREAD
     middle = statistics.median(seconds)
@@ -269,7 +273,9 @@ def _type_of(record: Mapping[str, Any]) -> str:
 
 
 def _fabric_of(record: Mapping[str, Any]) -> tuple[bool, bool]:
-    """Return whether a run's nodes had EFA, and whether they were in a placement group. EFA requires one."""
+    """Return whether a run's nodes had EFA, and whether they were in a placement group. EFA requires a
+    placement group.
+    """
     config = document(document(record.get("origin")).get("config"))
     efa = config.get("efa") is True
     return efa, efa or config.get("placement_group") is True

@@ -25,7 +25,7 @@ WORDS = {
 
 
 def candidate_table(candidates: Sequence[Candidate], choice: Choice, *, title: str, footer: Sequence[str]) -> Table:
-    """Build the table of candidates. The chosen candidate is marked with *."""
+    """Build the table of candidates. The chosen candidate is marked with *. `footer` are lines below the table."""
     return Table(
         title=title,
         columns=("", "nodes", "type", "time", "range", "on demand", "range", "spot", "bottleneck", "frontier"),

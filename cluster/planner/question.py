@@ -71,12 +71,13 @@ class Question:
         return f"{self.training.recipe}{', to the accuracy of its source' if self.to_target else ''}"
 
     def check(self) -> None:
-        """Raise the UsageError that `answer` would raise. No prices are needed."""
+        """Raise UsageError if `answer` would. No prices are needed."""
         self.answer({kind.instance_type: HourlyPrices(node=None) for kind in self.types})
 
     def answer(self, prices: Mapping[str, HourlyPrices]) -> Answer:
-        """Return the estimate of every candidate. `prices` are by instance type. Raises UsageError if no estimate is
-        possible.
+        """Return the estimates of all candidates, and the recommended one. `prices` are by instance type.
+
+        Raises UsageError if no estimate is possible.
         """
         workload = functools.cache(self.workload)
         found = candidates.evaluate(workload, self._assume, self.types, self.counts, prices)
@@ -164,7 +165,9 @@ def _positive(flag: str, text: str) -> float | None:
 
 
 def _training(recipe: RecipeFlags, further: Sequence[str]) -> Training:
-    """Return the recipe with its flags. If it needs a data directory and none is given, use a placeholder."""
+    """Return the recipe with its flags. If it needs a data directory and none is given, a placeholder is used. Raises
+    UsageError.
+    """
     try:
         return recipe.training(further)
     except UsageError as error:

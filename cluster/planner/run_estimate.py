@@ -66,9 +66,10 @@ def estimate_run(
     ranks_per_node: str = "",
     calibration: Calibration = NOTHING,
 ) -> RunEstimate | str:
-    """Estimate a recipe on this number of nodes, or return the reason why that is impossible.
+    """Estimate a recipe on this number of nodes, or return a sentence with the reason why that is impossible.
 
-    `settings_of` returns the recipe's settings for a number of ranks.
+    `settings_of` returns the recipe's settings for a number of ranks. `usd_per_hour` is the price of a node, None if it
+    is unknown. `nodes_are_up` means that no node must be launched.
     """
     try:
         hardware = _with_ranks(hardware_of(instance_type), ranks_per_node)
@@ -103,7 +104,9 @@ def estimate_run(
 
 
 def _with_ranks(hardware: Hardware, ranks_per_node: str) -> Hardware:
-    """Return the hardware with the number of ranks that --ranks-per-node asks for."""
+    """Return the hardware with the number of ranks that --ranks-per-node asks for: a number, "cores", or "" for the
+    default.
+    """
     if not ranks_per_node:
         return hardware
     chosen = hardware.cores if ranks_per_node == CORES else int(ranks_per_node)

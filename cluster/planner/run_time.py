@@ -72,7 +72,7 @@ def run_seconds(workload: Workload, cluster: Cluster, assumed: Assumptions) -> P
 def _phase_seconds(
     workload: Workload, phase: Phase, cluster: Cluster, assumed: Assumptions
 ) -> tuple[float, float, float, float]:
-    """Return the seconds that a phase's epochs compute, communicate, wait for images, and evaluate."""
+    """Return the seconds that all epochs of a phase compute, communicate, wait for images, and evaluate."""
     rate = assumed.images_s.value * (NETWORKS[workload.network].image_size / phase.size) ** 2
     batch = phase.global_batch / cluster.ranks
     steps = math.ceil(workload.training_images / phase.global_batch)
@@ -105,7 +105,9 @@ def _reduction_seconds(workload: Workload, compute_s: float, cluster: Cluster, a
 
 
 def _decoding_seconds(workload: Workload, phase: Phase, assumed: Assumptions) -> float:
-    """Return the time that one vCPU needs to prepare an image, in proportion to its stored pixels."""
+    """Return the time that one vCPU needs to prepare an image, s, in proportion to its stored pixels; 0
+    without JPEG.
+    """
     if not workload.jpeg:
         return 0.0
     stored = (phase.stored_side / FULL_SIDE) ** 2 if phase.stored_side else 1.0

@@ -93,7 +93,7 @@ class Workload:
         return sum(phase.epochs for phase in self.phases)
 
     def until(self, epochs: int) -> Workload:
-        """Return the workload up to an epoch; all of it for 0."""
+        """Return the workload of only the first `epochs` epochs; all of it for 0."""
         left, phases = epochs or self.epochs, []
         for phase in self.phases:
             if left > 0:

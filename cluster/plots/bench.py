@@ -22,7 +22,9 @@ Lines = dict[str, list[Measurement]]
 
 
 def draw_bench(bench: Bench) -> Figure:
-    """Draw a benchmark's medians, with the fastest and the slowest round as error bars."""
+    """Draw a benchmark's medians, with the fastest and the slowest round as error bars. Kinds without measurements are
+    left out.
+    """
     from matplotlib.figure import Figure
 
     drawn = (((TRAINING,), _draw_training), ((ALLREDUCE,), _draw_allreduce), (FEEDING, _draw_feeding))
@@ -121,7 +123,9 @@ def _legend(axes: Axes) -> Iterable[tuple[Artist, str]]:
 
 
 def _binary(size: int) -> str:
-    """Return a size in the shortest form: 1 Ki for 1,024."""
+    """Return a size in bytes in its shortest form: 1 Ki for 1,024. Sizes that are no multiple of 1,024
+    are written out.
+    """
     for power, unit in ((20, " Mi"), (10, " Ki")):
         if size % (1 << power) == 0:
             return f"{size >> power}{unit}"

@@ -20,7 +20,11 @@ Cell = tuple[float, int, int, int]
 
 
 def draw_confusion(matrix: ConfusionMatrix) -> Drawn:
-    """Draw the matrix. The shade of a cell is the square root of its share, so that one image in 100 is visible."""
+    """Draw a confusion matrix. The shade of a cell is the square root of its share, so that one image in 100 is
+    visible.
+
+    With more than MAX_CELLS classes, each pair that occurs is a dot.
+    """
     classes = len(matrix.labels)
     cells = sorted(
         (

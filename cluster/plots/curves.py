@@ -71,7 +71,7 @@ class Plot:
 
 
 def run_plots(curves: Curves) -> list[Plot]:
-    """Return the plots of one run."""
+    """Return the plots of one run. Plots without values are left out."""
 
     def line(label: str, name: str, style: int = 0, *, over_time: bool = False) -> Line:
         return Line(label=label, points=_points(curves.epochs, name, over_time=over_time), style=style)
@@ -99,7 +99,10 @@ def run_plots(curves: Curves) -> list[Plot]:
 
 
 def comparison_plots(comparison: Comparison) -> list[Plot]:
-    """Return the plots of several runs: one line per run, or per group of repeats with a band for its spread."""
+    """Return the plots of several runs: one line per run, or per group of repeats with a band for its spread.
+
+    Plots without values are left out.
+    """
 
     def lines(name: str, *, over_time: bool = False) -> list[Line]:
         found = []
@@ -167,7 +170,9 @@ def draw_plot(plot: Plot) -> Drawn:
 
 
 def stroke(style: int) -> tuple[str, Any, str]:
-    """Return the colour, dashes and marks of a line. When the colours repeat, dashes and marks are different."""
+    """Return the colour, dashes and marks of the line number `style`. When the colours repeat, dashes and marks are
+    different.
+    """
     later = style + style // len(SERIES)
     return SERIES[style % len(SERIES)], DASHES[later % len(DASHES)], MARKERS[later % len(MARKERS)]
 

@@ -31,7 +31,10 @@ def check_path(text: str) -> Path:
 
 
 def draw_candidates(candidates: Sequence[Candidate], chosen: Candidate | None, title: str) -> Figure:
-    """Draw cost over time: one line per instance type, each candidate with its range and its number of nodes."""
+    """Draw cost over time: one line per instance type, each candidate with its range and its number of nodes.
+
+    Candidates without a price are left out. The chosen one has a circle.
+    """
     with drawing():
         figure = new_figure(7.0, 4.4)
         axes = figure.add_subplot()

@@ -100,7 +100,7 @@ class Drawn:
 
     @classmethod
     def of(cls, figure: Figure, *, name: str, title: str, description: str) -> Drawn:
-        """Return a figure for a page."""
+        """Return a figure for a page, drawn as SVG. The arguments are those of `page_svg`."""
         svg = page_svg(figure, name=name, title=title, description=description)
         return cls(name=name, title=title, description=description, svg=svg)
 
@@ -117,7 +117,8 @@ def check_installed() -> None:
 
 @contextlib.contextmanager
 def drawing(**settings: Any) -> Iterator[None]:
-    """Apply the plots' settings, and `settings` on top of them, in a block. Matplotlib is imported here.
+    """Apply the plots' settings, and `settings` on top of them, in a block. Raises DeepcdkError if Matplotlib is not
+    installed.
 
     Matplotlib's settings belong to the whole process, so that other threads wait for the end of the block.
     """
@@ -176,7 +177,9 @@ def _with_variables(style: re.Match[str]) -> str:
 
 
 def save(figure: Figure, path: Path) -> None:
-    """Write a figure as PNG or SVG. Raises DeepcdkError if that fails."""
+    """Write a figure to a file as PNG or SVG, by its suffix. Its directory is created. Raises DeepcdkError if that
+    fails.
+    """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with drawing():

@@ -26,9 +26,10 @@ _SWITCH: Final = re.compile(r"--([a-z0-9-]+)=(?:(true|yes|on|1)|(?:false|no|off|
 
 
 def with_recipe_command(plan: Plan, base: Training, recipe: RecipeFlags) -> Plan:
-    """Return the plan with the command of a recipe: each parameter is one of its settings.
+    """Return the plan with the command of a recipe: each parameter is one of the recipe's settings.
 
-    The first repeat has the recipe's seed. Raises UsageError for an invalid value of any combination.
+    `base` is the recipe, `recipe` are its flags. The first repeat has the recipe's seed. Raises UsageError for an
+    invalid value of a parameter; of many combinations, only some are checked together.
     """
     parameters = tuple(dataclasses.replace(each, name=each.name.replace("_", "-")) for each in plan.parameters)
     names = [each.name for each in parameters if each.name != NODES]
@@ -47,7 +48,9 @@ def with_recipe_command(plan: Plan, base: Training, recipe: RecipeFlags) -> Plan
 
 
 def training_of(plan: Plan, trial: Trial, base: Training) -> Training:
-    """Return the recipe with the settings of a run. Raises UsageError for an invalid value."""
+    """Return the recipe with the settings of one run of a sweep. `base` is the recipe. Raises UsageError for an invalid
+    value.
+    """
     at = len(base.command("")) - len(base.arguments)
     return dataclasses.replace(base, arguments=command_of(plan, trial, "")[at:])
 
@@ -78,7 +81,7 @@ def with_program_command(
 
 
 def command_of(plan: Plan, trial: Trial, run_directory: str) -> tuple[str, ...]:
-    """Return the command of a run's ranks: the plan's, with the values of the run's parameters."""
+    """Return the command of one run's ranks: the plan's, with the values of the run's parameters."""
     words = expand(plan.command, values_of(trial, run_directory))
     return tuple(map(_switch, words)) if words[:2] == TRAINING else words
 
@@ -96,7 +99,8 @@ def specs_of(
 ) -> list[RunSpec]:
     """Return a spec for each trial, made from `base`, the spec of the sweep's largest run.
 
-    The specs' ids sort in the order of the trials. `now` and `token` are parts of the ids.
+    The specs' ids sort in the order of the trials. `now` and `token` are parts of the ids. Only the first spec has the
+    plan.
     """
     ids = [make_run_id(now, f"{base.recipe}-{token}", f"{place:04x}") for place in range(1, len(trials) + 1)]
     others = tuple(pair for pair in base.environment if pair[0] != SEED_VARIABLE)
@@ -115,9 +119,10 @@ def specs_of(
 
 
 def renewed(plan: Plan, spec: RunSpec, nodes: Sequence[Node], *, agent: str) -> RunSpec:
-    """Return the spec of an earlier run on the present nodes, as many as the largest run has. Raises SpecError.
+    """Return the spec of an earlier run of a sweep with the present nodes, as many as the sweep's largest run has.
 
     `agent` is the agent's tree, as pushed by the current version. A recipe keeps the tree that it was launched with.
+    Raises SpecError if there are too few nodes.
     """
     hosts = choose_hosts(nodes, plan.most_nodes)
     if spec.ranks_per_node:

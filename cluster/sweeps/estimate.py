@@ -32,12 +32,15 @@ class SweepEstimate:
     usd: Range | None
 
     def of(self, trial: Trial) -> dict[str, Any]:
-        """Return the estimate of one run for its record; empty if it is unknown."""
+        """Return the estimate of one run for its record; {} if it is unknown."""
         found = self.by_parameters.get(trial.parameters)
         return found.document() if found else {}
 
     def describe(self, bounds: Bounds, usd_per_hour: float | None) -> str:
-        """Describe the sweep's size, time and price. `usd_per_hour` is the price of the workers that it uses."""
+        """Describe the sweep's size, time and price. If the time is unknown, --max-hours in `bounds` limits it.
+
+        `usd_per_hour` is the price of the workers that it uses, None if it is unknown.
+        """
         size = f"{self.runs:,} run{'s' * (self.runs != 1)}, {self.at_once} at a time"
         if self.seconds:
             low, value, high = map(duration, (self.seconds.low, self.seconds.value, self.seconds.high))
@@ -60,7 +63,7 @@ class SweepEstimate:
 def estimated(
     plan: Plan, trials: Sequence[Trial], workers: int, known: Mapping[Pairs, RunEstimate | None]
 ) -> SweepEstimate:
-    """Return the sum of the runs' estimates.
+    """Return the estimate of a sweep, as the sum of its runs' estimates.
 
     `known`: estimates of some combinations. Each other combination counts as their mean. If one of them is None, the
     sums are None too. `workers`: number of workers that the sweep uses.

@@ -69,12 +69,12 @@ class Plan:
 
     @property
     def size(self) -> int:
-        """Return the number of combinations of all listed values."""
+        """Return the number of combinations of all listed values. Parameters with a distribution do not count."""
         return math.prod(len(parameter.values) for parameter in self.parameters if not parameter.distribution)
 
     @property
     def count(self) -> int:
-        """Return the number of runs."""
+        """Return the number of runs: of all or of the drawn combinations, times the repeats."""
         return (self.samples or self.size) * self.repeats
 
     def combinations(self) -> list[Pairs]:
@@ -124,7 +124,7 @@ class Plan:
         ]
 
     def nodes_of(self, trial: Trial) -> int:
-        """Return the number of nodes of a run."""
+        """Return the number of nodes of one run: its value of the parameter `nodes`, or else the plan's number."""
         return int(dict(trial.parameters).get(NODES, self.nodes))
 
     @property
@@ -183,7 +183,8 @@ def expand(words: Sequence[str], values: Mapping[str, str]) -> tuple[str, ...]:
 def check_placeholders(words: Sequence[str], names: Sequence[str]) -> None:
     """Raise UsageError if the words of an entry have an unknown `{name}`, or do not use one of the parameters.
 
-    `names`: names of the parameters. A parameter must not have the name of one of the agent's placeholders.
+    `names`: names of the parameters. The name `nodes` need not be used. A parameter must not have the name of one of
+    the agent's placeholders.
     """
     used = {found[2] for word in words for found in _BRACES.finditer(word) if found[2]}
     known = {*names, SEED, *PLACEHOLDERS}

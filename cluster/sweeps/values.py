@@ -108,7 +108,12 @@ def _lines(flag: str, name: str) -> list[str]:
 
 
 def _range(flag: str, text: str, first: str, last: str, step: str | None) -> tuple[str, ...]:
-    """Return the values from first to last, both included. Decimal numbers are exact: 0.1..0.3..0.1 has three."""
+    """Return the values from first to last, both included, as texts. Decimal numbers are exact: 0.1..0.3..0.1 has
+    three.
+
+    Without a `step`, it is 1 or -1. Raises UsageError for a step that does not lead from first to last, or too many
+    values.
+    """
     begin, end = Decimal(first), Decimal(last)
     by = Decimal(step) if step else Decimal(1 if end >= begin else -1)
     if by == 0 or (end - begin) * by < 0:

@@ -118,9 +118,10 @@ def measure(
     following: Following,
     task: str = "fab bench",
 ) -> str:
-    """Launch a benchmark and watch it. Return its id when it has succeeded, or "" if it continues unwatched.
+    """Launch a benchmark and watch it. Return its run's id when it has succeeded, or "" if it continues unwatched.
 
-    Raises DeepcdkError if the benchmark was stopped.
+    Asks before nodes are added. Raises DeepcdkError if too few workers are ready, or if the benchmark was stopped, and
+    Exit if it failed.
     """
     count = settings.nodes[-1]
     check_maximum(count, session.load_inventory(), session.config.max_workers)
@@ -167,7 +168,10 @@ def measure(
 
 
 def _show(directory: Path, earlier: Path | None, *, json: bool) -> None:
-    """Print the figures of a benchmark, and write them to its directory as JSON and as a picture."""
+    """Print the figures of a benchmark, and write them to its directory as JSON and as a picture.
+
+    `earlier` is the directory of another benchmark to compare with, or None.
+    """
     from cluster.bench.bench_comparison import compare
     from cluster.bench.measurements import read_bench
     from cluster.bench.results import document, tables, write_results

@@ -160,8 +160,9 @@ def _events_stream(*, verbose: bool, json: bool) -> TextIO | None:
 
 
 def _check_changeable(stack: str, there: Mapping[str, Any] | None) -> None:
-    """Raise DeepcdkError for a stack in a state that CloudFormation cannot change. The error explains
-    how to continue.
+    """Raise DeepcdkError for a stack whose deletion or rollback failed. The error explains how to continue.
+
+    `there` is from DescribeStacks, None if the stack does not exist.
     """
     status = (there or {}).get("StackStatus")
     why = str((there or {}).get("StackStatusReason", "")).strip()
@@ -177,8 +178,9 @@ def _check_changeable(stack: str, there: Mapping[str, Any] | None) -> None:
 def _check_account(session: Session, progress: Callable[[str], None], *, new: bool, plan: bool, force: bool) -> None:
     """Check quotas, zones, images and the reservation, and store the cluster's zones in the session.
 
-    Raises AccountError if a new cluster would fail, unless `force` is set. For a deployed cluster it only warns,
-    because a change that starts no node can still succeed. Raises DeepcdkError if the account has too few zones.
+    Raises AccountError if a new cluster would fail, unless `force` is set. For a deployed cluster it only prints
+    warnings, because a change that starts no node can still succeed. Raises DeepcdkError if the account has too few
+    zones.
     """
     from cluster.doctor import examination as examiner
     from cluster.doctor.finding import FAIL, OK, UNKNOWN, Subject
@@ -226,7 +228,8 @@ def _check_same_zones(session: Session) -> None:
 
 
 def _show_plan(session: Session, there: Mapping[str, Any] | None, *, as_json: bool, update_images: bool) -> None:
-    """Show what would change in the stack. `there` is CloudFormation's description of it, or None if it does not exist.
+    """Print what would change in the stack. `there` is CloudFormation's description of it, or None if it does not
+    exist.
 
     Raises DeepcdkError if CloudFormation cannot compare: after a failed creation, or without the CDK's bootstrap.
     """
@@ -266,8 +269,8 @@ def _show_plan(session: Session, there: Mapping[str, Any] | None, *, as_json: bo
 def _provide_key_pair(session: Session, progress: Callable[[str], None], *, new: bool) -> None:
     """Import the user's key if there is no key pair, else check that the key pair is the user's.
 
-    A key pair of another key raises OtherKeyError for a new cluster. For a deployed one, a warning is printed. Raises
-    DeepcdkError if there is no key to import.
+    If the key pair has another key, OtherKeyError is raised for a new cluster, and a warning is printed for a deployed
+    one. Raises DeepcdkError if there is no key to import.
     """
     name, home = session.config.key_name, Path.home()
     described = key_pair.describe(session.aws, name)
@@ -299,12 +302,12 @@ def _permit(
     yes: bool,
     aside: bool = False,
 ) -> Plan:
-    """Show a change, ask, and stop the live runs that would not survive it. Return the plan that the user agreed to.
+    """Print a change, ask, and stop the live runs that would not survive it. Return the plan that the user agreed to.
 
-    `asked` says that a first deployment was agreed to before. The stack may have been created by others since then.
-    With `aside`, the table is printed with `progress`, because stdout is for a document.
-
-    If the size of a group has changed while the question was open, show the new effects and ask again.
+    `asked` means that the user has agreed to a first deployment before. The stack may have been created by others since
+    then. With `aside`, the table is printed with `progress`, because stdout is for a document. If the size of a group
+    has changed while the question was open, the new effects are printed, and the question is asked again. Raises
+    LiveRunError if runs would stop, unless `force` is set.
     """
     print_table(effects.change_table(plan.stack, plan.effects), progress if aside else None)
     if plan.is_new:
@@ -332,7 +335,7 @@ def _runs_kept_away(
 ) -> contextlib.AbstractContextManager[None]:
     """Return a context manager for the deployment. If the change would stop runs, it keeps new runs from starting.
 
-    With `force`, the deployment continues even if the master does not answer. It raises like `every_node_held`.
+    With `force`, the deployment continues even if the master does not answer. Raises the errors of `every_node_held`.
     """
     if plan.is_new or not plan.stops_run:
         return contextlib.nullcontext()

@@ -60,7 +60,9 @@ def init(directory: Annotated[str, "directory of the project; default: the curre
 
 
 def cdk_json(directory_name: str) -> str:
-    """Return a cdk.json with the keys in EDITED. The cluster is named after the directory if AWS allows the name."""
+    """Return the text of a cdk.json with the keys in EDITED. The cluster is named after the directory if AWS allows the
+    name.
+    """
     try:
         config = ClusterConfig(name=re.sub(r"[^a-z0-9]+", "-", directory_name.lower()).strip("-")[:32].strip("-"))
     except ConfigError:
@@ -70,7 +72,9 @@ def cdk_json(directory_name: str) -> str:
 
 
 def write_new(path: Path, text: str) -> bool:
-    """Write a new file. Return False if the path exists, even as a broken link. Raises OSError."""
+    """Write a new file. Return False if the path exists, even as a broken link. Raises OSError. No incomplete file is
+    left.
+    """
     try:
         file = path.open("x", encoding="utf-8")
     except FileExistsError:
@@ -87,7 +91,8 @@ def write_new(path: Path, text: str) -> bool:
 def diff_of(path: Path, text: str) -> str:
     """Return a unified diff from the existing file to the text, or "" if there is nothing to change. Raises OSError.
 
-    Lines that the user has added to an ignore file do not count as differences.
+    If the path is not a file, a sentence about that is returned. Lines that the user has added to an ignore file do not
+    count as differences.
     """
     if not is_file(path):
         return f"{path} is not a file"

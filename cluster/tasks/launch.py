@@ -85,12 +85,12 @@ class Launch:
         self._roots = in_background(lambda: read_roots(session.aws, stack, source, unrecorded))
 
     def check_prices(self, wanted: Bounds) -> None:
-        """Raise DeepcdkError if the cost is limited and a price is unknown."""
+        """Raise DeepcdkError if the cost is limited and the price of one of the cluster's instance types is unknown."""
         session = self.session
         check_prices(wanted, [*session.instance_types, *session.config.worker_types], session.prices)
 
     def push(self, master: Master, tree: Tree) -> None:
-        """Push a tree and report it. Asks first if the tree is large."""
+        """Push a tree and print the result. Asks first if the tree is large."""
         self.session.confirm_upload(master, tree, self.progress, yes=self.yes)
         terminal = sys.stdout.isatty() and not self.following.json
         self.progress(str(self.session.push(master, tree, self.progress, terminal=terminal)))
@@ -100,9 +100,11 @@ class Launch:
         return occupied.size_for(count, self.session.load_inventory().desired_workers, queueing=self.queue)
 
     def free_nodes(self, master: Master, count: int, occupied: Occupancy, *, least: int = 0) -> tuple[Node, ...]:
-        """Return the nodes for a run on `count` workers when they are ready. The group grows for it, after asking.
+        """Return the nodes for a run on `count` workers when they are ready. If necessary the group grows, after a
+        question.
 
-        If `least` is not 0, that many workers are enough after the timeout.
+        If `least` is not 0, that many workers are enough after the timeout. Raises LiveRunError if too few nodes are
+        free.
         """
         size = self.size_for(count, occupied)
         task = GroupTask(session=self.session, master=master, name=self.task, yes=self.yes, report=self.progress)
@@ -110,7 +112,7 @@ class Launch:
         return occupied.choice(found, count, queueing=self.queue)
 
     def with_floors(self, spec: RunSpec) -> RunSpec:
-        """Return the spec with the minimum speeds of its nodes, by their instance types."""
+        """Return the spec with the minimum speeds of its nodes, which depend on their instance types."""
         types = {instance.id: instance.type for instance in self.session.load_inventory().instances}
         return with_floors(spec, types, efa=self.session.config.efa)
 
@@ -119,7 +121,8 @@ class Launch:
     ) -> None:
         """Print the expected time and cost of a recipe on this number of nodes, and keep the estimate for the record.
 
-        Also print what a fault would cost, unless the settings are invalid for this number of nodes.
+        `settings_of` returns the recipe's settings for a number of ranks. Also print what a fault would cost, unless
+        the settings are invalid for this number of nodes. If no estimate is possible, the reason is printed.
         """
         from cluster.planner.run_estimate import RunEstimate, estimate_run  # 0.05 s, which a resumed run need not wait
 
@@ -152,7 +155,10 @@ class Launch:
             self.progress(told)
 
     def submission(self, spec: RunSpec) -> Submission:
-        """Build the submission of a run. Print how long the run may take under its own and the cluster's limits."""
+        """Build the submission of a run. Print how long the run may take under its own and the cluster's limits.
+
+        Raises DeepcdkError if the cost is limited and a price is unknown.
+        """
         for line in limits.cautions(self._bounds.result(), datetime.datetime.now(datetime.UTC)):
             self.progress(line)
         session = self.session
@@ -185,7 +191,11 @@ class Launch:
         self.progress(text)
 
     def follow(self, supervisor: Supervisor, run_id: str, position: int | None, text: str, *, log: bool) -> None:
-        """Print the position in the queue and `text`. Then watch the run to its end, or print how to watch it."""
+        """Print the position in the queue and `text`. Then watch the run to its end, or print how to watch it.
+
+        Which of them depends on the flags of the task. `log` includes the run's output. Raises Exit as `watch_to_end`
+        does.
+        """
         self.announce(run_id, position, text)
         if self.following.watched:
             watch_to_end(self.session, supervisor, run_id, log=log, json=self.following.json)
@@ -198,10 +208,10 @@ class Launch:
 def watch_to_end(
     session: Session, supervisor: Supervisor, run_id: str, *, log: bool, json: bool, with_document: bool = True
 ) -> str:
-    """Watch a run to its end and return its state. Ctrl-C stops watching, and the run continues.
+    """Watch a run to its end and return its state. With `json` and `with_document`, print the end as a JSON document.
 
-    Raises Exit with status 1 if the run failed, or 3 if its own limit stopped it. With `json` and `with_document`,
-    print the end as a JSON document.
+    Raises Exit with status 1 if the run failed, 3 if its own limit stopped it, or 130 on Ctrl-C, after which the run
+    continues.
     """
     try:
         usd_per_hour = session.usd_per_hour(PRICE_WAIT_S)

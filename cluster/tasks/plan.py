@@ -108,7 +108,8 @@ def plan(
 def _calibrate(session: Session, asked: Question, *, yes: bool, json: bool) -> None:
     """Benchmark the recipe's network and the link on the cluster's workers, and fetch the results for later plans.
 
-    Raises UsageError if the workers have several types, a type that is not compared, or do not suit the recipe.
+    Asks before nodes are added. Raises UsageError if the workers have several types, a type that is not compared, or do
+    not suit the recipe.
     """
     from cluster.planner.workload import probe_settings
     from cluster.report.run_files import RUNS
@@ -134,9 +135,9 @@ def _calibrate(session: Session, asked: Question, *, yes: bool, json: bool) -> N
 
 
 def _measured_type(asked: Question, theirs: Collection[str]) -> Hardware:
-    """Return the workers' type. `theirs` are the types of the workers.
+    """Return the workers' type, as one of those that the plan compares. `theirs` are the types of the workers.
 
-    Raises UsageError if they have several types, or a type that is not compared.
+    Raises UsageError if the workers have several types, or a type that is not compared.
     """
     names = ", ".join(sorted(theirs))
     if len(theirs) > 1:  # A measured speed applies to one type, so workers of several types cannot be calibrated.

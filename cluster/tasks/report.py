@@ -19,7 +19,7 @@ Format = Annotated[str, "html, md, json, or several of them, comma-separated"]
 
 
 def sessions(set_: tuple[str, ...], key: str) -> Callable[[str], Session]:
-    """Return a function that opens a session with the named cluster, or with cdk.json's for "". Sessions are cached."""
+    """Return a function that opens a session with the cluster of a name, or of cdk.json for "". Sessions are cached."""
     opened = {"": Session(PROJECT, set_, key=key)}
 
     def session_of(cluster: str) -> Session:

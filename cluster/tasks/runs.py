@@ -59,7 +59,7 @@ def runs(
 
 
 def of_sweep(runs: Sequence[dict[str, Any]], sweep: str) -> list[dict[str, Any]]:
-    """Return the runs that belong to a sweep. Raises DeepcdkError if there are none."""
+    """Return the runs that belong to a sweep, given by its name. Raises DeepcdkError if there are none."""
     if found := [run for run in runs if (run.get("trial") or {}).get("sweep") == sweep]:
         return found
     known = dict.fromkeys(run["trial"]["sweep"] for run in runs if run.get("trial"))
@@ -129,7 +129,11 @@ def stop(
 
 
 def stop_sweep(supervisor: Supervisor, sweep: str, grace_s: float, *, yes: bool, json: bool) -> None:
-    """Stop the runs of a sweep that wait or are live. The last in the queue is stopped first, so that none starts."""
+    """Stop the runs of a sweep that wait or are live, and print the result. Asks if somebody else has started any of
+    them.
+
+    The last run in the queue is stopped first, so that none starts.
+    """
     found = [run for run in of_sweep(supervisor.runs(), sweep) if run["state"] in (*LIVE_STATES, QUEUED)]
     starters = {str(run["run_id"]): run.get("started_by") or {} for run in found}
     if found and (others := starter.describe_others(starters, starters)):

@@ -67,7 +67,9 @@ def status(
 
 
 def _load(session: Session) -> inventory.Inventory:
-    """Return the deployed cluster. If its first deployment is incomplete, report launches that failed, and raise."""
+    """Return the deployed cluster. If its first deployment is incomplete, print which launches failed, and raise
+    AwsError.
+    """
     try:
         return session.load_inventory()
     except NoAnswerError:
@@ -118,7 +120,9 @@ def _ask_master(session: Session, master: Master) -> tuple[Occupancy, list[Lefto
 
 
 def _show_load(session: Session, master: Master, directory: str, *, clearing: bool, as_json: bool) -> None:
-    """Print the nodes' state and load. With `clearing`, clear the terminal just before, so that it does not flicker."""
+    """Print the nodes' state and load once. With `clearing`, clear the terminal just before, so that it does not
+    flicker.
+    """
     from cluster.nodes import load as loads  # import it here: `fab status` without flags does not need it
 
     warnings: list[str] = []  # clearing the terminal would delete warnings that were printed earlier

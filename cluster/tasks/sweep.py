@@ -111,7 +111,7 @@ class Asked:
     dry_run: bool
 
     def begin(self) -> None:
-        """Queue the runs of a new sweep, after asking. A dry run only shows them. Raises DeepcdkError."""
+        """Queue the runs of a new sweep, after a question. A dry run only prints them. Raises DeepcdkError."""
         session, report = self.session, progress_printer(json=self.following.json)
         plan, work = self.plan(report)
         request = self.flags.request(work, plan.most_nodes, report)
@@ -159,7 +159,7 @@ class Asked:
         return commands.with_program_command(plan, flags.program, further, read)
 
     def resume(self, name: str) -> None:
-        """Queue the missing runs of a sweep, after asking. A dry run only shows them. Raises DeepcdkError.
+        """Queue the missing runs of a sweep, after a question. A dry run only prints them. Raises DeepcdkError.
 
         Runs that succeeded, wait or are live are not missing.
         """
@@ -199,7 +199,12 @@ class Asked:
     def ask(
         self, plan: Plan, trials: Sequence[Trial], work: Training | Program | None, ranks: str, bounds: Bounds
     ) -> SweepEstimate:
-        """Show the number of runs, the time and the price, and ask; for a dry run, show the runs as well."""
+        """Print the number of runs, the time and the price, and ask; for a dry run, print the runs instead. Return the
+        estimate.
+
+        `work` is None for a resumed program, whose time is unknown. `ranks` is --ranks-per-node. Raises DeepcdkError
+        unless the answer is yes.
+        """
         from cluster.planner.run_estimate import RunEstimate, estimate_run
 
         session, inventory = self.session, self.session.load_inventory()
@@ -245,7 +250,7 @@ class Asked:
         estimate: SweepEstimate,
         secrets: Mapping[str, str],
     ) -> None:
-        """Queue the runs on the master, and print the commands to list, compare and stop them."""
+        """Queue the runs on the master, and print the commands to list, compare and stop them. Raises DeepcdkError."""
         supervisor, name, report = self.session.supervisor(master), specs[0].trial.sweep, launch.progress
         largest = max(specs, key=lambda spec: len(spec.hosts))
         origin = launch.submission(largest).origin

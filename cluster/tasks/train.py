@@ -114,11 +114,13 @@ class TrainFlags:
     notify: Notify = ()
 
     def work(self, report: Callable[[str], None], further: Sequence[str]) -> Training | Program:
-        """Return what to train; its flags are followed by `further`, the words after `--`. Raises DeepcdkError."""
+        """Return what to train: the program, or else the recipe. `further` are the words after `--`. Raises
+        DeepcdkError.
+        """
         return read_work(self.recipe, with_payload(self.program, report), further, self.ranks)
 
     def request(self, work: Training | Program, nodes: int, report: Callable[[str], None]) -> TrainRequest:
-        """Return the request for a run. Reads the secrets. Raises DeepcdkError."""
+        """Return the request for a run on `nodes` nodes. Reads the values of the secrets. Raises DeepcdkError."""
         secrets = read_secrets(self.secret, os.environ)
         options = RunOptions(
             environment=parse_environment(self.env),
@@ -206,7 +208,8 @@ class TrainRequest:
     def check_together(self, session: Session, *, yes: bool, report: Callable[[str], None]) -> str:
         """Check a program's files and syntax, before the slow steps. Ask if its ranks would not train together.
 
-        Return why they would not, if that depends on the nodes' ranks, else "". Raises DeepcdkError.
+        Return the reason why they would not if that depends on the number of ranks per node, which is not known yet;
+        else "". Raises DeepcdkError, also unless the answer is yes.
         """
         in_background(lambda: session.agent_tree)  # pack it while AWS answers
         if isinstance(self.work, Program):
@@ -219,7 +222,10 @@ class TrainRequest:
         return ""
 
     def trouble(self) -> str:
-        """Return why the program's ranks would not train together, or "" if there is no sign of that."""
+        """Return why the program's ranks would not train together, or "" if there is no sign of that.
+
+        Always "" for recipes, and with --together=no.
+        """
         ranks = self.options.ranks
         if not isinstance(self.work, Program) or ranks.together == APART:
             return ""
@@ -227,7 +233,7 @@ class TrainRequest:
         return self.work.joining.trouble(ranks.launcher, ranks.controller, nodes=self.nodes, variables=variables)
 
     def missing_gpus(self, nodes: Callable[[], Sequence[Node]]) -> str:
-        """Describe the line of the program that needs GPUs which the nodes lack; "" if there is none."""
+        """Return a sentence on the line of the program that needs GPUs if the nodes lack them; "" otherwise."""
         needed = self.work.joining.needs_gpus if isinstance(self.work, Program) else []
         uses = [use for use in needed if self.nodes > 1 or not use.on_cpus]
         if not uses:
@@ -268,7 +274,9 @@ class TrainRequest:
             launch.progress(describe_of_program(options.restarts.restarts))
 
     def pack(self, nodes: Callable[[], Sequence[Node]], report: Callable[[str], None]) -> PackedProgram:
-        """Check and pack the code to run: the payload, or the program with its environment for `nodes`."""
+        """Check and pack the code to run: the payload, or the program with its environment for `nodes`. Raises
+        DeepcdkError.
+        """
         if not isinstance(self.work, Program):
             tree = package_tree(FOR_NODES / "payload", checked_file(Path.home()))
             return PackedProgram(tree=tree, environment=RUNTIME, kind=None)
@@ -277,7 +285,7 @@ class TrainRequest:
 
 
 def with_payload(program: ProgramFlags, report: Callable[[str], None]) -> ProgramFlags:
-    """Return the flags with the project as --payload if only --entry is given.
+    """Return the flags. If only --entry is given, the project becomes --payload, and a note is printed.
 
     A checkout of deepcdk, a home or the root directory is not used.
     """
@@ -290,7 +298,9 @@ def with_payload(program: ProgramFlags, report: Callable[[str], None]) -> Progra
 def with_launcher(
     work: Training | Program, ranks: RankOptions, knobs: Knobs, report: Callable[[str], None]
 ) -> RankOptions:
-    """Return the options with a launcher: the given one, or the one that fits the program's sources."""
+    """Return the options with a launcher: the given one, or the one that fits the program's sources,
+    which is reported.
+    """
     if not isinstance(work, Program):
         return dataclasses.replace(ranks, launcher=ranks.launcher or HOROVOD)
     if ranks.launcher:
@@ -303,16 +313,17 @@ def with_launcher(
 
 
 def with_one_rank(work: Program, ranks: RankOptions) -> RankOptions:
-    """Return the options with one rank per node if the entry starts a launcher itself, unless a number is given."""
+    """Return the options. If the entry starts a launcher itself, there is one rank per node, unless a
+    number is given.
+    """
     is_own = ranks.launcher == PLAIN and work.joining.launchers and not ranks.ranks_per_node
     return dataclasses.replace(ranks, ranks_per_node="1") if is_own else ranks
 
 
 def ask_to_train_apart(trouble: str, ranks: RankOptions, *, yes: bool, report: Callable[[str], None]) -> None:
-    """Ask whether to start a run with ranks that would not train together. Raises DeepcdkError unless the answer is
-    yes.
+    """Ask whether to start a run with ranks that would not train together. `trouble` is the reason.
 
-    With `yes` or `--together require` it only prints a warning.
+    Raises DeepcdkError unless the answer is yes. With `yes` or `--together require` it only prints a warning.
     """
     text = f"The ranks would not train together: {trouble}. Each rank would train its own model."
     if yes or ranks.together == REQUIRED:
@@ -331,10 +342,11 @@ def prepared(
     describe: Callable[[], None],
     size: int = 0,
 ) -> RunSpec:
-    """Push the code and return the spec of the run when its nodes are ready. Asks what has to be asked.
+    """Push the code and return the spec of the run when its nodes are ready. Asks before large uploads, costs and
+    doubtful runs.
 
     `trouble` is from `check_together`. `describe` is called before the cluster grows. `size` is the number of workers
-    to have, if that is more than the run needs.
+    to have, if that is more than the run needs. Raises DeepcdkError.
     """
     session, nodes = launch.session, request.nodes
     packed = request.pack(lambda: session.nodes(master), launch.progress)
@@ -354,7 +366,11 @@ def prepared(
 def ready_nodes(
     launch: Launch, master: Master, trees: Sequence[Tree], count: int, describe: Callable[[], None]
 ) -> tuple[Node, ...]:
-    """Push the trees, print the estimate, and return the nodes to train on when they are ready."""
+    """Push the trees, print the estimate with `describe`, and return `count` or more nodes to train on when they are
+    ready.
+
+    Raises LiveRunError before anything is uploaded if too few nodes are free.
+    """
     session = launch.session
     # If everything is pushed and enough workers are live, the supervisor's start finds free nodes or rejects the run.
     pushed = session.find_pushed(master, [session.agent_tree, *trees])
@@ -389,7 +405,9 @@ def specified(
 
 
 def count_cores(supervisor: Supervisor) -> dict[str, int]:
-    """Count the cores that a process may use on each worker, by the worker's name. Raises CommandFailedError."""
+    """Return the number of cores that a process may use on each worker, by the worker's name. Raises
+    CommandFailedError.
+    """
     with doing("counting the nodes' cores"):
         results = fanout.run(supervisor.master, supervisor.directory, RemoteCommand(command=("nproc",)), None)
     if any(result.failed for result in results):

@@ -92,9 +92,11 @@ def dashboard(set_: Set = (), port: Port = 0, browser: Browser = True, key: Key 
 
 
 def act(flags: Sequence[str], verb: str, kind: str, name: str, agreed: bool) -> dict[str, str]:
-    """Run the command for an action in a process without a terminal. Returns `done`, or `question` or `error`.
+    """Run the command for an action of the dashboard in a process without a terminal, and wait for its end.
 
-    Without a terminal, a question ends the task. With `agreed`, all its questions are answered with yes.
+    `verb` and `kind` are a key of ACTIONS, `name` is the id of the run or sweep, `flags` are those of the dashboard.
+    Returns a text as `done`, `question` or `error`. Without a terminal, a question ends the task. With `agreed`, all
+    its questions are answered with yes.
     """
     command = [sys.executable, "-m", "deepcdk", *ACTIONS[verb, kind], name, *flags, *(["--yes"] if agreed else [])]
     streams: dict[str, Any] = {"stdin": subprocess.DEVNULL, "capture_output": True, "text": True}
@@ -185,13 +187,15 @@ def notebook(
 
 
 def default_notebook(directory: Path) -> Program:
-    """Return a program in an empty directory that requires only JupyterLab."""
+    """Write a requirements file to an empty directory, and return a program that requires only JupyterLab."""
     (directory / "requirements.txt").write_text(f"{DEFAULT_PACKAGE}\n", encoding="utf-8")
     return Program(directory=directory, entry=("true",), requirements="requirements.txt")
 
 
 def notebook_program(text: str) -> Program:
-    """Return the directory of a requirements file as a program. Raises UsageError if the file does not exist."""
+    """Return the directory of a requirements file as a program. Raises UsageError if the file does not exist or has
+    another format.
+    """
     path = expanded(text)
     if not path.name or not is_file(path):
         raise UsageError("--requirements", text, "is not a file")

@@ -44,5 +44,7 @@ def print_result(document: object, text: str = "", *, json: bool, indent: int | 
 
 
 def progress_printer(*, json: bool) -> Callable[[str], None]:
-    """Return the function that prints progress: on stdout, or with `json` on stderr. stdout is then for the result."""
+    """Return the function that prints progress: on stdout, or with `json` on stderr, because stdout is then for the
+    result.
+    """
     return print_note if json else print_sentence

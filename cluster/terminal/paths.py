@@ -17,10 +17,10 @@ def resolved(text: str) -> Path:
 
 
 def is_file(path: Path) -> bool:
-    """Return whether the file exists; False for a name that is too long."""
+    """Return whether a path is a file or a link to one; False for a name that is too long."""
     return os.path.isfile(path)  # noqa: PTH113  # pathlib raises for such a name
 
 
 def is_directory(path: Path) -> bool:
-    """Return whether the directory exists; False for a name that is too long."""
+    """Return whether a path is a directory or a link to one; False for a name that is too long."""
     return os.path.isdir(path)  # noqa: PTH112  # pathlib raises for such a name

@@ -113,8 +113,8 @@ class StatusLine:
             self._last_output = self._clock()
 
     def update(self) -> None:
-        """Show the current step if nothing has been printed for too long. If it is shown already, update
-        its duration.
+        """Show the current step if nothing has been printed for too long. If the step is shown already, update its
+        duration.
         """
         with self._lock:
             if self._live and self._text() != self._shown:
@@ -193,7 +193,9 @@ class StatusLine:
 
 @contextlib.contextmanager
 def interruptible(text: str, report: Callable[[str], None]) -> Iterator[None]:
-    """On Ctrl-C during the block, pass `text` to `report`, then re-raise. `text` tells what continues anyway."""
+    """On Ctrl-C during the block, pass `text` to `report`, then raise KeyboardInterrupt. `text` describes what
+    continues anyway.
+    """
     try:
         yield
     except KeyboardInterrupt:

@@ -21,7 +21,7 @@ def amount(count: float) -> str:
 
 
 def rate(bytes_per_s: float) -> str:
-    """Format a rate with decimal units, as is usual for networks."""
+    """Format a rate with decimal units, as is usual for networks: 512 B/s, 1.5 MB/s."""
     return f"{amount(bytes_per_s).replace('bytes', 'B')}/s"
 
 
@@ -35,7 +35,7 @@ def duration(seconds: float) -> str:
 
 
 def span(seconds: float) -> str:
-    """Format a long duration, rounded down: 12 h, 1 h 5 min, 40 min."""
+    """Format a long duration, rounded down to minutes: 12 h, 1 h 5 min, 40 min, less than a minute."""
     minutes = int(seconds) // 60
     if not minutes:
         return "less than a minute"

@@ -15,7 +15,9 @@ _STYLES: Final = re.compile(r"\x1b\[[0-9;:]*m")
 
 
 def fold(text: str, columns: int) -> str:
-    """Fold each line to this width. Continuation lines are indented by two more. A longer word is not broken."""
+    """Fold each line to a width of `columns`. Continuation lines are indented by two more. A longer word
+    is not broken.
+    """
     return "\n".join(_fold(line, columns) for line in text.split("\n"))
 
 
