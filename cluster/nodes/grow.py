@@ -12,6 +12,7 @@ from cluster.aws import inventory, limits
 from cluster.aws.prices import as_of, shown
 from cluster.errors import NotReadyError
 from cluster.nodes import worker_group
+from cluster.nodes.logins import Logins
 from cluster.runs.supervisor import Supervisor
 from cluster.session import Session, confirm
 from cluster.ssh.master import Master
@@ -35,6 +36,11 @@ class GroupTask:
         """Return the supervisor on the master."""
         return self.session.supervisor(self.master)
 
+    @property
+    def logins(self) -> Logins:
+        """Return a new check of the nodes' logins, by the agent on the master."""
+        return Logins(self.session.push_agent(self.master))
+
     def stop_run(self, run_id: str) -> None:
         """Stop a run, with time for its checkpoint."""
         self.report(f"stopping run {run_id}, with {STOP_GRACE_S:g} s for its checkpoint")
@@ -56,7 +62,14 @@ def ensure_nodes(task: GroupTask, wanted: int, *, least: int = 0) -> tuple[Node,
     timeout_s = session.config.ready_min * 60.0
     try:
         found = worker_group.wait_ready(
-            session.aws, master, session.stack, wanted, timeout_s=timeout_s, report=report, least=min(least, wanted)
+            session.aws,
+            master,
+            session.stack,
+            wanted,
+            logins=task.logins,
+            timeout_s=timeout_s,
+            report=report,
+            least=min(least, wanted),
         )
     except (KeyboardInterrupt, NotReadyError):
         if before < wanted:

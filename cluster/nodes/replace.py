@@ -124,22 +124,26 @@ def _run_on(supervisor: Supervisor, name: str) -> str:
 
 @doing("waiting for the new node", plain=False)
 def wait_joined(task: GroupTask, gone: str, before: set[str], *, timeout_s: float) -> Node:
-    """Wait until the instance `gone` has left and a new one, which is not in `before`, has joined. Return the new node.
+    """Wait until the instance `gone` has left and a new one, which is not in `before`, has joined and accepts the
+    master's logins. Return the new node.
 
     Each change is reported. Raises NotReadyError with the missing step after `timeout_s`.
     """
-    session = task.session
+    session, logins = task.session, task.logins
     state, failures = "", LaunchFailures(session.aws, session.stack.worker_group)
     for waited_s in poll(timeout_s, every_s=POLL_S):
         nodes = read_nodes(task.master)
         new = [node for node in workers(nodes) if node.instance_id not in before]
-        if new and all(node.instance_id != gone for node in nodes):
-            return new[-1]
+        ready = logins.ready(task.master, new)
+        if ready and all(node.instance_id != gone for node in nodes):
+            return ready[-1]
         started = [i.id for i in remaining(inventory.refresh(session.aws, session.stack)) if i.id not in before]
         was, state = (
             state,
             (
                 f"waiting for {gone} to terminate"
+                if ready
+                else f"waiting until the master can log in to {new[-1].name}"
                 if new
                 else f"waiting for {', '.join(started)} to join"
                 if started

@@ -5,7 +5,7 @@ from __future__ import annotations
 import collections
 import datetime
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from agent.spec.nodes import NODES_PATH, Node, parse_nodes, workers
@@ -15,6 +15,7 @@ from cluster.aws.inventory import AZ_REBALANCE, Inventory, refresh
 from cluster.aws.launches import LaunchFailures, last_activity, remedy
 from cluster.aws.stack import Stack
 from cluster.errors import AwsError, DeepcdkError, NotReadyError
+from cluster.nodes.logins import Logins
 from cluster.polling import poll
 from cluster.terminal.status_line import doing, warn
 
@@ -134,18 +135,21 @@ def wait_ready(
     stack: Stack,
     wanted: int,
     *,
+    logins: Logins,
     timeout_s: float,
     report: Callable[[str], None],
     least: int = 0,
 ) -> tuple[Node, ...]:
-    """Wait until the master lists `wanted` workers. Return all nodes that it lists. `report` is called on each change.
+    """Wait until `wanted` workers accept the master's logins. Return them and the master. `report` is called on each
+    change.
 
     If `least` is not 0, that many workers are enough after the timeout. Raises NotReadyError with the missing instances
     and the last lines of their consoles. Raises ShrunkGroupError if the group's size is now below `wanted`.
     """
     reported, failures, smaller = (-1, -1, ""), LaunchFailures(aws, stack.worker_group), 0
     for waited_s in poll(timeout_s, every_s=POLL_S):
-        nodes = read_nodes(master)
+        listed = read_nodes(master)
+        nodes = logins.ready(master, listed)
         ready = len(workers(nodes))
         if ready >= wanted:
             if waited_s:
@@ -157,12 +161,15 @@ def wait_ready(
             raise ShrunkGroupError(stack.worker_group, current.desired_workers, wanted)
         started = len(current.workers)
         why = failures.explain(waited_s) if started < wanted else ""
+        if logins.refused and len(workers(listed)) >= wanted:
+            why = "; the master cannot log in yet"
         if (ready, started, why) != reported:
             reported = (ready, started, why)
             report(f"nodes ready: {ready} of {wanted} ({started} instances, {waited_s:.0f} s){why}")
     if 0 < least <= ready:
         return nodes
-    raise _not_ready(aws, current, {node.instance_id for node in nodes}, ready, wanted, timeout_s)
+    refused = {node.instance_id: logins.refused[node.name] for node in listed if node.name in logins.refused}
+    raise _not_ready(aws, current, nodes, refused, wanted, timeout_s)
 
 
 def describe_shortfall(policy: str, ready: int, wanted: int) -> str:
@@ -174,14 +181,18 @@ def describe_shortfall(policy: str, ready: int, wanted: int) -> str:
 
 
 def _not_ready(
-    aws: Aws, current: Inventory, joined: set[str], ready: int, wanted: int, timeout_s: float
+    aws: Aws, current: Inventory, nodes: Sequence[Node], refused: Mapping[str, str], wanted: int, timeout_s: float
 ) -> NotReadyError:
     """Build the error for nodes that are missing after the timeout, with their consoles and the group's
-    last activity.
+    last activity. `nodes` are ready. `refused` has the reasons for failed logins, by instance id.
     """
+    ready, joined = len(workers(nodes)), {node.instance_id for node in nodes}
     absent = [i for i in current.workers if i.id not in joined]
     consoles = {
-        f"{i.id} ({i.state}, {i.private_ip or 'no address'})": last_console_lines(aws, i.id) or "(the console is empty)"
+        f"{i.id} ({i.state}, {i.private_ip or 'no address'})": (
+            f"the master cannot log in: {refused[i.id]}\n" if i.id in refused else ""
+        )
+        + (last_console_lines(aws, i.id) or "(the console is empty)")
         for i in absent[:4]
     }
     group, first = current.stack.worker_group, ""

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
+from agent.spec.nodes import Node
 from cluster.aws import inventory
 from cluster.aws.client import Aws
+from cluster.nodes.logins import Logins
 from cluster.ssh.master import Completed, Master
 from tests.factories import make_stack
 
@@ -30,3 +33,16 @@ class ListingMaster(Master):
     def check(self, argv: Any, *, directory: str = "", stdin: bytes = b"", doing: str) -> Completed:
         text = self.texts.pop(0) if len(self.texts) > 1 else self.texts[0]
         return Completed(status=0, stdout=text.encode(), stderr="")
+
+
+class AnsweringNodes(Logins):
+    """Let the master log in to all nodes, after a number of checks that failed."""
+
+    def __init__(self, failures: int = 0) -> None:
+        super().__init__(".")
+        self.failures = failures
+
+    def ready(self, master: Master, nodes: Sequence[Node]) -> tuple[Node, ...]:
+        self.failures -= 1
+        self.refused = dict.fromkeys((node.name for node in nodes), "Permission denied") if self.failures >= 0 else {}
+        return () if self.refused else tuple(nodes)

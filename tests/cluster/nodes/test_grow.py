@@ -39,6 +39,7 @@ def task(session: Session, monkeypatch: pytest.MonkeyPatch) -> Session:
     monkeypatch.setattr(inventory, "refresh", lambda *_: make_inventory(2))
     monkeypatch.setattr(limits, "wait_until_allowed", lambda *_: None)
     monkeypatch.setattr(session, "supervisor", lambda _: SimpleNamespace(hold=hold))
+    monkeypatch.setattr(session, "push_agent", lambda _: "agent")
     monkeypatch.setattr(session.prices, "per_hour", lambda kinds, wait_s: dict.fromkeys(kinds))
     return session
 

@@ -21,6 +21,7 @@ from cluster.nodes.replace import find, wait_joined
 from cluster.runs.supervisor import Supervisor
 from cluster.session import Session
 from cluster.ssh.master import Master
+from tests.cluster.nodes.deployed_workers import AnsweringNodes
 from tests.factories import make_instance, make_inventory, make_master, make_node
 from tests.words import WORDS
 
@@ -130,6 +131,7 @@ def waited(
     *looks: tuple[tuple[Node, ...], tuple[str, ...]],
     timeout_s: float,
     status: str = "Successful",
+    failed_logins: int = 0,
 ) -> tuple[Node, list[str]]:
     """Wait for a replacement. Each look has the nodes in the master's list and the instances in EC2."""
     seen, reported = iter(looks), list[str]()
@@ -143,6 +145,7 @@ def waited(
         return inventory_of(*instances)
 
     monkeypatch.setattr(replacing, "read_nodes", read_nodes)
+    monkeypatch.setattr(GroupTask, "logins", AnsweringNodes(failed_logins))
     monkeypatch.setattr(inventory, "refresh", refresh)
     monkeypatch.setattr(worker_group, "read_console", lambda *_: "deepcdk: failed: mounting")
     client = cast(mock.Mock, task.aws).client.return_value
@@ -172,6 +175,13 @@ def test_the_new_one_is_there_once_it_is_listed_and_the_old_one_is_not(
         f"waiting for {N} to join",
         f"waiting for {B} to terminate",
     ]
+
+
+def test_the_new_one_is_there_once_the_master_can_log_in(task: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    looks = [(nodes(worker1=A, worker2=N), (A, N))] * 3
+    node, reported = waited(task, monkeypatch, *looks, timeout_s=60, failed_logins=2)
+    assert node.instance_id == N
+    assert reported == ["waiting until the master can log in to deeplearning-worker2"]
 
 
 def test_a_group_that_cannot_launch_another_one_says_why(task: Session, monkeypatch: pytest.MonkeyPatch) -> None:

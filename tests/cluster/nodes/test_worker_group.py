@@ -22,7 +22,7 @@ from cluster.nodes.worker_group import (
     wait_ready,
 )
 from cluster.terminal.status_line import warn
-from tests.cluster.nodes.deployed_workers import ListingMaster, start_workers
+from tests.cluster.nodes.deployed_workers import AnsweringNodes, ListingMaster, start_workers
 from tests.factories import make_inventory, make_node, make_stack, nodes_text
 
 STACK = make_stack()
@@ -114,7 +114,9 @@ def test_any_other_refusal_of_a_size_is_told_in_awss_words(
 def test_waiting_ends_as_soon_as_enough_nodes_are_listed(aws: Aws, workers: list[str], slept: list[float]) -> None:
     one, both = listing(workers[0]), listing(*workers)
     reported: list[str] = []
-    nodes = wait_ready(aws, ListingMaster("", one, one, both), STACK, 2, timeout_s=60, report=reported.append)
+    nodes = wait_ready(
+        aws, ListingMaster("", one, one, both), STACK, 2, logins=AnsweringNodes(), timeout_s=60, report=reported.append
+    )
     assert [node.instance_id for node in nodes] == workers
     assert reported == [
         "nodes ready: 0 of 2 (2 instances, 0 s)",
@@ -123,12 +125,40 @@ def test_waiting_ends_as_soon_as_enough_nodes_are_listed(aws: Aws, workers: list
     ]
 
 
+def test_a_listed_node_is_ready_once_the_master_can_log_in(aws: Aws, workers: list[str], slept: list[float]) -> None:
+    master, reported = ListingMaster(listing(*workers)), list[str]()
+    logins = AnsweringNodes(failures=2)
+    assert len(wait_ready(aws, master, STACK, 2, logins=logins, timeout_s=60, report=reported.append)) == 2
+    assert reported == [
+        "nodes ready: 0 of 2 (2 instances, 0 s); the master cannot log in yet",
+        "nodes ready: 2 of 2",
+    ]
+
+
+def test_a_node_without_logins_is_named_with_sshs_message(
+    aws: Aws, workers: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker_group, "read_console", lambda *_: "no network")
+    master, logins = ListingMaster(listing(*workers)), AnsweringNodes(failures=1)
+    with pytest.raises(NotReadyError, match=f"0 of 2 nodes are ready after 0 s; missing: {workers[0]}") as caught:
+        wait_ready(aws, master, STACK, 2, logins=logins, timeout_s=0, report=lambda _: None)
+    assert "the master cannot log in: Permission denied\n" in caught.value.consoles[next(iter(caught.value.consoles))]
+
+
 def test_a_node_that_does_not_join_is_named_with_its_console(
     aws: Aws, workers: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(worker_group, "read_console", lambda _, instance_id: f"{instance_id} booting\nmount failed")
     with pytest.raises(NotReadyError, match=f"1 of 2 nodes are ready after 0 s; missing: {workers[1]}") as caught:
-        wait_ready(aws, ListingMaster(listing(workers[0])), STACK, 2, timeout_s=0, report=lambda _: None)
+        wait_ready(
+            aws,
+            ListingMaster(listing(workers[0])),
+            STACK,
+            2,
+            logins=AnsweringNodes(),
+            timeout_s=0,
+            report=lambda _: None,
+        )
     assert "mount failed" in str(caught.value)
     assert "--nodes 1" in caught.value.remedy
 
@@ -138,15 +168,29 @@ def test_some_workers_suffice_when_the_time_is_over_and_not_before(
 ) -> None:
     one = listing(workers[0])
     master = ListingMaster(one, listing(*workers))
-    assert len(wait_ready(aws, master, STACK, 2, timeout_s=60, report=lambda _: None, least=1)) == 2
-    assert len(wait_ready(aws, ListingMaster(one), STACK, 2, timeout_s=0, report=lambda _: None, least=1)) == 1
+    assert (
+        len(wait_ready(aws, master, STACK, 2, logins=AnsweringNodes(), timeout_s=60, report=lambda _: None, least=1))
+        == 2
+    )
+    assert (
+        len(
+            wait_ready(
+                aws, ListingMaster(one), STACK, 2, logins=AnsweringNodes(), timeout_s=0, report=lambda _: None, least=1
+            )
+        )
+        == 1
+    )
     with pytest.raises(NotReadyError):
-        wait_ready(aws, ListingMaster(""), STACK, 2, timeout_s=0, report=lambda _: None, least=1)
+        wait_ready(
+            aws, ListingMaster(""), STACK, 2, logins=AnsweringNodes(), timeout_s=0, report=lambda _: None, least=1
+        )
 
 
 def test_instances_that_never_started_are_told_by_the_groups_last_activity(aws: Aws, workers: list[str]) -> None:
     with pytest.raises(NotReadyError, match="2 of 3 nodes") as caught:
-        wait_ready(aws, ListingMaster(listing(*workers)), STACK, 3, timeout_s=0, report=lambda _: None)
+        wait_ready(
+            aws, ListingMaster(listing(*workers)), STACK, 3, logins=AnsweringNodes(), timeout_s=0, report=lambda _: None
+        )
     assert "workers has started 2 of 3" in str(caught.value)
 
 
@@ -166,7 +210,7 @@ def test_a_launch_that_failed_is_reported_once_while_the_group_tries_again(
     reported: list[str] = []
     both = listing(*workers)
     with pytest.raises(NotReadyError, match="2 of 3 nodes") as caught:
-        wait_ready(aws, ListingMaster(both), STACK, 3, timeout_s=25, report=reported.append)
+        wait_ready(aws, ListingMaster(both), STACK, 3, logins=AnsweringNodes(), timeout_s=25, report=reported.append)
     assert reported == [
         "nodes ready: 2 of 3 (2 instances, 0 s); EC2 Auto Scaling retries after: "
         "We currently do not have sufficient capacity; do: wait, because AWS's capacity changes "
@@ -179,11 +223,19 @@ def test_a_launch_that_failed_is_reported_once_while_the_group_tries_again(
 
 def test_waiting_stops_if_another_laptop_shrinks_the_group(aws: Aws, workers: list[str], slept: list[float]) -> None:
     with pytest.raises(ShrunkGroupError, match=r"was set to 2 nodes in the meantime.* waits for 3") as caught:
-        wait_ready(aws, ListingMaster(listing(*workers)), STACK, 3, timeout_s=900, report=lambda _: None)
+        wait_ready(
+            aws,
+            ListingMaster(listing(*workers)),
+            STACK,
+            3,
+            logins=AnsweringNodes(),
+            timeout_s=900,
+            report=lambda _: None,
+        )
     assert (sum(slept), "repeat the command" in caught.value.remedy) == (2, True)
     both = listing(*workers)
     joined = ListingMaster(both, both, listing(*workers, "i-000000cc"))
-    assert len(wait_ready(aws, joined, STACK, 3, timeout_s=900, report=lambda _: None)) == 3
+    assert len(wait_ready(aws, joined, STACK, 3, logins=AnsweringNodes(), timeout_s=900, report=lambda _: None)) == 3
 
 
 def test_who_may_not_ask_for_activities_waits_all_the_same(
@@ -196,7 +248,7 @@ def test_who_may_not_ask_for_activities_waits_all_the_same(
     want(monkeypatch, 3)
     one, reported = listing(workers[0]), list[str]()
     master = ListingMaster(one, one, listing(*workers, "i-000000cc"))
-    assert len(wait_ready(aws, master, STACK, 3, timeout_s=60, report=reported.append)) == 3
+    assert len(wait_ready(aws, master, STACK, 3, logins=AnsweringNodes(), timeout_s=60, report=reported.append)) == 3
     assert reported[0] == "nodes ready: 1 of 3 (2 instances, 0 s)"
 
 
