@@ -25,10 +25,11 @@ import base64, os, sys, zlib
 os.makedirs(sys.argv[1], exist_ok=True)
 scripts = zlib.decompress(base64.b85decode(sys.argv[2])).split(b"\\0")
 for name, text in zip(sys.argv[3:], scripts):
- path = os.path.join(sys.argv[1], name)
- with open(path + ".new", "wb") as file: file.write(text)
- os.chmod(path + ".new", 0o755)
- os.replace(path + ".new", path)"""
+ path = f"{sys.argv[1]}/{name}"
+ new = path + ".new"
+ with open(new, "wb") as file: file.write(text)
+ os.chmod(new, 0o755)
+ os.replace(new, path)"""
 _SIGNAL_S: Final = 120
 """Time for the instance to start before its user data runs, and for the signal after a command was stopped."""
 # Families with NVIDIA GPUs. Other nodes do not look for GPUs, even if the image has device files for them.
@@ -95,6 +96,7 @@ def _scripts(settings: BootSettings) -> tuple[str, ...]:
         "firewall": True,
         settings.role: True,
         "shared": settings.role == MASTER,
+        "consoles": settings.role == MASTER,
         "leftovers": settings.role != MASTER,
         "agent": settings.agent,
         "lustre": settings.lustre,
@@ -113,7 +115,9 @@ def packed(names: Sequence[str]) -> str:
 
 def installed(name: str) -> str:
     """Return the text of a script as it is installed on nodes, after `compact`."""
-    return compact((SCRIPTS / f"{name}.sh").read_text(encoding="utf-8"))
+    python = SCRIPTS / f"{name}.py"
+    script = python if python.exists() else SCRIPTS / f"{name}.sh"
+    return compact(script.read_text(encoding="utf-8"), indented=script == python)
 
 
 def may_have_gpus(instance_type: str) -> bool:
@@ -122,13 +126,14 @@ def may_have_gpus(instance_type: str) -> bool:
     return kind.gpu_maker == "NVIDIA" if kind else _GPU_FAMILY.match(instance_type) is not None
 
 
-def compact(script: str) -> str:
+def compact(script: str, *, indented: bool = False) -> str:
     """Remove a script's blank lines, comment lines and indentation, which count against the limit on user data.
 
-    The `#!` line is kept. Scripts must not contain multi-line text that depends on indentation.
+    The `#!` line is kept. With `indented`, for Python, four spaces of indentation become one. Shell scripts must not
+    contain multi-line text that depends on indentation.
     """
-    lines = [line.lstrip() for line in script.splitlines()]
-    kept = [line for line in lines if line and (line.startswith("#!") or not line.startswith("#"))]
+    lines = [(line.lstrip(), (len(line) - len(line.lstrip())) // 4 * indented) for line in script.splitlines()]
+    kept = [" " * depth + line for line, depth in lines if line and (line.startswith("#!") or not line.startswith("#"))]
     return "\n".join(kept) + "\n"
 
 

@@ -1,7 +1,7 @@
 # The master's part of the registry: assemble and share the list of all nodes. registry.sh sources this file.
 # shellcheck shell=bash disable=SC2154,SC2034,SC2004 # its functions and variables are those of registry.sh
 
-own_keys=$root/opt/deepcdk/host-keys share_s=0 inherit_s=0 booted=0 at_once=16
+own_keys=$root/opt/deepcdk/host-keys share_s=0 inherit_s=0 booted=0
 declare -A own_key=() look_s=() first_s=()
 
 # Take the master's name with the entry $1 as soon as no other live node has it.
@@ -60,29 +60,12 @@ shown_key() {
   printf '%s' "$found"
 }
 
-# Write a worker's console output to a file, and the error to another file. AWS keeps only the end of the output. Return
-# 124 after a timeout.
-read_console() {
-  local file=$own_keys/$1.console status=0
-  ask_aws ec2 get-console-output --instance-id "$1" --query Output --latest >"$file" 2>"$file.errors" || status=$?
-  # Xen instances do not support the option for the latest output, and their console output arrives late.
-  if grep -qE 'UnsupportedOperation|InvalidParameterCombination' "$file.errors"; then
-    status=0
-    touch "$own_keys/$1.xen"
-    ask_aws ec2 get-console-output --instance-id "$1" --query Output >"$file" 2>"$file.errors" || status=$?
-  fi
-  if ((status == 124)); then echo 'it did not answer in time' >>"$file.errors"; fi
-  return "$status"
-}
-
 # Read the host keys of new nodes from their consoles. Each node prints its own key there, and no other node can write
 # to it. The keys are stored on this disk by instance id. A later key is ignored, because an instance keeps its keys,
-# and its console output is lost after a while. Only a few consoles are read at a time, because AWS limits the calls and
-# a pass must end. Hundreds of nodes take minutes. Each call takes a second of CPU time. So on a slow master, for
-# example without CPU credits, many parallel calls would all time out, and half as many are made next. The time without
-# a key on a console is counted from the first answer, or from the first timeout of a single call.
+# and its console output is lost after a while. A pass reads a limited number of consoles, because AWS limits the calls
+# and a pass must end.
 learn_keys() {
-  local node id index path status waited_s timed_out=0 asked=() pids=()
+  local node id path said waited_s asked=()
   mkdir -p "$own_keys"
   for node in "${!entry[@]}"; do
     id=${entry[$node]%%,*}
@@ -95,39 +78,24 @@ learn_keys() {
         continue
       fi
     fi
-    if ((${#asked[@]} >= at_once || SECONDS < ${look_s[$id]:-0})); then continue; fi
-    asked+=("$id")
-    read_console "$id" 8>&- &
-    pids+=($!)
+    if ((${#asked[@]} < 64 && SECONDS >= ${look_s[$id]:-0})); then asked+=("$id"); fi
   done
-  for index in "${!asked[@]}"; do
-    id=${asked[index]} status=0
-    wait "${pids[index]}" || status=$?
-    if ((status == 124)); then timed_out=1; fi
-    if ((status == 124 && ${#asked[@]} > 1)); then
-      unset "first_s[$id]" # It may well have shown its key.
-    else
-      first_s[$id]=${first_s[$id]:-$SECONDS}
-    fi
-  done
-  if ((timed_out)); then
-    at_once=$(((${#asked[@]} + 1) / 2))
-  elif ((${#asked[@]})); then
-    at_once=$((at_once < 16 ? at_once + 1 : 16))
-  fi
+  if ((${#asked[@]} == 0)); then return; fi
+  said=$(timeout "${DEEPCDK_ASK_S:-30}" "$root/opt/deepcdk/bin/python3" -IS "$root/opt/deepcdk/bin/consoles" "$region" "$own_keys" "${asked[@]}" 2>&1) \
+    || note 'cannot read the consoles' "status $?: ${said##*$'\n'}"
   for id in "${asked[@]}"; do
-    path=$own_keys/$id
-    tr -d '\0' <"$path.console" >"$path.text"
-    text=$(shown_key <"$path.text")
+    path=$own_keys/$id text=
+    if [[ -e $path.console ]]; then text=$(shown_key <"$path.console"); fi
     if [[ -n $text ]]; then
       put "$path" "$text"$'\n'
       own_key[$id]=$text
     else
-      if [[ -s $path.console.errors ]]; then note "cannot read the console of $id" "$(tail -n 1 "$path.console.errors")"; fi
-      waited_s=$((SECONDS - ${first_s[$id]:-SECONDS}))
+      if [[ -s $path.errors ]]; then note "cannot read the console of $id" "$(tail -n 1 "$path.errors")"; fi
+      first_s[$id]=${first_s[$id]:-$SECONDS}
+      waited_s=$((SECONDS - first_s[$id]))
       look_s[$id]=$((SECONDS + 1 + (waited_s < 60 ? waited_s : 60)))
     fi
-    rm -f "$path.console" "$path.console.errors" "$path.text"
+    rm -f "$path.console" "$path.errors"
   done
 }
 

@@ -80,12 +80,16 @@ look() {
 # and at most a third of the process ids, and the kernel ends it first if memory is short. The key is in a parameter
 # that only the master's role may write. Root on any node can write another key to the shared file system. Such a key is
 # only a reason to ask AWS: soon at first, then once a minute, because it may be written repeatedly. Without a reason,
-# AWS is asked once an hour.
+# AWS is asked once an hour. A new process does not ask again for a key that is admitted already.
 admit_master() {
   local admission hint='' hour_s=${DEEPCDK_KEYS_S:-3600}
   if [[ $there == */master.pub/* ]]; then
     read_line "$registry/master.pub"
     hint=$text
+  fi
+  if [[ -z $admitted && $hint =~ ^(${rule[host_key]})\ (${rule[ip]})$ ]]; then
+    slurp "$root/root/.ssh/authorized_keys"
+    if [[ $content == *"from=\"${BASH_REMATCH[2]}\" ${BASH_REMATCH[1]} deepcdk-master"* ]]; then admitted=$hint; fi
   fi
   if [[ $hint == "$admitted" ]]; then ask_pause_s=1; fi
   if ((SECONDS < ask_s)) || { [[ $hint == "$admitted" ]] && ((SECONDS < asked_s + hour_s)); }; then return; fi

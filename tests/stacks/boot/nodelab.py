@@ -43,7 +43,18 @@ rmdir "$6" && ln -s "$LAB_EFS" "$6\"""",
     "mount.nfs4": "exit 1",
     "mount.lustre": "exit 1",
     "nft": '[ -z "$LAB_NO_RULES" ] && cat >"$DEEPCDK_ROOT/rules"',
-    "python3.12": "echo 3.12",
+    # Its only program here is `consoles`, which may read the consoles of workers as the master.
+    "python3.12": """
+[ "${2##*/}" = consoles ] || { echo 3.12; exit; }
+folder=$4; shift 4
+for id in "$@"; do
+  echo "$id" >>"$LAB_CLOUD/consoles"
+  if [ "$LAB_ROLE" != master ] || [ ! -e "$LAB_CLOUD/$id" ]; then
+    echo "UnauthorizedOperation $id" >"$folder/$id.errors"; continue
+  fi
+  [ ! -e "$LAB_CLOUD/$id/xen" ] || touch "$folder/$id.xen"
+  tail -c 65536 "$LAB_CLOUD/$id/dev/console" 2>/dev/null | tr -d '\\0' >"$folder/$id.console"
+done""",
     "g++": "echo 12",
     "make": "exit 0",
     "ssh-keygen": """
@@ -57,7 +68,7 @@ echo "deepcdk-rank:x:60900:60900::/home/deepcdk-rank:/bin/bash" >>"$DEEPCDK_ROOT
     "chown": 'case $* in *60900*) echo "$*" >>"$DEEPCDK_ROOT/owners"; exit ;; esac; exec /bin/chown "$@"',
     "setsid": 'echo "$*" >>"$DEEPCDK_ROOT/watchers"',
     "systemctl": 'echo "$*" >>"$DEEPCDK_ROOT/systemctl"',
-    # The role that may write the parameter, and the consoles with the output of their instances.
+    # The role that may write the parameter.
     "aws": """
 case "$*" in
   *put-parameter*) [ "$LAB_ROLE" = master ] && [ -z "$LAB_DENIED" ] || { echo AccessDeniedException >&2; exit 254; }
@@ -68,12 +79,6 @@ case "$*" in
   *get-parameter*) echo "$LAB_ID" >>"$LAB_CLOUD/asked"
     [ -z "$LAB_DENIED" ] || { echo AccessDeniedException >&2; exit 254; }
     cat "$LAB_CLOUD/parameter" 2>/dev/null || echo none ;;
-  *get-console-output*) [ "$LAB_ROLE" = master ] || exit 254
-    while [ "$1" != --instance-id ]; do shift; done
-    echo "$2" >>"$LAB_CLOUD/consoles"
-    [ -e "$LAB_CLOUD/$2" ] || { echo "UnauthorizedOperation $2" >&2; exit 254; }
-    case $* in *--latest*) [ ! -e "$LAB_CLOUD/$2/xen" ] || { echo UnsupportedOperation >&2; exit 254; } ;; esac
-    tail -c 65536 "$LAB_CLOUD/$2/dev/console" 2>/dev/null || echo None ;;
 esac""",
 }
 _SIGNAL = 'echo "$*" >>"$DEEPCDK_ROOT/signals"; [ -z "$LAB_DEAF" ] || { echo "$LAB_DEAF"; exit 1; }'

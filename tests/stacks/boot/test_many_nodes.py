@@ -11,7 +11,7 @@ from tests.stacks.boot.nodelab import Lab, Node, booted
 from tests.stacks.boot.slow_opens import build
 
 OPEN_US = 2000
-CONSOLES_IN_A_PASS = 16
+CONSOLES_IN_A_PASS = 64
 PASSES_IN_FIVE_MINUTES = 30
 """Passes of a worker that has run for more than a minute: one every ten seconds."""
 

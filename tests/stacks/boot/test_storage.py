@@ -95,7 +95,7 @@ def test_without_lustre_nothing_of_it_is_in_user_data(lab: Lab) -> None:
     assert "LUSTRE" not in text
     assert "' registry firewall worker leftovers node || exit" in text
     masters = user_data(with_lustre(lab, "master").settings)
-    assert "' registry firewall master shared lustre node || exit" in masters
+    assert "' registry firewall master shared consoles lustre node || exit" in masters
 
 
 def scratched(lab: Lab, disks: str) -> Node:
