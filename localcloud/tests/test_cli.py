@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
+from localcloud import control, host_kinds, lifecycle
 from localcloud.cli import main
 from localcloud.errors import CommandError, MissingRequirementsError
 from localcloud.layout import BadNameError, Layout
@@ -49,3 +52,19 @@ def test_all_that_is_missing_is_listed() -> None:
 def test_names_that_are_no_directory_names_are_refused(name: str) -> None:
     with pytest.raises(BadNameError, match="must be 1 to 32"):
         Layout(name=name)
+
+
+@pytest.mark.parametrize("why", ["", "no loop devices"])
+def test_start_and_status_name_volumes_without_sizes(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], why: str
+) -> None:
+    state: dict[str, Any] = {"name": "a", "endpoint": "http://198.18.0.1", "state_directory": "/run", "hosts": []}
+    state |= {"packages": {}, "api_faults": None, "error": "", "unlimited_volumes": why}
+    monkeypatch.setattr(lifecycle, "check", lambda options: None)
+    monkeypatch.setattr(lifecycle, "start", lambda options: state)
+    monkeypatch.setattr(host_kinds, "prepare", lambda options, environment: None)
+    monkeypatch.setattr(control, "request", lambda layout, request: state)
+    for command in ("start", "status"):
+        assert main([command]) == 0
+        shown = "sizes of launch templates are not enforced: no loop devices" in capsys.readouterr().out
+        assert shown == bool(why)

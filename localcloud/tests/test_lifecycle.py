@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from localcloud.layout import Layout
+from localcloud.network.namespaces import run
 from waiting import eventually
 
 pytestmark = pytest.mark.root
@@ -48,6 +49,7 @@ def trace(name: str = NAME) -> dict[str, Any]:
             processes.append(line.decode())
     return {
         "mounts": [line for line in Path("/proc/self/mounts").read_text().splitlines() if name in line],
+        "volumes": [line for line in run(["losetup", "--list", "--output", "BACK-FILE"]).split() if name in line],
         "namespaces": subprocess.run(["ip", "netns"], capture_output=True, text=True, check=True).stdout,
         "links": subprocess.run(["ip", "-o", "link"], capture_output=True, text=True, check=True).stdout.count("\n"),
         "routes": subprocess.run(["ip", "route"], capture_output=True, text=True, check=True).stdout,
@@ -113,7 +115,8 @@ def test_stop_cleans_up_after_daemon_and_supervisor_were_killed(started: dict[st
     assert trace() == started
 
 
-def test_hosts_die_with_daemon_and_supervisor(started: dict[str, Any]) -> None:
+@pytest.mark.parametrize("killed", [False, True])
+def test_hosts_and_their_volumes_end_with_the_cloud(started: dict[str, Any], *, killed: bool) -> None:
     image = "/aws/service/ami-amazon-linux-latest/al2023-ami-kernel-default-x86_64"
     launch = f"""
         image=$(aws ssm get-parameter --name {image} --query Parameter.Value --output text) &&
@@ -129,11 +132,14 @@ def test_hosts_die_with_daemon_and_supervisor(started: dict[str, Any]) -> None:
 
     eventually(lambda: len(pids()) == 2)
     hosts, now = pids(), state()
-    os.kill(now["supervisor_pid"], signal.SIGKILL)
-    os.kill(now["pid"], signal.SIGKILL)
-    eventually(lambda: not any(Path(f"/proc/{pid}").exists() for pid in hosts))
+    eventually(lambda: len(trace()["volumes"]) == (0 if now["unlimited_volumes"] else 2))
+    if killed:
+        os.kill(now["supervisor_pid"], signal.SIGKILL)
+        os.kill(now["pid"], signal.SIGKILL)
+        eventually(lambda: not any(Path(f"/proc/{pid}").exists() for pid in hosts))
     assert call("stop").returncode == 0
-    assert trace() == started
+    assert not any(Path(f"/proc/{pid}").exists() for pid in hosts)
+    eventually(lambda: trace() == started)  # the kernel frees loop devices after the hosts
 
 
 def test_start_cleans_up_after_a_crash(started: dict[str, Any]) -> None:

@@ -13,7 +13,9 @@ import pytest
 from localcloud import reconciler
 from localcloud.errors import UnknownInstanceError
 from localcloud.hosts.host import Host
+from localcloud.hosts.namespace_host import NamespaceHosts
 from localcloud.network.addressing import OUTSIDE_ADDRESS
+from localcloud.network.namespaces import run
 from localcloud.snapshot import Rule, SecurityGroup, Snapshot
 from testbed import (
     HIDDEN,
@@ -49,6 +51,14 @@ def testbed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SmallCloud]:
 def own_world(tmp_path: Path) -> Iterator[SmallCloud]:
     with running(tmp_path) as testbed:
         yield testbed
+
+
+@pytest.fixture
+def sized_world(own_world: SmallCloud) -> SmallCloud:
+    """Skip a test of volumes' sizes if this machine cannot enforce them."""
+    if why := own_world.reconciler.kind.unlimited:
+        pytest.skip(why)
+    return own_world
 
 
 def test_laptop_reaches_master_on_ssh_only(testbed: SmallCloud) -> None:
@@ -168,6 +178,40 @@ def test_user_data_runs_as_root_and_the_console_tells_it(own_world: SmallCloud) 
     assert {"0", "http://198.18.0.1", "spoken"} <= set(console.splitlines())
     assert "exit code 3" in own_world.execute(host, "cat /var/log/cloud-init-output.log").stdout
     assert own_world.layout.console(host.id).read_text() == console
+
+
+def test_a_volume_that_is_full_is_full_on_its_host_only_and_survives_a_reboot(sized_world: SmallCloud) -> None:
+    small = dataclasses.replace(WORKER, volume_gib=1)
+    sized_world.show(snapshot(small, OTHER))
+    assert int(sized_world.execute(small, "df --output=size -B1M / | tail -1").stdout) in range(950, 1025)
+    filled = sized_world.execute(small, "echo kept >/root/kept; head -c 2G /dev/zero >/root/big")
+    assert "No space left on device" in filled.stderr
+    assert sized_world.execute(OTHER, "head -c 1M /dev/zero >/root/big").returncode == 0
+    sized_world.execute(small, "rm /root/big")  # a host with a full volume does not boot
+    sized_world.show(snapshot(dataclasses.replace(small, reboots=1), OTHER))
+    assert sized_world.execute(small, "cat /root/kept").stdout == "kept\n"
+    sized_world.show(snapshot(OTHER))
+    assert not (sized_world.layout.volumes / small.id).exists()
+    assert str(sized_world.layout.volumes / small.id) not in run(["losetup", "--list", "--output", "BACK-FILE"])
+
+
+def test_machine_that_cannot_mount_files_gives_a_host_a_directory(own_world: SmallCloud) -> None:
+    kind = own_world.reconciler.kind
+    assert isinstance(kind, NamespaceHosts)
+    directories = dataclasses.replace(kind.volumes, unlimited="no loop devices")
+    own_world.reconciler.kind = dataclasses.replace(kind, volumes=directories)
+    own_world.show(snapshot(WORKER))
+    own_world.execute(WORKER, "echo kept >/root/kept")
+    assert (own_world.layout.volumes / WORKER.id / "upper/root/kept").read_text() == "kept\n"
+    own_world.show(snapshot())
+    assert list(own_world.layout.volumes.iterdir()) == []
+
+
+def test_a_host_without_a_volume_is_reported(sized_world: SmallCloud) -> None:
+    sized_world.cloud.now = snapshot(dataclasses.replace(WORKER, volume_gib=0))
+    sized_world.reconciler.reconcile()
+    assert "mke2fs" in sized_world.cloud.failed[WORKER.id]
+    assert not (sized_world.layout.volumes / WORKER.id).exists()
 
 
 def test_growing_keeps_the_first_hosts_and_shrinking_ends_the_rest(own_world: SmallCloud) -> None:

@@ -16,6 +16,7 @@ from localcloud.hosts import machine_image, nfs_client
 from localcloud.hosts.images import Bind, aws_cli_binds, interpreter_binds
 from localcloud.hosts.namespace_host import NamespaceHosts, SharedDirectory
 from localcloud.hosts.package_index import PackageIndex
+from localcloud.hosts.volumes import open_volumes
 from localcloud.layout import Layout
 from localcloud.network import namespaces
 from localcloud.network.addressing import LAPTOP_ADDRESS, interface
@@ -165,6 +166,7 @@ class SmallCloud:
             kind=NamespaceHosts(
                 machine=image,
                 layers=self.layout.layers,
+                volumes=open_volumes(self.layout.volumes),
                 shared=SharedDirectory(path=self.layout.efs, caches=nfs),
             ),
             outside=self.internet.forward(packages.servers, packages.ports),

@@ -122,6 +122,8 @@ def _start(arguments: argparse.Namespace) -> int:
         print(f"  packages  hosts and laptop reach {', '.join(state['packages'])}, through this machine's own network")
     if state["api_faults"] is not None:
         print(f"  faults    of the API, drawn from seed {state['api_faults']}")
+    if state["unlimited_volumes"]:
+        print(f"  volumes   {_unlimited(state)}")
     print(f"  state     {layout.run}; shared file systems: {layout.efs}")
     print(f"  stop      python -m localcloud stop{name}")
     return 0
@@ -164,11 +166,18 @@ def _status(arguments: argparse.Namespace) -> int:
     print(f"embedded cloud {status['name']}: {status['endpoint']}, state in {status['state_directory']}")
     if status["api_faults"] is not None:
         print(f"API faults drawn from seed {status['api_faults']}")
+    if status["unlimited_volumes"]:
+        print(f"volumes: {_unlimited(status)}")
     if status["error"]:
         print(f"error: {status['error']}")
     rows = [[str(host[column]) or "-" for column in _COLUMNS] for host in status["hosts"]]
     print(table([[column.replace("_", " ") for column in _COLUMNS], *rows]) if rows else "no hosts")
     return 0
+
+
+def _unlimited(state: dict[str, Any]) -> str:
+    """Describe why the hosts' volumes do not have the sizes of their launch templates."""
+    return f"sizes of launch templates are not enforced: {state['unlimited_volumes']}"
 
 
 def _enter(arguments: argparse.Namespace) -> int:

@@ -154,6 +154,7 @@ class Daemon:
             "region": REGION,
             "started": time.time(),
             "api_faults": self.options.api_faults,
+            "unlimited_volumes": self.reconciler.kind.unlimited,
             "packages": {name: self._outside[name] for name in sorted(self._packages.servers)},
             "namespaces": {name: {"path": space.path, "inode": space.inode} for name, space in spaces.items()},
         }
@@ -181,6 +182,7 @@ class Daemon:
             "file_systems": str(self.layout.efs),
             "error": self._error,
             "api_faults": self.options.api_faults,
+            "unlimited_volumes": self.reconciler.kind.unlimited,
             "vpcs": sorted(self.reconciler.routers),
             "hosts": hosts,
         }

@@ -13,6 +13,7 @@ from localcloud.hosts.debian_image import DISTRIBUTIONS, Distribution
 from localcloud.hosts.images import Image, aws_cli_binds, interpreter_binds
 from localcloud.hosts.namespace_host import NamespaceHosts, SharedDirectory
 from localcloud.hosts.package_index import PackageIndex
+from localcloud.hosts.volumes import open_volumes
 from localcloud.layout import Layout
 from localcloud.machines import disks, qemu
 from localcloud.machines.file_server import ServerImage
@@ -71,7 +72,14 @@ def _namespaces(options: Options, layout: Layout, packages: PackageIndex, publis
             nfs_client.install(layer)
     shared = SharedDirectory(path=layout.efs, caches=options.nfs_client)
     limit = CpuLimit(cloud=layout.name, cpus=options.cpus) if options.cpus else None
-    kind = NamespaceHosts(machine=machine, images=images, layers=layout.layers, shared=shared, cpu_limit=limit)
+    kind = NamespaceHosts(
+        machine=machine,
+        images=images,
+        layers=layout.layers,
+        volumes=open_volumes(layout.volumes),
+        shared=shared,
+        cpu_limit=limit,
+    )
     return kind, archive
 
 

@@ -26,7 +26,7 @@ class Layout:
     run_root: Path = RUN_ROOT
     """Small files that are written often. This is a memory file system on most machines."""
     data_root: Path = DATA_ROOT
-    """Large files on disk, to save memory: shared file systems and the laptop's home."""
+    """Large files on disk, to save memory: shared file systems, the hosts' volumes and the laptop's home."""
 
     def __post_init__(self) -> None:
         if not re.fullmatch(r"[a-z][a-z0-9-]{0,31}", self.name, flags=re.ASCII):
@@ -78,6 +78,11 @@ class Layout:
     def efs(self) -> Path:
         """Return the directory with one directory per shared file system."""
         return self.data / "efs"
+
+    @property
+    def volumes(self) -> Path:
+        """Return the directory with one root volume per host."""
+        return self.data / "volumes"
 
     @property
     def laptop(self) -> Path:

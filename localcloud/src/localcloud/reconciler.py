@@ -6,6 +6,7 @@ import logging
 import shutil
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final, Protocol
 
@@ -23,6 +24,7 @@ log = logging.getLogger("localcloud.reconciler")
 
 _CLOSING_GRACE_S: Final = 1.0
 """Maximum time of the hosts' shutdown when the cloud stops."""
+_CONCURRENT_HOSTS: Final = 16
 _BOOTS_WITHIN_S: Final = 30.0
 """A host that exits earlier counts as not started. A group stops replacing such hosts after some attempts."""
 
@@ -49,6 +51,10 @@ class HostKind(Protocol):
     @property
     def answers_mounts(self) -> bool:
         """Return whether the VPCs' routers listen at the IP addresses of mount targets. If not, file servers do."""
+
+    @property
+    def unlimited(self) -> str:
+        """Return why the hosts' volumes do not have the sizes of their launch templates, or ""."""
 
     def directory(self, instance_id: str) -> Path:
         """Return the directory of a host's files."""
@@ -187,24 +193,30 @@ class Reconciler:
             return
         started = time.monotonic()
         subnets = {subnet.id: subnet for subnet in snapshot.subnets}
-        hosts = []
-        for instance in instances:
-            directory = self.kind.directory(instance.id)
-            try:
-                hosts.append(self.kind.make(instance, subnets[instance.subnet_id], directory))
-            except LocalCloudError as error:
-                shutil.rmtree(directory, ignore_errors=True)
-                self._give_up(instance.id, f"its host could not be made: {error}")
-            except (OSError, KeyError) as error:
-                shutil.rmtree(directory, ignore_errors=True)
-                self._give_up(instance.id, f"its host could not be made: {error!r}")
-        hosts = self._connect(hosts)
+        with ThreadPoolExecutor(_CONCURRENT_HOSTS) as pool:  # each host waits for the kernel to mount its volume
+            made = list(pool.map(lambda instance: self._make(instance, subnets), instances))
+        for instance, host in zip(instances, made, strict=True):
+            if isinstance(host, str):
+                self._give_up(instance.id, f"its host could not be made: {host}")
+        hosts = self._connect([host for host in made if isinstance(host, Host)])
         for host in hosts:
             self.hosts[host.instance.id] = host
             self.consoles.open(host)
             self.fd_poller.watch(host.console, self.consoles.reader(host))
             self._boot(host)
         log.info("started %d hosts in %.2f s", len(hosts), time.monotonic() - started)
+
+    def _make(self, instance: Instance, subnets: Mapping[str, Subnet]) -> Host | str:
+        """Create a host; return the reason if that fails."""
+        directory = self.kind.directory(instance.id)
+        try:
+            return self.kind.make(instance, subnets[instance.subnet_id], directory)
+        except LocalCloudError as error:
+            reason = str(error)
+        except (OSError, KeyError) as error:
+            reason = repr(error)
+        shutil.rmtree(directory, ignore_errors=True)
+        return reason
 
     def _boot(self, host: Host) -> None:
         """Start a host. If that fails, remove the host and report the failure to the API."""

@@ -23,6 +23,7 @@ _COMMANDS: Final = {
     "curl": "curl",
     "getent": "libc-bin",
     "ip": "iproute2",
+    "mke2fs": "e2fsprogs",
     "mount": "mount",
     "nft": "nftables",
     "nsenter": "util-linux",
@@ -36,7 +37,6 @@ _COMMANDS: Final = {
 _NFS_COMMANDS: Final = {nfs_client.COMMAND: "bindfs", nfs_client.COMPILER: "gcc libc6-dev"}
 _MACHINE_COMMANDS: Final = {
     "dnsmasq": "dnsmasq-base",
-    "mke2fs": "e2fsprogs",
     "mmdebstrap": "mmdebstrap",
     "qemu-img": "qemu-utils",
     "qemu-system-x86_64": "qemu-system-x86",

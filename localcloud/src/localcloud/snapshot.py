@@ -113,6 +113,8 @@ class Instance:
     metadata_tokens_required: bool
     """Whether its metadata service requires a session token (IMDSv2)."""
     tags: tuple[tuple[str, str], ...]
+    volume_gib: int = 8
+    """Size of its root volume."""
     reboots: int = 0
     """Number of reboots through the API since its launch."""
     spot: bool = False

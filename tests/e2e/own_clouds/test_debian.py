@@ -180,6 +180,15 @@ def test_worker_creates_the_runtime_and_trains(debian: EmbeddedCloud) -> None:
     assert on(debian, worker, f"stat -c %U {python}").strip() == "admin"
 
 
+def test_node_has_the_volume_of_its_launch_template(debian: EmbeddedCloud) -> None:
+    for role in sorted(INSTALLED):
+        instance = node(debian, role)
+        attached = [{"Name": "attachment.instance-id", "Values": [instance]}]
+        (volume,) = debian.ask("ec2", "describe_volumes", Filters=attached)["Volumes"]
+        size_gib = int(on(debian, instance, "df --output=size --block-size=1M / | tail -1")) / 1024
+        assert volume["Size"] - 1 < size_gib <= volume["Size"]
+
+
 def test_program_builds_its_c_extension_on_the_node(debian: EmbeddedCloud, tmp_path: Path) -> None:
     for name, text in (("setup.py", SETUP), ("counting.c", EXTENSION), ("train.py", COUNTING)):
         (tmp_path / name).write_text(text)

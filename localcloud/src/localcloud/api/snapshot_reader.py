@@ -178,8 +178,15 @@ def _instance(ec2: Any, iam: Any, instance: Any) -> Instance:
         target_state=lifecycle.target_state(instance),
         metadata_tokens_required=instance.metadata_options.http_tokens == "required",
         tags=tuple(ec2.tags[instance.id].items()) if instance.id in ec2.tags else (),
+        volume_gib=_root_volume_gib(instance),
         reboots=reboots(instance),
     )
+
+
+def _root_volume_gib(instance: Any) -> int:
+    """Return the size of an instance's root volume; of its first volume if none has the root's device name."""
+    volumes = instance.block_device_mapping
+    return int((volumes.get(instance.root_device_name) or next(iter(volumes.values()))).size)
 
 
 def _role_name(iam: Any, profile_arn: str) -> str:

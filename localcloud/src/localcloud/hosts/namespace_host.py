@@ -1,4 +1,4 @@
-"""A host in namespaces on this machine's kernel, over a root that it shares with other hosts."""
+"""A host in namespaces on this machine's kernel: its own volume over a root that it shares with other hosts."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from localcloud.hosts.cpu_limit import CpuLimit
 from localcloud.hosts.host import DOMAIN, FirstProcess, Host, firmware_id, hostname
 from localcloud.hosts.images import Image
 from localcloud.hosts.machine_image import GUEST, LOGIN_USERS
+from localcloud.hosts.volumes import Volumes
 from localcloud.network.addressing import RESOLVER_ADDRESS, guest_commands
 from localcloud.network.router import Router
 from localcloud.snapshot import Instance, Snapshot, Subnet
@@ -74,12 +75,15 @@ class NamespaceHost(Host):
         super().__init__(instance=instance, subnet=subnet, directory=directory)
 
     def _prepare(self) -> None:
-        for name in ("upper", "work", "root"):
-            (self.directory / name).mkdir()
-        (self.directory / "upper").chmod(0o755)
+        self.kind.volumes.make(self.instance.id, self.instance.volume_gib)
+        volume = self.kind.volumes.path(self.instance.id)
+        upper = volume / "upper"
+        for path in (upper, volume / "work", self.directory / "root"):
+            path.mkdir()
+        upper.chmod(0o755)
         for file in files(self.instance, self.subnet, self.image):
-            path = self.directory / "upper" / file.path
-            _make_parents(self.directory / "upper", path.parent, file.owner)
+            path = upper / file.path
+            _make_parents(upper, path.parent, file.owner)
             path.write_bytes(file.content)
             path.chmod(file.mode)
             os.chown(path, file.owner, file.owner)
@@ -88,10 +92,10 @@ class NamespaceHost(Host):
         pairs = [text for bind in self.image.binds for text in (str(bind.source), bind.target)]
         name, lower = hostname(self.instance.private_ip), ":".join(map(str, self.image.lower))
         cached = nfs_client.MOUNT_OPTIONS if self.kind.shared.caches else ""
-        arguments = [str(self.directory), name, str(self.kind.shared.path), cached, lower, str(GUEST / self.image.boot)]
+        paths = [str(self.directory), name, str(self.kind.volumes.path(self.instance.id)), str(self.kind.shared.path)]
         limit = self.kind.cpu_limit
         return FirstProcess(
-            ["/bin/bash", str(GUEST / "init"), *arguments, *pairs],
+            ["/bin/bash", str(GUEST / "init"), *paths, cached, lower, str(GUEST / self.image.boot), *pairs],
             network=self.network,
             output=self.console,
             namespaces=("--uts", "--ipc"),
@@ -106,8 +110,9 @@ class NamespaceHost(Host):
             self.process.terminate()
 
     def remove(self) -> None:
-        """Kill the host and remove its network, its files and its control group."""
+        """Kill the host and remove its network, its files, its volume and its control group."""
         super().remove()
+        self.kind.volumes.remove(self.instance.id)
         if self.kind.cpu_limit:
             self.kind.cpu_limit.remove(self.instance.id)
 
@@ -122,18 +127,28 @@ class NamespaceHosts:
     """Images by the id of their AMI."""
     layers: Path
     """Directory of the hosts' layers."""
+    volumes: Volumes
     shared: SharedDirectory
     cpu_limit: CpuLimit | None = None
     """Limit of each host's processor time, or None for no limit."""
     answers_mounts: ClassVar[bool] = True
+
+    @property
+    def unlimited(self) -> str:
+        """Return why the sizes of volumes are not enforced, or ""."""
+        return self.volumes.unlimited
 
     def directory(self, instance_id: str) -> Path:
         """Return the directory of a host's files."""
         return self.layers / "hosts" / instance_id
 
     def make(self, instance: Instance, subnet: Subnet, directory: Path) -> Host:
-        """Create a host. Raises OSError on failure."""
-        return NamespaceHost(self, instance=instance, subnet=subnet, directory=directory)
+        """Create a host. Raises OSError or CommandError on failure, and leaves no volume."""
+        try:
+            return NamespaceHost(self, instance=instance, subnet=subnet, directory=directory)
+        except BaseException:
+            self.volumes.remove(instance.id)
+            raise
 
     def share(self, snapshot: Snapshot, routers: Mapping[str, Router]) -> None:
         """Create the directories of the shared file systems. The routers answer for their mount targets."""

@@ -120,6 +120,7 @@ class MachineHosts:
     servers: dict[str, FileServer] = dataclasses.field(default_factory=dict)
     """The running file servers, by the id of the file system."""
     answers_mounts: ClassVar[bool] = False
+    unlimited: ClassVar[str] = f"each machine has a disk of {_ROOT_SIZE}"
 
     def directory(self, instance_id: str) -> Path:
         """Return the directory of a host's files. It is on disk, because the host's disk may outgrow the memory."""

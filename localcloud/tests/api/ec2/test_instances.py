@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from botocore.exceptions import ClientError
 
@@ -21,3 +23,17 @@ def test_a_protected_instance_is_terminated_by_its_group_alone(cloud: Cloud, cli
     assert [instance.id for instance in cloud.snapshot().instances] == [first]
     client("autoscaling").set_desired_capacity(AutoScalingGroupName=group, DesiredCapacity=0)
     assert cloud.snapshot().instances == ()
+
+
+@pytest.mark.parametrize(
+    ("mappings", "size"),
+    [
+        ([], 8),
+        ([{"DeviceName": "/dev/xvda", "Ebs": {"VolumeSize": 100}}], 100),
+    ],
+)
+def test_a_host_has_the_volume_of_its_template(
+    cloud: Cloud, stacks: Stacks, mappings: list[dict[str, Any]], size: int
+) -> None:
+    stacks.create(nodes(1, data={"BlockDeviceMappings": mappings} if mappings else {}))
+    assert [instance.volume_gib for instance in cloud.snapshot().instances] == [size]
