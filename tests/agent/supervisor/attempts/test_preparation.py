@@ -105,6 +105,13 @@ def test_root_of_each_host_admits_the_group_and_the_hosts_of_the_run_alone(spec:
     assert hosts.admission == f"run {gid} {ONE.address},{TWO.address}"
 
 
+def test_a_full_disk_of_a_host_is_reported_with_the_way_to_free_space(spec: RunSpec) -> None:
+    hosts = Prepared(spec)
+    hosts.refused = {TWO.name: done(1, "sed: couldn't flush <unknown>: No space left on device")}
+    with pytest.raises(PreparationError, match=f"free space on {TWO.name} .*`fab clean`.*, or `fab replace worker2`"):
+        hosts.prepared(set())
+
+
 @pytest.mark.parametrize("answer", [done(0, ""), done(1, "Error: No such file or directory")])
 def test_a_host_that_does_not_keep_runs_apart_gets_no_rank(spec: RunSpec, answer: Completed) -> None:
     """A node booted by an older version removes leftovers and prints nothing, whatever the request."""
