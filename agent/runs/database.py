@@ -1,7 +1,7 @@
 """The database of runs: one SQLite file on the master's own disk. Ranks can neither read nor write it.
 
-It contains the nodes that runs and tasks have claimed, the queue, and the specs that this master has accepted. Each
-change is one transaction, so after a crash it is either complete or undone.
+It contains the nodes that runs and tasks have claimed, the states of all runs with the queue, and the specs that this
+master has accepted. Each change is one transaction, so after a crash it is either complete or undone.
 """
 
 from __future__ import annotations
@@ -41,8 +41,21 @@ MIGRATIONS: Final = (
     CREATE TABLE queue (place INTEGER PRIMARY KEY AUTOINCREMENT, run_id TEXT NOT NULL UNIQUE) STRICT;
     CREATE TABLE specs (run_id TEXT PRIMARY KEY, spec TEXT NOT NULL) STRICT;
     """,
+    """
+    CREATE TABLE states (
+        run_id TEXT PRIMARY KEY,
+        state TEXT NOT NULL,
+        document TEXT NOT NULL,
+        place INTEGER UNIQUE CHECK ((place IS NOT NULL) = (state = 'queued')),
+        summary TEXT
+    ) STRICT;
+    DROP TABLE queue;
+    """,
 )
-"""Statements for each version of the schema, which change the version before it. `user_version` is their number."""
+"""Statements for each version of the schema, which change the version before it. `user_version` is their number.
+
+`states.summary` contains JSON values of the version that stored them: set it to NULL if their fields change.
+"""
 _local = threading.local()
 
 
@@ -97,9 +110,21 @@ def backup() -> bytes:
         with contextlib.closing(sqlite3.connect(partial)) as target:
             connection.backup(target)
             target.execute("PRAGMA journal_mode = DELETE")
+            target.execute("PRAGMA application_id = 0")
             _check(target)
         partial.replace(copy)
         return copy.read_bytes()
+
+
+def is_complete() -> bool:
+    """Return whether the database contains the states of all runs. False for a new database and a restored backup."""
+    return rows("PRAGMA application_id") == [(1,)]
+
+
+def mark_complete() -> None:
+    """Store that the database contains the states of all runs."""
+    with transaction() as changing:
+        changing.execute("PRAGMA application_id = 1")
 
 
 def stamp() -> tuple[tuple[int, int], ...]:

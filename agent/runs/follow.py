@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import errno
 import itertools
+import json
 import os
 import re
 import select
@@ -15,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from agent.files.listing import is_listed, open_regular, read_regular
-from agent.runs import run_log, spending
+from agent.runs import database, run_log, spending
 from agent.runs.directory import RunDirectory
 from agent.runs.run_queue import RunQueue
 from agent.runs.state import State
@@ -282,9 +283,23 @@ def metrics(directory: RunDirectory, last_bytes: int = MAX_METRICS_BYTES) -> Ite
 
 
 def summaries(runs: Runs) -> list[dict[str, Any]]:
-    """Return the summaries of all runs, oldest first. The queue is read once for all of them."""
-    waiting = RunQueue(runs=runs).ids()
-    return [summary(runs[run_id].shown_state(), runs[run_id], waiting) for run_id in runs.ids()]
+    """Return the summaries of all runs, oldest first.
+
+    The summary of a run that has ended is stored in the database, so that its files are read only once.
+    """
+    waiting, found, ended = RunQueue(runs=runs).ids(), [], []
+    for document, stored in database.rows("SELECT document, summary FROM states ORDER BY run_id"):
+        if stored is not None:
+            found.append(json.loads(stored))
+            continue
+        state = State.from_document(json.loads(document))
+        found.append(summary(runs[state.run_id].effective(state), runs[state.run_id], waiting))
+        if state.has_ended:
+            ended.append((json.dumps(found[-1]), state.run_id, document))
+    if ended:
+        with database.transaction() as changing:  # A run that was resumed meanwhile has another document.
+            changing.executemany("UPDATE states SET summary = ? WHERE run_id = ? AND document = ?", ended)
+    return found
 
 
 def summary(state: State, directory: RunDirectory, waiting: Sequence[str] | None = None) -> dict[str, Any]:

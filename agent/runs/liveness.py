@@ -9,10 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import functools
 import os
-import secrets
-import socket
 from pathlib import Path
 from typing import Final
 
@@ -25,12 +22,6 @@ LOOKS_S: Final = 1.0
 """Maximum wait for a lock. A process that checks whether a lock is held takes it for a moment."""
 _mine: dict[str, int] = {}
 """File descriptors of the locks that this process holds, by run id."""
-
-
-@functools.cache
-def this_process() -> str:
-    """Return a name for this process that is unique on all masters."""
-    return f"{socket.gethostname()}-{secrets.token_hex(8)}"
 
 
 def hold(run_id: str) -> None:

@@ -1,10 +1,10 @@
-"""The queue of runs, in the database of runs. The run that starts next is first."""
+"""The queue of runs: the states `queued` in the database of runs. The run that starts next is first."""
 
 from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from agent.files.atomic_write import write_atomically
@@ -23,17 +23,8 @@ class RunQueue:
     runs: Runs
 
     def ids(self) -> list[str]:
-        """Return the ids of the waiting runs, the next one first. Runs that were started or removed are left out."""
-        return [run_id for (run_id,) in database.rows("SELECT run_id FROM queue ORDER BY place") if self._waits(run_id)]
-
-    def _waits(self, run_id: str) -> bool:
-        try:
-            return self.runs[run_id].stored_state().state == QUEUED
-        except (OSError, ValueError):
-            return False
-
-    def _is_in_queue(self, run_id: str) -> bool:
-        return bool(database.rows("SELECT 1 FROM queue WHERE run_id = ?", run_id)) and self._waits(run_id)
+        """Return the ids of the waiting runs, the next one first."""
+        return [run_id for (run_id,) in database.rows("SELECT run_id FROM states WHERE place > 0 ORDER BY place")]
 
     def position(self, run_id: str) -> int | None:
         """Return a run's place in the queue, 1 for the next one; None if it is not waiting."""
@@ -53,21 +44,14 @@ class RunQueue:
         before = waiting[place - 1] if place else " or ".join(self.runs.live())
         return f"position {place + 1} in the queue" + (f", after {before}" if before else "")
 
-    def add(self, run_id: str, store: Callable[[], object]) -> None:
-        """Append a run. `store` is called in the same transaction: it checks the run and stores its state `queued`."""
-        with database.transaction() as changing:
-            changing.execute("DELETE FROM queue WHERE run_id = ?", (run_id,))
-            changing.execute("INSERT INTO queue (run_id) VALUES (?)", (run_id,))
-            store()
-
     def start(self, state: State, spec: str) -> bool:
         """Remove a run from the queue and store that it starts. Return False if it was no longer waiting.
 
         `spec` is the text for its spec.json.
         """
         with database.transaction():
-            if not (was_waiting := self._take(state.run_id)):
-                return was_waiting
+            if self._waiting(state.run_id) is None:
+                return False
             write_atomically(self.runs[state.run_id].spec, spec)
             self.runs[state.run_id].write_state(state)
         return True
@@ -75,25 +59,22 @@ class RunQueue:
     def finish(self, run_id: str, state: str, reason: str) -> bool:
         """Remove a run from the queue and store its final state. Return False if it was no longer waiting."""
         with database.transaction():
-            if not (was_waiting := self._take(run_id)):
-                return was_waiting
-            directory = self.runs[run_id]
-            ended = dataclasses.replace(directory.stored_state(), state=state, reason=reason, updated=time.time())
-            directory.write_state(ended)
+            if (waiting := self._waiting(run_id)) is None:
+                return False
+            ended = dataclasses.replace(waiting, state=state, reason=reason, updated=time.time())
+            self.runs[run_id].write_state(ended)
         return True
 
     def set_reason(self, run_id: str, reason: str) -> None:
         """Store the reason why a run is still waiting."""
         with database.transaction():
-            if not self._is_in_queue(run_id):
-                return
-            directory = self.runs[run_id]
-            if (state := directory.stored_state()).reason != reason:
-                directory.write_state(dataclasses.replace(state, reason=reason, updated=time.time()))
+            waiting = self._waiting(run_id)
+            if waiting and waiting.reason != reason:
+                self.runs[run_id].write_state(dataclasses.replace(waiting, reason=reason, updated=time.time()))
 
-    def _take(self, run_id: str) -> bool:
-        """Remove a run from the queue, in a transaction; return whether it was waiting."""
-        was_waiting = self._is_in_queue(run_id)
-        with database.transaction() as changing:
-            changing.execute("DELETE FROM queue WHERE run_id = ?", (run_id,))
-        return was_waiting
+    def _waiting(self, run_id: str) -> State | None:
+        try:
+            state = self.runs[run_id].stored_state()
+        except FileNotFoundError:
+            return None
+        return state if state.state == QUEUED else None

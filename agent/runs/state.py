@@ -1,37 +1,42 @@
-"""The state of a run: whether it is queued, live or has ended, and which process it belongs to."""
+"""The states of runs: whether a run is queued, live or has ended. They are stored in the database of runs.
+
+Each state is also written to state.json in the run's directory, for users. The master reads these copies only into a
+new database and into a restored backup, which may be older (`import_copies`).
+"""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import json
 import time
-from typing import Any
+from pathlib import Path
+from typing import Any, Final
 
-from agent.runs import liveness
+from agent.files.listing import read_regular
+from agent.runs import accepted_spec, database, liveness
+from agent.spec import json_text
 from agent.spec.run import RunSpec
-from agent.spec.states import FINAL_STATES, LAST_TIME, LIVE_STATES, STATES
+from agent.spec.states import FINAL_STATES, LAST_TIME, LIVE_STATES, QUEUED, STATES, is_run_id
+
+COPY: Final = "state.json"
 
 
 class SupersededError(RuntimeError):
-    """Report that another process has taken over the run, because it considered this supervisor lost.
+    """Report that another master has taken over the run. Carries `run_id`."""
 
-    The run may have been resumed since. Carries `run_id`.
-    """
-
-    def __init__(self, run_id: str, now: str) -> None:
+    def __init__(self, run_id: str, master: str) -> None:
         self.run_id = run_id
-        super().__init__(f"another process has taken over run {run_id}, which is now {now}")
+        super().__init__(f"master {master} has taken over run {run_id}")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class State:
-    """The state of a run, as stored in state.json. Times are in seconds since 1970."""
+    """The state of a run. Times are in seconds since 1970."""
 
     run_id: str
     state: str
     """queued, starting, running, succeeded, failed or stopped."""
-    owner: str
-    """The process that the run belongs to (`liveness.this_process`), or that queued it. A supervisor that finds another
-    name has lost the run to that process, for example to one on a new master."""
     started: float
     """When the run was started or resumed. For a queued run: when it was queued."""
     updated: float
@@ -46,8 +51,8 @@ class State:
     """Last lines of launcher.log, after the run has failed."""
 
     def __post_init__(self) -> None:
-        # The values may come from a file that ranks can change.
-        texts = (self.run_id, self.state, self.owner, self.reason, self.recipe, *self.hosts, *self.last_lines)
+        # The values may come from a file that root on a worker can change.
+        texts = (self.run_id, self.state, self.reason, self.recipe, *self.hosts, *self.last_lines)
         if not all(isinstance(text, str) for text in texts) or self.state not in STATES:
             raise ValueError(f"run {self.run_id!a} has the invalid state {self.state!a}, or a field that is not text")
         if not all(isinstance(each, int | float) and 0 <= each <= LAST_TIME for each in (self.started, self.updated)):
@@ -57,12 +62,11 @@ class State:
 
     @classmethod
     def starting(cls, spec: RunSpec) -> State:
-        """Return the first state of a run, owned by this process."""
+        """Return the first state of a run."""
         now = time.time()
         return cls(
             run_id=spec.run_id,
             state="starting",
-            owner=liveness.this_process(),
             started=now,
             updated=now,
             hosts=tuple(host.name for host in spec.hosts),
@@ -92,3 +96,63 @@ class State:
     def from_document(cls, document: dict[str, Any]) -> State:
         """Build the state from JSON values. Raises ValueError, TypeError or KeyError if they are invalid."""
         return cls(**{**document, **{key: tuple(document.get(key, ())) for key in ("hosts", "last_lines")}})
+
+
+def read(run_id: str) -> State:
+    """Return the stored state of a run. Raises FileNotFoundError if the run does not exist."""
+    found = database.rows("SELECT document FROM states WHERE run_id = ?", run_id)
+    if not found:
+        raise FileNotFoundError(f"run {run_id} has no state in the database of runs")
+    return State.from_document(json.loads(found[0][0]))
+
+
+def store(state: State) -> None:
+    """Store the state of a run. A run that was not queued before gets the last place in the queue."""
+    with database.transaction() as changing:
+        changing.execute(
+            """
+            INSERT INTO states (run_id, state, document, place)
+            VALUES (?1, ?2, ?3, CASE ?2 WHEN 'queued' THEN (SELECT coalesce(max(place), 0) + 1 FROM states) END)
+            ON CONFLICT (run_id) DO UPDATE SET state = ?2, document = ?3, summary = NULL,
+                place = CASE ?2 WHEN 'queued' THEN coalesce(place, excluded.place) END
+            """,
+            (state.run_id, state.state, json.dumps(state.to_document())),
+        )
+
+
+def forget(run_id: str) -> None:
+    """Delete the state of a removed run."""
+    with database.transaction() as changing:
+        changing.execute("DELETE FROM states WHERE run_id = ?", (run_id,))
+
+
+def import_copies(root: Path) -> None:
+    """Store the states in the runs' directories that are newer than the stored ones, once for each database.
+
+    A new database and a backup may lack them. A queued run without its spec is stored as failed, because this master
+    cannot start it. Directories without a valid state are skipped.
+    """
+    if database.is_complete() or not root.is_dir():
+        return
+    found = []
+    for path in root.glob(f"[!.]*/{COPY}"):
+        with contextlib.suppress(OSError, ValueError, TypeError, KeyError, AttributeError):
+            state = State.from_document(json_text.parse(read_regular(path)))
+            if state.run_id == path.parent.name and is_run_id(state.run_id):
+                found.append(state)
+    with database.transaction():
+        stored = {state.run_id: state for state in every()}
+        for state in sorted(found, key=lambda each: each.started):
+            if state.run_id in stored and state.updated <= stored[state.run_id].updated:
+                continue
+            if state.state == QUEUED and accepted_spec.text_of(state.run_id) is None:
+                reason = f"it is missing from this master's queue; to queue it again: `fab resume {state.run_id}`"
+                state = dataclasses.replace(state, state="failed", reason=reason)
+            store(state)
+        database.mark_complete()
+
+
+def every() -> list[State]:
+    """Return the stored states of all runs, oldest run first."""
+    found = database.rows("SELECT document FROM states ORDER BY run_id")
+    return [State.from_document(json.loads(document)) for (document,) in found]

@@ -13,9 +13,10 @@ from agent.runs import accepted_spec, database, going_on, liveness, spending
 from agent.runs import claims as claiming
 from agent.runs.claims import Claim, ClaimedNode
 from agent.runs.directory import RunDirectory
+from agent.runs.state import State
 from agent.spec.nodes import Node
 from agent.spec.run import RunSpec
-from agent.spec.states import FINAL_STATES, is_run_id
+from agent.spec.states import FINAL_STATES
 
 
 class LiveRunError(RuntimeError):
@@ -63,10 +64,7 @@ class Runs:
 
     def ids(self) -> list[str]:
         """Return the ids of all runs, oldest first."""
-        if not self.root.is_dir():
-            return []
-        found = (entry.parent.name for entry in self.root.glob("[!.]*/state.json"))
-        return sorted(name for name in found if is_run_id(name))  # a rank can create directories with any name
+        return [run_id for (run_id,) in database.rows("SELECT run_id FROM states ORDER BY run_id")]
 
     def held(self) -> list[Claim]:
         """Return the claims that are in force, oldest first.
@@ -127,14 +125,14 @@ class Runs:
 
         `obstacle` is the reason why a run that could continue must not; "" without one.
         """
-        with contextlib.suppress(FileNotFoundError, ValueError):
-            directory = self[run_id]
+        directory = self[run_id]
+        with contextlib.suppress(FileNotFoundError), database.transaction():
             lost = directory.lost_state()
             if lost is None or (not obstacle and directory.goes_on):
                 return
             reason = directory.cause_of_death(lost) + (f"; the run cannot be restarted: {obstacle}" if obstacle else "")
-            if directory.mark_failed(reason, of=lost.owner):
-                spending.settle(directory, time.time())
+            directory.mark_failed(reason)
+            spending.settle(directory, time.time())
 
     def move(self, run_id: str, hosts: Sequence[Node]) -> None:
         """Replace the nodes of a live run's claim.
@@ -159,18 +157,20 @@ class Runs:
         """
         self._replace(Claim.on(run_id, None))
 
-    def reclaim(self, spec: RunSpec) -> None:
-        """Store the claim and the spec of a live run again if they are missing because the database was damaged."""
+    def reclaim(self, spec: RunSpec, state: State) -> None:
+        """Store the claim, spec and state of a live run again if they are missing because the database was damaged."""
         if all(claim.run_id != spec.run_id for claim in self.claims()):
             with database.transaction() as changing:
                 accepted_spec.accept(spec)
                 Claim.on(spec.run_id, spec.hosts or None).store(changing)
+        if database.rows("SELECT state FROM states WHERE run_id = ?", spec.run_id) != [(state.state,)]:
+            self[spec.run_id].write_state(state)
 
     def is_over(self, run_id: str) -> bool:
-        """Return whether a run has definitely ended. False without a readable state: it may not have started yet."""
+        """Return whether a run has definitely ended. False for an unknown run: it may not have started yet."""
         try:
             return self[run_id].effective_state().state in FINAL_STATES
-        except (OSError, ValueError):
+        except FileNotFoundError:
             return False
 
     def release(self, run_id: str) -> None:
@@ -220,7 +220,7 @@ class Runs:
             return claim.is_live
         try:
             return self[claim.run_id].goes_on
-        except (OSError, ValueError):
+        except FileNotFoundError:
             return False
 
     def claims(self) -> tuple[Claim, ...]:

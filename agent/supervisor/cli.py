@@ -28,6 +28,7 @@ from agent.files.atomic_write import full_disk, open_to_append
 from agent.files.listing import read_regular
 from agent.runs import accepted_spec, liveness, record
 from agent.runs import follow as followed
+from agent.runs import state as states
 from agent.runs.directory import RunDirectory
 from agent.runs.run_queue import WITHDRAWN, RunQueue
 from agent.runs.state import State
@@ -195,6 +196,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise RuntimeError(current_master.replaced_message(other))
         if options.command in (*CHANGING, "schedule", "supervise"):
             current_master.take(runs.root)
+        states.import_copies(runs.root)
         if options.command == "follow":
             _ensure_scheduler(runs)  # The followed run may need a scheduler to start or to continue.
         status = _dispatch(runs, options)
@@ -271,6 +273,8 @@ def _dispatch(runs: Runs, options: argparse.Namespace) -> int:
                 from_line = None if options.only_log else options.from_line
                 wanted: dict[str, Any] = {"log_from": options.log_from, "rank": options.rank, "is_once": options.once}
                 for message in followed.follow(directory, from_line, sleep, **wanted):
+                    if message["type"] == "heartbeat" and (other := current_master.successor(runs.root)):
+                        raise RuntimeError(current_master.replaced_message(other))
                     print(json.dumps(message), flush=True)
         case "stop":
             with resolved(runs, options.run) as directory:

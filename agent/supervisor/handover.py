@@ -31,11 +31,12 @@ from typing import Any, Final
 
 from agent.files.atomic_write import new_directory
 from agent.hardware.machine import NODE_CONF, read_node_conf
-from agent.runs import accepted_spec, database
+from agent.runs import database, state
 from agent.runs.claims import Claim
 from agent.runs.run_queue import RunQueue
 from agent.runs.store import Runs
 from agent.spec.nodes import MASTERS_TREES
+from agent.spec.run import RunSpec
 from agent.staging.aws_cli import aws_command, cli_environment
 from agent.supervisor import current_master
 from agent.supervisor.boot_hook import HOOK, hooked_tree, write_boot_hook
@@ -170,6 +171,7 @@ def take_over(left: Path, runs: Runs, home: Path) -> Path:
             os.sync()  # An existing tree counts as complete, so a crash must not leave empty files in it.
     current_master.take(runs.root)  # First, so that the supervisors of the previous master write no state after this.
     database.restore(left / DATABASE)
+    state.import_copies(runs.root)
     _claim_begun(runs)
     if not (home / HOOK).exists():
         write_boot_hook(runs, target)
@@ -180,14 +182,13 @@ def _claim_begun(runs: Runs) -> None:
     """Claim nodes for the runs that started after the backup was made, so that the scheduler also restarts them."""
     with database.transaction() as changing:
         claimed = {claim.run_id for claim in runs.claims()}
-        for (run_id,) in database.rows("SELECT run_id FROM specs"):
-            with contextlib.suppress(OSError, ValueError):
-                if run_id not in claimed and runs[run_id].stored_state().is_live:
-                    hosts = accepted_spec.read(run_id).hosts
-                    for host in hosts:  # In the backup, a run that has ended since may have claimed it.
-                        values = (host.name, host.instance_id)
-                        changing.execute("DELETE FROM claimed_nodes WHERE name = ? OR instance_id = ?", values)
-                    Claim.on(run_id, hosts or None).store(changing)
+        for run_id, text in database.rows("SELECT run_id, spec FROM specs JOIN states USING (run_id)"):
+            if run_id not in claimed and runs[run_id].stored_state().is_live:
+                hosts = RunSpec.from_json(text).hosts
+                for host in hosts:  # In the backup, a run that has ended since may have claimed it.
+                    values = (host.name, host.instance_id)
+                    changing.execute("DELETE FROM claimed_nodes WHERE name = ? OR instance_id = ?", values)
+                Claim.on(run_id, hosts or None).store(changing)
 
 
 @contextlib.contextmanager

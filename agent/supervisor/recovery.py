@@ -16,7 +16,7 @@ from pathlib import Path
 from agent.files.listing import read_regular
 from agent.remote import secret_files
 from agent.remote.secret_files import SecretsError
-from agent.runs import accepted_spec, going_on, liveness, record, spending
+from agent.runs import accepted_spec, database, going_on, liveness, record, spending
 from agent.runs.directory import RunDirectory
 from agent.runs.state import State
 from agent.runs.store import Runs
@@ -57,32 +57,29 @@ def _restart(runs: Runs, directory: RunDirectory) -> str | None:
     spending.settle(directory, time.time())
     if obstacle := _obstacle(directory, spec):
         return obstacle
-    lost, me = directory.lost_state(), liveness.this_process()
     fault = liveness.end_cause(spec.run_id) or LOST
-    if lost is None or not runs.take_over(spec.run_id):
-        return None
     made = going_on.restarts_made(directory.path)
-    taken = _taken(lost, me, describe_restart(len(made) + 1, spec.restarts, fault))
-    if not directory.take_over(taken, of=lost.owner):
-        runs.release(spec.run_id)  # `fab stop` has stopped it meanwhile.
-        return None
+    with database.transaction():
+        lost = directory.lost_state()
+        if lost is None or not runs.take_over(spec.run_id):
+            return None  # `fab stop` has stopped it meanwhile, or a user has resumed it.
+        directory.write_state(_taken(lost, describe_restart(len(made) + 1, spec.restarts, fault)))
     # Count the restart before it begins: otherwise a supervisor that always fails early would be restarted forever.
     begun = {"time": time.time(), "for": fault, "waited_s": 0.0, "hosts": [host.name for host in spec.hosts]}
     try:
         record.write_course(directory, {**going_on.read_course(directory.path), "restarts": [*made, begun]})
         detach(runs, directory, lost=fault)
     except (OSError, RuntimeError) as error:
-        if not directory.mark_failed(f"the run could not be restarted: {error}", of=me):
-            return None  # The new supervisor has started, and was lost again.
+        directory.mark_failed(f"the run could not be restarted: {error}")
         runs.release(spec.run_id)
         return ""
     return None
 
 
-def _taken(lost: State, owner: str, reason: str) -> State:
-    """Return the state of a lost run after process `owner` has taken it over."""
+def _taken(lost: State, reason: str) -> State:
+    """Return the state of a lost run after this process has taken it over."""
     return dataclasses.replace(
-        lost, state="starting", owner=owner, updated=time.time(), reason=reason, exit_code=None, last_lines=()
+        lost, state="starting", updated=time.time(), reason=reason, exit_code=None, last_lines=()
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import concurrent.futures
+import contextlib
 import secrets
 import signal
 import sys
@@ -15,6 +16,7 @@ from agent.files.listing import count_files, read_regular
 from agent.remote import processes
 from agent.remote.command import OWN_TREE, execute, remote_command
 from agent.runs import accepted_spec, database, liveness, record
+from agent.runs import state as states
 from agent.runs.directory import RunDirectory
 from agent.runs.state import State
 from agent.runs.store import LiveRunError, Runs
@@ -68,10 +70,13 @@ def remove(runs: Runs, directory: RunDirectory) -> dict[str, Any]:
         if directory.run_id in runs.live():
             raise LiveRunError(directory.run_id, "starting")
         files, size_bytes = count_files(directory.path)
-        directory.path.rename(removed)
+        with contextlib.suppress(FileNotFoundError):
+            directory.path.rename(removed)
         liveness.forget(directory.run_id)
-    accepted_spec.forget(directory.run_id)
-    rank_files.remove(removed)
+        accepted_spec.forget(directory.run_id)
+        states.forget(directory.run_id)
+    if removed.exists():
+        rank_files.remove(removed)
     return {"run_id": directory.run_id, "files": files, "bytes": size_bytes}
 
 

@@ -26,6 +26,7 @@ from agent.deadline import wait_until
 from agent.errors import SpecError
 from agent.files.atomic_write import open_to_append
 from agent.runs import accepted_spec, database
+from agent.runs import state as states
 from agent.runs.run_queue import RunQueue
 from agent.runs.state import State
 from agent.runs.store import LiveRunError, Runs
@@ -92,6 +93,7 @@ def run(
                 log(current_master.replaced_message(other))
                 return
             handover.keep_up()
+            states.import_copies(runs.root)  # If a backup has replaced the database, runs may have ended since.
             recover_lost_runs(runs, between=handover.keep_up)
             handover.keep_up()
             with database.transaction():

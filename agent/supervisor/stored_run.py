@@ -1,11 +1,11 @@
-"""The files that a supervisor writes for its run, while no other process has taken over the run."""
+"""The state and files that a supervisor writes for its run, while no other master has taken over the run."""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from agent.remote.command import Completed
@@ -34,16 +34,19 @@ class StoredRun:
         self.copier = Copier(directory, run)
         self.state = state
         self.is_ours = True
-        """False after this process has noticed that another one has taken over the run."""
+        """False after this process has noticed that another master has taken over the run."""
         self.course: dict[str, Any] = {"times": {}, **(earlier or {}), "archive": self.copier.address}
 
     def update(self, **changes: object) -> None:
         """Store the state with changed fields. A final state is stored after the record and the last copy are complete.
 
-        Raises SupersededError if another process has taken over the run.
+        Raises SupersededError if another master has taken over the run.
         """
-        state = dataclasses.replace(self.state, updated=time.time(), **changes)  # type: ignore[arg-type]  # checked by callers
         self.check_ours()
+        state = dataclasses.replace(self.state, **changes)  # type: ignore[arg-type]  # checked by callers
+        if state == self.state:
+            return
+        state = dataclasses.replace(state, updated=time.time())
         if state.has_ended:
             self._settle(state)
             # Do all of this before the final state is visible: a user may destroy the cluster right after that, and
@@ -55,8 +58,8 @@ class StoredRun:
             if trouble := self.copier.finish():
                 self._log(f"the copy in the bucket is incomplete: {trouble}")
                 self.record_step("ended", trouble=trouble)
-        with self._ours():
-            self._directory.write_own_state(state)
+        self.check_ours()  # The last copy may have taken minutes.
+        self._directory.write_state(state)
         self.state = state
 
     def record_step(self, step: str, **facts: object) -> None:
@@ -75,21 +78,7 @@ class StoredRun:
             record.write_record(self._directory, state)
 
     def check_ours(self) -> None:
-        """Raise SupersededError if another process has taken over the run, or another master all runs.
-
-        After its end, no process can take over a run.
-        """
-        with self._ours():
-            if not self.state.has_ended:
-                if other := current_master.successor(self._directory.path.parent):
-                    raise SupersededError(self._directory.run_id, f"a run of master {other}")
-                self._directory.check_owner(self.state.owner)
-
-    @contextlib.contextmanager
-    def _ours(self) -> Iterator[None]:
-        """Set `is_ours` to False if the block raises SupersededError."""
-        try:
-            yield
-        except SupersededError:
+        """Raise SupersededError if another master has taken over the run. After its end, none can do that."""
+        if not self.state.has_ended and (other := current_master.successor(self._directory.path.parent)):
             self.is_ours = False
-            raise
+            raise SupersededError(self._directory.run_id, other)

@@ -62,12 +62,9 @@ def enqueue(runs: Runs, submission: Submission) -> RunDirectory:
     _check_new(runs, spec)
     runs.root.mkdir(parents=True, exist_ok=True)
 
-    def make() -> None:
+    with database.transaction():
         check_trees(spec)
-        _make(runs, submission, _queued(spec))
-
-    RunQueue(runs=runs).add(spec.run_id, make)
-    return runs[spec.run_id]
+        return _make(runs, submission, _queued(spec))
 
 
 def resume(runs: Runs, submission: Submission) -> RunDirectory:
@@ -105,14 +102,11 @@ def enqueue_again(runs: Runs, submission: Submission) -> RunDirectory:
     _check_ended(runs, directory)
     _check_resumable(directory, spec)
     _clear(runs, directory, spec)  # Not in the transaction, because this waits for hosts.
-
-    def reopen() -> None:
+    with database.transaction():
         _check_ended(runs, directory)
         check_trees(spec)
         record.write_origin(directory, submission.origin)
         resuming.reopen(directory, spec, _queued(spec))
-
-    RunQueue(runs=runs).add(spec.run_id, reopen)
     return directory
 
 

@@ -107,8 +107,8 @@ class Supervisor:
     def supervise(self) -> State:
         """Supervise the run until its final state, and store this state even after an unexpected error.
 
-        If another process has taken over the run, for example on a new master, this supervisor writes nothing more and
-        changes nothing on the hosts, because they belong to the other process. It returns `failed`.
+        If another master has taken over the run, this supervisor writes nothing more and changes nothing on the hosts,
+        because they belong to the other master. It returns `failed`.
         """
         try:
             with self._live_metric.published():
@@ -343,7 +343,7 @@ class Supervisor:
             liveness.beat(self._attempt.spec.run_id)
             self._report_replaced()
             with contextlib.suppress(OSError):
-                self.runs.reclaim(self._attempt.spec)
+                self.runs.reclaim(self._attempt.spec, self.state)
             with contextlib.suppress(OSError):
                 run_log.cut(self.directory.log)
             if not self._stop.is_made():  # no scheduler may start while the master shuts down

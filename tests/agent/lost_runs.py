@@ -28,7 +28,7 @@ def lose(runs: Runs, *, faults: Sequence[str] = (), **changes: Any) -> RunDirect
     directory.spec.write_text(accepted_spec.accept(spec))
     course = {**BEGUN, "restarts": [restart(fault) for fault in faults]}
     (directory.path / "course.json").write_text(json.dumps(course))
-    directory.write_state(make_state(owner="gone"))
+    directory.write_state(make_state())
     with database.transaction() as changing:
         changing.execute("DELETE FROM claims WHERE run_id = 'one'")
         Claim.on("one", spec.hosts).store(changing)

@@ -7,6 +7,7 @@ import dataclasses
 import io
 import itertools
 import json
+import shutil
 import time
 from pathlib import Path
 from typing import Any, Final
@@ -20,6 +21,7 @@ from agent.launch.rank_parent import BAR_S, Lines
 from agent.preflight import checks, nccl_log
 from agent.preflight.node_facts import MARK, NodeFacts
 from agent.runs import follow, record
+from agent.runs import state as states
 from agent.runs.store import Runs
 from agent.spec.nodes import parse_nodes
 from agent.spec.provenance import Submission
@@ -58,8 +60,15 @@ PROOF: Final = preflight.here(*preflight.NAMES) + OURS_2_32 + preflight.proof(*p
 PREFLIGHT_SPEC, PREFLIGHT_REPORT = preflight.SPEC, preflight.judged()
 
 
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give the master a home of its own, for its database of runs."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+
+
 def runs_with(root: Path, **texts: str) -> Runs:
     """Return two runs. Run "one" has files with these texts (write `_` for the dot in their names)."""
+    shutil.rmtree(Path.home() / ".deepcdk", ignore_errors=True)
     runs = Runs(root=root / "runs")
     for run_id in ("one", "two"):
         directory = runs[run_id].path
@@ -68,6 +77,7 @@ def runs_with(root: Path, **texts: str) -> Runs:
             (directory / name).write_text(json.dumps(document).replace('"one"', f'"{run_id}"'))
     for name, text in texts.items():
         (runs["one"].path / name.replace("_", ".")).write_text(text, errors="surrogateescape")
+    states.import_copies(runs.root)
     return runs
 
 

@@ -114,6 +114,12 @@ class FakeMaster(Master):
             raise SilenceError("the connection to the master broke")
 
 
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make the login user's home, with the database of runs."""
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+
+
 @pytest.fixture
 def long_log(tmp_path: Path) -> tuple[RunDirectory, str]:
     """Write a log of 20,000 lines for a live run."""

@@ -12,13 +12,10 @@ import pytest
 
 from agent.files.atomic_write import StorageError, new_directory, open_to_append, replace_file, write_atomically
 from agent.files.file_lock import file_lock
-from agent.runs.directory import RunDirectory
-from agent.runs.state import State
 from agent.runs.store import Runs
 from agent.staging.dataset_files import write_verified
 from agent.staging.errors import DatasetError
 from agent.supervisor import scheduler
-from tests.factories import make_spec
 
 
 def test_a_failure_keeps_the_old_content_and_says_path_and_free_space(
@@ -177,19 +174,3 @@ def test_no_link_in_place_of_a_lock_or_a_part_leads_to_another_file(tmp_path: Pa
     with pytest.raises((OSError, DatasetError)):
         opens[place]()
     assert not target.exists()
-
-
-def test_a_state_that_is_shortened_on_a_full_disk_is_written_through_no_link(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    target, spec = tmp_path / "bashrc", make_spec()
-    target.write_text("mine\n")
-    (tmp_path / "state.json").symlink_to(target)
-
-    def full(*_: object, **__: object) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr("agent.runs.directory.write_atomically", full)
-    with pytest.raises(OSError, match=r"state\.json"):
-        RunDirectory(path=tmp_path).write_state(State.starting(spec))
-    assert target.read_text() == "mine\n"

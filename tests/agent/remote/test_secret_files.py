@@ -14,7 +14,6 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from agent.remote import secret_files
-from agent.runs.run_queue import RunQueue
 from agent.runs.state import State
 from agent.runs.store import Runs
 from tests.factories import make_spec
@@ -60,7 +59,6 @@ def test_what_a_crash_left_is_swept_away_and_nothing_else(
     for run_id, state in (("ended", "failed"), ("queued", "queued")):
         runs[run_id].path.mkdir(parents=True)
         runs[run_id].write_state(dataclasses.replace(State.starting(SPEC), run_id=run_id, state=state))
-    RunQueue(runs=runs).add("queued", lambda: None)
     for run_id in ("ended", "queued", "sent just now", "sent long ago"):
         secret_files.write(directory, run_id, "{}")
     os.utime(directory / "sent long ago", (0, 0))

@@ -23,6 +23,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from agent.runs import accepted_spec, database, liveness
+from agent.runs import state as states
 from agent.runs.database import DatabaseError
 from agent.runs.run_queue import RunQueue
 from agent.runs.store import LiveRunError, Runs
@@ -57,12 +58,12 @@ def path(home: Path) -> Path:
 
 
 def rows() -> list[tuple[object, ...]]:
-    return database.rows("SELECT run_id FROM queue ORDER BY place")
+    return database.rows("SELECT run_id FROM states ORDER BY rowid")
 
 
 def insert(run_id: str) -> None:
     with database.transaction() as changing:
-        changing.execute("INSERT INTO queue (run_id) VALUES (?)", (run_id,))
+        changing.execute("INSERT INTO states (run_id, state, document) VALUES (?, 'stopped', '{}')", (run_id,))
 
 
 def test_only_its_user_can_read_it_and_a_look_does_not_make_it(path: Path) -> None:
@@ -82,7 +83,7 @@ def test_a_database_of_version_1_is_migrated_and_keeps_its_rows(path: Path) -> N
     path.parent.mkdir()
     with contextlib.closing(sqlite3.connect(path)) as old:
         old.executescript(VERSION_1)
-    assert rows() == [("two",)]
+    assert rows() == [], "the states are imported from the runs' directories"
     (version,) = database.rows("PRAGMA user_version")[0]
     assert version == len(database.MIGRATIONS)
     (claim,) = Runs(root=path.parent).claims()
@@ -185,8 +186,9 @@ def test_a_live_run_claims_its_nodes_again_after_its_claim_was_lost(path: Path) 
     path.write_bytes(b"x" * 10_000)
     assert runs.live() == []
     for _ in range(2):
-        runs.reclaim(spec)
+        runs.reclaim(spec, make_state())
         assert (runs.live(), accepted_spec.read("one")) == (["one"], spec)
+        assert runs["one"].stored_state() == make_state()
     with pytest.raises(LiveRunError, match="run one is live"):
         runs.claim("two", spec.hosts)
 
@@ -238,11 +240,10 @@ queue = RunQueue(runs=runs)
 for number in range(int(sys.argv[2]), 100_000):
     name = f"run{number}"
     directory = runs[name]
-    def store():
+    with database.transaction():
         directory.path.mkdir(parents=True)
         directory.write_state(make_state(run_id=name, state="queued"))
         accepted_spec.accept(make_spec(run_id=name))
-    queue.add(name, store)
     print("queued", name, flush=True)
     runs.claim(name, [make_node(1)])
     assert queue.start(make_state(run_id=name, state="starting"), "spec")
@@ -283,10 +284,15 @@ def test_200_kills_leave_a_database_that_opens_and_lose_nothing_that_was_reporte
         for run_id in waiting:
             assert RunQueue(runs=runs).finish(run_id, "stopped", "out")
         first = 1 + max([first, *(int(each.name[3:]) for each in runs.root.glob("run*"))])
+    before = states.every()
+    shutil.rmtree(home / ".deepcdk")
+    states.import_copies(runs.root)
+    ended = {state.run_id for state in states.every() if state.has_ended}
+    assert {state.run_id for state in before if state.has_ended} <= ended, "a new master knows them from their copies"
 
 
 class ClaimsAndQueue(RuleBasedStateMachine):
-    """Submit, start, move, end and lose runs, and compare with a model of the nodes that each run has."""
+    """Submit, start, move, end, lose and resume runs, and compare with a model of their states and nodes."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -297,8 +303,8 @@ class ClaimsAndQueue(RuleBasedStateMachine):
         self.queue = RunQueue(runs=self.runs)
         self.held: dict[str, set[int]] = {}
         self.lost: set[str] = set()
+        self.states: dict[str, str] = {}
         self.waiting: list[str] = []
-        self.started: list[str] = []
         self.count = 0
 
     def teardown(self) -> None:
@@ -307,32 +313,44 @@ class ClaimsAndQueue(RuleBasedStateMachine):
         self.patch.undo()
         shutil.rmtree(self.home)
 
-    def _new(self, state: str) -> str:
-        self.count += 1
-        name = f"run{self.count}"
-        self.runs[name].path.mkdir(parents=True)
+    def _store(self, name: str, state: str) -> None:
         self.runs[name].write_state(make_state(run_id=name, state=state))
-        return name
+        self.states[name] = state
+
+    def _claimed(self, name: str, nodes: set[int]) -> None:
+        """Update the model after a claim: it has ended the lost runs."""
+        for run_id in self.lost:
+            del self.held[run_id]
+            self.states[run_id] = "failed"
+        self.lost.clear()
+        self.held[name] = nodes
 
     def _taken(self) -> set[int]:
         return set().union(*(nodes for run_id, nodes in self.held.items() if run_id not in self.lost))
 
     @rule(nodes=st.sets(st.integers(1, NODES), min_size=1))
     def submit(self, nodes: set[int]) -> None:
-        name = self._new("starting")
+        self.count += 1
+        name = f"run{self.count}"
+        self.runs[name].path.mkdir(parents=True)
+        self._store(name, "starting")
         try:
             self.runs.claim(name, [make_node(index) for index in sorted(nodes)])
         except LiveRunError:
             assert nodes & self._taken()
-            self.runs[name].write_state(make_state(run_id=name, state="queued"))
-            self.queue.add(name, lambda: None)
+            self._store(name, "queued")
             self.waiting.append(name)
         else:
             assert not nodes & self._taken()
-            for run_id in self.lost:
-                del self.held[run_id]
-            self.lost.clear()
-            self.held[name] = nodes
+            self._claimed(name, nodes)
+
+    @precondition(lambda self: not {"stopped", "failed"}.isdisjoint(self.states.values()))
+    @rule(data=st.data())
+    def resume(self, data: st.DataObject) -> None:
+        ended = sorted(name for name, state in self.states.items() if state in ("stopped", "failed"))
+        name = data.draw(st.sampled_from(ended))
+        self._store(name, "queued")
+        self.waiting.append(name)
 
     @precondition(lambda self: self.waiting)
     @rule(node=st.integers(1, NODES), is_submitted_twice=st.booleans())
@@ -343,14 +361,11 @@ class ClaimsAndQueue(RuleBasedStateMachine):
         except LiveRunError:
             assert node in self._taken()
             return
-        for run_id in self.lost:
-            del self.held[run_id]
-        self.lost.clear()
-        self.held[name] = {node}
+        self._claimed(name, {node})
         assert self.queue.start(make_state(run_id=name, state="starting"), "spec")
         assert not (is_submitted_twice and self.queue.start(make_state(run_id=name, state="starting"), "spec"))
         self.waiting.remove(name)
-        self.started.append(name)
+        self.states[name] = "starting"
 
     @precondition(lambda self: set(self.held) - self.lost)
     @rule(data=st.data())
@@ -359,6 +374,7 @@ class ClaimsAndQueue(RuleBasedStateMachine):
         self.runs[name].mark_failed("over")
         self.runs.release(name)
         del self.held[name]
+        self.states[name] = "failed"
 
     @precondition(lambda self: set(self.held) - self.lost)
     @rule(data=st.data())
@@ -386,14 +402,15 @@ class ClaimsAndQueue(RuleBasedStateMachine):
         name = data.draw(st.sampled_from(self.waiting))
         assert self.queue.finish(name, "stopped", "out")
         self.waiting.remove(name)
+        self.states[name] = "stopped"
 
     @invariant()
     def database_and_model_agree(self) -> None:
         assert self.queue.ids() == self.waiting
+        assert {state.run_id: state.state for state in states.every()} == self.states
         assert {claim.run_id for claim in self.runs.held()} == set(self.held) - self.lost
         claimed = [name for claim in self.runs.held() for name in claim.names]
         assert len(claimed) == len(set(claimed)), "a node has at most one live run"
-        assert len(self.started) == len(set(self.started)), "a queued run starts at most once"
 
 
 TestClaimsAndQueue = ClaimsAndQueue.TestCase

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +13,7 @@ from agent.runs import accepted_spec, going_on
 from agent.runs.directory import RunDirectory
 from agent.runs.store import LiveRunError, Runs
 from tests.agent.lost_runs import lose
-from tests.factories import make_node, make_nodes, make_state
+from tests.factories import make_node, make_nodes
 
 
 @pytest.fixture
@@ -85,13 +84,9 @@ def test_after_the_last_restart_it_fails_and_says_how_many_it_made(runs: Runs) -
     assert runs.watched() == ["one"], "that it has failed is told at once, too"
 
 
-def test_a_run_is_taken_over_once_and_only_from_the_supervisor_that_was_found_lost(runs: Runs) -> None:
-    directory = lose(runs)
-    gone = directory.stored_state().owner
-    mine = dataclasses.replace(make_state(), state="starting")
-    assert not directory.take_over(mine, of="another")
+def test_lock_of_a_lost_run_is_taken_once(runs: Runs) -> None:
+    lose(runs)
     assert runs.take_over("one") and not runs.take_over("one")
-    assert directory.take_over(mine, of=gone) and not directory.take_over(mine, of=gone)
-    assert (runs.live(), runs.lost(), directory.stored_state()) == (["one"], [], mine)
+    assert (runs.live(), runs.lost()) == (["one"], [])
     runs.release("one")
     assert not runs.take_over("one")

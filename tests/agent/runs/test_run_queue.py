@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agent.runs import follow
+from agent.runs import state as states
 from agent.runs.run_queue import RunQueue
 from agent.runs.store import Runs
 from tests.factories import make_state
@@ -25,7 +27,6 @@ def queued(root: Path, names: Sequence[str]) -> RunQueue:
         directory.path.mkdir(parents=True)
         directory.write_state(make_state(run_id=name, state="queued"))
         directory.spec.write_text("{}")
-        queue.add(name, lambda: None)
     return queue
 
 
@@ -34,6 +35,7 @@ def queued(root: Path, names: Sequence[str]) -> RunQueue:
 def test_those_who_stay_keep_their_order(
     tmp_path_factory: pytest.TempPathFactory, orders: list[str], gone: set[str]
 ) -> None:
+    shutil.rmtree(Path.home() / ".deepcdk", ignore_errors=True)  # the database of the previous example
     queue = queued(tmp_path_factory.mktemp("runs"), orders)
     for name in gone:
         assert queue.finish(name, "stopped", "") == (name in orders)
@@ -53,32 +55,23 @@ def test_a_run_begins_once_and_with_the_spec_of_that_moment(tmp_path: Path) -> N
     assert queue.runs["one"].stored_state().state == "starting"
 
 
-def test_a_run_whose_directory_is_gone_waits_no_more(tmp_path: Path) -> None:
+def test_removed_run_leaves_the_queue(tmp_path: Path) -> None:
     queue = queued(tmp_path, ["one", "two"])
-    (tmp_path / "one" / "state.json").unlink()
+    states.forget("one")
     assert queue.ids() == ["two"]
     assert queue.describe_position("two") == "position 1 in the queue"
     assert queue.describe_position("one") == ""
 
 
-def test_states_in_the_queue_are_read_once_for_the_summaries_of_all_runs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    queue, read = queued(tmp_path, names := [f"run-{number}" for number in range(9)]), list[str]()
-    waits = RunQueue._waits
-
-    def recorded(queue: RunQueue, run_id: str) -> bool:
-        read.append(run_id)
-        return waits(queue, run_id)
-
-    monkeypatch.setattr(RunQueue, "_waits", recorded)
-    found = follow.summaries(queue.runs)
-    assert [summary["position"] for summary in found] == list(range(1, 10))
-    assert found[3]["reason"] == "position 4 in the queue, after run-2"
-    assert read == names
-    read.clear()
-    assert queue.finish("run-8", "stopped", "")
-    assert read == ["run-8"]
+def test_run_that_is_queued_again_is_last(tmp_path: Path) -> None:
+    queue = queued(tmp_path, ["one", "two", "three"])
+    assert queue.finish("one", "stopped", "")
+    queue.runs["two"].write_state(make_state(run_id="two", state="queued", reason="it keeps its place"))
+    queue.runs["one"].write_state(make_state(run_id="one", state="queued"))
+    assert queue.ids() == ["two", "three", "one"]
+    found = {each["run_id"]: each for each in follow.summaries(queue.runs)}
+    assert [found[run_id]["position"] for run_id in queue.ids()] == [1, 2, 3]
+    assert found["one"]["reason"] == "position 3 in the queue, after three"
 
 
 def test_a_remark_is_made_on_those_who_wait_alone(tmp_path: Path) -> None:

@@ -6,7 +6,6 @@ import dataclasses
 import errno
 import json
 import os
-import socket
 from pathlib import Path
 
 import pytest
@@ -15,7 +14,6 @@ from hypothesis import strategies as st
 
 from agent.errors import SpecError
 from agent.files.atomic_write import write_atomically
-from agent.files.listing import read_regular
 from agent.runs import liveness, run_log
 from agent.runs.store import LiveRunError, Runs
 from agent.spec.states import is_run_id
@@ -34,21 +32,25 @@ def test_a_launch_takes_just_what_a_run_can_be_called(text: str) -> None:
     assert not taken or (Path("/runs") / text).parent == Path("/runs")
 
 
-def test_a_state_comes_back_from_its_file_unchanged(tmp_path: Path) -> None:
+def test_state_is_read_back_and_copied_for_users(tmp_path: Path) -> None:
     directory = Runs(root=tmp_path)["one"]
     directory.path.mkdir()
+    with pytest.raises(FileNotFoundError, match="run one has no state"):
+        directory.stored_state()
     liveness.hold("one")
-    state = make_state()
+    state = make_state(exit_code=3, last_lines=("a", "b"))
     directory.write_state(state)
     assert directory.stored_state() == state
-    assert directory.effective_state() == dataclasses.replace(state, updated=liveness.last_beat("one"))
+    assert json.loads((directory.path / "state.json").read_text()) == json.loads(json.dumps(state.to_document()))
+    shown = directory.effective_state()
+    assert shown == dataclasses.replace(state, updated=liveness.last_beat("one")), "the last heartbeat"
 
 
 def test_a_live_state_without_its_supervisor_counts_as_failed_and_stays_as_it_is_stored(tmp_path: Path) -> None:
     directory = Runs(root=tmp_path)["one"]
     directory.path.mkdir()
     directory.log.write_text("a\nb\n")
-    directory.write_state(make_state(owner="gone"))
+    directory.write_state(make_state())
     abandon("one")
     told = directory.effective_state()
     assert (told.state, told.reason, told.last_lines) == ("failed", "supervisor died", ("a", "b"))
@@ -59,71 +61,59 @@ def test_a_live_state_without_its_supervisor_counts_as_failed_and_stays_as_it_is
     assert (stored.updated > told.updated, directory.lost_state()) == (True, None)
 
 
-def test_a_state_that_is_replaced_while_it_is_read_is_read_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    directory = Runs(root=tmp_path)["one"]
-    directory.path.mkdir()
-    with pytest.raises(FileNotFoundError):
-        directory.stored_state()
-    directory.write_state(make_state())
-    read, missed = read_regular, [True, True]
-
-    def missing_twice(path: Path) -> bytes:
-        if path.name == "state.json" and missed:
-            missed.pop()
-            raise FileNotFoundError(path)
-        return read(path)
-
-    monkeypatch.setattr("agent.runs.directory.read_regular", missing_twice)
-    assert (directory.stored_state(), missed) == (make_state(), [])
-
-
 def test_an_ended_state_needs_no_supervisor(tmp_path: Path) -> None:
     directory = Runs(root=tmp_path)["one"]
     directory.path.mkdir()
-    directory.write_state(make_state(owner="gone", state="succeeded"))
+    directory.write_state(make_state(state="succeeded"))
     assert directory.effective_state().state == "succeeded"
 
 
-def test_state_written_while_its_owner_is_checked_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("obstacle", ["full", "link", "directory", "no directory"])
+def test_state_is_stored_even_if_its_copy_cannot_be_written(
+    tmp_path: Path, obstacle: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory, elsewhere = Runs(root=tmp_path)["one"], tmp_path / "elsewhere"
+
+    def refuse(path: Path, text: str) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", str(path))
+
+    if obstacle != "no directory":
+        directory.path.mkdir()
+    match obstacle:
+        case "full":
+            monkeypatch.setattr("agent.runs.directory.write_atomically", refuse)
+        case "link":
+            elsewhere.write_text("kept")
+            (directory.path / "state.json").symlink_to(elsewhere)
+        case "directory":
+            (directory.path / "state.json").mkdir()
+    directory.write_state(make_state(state="failed", reason="status 1"))
+    shown = directory.effective_state().reason
+    assert shown.startswith("status 1") and ("full" in shown) == (obstacle == "full")
+    assert not elsewhere.exists() or elsewhere.read_text() == "kept"
+
+
+def test_master_does_not_read_the_copy_of_a_state(tmp_path: Path) -> None:
     directory = Runs(root=tmp_path)["one"]
     directory.path.mkdir()
-    directory.write_state(make_state(owner="gone"))
+    directory.write_state(make_state(state="stopped"))
+    (directory.path / "state.json").write_text('{"state": "running"}')
+    assert directory.effective_state().state == "stopped"
+    (directory.path / "state.json").unlink()
+    assert (directory.effective_state().state, Runs(root=tmp_path).ids()) == ("stopped", ["one"])
+
+
+def test_state_stored_while_the_lock_is_checked_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    directory = Runs(root=tmp_path)["one"]
+    directory.path.mkdir()
+    directory.write_state(make_state())
 
     def end_meanwhile(run_id: str) -> bool:
-        directory.write_state(make_state(owner="gone", state="succeeded"))
+        directory.write_state(make_state(state="succeeded"))
         return False
 
     monkeypatch.setattr(liveness, "is_held", end_meanwhile)
     assert directory.effective_state().state == "succeeded"
-
-
-def test_on_a_full_disk_the_last_word_still_finds_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    directory = Runs(root=tmp_path)["one"]
-    directory.path.mkdir()
-    running = make_state()
-    directory.write_state(dataclasses.replace(running, last_lines=("a long line",) * 50))
-
-    def refuse(path: Path, text: str) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr("agent.runs.directory.write_atomically", refuse)
-    directory.write_state(dataclasses.replace(running, state="failed", reason="status 1", last_lines=("x",) * 1000))
-    told = directory.effective_state()
-    assert told.state == "failed"
-    assert told.reason.startswith(f"status 1; the disk with {tmp_path} on {socket.gethostname()} is full, ")
-    assert "`fab clean`" in told.reason
-    with pytest.raises(OSError, match="No space left"):
-        Runs(root=tmp_path)["two"].write_state(running)
-
-
-def test_a_state_that_is_none_is_refused(tmp_path: Path) -> None:
-    directory = Runs(root=tmp_path)["one"]
-    directory.path.mkdir()
-    (directory.path / "state.json").write_text('{"state": "running"}')
-    with pytest.raises(ValueError, match="is not a valid state of a run"):
-        directory.effective_state()
 
 
 def test_the_lock_is_held_until_released_and_names_its_run(tmp_path: Path) -> None:
@@ -177,7 +167,7 @@ def test_a_run_moves_to_nodes_that_no_other_has(tmp_path: Path) -> None:
 def test_the_nodes_of_a_run_without_a_supervisor_are_claimed_and_the_run_is_stored_as_failed(tmp_path: Path) -> None:
     runs = Runs(root=tmp_path)
     runs["one"].path.mkdir()
-    runs["one"].write_state(make_state(owner="gone"))
+    runs["one"].write_state(make_state())
     runs.claim("one", make_nodes(2))
     abandon("one")
     runs.claim("two", make_nodes(1))

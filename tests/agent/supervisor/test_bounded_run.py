@@ -13,6 +13,7 @@ import pytest
 
 from agent.runs import directory as run_directory
 from agent.runs import record, spending
+from agent.runs import state as states
 from agent.runs.directory import RunDirectory
 from agent.runs.state import State
 from agent.runs.store import Runs
@@ -64,20 +65,20 @@ def test_files_are_closed_to_ranks_before_the_run_is_reported_as_ended(
     efs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The next run starts as soon as this run is reported as ended, and its ranks have the same user."""
-    write, modes = RunDirectory._write_state, {}
+    store, modes = states.store, {}
 
     def mode(directory: RunDirectory) -> int:
         return directory.path.stat().st_mode & 0o7777
 
-    def recorded(self: RunDirectory, state: State) -> None:
-        modes[state.state] = mode(self)
-        write(self, state)
+    def recorded(state: State) -> None:
+        modes[state.state] = mode(Runs(root=efs / "runs")[state.run_id])
+        store(state)
 
     def readable(directory: RunDirectory, run: object) -> str:
         modes["made readable"] = mode(directory)
         return ""
 
-    monkeypatch.setattr(RunDirectory, "_write_state", recorded)
+    monkeypatch.setattr(states, "store", recorded)
     monkeypatch.setattr(rank_files, "make_readable", readable)
     supervise(efs, "true", Bounds())
     # The ranks' user makes its own files readable, and must enter the directory to do so.

@@ -17,6 +17,7 @@ from agent.files.build_once import COMPLETE
 from agent.files.file_lock import file_lock
 from agent.files.listing import count_files
 from agent.runs import database
+from agent.runs.directory import RunDirectory
 from agent.runs.going_on import COURSE_FILE
 from agent.runs.store import Runs
 from agent.spec.provenance import Submission
@@ -34,7 +35,7 @@ from agent.supervisor.clean import (
     remove_data,
     shared,
 )
-from tests.factories import make_program_spec, make_spec
+from tests.factories import make_program_spec, make_spec, make_state
 
 OLD = 100_000
 
@@ -79,7 +80,7 @@ def wheels(mount: Path, name: str, *inside: str) -> Path:
 def make_run(mount: Path, spec: RunSpec, course: object = None) -> Path:
     path = mount / "runs" / spec.run_id
     path.mkdir()
-    (path / "state.json").write_text("{}")
+    RunDirectory(path=path).write_state(make_state(run_id=spec.run_id))
     (path / "spec.json").write_text(spec.to_json())
     if course:
         (path / COURSE_FILE).write_text(json.dumps(course))

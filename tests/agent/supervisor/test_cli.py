@@ -215,7 +215,7 @@ def test_reading_a_run_whose_supervisor_is_gone_shows_it_failed_and_writes_nothi
     runs["one"].path.mkdir(parents=True)
     runs["one"].spec.write_text(spec(efs, "one", "true"))
     runs["one"].log.write_text("a line\n")
-    runs["one"].write_state(make_state(owner="gone"))
+    runs["one"].write_state(make_state())
     runs.claim("one", None)
     abandon("one")
     before = files_of(efs / "runs")

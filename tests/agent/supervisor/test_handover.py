@@ -286,15 +286,15 @@ def test_runs_that_began_after_the_backup_are_taken_up_and_do_not_wait(
     two.path.mkdir()
     accepted_spec.accept(make_spec(run_id="two", restarts=1))
     two.write_state(make_state(run_id="two", state=QUEUED))
-    RunQueue(runs=runs).add("two", lambda: None)
     kept.rounds(1)
     runs["one"].mark_failed("over")
-    two.write_state(make_state(run_id="two"))
+    two.write_state(make_state(run_id="two", updated=3.0))
     (two.path / "course.json").write_text('{"times": {"started": 1.0}}')
     left = unpacked(runs, tmp_path / "left")
     monkeypatch.setenv("HOME", str(tmp_path / "next"))
     take_over(left, runs, tmp_path / "next")
     assert (runs.live(), RunQueue(runs=runs).ids(), two.goes_on) == (["two"], [], True)
+    assert runs["one"].stored_state().reason == "over", "it does not run again"
     assert runs.lost() == ["one", "two"]
 
 

@@ -158,7 +158,7 @@ def test_what_a_killed_laptop_held_is_free_and_marks_no_run(efs: Path) -> None:
 def test_a_run_that_lost_its_supervisor_is_marked_by_the_task_that_takes_its_nodes(tmp_path: Path) -> None:
     runs = Runs(root=tmp_path)
     runs["one"].path.mkdir()
-    runs["one"].write_state(make_state(owner="gone"))
+    runs["one"].write_state(make_state())
     runs.claim("one", [make_node(1)])
     abandon("one")
     holding.claim(runs, "fab down", None)

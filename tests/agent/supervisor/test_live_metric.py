@@ -11,6 +11,7 @@ import pytest
 
 from agent.remote.command import Completed, execute
 from agent.runs import record
+from agent.runs import state as states
 from agent.runs.directory import RunDirectory
 from agent.runs.store import Runs
 from agent.spec.provenance import Origin
@@ -81,9 +82,12 @@ def test_publishing_ends_with_the_supervisor(directory: RunDirectory) -> None:
     assert api.calls == before
 
 
-@pytest.mark.parametrize("lost", ["state.json", "origin.json"])
-def test_a_run_whose_files_cannot_be_read_holds_no_worker(directory: RunDirectory, lost: str) -> None:
-    (directory.path / lost).unlink()
+@pytest.mark.parametrize("lost", ["state", "origin"])
+def test_run_without_state_or_origin_holds_no_worker(directory: RunDirectory, lost: str) -> None:
+    if lost == "state":
+        states.forget(directory.run_id)
+    else:
+        (directory.path / "origin.json").unlink()
     api = Api()
     with LiveMetric(directory, api).published():
         time.sleep(0.1)

@@ -123,7 +123,7 @@ def test_scheduler_notifies_of_lost_run_unless_a_rank_changed_its_commands(
     monkeypatch.setattr(recovery, "kill", lambda runs, spec: None)
     text = accepted_spec.accept(spec)
     directory.spec.write_text(text.replace("events", "planted"))
-    directory.write_state(make_state(owner="gone"))
+    directory.write_state(make_state())
     runs.claim("one", None)
     abandon("one")
     recovery.recover_lost_runs(runs)

@@ -26,8 +26,6 @@ from agent.supervisor.recovery import recover_lost_runs
 from tests.agent.lost_runs import lose
 from tests.factories import abandon, make_node, make_nodes, make_spec
 
-ME = liveness.this_process()
-
 
 @dataclasses.dataclass
 class Begun:
@@ -43,7 +41,7 @@ class Begun:
     def detach(self, runs: Runs, directory: RunDirectory, *, lost: str) -> None:
         if self.refuses:
             raise RuntimeError("the supervisor did not start:\nno memory")
-        assert directory.stored_state().owner == ME
+        assert (directory.stored_state().state, liveness.is_held("one")) == ("starting", True)
         self.supervised.append((directory.run_id, lost))
 
 
@@ -72,7 +70,7 @@ def test_a_lost_run_gets_a_supervisor_that_begins_with_a_restart_on_its_own_node
     directory = lose(runs, faults=["a rank was killed"])
     recover_lost_runs(runs)
     state = directory.stored_state()
-    assert (state.state, state.owner, state.started) == ("starting", ME, 1.0)
+    assert (state.state, state.started) == ("starting", 1.0)
     assert state.reason == "restart 2 of 3, because its supervisor was lost"
     assert (begun.supervised, begun.killed) == ([("one", "its supervisor was lost")], [])
     assert [(claim.is_live, claim.names) for claim in runs.held()] == [
@@ -167,7 +165,7 @@ def test_a_stop_in_the_moment_in_which_it_is_taken_up_reaches_its_new_supervisor
 ) -> None:
     directory, signalled = lose(runs), []
     recover_lost_runs(runs)
-    again = dataclasses.replace(directory.stored_state(), owner="its new supervisor")
+    again = dataclasses.replace(directory.stored_state(), reason="its new supervisor")
 
     def kill(pid: int, number: int) -> None:
         assert directory.stop_request.exists()

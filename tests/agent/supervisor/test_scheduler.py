@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from agent.errors import SpecError
+from agent.runs import state as states
 from agent.runs.claims import Claim
 from agent.runs.store import LiveRunError, Runs
 from agent.spec.nodes import Node
@@ -15,7 +16,17 @@ from agent.supervisor import scheduler
 from agent.supervisor.live_nodes import on_free_nodes
 from agent.supervisor.scheduler import run
 from agent.supervisor.submit import enqueue
-from tests.factories import AGENT, PAYLOAD, make_master, make_node, make_nodes, make_spec, nodes_text
+from tests.factories import (
+    AGENT,
+    PAYLOAD,
+    abandon,
+    make_master,
+    make_node,
+    make_nodes,
+    make_spec,
+    make_state,
+    nodes_text,
+)
 
 
 def listed(*workers: Node) -> str:
@@ -140,3 +151,15 @@ def test_a_second_scheduler_leaves_the_queue_to_the_first(tmp_path: Path, nodes:
         assert alone is not None
         run(runs, nodes_path=str(nodes))
     assert runs["one"].effective_state().state == "queued"
+
+
+def test_run_that_ended_after_the_backup_is_not_restarted(tmp_path: Path) -> None:
+    runs = Runs(root=tmp_path / "runs")
+    runs.claim("one", make_nodes(1))
+    runs["one"].path.mkdir()
+    ended = make_state(state="succeeded", updated=3.0)
+    runs["one"].write_state(ended)
+    states.store(make_state(updated=2.0))  # as after `database.restore`
+    abandon("one")
+    run(runs, nodes_path=str(tmp_path / "nodes"))
+    assert (runs["one"].stored_state(), runs.claims()) == (ended, ())

@@ -61,7 +61,6 @@ def test_while_a_run_waits_the_workers_stay_and_the_last_one_ends_them(runs: Run
     waiting = runs["two"]
     waiting.path.mkdir()
     waiting.write_state(make_state(run_id="two", state="queued"))
-    RunQueue(runs=runs).add("two", lambda: None)
     assert stop(runs, POLICY, api) == "the workers are kept for run two, which is queued"
     assert not api.commands
     RunQueue(runs=runs).finish("two", "succeeded", "")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import json
 import re
@@ -75,7 +76,7 @@ class Scene:
 
     def states(self) -> dict[str, str]:
         """Return the state of each run."""
-        return {each: self.runs[each].stored_state().state for each in self.runs.ids()}
+        return dict(ast.literal_eval(self.select("SELECT run_id, state FROM states")))
 
     def settle(self) -> None:
         """Wait until no run is live and the worker group has its desired size."""
@@ -88,21 +89,22 @@ class Scene:
         return self.select("SELECT run_id, task FROM claims")
 
     def select(self, query: str) -> str:
-        """Return the result of a query of the master's run database."""
+        """Return the result of a query of the master's run database; "[]" before its first run."""
         database = f"/home/ec2-user/{FILE}"
-        script = f"import sqlite3; print(sqlite3.connect({database!r}).execute({query!r}).fetchall())"
+        found = f"sqlite3.connect({database!r}, isolation_level=None).execute({query!r}).fetchall()"
+        script = f"import os, sqlite3; print({found} if os.path.exists({database!r}) else [])"
         (master,) = self.cloud.instances("master")
         python = ("runuser", "-u", "ec2-user", "--", "/opt/deepcdk/bin/python3", "-c")
         return self.cloud.on(master["InstanceId"], *python, script).stdout
 
     def resumable_run(self) -> str:
         """Return the id of a failed run; start one if none exists."""
-        found = [run_id for run_id in self.runs.ids() if not run_id.startswith(REMOVED)]
+        found = [run_id for run_id in self.states() if not run_id.startswith(REMOVED)]
         if not found:
             started = self.first.fab(*words(self, "train", self.first, "", 0))
             assert started.returncode == 0, started.stderr
             self.settle()
-        return (found or self.runs.ids())[0]
+        return (found or list(self.states()))[0]
 
     def ended_run(self) -> str:
         """Add an ended run and return its id."""
@@ -110,6 +112,10 @@ class Scene:
         (master,) = self.cloud.instances("master")
         copy = f"cp -a {source} {run_id} && sed -i s/{source}/{run_id}/ {run_id}/state.json {run_id}/spec.json"
         self.cloud.on(master["InstanceId"], "sh", "-c", f"cd /mnt/efs/runs && {copy}")
+        self.select(
+            "INSERT INTO states (run_id, state, document) "
+            f"SELECT '{run_id}', state, replace(document, '{source}', '{run_id}') FROM states WHERE run_id = '{source}'"
+        )
         return run_id
 
 
@@ -132,7 +138,7 @@ def check_outcomes(done: Sequence[Done], refusal: str) -> int:
 def check_consistent(scene: Scene) -> None:
     """Check the files that all laptops share: runs and queue, pushed trees by their hashes, and staged data."""
     scene.settle()
-    assert scene.select("SELECT * FROM queue").strip() == "[]"
+    assert scene.select("SELECT run_id FROM states WHERE place > 0").strip() == "[]"
     assert not list(scene.runs.root.glob(".removed-*"))
     for run_id, state in scene.states().items():
         assert state == "failed" and json.loads(scene.runs[run_id].spec.read_text())["run_id"] == run_id

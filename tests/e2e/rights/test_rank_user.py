@@ -41,7 +41,7 @@ forbidden = {
     **{f"append {path}": outcome(append, path) for path in [
         *supervisors, *nodes, f"{efs}/.cluster/list", f"{efs}/.cluster/master.pub", f"{agent}/sitecustomize.py",
         f"{efs}/.cluster/new", f"{efs}/.cluster/nodes/deeplearning-worker9", f"{efs}/payloads/new", f"{efs}/data/new",
-        f"{efs}/runs/new", f"{efs}/runs/.states", f"{efs}/runs/.master",
+        f"{efs}/runs/new", f"{efs}/runs/.master",
         f"{efs}/runs/{sys.argv[1]}/metrics.jsonl", f"{efs}/runs/{sys.argv[1]}/new",
         "/etc/new", "/opt/deepcdk/new", "/opt/deepcdk/runtime/new", sys.executable,
         f"{login}/new", f"{login}/.ssh/authorized_keys", "/home/deepcdk-rank/new",
@@ -151,7 +151,6 @@ def test_a_rank_changes_neither_the_supervisors_files_nor_what_others_run_from(t
         "state.json",
         "deeplearning-worker1",
         "sitecustomize.py",
-        "/.states",
         "/.master",
         "bin/python",
         "sshd",
