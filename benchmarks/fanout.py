@@ -61,7 +61,7 @@ def fleet_of(hosts: int) -> Iterator[Fleet]:
         addresses = {alias: entry["address"] for alias, entry in found.items()}
         workers = tuple(address for alias, address in addresses.items() if not alias.endswith("master"))
         if len(workers) != hosts:
-            raise RuntimeError(f"asked for {hosts} workers, got {len(workers)}")
+            raise RuntimeError(f"the cluster has {len(workers)} workers instead of {hosts}; repeat the benchmark")
         yield Fleet(
             user="ec2-user",
             key=f"{home}/.ssh/id_ed25519",

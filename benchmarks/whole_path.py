@@ -77,7 +77,7 @@ def sixteen_hosts() -> float:
         output_of(laptop("fab", "up", "--yes", *demo.settings(2), "--set", "workers=0"))
         grown = json.loads(output_of(laptop(sys.executable, "-c", GROW, "16")))
         if len(grown["addresses"]) != 16:
-            raise RuntimeError(f"asked for sixteen workers, got {len(grown['addresses'])}")
+            raise RuntimeError(f"the cluster has {len(grown['addresses'])} workers instead of 16; repeat the benchmark")
         greet = ["exec", "--name", CLOUD, grown["master"], "--", "/opt/deepcdk/bin/python3", "-c", GREET]
         return float(output_of(demo.localcloud(*greet, *grown["addresses"]))) - float(grown["began"])
 

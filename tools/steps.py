@@ -55,7 +55,8 @@ class Log:
             last = self.path.read_text(errors="replace").splitlines()[-MAX_LINES:]
             output = "\n".join(f"    {line}" for line in last)
             raise StepError(
-                f"{self.step}: {command[0]} failed with exit status {finished.returncode}\n{output}\n{self.path}"
+                f"{self.step}: {command[0]} failed with exit status {finished.returncode}\n{output}\n"
+                f"the full log: {self.path}"
             )
         return finished.stdout
 

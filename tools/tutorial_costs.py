@@ -103,7 +103,9 @@ def fee(item: str) -> Price:
     """Return a price of the included price list. Raises LookupError if it has none."""
     found = included_price(REGION, item)
     if found is None:
-        raise LookupError(f"the price list has no price of {item} in {REGION}")
+        raise LookupError(
+            f"the price list has no price of {item} in {REGION}; add the price to cluster/aws/price_list.csv"
+        )
     return found
 
 

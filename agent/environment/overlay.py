@@ -109,8 +109,13 @@ class Overlay(Layer):
             return ""
         try:
             return (self.program / self.requirements).read_text(encoding="utf-8-sig")
-        except (OSError, UnicodeDecodeError) as error:
-            raise RuntimeSetupError(f"cannot read {self.requirements}: {error}") from None
+        except UnicodeDecodeError:
+            raise RuntimeSetupError(f"{self.requirements} of the program is not UTF-8; save it as UTF-8") from None
+        except OSError as error:
+            raise RuntimeSetupError(
+                f"cannot read {self.requirements} of the program: {error.strerror}; check that the file is in the "
+                "program's directory, and start the program again"
+            ) from None
 
     def bring(self, wheels: Path) -> None:
         """Resolve the requirements, and build wheels of the packages that the runtime lacks in the folder `wheels`.

@@ -121,7 +121,10 @@ class Runtime(HorovodEnvironment):
         for line in requirement_lines((wheels / LOCK).read_text(encoding="utf-8")):
             name, _, sha256 = line.partition(" --hash=sha256:")
             if not name.startswith("horovod==") and sha256 not in self.lock:
-                raise RuntimeSetupError(f"the SHA-256 of {name} in {wheels} is not in the lock file. Remove {wheels}.")
+                raise RuntimeSetupError(
+                    f"the SHA-256 of {name} in {wheels} is not in the lock file, so the wheel may have been "
+                    f"changed. Remove {wheels}; the next attempt downloads the wheels again."
+                )
         super().install(wheels)
 
     def build(self, wheels: Path) -> None:

@@ -66,5 +66,5 @@ def make_gloo_default(environment: Path) -> None:
     """
     packages = next((environment / "lib").glob("python3*/site-packages"), None)
     if packages is None:
-        raise FileNotFoundError(f"{environment} is not a virtual environment")
+        raise FileNotFoundError(f"{environment} is not a virtual environment: it has no lib/python3*/site-packages")
     (packages / NAME).write_text(LINE, encoding="ascii")

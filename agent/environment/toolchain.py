@@ -83,7 +83,7 @@ def version_pair(version: str) -> tuple[int, int]:
     """
     match = re.search(r"(\d+)\.(\d+)", version)
     if match is None:
-        raise ValueError(f"no version in {version!r}")
+        raise ValueError(f"expected a version such as 4.1, but got {version!r}")
     return int(match[1]), int(match[2])
 
 

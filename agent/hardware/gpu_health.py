@@ -74,7 +74,7 @@ def parse(output: str, expected: int) -> str:
         if errors.isdecimal() and int(errors):
             return f"GPU {address}: {int(errors)} uncorrectable memory errors"
     if int(status) == 0 and len(found) < expected:
-        return f"{len(found)} of {expected} GPUs are there"
+        return f"nvidia-smi lists {len(found)} of {expected} GPUs"
     return ""
 
 

@@ -197,7 +197,10 @@ class RemoteStore:
         try:
             return socket.gethostbyname(self._host)
         except OSError as error:
-            sys.exit(f"[launcher] {self._host} has no address: {error.strerror}")
+            sys.exit(
+                f"[launcher] the name {self._host} does not resolve on the master: {error.strerror}; `fab status` "
+                "shows the nodes"
+            )
 
     def begin(self) -> None:
         """Start the store without waiting for it. It exits with this process, which closes its standard input."""

@@ -240,7 +240,7 @@ def judge_allreduce(
         findings += gpu_checks.hanging(spec, status, output, PROOF_TIMEOUT_S)
     if not findings and status != 0:
         last = (output.strip().splitlines() or ["no output"])[-1][:MAX_LAST_LINE]
-        add("", f"the allreduce failed with exit status {status}: {last}")
+        add("", f"the allreduce failed with exit status {status}: {last}", "read preflight.log (`fab fetch`)")
     judged = not findings and gpu_checks.has_gpus(spec, facts or {})
     wasted = gpu_checks.judge_ranks(spec, facts or {}, figures, output) if judged else []
     warnings = gpu_checks.untested_pairs(spec, facts or {}, figures, output) if judged else []

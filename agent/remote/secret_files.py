@@ -108,8 +108,10 @@ def distribute(
         there = command_for(host, take)
         try:
             done = subprocess.run(there, input=text.encode(), capture_output=True, timeout=TIMEOUT_S, check=False)
-        except (OSError, subprocess.TimeoutExpired) as error:
-            return type(error).__name__
+        except subprocess.TimeoutExpired:
+            return f"no answer within {TIMEOUT_S:g} s"
+        except OSError as error:
+            return error.strerror or str(error)
         return "" if done.returncode == 0 else done.stderr.decode(errors="replace").strip()[-500:] or "no output"
 
     with concurrent.futures.ThreadPoolExecutor(max_workers=max(1, min(64, len(spec.hosts)))) as pool:

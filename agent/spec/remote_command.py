@@ -86,7 +86,7 @@ class RemoteCommand:
         nodes = parse_nodes(nodes_text, warn)
         found = choose_hosts(nodes, self.nodes) if self.nodes else workers(nodes)
         if not found:
-            raise SpecError("no worker is ready")
+            raise SpecError("no worker is ready; start some with `fab scale --nodes N`")
         return tuple(node.name for node in found)
 
 

@@ -145,7 +145,7 @@ class RunSpec:
         if self.interface and (wrong := broken("interface", self.interface)):
             raise SpecError(wrong)
         if self.network and not re.fullmatch(RULES["address"].pattern + "/[0-9]{1,2}", self.network):
-            raise SpecError(f"network = {escaped(self.network)}: must be a network such as 10.0.0.0/20")
+            raise SpecError(f"network = {escaped(self.network)}: must be an IPv4 network such as 10.0.0.0/20")
         if self.keras not in (2, 3) or (self.keras == 2 and not self.program):
             raise SpecError(f"keras = {self.keras!r}: must be 3, or 2 for your own program")
         if self.own_environment and not self.program:
@@ -159,7 +159,9 @@ class RunSpec:
         if self.program and not self.command:
             raise SpecError("command is empty: a program needs --entry")
         if type(self.entry_words) is not int or not 0 <= self.entry_words <= len(self.command):
-            raise SpecError(f"entry_words = {self.entry_words!r}: must be 1 to the command's number of words")
+            raise SpecError(
+                f"entry_words = {self.entry_words!r}: must be 0 to {len(self.command)}, the command's words"
+            )
         if self.rank_launcher not in LAUNCHERS:
             raise SpecError(f"rank_launcher = {self.rank_launcher!r}: must be one of {', '.join(LAUNCHERS)}")
         if self.rank_launcher != HOROVOD and not self.program:

@@ -60,7 +60,9 @@ def running(command: Sequence[str], *, stdin: int = subprocess.DEVNULL) -> Itera
             )
         except FileNotFoundError as error:
             raise AwsCliError(
-                None, f"the AWS CLI ({error.filename}), which is needed for S3, is not installed on this host"
+                None,
+                f"the AWS CLI ({error.filename}), which is needed for S3, is not installed on this host; install it, "
+                "or use an image that contains it",
             ) from None
         try:
             yield process

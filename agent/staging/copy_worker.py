@@ -149,7 +149,10 @@ def wait_for_manifest(shared: StagedDataset, digest: str, timeout_s: float = MAN
         except DatasetError as error:
             trouble = str(error)
             return None
-        trouble = f"the manifest in {shared.directory} is not of this data: another staging is in progress"
+        trouble = (
+            f"the manifest in {shared.directory} is not of this data: another `fab stage-data` has begun; repeat the "
+            "command when that has ended"
+        )
         return listed if listed.digest == digest else None
 
     manifest = wait_until(visible, timeout_s=timeout_s, poll_s=POLL_S)

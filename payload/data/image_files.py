@@ -29,13 +29,13 @@ def _read(path: Path, size: tuple[int, int], channels: int, fraction: float) -> 
         with Image.open(path) as opened:
             image = ImageOps.exif_transpose(opened).convert("L" if channels == 1 else "RGB")
     except FileNotFoundError:
-        raise DataError(f"{path}: no such file") from None
+        raise DataError(f"{path}: no such file; check the path") from None
     except IsADirectoryError:
         raise DataError(f"{path}: is a directory; pass image files") from None
     except UnidentifiedImageError:
         raise DataError(f"{path}: is not an image in a supported format; pass JPEG or PNG files") from None
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
-        raise DataError(f"{path}: cannot be read: {error}") from error
+        raise DataError(f"{path}: cannot be read: {error}; check the file, or omit it") from error
     ((top, left, height, width),) = middle_boxes(np.array([[image.height, image.width]]), size, fraction=fraction)
     box = (int(left), int(top), int(left + width), int(top + height))
     shrunk = image.crop(box).resize((size[1], size[0]), Image.Resampling.BILINEAR)

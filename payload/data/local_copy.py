@@ -48,7 +48,9 @@ def local_directory(data_dir: str | Path, *, root: Path | None = None) -> Path:
     except (DatasetError, ManifestError) as error:
         raise DataError(f"--data-dir {address}: {error}") from error
     except OSError as error:
-        raise DataError(f"--data-dir {address}: cannot be copied to {place}: {error}") from error
+        raise DataError(
+            f"--data-dir {address}: cannot be copied to {place}: {error}; to copy to another directory: --local-dir DIR"
+        ) from error
     return dataset.directory
 
 

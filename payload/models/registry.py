@@ -45,7 +45,10 @@ class ImageShapeError(ReportedError, ValueError):
                 f"network for any size, for example {near}. All of these: {', '.join(able)}"
             )
         else:
-            super().__init__(f"images of {height} x {width}: {network.name} needs at least {least} x {least}")
+            super().__init__(
+                f"images of {height} x {width}: {network.name} needs at least {least} x {least}; use larger images or "
+                "another network"
+            )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -84,7 +84,7 @@ def test_a_failed_step_shows_the_end_of_its_log_and_runs_again_with_a_new_log(tm
             run_in(tmp_path / "state", step)
     log = tmp_path / "state" / "logs" / "one.log"
     last = "\n".join(f"    line {number}" for number in range(80, 100))
-    assert str(failed.value) == f"one: {sys.executable} failed with exit status 1\n{last}\n{log}"
+    assert str(failed.value) == f"one: {sys.executable} failed with exit status 1\n{last}\nthe full log: {log}"
     assert log.read_text().count("line 50") == 1
 
 

@@ -68,13 +68,13 @@ def _content(path: Path) -> bytes:
         content = path.read_bytes()
         return gzip.decompress(content) if content[:2] == b"\x1f\x8b" else content
     except FileNotFoundError:
-        raise IdxError(path, "no such file") from None
+        raise IdxError(path, "no such file; copy the file again") from None
     except EOFError:
         raise IdxError(path, "truncated: its gzip stream ends early; copy the file again") from None
     except (gzip.BadGzipFile, zlib.error) as error:
         raise IdxError(path, f"damaged: {error}; copy the file again") from error
     except OSError as error:
-        raise IdxError(path, f"cannot be read: {error.strerror}") from error
+        raise IdxError(path, f"cannot be read: {error.strerror}; copy the file again") from error
 
 
 def read_idx_pair(directory: Path, prefix: str, *, classes: int) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int32]]:
@@ -103,7 +103,7 @@ def _read(path: Path, *, dimensions: int) -> npt.NDArray[Any]:
         raise IdxError(
             path,
             f"contains {values.dtype} values of shape {values.shape}; expected bytes in {dimensions} dimensions; "
-            "copy the file again",
+            "copy the file of this data set again",
         )
     return values
 

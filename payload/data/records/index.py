@@ -177,7 +177,7 @@ def scan(path: Path, *, skip: bool = False) -> tuple[npt.NDArray[Any], int, list
     try:
         descriptor = os.open(path, os.O_RDONLY)
     except OSError as error:
-        raise RecordError(path, None, f"cannot be opened: {error.strerror}") from error
+        raise RecordError(path, None, f"cannot be opened: {error.strerror}; copy the file again") from error
     try:
         size, offset = os.fstat(descriptor).st_size, 0
         if not size:
@@ -196,7 +196,7 @@ def scan(path: Path, *, skip: bool = False) -> tuple[npt.NDArray[Any], int, list
             offset += HEADER + length + FOOTER
         return np.array(rows, RECORD), size, damage
     except OSError as error:
-        raise RecordError(path, None, f"cannot be read: {error.strerror}") from error
+        raise RecordError(path, None, f"cannot be read: {error.strerror}; copy the file again") from error
     finally:
         os.close(descriptor)
 

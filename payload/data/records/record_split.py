@@ -228,7 +228,9 @@ class RecordReader:
         try:
             descriptor = os.open(path, os.O_RDONLY)
         except OSError as error:
-            self._handle(RecordError(path, None, f"cannot be opened: {error.strerror}"), positions[slots])
+            self._handle(
+                RecordError(path, None, f"cannot be opened: {error.strerror}; copy the file again"), positions[slots]
+            )
             return
         try:
             columns = ("offset", "length", "start", "size")

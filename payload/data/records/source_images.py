@@ -109,7 +109,7 @@ def _listed(root: Path, folder: Path, classes: tuple[str, ...], listing: Path | 
     try:
         lines = [line for line in listing.read_text(encoding="utf-8").splitlines() if line.strip()]
     except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"{listing}: cannot be read: {error}") from error
+        raise DataError(f"{listing}: cannot be read: {error}; pass a text file in UTF-8") from error
     images = _images(folder)
     named = {path.stem: path for path in images}
     labels = {name: label for label, name in enumerate(classes)}

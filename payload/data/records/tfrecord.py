@@ -50,14 +50,14 @@ def read_length(header: bytes, path: Path, offset: int, file_size: int) -> int:
     """
     if len(header) < HEADER:
         raise RecordError(
-            path, offset, f"the file ends within its header, after {file_size} bytes; copy the file again"
+            path, offset, f"the file ends within the record's header, after {file_size} bytes; copy the file again"
         )
     length, crc = struct.unpack_from("<QI", header)
     if crc != masked_crc(header[:8]):
-        raise RecordError(path, offset, "the checksum of its length is wrong; copy the file again")
+        raise RecordError(path, offset, "the checksum of the record's length is wrong; copy the file again")
     if length > _LONGEST or offset + HEADER + length + FOOTER > file_size:
         raise RecordError(
-            path, offset, f"it has {length} bytes, but the file ends after {file_size}; copy the file again"
+            path, offset, f"the record has {length} bytes, but the file ends after {file_size}; copy the file again"
         )
     return int(length)
 
@@ -68,12 +68,17 @@ def read_record(descriptor: int, path: Path, offset: int, length: int) -> bytes:
     try:
         content = os.pread(descriptor, whole, offset)
     except OSError as error:
-        raise RecordError(path, offset, f"cannot be read: {error.strerror}") from error
+        raise RecordError(path, offset, f"cannot be read: {error.strerror}; copy the file again") from error
     if len(content) < whole:
-        raise RecordError(path, offset, "the file ends within it; copy the file again")
+        raise RecordError(path, offset, "the file ends within the record; copy the file again")
     if read_length(content[:HEADER], path, offset, offset + 2 * _LONGEST) != length:
-        raise RecordError(path, offset, "the record differs from the index; remove the index next to the file")
+        raise RecordError(
+            path,
+            offset,
+            "the record differs from the index; remove the split's .index file, next to the file or in "
+            "~/.cache/deepcdk/records",
+        )
     data = content[HEADER:-FOOTER]
     if struct.unpack("<I", content[-FOOTER:])[0] != masked_crc(data):
-        raise RecordError(path, offset, "the checksum of its data is wrong; copy the file again")
+        raise RecordError(path, offset, "the checksum of the record's data is wrong; copy the file again")
     return data

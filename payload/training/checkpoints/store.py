@@ -65,7 +65,7 @@ class DamagedCheckpointError(ReportedError, ValueError):
 
     def __init__(self, address: str, fault: str, *, is_lost: bool = False) -> None:
         self.address, self.fault, self.is_lost = address, fault, is_lost
-        super().__init__(f"{address}: damaged checkpoint: {fault}")
+        super().__init__(f"{address}: {'damaged' if is_lost else 'unusable'} checkpoint: {fault}")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

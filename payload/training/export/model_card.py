@@ -74,7 +74,7 @@ def read_card(folder: Path) -> ModelCard | None:
     except FileNotFoundError:
         return None
     except (OSError, UnicodeDecodeError) as error:
-        raise ModelError(f"{path}: cannot be read: {error}") from error
+        raise ModelError(f"{path}: cannot be read: {error}; export the network again") from error
 
 
 def card_from(text: str, path: Path) -> ModelCard:

@@ -63,7 +63,7 @@ def test_latest_recovery_action_counts() -> None:
         (EIGHT, 0, ""),
         (EIGHT.replace("12:00.0, 0", "12:00.0, 2"), 0, "GPU 00000000:12:00.0: 2 uncorrectable memory errors"),
         (EIGHT.replace(", 0", ", [N/A]"), 0, ""),
-        (EIGHT.partition("\n")[2], 0, "7 of 8 GPUs are there"),
+        (EIGHT.partition("\n")[2], 0, "nvidia-smi lists 7 of 8 GPUs"),
         ("No devices were found\n", 6, "nvidia-smi reports a lost GPU"),
         ("Unable to determine the device handle for GPU0000:10:00.0: GPU is lost.  Reboot the system to recover this "
          "GPU\n", 15, "nvidia-smi reports a lost GPU"),

@@ -45,7 +45,10 @@ def test_images_too_small_are_refused_before_tensorflow_is_imported() -> None:
     output = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT
     ).stdout
-    assert output.splitlines() == ["images of 64 x 80: inception-v3 needs at least 75 x 75", "False"]
+    assert output.splitlines() == [
+        "images of 64 x 80: inception-v3 needs at least 75 x 75; use larger images or another network",
+        "False",
+    ]
 
 
 def test_the_refusal_carries_its_data() -> None:

@@ -39,7 +39,7 @@ def test_a_master_of_either_processor_goes_with_all_workers(master: str, worker:
 def test_gpus_beside_arm64_are_refused_with_what_to_take() -> None:
     (problem,) = problems(worker_instance_type="g5g.xlarge", master_instance_type="t4g.medium")
     assert (problem.key, problem.value) == ("worker_instance_type", "g5g.xlarge")
-    assert "TensorFlow has no build for GPUs with arm64 processors, which g5g.xlarge has" in problem.rule
+    assert "g5g.xlarge has GPUs with arm64 processors, and TensorFlow has no build for them" in problem.rule
     assert "g4dn, g5, g6" in problem.remedy
 
 

@@ -164,9 +164,9 @@ def cut_image(path: Path) -> None:
 @pytest.mark.parametrize(
     ("damage", "when", "fault", "lost"),
     [
-        (lambda path: flip_byte(path, 500), "after", "record at byte 0: the checksum of its data", 1),
-        (lambda path: flip_byte(path, 2), "after", "record at byte 0: the checksum of its length", 1),
-        (lambda path: path.write_bytes(path.read_bytes()[:-10]), "after", "the file ends within it", 1),
+        (lambda path: flip_byte(path, 500), "after", "record at byte 0: the checksum of the record's data", 1),
+        (lambda path: flip_byte(path, 2), "after", "record at byte 0: the checksum of the record's length", 1),
+        (lambda path: path.write_bytes(path.read_bytes()[:-10]), "after", "the file ends within the record", 1),
         (Path.unlink, "after", "cannot be opened: No such file", 8),
         (cut_image, "before", "record at byte 0: its image cannot be decoded", 1),
     ],

@@ -90,8 +90,12 @@ DAMAGES = [
     (Path.unlink, "no such file; the split lacks 1 of its files", 5),
     (lambda path: path.write_bytes(b""), "the file is empty", 5),
     (lambda path: path.write_bytes(path.read_bytes()[:-1]), "record at byte .* but the file ends after", 9),
-    (lambda path: path.write_bytes(path.read_bytes()[:5]), "record at byte 0: the file ends within its header", 5),
-    (flip(2), "record at byte 0: the checksum of its length is wrong", 5),
+    (
+        lambda path: path.write_bytes(path.read_bytes()[:5]),
+        "record at byte 0: the file ends within the record's header",
+        5,
+    ),
+    (flip(2), "record at byte 0: the checksum of the record's length is wrong", 5),
     (lambda path: path.write_bytes(framed(b"no example") + path.read_bytes()), "record at byte 0: ", 10),
 ]
 

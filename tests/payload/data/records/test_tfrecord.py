@@ -49,13 +49,13 @@ def test_a_record_that_the_file_cuts_off_or_another_one_is_an_error(tmp_path: Pa
     path.write_bytes(framed(bytes(100))[:-1])
     descriptor = os.open(path, os.O_RDONLY)
     try:
-        with pytest.raises(RecordError, match="the file ends within it"):
+        with pytest.raises(RecordError, match="the file ends within the record"):
             read_record(descriptor, path, 0, 100)
         with pytest.raises(RecordError, match="the record differs from the index"):
             read_record(descriptor, path, 0, 90)
     finally:
         os.close(descriptor)
-    with pytest.raises(RecordError, match="ends within its header, after 7 bytes"):
+    with pytest.raises(RecordError, match="ends within the record's header, after 7 bytes"):
         read_length(bytes(7), path, 0, 7)
-    with pytest.raises(RecordError, match="it has 100 bytes, but the file ends after 115"):
+    with pytest.raises(RecordError, match="the record has 100 bytes, but the file ends after 115"):
         read_length(framed(bytes(100))[:HEADER], path, 0, 115)

@@ -132,7 +132,9 @@ def test_a_checkpoint_of_another_network_is_named(tmp_path: Path) -> None:
 
     store = store_for(Settings(), tmp_path)
     store.save(FRESH, Toy().arrays())
-    with pytest.raises(DamagedCheckpointError, match="step-00000000: damaged checkpoint: not of this network: model/w"):
+    with pytest.raises(
+        DamagedCheckpointError, match="step-00000000: unusable checkpoint: not of this network: model/w"
+    ):
         started(store, Other(), resume=True)
 
 
