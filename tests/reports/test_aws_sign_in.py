@@ -12,6 +12,7 @@ import socket
 import subprocess
 import sys
 import time
+import tomllib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from unittest import mock
@@ -19,6 +20,7 @@ from unittest import mock
 import botocore.exceptions as boto
 import pytest
 from moto.server import ThreadedMotoServer
+from packaging.requirements import Requirement
 
 from cluster.aws import client
 from cluster.aws.client import Aws, aws_errors
@@ -219,6 +221,8 @@ def test_status_asks_a_silent_endpoint_for_nothing_else(silent_endpoint: str, mo
 def test_what_aws_login_and_sso_need_is_a_dependency() -> None:
     """Source: nextstrain/cli #533, aws-cli #9949."""
     assert importlib.util.find_spec("awscrt"), "run `make setup`"
+    declared = tomllib.loads((PROJECT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["dependencies"]
+    assert "crt" in next(each for each in map(Requirement, declared) if each.name == "boto3").extras
 
 
 @pytest.fixture

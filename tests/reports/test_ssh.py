@@ -171,12 +171,15 @@ def test_any_config_that_openssh_accepts_connects(laptop: Laptop, config: str | 
         assert master.run(["echo", "hello"]).text == "hello\n"
 
 
-def test_a_task_that_does_not_connect_reads_no_ssh_config(laptop: Laptop, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_task_that_does_not_connect_reads_no_ssh_config(
+    laptop: Laptop, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Source: paramiko #2361: `fab recipes` ended with a traceback."""
     laptop.configure("Match final all\n  Bogus yes\n")
-    program = make_program()
-    for words in (["fab", "recipes"], ["fab", "--list"]):
-        program.run(words, exit=False)
+    for project in (PROJECT, laptop.home):  # The project of a wheel has no fabric.yaml.
+        monkeypatch.setattr("cluster.cli.program.PROJECT", project)
+        for words in (["fab", "recipes"], ["fab", "--list"]):
+            make_program().run(words, exit=False)
     done = subprocess.run(
         [sys.executable, "-m", "fabric", "--list"],
         cwd=PROJECT, capture_output=True, text=True, env={**os.environ, "HOME": str(laptop.home)}, check=False,
@@ -341,6 +344,13 @@ def test_ssh_config_writes_its_files_if_the_users_own_config_cannot_be_read(
     assert err.count("warning: ") == (config != "loop"), err
     status, _, err = run("--install", "--yes")
     assert (status, f"{own} cannot be read: " in err) == (1, True)
+
+
+def test_none_is_no_proxy_in_any_version_of_openssh(tmp_path: Path) -> None:
+    """Source: paramiko #2285. Some versions print `none` for a proxy that is turned off."""
+    text = "hostname h\nproxyjump none\nproxycommand None\n"
+    found = user_settings.parse(text, "h", "u", port=22, home=tmp_path, environ={})
+    assert (found.proxy, found.proxy_source) == ("", "")
 
 
 @pytest.mark.parametrize("text", ["Usage: ssh\n", "user me\n", "", "user me\nhostname h\n\tport 22\n"])
@@ -523,19 +533,21 @@ def test_a_key_without_its_public_half_is_imported(
     assert found.public_text.split() == public
 
 
+@pytest.mark.parametrize("is_in_agent", [True, False])
 def test_plain_ssh_connects_with_the_file_that_fab_writes(
-    laptop: Laptop, agent: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+    laptop: Laptop, agent: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, is_in_agent: bool
 ) -> None:
     """Source: paramiko #1390: plain ssh failed with `Too many authentication failures`."""
     others = [make_key(laptop.home / f"other{number}") for number in range(7)]
-    right = make_key(laptop.home / "right")
+    right = make_key(laptop.home / ("right" if is_in_agent else ".ssh/right"))
     laptop.authorize(right)
-    monkeypatch.setenv("SSH_AUTH_SOCK", str(agent(*others, right)))
+    monkeypatch.setenv("SSH_AUTH_SOCK", str(agent(*others, *[right] * is_in_agent)))
     with laptop.connect(ordered(laptop, monkeypatch, described(right))) as master:
         files = config_file.Files.below(laptop.home / ".ssh", "deepcdk")
         identity = config_file.write_identity(files, master.user_key)
     entry = config_file.Entry(alias="deepcdk-master", address="127.0.0.1", instance_id="i-1", keys=laptop.host_keys)
     user_settings_text = config_file.config_text("deepcdk", getpass.getuser(), [entry], files, identity)
+    files.config.parent.mkdir(exist_ok=True)
     files.known_hosts.write_text(config_file.known_hosts_text([entry]))
     files.config.write_text(user_settings_text)
     command = ["ssh", "-F", str(files.config), "-p", str(laptop.port)]

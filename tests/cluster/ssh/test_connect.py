@@ -41,6 +41,11 @@ def test_a_host_with_another_key_is_refused(
     assert wanted.fingerprint in caught.value.what
 
 
+def test_a_host_is_refused_if_no_key_of_it_is_known(server: SshServer, user_key: Path) -> None:
+    with pytest.raises(ConnectionFailedError, match=r"not the master.*the master's console shows none"):
+        open_connection("127.0.0.1", "ec2-user", (), keys_of(user_key), port=server.port)
+
+
 def test_a_refused_user_key_points_to_the_key_pair(server: SshServer, tmp_path: Path) -> None:
     paramiko.ECDSAKey.generate().write_private_key_file(str(tmp_path / "other"))
     with pytest.raises(ConnectionFailedError, match="rejects your SSH key") as caught:
