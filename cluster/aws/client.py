@@ -65,6 +65,7 @@ _EMPTY_IS_UNSET: Final = (
     "AWS_ROLE_ARN", "AWS_WEB_IDENTITY_TOKEN_FILE",
 )  # fmt: skip
 """Variables that count as unset if they are empty, as in the CDK CLI. botocore would use the empty value."""
+MFA_DIGITS: Final = 6
 _REFRESHED_BY_ALL: Final = (
     *("iam-role", "container-role", "sso", "custom-process", "assume-role", "assume-role-with-web-identity"),
 )
@@ -213,8 +214,34 @@ def _share_credentials(session: BotocoreSession) -> None:
     chain = session.get_component("credential_provider")
     for name in ("assume-role", "assume-role-with-web-identity", "sso"):
         chain.get_provider(name).cache = cache
-    chain.get_provider("assume-role")._prompter = _ask_code
+    role = chain.get_provider("assume-role")
+    role._prompter = _ask_code
+    role.load = functools.partial(_load_role, role.load)
     chain.get_provider("custom-process")._popen = _CredentialProcess
+
+
+def _load_role(load: Callable[[], Any]) -> Any:
+    """Load a role's credentials. If a code was rejected or could not be asked for, later calls raise the same error.
+
+    botocore asks for a code once, and then reports an expired session.
+    """
+    from botocore.exceptions import RefreshWithMFAUnsupportedError
+
+    credentials, failures = load(), list[Exception]()
+    if (refresh := getattr(credentials, "_refresh_using", None)) is None:
+        return credentials
+
+    def refresh_once() -> Any:
+        try:
+            return refresh()
+        except RefreshWithMFAUnsupportedError as error:
+            raise failures[0] if failures else error from None
+        except Exception as error:
+            failures.append(error)
+            raise
+
+    credentials._refresh_using = refresh_once
+    return credentials
 
 
 class _CredentialProcess(subprocess.Popen[bytes]):
@@ -234,7 +261,10 @@ class _CredentialProcess(subprocess.Popen[bytes]):
 
 
 def _ask_code(question: str) -> str:
-    """Ask for an MFA code on the terminal and return it. Raises AwsError without a terminal, or if no code is given."""
+    """Ask for an MFA code on the terminal and return it.
+
+    Raises AwsError without a terminal, or if the answer is no code.
+    """
     remedy = "run `aws sts get-caller-identity` with this profile in a terminal; the session is then cached for an hour"
     if not sys.stdin.isatty():
         raise AwsError(
@@ -247,6 +277,8 @@ def _ask_code(question: str) -> str:
         raise AwsError(
             "no MFA code was given", remedy="repeat the command and type the code that your MFA device shows"
         )
+    if not (len(code) == MFA_DIGITS and code.isascii() and code.isdecimal()):
+        raise AwsError(f"an MFA code has {MFA_DIGITS} digits", remedy="repeat the command and type all digits")
     return code
 
 

@@ -312,7 +312,13 @@ def test_without_a_terminal_a_message_names_mfa_and_nothing_is_asked(api: str, m
     """Source: aws-cdk #9855: `EOFError` and a traceback of 108 lines."""
     monkeypatch.setattr("getpass.getpass", lambda _: pytest.fail("asked"))
     monkeypatch.setattr("sys.stdin.isatty", lambda: False, raising=False)
-    for ask in (lambda: Aws().environment(), lambda: Aws().client("sts").get_caller_identity()):
+    aws = Aws()  # Tasks make several calls, some in the background.
+
+    def ask_client() -> object:
+        return aws.client("sts").get_caller_identity()
+
+    asks: list[Callable[[], object]] = [Aws().environment, ask_client, ask_client]
+    for ask in asks:
         with pytest.raises(AwsError, match=f"MFA code.*{SERIAL}") as caught, aws_errors("x"):
             ask()
         assert "aws sts get-caller-identity" in caught.value.remedy
@@ -320,8 +326,13 @@ def test_without_a_terminal_a_message_names_mfa_and_nothing_is_asked(api: str, m
 
 def test_no_code_and_a_wrong_one_are_reported(api: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Source: aws-sam-cli #1735."""
-    terminal(monkeypatch, lambda _: "")
-    with pytest.raises(AwsError, match="no MFA code was given"), aws_errors("x"):
+    asked, aws = terminal(monkeypatch, lambda _: ""), Aws()
+    for _ in range(2):
+        with pytest.raises(AwsError, match="no MFA code was given"), aws_errors("x"):
+            aws.client("sts").get_caller_identity()
+    assert len(asked) == 1
+    terminal(monkeypatch, lambda _: "12345")
+    with pytest.raises(AwsError, match="an MFA code has 6 digits"), aws_errors("x"):
         Aws().client("sts").get_caller_identity()
     text = "MultiFactorAuthentication failed with invalid MFA one time pass code. "
     with pytest.raises(AwsError, match="rejects the MFA code") as caught, aws_errors("x"):
