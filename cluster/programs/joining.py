@@ -24,6 +24,7 @@ from cluster.programs.keras3_lint import imported, modules, parsed_text
 from cluster.programs.own_addresses import OWN_ADDRESS
 from cluster.programs.program_sources import (
     FOREIGN_VARIABLES,
+    JAX_VARIABLES,
     LAUNCHER_VARIABLES,
     LIGHTNING_CALL,
     MPI_VARIABLES,
@@ -143,7 +144,12 @@ class Joining(Sources):
         if any(use.name in given for use in self.variables):
             return ""
         others = [use for use in self.others if use.name not in given]
-        if others and all(use.name.startswith("torch.distributed") for use in self.uses):
+        is_jax = any(use.name == "PROCESS_ID" for use in others)
+        others = sorted(
+            (use for use in others if (use.name in JAX_VARIABLES) == is_jax), key=lambda use: (use.file, use.line)
+        )
+        library = "jax.distributed" if is_jax else "torch.distributed"
+        if others and all(use.name.startswith(library) for use in self.uses):
             words = " ".join(
                 f"{name}={{{FOREIGN_VARIABLES[name]}}}" for name in dict.fromkeys(use.name for use in others)
             )

@@ -65,12 +65,22 @@ LAUNCHER_VARIABLES: Final = {
 """Variables that each launcher sets to describe a rank's position."""
 POSITION_VARIABLES: Final = frozenset(name for names in LAUNCHER_VARIABLES.values() for name in names)
 MPI_VARIABLES: Final = {"OMPI_COMM_WORLD_RANK": "rank", "PMIX_RANK": "rank", "OMPI_COMM_WORLD_SIZE": "world_size"}
+JAX_VARIABLES: Final = {
+    "PROCESS_ID": "rank",
+    "NUM_PROCESSES": "world_size",
+    "COORDINATOR_ADDRESS": "master_addr",
+    "COORDINATOR_PORT": "master_port",
+}
+"""Variables that Kubeflow sets for programs with `jax.distributed`, with the placeholder for the same value."""
 FOREIGN_VARIABLES: Final = {
     **MPI_VARIABLES,
+    **JAX_VARIABLES,
     **dict.fromkeys(("SLURM_PROCID", "PMI_RANK", "MV2_COMM_WORLD_RANK"), "rank"),
     **dict.fromkeys(("SLURM_NTASKS", "SLURM_NPROCS", "PMI_SIZE", "MV2_COMM_WORLD_SIZE"), "world_size"),
 }
-"""Variables of Open MPI (with `--controller mpi`), Slurm and other MPIs, with the placeholder for the same value."""
+"""Variables of Open MPI (with `--controller mpi`), Kubeflow, Slurm and other MPIs, with the placeholder for the same
+value.
+"""
 LIGHTNING_CALL: Final = re.compile(
     r"(?:lightning|pytorch_lightning|lightning_fabric)\b.*\b(?:Trainer|Fabric|LightningCLI)\b(\.\w+)?"
 )

@@ -333,6 +333,16 @@ def ask_to_train_apart(trouble: str, ranks: RankOptions, *, yes: bool, report: C
     confirm(f"{text} Start the run anyway?", yes=False, remedy=remedy)
 
 
+def ask_to_train_without_gpus(missing: str, *, yes: bool, report: Callable[[str], None]) -> None:
+    """Ask whether to start a program on nodes without the GPUs that it needs. With `yes` it only prints a warning.
+
+    Raises DeepcdkError unless the answer is yes.
+    """
+    if yes:
+        report(f"warning: {missing}")
+    confirm(f"{missing} Start the run anyway?", yes=yes, remedy="use workers with GPUs, or give --yes")
+
+
 def prepared(
     request: TrainRequest,
     launch: Launch,
@@ -353,7 +363,7 @@ def prepared(
     if trouble and any(node.slots > 1 for node in workers(session.nodes(master))):
         ask_to_train_apart(trouble, request.options.ranks, yes=launch.yes, report=launch.progress)
     if missing := request.missing_gpus(lambda: session.nodes(master)):
-        confirm(f"{missing} Start the run anyway?", yes=launch.yes, remedy="use workers with GPUs, or give --yes")
+        ask_to_train_without_gpus(missing, yes=launch.yes, report=launch.progress)
     found = ready_nodes(launch, master, packed.trees, max(size, nodes), describe)
     if packed.kind and packed.kind != kind_of_hosts(found, nodes):
         # The workers that joined have another Python than the master, or than expected.

@@ -18,7 +18,7 @@ from cluster.programs.joining import Joining
 from cluster.programs.program import Program
 from cluster.programs.program_packages import RUNTIME
 from cluster.runs.run_options import RankOptions, RunOptions
-from cluster.tasks.train import TrainRequest, ask_to_train_apart, with_launcher
+from cluster.tasks.train import TrainRequest, ask_to_train_apart, ask_to_train_without_gpus, with_launcher
 from tests.factories import make_node
 
 NANOGPT: Final = """\
@@ -212,6 +212,11 @@ def test_sources_that_fit_two_launchers_are_an_error_with_both_places(tmp_path: 
             ("os.environ.get('SLURM_PROCID', os.environ.get('RANK'))", ""),
             ("0\nif 'SLURM_PROCID' in os.environ:\n    rank = int(os.environ['SLURM_PROCID'])", ""),
         )),
+        ("t.py", {"t": f"{JAX}os.environ['NUM_PROCESSES']\n"}, PLAIN, "t.py:2 uses PROCESS_ID, which --launcher plain "
+         "does not set: start --entry with `env PROCESS_ID={rank} NUM_PROCESSES={world_size} python`"),
+        ("env PROCESS_ID={rank} python t.py", {"t": JAX}, PLAIN, ""),
+        ("t.py", {"t": "import os, jax\njax.distributed.initialize()\nos.environ['NUM_PROCESSES']\n"}, PLAIN, ""),
+        ("t.py", {"t": f"import os\n{DDP}os.environ['PROCESS_ID'] = '3'\n"}, TORCHRUN, ""),
         ("env SLURM_PROCID={rank} python t.py", {"t": f"import os\n{DDP}os.environ['SLURM_PROCID']\n"}, TORCHRUN, ""),
         ("t.py", {"t": "import os\nrank = os.environ['OMPI_COMM_WORLD_RANK']\n"}, HOROVOD, "or give --controller mpi"),
         ("t.py", {"t": f"{HVD}import os\nrank = os.environ['OMPI_COMM_WORLD_RANK']\n"}, HOROVOD, ""),
@@ -288,7 +293,8 @@ def test_sources_that_fit_two_launchers_are_an_error_with_both_places(tmp_path: 
         ("t.py --scheduler tcp://localhost:8786", {"t": DDP}, TORCHRUN, ""),
         ("t.py --scheduler=tcp://localhost:8786", {"t": DDP}, TORCHRUN, ""),
         *(("t.py", {"t": text}, launcher, "") for text, launcher in (
-            (NANOGPT, TORCHRUN), (NANOGPT, PLAIN), (MWMS, PLAIN), (JAX, PLAIN), (HVD, HOROVOD), (SOCKETS, PLAIN),
+            (NANOGPT, TORCHRUN), (NANOGPT, PLAIN), (MWMS, PLAIN), (HVD, HOROVOD), (SOCKETS, PLAIN),
+            (JAX.replace("PROCESS_ID", "MY_ID"), PLAIN),
             ("import os\nos.environ['DEEPCDK_NODES']\n", HOROVOD),
         )),
         ("t.py --rank={rank}", {"t": ALONE}, HOROVOD, ""),
@@ -529,6 +535,16 @@ def test_without_a_terminal_only_a_flag_starts_ranks_that_train_alone() -> None:
     for ranks, yes in ((RankOptions(), True), (RankOptions(together="require"), False)):
         ask_to_train_apart("nothing in t.py joins", ranks, yes=yes, report=printed.append)
     assert len(printed) == 2
+
+
+def test_without_gpus_a_program_for_gpus_is_started_only_with_a_warning() -> None:
+    """With --yes, the reason was not printed, and the program failed on the nodes."""
+    printed: list[str] = []
+    with pytest.raises(DeepcdkError, match=r"t\.py:3 uses torch\.cuda\.set_device"):
+        ask_to_train_without_gpus("t.py:3 uses torch.cuda.set_device", yes=False, report=printed.append)
+    assert printed == []
+    ask_to_train_without_gpus("t.py:3 uses torch.cuda.set_device", yes=True, report=printed.append)
+    assert printed == ["warning: t.py:3 uses torch.cuda.set_device"]
 
 
 def test_together_no_means_that_nothing_is_asked(tmp_path: Path) -> None:
