@@ -131,9 +131,8 @@ class Bootstrap:
                 f"the CDK's bootstrap is incomplete: bucket {bucket} exists, but its stack {toolkit} does not",
                 where=self.place,
                 remedy="the bucket contains only uploaded templates and files of CDK applications. Empty and delete "
-                f"it (`aws s3 rb s3://{bucket} --force`, or Empty and Delete in the S3 console if it keeps "
-                "versions), then repeat `fab up`. If the account was bootstrapped with another qualifier, set "
-                f"{_QUALIFIER_KEY} in cdk.json",
+                "it in the S3 console (`aws s3 rb --force` does not delete its old versions), then repeat `fab up`. If "
+                f"the account was bootstrapped with another qualifier, set {_QUALIFIER_KEY} in cdk.json",
             )
         if self.bucket_exists is False and (self.version is not None or self.status in cdk.COMPLETE):
             raise CdkError(

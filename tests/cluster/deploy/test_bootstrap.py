@@ -98,7 +98,7 @@ def test_unreadable_settings_are_reported_with_fix(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("bucket", "version", "stack", "missing", "advice"),
     [
-        (True, "", "", "its stack CDKToolkit does not", "s3 rb"),
+        (True, "", "", "its stack CDKToolkit does not", "in the S3 console"),
         (False, "33", "CDKToolkit", "its bucket cdk-hnb659fds-assets-123456789012-us-east-1 does not", "delete-stack"),
         (False, "33", "", "its bucket", "delete-stack"),
         (False, "", "CDKToolkit", "its bucket", "delete-stack"),

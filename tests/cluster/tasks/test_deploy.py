@@ -6,13 +6,15 @@ import contextlib
 import dataclasses
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 
 from cluster.aws.stack import DELETING, BeingDestroyedError
-from cluster.deploy import cdk, key_pair
+from cluster.deploy import bootstrap, cdk, key_pair
 from cluster.deploy.change_set import OvertakenError, Plan
 from cluster.deploy.effects import Effect
+from cluster.errors import DeepcdkError
 from cluster.nodes import live_run
 from cluster.ssh.user_keys import UserKey
 from cluster.tasks import deploy
@@ -45,6 +47,37 @@ class Change:
     def permit(self, plan: Plan, *, asked: bool = False) -> Plan:
         session: Any = type("Session", (), {"aws": None})()
         return deploy._permit(session, plan, self.told.append, asked=asked, force=False, yes=False, aside=True)
+
+
+@pytest.mark.parametrize("is_complete", [False, True])
+def test_the_bootstrap_is_made_only_after_a_question(monkeypatch: pytest.MonkeyPatch, is_complete: bool) -> None:
+    """Source: aws-cdk #26588: an account with another bootstrap was bootstrapped again, without a question."""
+    state = bootstrap.Bootstrap(
+        names=bootstrap.Names(qualifier="corp01"), account="1", region="r", bucket_exists=is_complete, status="",
+        version=33 if is_complete else None,
+    )  # fmt: skip
+    asked: list[str] = []
+
+    def refuse(question: str, *, yes: bool) -> None:
+        asked.append(question)
+        raise DeepcdkError("Aborted.")
+
+    def is_ready(*_: Any, **__: Any) -> None:
+        raise InterruptedError
+
+    monkeypatch.setattr(deploy, "Session", mock.MagicMock())
+    monkeypatch.setattr("stacks.validation.cautions", lambda _: ())
+    monkeypatch.setattr(deploy, "describe_stack", lambda *_: {"StackStatus": "CREATE_COMPLETE"})
+    for name in ("_check_account", "describe_bounds", "describe_rest"):
+        monkeypatch.setattr(deploy, name, lambda *_, **__: "")
+    monkeypatch.setattr(bootstrap, "examine", lambda *_: state)
+    monkeypatch.setattr(deploy, "_provide_key_pair", is_ready)
+    monkeypatch.setattr(deploy, "confirm", refuse)
+    with pytest.raises(InterruptedError if is_complete else DeepcdkError):
+        deploy.up.body()
+    assert [question.partition(" for")[0] for question in asked] == (
+        [] if is_complete else ["bootstrap account 1 in r with qualifier corp01"]
+    )
 
 
 def test_a_change_is_asked_for_once_where_the_groups_stay_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
