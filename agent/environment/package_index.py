@@ -6,6 +6,7 @@ URLs are moved to a netrc file that only this user can read.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
@@ -33,6 +34,8 @@ REMEDY: Final = (
     "the requirements file, with the lines --no-index and --find-links; on an embedded cloud, use `start --packages`"
 )
 _FIND_LINKS: Final = re.compile(r"^((?:-f|--find-links)\s*=?\s*)(\S.*)$", re.MULTILINE)
+_PIN: Final = re.compile(r"^([\w.-]+)==(\S+)((?: \\\n    --hash=\S+)+)$", re.MULTILINE)
+"""A package in a lock file, with the hashes of its files."""
 _PROXIES: Final = frozenset({"http", "https", "all"})
 """The kinds of proxy variables that configure a proxy; `no_proxy` configures none."""
 # pip's parser knows its defaults and all its configuration files and variables. No pip command prints the result.
@@ -107,6 +110,32 @@ def with_absolute_paths(lock: str, directory: Path) -> str:
         return option[0] if "://" in given else option[1] + shlex.quote(str(directory / given))
 
     return _FIND_LINKS.sub(absolute, lock)
+
+
+def with_local_wheels(lock: str) -> str:
+    """Return a lock file that names wheels in its --find-links directories by their URL. Its paths are absolute.
+
+    An index may have another file of the same version. pip could choose that file, and then reject its hash.
+    """
+    folders = [Path(each) for each in map(_given, _FIND_LINKS.finditer(lock)) if "://" not in each]
+    wheels = [path for folder in folders for path in sorted(folder.glob("*-*.whl"))]
+
+    def located(pin: re.Match[str]) -> str:
+        name, version, hashes = pin.groups()
+        for path in wheels:
+            its_name, its_version, *_ = path.name.split("-")
+            if (_normalized(its_name), its_version) == (_normalized(name), version):
+                with path.open("rb") as file:
+                    digest = hashlib.file_digest(file, "sha256").hexdigest()
+                if f"--hash=sha256:{digest}" in hashes.split():
+                    return f"{name} @ {path.as_uri()}{hashes}"
+        return pin[0]
+
+    return _PIN.sub(located, lock)
+
+
+def _normalized(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def local_file(lock: str, directory: Path, name: str) -> Path | None:

@@ -376,9 +376,8 @@ class LockedEnvironment(VirtualEnvironment):
         Raises RuntimeSetupError, with a hint if this node's pip has no package index.
         """
         temporary = temporary_directory_of(self.directory)
-        text, credentials = package_index.without_credentials(
-            package_index.with_absolute_paths(self.lock, self.program)
-        )
+        text = package_index.with_local_wheels(package_index.with_absolute_paths(self.lock, self.program))
+        text, credentials = package_index.without_credentials(text)
         lock = temporary / LOCK
         lock.write_text(text, encoding="utf-8")
         environ = package_index.netrc_environment(credentials, os.environ, temporary)

@@ -133,6 +133,18 @@ def test_a_locked_layer_has_the_laptops_wheels_alone(tmp_path: Path, runtime: Pa
     assert "newer==4.0" in (tmp_path / "log").read_text()
 
 
+def test_the_laptops_wheel_is_chosen_before_another_file_of_the_same_version(tmp_path: Path, runtime: Path) -> None:
+    """A fork with the version of the release failed, because pip chose the release and rejected its hash."""
+    program = tmp_path / "payloads" / "fedcba9876543210" / "program"
+    program.mkdir(parents=True)
+    line = write_wheel(tmp_path / "payloads" / "0123456789abcdef" / "wheels", "some_fork", "3.0")
+    write_wheel(tmp_path / "index", "some_fork", "3.0", build="-1")
+    line = line.replace("some_fork", "some-fork")
+    lock = f"--find-links ../../0123456789abcdef/wheels\n--find-links {tmp_path}/index\n--no-index\n{line}"
+    layer = LockedOverlay(runtime=runtime, program=program, lock=lock, root=tmp_path / "layers")
+    assert said(layer.ensure(), "import some_fork; print(some_fork.VERSION, some_fork.BUILD)") == "3.0"
+
+
 def test_requirements_against_the_runtime_are_refused_with_what_it_has(tmp_path: Path, runtime: Path) -> None:
     overlay = make(tmp_path, "--no-index\ntensorflow==2.10\n", runtime=runtime)
     with pytest.raises(
