@@ -44,9 +44,9 @@ EXPORTS: Final = {
     "setup.py": "echo '-e .' > requirements.txt",
     "setup.cfg": "echo '-e .' > requirements.txt",
 }
+"""Unsupported files, each with the command that exports it to a supported format."""
 _LISTS: Final = ("*requirements*.txt", "*requirements*.in", "requirements/*.txt")
 """Files that usually list packages, but are read only if they are given."""
-"""Unsupported files, each with the command that exports it to a supported format."""
 
 
 def chosen_file(directory: Path, script: str = "") -> str:
