@@ -24,7 +24,7 @@ def check_notify(given: Sequence[str]) -> None:
         raise UsageError("--notify", None, f"is given {len(given)} times; at most {MAX_COMMANDS} are allowed")
     for command in given:
         if not command.strip() or "\0" in command:
-            raise UsageError("--notify", command, "must be a command")
+            raise UsageError("--notify", command, f"must be a command, {TOPIC}, or the ARN of an SNS topic")
         if _ADDRESS.fullmatch(command.strip()):
             rule = f"is a mail address, not a command; set alarm_emails to it, and give `--notify {TOPIC}`"
             raise UsageError("--notify", command, rule)

@@ -55,7 +55,11 @@ class StagingConnection:
             while not (reports.done or reports.errors):
                 line = self._answers.next(timeout_s=2 * SILENCE_S)
                 if line is None:
-                    raise SilenceError("the master closed the connection", where=self._master.where)
+                    raise SilenceError(
+                        "the master closed the connection while data was staged",
+                        where=self._master.where,
+                        remedy="repeat the command; complete files are kept",
+                    )
                 reports.take(MASTER_NAME, line)
         except RemoteError as error:
             self._raise_changed()

@@ -92,7 +92,7 @@ class Source:
             raise DeepcdkError(
                 f"a file cannot be read: {error.strerror}",
                 where=ascii(str(self.root / path)),
-                remedy="fix the cause; nothing was sent",
+                remedy="make it readable, or move it out of the source; nothing was sent",
             ) from None
         return Entry(path=path, size=size, sha256=digest)
 
@@ -179,5 +179,5 @@ def _walk(
         raise DeepcdkError(
             f"a directory cannot be read: {error.strerror}",
             where=ascii(str(here)),
-            remedy="fix the cause; nothing was sent",
+            remedy="make it readable, or move it out of the source; nothing was sent",
         ) from None

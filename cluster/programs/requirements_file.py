@@ -180,7 +180,9 @@ def _text(directory: Path, name: Path) -> str:
             f"{name} is not UTF-8", remedy="save it as UTF-8; PowerShell's `>` writes UTF-16"
         ) from None
     except OSError as error:
-        raise RequirementsError(f"{name} cannot be read: {error.strerror}", remedy="correct it") from None
+        raise RequirementsError(
+            f"{name} cannot be read: {error.strerror}", remedy="correct the path, or make the file readable"
+        ) from None
 
 
 def _joined(text: str) -> Iterator[str]:

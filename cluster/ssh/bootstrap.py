@@ -156,7 +156,7 @@ def send(directory: str, *excluded: str) -> int:
         with tarfile.open(fileobj=sys.stdout.buffer, mode="w|") as archive:
             pack(archive, root, excluded)
     except RecursionError:
-        print(f"{directory} has too many folders within each other", file=sys.stderr)
+        print(f"{directory} has too many nested folders: pack them into one file in your program", file=sys.stderr)
         return 1
     except OSError as error:
         print(f"{error.filename or directory}: {error.strerror}", file=sys.stderr)

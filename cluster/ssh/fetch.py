@@ -214,7 +214,9 @@ def atomic_directory(into: Path, run_id: str) -> Iterator[Intake]:
         partial = Path(tempfile.mkdtemp(prefix=f".{run_id}.", suffix=".partial", dir=into))
     except OSError as error:
         raise DeepcdkError(
-            f"results cannot be stored there: {error.strerror}", where=str(into), remedy="give another --into DIRECTORY"
+            f"the results of run {run_id} cannot be stored: {error.strerror}",
+            where=str(into),
+            remedy="give another --into DIRECTORY",
         ) from None
     try:
         intake = Intake(partial, run_id)
@@ -237,7 +239,7 @@ def atomic_directory(into: Path, run_id: str) -> Iterator[Intake]:
         raise DeepcdkError(
             f"the results of run {run_id} cannot be written: {error.strerror or error}",
             where=str(error.filename or into),
-            remedy="make room or give yourself the permission there, then repeat `fab fetch`",
+            remedy="free some space or make the directory writable, then repeat `fab fetch`",
         ) from None
     finally:
         shutil.rmtree(partial, ignore_errors=True)

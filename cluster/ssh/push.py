@@ -151,9 +151,11 @@ def check_syntax(root: Path, files: Iterable[Path]) -> None:
             continue  # a very long expression: the limit depends on the Python version
         except SyntaxError as error:
             line = f":{error.lineno}" if error.lineno else ""
-            raise BrokenPackageError(f"{path}{line}: {error.msg}", remedy="correct it; nothing was uploaded") from None
+            remedy = "correct the file; nothing was uploaded"
+            raise BrokenPackageError(f"{path}{line}: {error.msg}", remedy=remedy) from None
         except (ValueError, OSError) as error:
-            raise BrokenPackageError(f"{path}: {error}", remedy="correct it; nothing was uploaded") from None
+            reason = getattr(error, "strerror", None) or error
+            raise BrokenPackageError(f"{path}: {reason}", remedy="correct the file; nothing was uploaded") from None
 
 
 def pack(
@@ -232,7 +234,8 @@ def package_tree(root: Path, checked: Path | None = None) -> Tree:
     try:
         tree = pack(root, files, root.name)
     except OSError as error:
-        raise BrokenPackageError(str(error), remedy="correct it; nothing was uploaded") from None
+        what = f"{error.filename or root} cannot be read: {error.strerror or error}"
+        raise BrokenPackageError(what, remedy="make it readable; nothing was uploaded") from None
     mark = f"{sys.version_info[0]}.{sys.version_info[1]} {tree.sha256}"
     known = _lines(checked) if checked else []
     if mark not in known:
@@ -273,7 +276,7 @@ def find_pushed(master: Master, payloads_root: str, trees: Sequence[Tree]) -> fr
     answers = said.split()
     if len(answers) != len(directories) or not {*answers} <= {"yes", "no"}:
         rule = f"must be yes or no, {len(directories)} times"
-        raise AnswerError("which trees it has", said, rule, where=master.where)
+        raise AnswerError("the question which trees it has", said, rule, where=master.where)
     missing = {tree.name for (tree, _), answer in zip(directories, answers, strict=True) if answer == "no"}
     return frozenset(tree.name for tree in trees) - missing
 

@@ -74,7 +74,10 @@ class UserKey:
         if self.agent_key is not None:
             return self.agent_key
         if self.path is None:
-            raise ConnectionFailedError(f"{self.place} has no private key next to it", remedy="give --key FILE")
+            raise ConnectionFailedError(
+                f"{self.place} is a public key, and has no private key next to it",
+                remedy="give the file of the private key with --key FILE",
+            )
         if not self.unlocked:
             self.unlocked.append(_load(self.path))
         return self.unlocked[0]
@@ -260,7 +263,10 @@ def _load(path: Path, *, ask: bool = True) -> paramiko.PKey:
                 raise LockedKeyError(path) from None
         except (paramiko.SSHException, paramiko.pkey.UnknownKeyType, ValueError, OSError) as error:
             if passphrase is None:
-                raise ConnectionFailedError(f"{path} is not a private key: {error}", remedy="give --key FILE") from None
+                raise ConnectionFailedError(
+                    f"{path} cannot be used as a private key: {error}",
+                    remedy="give the file of a private key with --key FILE",
+                ) from None
         if attempt < _PASSPHRASE_ATTEMPTS:
             passphrase = status_line.ask_secret(f"Passphrase of {path}: ").encode()
     raise LockedKeyError(path, "has a different passphrase")

@@ -112,4 +112,4 @@ def serve(
 
 def _ended(what: str, lines: list[str], remedy: str) -> DeepcdkError:
     last_lines = "".join(f"\n    {line}" for line in lines[-fanout.LAST_LINES :])
-    return DeepcdkError(f"the server {what}{last_lines}", remedy=remedy)
+    return DeepcdkError(f"the web server on the master {what}{last_lines}", remedy=remedy)

@@ -76,7 +76,7 @@ def test_a_directory_is_sent_without_what_is_excluded_half_written_or_a_link(tmp
 def test_folders_nested_too_deeply_to_be_sent_are_reported_in_one_line(deep: Path) -> None:
     command = bootstrap_command("send", str(deep))
     done = subprocess.run([sys.executable, *command[1:]], capture_output=True, text=True, check=False)
-    said = f"{deep} has too many folders within each other\n"
+    said = f"{deep} has too many nested folders: pack them into one file in your program\n"
     assert (done.returncode, done.stderr) in ((1, said), (0, "")), "since Python 3.12 it lists any depth"
 
 
