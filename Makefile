@@ -1,7 +1,7 @@
 # The one list of commands. `make` alone prints it.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all test-localcloud test-unit test-aws api-faults pairs chaos machines gpu-runtime lint audit fuzz benchmarks docs lock snapshots clean
+.PHONY: help setup wheels demo test test-all test-localcloud test-unit test-aws api-faults pairs chaos machines gpu-runtime lint audit fuzz benchmarks docs lock snapshots clean
 
 python := .venv/bin/python
 # All clones share the type checker's cache.
@@ -16,8 +16,14 @@ export PATH := $(CURDIR)/.venv/bin:$(PATH)
 help: ## list the commands
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' Makefile | while IFS='|' read -r name text; do printf '  make %-13s %s\n' "$$name" "$$text"; done
 
-setup: ## install everything needed, once (system packages through apt, Python and Node packages, Horovod)
-	@PYTHON='$(PYTHON)' sh tools/setup.sh
+setup: ## install everything needed, once (system packages through apt, Python and Node packages, Horovod; WHEELHOUSE=ADDRESS)
+	@PYTHON='$(PYTHON)' sh tools/setup.sh $(if $(WHEELHOUSE),--wheelhouse '$(WHEELHOUSE)')
+
+wheels: setup ## build Horovod's wheel for each installed Python of 3.11, 3.12 and 3.13, to share them (INTO=wheels)
+	@for version in 3.11 3.12 3.13; do python=$$(.venv/bin/uv python find --no-project $$version) || continue; \
+	  "$$python" -m agent.environment.runtime ensure --root .setup/wheels/roots --cache .setup/wheels || exit 1; done
+	@mkdir -p '$(or $(INTO),wheels)' && cd .setup/wheels/horovod && for wheel in */*.whl; do \
+	  install -D -m 644 "$$wheel" "$(abspath $(or $(INTO),wheels))/$$wheel" && echo "$(or $(INTO),wheels)/$$wheel"; done
 
 demo: setup ## start an embedded cloud, deploy, train on two hosts, fetch results, write a report, remove everything (NODES=16, IMAGE=debian-12, PACKAGES=1, VERBOSE=1)
 	@$(python) -m deepcdk demo --nodes $(or $(NODES),2) $(if $(IMAGE),--image $(IMAGE)) $(if $(PACKAGES),--packages) $(if $(VERBOSE),--verbose)

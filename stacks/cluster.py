@@ -81,7 +81,7 @@ class ClusterStack(Stack):
             self, "Roles", NodeRolesProps(config=config, bucket=self.storage.bucket, key=self.encryption.key)
         )
         for role in (self.roles.master, self.roles.workers):
-            grant_read(role, config.data_buckets)
+            grant_read(role, config.readable_buckets)
         grant_write(self.roles.workers, config.checkpoint_buckets)
         self.flow_logs = FlowLogs(
             self, "FlowLogs", FlowLogsProps(config=config, network=self.network, key=self.encryption.key)

@@ -20,8 +20,8 @@ AGENT_ACTIONS: Final = (
 
 def grant_read(role: iam.Role, buckets: Sequence[str]) -> None:
     """Allow a role to list and read these buckets, but not to write to them or to read older versions."""
-    # `fab stage-data` reads the objects. Their names are not known in advance.
-    _admit(role, buckets, ["s3:GetObject"], "data_buckets")
+    # `fab stage-data` reads the objects, and nodes read Horovod's wheel. The names are not known in advance.
+    _admit(role, buckets, ["s3:GetObject"], "data_buckets or wheelhouse")
 
 
 def grant_write(role: iam.Role, buckets: Sequence[str]) -> None:

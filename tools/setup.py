@@ -15,10 +15,11 @@ and are skipped. Python packages come from the index that pip or uv is configure
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -122,10 +123,22 @@ def install_fab(log: Log) -> None:
         partial.replace(path)
 
 
-def install_horovod(log: Log, uv: Path, cache: Path) -> None:
-    """Build or reuse Horovod's wheel, install it, and test it unless this wheel has been tested before."""
+def configured_wheelhouse(cdk_json: str) -> str:
+    """Return the bucket or web server in the key `wheelhouse` of a cdk.json; "" if there is none.
+
+    A directory in this key is on the cluster's nodes.
+    """
+    address = str(json.loads(cdk_json)["context"].get("cluster", {}).get("wheelhouse", ""))
+    return "" if address.startswith("/") else address
+
+
+def install_horovod(log: Log, uv: Path, cache: Path, found: Sequence[str] = ()) -> None:
+    """Build or reuse Horovod's wheel, install it, and test it unless this wheel has been tested before.
+
+    `found` are the options of the build for a wheelhouse.
+    """
     module = [str(PYTHON), "-m", "agent.environment.horovod_build"]
-    wheel = Path(log.run([*module, "build", "--cache", str(cache)], ROOT).splitlines()[-1])
+    wheel = Path(log.run([*module, "build", "--cache", str(cache), *found], ROOT).splitlines()[-1])
     install = [str(uv), "pip", "install", "--python", str(PYTHON), "--compile-bytecode", "--no-deps", "--no-index"]
     log.run([*install, "--reinstall", str(wheel)], ROOT)
     site_changes.make_gloo_default(VENV)
@@ -149,17 +162,18 @@ def node_environments(cache: Path) -> tuple[Installer, Runtime, MasterEnvironmen
     return Installer(root=root), runtime_for(Settings(), root=root, cache=cache), MasterEnvironment(root=root)
 
 
-def make_environment(log: Log, made: VirtualEnvironment) -> None:
-    """Make an environment for nodes, with the same command as on a real node."""
+def make_environment(log: Log, made: VirtualEnvironment, found: Sequence[str] = ()) -> None:
+    """Make an environment for nodes, with the same command as on a real node. `found` as for `install_horovod`."""
     command = [base_python(), "-m", *made.command.split(), "--root", str(made.root)]
-    log.run([*command, *(["--cache", str(made.cache)] if isinstance(made, Runtime) else [])], ROOT)
+    log.run([*command, *(["--cache", str(made.cache), *found] if isinstance(made, Runtime) else [])], ROOT)
 
 
-def all_steps(environ: Mapping[str, str]) -> tuple[Step, list[list[Step]]]:
+def all_steps(environ: Mapping[str, str], wheelhouse: str = "") -> tuple[Step, list[list[Step]]]:
     """Return the first step with its inputs, and the others in two lanes that run at the same time.
 
-    Both lanes need Horovod's wheel. One lane builds it, and the other waits for it.
+    Both lanes need Horovod's wheel. One lane fetches it from the wheelhouse or builds it, and the other waits for it.
     """
+    found = ["--horovod-wheelhouse", wheelhouse] if wheelhouse else []
     python = Path(base_python())
     cache = default_cache(environ)
     uv = uv_program(cache)
@@ -198,7 +212,7 @@ def all_steps(environ: Mapping[str, str]) -> tuple[Step, list[list[Step]]]:
             name="horovod",
             key=key_of(venv_key, INCLUDE / XLA_BUILDER, *horovod),
             present=lambda: (site_packages() / f"horovod-{VERSION}.dist-info").is_dir(),
-            run=lambda log: install_horovod(log, uv, cache),
+            run=lambda log: install_horovod(log, uv, cache, found),
             note="1 to 3 minutes when it is not in the cache",
         ),
         Step(
@@ -213,7 +227,7 @@ def all_steps(environ: Mapping[str, str]) -> tuple[Step, list[list[Step]]]:
             name="node runtime",
             key=runtime.fingerprint,
             present=lambda: runtime.complete,
-            run=lambda log: make_environment(log, runtime),
+            run=lambda log: make_environment(log, runtime, found),
             note="1 minute, and Horovod's build",
         ),
     ]
@@ -222,7 +236,14 @@ def all_steps(environ: Mapping[str, str]) -> tuple[Step, list[list[Step]]]:
 
 def main() -> int:
     """Run the steps of the set-up that are missing; return 1 if one fails, 130 after Ctrl-C, else 0."""
-    argparse.ArgumentParser(prog="python -m tools.setup", description=(__doc__ or "").splitlines()[0]).parse_args()
+    parser = argparse.ArgumentParser(prog="python -m tools.setup", description=(__doc__ or "").splitlines()[0])
+    parser.add_argument(
+        "--wheelhouse",
+        metavar="ADDRESS",
+        help="use Horovod's wheel from this directory, bucket or web server if it is there; "
+        "default: the key `wheelhouse` of cdk.json, unless it is a directory",
+    )
+    arguments = parser.parse_args()
     started = time.monotonic()
     uv = uv_program(default_cache(os.environ))
     path = f"{uv.parent}:{VENV / 'bin'}:{os.environ.get('PATH', os.defpath)}"
@@ -232,7 +253,8 @@ def main() -> int:
     try:
         check_platform(this_platform())
         with file_lock(STATE / "lock", on_wait=lambda: print_line("waiting for another set-up of this clone")):
-            first, lanes = all_steps(environ)
+            wheelhouse = arguments.wheelhouse or configured_wheelhouse((ROOT / "cdk.json").read_text())
+            first, lanes = all_steps(environ, wheelhouse)
             run_steps([first], STATE, environ, out=print_line)
             run_lanes(lanes, STATE, environ, out=print_line)
     except (StepError, HorovodError, OSError) as error:

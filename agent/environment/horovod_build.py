@@ -29,6 +29,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
+from agent.environment import horovod_wheelhouse
 from agent.environment.horovod_build_settings import XLA_BUILDER, Settings, environment, fingerprint
 from agent.environment.horovod_selftest import prove
 from agent.environment.horovod_source import VERSION, download_arguments, unpack
@@ -42,7 +43,7 @@ from agent.environment.toolchain import (
     find_compiler,
     find_toolkit,
 )
-from agent.environment.virtual_environment import base_python, print_line, print_made
+from agent.environment.virtual_environment import Platform, base_python, print_line, print_made
 from agent.files.build_once import build_once, temporary_files_beside
 from agent.spec.frameworks import HOROVOD_FILE, TENSORFLOW
 
@@ -126,6 +127,12 @@ def error_lines(log: str) -> list[str]:
     return (errors or lines)[-SHOWN_LINES:]
 
 
+def wheel_name(platform: Platform) -> str:
+    """Return the file name of the wheel for a platform."""
+    tag = platform.python_tag
+    return f"horovod-{VERSION}-{tag}-{tag}-linux_{platform.machine}.whl"
+
+
 def cached_wheel(directory: Path) -> Path | None:
     """Return the path of Horovod's wheel in a folder, such as the cache folder of a fingerprint; None
     without a wheel.
@@ -143,22 +150,26 @@ def build(
     report: Callable[[str], None],
     sdist: Path | None = None,
 ) -> Path:
-    """Return the path of Horovod's wheel for `toolchain` in `cache`; build it first if it is missing.
+    """Return the path of Horovod's wheel for `toolchain` in `cache`.
 
-    `base` is the environment to start from, and `jobs` the number of concurrent compilers. `report` receives a line
-    before each step that takes time. `sdist` is the source distribution; None: pip downloads it. Raises HorovodError.
+    A missing wheel is first looked up in the wheelhouse of `settings`, then built. `base` is the environment to start
+    from, and `jobs` the number of concurrent compilers. `report` receives a line before each step that takes time.
+    `sdist` is the source distribution; None: pip downloads it. Raises BuildError, or WheelhouseError if the wheelhouse
+    cannot be read or its wheel cannot be imported.
     """
     directory = cache / "horovod" / fingerprint(settings, toolchain)
     lock = directory.with_suffix(".lock")
 
-    def build_wheel() -> Path:
-        report(
-            f"building Horovod {VERSION} for {built_for(toolchain)}, {toolchain.platform.python_tag}, "
-            f"{settings.operations}; this takes 1 to 3 minutes on two cores"
-        )
+    def make_wheel() -> Path:
         with temporary_files_beside(directory) as scratch:  # the objects take some 300 MiB
-            env = _build_environment(settings, toolchain, base=base, jobs=jobs, scratch=scratch)
-            built = _build_in(scratch, env, directory.with_suffix(".log"), sdist)
+            built = _published(settings, toolchain, scratch, report) if settings.wheelhouse else None
+            if built is None:
+                report(
+                    f"building Horovod {VERSION} for {built_for(toolchain)}, {toolchain.platform.python_tag}, "
+                    f"{settings.operations}; this takes 1 to 3 minutes on two cores"
+                )
+                env = _build_environment(settings, toolchain, base=base, jobs=jobs, scratch=scratch)
+                built = _build_in(scratch, env, directory.with_suffix(".log"), sdist)
             directory.mkdir(exist_ok=True)
             partial = directory / f"{built.name}.part"
             shutil.copyfile(built, partial)
@@ -166,7 +177,7 @@ def build(
 
     return build_once(
         lambda: cached_wheel(directory),
-        build_wheel,
+        make_wheel,
         lock=lock,
         on_wait=lambda: report(f"waiting for another build of Horovod ({lock})"),
     )
@@ -178,6 +189,19 @@ def built_for(toolchain: Toolchain) -> str:
     """
     versions = (("TensorFlow", toolchain.tensorflow), ("PyTorch", toolchain.torch))
     return " and ".join(f"{name} {version}" for name, version in versions if version)
+
+
+def _published(settings: Settings, toolchain: Toolchain, scratch: Path, report: Callable[[str], None]) -> Path | None:
+    """Fetch the wheel from the wheelhouse to `scratch` and import it; None if the wheelhouse lacks it."""
+    name = f"{fingerprint(settings, toolchain)}/{wheel_name(toolchain.platform)}"
+    fetched = scratch / wheel_name(toolchain.platform)
+    if not horovod_wheelhouse.fetch(settings.wheelhouse, name, fetched):
+        report(f"{settings.wheelhouse} does not contain {name}")
+        return None
+    libraries = [Path(sys.prefix) / "lib", *([packaged_nccl(sys.path) / "lib"] if settings.gpu else [])]
+    horovod_wheelhouse.check(fetched, settings.wheelhouse, settings.frameworks, libraries, scratch)
+    report(f"using Horovod's wheel from {settings.wheelhouse}: {name}")
+    return fetched
 
 
 def _build_environment(
@@ -253,6 +277,12 @@ def add_settings(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--frameworks", default=TENSORFLOW, metavar="LIST", help="tensorflow (default), torch, or tensorflow,torch"
     )
+    parser.add_argument(
+        "--horovod-wheelhouse",
+        default="",
+        metavar="ADDRESS",
+        help="use Horovod's wheel from this directory, bucket or web server if it is there",
+    )
 
 
 def settings_from(arguments: argparse.Namespace) -> Settings:
@@ -265,6 +295,7 @@ def settings_from(arguments: argparse.Namespace) -> Settings:
         cuda_home=arguments.cuda_home,
         compute_capabilities=tuple(int(number) for number in numbers),
         frameworks=tuple(arguments.frameworks.split(",")),
+        wheelhouse=arguments.horovod_wheelhouse,
     )
 
 

@@ -28,12 +28,13 @@ EXTERNAL_INCLUDES: Final = ("external/highwayhash", "external/farmhash_archive/s
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Settings:
-    """What Horovod is built for: operations, CUDA, and frameworks."""
+    """What Horovod is built for: operations, CUDA and frameworks; and where a built wheel may be."""
 
     operations: str = "cpu"  # cpu: allreduce over Gloo; gpu: over NCCL
     cuda_home: Path | None = None  # the CUDA toolkit, with bin/nvcc; None: the result of `toolchain.find_toolkit`
     compute_capabilities: tuple[int, ...] = ()  # multiplied by ten: 80: A100, 90: H100 and H200; only for gpu
     frameworks: tuple[str, ...] = (TENSORFLOW,)  # tensorflow, torch, or both
+    wheelhouse: str = ""  # address of a wheelhouse (`agent.environment.horovod_wheelhouse`); empty: none
 
     def __post_init__(self) -> None:
         """Raise ValueError for an invalid value."""
@@ -57,6 +58,7 @@ class Settings:
         options = ["--operations", self.operations, "--frameworks", ",".join(self.frameworks)]
         options += ["--cc", ",".join(map(str, self.compute_capabilities))] if self.compute_capabilities else []
         options += ["--cuda-home", str(self.cuda_home)] if self.cuda_home is not None else []
+        options += ["--horovod-wheelhouse", self.wheelhouse] if self.wheelhouse else []
         return tuple(options)
 
     @property

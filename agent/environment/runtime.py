@@ -68,7 +68,8 @@ class HorovodEnvironment(LockedEnvironment):
         """Return a Python program that imports Horovod and checks its build; "" for an environment without Horovod."""
         if self.settings is None:
             return ""
-        lines = [f"import horovod.{framework} as hvd" for framework in self.settings.frameworks]
+        # `import horovod.torch` succeeds without its library.
+        lines = [f"import horovod.{framework}.mpi_ops as hvd" for framework in self.settings.frameworks]
         lines += ["assert hvd.nccl_built(), 'Horovod has no NCCL'"] if self.settings.gpu else []
         return "; ".join(lines)
 
@@ -174,11 +175,12 @@ def runtime_for(
     return Runtime(root=root, wheelhouse=wheelhouse, lock=lock, settings=settings, cache=cache)
 
 
-def options_for(kind: RuntimeKind) -> tuple[str, ...]:
-    """Return the options of `ensure` for the runtime of nodes of this kind; none for nodes without GPUs."""
+def options_for(kind: RuntimeKind, horovod_wheelhouse: str = "") -> tuple[str, ...]:
+    """Return the options of `ensure` for the runtime of nodes of this kind."""
+    found = ("--horovod-wheelhouse", horovod_wheelhouse) if horovod_wheelhouse else ()
     if not kind.has_gpus:
-        return ()
-    return "--operations", kind.operations, "--cc", ",".join(map(str, kind.capabilities))
+        return found
+    return "--operations", kind.operations, "--cc", ",".join(map(str, kind.capabilities)), *found
 
 
 def current(options: Sequence[str]) -> Runtime:

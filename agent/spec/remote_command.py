@@ -101,6 +101,8 @@ class NotebookRequest:
     """Pushed directory with the requirements and their lock file."""
     port: int = 0
     """Port on the loopback interface of master and node; 0: any free port of the master."""
+    horovod_wheelhouse: str = ""
+    """As in `agent.spec.run.RunSpec`."""
 
     def to_json(self) -> str:
         """Return the request as one line of JSON."""

@@ -80,6 +80,8 @@ class RunSpec:
     """Whether the ranks run in the program's own environment, defined by the lock file in its tree."""
     horovod_for: tuple[str, ...] = ()
     """Frameworks to build Horovod for in that environment, from `agent.spec.frameworks`; empty: without Horovod."""
+    horovod_wheelhouse: str = ""
+    """Address of a wheelhouse that may contain Horovod's wheel (key `wheelhouse`); empty: the nodes build it."""
     secrets: tuple[str, ...] = ()
     """Names of variables with secret values, which the ranks get from `agent.remote.secret_files`."""
     ranks_per_node: int = 0

@@ -161,7 +161,8 @@ def prepare_host(spec: RunSpec, host: Node) -> Prepared:
     rank_user.check_firewall(host.name, replace_remedy(host.name))
     if spec.ranks_per_node:
         check_slots(host, gpus=count_gpu_devices(), cores=len(os.sched_getaffinity(0)))
-    wheelhouse, options = Path(spec.efs_mount) / "payloads" / ".wheelhouse", runtime.options_for(kind_of(spec))
+    wheelhouse = Path(spec.efs_mount) / "payloads" / ".wheelhouse"
+    options = runtime.options_for(kind_of(spec), spec.horovod_wheelhouse)
     log = Path(spec.run_directory) / f"install-{host.name}.log"
     if spec.own_environment:
         made = runtime.ensure_own(

@@ -96,7 +96,7 @@ def resume(
         check_left(before, record.get("spent"))
         found = launch.free_nodes(master, count, occupied)
         hosts, agent = choose_hosts(found, count), session.agent_tree.name
-        spec = launch.with_floors(resumed_spec(before, found, hosts, agent=agent, other_ranks=nodes > 0))
+        spec = launch.configured(resumed_spec(before, found, hosts, agent=agent, other_ranks=nodes > 0))
         begun = launch.submit(spec, lambda submission: supervisor.resume(submission, secrets, queue=queue))
         text = f"run {spec.run_id} continues {resume_point(spec, begun.checkpoints)}: {begun.placed(spec)}"
         launch.follow(supervisor, spec.run_id, begun.position, text, log=False)

@@ -150,7 +150,7 @@ def measure(
             ),
             stamp=Stamp.of(CODE),
         )
-        spec = launch.with_floors(spec)
+        spec = launch.configured(spec)
         begun = launch.submit(spec, lambda submission: supervisor.start(submission, {}, queue=queue))
         text = f"run {spec.run_id}: {len(settings.cells())} cells, {settings.repeats} rounds; {begun.placed(spec)}"
         if not following.watched:

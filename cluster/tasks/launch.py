@@ -111,8 +111,9 @@ class Launch:
         found = ensure_nodes(task, size, least=least and least + size - count)
         return occupied.choice(found, count, queueing=self.queue)
 
-    def with_floors(self, spec: RunSpec) -> RunSpec:
-        """Return the spec with the minimum speeds of its nodes, which depend on their instance types."""
+    def configured(self, spec: RunSpec) -> RunSpec:
+        """Return the spec with the address of the wheelhouse, and the minimum speeds of its nodes by their types."""
+        spec = dataclasses.replace(spec, horovod_wheelhouse=self.session.config.wheelhouse)
         types = {instance.id: instance.type for instance in self.session.load_inventory().instances}
         return with_floors(spec, types, efa=self.session.config.efa)
 

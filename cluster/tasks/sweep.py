@@ -192,7 +192,7 @@ class Asked:
             launch.check_prices(spec.bounds)
             count = max(self.sweep.nodes, plan.most_nodes)
             found = launch.free_nodes(master, count, supervisor.occupancy())
-            spec = launch.with_floors(commands.renewed(plan, spec, found, agent=session.agent_tree.name))
+            spec = launch.configured(commands.renewed(plan, spec, found, agent=session.agent_tree.name))
             now, token = datetime.datetime.now(datetime.UTC), random_secrets.token_hex(2)
             self.queue(launch, master, commands.specs_of(plan, trials, spec, now=now, token=token), estimate, secrets)
 

@@ -370,7 +370,7 @@ def prepared(
         packed = request.pack(lambda: found, lambda _: None)  # the notes were printed the first time
         for tree in packed.trees:
             launch.push(master, tree)
-    return launch.with_floors(specified(request, launch, master, packed, found))
+    return launch.configured(specified(request, launch, master, packed, found))
 
 
 def ready_nodes(

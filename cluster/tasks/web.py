@@ -175,7 +175,12 @@ def notebook(
             session.confirm_upload(master, tree, print_sentence, yes=yes)
             folder = session.push(master, tree, print_sentence).directory
         agent = session.push_agent(master)
-        asked = NotebookRequest(node=chosen.name, efs_mount=session.stack.efs_mount, tree=folder)
+        asked = NotebookRequest(
+            node=chosen.name,
+            efs_mount=session.stack.efs_mount,
+            tree=folder,
+            horovod_wheelhouse=session.config.wheelhouse,
+        )
         command = ("env", "-C", agent, NODE_PYTHON, "-m", "agent.remote.notebook", asked.to_json())
         print_sentence(f"JupyterLab on {chosen.name}; the first start installs its packages")
         request = RemoteCommand(command=command, master=True)

@@ -50,6 +50,9 @@ class StorageKeys(LustreKeys):
     checkpoint_buckets: tuple[str, ...] = ()
     """Buckets in which the workers may list, read, write and delete objects, for training with `--checkpoint-dir
     s3://...`; none by default."""
+    wheelhouse: str = ""
+    """Where the nodes look for Horovod's wheel before they build it: `s3://BUCKET/PREFIX`, `https://HOST/PATH` or a
+    directory on the nodes; empty: nowhere. The nodes may list and read the bucket."""
     retain_data: bool = True
     """Keep the shared file system and the run bucket when the stack is destroyed."""
     kms_key: str = ""
@@ -70,4 +73,17 @@ class StorageKeys(LustreKeys):
         within(self, "bucket_expire_runs_days", 0, 3650)
         for name in ("data_buckets", "checkpoint_buckets"):
             matches(self, name, BUCKET, "the name of a bucket, without s3:// and without a prefix")
+        matches(
+            self,
+            "wheelhouse",
+            rf"(?=.{{0,1024}}$)(?:s3://{BUCKET}(?:/[\w.=-]+)*/?|https://[\w.-]+(?::[0-9]{{1,5}})?(?:/[\w.%~+-]+)*/?"
+            r"|(?:/[\w.-]+)+/?)?",
+            "s3://BUCKET/PREFIX, https://HOST/PATH without a password, an absolute path, or empty",
+        )
         matches(self, "kms_key", rf"(?:create|{_KEY_ARN})?", "create, the ARN of a key (not of an alias), or empty")
+
+    @property
+    def readable_buckets(self) -> tuple[str, ...]:
+        """Return the buckets that the nodes may list and read: `data_buckets`, and the bucket of `wheelhouse`."""
+        scheme, _, rest = self.wheelhouse.partition("://")
+        return tuple(dict.fromkeys((*self.data_buckets, *([rest.partition("/")[0]] if scheme == "s3" else []))))

@@ -35,8 +35,8 @@ def check(config: ClusterConfig) -> Iterator[Problem]:
         yield from _throughput(config)
         yield from _classes(config)
     yield from _versions(config)
-    for key in ("data_buckets", "checkpoint_buckets"):
-        yield from _policy(key, getattr(config, key))
+    yield from _policy("data_buckets", config.readable_buckets)
+    yield from _policy("checkpoint_buckets", config.checkpoint_buckets)
     yield from lustre.check(config)
 
 

@@ -87,6 +87,34 @@ def test_the_steps_are_keyed_without_running_anything(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize(
+    ("cluster", "expected"),
+    [('{"wheelhouse": "s3://wheels"}', "s3://wheels"), ('{"wheelhouse": "/mnt/efs/wheels"}', ""), ("{}", "")],
+)
+def test_setup_uses_the_wheelhouse_of_cdk_json_unless_it_is_a_directory_of_the_nodes(
+    cluster: str, expected: str
+) -> None:
+    assert setup.configured_wheelhouse(f'{{"context": {{"cluster": {cluster}}}}}') == expected
+
+
+def test_wheelhouse_is_passed_to_both_builds_of_horovod(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ran: list[str] = []
+
+    def run(self: Log, command: list[str], cwd: Path) -> str:
+        ran.append(" ".join(command))
+        return f"{tmp_path}/horovod.whl"
+
+    monkeypatch.setattr(Log, "run", run)
+    monkeypatch.setattr("agent.environment.site_changes.make_gloo_default", lambda venv: None)
+    _, lanes = all_steps({"XDG_CACHE_HOME": str(tmp_path)}, "s3://wheels")
+    for step in itertools.chain(*lanes):
+        if step.name in ("horovod", "node runtime"):
+            step.run(Log(step=step.name, path=tmp_path / "log", environ={}))
+    builds = [line for line in ran if "horovod_build build" in line or "agent.environment.runtime" in line]
+    assert len(builds) == 2
+    assert all(line.endswith("--horovod-wheelhouse s3://wheels") for line in builds)
+
+
 def machine(tmp_path: Path, **commands: str) -> dict[str, str]:
     """Return the environment of a machine with only sh, coreutils and these scripts."""
     folder = tmp_path / "bin"

@@ -106,6 +106,15 @@ def test_a_kind_of_hosts_is_told_to_the_runtime_by_options() -> None:
     assert options_for(kind) == ("--operations", "gpu", "--cc", "80,90")
 
 
+def test_wheelhouse_is_an_option_of_the_build_but_not_another_runtime() -> None:
+    options = options_for(RuntimeKind(processor="x86_64"), "s3://wheels/horovod")
+    made = module.current(["--root", "/r", *options])
+    assert made.settings is not None
+    assert made.settings.wheelhouse == "s3://wheels/horovod"
+    assert made.settings.options[-2:] == ("--horovod-wheelhouse", "s3://wheels/horovod")
+    assert made.fingerprint == module.current(["--root", "/r"]).fingerprint
+
+
 def test_one_node_builds_horovod_against_its_packages_and_the_next_installs_the_wheel(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

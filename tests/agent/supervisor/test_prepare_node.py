@@ -129,9 +129,11 @@ def test_hosts_with_gpus_get_the_runtime_of_their_compute_capabilities(
         asked.append(options)
         return RUNTIME / "bin" / "python"
 
-    status, _, _ = prepared(tmp_path, monkeypatch, capfd, ensure=ensure, hosts=hosts)
+    places = {"horovod_wheelhouse": "/mnt/efs/wheels"}
+    status, _, _ = prepared(tmp_path, monkeypatch, capfd, ensure=ensure, hosts=hosts, **places)
     assert status == 0
-    assert asked == [("--wheelhouse", f"{tmp_path}/payloads/.wheelhouse", "--operations", "gpu", "--cc", "80,86")]
+    shared = ("--wheelhouse", f"{tmp_path}/payloads/.wheelhouse")
+    assert asked == [(*shared, "--operations", "gpu", "--cc", "80,86", "--horovod-wheelhouse", "/mnt/efs/wheels")]
 
 
 @pytest.mark.parametrize("output", ["", "facts\n", f"{Prepared(python='a').line}\n" * 2])

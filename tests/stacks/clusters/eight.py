@@ -141,6 +141,7 @@ CLUSTERS: Final[dict[str, Cluster]] = {
             "bucket_expire_runs_days": 365,
             "data_buckets": ("records", "other.records"),
             "checkpoint_buckets": ("checkpoints", "records"),
+            "wheelhouse": "s3://wheels/horovod",
             "fsx_capacity_gib": 1200,
             "fsx_deployment": "PERSISTENT_2",
             "fsx_throughput": 125,

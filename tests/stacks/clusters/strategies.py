@@ -262,6 +262,7 @@ def _storage(draw: Draw) -> Values:
         "bucket_expire_runs_days": draw(st.integers(0, 3650)),
         "data_buckets": draw(_some(st.sampled_from(["records", "imagenet-2012", "a.b.c"]), 0, 2)),
         "checkpoint_buckets": draw(_some(st.sampled_from(["records", "checkpoints", "a.b.c"]), 0, 2)),
+        "wheelhouse": draw(st.sampled_from(["", "s3://records/wheels", "s3://wheels", "https://host/w", "/mnt/w"])),
         "retain_data": draw(_BOTH),
         "kms_key": draw(st.sampled_from(["", "create", key])),
     }

@@ -51,9 +51,9 @@ def both(role: str, *logs: str) -> list[Call]:
             for action in ("CreateLogStream", "DescribeLogStreams", "PutLogEvents")
         ),
         Call("cloudwatch:PutMetricData", "*", {"cloudwatch:namespace": "deepcdk/everything"}),
-        # `fab stage-data s3://...` reads data_buckets.
-        *(Call("s3:ListBucket", f"{BUCKET}{name}") for name in ("records", "other.records")),
-        *(Call("s3:GetObject", f"{BUCKET}{name}/key") for name in ("records", "other.records")),
+        # `fab stage-data s3://...` reads data_buckets, and nodes look for Horovod's wheel in the wheelhouse's bucket.
+        *(Call("s3:ListBucket", f"{BUCKET}{name}") for name in ("records", "other.records", "wheels")),
+        *(Call("s3:GetObject", f"{BUCKET}{name}/key") for name in ("records", "other.records", "wheels")),
     ]
 
 

@@ -61,6 +61,7 @@ def config() -> ClusterConfig:
         tags=tuple(f"{n:0100}={'v' * 99}" for n in range(40)),
         data_buckets=buckets,
         checkpoint_buckets=tuple(reversed(buckets)),
+        wheelhouse=f"s3://{buckets[0]}/{'w' * 900}",
         alarm_emails=tuple(f"{n}{'a' * 50}@{'b' * 60}.example.com" for n in range(100)),
         efs_mount=f"{mount}e",
         fsx_mount=f"{mount}f",

@@ -99,6 +99,17 @@ WRONG: Final[dict[str, st.SearchStrategy[Any]]] = {
     "bucket_expire_runs_days": _outside(0, 3650),
     "data_buckets": _BUCKETS,
     "checkpoint_buckets": _BUCKETS,
+    "wheelhouse": st.sampled_from(
+        [
+            "wheels",
+            "./wheels",
+            "http://wheels.example",
+            "https://user:password@wheels.example",
+            "s3://",
+            "/a b",
+            "/$(id)",
+        ]
+    ),
     "kms_key": st.sampled_from(["new", "alias/mine", "arn:aws:kms:us-east-1:123456789012:alias/mine"]),
     "permissions_boundary": st.sampled_from(
         [

@@ -104,3 +104,5 @@ def test_a_policy_that_is_just_full_is_taken() -> None:
     long = tuple(f"{number:03}".rjust(63, "b") for number in range(67))  # 200 for the statement, 88 for each of these
     assert keys(data_buckets=(*long, "c" * 23)) == []  # and 48 make 6,144
     assert keys(data_buckets=(*long, "c" * 24)) == ["data_buckets"]
+    assert keys(data_buckets=(*long, "c" * 23), wheelhouse=f"s3://{long[0]}/wheels") == []
+    assert keys(data_buckets=(*long, "c" * 23), wheelhouse="s3://wheels") == ["data_buckets"]
