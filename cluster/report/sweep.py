@@ -102,9 +102,15 @@ def accuracy(state: Mapping[str, Any]) -> float | None:
 
 
 def report_of_state(state: Mapping[str, Any]) -> RunReport:
-    """Build the report of a run from its state alone: its figures, without curves, timeline and settings."""
+    """Build the report of a run from its state alone: its figures, without curves, timeline and settings.
+
+    The figures are those of `run_report.headlines`: a recipe's last event repeats them from its result. A user program
+    may record only epochs.
+    """
     nodes, seconds = len(state["hosts"]), max(0.0, state["updated"] - state["started"])
-    speed = number(document(state.get("epoch")).get("images_per_s"))
+    last = document(state.get("last"))
+    figures = {**document(state.get("epoch")), **(last if last.get("event") == "end" else {})}
+    speed = number(figures.get("images_per_s"))
     return RunReport(
         run_id=state["run_id"],
         recipe="",
@@ -115,7 +121,7 @@ def report_of_state(state: Mapping[str, Any]) -> RunReport:
         ranks=0,
         attempts=1,
         headlines=(
-            Headline.of(ACCURACY, accuracy(state)),
+            Headline.of(ACCURACY, accuracy({"epoch": figures})),
             Headline.of(SECONDS, seconds),
             Headline.of(COST, number(document(state.get("spent")).get("usd"))),
             Headline.of(SPEED_PER_NODE, None if speed is None else speed / max(1, nodes)),

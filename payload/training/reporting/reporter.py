@@ -209,7 +209,9 @@ class Reporter:
         """Report the end of a completed run."""
         if not self._metrics:
             return
-        self._metrics.event("end", test_accuracy=result.test_accuracy, seconds=result.seconds)
+        self._metrics.event(
+            "end", test_accuracy=result.test_accuracy, seconds=result.seconds, images_per_s=result.images_per_s
+        )
         print(
             f"done: test accuracy {result.test_accuracy:.2%} in {result.seconds:.1f} s "
             f"({result.training_seconds:.1f} s of training, {result.images_per_s:,.0f} images/s)",

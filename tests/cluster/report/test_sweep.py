@@ -15,9 +15,9 @@ import pytest
 from agent.spec.trial import Trial
 from cluster.errors import UsageError
 from cluster.report.formats import SWEEP_FORMATS, parse_formats, rendered
-from cluster.report.run_report import RunReport, report_of
-from cluster.report.sweep import SweepReport, combinations_table, latest, sweep_report
-from tests.cluster.report.recorded_runs import MARKUP, another, changed
+from cluster.report.run_report import ACCURACY, COST, SECONDS, SPEED_PER_NODE, RunReport, report_of
+from cluster.report.sweep import SweepReport, combinations_table, latest, report_of_state, sweep_report
+from tests.cluster.report.recorded_runs import MARKUP, another, changed, raw, raw_metrics
 
 
 def in_sweep(number: int, parameters: Mapping[str, str], repeat: int, accuracy: float) -> RunReport:
@@ -60,6 +60,19 @@ def test_last_run_with_a_number_counts_unless_an_earlier_one_succeeded() -> None
 
     states = [one("a", 1, "failed"), one("b", 2, "succeeded"), one("c", 1, "queued"), one("d", 2, "stopped")]
     assert [each["run_id"] for each in latest(states)] == ["c", "b"]
+
+
+def test_sweep_page_shows_the_figures_that_compare_shows() -> None:
+    record, result = raw(), raw()["result"]
+    epoch, end = raw_metrics(kind="epoch")[-1], raw_metrics(kind="end")[-1]
+    state = {**record["state"], "trial": {}, "spent": {"usd": record["usd"]}, "epoch": {**epoch, "images_per_s": 1.0}}
+    compared = report_of(changed())
+    shown = report_of_state({**state, "last": {**end, "images_per_s": result["images_per_s"]}})
+    for name in (ACCURACY, SECONDS, COST, SPEED_PER_NODE):
+        assert shown.headline(name).value == pytest.approx(compared.headline(name).value), name
+    # A program may record steps and epochs, without a result.
+    without_end = report_of_state({**state, "last": {"event": "step", "images_per_s": 7.0}})
+    assert without_end.headline(SPEED_PER_NODE).value == 0.5
 
 
 def test_sweep_without_a_result_lists_its_runs() -> None:

@@ -75,6 +75,7 @@ def test_metrics_contain_start_steps_epochs_and_end(run_dir: Path) -> None:
     records = [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
     events = [record["event"] for record in records]
     assert (events[0], events[-1], events.count("epoch")) == ("start", "end", 2)
+    assert records[-1]["images_per_s"] == pytest.approx(result(run_dir)["images_per_s"], rel=1e-4)
     start = records[0]
     assert (start["epochs"], start["steps_per_epoch"], start["ranks"], start["global_batch"]) == (2, 6, 2, 50)
     step = next(record for record in records if record["event"] == "step")
