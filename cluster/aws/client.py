@@ -465,11 +465,18 @@ def explain(error: Exception, action: str = "") -> AwsError | None:
             "profile": f" --profile {profile}" if profile else "",
             "region": f" ({os.environ['AWS_REGION']})" if os.environ.get("AWS_REGION") else "",
         }
-        if isinstance(error, exceptions.HTTPClientError) and isinstance(error.kwargs.get("error"), ValueError):
+        cause = error.kwargs.get("error") if isinstance(error, exceptions.HTTPClientError) else None
+        if isinstance(cause, ValueError) and "header" in str(cause):
             return AwsError(  # the text of this error contains the signature
                 "the AWS credentials contain a line break or another character that is not allowed",
                 where=action,
                 remedy="check AWS_ACCESS_KEY_ID, AWS_SESSION_TOKEN and ~/.aws/credentials",
+            )
+        if isinstance(cause, ValueError):  # other addresses were parsed before; the text may have a password
+            return AwsError(
+                "the address of the HTTP proxy is invalid",
+                where=action,
+                remedy="set HTTPS_PROXY, HTTP_PROXY and ALL_PROXY to an address such as http://proxy.example:3128",
             )
         text = _unreadable() or "; ".join([*getattr(error, "__notes__", ()), str(error)])
         for names, what, remedy in _FAILURES:

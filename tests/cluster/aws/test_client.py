@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -140,6 +141,46 @@ def test_an_impatient_client_repeats_a_call_whose_connection_broke_once(api: typ
     api.refusals, api.code = 1, ""
     assert Aws().impatient("ec2").describe_vpcs()["Vpcs"] == []
     assert api.seen == 2
+
+
+def set_proxy(monkeypatch: pytest.MonkeyPatch, name: str, address: str) -> None:
+    """Set a proxy variable and remove the others."""
+    for each in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY"):
+        monkeypatch.delenv(each, raising=False)
+        monkeypatch.delenv(each.lower(), raising=False)
+    monkeypatch.setenv(name, address)
+
+
+def test_calls_go_through_the_http_proxy(api: type[_Throttling], monkeypatch: pytest.MonkeyPatch) -> None:
+    set_proxy(monkeypatch, "HTTP_PROXY", os.environ["AWS_ENDPOINT_URL"])
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://ec2.invalid")
+    assert Aws().client("ec2").describe_vpcs()["Vpcs"] == []
+    assert api.seen == 1
+
+
+@pytest.mark.parametrize(
+    ("address", "message"),
+    [
+        ("http://[", "address of the HTTP proxy is invalid"),
+        ("http://proxy.example:port", "address of the HTTP proxy is invalid"),
+        ("http://user:word@127.0.0.1:99999", "address of the HTTP proxy is invalid"),
+        (" http://127.0.0.1:9", "address of the HTTP proxy is invalid"),
+        ("http://127.0.0.1:9", "HTTP proxy does not answer"),
+        ("http://user:word@127.0.0.1:9", "HTTP proxy does not answer"),
+        ("socks5://127.0.0.1:9", "HTTP proxy does not answer"),
+    ],
+)
+def test_unusable_proxy_is_reported_without_its_password(
+    aws: Aws, monkeypatch: pytest.MonkeyPatch, address: str, message: str
+) -> None:
+    del aws  # sets the credentials
+    set_proxy(monkeypatch, "HTTPS_PROXY", address)
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "https://ec2.invalid")
+    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
+    with pytest.raises(AwsError, match=message) as failed, aws_errors("looking"):
+        Aws().client("ec2").describe_vpcs()
+    assert "HTTPS_PROXY" in str(failed.value)
+    assert "word" not in str(failed.value)
 
 
 def test_pauses_grow_up_to_a_bound() -> None:
