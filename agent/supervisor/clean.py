@@ -36,6 +36,7 @@ from agent.runs.store import Runs
 from agent.spec.kinds import runtime_kind
 from agent.spec.launchers import HOROVOD
 from agent.spec.nodes import MASTERS_TREES
+from agent.spec.states import is_run_id
 from agent.staging.dataset import StagedDataset
 from agent.staging.errors import DatasetError
 from agent.staging.manifest import SUFFIX, ManifestError
@@ -113,7 +114,9 @@ def needed(runs: Runs) -> tuple[frozenset[str], frozenset[str]]:
     Raises OSError if a spec cannot be read, because nothing may be removed then.
     """
     names, data = set(), set()
-    for run_id in runs.ids():
+    # A run whose state is missing in the database, for example because its file is damaged, keeps its trees too.
+    stored = (entry.parent.name for entry in runs.root.glob("[!.]*/state.json") if is_run_id(entry.parent.name))
+    for run_id in {*runs.ids(), *stored}:
         try:
             spec = read_regular(runs[run_id].spec)
         except FileNotFoundError:  # `fab rm` removed the run a moment ago.

@@ -102,7 +102,7 @@ def test_spot_workers_come_after_those_on_demand_and_get_a_notice(inspected: Cal
         "LifecycleTransition": "autoscaling:EC2_INSTANCE_TERMINATING",
     }
     assert "' registry firewall worker leftovers notice node || exit" in template.user_data("WorkerGroup")
-    assert "' registry firewall master shared node || exit" in template.user_data("MasterGroup")
+    assert "' registry firewall master shared consoles node || exit" in template.user_data("MasterGroup")
 
 
 def test_alternatives_on_demand_launch_into_a_group_of_reservations(variant: Variant) -> None:
