@@ -132,14 +132,13 @@ clear_way() {
   if [[ -L $1 || -e $1 && ! -f $1 ]]; then rm -rf "$1"; fi
 }
 
-# Replace $1 by a file with the text $2. The temporary name is unpredictable for other nodes.
+# Replace $1 by a file with the text $2, or return 1 and keep the file, as on a full disk. The temporary name is
+# unpredictable for other nodes.
 write() {
   local new
   read -r new </proc/sys/kernel/random/uuid
   new=${1%/*}/.$new
-  set -C
-  printf '%s' "$2" >"$new"
-  set +C
+  (set -C; printf %s "$2" >"$new") || { rm -f "$new" && return 1; }
   clear_way "$1"
   mv -fT "$new" "$1"
 }
@@ -196,7 +195,7 @@ take() {
   if [[ $text != "$instance_id,"* ]]; then return 1; fi
   if [[ $2 -ef $path ]]; then rm -f "$2"; else mv -fT "$2" "$path"; fi
   name=$1
-  write "$root/opt/deepcdk/name" "$instance_id $name"$'\n'
+  write "$root/opt/deepcdk/name" "$instance_id $name"$'\n' || true
 }
 
 # Write this node's entry to a temporary file, and take a name with it.
@@ -231,7 +230,7 @@ slurp() {
 put() {
   slurp "$1"
   if [[ $content == "$2" && -e $1 ]]; then return; fi
-  printf '%s' "$2" >"$1.deepcdk"
+  printf %s "$2" >"$1.deepcdk" || return
   if [[ -n ${3:-} ]]; then chmod "$3" "$1.deepcdk"; fi
   if [[ $1 == "$root$login_home"/* ]]; then chown "$login_uid:$login_gid" "$1.deepcdk"; fi
   mv -f "$1.deepcdk" "$1"
@@ -344,7 +343,7 @@ keys() {
     keys+=$line$'\n'
   done
   { printf -- '-----BEGIN SSH HOST KEY KEYS-----\n%s-----END SSH HOST KEY KEYS-----\n' "$keys" \
-    >>"$root/dev/console"; } 2>/dev/null || log 'no console to print the host keys to'
+    >>"$root/dev/console"; } 2>/dev/null || log 'no console for the host keys'
 }
 
 watch() {

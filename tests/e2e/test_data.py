@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
@@ -27,6 +28,20 @@ import json, os, sys
 found = [os.path.join(folder, name) for folder, _, names in os.walk(sys.argv[1]) for name in names]
 print(json.dumps([os.path.relpath(path, sys.argv[1]) for path in found]))
 """
+
+BALLAST = "/root/ballast"
+NAME = "/opt/deepcdk/name"
+"""File on a node with the name that the node takes again."""
+FILL = """
+import os
+
+with open(os.path.expanduser("~/ballast"), "wb") as file:
+    os.posix_fallocate(file.fileno(), 0, 1 << 40)
+"""
+"""Allocates all free space on the rank's disk. Nothing is written to the machine's disk."""
+LEFT: Final = r"\d+ MiB free, 256 MiB needed; do: free space with `fab clean`"
+"""The pre-flight's message, if the node could write the files that make it ready for the run."""
+TOO_LITTLE: Final = r"No space left on device; do: free space on deeplearning-worker\d \(`fab clean`"
 
 
 @pytest.fixture(scope="module")
@@ -117,3 +132,32 @@ def test_a_damaged_file_is_found_named_and_mended(staged: EmbeddedCloud, folder:
     told, said = stage(staged, folder)
     assert "damaged on the shared file system, staged again: 'a b.bin'" in said
     assert told["uploaded_bytes"] == SIZES["a b.bin"]
+
+
+def test_full_disk_of_a_worker_is_named_before_a_run_and_for_a_rank(cluster: EmbeddedCloud, tmp_path: Path) -> None:
+    if why := cluster.described["unlimited_volumes"]:
+        pytest.skip(why)
+    workers = [worker["InstanceId"] for worker in cluster.instances("worker")]
+    (tmp_path / "fill.py").write_text(FILL)
+    # A node with a full disk cannot store the master's key, so the nodes must have admitted the master before.
+    eventually(lambda: cluster.fab("run", "--", "true", check=False).returncode == 0)
+    names = {worker: cluster.on(worker, "cat", NAME).stdout for worker in workers}
+    program = ("--nodes", "1", "--payload", str(tmp_path), "--entry", "fill.py", "--launcher", "plain", "--yes")
+    try:
+        for worker in workers:
+            cluster.on(worker, "sh", "-c", f"fallocate -l 1T {BALLAST}; test -e {BALLAST}")
+        done = cluster.fab("train", *program, check=False)
+        assert done.returncode == 1
+        assert re.search(rf"deeplearning-worker\d: .*({LEFT}|{TOO_LITTLE})", done.stdout + done.stderr)
+        for worker in workers:
+            assert cluster.on(worker, "/opt/deepcdk/bin/registry", "refresh", check=False).returncode == 0
+            assert cluster.on(worker, "cat", NAME).stdout == names[worker], "a full disk takes no name away"
+    finally:
+        for worker in workers:
+            cluster.on(worker, "rm", "-f", BALLAST)
+    done = cluster.fab("train", *program, check=False)
+    assert done.returncode == 1
+    assert "No space left on device" in done.stdout
+    full = r"the disk with /home/deepcdk-rank\S* on deeplearning-worker\d is full \(0\.\d MiB free\)"
+    assert re.search(f"{full}; do: free space on it", done.stderr)
+    assert "(`fab clean` removes unused files)" in done.stderr
