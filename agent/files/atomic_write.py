@@ -23,9 +23,14 @@ MAKE_ROOM: Final = " (`fab clean` removes unused files)"
 _FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 
 
+def reports_full_disk(text: str) -> bool:
+    """Return whether a text contains the system's message for a full disk or an exhausted quota."""
+    return any(os.strerror(number) in text for number in _FULL)
+
+
 def full_disk(path: Path, text: str) -> str:
     """Return a message with the host and the directory of a full disk if `text` reports one, else an empty string."""
-    if not any(os.strerror(number) in text for number in _FULL):
+    if not reports_full_disk(text):
         return ""
     free = _free_bytes(path)
     shown = "" if free is None else f", {free / 2**20:.1f} MiB are free"

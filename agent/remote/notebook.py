@@ -77,7 +77,7 @@ def free_port() -> int:
 
 
 def report(text: str) -> None:
-    """Print a line of progress to stderr, with the prefix by which the laptop recognizes it."""
+    """Write a line of progress to stderr, with the prefix by which the laptop recognizes it."""
     print(f"{NOTEBOOK_PREFIX}{text}", file=sys.stderr, flush=True)
 
 

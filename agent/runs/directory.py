@@ -150,8 +150,7 @@ class RunDirectory:
 
     def effective(self, state: State) -> State:
         """Return the current state of the run from its stored state, like `effective_state`."""
-        if state.is_orphaned:  # Since it was read, the supervisor may have stored a final state.
-            state = self.stored_state()
+        state = self._latest(state)
         if state.is_live:
             state = dataclasses.replace(state, updated=max(state.updated, liveness.last_beat(self.run_id)))
         if not state.is_orphaned:
@@ -163,9 +162,12 @@ class RunDirectory:
 
     def lost_state(self) -> State | None:
         """Return the stored state if the run has lost its supervisor; None for any other run."""
-        state = self.stored_state()
-        state = self.stored_state() if state.is_orphaned else state
+        state = self._latest(self.stored_state())
         return state if state.is_orphaned else None
+
+    def _latest(self, state: State) -> State:
+        """Return the state; read it again without a supervisor, which may have stored a final state meanwhile."""
+        return self.stored_state() if state.is_orphaned else state
 
     @property
     def goes_on(self) -> bool:

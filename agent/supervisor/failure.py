@@ -8,15 +8,13 @@ a host, or only the launcher's status.
 from __future__ import annotations
 
 import contextlib
-import errno
-import os
 import re
 import signal
 from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Final
 
-from agent.files.atomic_write import MAKE_ROOM
+from agent.files.atomic_write import MAKE_ROOM, reports_full_disk
 from agent.files.listing import read_regular
 from agent.launch import rank_disks
 from agent.remote.command import SSH_FAILED
@@ -128,7 +126,7 @@ def full_disk_hint(hosts: Sequence[Node], log: str) -> str:
         if number < len(places):
             return f"; the disk with {path} on {places[number]} is full ({free}); do: free space on it{MAKE_ROOM}"
     lines = log.split("\n")[-_FULL_LINES:]
-    found = [line for line in lines if any(os.strerror(each) in line for each in (errno.ENOSPC, errno.EDQUOT))]
+    found = [line for line in lines if reports_full_disk(line)]
     if not found:
         return ""
     rank = _RANK.match(found[-1])

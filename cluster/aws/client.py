@@ -194,8 +194,9 @@ class Aws:
 
 
 def _share_credentials(session: BotocoreSession) -> None:
-    """Let a session use the AWS CLI's cache of assumed roles, ask for MFA codes on the terminal, and print a note about
-    a slow credential_process.
+    """Configure a session's credentials: cache roles as the AWS CLI does, and ask for MFA codes on the terminal.
+
+    If a credential_process is slow, a note is printed.
     """
     from botocore.utils import JSONFileCache
 

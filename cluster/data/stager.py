@@ -122,11 +122,10 @@ class Stager:
         return sent
 
     def missing(self, manifest: Manifest, attempt: int = 0, among: int | None = None) -> tuple[Entry, ...]:
-        """Let the workers verify all files, each a part. Return the files that are missing or damaged. Raises
-        StagingError.
+        """Verify all files on the workers, each a part. Return the files that are missing or damaged.
 
         In another `attempt`, each worker verifies another part. `among` is the number of workers; by default it depends
-        on the amount of data.
+        on the amount of data. Raises StagingError.
         """
         self._progress.begin("checking the shared file system", len(manifest.entries), manifest.size)
         tree = self._shared_agent if self._workers else "."  # the master uses the agent that runs the fan-out
@@ -152,7 +151,7 @@ class Stager:
         return tuple(entries[path] for path in missing)
 
     def _copy(self, manifest: Manifest, disks: str, attempt: int, *, sharded: bool) -> Reports:
-        """Let each worker copy the data, or its shard, from the shared file system to its own disk.
+        """Copy the data, or a shard of it to each worker, from the shared file system to the workers' disks.
 
         Return the workers' reports. Raises StagingError.
         """
@@ -163,11 +162,10 @@ class Stager:
         return self._check_reports(self._on_nodes(words, are_module=True, as_rank=True))
 
     def fetch(self, address: str, region: str, root: str, *, sharded: bool) -> Reports:
-        """Let each worker fetch a bucket's objects, or its shard of them, to `root` on its own disk. Return their
-        reports.
+        """Fetch a bucket's objects, or a shard of them on each worker, to `root` on the workers' disks.
 
-        `address` is s3://BUCKET/PREFIX. Raises StagingError if it fails on a worker, or if the workers have received
-        different data.
+        Return the workers' reports. `address` is s3://BUCKET/PREFIX. Raises StagingError if it fails on a worker, or if
+        the workers have received different data.
         """
         manifest = self.listing(address, region)
         times = 1 if sharded else len(self._workers)
@@ -184,7 +182,7 @@ class Stager:
         return reports
 
     def fetch_shared(self, address: str, region: str) -> Manifest:
-        """Let the workers fetch a bucket's objects to the shared file system, each a part, and verify them.
+        """Fetch a bucket's objects to the shared file system, a part on each worker, and verify them.
 
         Return the manifest. Raises StagingError.
         """

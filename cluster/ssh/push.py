@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import errno
 import hashlib
 import heapq
 import io
@@ -17,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from agent.files.atomic_write import write_atomically
+from agent.files.atomic_write import reports_full_disk, write_atomically
 from agent.files.listing import open_regular
 from agent.spec.nodes import MASTERS_TREES, NODE_PYTHON
 from cluster.answers import AnswerError
@@ -302,7 +301,7 @@ def push(
         try:
             _upload(master, directories, tree, tell if len(tree.archive) >= LONG_BYTES else None, terminal=terminal)
         except RemoteError as error:
-            if any(os.strerror(number) in error.output for number in (errno.ENOSPC, errno.EDQUOT)):
+            if reports_full_disk(error.output):
                 error.remedy = (
                     f"free space below {payloads_root}: `fab clean` removes unused files, `fab rm` removes a run"
                 )

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import errno
 import functools
-import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from agent.files.atomic_write import MAKE_ROOM
+from agent.files.atomic_write import MAKE_ROOM, reports_full_disk
 from agent.launch.horovodrun_command import Interpreters
 from agent.launch.hosts import MASTER, Hosts, tail
 from agent.preflight.report import replace_remedy
@@ -71,7 +69,7 @@ def failures(answers: Mapping[str, Completed]) -> dict[str, str]:
     """Return the last lines of each host that failed, by name, with advice on an unreachable host or a full disk."""
     return {
         name: tail(done.output)
-        + (_advice(name, done.output) if done.status == SSH_FAILED or _is_full(done.output) else "")
+        + (_advice(name, done.output) if done.status == SSH_FAILED or reports_full_disk(done.output) else "")
         for name, done in answers.items()
         if done.status != 0
     }
@@ -79,13 +77,8 @@ def failures(answers: Mapping[str, Completed]) -> dict[str, str]:
 
 def _advice(host: str, output: str) -> str:
     """Return what to do about a host after this output: free space if its disk is full, or replace the host."""
-    room = f"free space on {host}{MAKE_ROOM}, or " if _is_full(output) else ""
+    room = f"free space on {host}{MAKE_ROOM}, or " if reports_full_disk(output) else ""
     return "" if MAKE_ROOM in output else f"; do: {room}{replace_remedy(host)}"
-
-
-def _is_full(output: str) -> bool:
-    """Return whether a host's output reports a full disk or an exhausted quota."""
-    return any(os.strerror(number) in output for number in (errno.ENOSPC, errno.EDQUOT))
 
 
 def _not_admitted(answers: Mapping[str, Completed], admission: str) -> dict[str, str]:

@@ -36,7 +36,7 @@ class ListingMaster(Master):
 
 
 class AnsweringNodes(Logins):
-    """Let the master log in to all nodes, after a number of checks that failed."""
+    """Accept the master's logins on all nodes, after a number of checks that failed."""
 
     def __init__(self, failures: int = 0) -> None:
         super().__init__(".")
