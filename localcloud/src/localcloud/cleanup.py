@@ -25,7 +25,7 @@ _TIMEOUT_S: Final = 5.0
 
 
 def remove(layout: Layout) -> None:
-    """Terminate the laptop's processes and remove the cloud's directories. Safe to repeat."""
+    """Terminate the laptop's processes, and remove the cloud's directories and control groups. Safe to repeat."""
     end(processes_in(layout.name, namespace_inodes(layout)))
     for directory in (layout.run, layout.data):
         if directory.exists():
@@ -48,7 +48,8 @@ def namespace_inodes(layout: Layout) -> frozenset[int]:
 def processes_in(name: str, inodes: frozenset[int], proc: Path = Path("/proc")) -> list[int]:
     """Return the pids of the processes in these namespaces that were started for the cloud `name`.
 
-    Both conditions are necessary, because the kernel reuses inode numbers of deleted namespaces.
+    Both conditions are necessary, because the kernel reuses inode numbers of deleted namespaces. This process and its
+    ancestors are omitted.
     """
     marker = f"{MARKER}={name}".encode()
     spared = {os.getpid(), *_ancestors(os.getpid(), proc)}
@@ -64,7 +65,7 @@ def processes_in(name: str, inodes: frozenset[int], proc: Path = Path("/proc")) 
 
 
 def end(pids: Iterable[int]) -> None:
-    """Send SIGTERM to processes. Kill processes that have not exited after some seconds."""
+    """Send SIGTERM to processes. Kill processes that have not exited after 5 s."""
     left = list(pids)
     for number, timeout_s in ((signal.SIGTERM, _TIMEOUT_S), (signal.SIGKILL, _TIMEOUT_S)):
         for pid in left:

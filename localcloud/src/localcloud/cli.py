@@ -176,12 +176,15 @@ def _status(arguments: argparse.Namespace) -> int:
 
 
 def _unlimited(state: dict[str, Any]) -> str:
-    """Describe why the hosts' volumes do not have the sizes of their launch templates."""
+    """Return a sentence on why the hosts' volumes do not have the sizes of their launch templates."""
     return f"sizes of launch templates are not enforced: {state['unlimited_volumes']}"
 
 
 def _enter(arguments: argparse.Namespace) -> int:
-    """Replace this process by a command on the laptop or on the outside host."""
+    """Replace this process with a command on the laptop or on the outside host. Raises LocalCloudError without root.
+
+    If the command cannot be executed, return 126 or 127.
+    """
     layout, command = Layout(name=arguments.name), _command(arguments)
     state = lifecycle.read_state(layout)
     if os.geteuid() != 0:
@@ -192,7 +195,10 @@ def _enter(arguments: argparse.Namespace) -> int:
 
 
 def _api(arguments: argparse.Namespace) -> int:
-    """Serve the API on a free port of 127.0.0.1; print its address and credentials as one line of JSON."""
+    """Serve the API on a free port of 127.0.0.1 until standard input is closed; return 0.
+
+    Prints its address and credentials as one line of JSON.
+    """
     from localcloud.api.cloud import ACCOUNT, REGION, Cloud
 
     with socket.socket() as listener:
@@ -214,7 +220,11 @@ def _api(arguments: argparse.Namespace) -> int:
 
 
 def _exec(arguments: argparse.Namespace) -> int:
-    """Run a command in a host, as root and without using its network."""
+    """Run a command in a host, as root and without using its network.
+
+    The command replaces this process. For a machine, it gets no input; its output is printed at the end, and its exit
+    code is returned.
+    """
     host = _host(arguments)
     if host["agent"]:  # a machine, without namespaces on this host: no input, and all output at the end
         done = sockets.execute(Path(host["agent"]), _command(arguments))
@@ -231,7 +241,9 @@ def _exec(arguments: argparse.Namespace) -> int:
 
 
 def _execute(execute: Any, command: str) -> int:
-    """Call `execute`, which replaces this process. If that fails, return a shell's exit code."""
+    """Call `execute`, which replaces this process with `command`. If that fails, print an error and return 126 or
+    127.
+    """
     try:
         execute()
     except FileNotFoundError:

@@ -121,7 +121,10 @@ class Daemon:
         self._error = text
 
     def _mount_layers(self) -> None:
-        """Mount a file system for the hosts' layers, and one for shared file systems of limited size."""
+        """In a separate mount namespace, mount a file system for the hosts' layers.
+
+        With `--efs-size`, also mount a file system of this size for the shared file systems.
+        """
         namespaces.leave_mount_namespace()
         layout = self.layout
         layout.layers.mkdir(parents=True)
@@ -242,7 +245,7 @@ class Daemon:
 
 
 def main(options: Options) -> None:
-    """Run the daemon in this process, with its log on standard error."""
+    """Run the daemon in this process until SIGTERM, with its log on standard error."""
     os.umask(0o022)
     level = logging.INFO
     logging.basicConfig(level=level, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s")

@@ -33,7 +33,10 @@ Chosen = tuple[HostKind, frozenset[str]]
 
 
 def prepare(options: Options, environment: Mapping[str, str]) -> None:
-    """Create everything that takes minutes, in the user's cache. Call it before `choose`, which does not wait."""
+    """Create the root or disks that the options need in the user's cache, which can take minutes. Raises ImageError.
+
+    `choose` then finds them there.
+    """
     cache = debian_root.default_cache(environment)
     if options.hosts == MACHINES:
         disks.node_disk(DISTRIBUTIONS[options.image], GUEST_ENVIRONMENT, cache)
@@ -44,14 +47,17 @@ def prepare(options: Options, environment: Mapping[str, str]) -> None:
 
 
 def choose(options: Options, *, layout: Layout, packages: PackageIndex, publish: Publish) -> Chosen:
-    """Return the kind of hosts that the options select."""
+    """Return the kind of hosts that the options select, and the servers with the packages of their images.
+
+    An image of the options is passed to `publish`.
+    """
     if options.hosts == MACHINES:
         return _machines(options, layout, publish)
     return _namespaces(options, layout, packages, publish)
 
 
 def _namespaces(options: Options, layout: Layout, packages: PackageIndex, publish: Publish) -> Chosen:
-    """Build the images of hosts in namespaces."""
+    """Build the images of hosts in namespaces. Returns like `choose`."""
     binds = (*options.mount, *packages.binds)
     layers = [layout.layers / "image"]
     layers[0].mkdir()
@@ -84,7 +90,7 @@ def _namespaces(options: Options, layout: Layout, packages: PackageIndex, publis
 
 
 def _machines(options: Options, layout: Layout, publish: Publish) -> Chosen:
-    """Prepare the disks of machines and of their file servers."""
+    """Prepare the disks of machines and of their file servers. Returns like `choose`."""
     cache, distribution = debian_root.default_cache(os.environ), DISTRIBUTIONS[options.image]
     root = disks.node_disk(distribution, GUEST_ENVIRONMENT, cache)
     accelerator = qemu.accelerator(root.kernel)

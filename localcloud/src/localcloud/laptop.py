@@ -63,9 +63,10 @@ def _name_servers(addresses: Mapping[str, str]) -> None:
 
 
 def replace_process(state: Mapping[str, Any], place: str, command: Sequence[str], variables: Mapping[str, str]) -> None:
-    """Replace this process by `command` on the `laptop` or `outside`, with its exit code, signals and terminal.
+    """Replace this process with `command` at a place, `laptop` or `outside`. It keeps exit code, signals and terminal.
 
-    Raises FileNotFoundError or PermissionError if the command cannot be executed; otherwise it does not return.
+    `state` is the result of `lifecycle.read_state`. Raises FileNotFoundError or PermissionError if the command cannot
+    be executed; otherwise it does not return.
     """
     fd = os.open(state["namespaces"][place]["path"], os.O_RDONLY | os.O_CLOEXEC)
     set_namespace(fd)

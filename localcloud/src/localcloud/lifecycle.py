@@ -41,7 +41,7 @@ class StartError(LocalCloudError, ChildProcessError):
 def start(options: Options) -> dict[str, Any]:
     """Start a cloud; return its state once it is ready. Remains of an earlier crash are removed first.
 
-    Raises MissingRequirementsError, AlreadyRunningError or StartError.
+    Raises AlreadyRunningError, StartError, and like `check`.
     """
     layout = Layout(name=options.name)
     check(options)
@@ -82,7 +82,7 @@ def start(options: Options) -> dict[str, Any]:
 
 
 def check(options: Options) -> None:
-    """Raise MissingRequirementsError if this machine lacks something that the options need."""
+    """Raise MissingRequirementsError or NoCpuControllerError if this machine lacks something that the options need."""
     from localcloud import requirements  # loads half of the package, which most commands do not need
 
     requirements.check(nfs=options.nfs_client, machines=options.hosts == MACHINES)

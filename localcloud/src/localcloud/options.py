@@ -86,7 +86,10 @@ def _add(
     convert: Callable[[str], Any] = str,
     **settings: Any,
 ) -> None:
-    """Add an option whose value must match a pattern. `must` describes the pattern in error messages."""
+    """Add an option whose value must match a pattern. `must` describes the pattern in error messages.
+
+    `convert` converts the text to the option's value. Parsing an invalid text raises LocalCloudError.
+    """
 
     def read(text: str) -> Any:
         if not re.fullmatch(pattern, text, flags=re.ASCII):

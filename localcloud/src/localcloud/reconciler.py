@@ -207,7 +207,7 @@ class Reconciler:
         log.info("started %d hosts in %.2f s", len(hosts), time.monotonic() - started)
 
     def _make(self, instance: Instance, subnets: Mapping[str, Subnet]) -> Host | str:
-        """Create a host; return the reason if that fails."""
+        """Return a new host, or the reason if it could not be created."""
         directory = self.kind.directory(instance.id)
         try:
             return self.kind.make(instance, subnets[instance.subnet_id], directory)

@@ -88,7 +88,7 @@ def check(*, nfs: bool = False, machines: bool = False) -> None:
 
 
 def _missing_abilities(*, network: bool) -> list[str]:
-    """Return one line for each missing kernel feature or permission."""
+    """Return one line for each missing kernel feature or permission. `network`: also test links and nftables rules."""
     missing = []
     known = {line.split()[-1] for line in Path("/proc/filesystems").read_text().splitlines()}
     if "overlay" not in known and not Path("/sys/module/overlay").exists():

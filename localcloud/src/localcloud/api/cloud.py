@@ -203,7 +203,9 @@ class Cloud:
             return autoscaling_groups.keep(self._backend("autoscaling")) or bool(ended) or settled or changed
 
     def _is_stable(self, resource_type: str, physical_id: str) -> bool:
-        """Return whether a new resource is visible, so that a stack's next resources can use it."""
+        """Return whether a new resource is visible, so that a stack's next resources can use it. True without API
+        faults.
+        """
         if self._faults is None:
             return True
         with self.lock:
@@ -212,11 +214,14 @@ class Cloud:
             return self._faults.is_stable(resource_type, physical_id)
 
     def _settle(self) -> bool:
-        """Update the delayed states of API faults; return whether one changed. False without API faults."""
+        """Apply the API faults that are due (see `ApiFaults.settle`); return whether there were any."""
         return self._faults.settle() if self._faults else False
 
     def publish_image(self, name: str, *, owner: str, root_device: str, parameter: str) -> str:
-        """Add a public image and the public SSM parameter with its id; return the image's id."""
+        """Add a public image and the public SSM parameter with its id; return the image's id.
+
+        `owner`: account id of the publisher. `root_device`: such as /dev/xvda. `parameter`: name of the SSM parameter.
+        """
         with self.lock:
             return public_images.publish(
                 self._backend("ec2"),
@@ -228,7 +233,10 @@ class Cloud:
             )
 
     def interrupt(self, instance_id: str, notice_s: float) -> None:
-        """Interrupt a spot instance after a notice. Raises NotInterruptibleError for any other instance."""
+        """Give a spot instance an interruption notice, and terminate it after `notice_s` seconds.
+
+        Raises NotInterruptibleError for any other instance.
+        """
         with self.lock:
             spot_interruption.announce(self._backend("ec2"), instance_id, notice_s)
         self.announce()
@@ -268,7 +276,8 @@ class Cloud:
             instances.CONSOLE.write(instance_id, text, late_s)
 
     def role_credentials(self, role_name: str, session_name: str) -> dict[str, Any]:
-        """Return fresh credentials of a role: AccessKeyId, SecretAccessKey, Token, Expiration (ISO 8601, UTC).
+        """Return new credentials of a role, valid for 6 h: AccessKeyId, SecretAccessKey, Token, Expiration (ISO 8601,
+        UTC).
 
         The session name of an instance is its id, as on AWS. Raises botocore's ClientError (NoSuchEntity) for an
         unknown role.
@@ -302,7 +311,7 @@ class Cloud:
         self.announce()
 
     def record(self, loads: Iterable[HostLoad]) -> None:
-        """Record the hosts' metrics of the last minute, and evaluate all alarms.
+        """Record the metrics of hosts, groups and queues for the last minute, and evaluate all alarms.
 
         Call it once a minute, or `metrics_speed` times as often. Alarm periods are shorter by the same factor.
         """

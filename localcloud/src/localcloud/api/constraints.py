@@ -137,7 +137,10 @@ def violations(service: str, shape: Any, value: Any, path: str = "", *, reserved
 
 
 def _broken(service: str, shape: Any, value: Any, reserved: str) -> str:
-    """Return the end of the error sentence for a value's own violation, or "". Its members are not checked."""
+    """Return the rule that a value violates, such as `have length less than or equal to 64`, or "".
+
+    It ends an error sentence. The members of the value are not checked.
+    """
     limits = {**shape.metadata, **DOCUMENTED.get((service, shape.name), {})}
     if shape.type_name in ("timestamp", "boolean"):
         return ""

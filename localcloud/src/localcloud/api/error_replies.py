@@ -59,7 +59,7 @@ def is_json(environ: Mapping[str, Any]) -> bool:
 
 
 def reply(environ: Mapping[str, Any], code: str, message: str, status: int = 400) -> Reply:
-    """Build an error reply in the protocol of the request's service."""
+    """Return an error reply (status, headers, body) in the protocol of the request's service."""
     service, _ = service_of(environ)
     if is_json(environ):
         body = json.dumps({"__type": code, "message": message, "Message": message})

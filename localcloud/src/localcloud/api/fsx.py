@@ -71,7 +71,10 @@ def _to_dict(original: Any, self: Any) -> dict[str, Any]:
 
 
 def check(values: dict[str, Any]) -> dict[str, Any]:
-    """Return a request's Lustre configuration. Raises BadRequest if it is invalid on AWS or not supported here."""
+    """Return a request's Lustre configuration. Raises BadRequest if it is invalid on AWS or not supported here.
+
+    `values`: the parameters of CreateFileSystem, with moto's names.
+    """
     if values.get("file_system_type") != "LUSTRE":
         raise BadRequest(
             f"The embedded cloud does not support file systems of the type {values.get('file_system_type')}, only "

@@ -103,7 +103,7 @@ def _check_membership(iam: Any, profile_name: str, role_name: str) -> None:
 
 @first(models.IAMBackend, "attach_role_policy", "get_policy", "attach_user_policy", "attach_group_policy")
 def _bring_in(iam: Any, policy_arn: str, *_: Any, **__: Any) -> None:
-    """Load an AWS managed policy at its first use. Loading all thousand takes longer than the whole start."""
+    """Load an AWS managed policy into moto at its first use. Loading all thousand takes longer than the whole start."""
     data = _policies_of_aws().get(policy_arn)
     if data is not None and policy_arn not in iam.managed_policies:
         policy = models.AWSManagedPolicy.from_data(data["name"], iam.account_id, iam.region_name, data)

@@ -55,7 +55,7 @@ def replace(owner: Any, name: str, new: Any) -> Any:
 
 
 def wrap(owner: Any, name: str, new: Callable[..., Any]) -> None:
-    """Replace a method by `new`, which receives the original method as its first argument. Raises like `replace`."""
+    """Replace a method with `new`, which receives the original method as its first argument. Raises like `replace`."""
     original: Any = getattr(owner, name, None)
 
     @functools.wraps(original or new)

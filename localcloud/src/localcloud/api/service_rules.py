@@ -96,7 +96,10 @@ def update_file_system(self: Any) -> tuple[str, dict[str, Any]]:
 
 
 def _check_throughput(system: Any, mode: str, amount: float | None) -> None:
-    """Reject a new mode, or a decrease of provisioned throughput, within a day of the last such change."""
+    """Reject a new mode, or a decrease of provisioned throughput, within a day of the last such change.
+
+    Otherwise, store the time of such a change.
+    """
     before = system.provisioned_throughput_in_mibps
     less = amount is not None and before is not None and float(amount) < float(before)
     if mode == system.throughput_mode and not less:
@@ -119,7 +122,7 @@ def _get_permission(self: Any, action: str, resource: str) -> Any:
 
 @around(S3Backend, "get_bucket_encryption")
 def _get_bucket_encryption(original: Any, self: Any, bucket_name: str) -> dict[str, Any]:
-    """Report SSE-S3 as the default encryption, as AWS does since 2023."""
+    """Return a bucket's default encryption: SSE-S3 unless it is configured, as on AWS since 2023."""
     return original(self, bucket_name) or _SSE_S3
 
 

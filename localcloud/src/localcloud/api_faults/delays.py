@@ -35,7 +35,7 @@ class Delays:
         self._console_delays: dict[str, float] = {}
 
     def attach(self, ec2: Any) -> None:
-        """Delay everything that this backend creates from now on, until a reset of moto."""
+        """Delay all instances and NAT gateways that this backend creates from now on, until a reset of moto."""
         call_after(ec2, "run_instances", self._delay_instances)
         call_after(ec2, "create_nat_gateway", self._delay_gateway)
 

@@ -31,6 +31,9 @@ class ApiFaults:
         )
 
     def settle(self) -> bool:
-        """Update all delayed states; return whether one changed. The caller holds the API's lock."""
+        """Start instances and NAT gateways whose delay is over, and balance the zones of groups that are due.
+
+        Return whether there were any. The caller holds the API's lock.
+        """
         changes = self.delays.settle(self._backend("ec2")), self._zones.settle(self._backend("autoscaling"))
         return any(changes)

@@ -71,7 +71,10 @@ def _hide_instances(ec2: Any) -> None:
 
 
 def _hide_from_iam(iam: Any, get: str, get_all: str, missing: str) -> None:
-    """Hide new objects from two read methods of IAM's backend. `missing` is the error message for a hidden object."""
+    """Hide new objects from two read methods of IAM's backend, whose names are `get` and `get_all`.
+
+    `missing` is the error message for a hidden object.
+    """
     original, original_list = getattr(iam, get), getattr(iam, get_all)
 
     def get_one(*args: Any, **kwargs: Any) -> Any:

@@ -140,7 +140,7 @@ class Attempt:
         return self.choose(self.hosts(), "host")
 
     def once(self, target: str) -> str:
-        """Return the only possible target. Raises NoTargetError while a fault of this kind is active there."""
+        """Return `target`, the only possible one. Raises NoTargetError while a fault of this kind is active there."""
         if target in self.busy:
             raise NoTargetError(f"a fault of this kind is still active on the {target}")
         return target

@@ -73,10 +73,10 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
 
 
 def carry_out(layout: Layout, arguments: argparse.Namespace) -> int:
-    """Print and run the schedule; return 0.
+    """Print the schedule and, unless it is a dry run, inject its faults; return 0.
 
-    Raises LocalCloudError for invalid arguments and for failed repairs, and NotRunningError if the cloud is not running
-    or has stopped. If a signal stops the schedule, raises KeyboardInterrupt after the repairs.
+    Raises LocalCloudError for invalid arguments, without root, and for failed repairs. Raises NotRunningError if the
+    cloud is not running or has stopped. If a signal stops the schedule, raises KeyboardInterrupt after the repairs.
     """
     faults = _schedule(arguments)
     cloud = Cloud(layout, arguments.hosts)

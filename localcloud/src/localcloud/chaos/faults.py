@@ -29,7 +29,7 @@ def carry_out(attempt: Attempt) -> Done:
 
 
 def _rank(attempt: Attempt) -> tuple[Host, Process]:
-    """Choose a rank without an active fault of this kind; return its host and process."""
+    """Choose a rank without an active fault of this kind; return its host and process. Raises NoTargetError."""
     return attempt.choose([pair for pair in _ranks(attempt) if str(pair[1].pid) not in attempt.busy], "rank")
 
 

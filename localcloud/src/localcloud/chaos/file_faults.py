@@ -36,7 +36,10 @@ def fill_disk(attempt: Attempt) -> Done:
 
 
 def _fill(path: Path) -> int:
-    """Extend a file to all free space; return its size in bytes. Other processes may write at the same time."""
+    """Create a file that takes all free space of its file system; return its size in bytes.
+
+    Other processes may write at the same time.
+    """
     filled = 0
     with path.open("wb") as file:
         state = os.fstatvfs(file.fileno())
@@ -54,7 +57,9 @@ def _fill(path: Path) -> int:
 
 
 def flip_bit(attempt: Attempt) -> Done:
-    """Flip one bit in the newest file that matches the user's pattern. Raises NoTargetError if there is none."""
+    """Flip one bit in the newest file that matches the user's pattern. Raises NoTargetError without a pattern or a
+    file.
+    """
     if not attempt.patterns.flip:
         raise NoTargetError("--flip is not set; it selects the files to damage")
     root = attempt.cloud.shared_file_system()

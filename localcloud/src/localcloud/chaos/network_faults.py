@@ -49,7 +49,7 @@ def drop(attempt: Attempt) -> Done:
 
 
 def slow(attempt: Attempt) -> Done:
-    """Limit the bandwidth at which a host sends."""
+    """Limit the bandwidth at which a host sends to 1 Mbit/s."""
     rate = ("rate", f"{SLOW_MBIT_PER_S}mbit", "burst", "16k", "latency", "400ms")
 
     def begin(run: Run) -> None:

@@ -20,7 +20,7 @@ _CONTROL: Final = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|[\x00-\x1f\x7f]")
 
 
 def last_line(text: str) -> str:
-    """Return the last line of a console with visible text, without control sequences."""
+    """Return the last line of a console with visible text, without control sequences; "" if no line has any."""
     lines = (_CONTROL.sub("", line).strip() for line in reversed(text.splitlines()))
     return next((line for line in lines if line), "")
 

@@ -67,7 +67,7 @@ class Root:
 
 
 def default_cache(environment: Mapping[str, str]) -> Path:
-    """Return the cache directory for roots."""
+    """Return the cache directory for roots and disks, in the user's cache."""
     return Path(environment.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "localcloud"
 
 

@@ -72,7 +72,10 @@ _DEVICE_LINKS: Final = {
 
 
 def build(layer: Path, binds: Sequence[Bind], environment: Mapping[str, str]) -> Image:
-    """Fill the empty directory `layer`, on its own file system, with all differences to the root; return the image."""
+    """Fill the empty directory `layer` with all differences between this machine's root and a host's; return the image.
+
+    The layer is on a separate file system.
+    """
     _hide(layer)
     make_devices(layer / "dev")
     _accounts(layer)

@@ -105,7 +105,7 @@ class NamespaceHost(Host):
         )
 
     def shut_down(self) -> None:
-        """Ask the host's first process to stop the others."""
+        """Send SIGTERM to the host's first process, which stops the others."""
         if self.process is not None:
             self.process.terminate()
 
@@ -160,7 +160,10 @@ class NamespaceHosts:
 
 
 def _make_parents(root: Path, directory: Path, owner: int) -> None:
-    """Create directories with the modes of the image's directories below, which they hide."""
+    """Create a directory and its missing parents below `root`.
+
+    Directories in a user's home, and the home itself, belong to `owner` and are private, as in the image.
+    """
     for parent in reversed([directory, *directory.parents]):
         if parent == root or not parent.is_relative_to(root) or parent.exists():
             continue

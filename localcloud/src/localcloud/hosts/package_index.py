@@ -152,7 +152,7 @@ def parse_settings(document: Mapping[str, Any], environment: Mapping[str, str]) 
 
 
 def resolve(settings: PipSettings) -> PackageIndex:
-    """Return everything that hosts need for these settings. It asks each server where it stores its files.
+    """Return everything that hosts need for these settings. Each server is asked where it stores its files.
 
     Raises PackageIndexError for a server that does not answer.
     """
@@ -169,9 +169,10 @@ def resolve(settings: PipSettings) -> PackageIndex:
 
 
 def _files_of(url: str, settings: PipSettings) -> list[str]:
-    """Return the final URL of a project's page in an index (or of the page `url`), and one URL per server it links to.
+    """Request a project's page of the index `url`, or the page `url` itself if it is not an index.
 
-    Raises PackageIndexError if the server does not answer.
+    Return the page's final URL, and one URL of each server that it links to. Raises PackageIndexError if the server
+    does not answer.
     """
     plain = urlsplit(url)
     address = plain._replace(netloc=plain.netloc.rpartition("@")[2]).geturl()

@@ -85,7 +85,7 @@ def open_volumes(directory: Path) -> Volumes:
 
 
 def _why_unlimited(directory: Path) -> str:
-    """Return why this machine cannot mount the file systems of any number of files, or ""."""
+    """Return why this machine cannot mount files as volumes, or "" if it can. Mounts a file as a test."""
     mounts = [line.split() for line in _MOUNTS.read_text(encoding="utf-8").splitlines()]
     if not any(words[1:3] == ["/dev", "devtmpfs"] for words in mounts):
         return "/dev is not devtmpfs, so it would not show new loop devices"

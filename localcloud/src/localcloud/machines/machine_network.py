@@ -20,7 +20,7 @@ _BRIDGE = "br0"
 
 
 def _other_mac(private_ip: str, number: int) -> str:
-    """Return a MAC address that no instance's card has."""
+    """Return a MAC address that no instance's card has. `number` is its second byte."""
     return f"02:{number:02x}:{mac(private_ip)[6:]}"
 
 

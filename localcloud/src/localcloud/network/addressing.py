@@ -20,7 +20,10 @@ _PASSAGES: Final = ipaddress.IPv4Network("198.18.255.128/25")
 
 
 def passage_addresses(hosts: Iterable[str]) -> dict[str, str]:
-    """Return an address in the cloud's internet for each reachable host of the real internet, 126 at most."""
+    """Return an address in the cloud's internet for each reachable host of the real internet, by name.
+
+    Only the first 126 hosts, sorted by name, get an address.
+    """
     return {host: str(address) for host, address in zip(sorted(set(hosts)), _PASSAGES.hosts(), strict=False)}
 
 
@@ -35,7 +38,9 @@ def mac(private_ip: str) -> str:
 
 
 def uplink_addresses(index: int) -> tuple[str, str]:
-    """Return two addresses for the link between the internet and the router of VPC number `index` (from 0)."""
+    """Return the addresses of the link between the internet and the router of VPC number `index` (from 0), in this
+    order.
+    """
     first = ipaddress.IPv4Address("100.64.1.0") + 4 * index
     return str(first + 1), str(first + 2)
 

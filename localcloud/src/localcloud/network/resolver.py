@@ -39,7 +39,8 @@ def lookup(snapshot: Snapshot, vpc_id: str, name: str, asker: str, outside: Mapp
 def respond(query: bytes, find: Callable[[str], str]) -> bytes:
     """Return the answer to a DNS message, or b"" if the message is too short.
 
-    `find` takes a lower-case name without the trailing dot and returns an IPv4 address or "".
+    `find` takes a lower-case name without the trailing dot and returns an IPv4 address or "". The answer is NXDOMAIN
+    for "", and FORMERR for a malformed message.
     """
     if len(query) < _HEADER_BYTES:
         return b""

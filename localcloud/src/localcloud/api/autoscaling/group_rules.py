@@ -102,7 +102,10 @@ def _check_template(responses: Any) -> None:
 
 
 def _data(ec2: Any, given: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the data of the launch template version in a request: `given` is its LaunchTemplate."""
+    """Return the data of the launch template version that a request names. `given` is the request's LaunchTemplate.
+
+    Without a Version, it is the template's default version. Raises EC2's error for an unknown template or version.
+    """
     found = (
         ec2.get_launch_template(given["LaunchTemplateId"])
         if given.get("LaunchTemplateId")
@@ -124,7 +127,10 @@ def _check_size(responses: Any) -> None:
 
 @around(AutoScalingBackend, "update_auto_scaling_group")
 def _update_auto_scaling_group(original: Any, self: Any, name: str, *args: Any, **kwargs: Any) -> Any:
-    """Check a group's new sizes. An update without template and policy keeps the mixed instances policy."""
+    """Update a group if its new sizes are valid. Raises ValidationError otherwise.
+
+    A request without launch template and mixed instances policy does not change the group's policy.
+    """
     group = self.autoscaling_groups.get(name)
     if group is not None:
         given = dict(zip(("availability_zones", "desired_capacity", "max_size", "min_size"), args, strict=False))
@@ -154,10 +160,10 @@ def _check_bounds(wanted: int, low: int | None, high: int | None) -> None:
 
 
 def _policy_of_request(policy: dict[str, Any] | None) -> dict[str, Any] | None:
-    """Return a group's mixed instances policy as a request contains it, or None if the group has no policy.
+    """Return a group's mixed instances policy in the form that a request needs; None if the group has no policy.
 
-    A request does not name the template by id and name, so the name is removed. moto's update drops the policy if the
-    request has none.
+    A request names the launch template by id or by name, not by both, so the name is removed. moto's update drops the
+    policy if the request has none.
     """
     if not policy:
         return policy

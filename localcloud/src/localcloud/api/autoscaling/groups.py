@@ -40,7 +40,10 @@ _template_of_group: Any = models.FakeAutoScalingGroup.launch_template
 
 
 def _launched_from(self: Any) -> Any:
-    """Return the template version that the instance was launched from, not the template's default version."""
+    """Return an instance's launch template with the version that it was launched from.
+
+    moto returns the template's default version instead.
+    """
     shown = _template_of_state.fget(self)
     version = getattr(self.instance, "_launched_version", None)
     return {**shown, "Version": version} if shown and version else shown
@@ -74,10 +77,10 @@ def _emptiest_first(group: Any) -> list[str]:
 
 
 def _launch_into(group: Any, subnets: list[str], propagated_tags: dict[str, str]) -> Any:
-    """Launch an instance into the first subnet with capacity. Return the instance, or None if the launch failed.
+    """Launch an instance into the first subnet with capacity. Return moto's instance, or None if the launch failed.
 
-    Errors other than missing capacity do not lead to the next subnet. Raises ValidationError if the group has no launch
-    template, or like `_report_failed_launch`.
+    After an error other than missing capacity, no further subnet is tried. Each failed launch is recorded as a scaling
+    activity. Raises ValidationError if the group has no launch template, and like `_report_failed_launch`.
     """
     if group.ec2_launch_template is None:
         raise invalid(f"The embedded cloud only supports groups with a launch template, and {group.name} has none.")
@@ -111,16 +114,16 @@ def _launch_into(group: Any, subnets: list[str], propagated_tags: dict[str, str]
 
 
 def launch_extra(group: Any, subnet: str) -> None:
-    """Launch one instance more than a group desires into a subnet, to balance its zones.
+    """Launch an additional instance into a subnet, to balance the zones of a group.
 
-    Once the instance runs, the group terminates another instance.
+    Once the instance runs, the group terminates another instance. A failed launch is only recorded.
     """
     with lifecycle.caused_by(group, "The group's Availability Zones had become uneven and had to be rebalanced."):
         group._extra = _launch_into(group, [subnet], group.get_propagated_tags())
 
 
 def _launch_successor(group: Any) -> Any:
-    """Launch one instance more than a group desires, to replace a spot instance at risk; return it or None."""
+    """Launch an additional instance that replaces a spot instance at risk; return it, or None if the launch failed."""
     with lifecycle.caused_by(group, "EC2 had given a rebalance recommendation for an instance of the group."):
         return _launch_into(group, _emptiest_first(group), group.get_propagated_tags())
 
@@ -128,8 +131,8 @@ def _launch_successor(group: Any) -> Any:
 def _launch_one(ec2: Any, what: instances.Launch, subnet: str, choices: list[instance_choice.Purchase]) -> Any:
     """Launch an instance of the first choice that has capacity, and return it.
 
-    If no choice has capacity, raise the first error after which a group tries another zone, or else the last error.
-    Any other error is raised immediately.
+    If no choice has capacity, raise the first error in `instance_choice.TRY_ANOTHER`, or else the last error about a
+    quota. Any other error is raised immediately. Failed launches leave nothing behind.
     """
     failure: ServiceException | None = None
     for choice in choices:
@@ -148,9 +151,9 @@ def _launch_one(ec2: Any, what: instances.Launch, subnet: str, choices: list[ins
 
 
 def _report_failed_launch(group: Any, error: ServiceException) -> None:
-    """Record a failed launch as a scaling activity, and delay the group's next launch.
+    """Record a failed launch as a scaling activity, and delay the group's next launch by 5 s.
 
-    While the group is being created, raise the error instead, unless it is about capacity or quotas.
+    While the group is being created, raise ValidationError instead, unless the error is about capacity or quotas.
     """
     backend = group.autoscaling_backend
     group._retry_at = time.monotonic() + _RETRY_S
@@ -193,9 +196,8 @@ def _waits_for_extra(group: Any) -> bool:
 def _surplus(active: list[Any], count: int) -> list[Any]:
     """Choose `count` instances to terminate, or fewer if the others are protected from scale-in.
 
-    Each choice is in the fullest zone, and has the oldest template version there. Among several, it is the newest.
-    AWS finally picks the instance closest to its next billing hour. Here it is the newest, which keeps the others'
-    names.
+    Each choice is in the fullest zone, and has the oldest template version there. Among several, it is the newest
+    instance; AWS would choose the one closest to its next billing hour.
     """
     left = list(active)
     order = {id(state): number for number, state in enumerate(active)}
@@ -240,9 +242,10 @@ def _terminate_instance(self: Any, instance_id: str, should_decrement: bool) -> 
 
 
 def keep(backend: Any) -> bool:
-    """Replace missing, unhealthy and at-risk instances in the groups of moto's backend; return whether one changed.
+    """Replace missing, unhealthy and at-risk instances in all groups; return whether an instance or its state changed.
 
-    AWS does this after its health checks. A group with suspended health checks is skipped.
+    `backend` is moto's Auto Scaling. AWS does this after its health checks. In a group with suspended health checks,
+    only instances with a timed out lifecycle hook are terminated.
     """
     changed = False
     for group in list(backend.autoscaling_groups.values()):
@@ -266,7 +269,10 @@ def _states(group: Any) -> list[tuple[str, str]]:
 
 
 def count_failure(instance: Any, *, has_run: bool) -> None:
-    """Count a host failure of a group's instance. If the host has run before it failed, reset the count instead."""
+    """Count a host failure for an instance's group, if it has one. If the host had run before, reset the count to 0.
+
+    `keep` launches no instances in a group after three failures.
+    """
     group = getattr(instance, "autoscaling_group", None)
     if group is not None:
         group._hosts_failed = 0 if has_run else getattr(group, "_hosts_failed", 0) + 1

@@ -59,12 +59,14 @@ def on_demand_of(distribution: Mapping[str, Any], size: int) -> int:
 
 
 def limit_pools(ec2: Any, check: Callable[[str, str], None]) -> None:
-    """Call `check` before each launch, with type and zone. `check` raises EC2's error if there is no capacity."""
+    """From now on, call `check` with type and zone before each launch. `check` raises EC2's error if there is no
+    capacity.
+    """
     ec2.__dict__["_check_pool"] = check
 
 
 def check_room(ec2: Any, instance_type: str, zone: str) -> None:
-    """Raise EC2's error if the zone or the limit of a type has no capacity for another instance."""
+    """Raise EC2's error if a zone lacks capacity for another instance of a type, or if the type's limit is reached."""
     if check := ec2.__dict__.get("_check_pool"):
         check(instance_type, zone)
     limit = limits(ec2).get(instance_type)

@@ -51,7 +51,7 @@ _KEPT: Final = 200
 
 @contextlib.contextmanager
 def caused_by(group: Any, cause: str) -> Iterator[None]:
-    """Within a block, record `cause` as the cause of the group's scaling activities."""
+    """Within a block, use `cause` as the cause of the group's new scaling activities."""
     group._cause = cause
     try:
         yield
@@ -115,7 +115,7 @@ def complete_lifecycle_action(self: Any) -> ActionResult:
 def end(group: Any, states: Iterable[Any]) -> None:
     """Terminate instances of a group: immediately, or after the longest timeout of its lifecycle hooks.
 
-    Instances that already wait for a hook are skipped.
+    Until then, they are in the state Terminating:Wait. Instances that already wait are skipped.
     """
     leaving = [state for state in states if state.lifecycle_state != WAITING]
     hooks = group.autoscaling_backend.describe_lifecycle_hooks(group.name)
@@ -171,7 +171,8 @@ def _set_instance_health(self: Any) -> ActionResult:
 def end_unhealthy(group: Any, launch: Callable[[], None]) -> None:
     """Terminate a group's members that were marked as unhealthy, and launch replacements.
 
-    `launch` launches the group's missing instances. It is called even if the members still wait for a lifecycle hook.
+    `launch` launches the group's missing instances. It is called even if the members still wait for a lifecycle hook,
+    but not if no member is unhealthy.
     """
     unhealthy = [state for state in group.active_instances() if state.health_status == "Unhealthy"]
     if not unhealthy:

@@ -67,7 +67,8 @@ class Account:
         return stack.stack_id if stack else ""
 
     def actor(self, role_arn: str, caller: Caller | None) -> Caller | None:
-        """Return the identity of an operation: the role if one is given, otherwise the caller (None: the cloud).
+        """Return the identity that an operation acts as: the role if one is given, otherwise the caller (None: the
+        cloud).
 
         Raises ValidationError if CloudFormation cannot assume the role.
         """

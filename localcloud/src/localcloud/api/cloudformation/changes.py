@@ -33,8 +33,8 @@ class _Detail:
 def describe(stack: Stack, target: Target, wanted: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return the changes from a stack's resources to a target, in the API's form.
 
-    `wanted`: the target's active resources, by logical id. A resource also changes if it refers to a resource that will
-    be, or may be, replaced.
+    `wanted`: the target's active resources, by logical id. A resource also changes if it refers to a changed launch
+    template, or to a resource that will or may be replaced.
     """
     parameters = _changed_parameters(stack, target)
     found: dict[str, dict[str, Any]] = {}
@@ -90,7 +90,7 @@ def _details(
 ) -> Iterator[_Detail]:
     """Yield the reasons for a resource's change from its old to its new declaration. A property may have several.
 
-    `parameters`: names of changed parameters. `touched`: names of resources to which references change.
+    `parameters`: names of changed parameters. `touched`: logical ids of resources whose id or attributes may change.
     """
     before, after = old.get("Properties") or {}, new.get("Properties") or {}
     for key in sorted({*before, *after}):
@@ -126,7 +126,10 @@ def _sources(value: Any, touched: set[str]) -> set[tuple[str, str]]:
 
 
 def _modification(resource: Resource, type_name: str, details: list[_Detail]) -> dict[str, Any]:
-    """Return the change of an existing resource in the API's form, including whether the resource is replaced."""
+    """Return the change of an existing resource in the API's form, including whether the resource is replaced.
+
+    `type_name`: the resource's type in the new template.
+    """
     recreations = [_recreation(RESOURCE_TYPES[type_name], each) for each in details]
     shown = zip(details, recreations, strict=True)
     replacing = {each.name or each.attribute for each, recreation in shown if recreation == "Always"}
@@ -152,7 +155,7 @@ def _modification(resource: Resource, type_name: str, details: list[_Detail]) ->
 
 
 def _recreation(resource_type: ResourceType, detail: _Detail) -> str:
-    """Return whether a change replaces the resource: Always, Conditionally or Never.
+    """Return whether a change of this detail replaces the resource: Always, Conditionally or Never.
 
     ResourceChanger follows the same rules when the change is executed.
     """
@@ -165,7 +168,7 @@ def _recreation(resource_type: ResourceType, detail: _Detail) -> str:
 
 
 def _shown(detail: _Detail, recreation: str) -> dict[str, Any]:
-    """Return a detail in the API's form."""
+    """Return a detail in the API's form. `recreation` is the result of `_recreation`."""
     name = {"Name": detail.name} if detail.name else {}
     cause = {"CausingEntity": detail.cause} if detail.cause else {}
     return {

@@ -80,7 +80,7 @@ class Scope:
         self._conditions: dict[str, bool] = {}
 
     def condition(self, name: str) -> bool:
-        """Return the value of the template's condition with this name."""
+        """Return the value of the template's condition with this name. Raises ValidationError if it has none."""
         if name not in self._conditions:
             declared = self._template.get("Conditions", {})
             if name not in declared:
@@ -89,7 +89,10 @@ class Scope:
         return self._conditions[name]
 
     def truth(self, value: Any) -> bool:
-        """Return whether the body of a condition, or of a rule's assertion, is true."""
+        """Return whether the body of a condition, or of a rule's assertion, is true.
+
+        Raises ValidationError for an unsupported function.
+        """
         if isinstance(value, dict) and len(value) == 1:
             ((key, argument),) = value.items()
             if key == "Condition":
@@ -112,7 +115,10 @@ class Scope:
         )
 
     def resolve(self, value: Any) -> Any:
-        """Return a value with its intrinsic functions resolved, or NO_VALUE if the value is to be omitted."""
+        """Return a value with its intrinsic functions resolved, or NO_VALUE if the value is to be omitted.
+
+        Raises ValidationError, for example for a reference to a resource that does not exist yet.
+        """
         if isinstance(value, list):
             items = (self.resolve(each) for each in value)
             return [each for each in items if each is not NO_VALUE]
@@ -201,7 +207,7 @@ class Scope:
 
 
 def split_attribute(argument: Any) -> tuple[str, Any]:
-    """Return the resource and attribute of Fn::GetAtt, which may be a list or `Resource.Attribute`."""
+    """Return the logical id and the attribute in the argument of Fn::GetAtt: a list, or text such as `Vpc.VpcId`."""
     name, attribute = argument.split(".", 1) if isinstance(argument, str) else argument
     return name, attribute
 
@@ -238,9 +244,9 @@ def dependencies(resources: Mapping[str, Mapping[str, Any]]) -> dict[str, set[st
 
 
 def order(needs: Mapping[str, set[str]]) -> list[str]:
-    """Return the resources in dependency order, dependencies first.
+    """Return the logical ids of the resources in dependency order, dependencies first.
 
-    Raises ValidationError for a circular dependency.
+    `needs` is the result of `dependencies`. Raises ValidationError for a circular dependency.
     """
     try:
         return list(TopologicalSorter(needs).static_order())

@@ -32,7 +32,10 @@ class Operation:
         """Failure reason that belongs to no resource, for example an invalid output."""
 
     def start(self, run: Callable[[], None]) -> threading.Thread:
-        """Run `run` in a background thread, and return the thread. If `run` crashes, the stack's operation fails."""
+        """Run `run` in a background thread with the permissions of the stack's actor; return the thread.
+
+        If `run` raises an exception, the exception is logged and the stack's operation fails.
+        """
 
         def guarded() -> None:
             try:
@@ -47,7 +50,9 @@ class Operation:
         return thread
 
     def create(self) -> None:
-        """Create all resources of the stack's target. If one fails, roll back unless rollback is disabled."""
+        """Create all resources of the stack's target, and set its outputs. After a failure, roll back unless it is
+        disabled.
+        """
         target = self._target()
         self._advance(target, "CREATE")
         if not self._failed:
@@ -65,7 +70,9 @@ class Operation:
         self._status("ROLLBACK_FAILED" if left else "ROLLBACK_COMPLETE", reason if left else "")
 
     def update(self, former: Target) -> None:
-        """Update the stack to its target. If a resource fails, roll back to `former` unless rollback is disabled."""
+        """Update the stack to its target, and set its outputs. After a failure, roll back to `former` unless it is
+        disabled.
+        """
         target = self._target()
         self._advance(target, "UPDATE")
         if not self._failed:
@@ -80,7 +87,9 @@ class Operation:
         self._status("UPDATE_COMPLETE")
 
     def delete(self, retained: list[str]) -> None:
-        """Delete the stack and its resources, except the retained ones. The stack fails if a resource remains."""
+        """Delete the stack and its resources, except the retained ones. If a deletion fails, the stack is
+        DELETE_FAILED.
+        """
         left = self._delete_all(retained=retained)
         if left:
             self._status("DELETE_FAILED", f"The following resource(s) failed to delete: [{', '.join(left)}]. ")
@@ -90,7 +99,9 @@ class Operation:
         self._status("DELETE_COMPLETE")
 
     def _roll_back(self, former: Target) -> None:
-        """Undo a failed update, unless rollback is disabled."""
+        """Restore `former`, the stack's target before a failed update. With rollback disabled, only set the failure
+        status.
+        """
         failed = self._unexplained or f"The following resource(s) failed to update: [{', '.join(self._failed)}]. "
         if self.stack.disable_rollback:
             self._status("UPDATE_FAILED", failed)
@@ -215,7 +226,7 @@ class Operation:
     def _delete_all(self, *, on_create: bool = False, retained: list[str] | None = None) -> list[str]:
         """Delete the stack's resources except `retained`; return the names of resources whose deletion failed.
 
-        The dependencies of such a resource are not deleted either. `on_create`: as for `ResourceChanger.drop`.
+        The dependencies of a resource that remains are not deleted either. `on_create`: as for `ResourceChanger.drop`.
         """
         left = []
         kept: set[str] = set()

@@ -52,7 +52,7 @@ def choose(
 
 
 def resolve(template: Template, chosen: Mapping[str, str], aws: Clients) -> dict[str, Parameter]:
-    """Return all parameters of a template.
+    """Return all parameters of a template by name, with the `chosen` values or else their defaults.
 
     Raises ValidationError for a parameter without a value, with an invalid value, or missing in the SSM parameter
     store.
@@ -121,7 +121,9 @@ def _check(key: str, given: str, declaration: Mapping[str, Any]) -> None:
 
 
 def check_rules(template: Template, scope: Scope) -> None:
-    """Raise ValidationError if a rule of the template is violated. For example, the CDK's rule checks the bootstrap."""
+    """Raise ValidationError if a rule of the template is violated, such as the CDK's rule on the bootstrap's
+    version.
+    """
     for name, rule in template.get("Rules", {}).items():
         if "RuleCondition" in rule and not scope.truth(rule["RuleCondition"]):
             continue

@@ -25,10 +25,10 @@ def replaces_instances(declaration: Mapping[str, Any], old: Mapping[str, Any], n
 
 
 def roll(account: Account, resource: Resource, note: Callable[[str], None], *, wait: bool) -> None:
-    """Replace a group's obsolete instances in batches. With `wait`, wait or pause after each as the policy requires.
+    """Replace a group's obsolete instances in batches. With `wait`, wait for signals or pause after each batch.
 
-    `note` records a message as an event of the resource. Raises ResourceError if too many signals of a batch are
-    missing or failed.
+    Batch size, signals and pause are those of the resource's UpdatePolicy. `note` records a message as an event of the
+    resource. Raises ResourceError if too many signals of a batch are missing or failed.
     """
     policy = resource.declaration["UpdatePolicy"]["AutoScalingRollingUpdate"]
     signalled = wait and str(policy.get("WaitOnResourceSignals", False)).lower() == "true"

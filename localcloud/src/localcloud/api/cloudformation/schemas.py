@@ -147,7 +147,9 @@ def _coerced(schema: Schema, value: Any) -> tuple[Any, bool]:
 
 
 def _read(kinds: tuple[str, ...], text: str) -> tuple[Any, bool]:
-    """Return text converted to a boolean, number or object that the types allow, and whether the text fits."""
+    """Return text converted to a boolean, number or object if the types (`kinds`) allow it, and whether the text
+    fits.
+    """
     if "boolean" in kinds and text.lower() in ("true", "false"):
         return text.lower() == "true", True
     number = regex.fullmatch(r"-?\d+(\.\d+)?", text)
@@ -180,7 +182,7 @@ def _kind(value: Any) -> str:
 
 
 def _scrubbed(keyword: str, broken: Callable[[Any, Any], bool]) -> Callable[[Any, Any], str]:
-    """Return a rule whose error text contains only the keyword, because CloudFormation does not print values.
+    """Return a rule (see `_RULES`) whose error text contains only the keyword, because CloudFormation prints no values.
 
     `broken` takes the value and the keyword's argument in the schema, and returns whether the value is invalid.
     """
@@ -188,7 +190,7 @@ def _scrubbed(keyword: str, broken: Callable[[Any, Any], bool]) -> Callable[[Any
 
 
 def _bound(kind: type[str | list[Any]], text: str, broken: Callable[[int, int], bool]) -> Callable[[Any, Any], str]:
-    """Return a rule for a minimum or maximum length of values of type `kind`.
+    """Return a rule (see `_RULES`) for a minimum or maximum length of values of type `kind`.
 
     `text` has placeholders for the limit and the length. `broken` takes the length and the limit.
     """
@@ -236,7 +238,7 @@ def _apart(value: Any, given: Mapping[str, list[str]]) -> str:
 
 
 def _no_network(value: Any, kind: str) -> bool:
-    """Return whether a value is not an IPv4 network with prefix length. False if `kind`, its format, is another."""
+    """Return whether a value violates the format `kind`. Only ipv4-network is checked: a network with prefix length."""
     if kind != "ipv4-network" or not isinstance(value, str):
         return False
     try:

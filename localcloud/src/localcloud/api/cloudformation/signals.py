@@ -41,7 +41,10 @@ class Wait:
         return max(0.0, self.deadline - time.monotonic())
 
     def verdict(self, signals: Mapping[str, str]) -> str | None:
-        """Return "" for success, a reason for failure, or None if neither is certain yet."""
+        """Return "" for success, a reason for failure, or None if neither is certain yet.
+
+        `signals`: the status of each signal (SUCCESS or FAILURE) by its UniqueId.
+        """
         successes = sum(status == "SUCCESS" for status in signals.values())
         failures = sum(status == "FAILURE" for status in signals.values())
         if successes >= self.needed:

@@ -152,7 +152,7 @@ def _value(node: Expression, series: Mapping[str, Series]) -> Value:
 
 
 def _calculate(calculate: Callable[..., float | None], gap: float | None, *values: float | None) -> float | None:
-    """Return an operator's result for the values of one period; None if all values are missing.
+    """Return an operator's result for the values of one period; None if all are missing, or for a division by 0.
 
     `gap` replaces a missing value. If `gap` is None, one missing value is enough for the result None.
     """
@@ -163,7 +163,7 @@ def _calculate(calculate: Callable[..., float | None], gap: float | None, *value
 
 
 def _choose(condition: float | None, then: float | None, otherwise: float | None = None) -> float | None:
-    """Return the value of IF in one period, or None if the condition is missing."""
+    """Return the value of IF in one period, or None if the condition is missing. A missing `then` counts as 0."""
     if condition is None:
         return None
     # CloudWatch uses 0 for a missing "true" value, but omits the period for a missing "false" value.

@@ -41,6 +41,7 @@ def execute(policy: Any, beyond: float, cause: str) -> bool:
     """Execute a policy; return whether the group's size changed.
 
     `beyond` is the metric's value minus the threshold. `cause` is the start of the cause in the scaling activities.
+    Nothing changes if no step contains `beyond`, or if the group is deleted or its AlarmNotification is suspended.
     """
     backend = policy.autoscaling_backend
     group = backend.autoscaling_groups.get(policy.auto_scaling_group_name)
@@ -78,7 +79,7 @@ def _check_policy(backend: Any, name: str, policy_type: str, *_: Any, **given: A
 
 @around(AutoScalingResponse, "put_scaling_policy")
 def _put_scaling_policy(original: Any, self: Any) -> ActionResult:
-    """Return the policy's ARN under the API's key. moto uses a different key."""
+    """Create or update a policy, and answer with its ARN under the API's key. moto uses a different key."""
     original(self)
     return ActionResult({"PolicyARN": self.autoscaling_backend.policies[self._get_param("PolicyName")].arn})
 

@@ -52,7 +52,8 @@ class Rule:
 def decide(rule: Rule, points: Sequence[float | None], current: str) -> str:
     """Return the state for the last `rule.range` periods, oldest first; None marks a period without data.
 
-    Only the newest `rule.periods` values count. If there are enough, gaps between them do not matter.
+    Only the newest `rule.periods` values count. If there are enough, gaps between them do not matter. If they are too
+    few and missing data are ignored, the state remains `current`.
     """
     real = [rule.breaches(value) for value in points if value is not None][-rule.periods :]
     breaching, fine = sum(real), len(real) - sum(real)
@@ -75,7 +76,8 @@ def decide(rule: Rule, points: Sequence[float | None], current: str) -> str:
 def _without_enough(rule: Rule, points: Sequence[float | None], fine: int) -> str:
     """Return the state if there are too few values and missing data are treated as missing.
 
-    `fine` is the number of values that are not beyond the threshold.
+    It is OK if `fine`, the number of values within the threshold, is not 0. Otherwise it is ALARM if the oldest value
+    is at least `rule.to_alarm` periods old, or else INSUFFICIENT_DATA.
     """
     ages = [age for age, value in enumerate(reversed(points), start=1) if value is not None]
     if not ages:

@@ -105,7 +105,7 @@ class Watcher:
         return self._changed
 
     def _act(self, action: str, alarm: Any, value: float | None) -> None:
-        """Run one action of an alarm: a scaling policy or a notification."""
+        """Execute an alarm's scaling policy, or publish its notification to a topic. Failures are only logged."""
         if ":scalingPolicy:" in action:
             self._scale(action, alarm, value)
             return

@@ -38,7 +38,10 @@ def _call_action(original: Any, self: Any) -> Any:
 
 
 def check(responses: Any) -> None:
-    """Raise EC2's error for a request that is invalid for any action, or that is a dry run."""
+    """Raise EC2's error for too many filter values, a malformed id or a reserved tag key, and for a dry run.
+
+    A dry run of RunInstances is left to moto.
+    """
     parameters = responses._get_params()
     values = sum(len(each.get("Values") or ()) for each in parameters.get("Filters") or ())
     if values > _MAX_FILTER_VALUES:
@@ -78,7 +81,7 @@ def _tag_keys(parameters: Mapping[str, Any]) -> Iterator[str]:
 
 @first(KeyPairs, "describe_key_pairs")
 def _check_known(responses: Any) -> None:
-    """Reject only the first unknown name, with EC2's message (hashicorp/vault-guides issue 260). moto lists all."""
+    """Raise EC2's error for the first unknown key pair (hashicorp/vault-guides issue 260). moto's error names all."""
     for name in responses._get_param("KeyNames", []):
         if name not in responses.ec2_backend.key_pairs:
             raise EC2ClientError("InvalidKeyPair.NotFound", f"The key pair '{name}' does not exist")

@@ -221,7 +221,7 @@ def _check_protection(responses: Any) -> None:
 
 @added(EC2Response, "describe_capacity_reservations")
 def describe_capacity_reservations(self: Any) -> ActionResult:
-    """Answer DescribeCapacityReservations with an empty list. The embedded cloud has no reservations."""
+    """Answer DescribeCapacityReservations with an empty list, because there are none. Reject any given id."""
     for unknown in self._get_param("CapacityReservationIds", []):
         raise EC2ClientError(
             "InvalidCapacityReservationId.NotFound", f"The capacity reservation ID {unknown} does not exist"

@@ -11,7 +11,10 @@ from moto.ssm.models import Parameter
 
 
 def publish(ec2: Any, ssm: Any, *, name: str, owner: str, root_device: str, parameter: str) -> str:
-    """Add an image, and the SSM parameter with its id, to moto's backends; return the id."""
+    """Add a public image, and the SSM parameter with its id, to moto's backends; return the id.
+
+    `owner`: account id of the publisher. `root_device`: such as /dev/xvda. `parameter`: name of the SSM parameter.
+    """
     image_id: str = random_ami_id()
     ec2.amis[image_id] = Ami(
         ec2,

@@ -19,7 +19,8 @@ class NotInterruptibleError(ValueError):
 def announce(ec2: Any, instance_id: str, notice_s: float) -> None:
     """Give a spot instance its interruption notice, and the rebalance recommendation if it has none.
 
-    Raises NotInterruptibleError for any other instance.
+    It is terminated `notice_s` seconds later. A second notice changes nothing. Raises NotInterruptibleError for any
+    other instance.
     """
     instance = _interruptible(ec2, instance_id)
     if not recommended_at(instance):
@@ -42,7 +43,7 @@ def _recommend(instance: Any) -> None:
 
 
 def _interruptible(ec2: Any, instance_id: str) -> Any:
-    """Return a running spot instance. Raises NotInterruptibleError for any other instance."""
+    """Return a pending or running spot instance. Raises NotInterruptibleError for any other instance."""
     instance = ec2.get_instance(instance_id)
     if getattr(instance, "lifecycle", None) != "spot":
         raise NotInterruptibleError(
@@ -56,13 +57,13 @@ def _interruptible(ec2: Any, instance_id: str) -> Any:
 
 
 def deadline(instance: Any) -> str:
-    """Return the time of an instance's termination in the metadata's format, or "" without a notice."""
+    """Return the time of an instance's termination (ISO 8601, UTC), or "" without a notice."""
     mark: datetime.datetime | None = getattr(instance, _MARK, None)
     return mark.strftime("%Y-%m-%dT%H:%M:%SZ") if mark else ""
 
 
 def recommended_at(instance: Any) -> str:
-    """Return the time of an instance's rebalance recommendation in the metadata's format, or "" if there is none."""
+    """Return the time of an instance's rebalance recommendation (ISO 8601, UTC), or "" if there is none."""
     mark: datetime.datetime | None = getattr(instance, _RECOMMENDED, None)
     return mark.strftime("%Y-%m-%dT%H:%M:%SZ") if mark else ""
 

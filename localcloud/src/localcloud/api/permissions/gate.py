@@ -57,7 +57,10 @@ class Gate:
         self._needs = Needs(self._resources, account.backend, account.region)
 
     def refusal(self, environ: dict[str, Any]) -> Reply | None:
-        """Return an error reply if a request is denied. Otherwise store its caller in `environ` and return None."""
+        """Return an error reply if a request is denied. Otherwise store its caller in `environ` and return None.
+
+        The cloud's own requests are not checked. A request whose permissions cannot be evaluated is denied.
+        """
         if environ.get(TRUSTED):
             return None
         try:

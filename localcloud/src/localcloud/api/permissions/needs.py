@@ -110,7 +110,7 @@ class Needs:
         return [role.name for each in found if profile in (each.name, each.arn) for role in each.roles]
 
     def _tags(self, call: Call) -> Iterator[Need]:
-        """Yield the permissions for tagging a resource while creating it."""
+        """Yield the permissions for tagging a resource of EC2 while creating it."""
         if call.service != "ec2":
             return
         for each in call.params.get("TagSpecifications") or ():

@@ -52,7 +52,10 @@ class Policies:
         return iam.users.get(caller.name)
 
     def resource(self, action: str, arn: str) -> Policy | None:
-        """Return the policy of a resource, or None. A role's trust policy only applies to the action sts:AssumeRole."""
+        """Return the policy of a resource of S3, KMS, SNS or SQS, or a role's trust policy; None if there is none.
+
+        A trust policy only applies to the action sts:AssumeRole.
+        """
         service, _, _, name = arn.split(":", 5)[2:] if arn.count(":") >= 5 else ("", "", "", "")
         match service:
             case "s3":

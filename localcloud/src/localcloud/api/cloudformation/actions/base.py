@@ -38,7 +38,8 @@ class Actions(BaseResponse):
     def _begin(self, stack: Stack, target: Target, executed: ChangeSet | None = None) -> None:
         """Start to create or update a stack in the background. Its available change sets become obsolete.
 
-        `executed`: the change set that causes the operation. Its execution status becomes the result.
+        `executed`: the change set that causes the operation. Its execution status becomes the result. Raises
+        ValidationError if another operation on the stack is in progress.
         """
         account = self._account
         stack.actor = account.actor(stack.role_arn, self._caller)
@@ -90,7 +91,8 @@ class Actions(BaseResponse):
             )
 
     def _body(self, stack: Stack | None) -> str:
-        """Return the template's text: from the request, from S3, or the stack's previous template.
+        """Return the template's text: from the request, from S3, or with UsePreviousTemplate the stack's current
+        template.
 
         Raises ValidationError if there is no template, if it cannot be read, or if it is too large.
         """

@@ -95,7 +95,9 @@ class ChangeSetActions(Actions):
         return ActionResult(_shown(self._find_change_set()))
 
     def describe_events(self) -> ActionResult:
-        """Show a change set's findings of early validation."""
+        """Answer DescribeEvents with a change set's findings of early validation. Reject a request without a change
+        set.
+        """
         if not self._text("ChangeSetName"):
             raise ValidationError("the embedded cloud only shows events of change sets; pass ChangeSetName")
         each = self._find_change_set()
@@ -129,7 +131,7 @@ class ChangeSetActions(Actions):
         return ActionResult({"Summaries": found})
 
     def delete_change_set(self) -> ActionResult:
-        """Delete a change set. As on AWS, a missing change set is no error if its stack exists."""
+        """Delete a change set. A missing change set or stack is no error."""
         try:
             each = self._find_change_set()
         except FormationError:
@@ -139,7 +141,10 @@ class ChangeSetActions(Actions):
         return EmptyResult()
 
     def execute_change_set(self) -> ActionResult:
-        """Execute a change set, and delete the stack's other change sets, which no longer match the stack."""
+        """Execute a change set, and delete the stack's other change sets, which no longer match the stack.
+
+        Raises FormationError if the change set has failed or was executed, or if the stack is busy.
+        """
         with self._account.condition:
             each = self._find_change_set()
             stack = each.stack
@@ -176,7 +181,7 @@ class ChangeSetActions(Actions):
 
 
 def _unfit(change_set: ChangeSet, state: str) -> FormationError:
-    """Return the error for the execution of a change set in an unsuitable state."""
+    """Return the error for a change set that cannot be executed. `state`: why not, such as `status of [FAILED]`."""
     return FormationError(
         "InvalidChangeSetStatus", f"ChangeSet [{change_set.change_set_id}] cannot be executed in its current {state}"
     )

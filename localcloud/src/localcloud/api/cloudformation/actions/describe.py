@@ -80,7 +80,9 @@ class Responses(ChangeSetActions, StackActions):
         return ActionResult({"StackResourceSummaries": found})
 
     def get_template(self) -> ActionResult:
-        """Return the template of a stack or change set, exactly as it was sent."""
+        """Return the template of a stack or change set, exactly as it was sent; "" if the stack only has a change
+        set.
+        """
         name = self._text("StackName")
         target = self._find_change_set().target if self._text("ChangeSetName") else self._account.get(name).target
         # A stack that only has a change set has no template yet. AWS does not treat this as an error.

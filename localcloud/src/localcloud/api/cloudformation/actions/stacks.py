@@ -60,7 +60,10 @@ class StackActions(Actions):
             raise ValidationError(f"Early validation failed: {listed}")
 
     def delete_stack(self) -> ActionResult:
-        """Start the deletion of a stack. It is no error if the stack does not exist or is already being deleted."""
+        """Start the deletion of a stack. It is no error if the stack does not exist or is already being deleted.
+
+        Reject the deletion if the stack is protected, or if another stack imports its exports.
+        """
         account = self._account
         stack = account.find(self._text("StackName"))
         if stack is None or stack.status in ("DELETE_COMPLETE", "DELETE_IN_PROGRESS"):

@@ -198,7 +198,7 @@ def _update_key(context: Context, resource: Physical, old: Properties, new: Prop
 
 
 def _delete_key(context: Context, resource: Physical, properties: Properties) -> None:
-    """Schedule the deletion of a key. As in KMS, the deletion can be cancelled until then.
+    """Schedule the deletion of a key after PendingWindowInDays. As in KMS, it can be cancelled until then.
 
     Raises ResourceError if PendingWindowInDays is out of range.
     """

@@ -172,7 +172,9 @@ def _policy_problems(name: str, resource: Mapping[str, Any], resource_type: Reso
 
 
 def _at_least(value: Any, properties: Mapping[str, Any]) -> bool:
-    """Return whether a number is the group's MaxSize or more. Values from functions are unknown and return False."""
+    """Return whether a MinInstancesInService is the group's MaxSize or more; False if a function computes one of
+    them.
+    """
     known = [str(each) for each in (value, properties.get("MaxSize")) if isinstance(each, str | int)]
     return len(known) == 2 and all(each.isdecimal() for each in known) and int(known[0]) >= int(known[1])
 
@@ -224,9 +226,9 @@ def _check_attribute(getatt: Any, template: Template) -> None:
 
 
 def needed_capabilities(template: Template) -> list[str]:
-    """Return the capability that the caller must acknowledge for the template's IAM resources, as a list.
+    """Return a list with the capability that the caller must acknowledge for the template's IAM resources.
 
-    The list is empty if the template has none.
+    The list is empty if the template has no IAM resources.
     """
     named = {
         "AWS::IAM::Role": "RoleName",

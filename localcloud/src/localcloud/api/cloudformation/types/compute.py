@@ -39,7 +39,7 @@ def _create_template(context: Context, properties: Properties) -> Physical:
 
 
 def _template(template_id: str, default: str, latest: str) -> Physical:
-    """Return the physical resource of a launch template."""
+    """Return a launch template as a physical resource. `default` and `latest` are version numbers."""
     attributes = {"LaunchTemplateId": template_id, "DefaultVersionNumber": default, "LatestVersionNumber": latest}
     return Physical(id=template_id, attributes=attributes)
 
@@ -84,7 +84,10 @@ def _group_values(autoscaling: Any, properties: Properties) -> dict[str, Any]:
 
 
 def _group_tags(context: Context, properties: Properties) -> list[dict[str, Any]]:
-    """Return the group's tags. Tags of CloudFormation and of the stack are also propagated to the instances."""
+    """Return the group's tags in the API's form: the template's, the stack's and CloudFormation's.
+
+    All are propagated to the instances, except tags of the template with PropagateAtLaunch false.
+    """
     chosen = {
         tag["Key"]: str(tag.get("PropagateAtLaunch", "true")).lower() == "true" for tag in properties.get("Tags") or ()
     }

@@ -44,7 +44,7 @@ def _write_dashboard(context: Context, name: str, properties: Properties) -> Phy
 
 
 def _check_body(body: str) -> None:
-    """Raise ResourceError if a dashboard's body is not a JSON object with a list of widgets, like PutDashboard."""
+    """Raise ResourceError if a dashboard's body is not a JSON object with a list of widgets, as PutDashboard does."""
     try:
         document = json.loads(body)
     except ValueError as error:

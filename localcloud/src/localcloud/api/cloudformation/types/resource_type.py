@@ -53,7 +53,9 @@ class Context:
     """
 
     def name(self, limit: int = 255) -> str:
-        """Return a generated physical name of CloudFormation's form: stack name, logical id and a random suffix."""
+        """Return a generated physical name of at most `limit` characters: stack name, logical id and a random
+        suffix.
+        """
         tail = f"-{self.logical_id}-{self.suffix}"
         return self.stack_name[: max(0, limit - len(tail))] + tail if len(tail) < limit else tail[-limit + 1 :]
 
@@ -152,7 +154,7 @@ def create_and_update(write: Callable[[Context, str, Properties], Physical], nam
 
 
 def delete_with(service: str, method: str, id: str | None, *others: str, gone: tuple[str, ...] = ()) -> Delete:
-    """Return a handler that deletes a resource with one API call.
+    """Return a handler that deletes a resource with one API call, the `method` of the boto3 client of `service`.
 
     The parameter `id` of the call gets the physical id, unless `id` is None. `others` are parameters that have the name
     of an attribute or property of the resource. An error with a code in `gone` means that the resource is deleted.

@@ -23,7 +23,7 @@ _RULE = "IpProtocol FromPort ToPort CidrIp"
 
 
 def permission(rule: Properties) -> dict[str, Any]:
-    """Convert a template's rule to the form of EC2's API."""
+    """Convert a template's rule to an item of IpPermissions in EC2's API."""
     found: dict[str, Any] = {"IpProtocol": str(rule["IpProtocol"])}
     for key in ("FromPort", "ToPort"):
         if key in rule:
