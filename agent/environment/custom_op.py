@@ -120,8 +120,9 @@ def build(tensorflow: str, include: Path, *, cache: Path, search_path: str, repo
 def install(cache: Path, *, search_path: str, report: Callable[[str], None]) -> Path:
     """Copy the library from `cache` to the path from `installed`, and return that path.
 
-    Builds the library first if the cache does not have it. `search_path` and `report` are those of `build`. Raises
-    CustomOpError, also without TensorFlow and on other systems than Linux.
+    Builds the library first if the cache does not have it. `search_path` is the PATH in which to find the compiler.
+    `report` receives a line if another process is building the library. Raises CustomOpError, also without TensorFlow
+    and on other systems than Linux.
     """
     if (system := this_platform().system) != "Linux":
         raise CustomOpError(

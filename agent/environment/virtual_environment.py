@@ -189,7 +189,7 @@ class VirtualEnvironment:
 
     @property
     def complete(self) -> bool:
-        """Return whether the environment is complete."""
+        """Return whether the environment was built completely, on this node or another."""
         return is_complete(self.directory)
 
     @property
@@ -239,9 +239,10 @@ class VirtualEnvironment:
             )
 
     def _make(self) -> str:
-        """Make the environment in its final folder, because an environment contains its path.
+        """Make the environment directly in its final folder, because its files contain the folder's path.
 
-        Waits if another node fills the wheelhouse. Returns the text of the lock file with its wheels.
+        Downloads the wheels, or waits for the node that is downloading them to the wheelhouse, and installs them.
+        Returns the text of the lock file, which lists the wheels and their hashes.
         """
         self.report(f"creating {self.name} in {self.directory}")
         with contextlib.ExitStack() as opened:

@@ -93,7 +93,11 @@ class ProcessGroup:
         self.failure = self.failure or line
 
     def _end_where_failed(self) -> None:
-        """Terminate the ranks after a failure, unless the run is being stopped. Called repeatedly."""
+        """After a failure, make all hosts terminate their ranks, unless the run is being stopped.
+
+        The first call closes each host's stdin, which makes the host terminate its ranks. Calls after the deadline kill
+        the remaining SSH connections.
+        """
         if not self.failure or RunDirectory(path=Path(self.spec.run_directory)).stop_request.exists():
             return
         if self.deadline is None:

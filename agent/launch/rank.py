@@ -52,10 +52,11 @@ def on_interface(spec: RunSpec, interface: str) -> dict[str, str]:
 
 
 def joining(spec: RunSpec, inherited: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables that some libraries need to connect the ranks: without them each rank would train alone.
+    """Return the variables that some libraries need to connect the ranks of a user program; {} under Horovod.
 
-    TensorFlow's multi-worker strategy reads TF_CONFIG. `jax.distributed` and `keras.distribution` have their own
-    variables. Accelerate connects ranks on CPUs only if ACCELERATE_USE_CPU is set.
+    Without them, each rank would train alone. Under the launcher `plain`, they are TF_CONFIG for TensorFlow's
+    multi-worker strategy, and the variables of `jax.distributed` and `keras.distribution`. On nodes without GPUs,
+    ACCELERATE_USE_CPU is added, because Accelerate connects ranks on CPUs only if it is set.
     """
     if not spec.program or spec.rank_launcher == HOROVOD:
         return {}
@@ -149,7 +150,7 @@ def raise_limits() -> None:
 
 
 def become(spec: RunSpec, module: Sequence[str]) -> None:
-    """Replace this process by the rank's program or by a module. Raises OSError or SecretsError if that fails."""
+    """Replace this process with the rank's program or by a module. Raises OSError or SecretsError if that fails."""
     inherited = {
         **os.environ,
         **rank_user.variables(),

@@ -40,10 +40,10 @@ class Completed:
 
 
 def remote_command(host: Node | None, directory: str, argv: Sequence[str], *, as_rank: bool = False) -> list[str]:
-    """Build the command that runs `argv` in `directory` on a host, or locally in the own tree if `host` is None.
+    """Build the command that runs `argv` on a host in `directory`, or on this machine in OWN_TREE if `host` is None.
 
-    `directory` is on the shared file system, where root on every node can write, so the master runs no files from it.
-    `as_rank`: on a host, run as the user for ranks.
+    `directory` is on the shared file system, where root on every node can write. That is why a command on the master
+    runs in OWN_TREE instead. `as_rank`: on a host, run as the user for ranks.
     """
     script = f"cd {shlex.quote(str(OWN_TREE) if host is None else directory)} && exec {shlex.join(argv)}"
     return ["/bin/sh", "-c", script] if host is None else [SSH, *(AS_RANK if as_rank else ()), host.name, script]

@@ -50,7 +50,10 @@ def write_course(directory: RunDirectory, course: Mapping[str, Any]) -> None:
 
 
 def reset_course(directory: RunDirectory) -> None:
-    """Clear a run's timeline when a user resumes it: no step is reached and no restart is made yet."""
+    """Clear the steps and restarts in the timeline of a run that a user resumes.
+
+    The address of the run's copy is kept. Nothing is written for a run without a timeline.
+    """
     if course := read_course(directory.path):
         write_course(directory, {"archive": course.get("archive"), "times": {}})
 

@@ -51,7 +51,7 @@ class Prefix:
 
     @classmethod
     def parse(cls, address: str, region: str = "") -> Prefix:
-        """Parse s3://BUCKET/PREFIX. Raises DatasetError with the rule."""
+        """Parse s3://BUCKET/PREFIX. Raises DatasetError for another form, and for a prefix with *, ? or [."""
         found = re.fullmatch(r"s3://([a-z0-9][a-z0-9.-]{1,61}[a-z0-9])(?:/(.*))?", address, flags=re.DOTALL)
         if not found:
             raise DatasetError(f"{address!r}: must be s3://BUCKET/PREFIX")

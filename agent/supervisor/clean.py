@@ -99,7 +99,7 @@ class Sizes:
 
 
 def names_in_processes(proc: Path = Path("/proc")) -> frozenset[str]:
-    """Return the names (16 hex digits) of trees and environments in the command lines of this machine's processes."""
+    """Return the names (16 hex digits) of trees and environments in command lines of other local processes."""
     found: set[bytes] = set()
     for process in names_in(proc):
         if process.isdecimal() and int(process) != os.getpid():

@@ -97,7 +97,10 @@ def uptimes(answers: Mapping[str, Completed]) -> dict[str, float]:
 
 
 def machine_fault(spec: RunSpec, log: str, up: Mapping[str, float], ran_s: float) -> str:
-    """Return the machine fault that caused a launcher's failure; "" if none is known.
+    """Return the fault that caused a launcher's failure and that a restart may avoid; "" if none is known.
+
+    Examples are a host that leaves, rebooted or does not respond, a rank that is stuck, was killed or ran out of
+    memory, and a lost connection.
 
     `log` is the end of the launcher's output. `up` contains the `uptimes` of its hosts after the failure. `ran_s` is
     the time that the launcher ran, in seconds.

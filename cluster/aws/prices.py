@@ -185,9 +185,9 @@ class Prices:
         self._store({kind: price})
 
     def _ask_services(self, now: datetime.datetime) -> dict[str, Price | None]:
-        """Return the prices of services from AWS's price list, by item. Raises AwsError.
+        """Request the prices of services from AWS's price list; return them by item. Raises AwsError.
 
-        Services without exactly one price are left out.
+        An item is missing in the result unless AWS returns exactly one price. `now` dates the prices.
         """
         found: dict[str, Price | None] = {}
         for item, (service, attributes, unit) in QUERIES.items():
@@ -200,9 +200,9 @@ class Prices:
         return found
 
     def _ask_spot(self, instance_types: Iterable[str], now: datetime.datetime) -> dict[str, Price | None]:
-        """Return the lowest current spot price of each type, by its item in the cache. Raises AwsError.
+        """Request the current spot prices of types; return each type's lowest one, by its item in the cache.
 
-        Types without a price in EC2's history are left out.
+        A type without a price in EC2's history is missing in the result. `now` dates the prices. Raises AwsError.
         """
         with aws_errors("asking EC2 for spot prices"):
             history = entries(

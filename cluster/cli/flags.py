@@ -104,7 +104,7 @@ def parse_whole(name: str, text: str, *, lowest: int, highest: int = MOST, calle
 
 
 def parse_number(name: str, text: str) -> float:
-    """Parse a number given for the flag `name`. Raises UsageError with the rule."""
+    """Parse a number given for the flag `name`. Raises UsageError for any other text."""
     try:
         return float(text)
     except ValueError:

@@ -16,10 +16,12 @@ _MOST: Final = 3
 
 
 def with_flags(words: Sequence[str], contexts: Iterable[Any], flag_of: Mapping[str, str]) -> list[str]:
-    """Insert a task's flag from `flag_of` before its word without a flag. `contexts` are Invoke's; they list the flags.
+    """Insert the flag that `flag_of` has for a task before the task's positional word: `ssh worker3` becomes `ssh
+    --node worker3`.
 
-    A flag that may be repeated is inserted before each such word. A task's name starts the next task. If the flag is
-    given already, or for a second word, nothing is inserted, and Invoke rejects the word.
+    `contexts` are Invoke's parser contexts, which list each task's flags. A task's name starts the next task. A flag
+    that may be repeated is inserted before every positional word. Any other flag is inserted once, and not if it was
+    already given. Invoke then rejects the remaining words.
     """
     flags_of = {context.name: context.flags for context in contexts}
     found: list[str] = []
@@ -53,8 +55,9 @@ def complaint(
     """Return a message about the first word that Invoke would not understand, with the closest known one; "" if there
     is none.
 
-    `words` are the tasks and their flags, after `with_flags`. `contexts` are Invoke's for the tasks. `flag_of` has each
-    task's flag for a word without one. `everywhere` are Invoke's own flags, which it also accepts after a task.
+    `words` are the tasks and their flags, after `with_flags`. `contexts` are Invoke's parser contexts of the tasks.
+    `flag_of` has each task's flag for positional words. `everywhere` are Invoke's own flags, which it also accepts
+    after a task.
     """
     contexts = list(contexts)
     flags_of = {context.name: context.flags for context in contexts}

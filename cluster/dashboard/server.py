@@ -61,8 +61,9 @@ class Dashboard:
         return self._templates.get_template(template).render(name=self.name, **content)
 
     def page(self, path: str, query: Mapping[str, str]) -> tuple[str, Seen[Any]] | None:
-        """Return a page as HTML, and the data it shows; None for an unknown path. `query` is that of the address.
+        """Return a page as HTML, and the data it shows; None for an unknown path.
 
+        `query` contains the parameters in the page's address, such as the sort order of a table.
         Waits up to FIRST_WAIT_S for the first data.
         """
         match path.strip("/").split("/"):

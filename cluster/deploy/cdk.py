@@ -84,7 +84,7 @@ def environment(node: Path, inherited: Mapping[str, str]) -> dict[str, str]:
 
 
 def become_cli(words: Sequence[str]) -> NoReturn:
-    """Replace this process by the CDK CLI, with the arguments `words`: the command `cdk` of the wheel. If that fails,
+    """Replace this process with the CDK CLI, with the arguments `words`: the command `cdk` of the wheel. If that fails,
     exit with a message.
     """
     try:
@@ -312,7 +312,10 @@ def destroy(
     *,
     events: TextIO | None = None,
 ) -> None:
-    """Destroy a stack. Raises CdkError. `report` and `events` are those of `execute`.
+    """Destroy a stack. Raises CdkError.
+
+    `report` is called at the start and with the result. `events` is the stream for the CLI's output. None: only a
+    progress line is shown.
 
     The templates are written to a temporary directory, so that several stacks can be destroyed at once.
     """

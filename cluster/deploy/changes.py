@@ -141,7 +141,10 @@ def _change(
     after: Mapping[str, Any],
     parameters: Mapping[str, tuple[str, str]],
 ) -> Change:
-    """Parse one resource's entry in a change set. The other parameters are those of `parse`."""
+    """Parse one resource's entry in a change set.
+
+    `before` and `after` are the templates. `parameters` maps each changed parameter to its values before and after.
+    """
     name = entry["LogicalResourceId"]
     old, new = (template.get("Resources", {}).get(name, {}) for template in (before, after))
     details: Sequence[Mapping[str, Any]] = entry.get("Details", ())
@@ -213,10 +216,11 @@ def differences(
     details: Sequence[Mapping[str, Any]],
     parameters: Mapping[str, tuple[str, str]],
 ) -> Iterator[Difference]:
-    """Yield the values that differ between a resource's declarations `old` and `new`, then values that changed
-    parameters affect.
+    """Yield the values that differ between a resource's declarations `old` and `new`, then the values that refer to a
+    changed parameter.
 
-    `details` are those of the resource's entry. `parameters` are those of `parse`.
+    `details` is the list Details of the resource's entry in the change set. It names the parameters that cause the
+    change. `parameters` maps each changed parameter to its values before and after.
     """
     yield from compare(old.get("Properties", {}), new.get("Properties", {}))
     for cause in sorted({str(detail.get("CausingEntity")) for detail in details} & parameters.keys()):

@@ -15,7 +15,10 @@ _MOUNT_TARGET: Final = 1
 
 
 def subnets(subject: Subject) -> Iterator[Finding]:
-    """Check the subnets of an existing VPC: they exist, belong to it, are in one zone each, and have free addresses.
+    """Check an existing VPC and its subnets.
+
+    The VPC exists and has the CIDR vpc_cidr. All subnets exist in it. The private subnets are in different zones, and
+    before the deployment they have enough free addresses for the workers.
 
     Yields nothing for a cluster with its own VPC. Raises AwsError.
     """
@@ -35,7 +38,8 @@ def subnets(subject: Subject) -> Iterator[Finding]:
 def judge_vpc(
     config: ClusterConfig, vpcs: Sequence[Mapping[str, Any]], described: Sequence[Mapping[str, Any]]
 ) -> Iterator[Finding]:
-    """Judge whether VPC and subnets exist and belong together, and whether the network matches vpc_cidr.
+    """Check the VPC and its subnets: they exist and belong together, the CIDR is vpc_cidr, and the private subnets are
+    in different zones.
 
     `vpcs` and `described` are from DescribeVpcs and DescribeSubnets. Yields one finding per problem, or one that is ok.
     """

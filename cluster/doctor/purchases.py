@@ -13,9 +13,10 @@ from stacks.config import ClusterConfig
 
 
 def reservation(subject: Subject) -> Iterator[Finding]:
-    """Check a capacity reservation: it is active, in the workers' zone and of their type, and has free instances.
+    """Check a capacity reservation: it is active, in the workers' zone and of their type. Before the deployment, it
+    must also have enough free instances.
 
-    Yields nothing without a reservation. Raises AwsError.
+    Yields nothing without a reservation. The members of a group of reservations are not checked. Raises AwsError.
     """
     config = subject.config
     wanted = config.capacity_reservation

@@ -234,8 +234,9 @@ def judge_vcpus(name: str, limit: float, taken: int, needed: Mapping[Kind, Need]
 
 
 def _running(subject: Subject) -> dict[Kind, int]:
-    """Return the vCPUs in use by type and market, without this cluster's own and without capacity blocks. Raises
-    AwsError.
+    """Return the vCPUs in use by instance type and market (on-demand or spot). Raises AwsError.
+
+    This cluster's own instances and capacity blocks do not count.
     """
     used: dict[Kind, int] = {}
     state = {"Name": "instance-state-name", "Values": ["pending", "running"]}

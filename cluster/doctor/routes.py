@@ -127,7 +127,7 @@ def missing_services(config: ClusterConfig, table: Mapping[str, Any], endpoints:
 
 
 def services(config: ClusterConfig) -> list[str]:
-    """Return the AWS services that the nodes of this configuration call, by their endpoints' names."""
+    """Return the endpoint names of the AWS services that nodes of this configuration call, such as `ssm`."""
     wanted = {"cloudformation", "s3"}  # boot signals; data, runs and packages
     if not config.opens_ssh_port:
         wanted |= {"ssm", "ssmmessages"}

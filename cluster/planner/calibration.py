@@ -216,7 +216,10 @@ def _over(ranges: Sequence[Range]) -> Range:
 
 
 def _figure(ranges: Sequence[Range], runs: Sequence[Past], where: str) -> Figure:
-    """Build a figure with the value of the newest (first) run and the range of all. `where` completes its source."""
+    """Build a figure: the value of the first (newest) range, and the lowest and highest of all ranges.
+
+    Its source names the newest run, followed by `where`: what was measured, and on which nodes.
+    """
     day = datetime.datetime.fromtimestamp(runs[0].finished, datetime.UTC)
     count = len({each.run_id for each in runs})
     more = f"; the range is that of {count} runs" if count > 1 else ""

@@ -100,7 +100,7 @@ class Drawn:
 
     @classmethod
     def of(cls, figure: Figure, *, name: str, title: str, description: str) -> Drawn:
-        """Return a figure for a page, drawn as SVG. The arguments are those of `page_svg`."""
+        """Draw a figure as SVG for a page. `name` must be unique on the page."""
         svg = page_svg(figure, name=name, title=title, description=description)
         return cls(name=name, title=title, description=description, svg=svg)
 

@@ -50,7 +50,7 @@ def launcher_settings(words: Sequence[str], directory: Path) -> dict[str, str]:
 def reason_alone(name: str, settings: Mapping[str, str]) -> str:
     """Return why a launcher with these settings starts ranks that do not join those on other nodes.
 
-    Returns "" if the settings show no such reason. `name` is a key of LAUNCHERS, `settings` are those of
+    Returns "" if the settings show no such reason. `name` is a key of LAUNCHERS, `settings` comes from
     `launcher_settings`.
     """
     counts, places = LAUNCHERS[name]

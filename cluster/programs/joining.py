@@ -51,7 +51,7 @@ _GPUS: Final = ("gpu", "cuda")
 
 @dataclasses.dataclass(kw_only=True)
 class Joining(Sources):
-    """What a program's entry and its sources show about how its ranks join."""
+    """What a program's entry and its sources show about how its ranks join into one training."""
 
     launchers: list[Use] = dataclasses.field(default_factory=list)
     """Launchers that the entry starts itself."""

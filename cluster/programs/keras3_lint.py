@@ -98,7 +98,7 @@ def dotted(node: ast.expr) -> str:
 
 
 def _trap(name: str, names: dict[str, str]) -> str:
-    """Return the name of the trap that a dotted name refers to, or "". `names` are those of `import_names`."""
+    """Return the name of the trap that a dotted name refers to, or "". `names` comes from `import_names`."""
     for known, meant in names.items():
         if f"{name}.".startswith(f"{known}."):
             return _TRAP_OF.get(meant + name[len(known) :], "")

@@ -277,7 +277,7 @@ class Program:
 
     @functools.cached_property
     def joining(self) -> Joining:
-        """Return what the sources show about how the ranks join."""
+        """Analyse the sources for how the ranks join into one training: launchers, calls, libraries and settings."""
         configs = [name for name in self.upload.files if name.suffix in (".yaml", ".yml", ".json", ".toml")]
         return examine(self.directory, self.entry, self.entry_words, configs)
 

@@ -117,7 +117,7 @@ class Use:
 
 @dataclasses.dataclass(kw_only=True)
 class Sources:
-    """What the Python sources of a program show about how its ranks join."""
+    """What the Python sources of a program show about how its ranks join into one training."""
 
     files: list[str] = dataclasses.field(default_factory=list)
     """The program's Python files, the entry's file first."""
@@ -147,7 +147,7 @@ class Sources:
     needs_gpus: list[Use] = dataclasses.field(default_factory=list)
 
     def read(self, file: str, tree: ast.AST) -> None:
-        """Analyse one module, given by its AST. Record what shows how its ranks join, or that it needs GPUs."""
+        """Analyse one module, given by its AST. Record what shows how ranks join into one training, or need GPUs."""
         names, optional = import_names(tree), _optional(tree)
         for node in ast.walk(tree):
             if isinstance(node, ast.Import | ast.ImportFrom):

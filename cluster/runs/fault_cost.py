@@ -20,9 +20,10 @@ def lost_s(settings: Settings, *, epochs: int, run_s: float | None) -> float | N
 def describe_of_recipe(
     settings: Settings, *, epochs: int, run_s: float | None, usd_per_hour: float | None, restarts: int
 ) -> str:
-    """Return a sentence on what a machine fault costs a recipe at most. `run_s` and `epochs` are those of `lost_s`.
+    """Return a sentence on what a machine fault costs a recipe at most.
 
-    `usd_per_hour` is the price of the workers, None if it is unknown. `restarts` is the number of automatic restarts.
+    `run_s` is the longest expected time of the run with its `epochs`, None if it is unknown. `usd_per_hour` is the
+    price of the workers, None if it is unknown. `restarts` is the number of automatic restarts.
     """
     goes_on = "and a restart" if restarts else "and stops the run (--restarts 0) until `fab resume` continues it"
     seconds = lost_s(settings, epochs=epochs, run_s=run_s)

@@ -266,9 +266,9 @@ class Master:
         stdin: bytes = b"",
         feed: Iterable[bytes] | None = None,
     ) -> Iterator[str]:
-        """Yield the lines of a command's standard output. Parameters and errors are those of `blocks`.
+        """Yield the lines of a command's standard output. Takes the arguments of `blocks`, and raises its errors.
 
-        Raises AnswerError for a line longer than MAX_BYTES.
+        Also raises AnswerError for a line longer than MAX_BYTES.
         """
         blocks = self.blocks(argv, directory=directory, silence_s=silence_s, stdin=stdin, feed=feed)
         for batch in self.batches(blocks):

@@ -31,7 +31,10 @@ class BackgroundReader(Generic[T]):
         self._thread.start()
 
     def _pump(self, source: Iterator[T]) -> None:
-        """Move items from the source to the queue, until the source ends or is abandoned."""
+        """Move items from the source to the queue until the source ends or the stream is abandoned. Then close it.
+
+        None marks the end of the source in the queue. An error of the source is queued too, for `next` to raise.
+        """
         try:
             for item in source:
                 if not self._put(item):

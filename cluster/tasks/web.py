@@ -94,7 +94,8 @@ def dashboard(set_: Set = (), port: Port = 0, browser: Browser = True, key: Key 
 def act(flags: Sequence[str], verb: str, kind: str, name: str, agreed: bool) -> dict[str, str]:
     """Run the command for an action of the dashboard in a process without a terminal, and wait for its end.
 
-    `verb` and `kind` are a key of ACTIONS, `name` is the id of the run or sweep, `flags` are those of the dashboard.
+    `verb` and `kind` are a key of ACTIONS, `name` is the id of the run or sweep. `flags` are the flags of `fab
+    dashboard` that every command needs, such as the cluster's.
     Returns a text as `done`, `question` or `error`. Without a terminal, a question ends the task. With `agreed`, all
     its questions are answered with yes.
     """

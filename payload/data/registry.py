@@ -65,7 +65,7 @@ def _open(settings: Settings, directory: Path) -> tuple[Split, Split | None]:
 
 
 def _synthetic(settings: Settings) -> tuple[Split, Split]:
-    """Return images with the size and classes in the settings. The published network gives the defaults."""
+    """Return images with the size and classes in the settings, by default the network's usual ones."""
     from payload.data.datasets.synthetic import TEST_IMAGES, TRAINING_IMAGES, SyntheticSplit
 
     published = network(settings.network)

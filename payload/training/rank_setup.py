@@ -63,7 +63,10 @@ def set_up_untuned_rank(settings: Settings, environ: MutableMapping[str, str], r
 
 
 def job_of(settings: Settings, *, ranks: int) -> Job:
-    """Return the workload of the ranks, estimated from the published network."""
+    """Return the workload of the ranks: the network's registered cost and size, and the batch in the settings.
+
+    The multiply-adds are scaled to the image size in the settings. The parameters are those of the published network.
+    """
     known = network(settings.network)
     return Job(
         multiply_adds=known.multiply_adds_at(settings.image_size),

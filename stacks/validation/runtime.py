@@ -76,7 +76,7 @@ def _without_build(config: ClusterConfig, name: str, hardware: str) -> Problem:
 
 
 def _processor(config: ClusterConfig, name: str) -> str:
-    """Return EC2's name of a type's architecture. For an unknown type it is that of its image, or ""."""
+    """Return EC2's name of a type's architecture, for an unknown type the architecture of the workers' image, or ""."""
     kind = find(name)
     if kind is None:
         return images.architecture(config.worker_image_parameter)

@@ -110,7 +110,8 @@ def open_records(
     The files are in `directory` itself, or in its subdirectories `original` and 160, 352 and so on, named after the
     shorter side of their images. `names`: possible names of the split's files. `what`: the split's name for messages.
     Labels begin at `first_label`. If it is None, they begin at 1 if no record has label 0, as in the usual ImageNet
-    files. `skip` and `cache` are those of `RecordSplit`. Raises DataError, which names file and record.
+    files. `skip`: skip damaged records. `cache`: whether decoded test images stay in memory, see `RecordSplit`. Raises
+    DataError, which names file and record.
     """
     if not directory.is_dir():
         raise DataError(f"{directory}: no such directory; set --data-dir to the directory of the record files")
@@ -149,8 +150,8 @@ def open_record_splits(
     """Open the record files of the training and test images.
 
     Without `with_test`, the test images are None if their files are missing. `classes`: number of classes; 0: one more
-    than the largest training label. `skip` and `cache` are those of `RecordSplit`. Raises DataError, or CustomOpError
-    if the custom op for resizing is not installed.
+    than the largest training label. `skip`: skip damaged records. `cache`: whether decoded test images stay in memory,
+    see `RecordSplit`. Raises DataError, or CustomOpError if the custom op for resizing is not installed.
     """
     check_installed()
     train, begin = open_records(
