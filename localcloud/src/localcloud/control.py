@@ -67,7 +67,7 @@ class ControlServer:
                 except (OSError, ValueError) as error:
                     # The client has disconnected (for example, after Ctrl-C) or sent an invalid request. Continue with
                     # the next one.
-                    log.warning("control socket: %r", error)
+                    log.warning("a request on the control socket is invalid, or its client has disconnected: %r", error)
 
     def _forward(self, message: Message) -> Answer:
         """Queue a request for the main thread, and return its answer. A timeout becomes an answer with `failed`."""
@@ -79,7 +79,7 @@ class ControlServer:
         except queue.Empty:
             return {
                 "failed": f"the daemon of the embedded cloud did not answer within {_ANSWER_TIMEOUT_S:.0f} s; "
-                "see its log (the command logs)"
+                "see its log with `python -m localcloud logs`"
             }
 
 

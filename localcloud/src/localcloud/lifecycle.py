@@ -264,4 +264,4 @@ def _reap_orphans() -> None:
                 time.sleep(0.01)
         except ChildProcessError:
             return
-    log.warning("some processes of the hosts did not exit within %.0f s", _STOP_TIMEOUT_S)
+    log.warning("some processes of the hosts did not exit within %.0f s; removing the cloud anyway", _STOP_TIMEOUT_S)

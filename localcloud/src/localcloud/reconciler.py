@@ -197,7 +197,7 @@ class Reconciler:
             made = list(pool.map(lambda instance: self._make(instance, subnets), instances))
         for instance, host in zip(instances, made, strict=True):
             if isinstance(host, str):
-                self._give_up(instance.id, f"its host could not be made: {host}")
+                self._give_up(instance.id, f"its host could not be created: {host}")
         hosts = self._connect([host for host in made if isinstance(host, Host)])
         for host in hosts:
             self.hosts[host.instance.id] = host

@@ -154,7 +154,7 @@ def test_what_could_not_be_undone_is_told_and_fails(
     monkeypatch.setattr(FakeCloud, "ask", ask)
     assert chaos("--kinds", "cut") == 1
     told = capsys.readouterr()
-    assert "not undone: cut w" in told.out and "not undone: cut w" in told.err
+    assert "not undone: cut the network of w" in told.out and "not undone: cut the network of w" in told.err
 
 
 CUT_FOR_LONG: Final = """
@@ -186,7 +186,7 @@ def test_a_signal_ends_it_after_what_lasts_is_undone(number: signal.Signals) -> 
         os.kill(process.pid, number)
         lines += process.stdout
     assert process.returncode == 130
-    assert lines.count("mend\n") == 1 and "undone: cut w" in lines[-2]
+    assert lines.count("mend\n") == 1 and "undone: cut the network of w" in lines[-2]
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])

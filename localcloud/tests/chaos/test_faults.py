@@ -21,7 +21,7 @@ def test_without_a_host_nothing_is_done_but_to_the_api(tmp_path: Path, kind: str
     stage = Stage(tmp_path)
     if kind == "api-errors":
         found = carried_out(stage, kind)
-        assert found.what == "let 50% of the API's calls fail" and found.undo
+        assert found.what == "made 50% of the API calls fail" and found.undo
         found.undo()
         assert stage.asked == [{"do": "fail", "share": "0.5", "seconds": "5.0"}, {"do": "fail"}]
         return
@@ -34,9 +34,9 @@ def test_place_selects_a_host_and_api_faults_use_the_api(tmp_path: Path) -> None
     stage = Stage(tmp_path, 1, 1, 1, spot=True)
     assert done(stage, "terminate", 0.0) == "terminated w1 (i-1)"
     assert done(stage, "reboot", 0.999) == "rebooted w3 (i-3)"
-    assert done(stage, "spot-notice", 0.5) == "gave w2 (i-2) the notice of an interruption in 120 s"
+    assert done(stage, "spot-notice", 0.5) == "sent w2 (i-2) the notice that it is interrupted in 120 s"
     cut = carried_out(stage, "cut", 0.4)
-    assert cut.what == "cut w2 (i-2) off" and cut.undo
+    assert cut.what == "cut the network of w2 (i-2)" and cut.undo
     cut.undo()
     assert stage.asked == [
         ("terminate_instances", "i-1"),
@@ -45,7 +45,7 @@ def test_place_selects_a_host_and_api_faults_use_the_api(tmp_path: Path) -> None
         {"do": "cut", "instance": "i-2"},
         {"do": "mend", "instance": "i-2"},
     ]
-    assert carried_out(stage, "spot-notice", notice_s=60.0).what.endswith("the notice of an interruption in 60 s")
+    assert carried_out(stage, "spot-notice", notice_s=60.0).what.endswith("the notice that it is interrupted in 60 s")
     assert stage.asked[-1] == {"do": "interrupt", "instance": "i-1", "notice_s": "60.0"}
     with pytest.raises(NoTargetError, match="there is no spot instance"):
         done(Stage(tmp_path, 1), "spot-notice")

@@ -40,7 +40,7 @@ def test_a_machine_has_no_network_here_whose_packets_could_be_dropped(tmp_path: 
 def test_what_a_host_sends_is_slowed_until_that_is_undone(tmp_path: Path) -> None:
     with started_host() as host:
         slow = carried_out(Stage(tmp_path, host), "slow")
-        assert slow.what == "slowed what w1 (i-1) sends to 1 Mbit/s" and slow.undo
+        assert slow.what == "limited the sending rate of w1 (i-1) to 1 Mbit/s" and slow.undo
         assert "tbf" in inside(host, "tc", "qdisc", "show", "dev", "eth0")
         assert "rate 1Mbit" in inside(host, "tc", "qdisc", "show", "dev", "eth0")
         slow.undo()
@@ -52,7 +52,7 @@ def test_what_a_host_sends_to_others_is_dropped_until_that_is_undone(tmp_path: P
     with started_host() as host:
         assert sends(host, "10.99.0.2")
         drop = carried_out(Stage(tmp_path, host), "drop")
-        assert drop.what == "dropped what w1 (i-1) sends" and drop.undo
+        assert drop.what == "dropped the packets that w1 (i-1) sends" and drop.undo
         assert (sends(host, "10.99.0.2"), sends(host, "127.0.0.1")) == (False, True)
         drop.undo()
         assert sends(host, "10.99.0.2")

@@ -61,11 +61,11 @@ def test_what_lasts_is_undone_in_time_also_after_the_last_fault(tmp_path: Path) 
     late = Fault(at_s=60.0, kind="cut", place=0.9, lasts_s=5.0)
     assert play.run(late, REBOOT, CUT) == ended(3)
     assert play.told == [
-        (10.0, "cut w1 (i-1) off"),
+        (10.0, "cut the network of w1 (i-1)"),
         (20.0, "rebooted w2 (i-2)"),
-        (40.0, "undone: cut w1 (i-1) off"),
-        (60.0, "cut w2 (i-2) off"),
-        (65.0, "undone: cut w2 (i-2) off"),
+        (40.0, "undone: cut the network of w1 (i-1)"),
+        (60.0, "cut the network of w2 (i-2)"),
+        (65.0, "undone: cut the network of w2 (i-2)"),
     ]
 
 
@@ -91,9 +91,9 @@ def test_notice_waits_for_a_checkpoint_while_temporary_faults_are_undone(tmp_pat
     play = writing(tmp_path, begins_at_s=44.5)
     assert play.run(CUT, NOTICE) == ended(2)
     assert [text for _, text in play.told] == [
-        "cut w1 (i-1) off",
-        "undone: cut w1 (i-1) off",
-        "gave w1 (i-1) the notice of an interruption in 120 s",
+        "cut the network of w1 (i-1)",
+        "undone: cut the network of w1 (i-1)",
+        "sent w1 (i-1) the notice that it is interrupted in 120 s",
     ]
     assert [at_s for at_s, _ in play.told] == pytest.approx([10.0, 40.0, 44.5], abs=0.1)
 
@@ -123,11 +123,11 @@ def test_a_fault_that_fails_and_one_that_cannot_be_undone_are_told(tmp_path: Pat
         raise LocalCloudError("UnauthorizedOperation")
 
     play.stage.ask, play.stage.call = failing, call  # type: ignore[method-assign]
-    assert play.run(CUT, REBOOT) == ended(1, "cut w1 (i-1) off")
+    assert play.run(CUT, REBOOT) == ended(1, "cut the network of w1 (i-1)")
     assert [text for _, text in play.told] == [
-        "cut w1 (i-1) off",
+        "cut the network of w1 (i-1)",
         "reboot failed: UnauthorizedOperation",
-        *(["not undone: cut w1 (i-1) off: the daemon is busy"] * 2),  # repeated once at the end
+        *(["not undone: cut the network of w1 (i-1): the daemon is busy"] * 2),  # repeated once at the end
     ]
 
 
@@ -144,8 +144,8 @@ def test_what_could_not_be_undone_in_time_is_undone_at_the_end(tmp_path: Path) -
     play.stage.ask = busy_once  # type: ignore[method-assign]
     assert play.run(CUT, REBOOT) == ended(2)
     assert play.told[2:] == [
-        (40.0, "not undone: cut w1 (i-1) off: the daemon is busy"),
-        (40.0, "undone: cut w1 (i-1) off"),
+        (40.0, "not undone: cut the network of w1 (i-1): the daemon is busy"),
+        (40.0, "undone: cut the network of w1 (i-1)"),
     ]
 
 
@@ -154,7 +154,7 @@ def test_what_lasts_is_undone_when_the_schedule_is_interrupted(tmp_path: Path) -
         play = Play(tmp_path, 1, ends_at_s=ends_at_s)
         assert play.run(CUT, REBOOT) == ended(int(ends_at_s // 10), interrupted=True)
         assert play.stage.asked[-1] == {"do": "mend", "instance": "i-1"}
-        assert play.told[-1] == (ends_at_s, "undone: cut w1 (i-1) off")
+        assert play.told[-1] == (ends_at_s, "undone: cut the network of w1 (i-1)")
 
 
 def test_the_end_of_the_cloud_ends_the_schedule_and_what_lasted(tmp_path: Path) -> None:
@@ -169,7 +169,7 @@ def test_the_end_of_the_cloud_ends_the_schedule_and_what_lasted(tmp_path: Path) 
     play.stage.ask = ended_after_15_s  # type: ignore[method-assign]
     with pytest.raises(NotRunningError):
         play.run(CUT, dataclasses.replace(CUT, at_s=20.0), dataclasses.replace(CUT, at_s=30.0))
-    assert play.told == [(10.0, "cut w1 (i-1) off"), (20.0, "undone: cut w1 (i-1) off")]
+    assert play.told == [(10.0, "cut the network of w1 (i-1)"), (20.0, "undone: cut the network of w1 (i-1)")]
 
 
 def test_runners_exclude_each_other_but_a_killed_one_blocks_none(tmp_path: Path) -> None:
@@ -223,7 +223,9 @@ def test_a_later_cloud_of_the_same_name_is_not_met(
             call()
 
 
-@pytest.mark.parametrize("last", ["cut w1 (i-1) off", "cut w2 (i-2) off", "undone: cut w1 (i-1) off"])
+@pytest.mark.parametrize(
+    "last", ["cut the network of w1 (i-1)", "cut the network of w2 (i-2)", "undone: cut the network of w1 (i-1)"]
+)
 def test_all_that_lasts_is_undone_once_when_no_event_can_be_recorded_any_more(tmp_path: Path, last: str) -> None:
     play, failing = Play(tmp_path, 1, 1), [False]
 
@@ -237,7 +239,7 @@ def test_all_that_lasts_is_undone_once_when_no_event_can_be_recorded_any_more(tm
         play.run(CUT, Fault(at_s=12.0, kind="cut", place=0.9, lasts_s=40.0))
     cuts = sorted(message["instance"] for message in play.stage.asked if message["do"] == "cut")
     mends = sorted(message["instance"] for message in play.stage.asked if message["do"] == "mend")
-    assert cuts == mends == (["i-1"] if last == "cut w1 (i-1) off" else ["i-1", "i-2"])
+    assert cuts == mends == (["i-1"] if last == "cut the network of w1 (i-1)" else ["i-1", "i-2"])
 
 
 def test_the_same_fault_meets_another_host_while_it_lasts_and_the_same_one_after_it(tmp_path: Path) -> None:
@@ -245,5 +247,5 @@ def test_the_same_fault_meets_another_host_while_it_lasts_and_the_same_one_after
     play = Play(tmp_path, 1, 1)
     assert play.run(CUT, *again) == ended(3)
     assert [text for _, text in play.told if "undone" not in text] == [
-        *("cut w1 (i-1) off", "cut w2 (i-2) off", "cut w1 (i-1) off")
+        *("cut the network of w1 (i-1)", "cut the network of w2 (i-2)", "cut the network of w1 (i-1)")
     ]

@@ -155,9 +155,9 @@ class CutNetwork:
 @pytest.mark.parametrize(
     ("role", "allowed", "said"),
     [
-        ("", REQUIRED_ACTIONS, "it has no instance role"),
+        ("", REQUIRED_ACTIONS, "it has no role; launch it with an instance profile"),
         ("node", REQUIRED_ACTIONS[:-1], "its role node does not allow ssmmessages:OpenDataChannel"),
-        ("node", REQUIRED_ACTIONS, "it cannot reach the service: timed out"),
+        ("node", REQUIRED_ACTIONS, "it cannot connect to Session Manager: timed out"),
     ],
 )
 def test_an_agent_is_connected_only_with_a_role_its_rights_and_a_way_out(
@@ -175,4 +175,4 @@ def test_an_agent_is_connected_only_with_a_role_its_rights_and_a_way_out(
 
 
 def test_an_unknown_instance_is_not_connected(service: SessionService) -> None:
-    assert service.reason_not_connected("i-0123456789abcdef0") == "there is no such running instance"
+    assert service.reason_not_connected("i-0123456789abcdef0") == "no running instance has this id"

@@ -116,7 +116,7 @@ def _check_persistence(deployment: str, given: dict[str, Any], version: str | No
 
 def _subnet(ec2: Any, ids: list[str]) -> Any:
     if len(ids) != 1:
-        raise BadRequest("A Lustre file system takes exactly one subnet.")
+        raise BadRequest(f"A Lustre file system needs exactly one subnet, but SubnetIds has {len(ids)}.")
     try:
         return ec2.get_subnet(ids[0])
     except InvalidSubnetIdError:

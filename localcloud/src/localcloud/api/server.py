@@ -92,7 +92,9 @@ class Application:
         try:
             return self._refusal(environ)
         except Exception as error:  # If the check crashes, the call is denied.
-            log.error("%s %s could not be decided\n%s", service, action, traceback.format_exc())
+            log.error(
+                "denied %s %s, because the check of its permissions failed\n%s", service, action, traceback.format_exc()
+            )
             return error_replies.reply(environ, "InternalFailure", f"{type(error).__name__}: {error}")
 
     def _wrong_region(

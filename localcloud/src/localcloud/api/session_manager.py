@@ -55,7 +55,9 @@ class Application:
     def _start(self, request: dict[str, Any]) -> dict[str, str]:
         document = request.get("DocumentName", "SSM-SessionManagerRunShell")
         if document != DOCUMENT:
-            raise RequestError("InvalidDocument", f"the embedded cloud only supports {DOCUMENT}, not {document}")
+            raise RequestError(
+                "InvalidDocument", f"the embedded cloud only supports the document {DOCUMENT}, not {document}"
+            )
         (port,) = request.get("Parameters", {}).get("portNumber", ["22"])
         if not port.isdecimal() or not 1 <= int(port) <= 65535:
             raise RequestError("ValidationException", f"portNumber {port} is not a TCP port from 1 to 65535")

@@ -113,14 +113,14 @@ def _kill_first_host(attempt: Attempt) -> Done:
 def _api_errors(attempt: Attempt) -> Done:
     target, ask = attempt.once("API"), attempt.cloud.ask
     ask({"do": "fail", "share": str(API_SHARE), "seconds": str(attempt.fault.lasts_s)})
-    return Done(what=f"let {API_SHARE:.0%} of the API's calls fail", target=target, undo=lambda: ask({"do": "fail"}))
+    return Done(what=f"made {API_SHARE:.0%} of the API calls fail", target=target, undo=lambda: ask({"do": "fail"}))
 
 
 def _spot_notice(attempt: Attempt) -> Done:
     host = attempt.choose([host for host in attempt.hosts() if host.get("spot")], "spot instance")
     notice_s = attempt.patterns.notice_s
     attempt.cloud.ask({"do": "interrupt", "instance": host["instance_id"], "notice_s": str(notice_s)})
-    return Done(what=f"gave {named(host)} the notice of an interruption in {notice_s:g} s")
+    return Done(what=f"sent {named(host)} the notice that it is interrupted in {notice_s:g} s")
 
 
 def _terminate(attempt: Attempt) -> Done:

@@ -35,14 +35,14 @@ def cut(attempt: Attempt) -> Done:
             attempt.cloud.ask({"do": "mend", "instance": instance_id})
 
     attempt.cloud.ask({"do": "cut", "instance": instance_id})
-    return Done(what=f"cut {named(host)} off", target=instance_id, undo=mend)
+    return Done(what=f"cut the network of {named(host)}", target=instance_id, undo=mend)
 
 
 def drop(attempt: Attempt) -> Done:
     """Drop all packets that a host sends: silently for TCP, with an error to the sender for UDP."""
     return _inside(
         attempt,
-        "dropped what {} sends",
+        "dropped the packets that {} sends",
         begin=lambda run: run(["nft", "-f", "-"], _DROP),
         end=lambda run: run(["nft", "-f", "-"], _END_DROP),
     )
@@ -63,7 +63,7 @@ def slow(attempt: Attempt) -> Done:
         for link in re.findall(r"(?m)^qdisc tbf \S+ dev (\S+) root ", run(["tc", "qdisc", "show"])):
             run(["tc", "qdisc", "del", "dev", link, "root"])
 
-    return _inside(attempt, f"slowed what {{}} sends to {SLOW_MBIT_PER_S} Mbit/s", begin=begin, end=end)
+    return _inside(attempt, f"limited the sending rate of {{}} to {SLOW_MBIT_PER_S} Mbit/s", begin=begin, end=end)
 
 
 def _inside(attempt: Attempt, what: str, *, begin: Callable[[Run], object], end: Callable[[Run], object]) -> Done:

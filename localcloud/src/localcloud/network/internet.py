@@ -134,7 +134,12 @@ async def _pass_on(host: str, port: int, reader: asyncio.StreamReader, writer: a
     try:
         there = await asyncio.wait_for(asyncio.open_connection(host, port), _CONNECT_S)
     except (OSError, TimeoutError) as error:
-        log.warning("%s:%d cannot be reached from this machine: %s", host, port, error or "no answer")
+        log.warning(
+            "a connection from the cloud to %s:%d failed, as this machine cannot reach it: %s",
+            host,
+            port,
+            error or "no answer",
+        )
         writer.transport.abort()
         return
     try:

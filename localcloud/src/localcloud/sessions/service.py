@@ -187,10 +187,10 @@ class SessionService:
         """Return a connection from a host to the relay, like its agent's. Raises NotConnectedError."""
         host = self.hosts.get(instance_id)
         if host is None:
-            raise NotConnectedError(instance_id, "there is no such running instance")
+            raise NotConnectedError(instance_id, "no running instance has this id")
         role = host.instance.role_name
         if not role:
-            raise NotConnectedError(instance_id, "it has no instance role")
+            raise NotConnectedError(instance_id, "it has no role; launch it with an instance profile")
         denied = self.denied(role, instance_id, REQUIRED_ACTIONS)
         if denied:
             raise NotConnectedError(instance_id, f"its role {role} does not allow {', '.join(denied)}")
@@ -199,7 +199,7 @@ class SessionService:
                 lambda: socket.create_connection((API_ADDRESS, SESSIONS_PORT), timeout=_CONNECT_TIMEOUT_S)
             )
         except OSError as error:
-            raise NotConnectedError(instance_id, f"it cannot reach the service: {error}") from None
+            raise NotConnectedError(instance_id, f"it cannot connect to Session Manager: {error}") from None
 
 
 def copy_both_ways(one: socket.socket, other: socket.socket) -> None:

@@ -42,7 +42,11 @@ class Operation:
                 with acting_as(self.stack.actor):
                     run()
             except Exception as error:
-                log.error("operation on stack %s failed\n%s", self.stack.name, traceback.format_exc())
+                log.error(
+                    "the operation on stack %s failed because of an internal error\n%s",
+                    self.stack.name,
+                    traceback.format_exc(),
+                )
                 self._status(_stuck(self.stack.status), f"InternalFailure: {type(error).__name__}: {error}")
 
         thread = threading.Thread(target=guarded, name=f"stack-{self.stack.name}", daemon=True)
@@ -124,7 +128,7 @@ class Operation:
 
     def _target(self) -> Target:
         if self.stack.target is None:
-            raise ResourceError("the stack has no template")
+            raise ResourceError(f"the stack {self.stack.name} has no template")
         return self.stack.target
 
     def _status(self, status: str, reason: str = "") -> None:

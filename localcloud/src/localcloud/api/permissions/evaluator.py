@@ -208,7 +208,7 @@ class Evaluator:
 def _decision(check: Check, answer: Mapping[str, Any]) -> Decision:
     """Convert an answer to a decision. Raises EvaluatorError if the question could not be decided."""
     if "error" in answer:
-        raise EvaluatorError(f"{check.action} on {check.resource} could not be decided: {answer['error']}")
+        raise EvaluatorError(f"the IAM evaluator cannot evaluate {check.action} on {check.resource}: {answer['error']}")
     if answer["result"] == "Allowed":
         return Decision(allowed=True)
     reasons = answer["reasons"]

@@ -196,9 +196,7 @@ def _require_known_keys(check: Check) -> None:
     for name, document in documents:
         for statement, key in condition_keys(document, check.action):
             if not context.is_known(key):
-                raise UndecidableError(
-                    f"statement {statement} of {name} has a condition on {key}, a key that it does not support"
-                )
+                raise UndecidableError(f"statement {statement} of {name} has a condition on {key}, an unsupported key")
 
 
 def _literal(resource: str) -> str:

@@ -128,7 +128,9 @@ class Resources:
         if not action.resources:
             return ["*"]
         if call.service not in {*_NAMED, *self._readers}:
-            raise UndecidableError(f"the embedded cloud does not know the resources of {action.name}")
+            raise UndecidableError(
+                f"the embedded cloud does not know which parameters of {action.name} name its resources"
+            )
         named = self._named(call)
         found: list[str] = []
         for kind, required in action.resources.items():

@@ -92,7 +92,7 @@ def _update_lustre(context: Context, resource: Physical, old: Properties, new: P
     if before != after:
         raise ResourceError(
             f"The deployment type of a file system cannot change from {before} to {after}: "
-            "remove the file system in one deployment and make the other in the next"
+            "remove the file system in one deployment and create the new one in the next"
         )
     return resource
 
