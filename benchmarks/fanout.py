@@ -49,7 +49,7 @@ BYTES_RATIO: Final = 1.1
 
 @contextmanager
 def fleet_of(hosts: int) -> Iterator[Fleet]:
-    """Run an embedded cloud with this number of workers for a block, and yield its cluster.
+    """Deploy a cluster with this number of workers on a new embedded cloud for a block, and yield the cluster.
 
     Raises RuntimeError if the cluster has another number of workers.
     """
@@ -98,7 +98,7 @@ def clean(fleet: Fleet) -> None:
 
 
 def check(fleet: Fleet, tool: Tool, files: int) -> None:
-    """Raise RuntimeError unless every host has every file."""
+    """Raise RuntimeError unless every host has this number of pushed files."""
     on_hosts(fleet, f"test $(find {tool.place} -type f | wc -l) -eq {files}")
 
 
@@ -148,7 +148,7 @@ class Book:
             self.figures.append(figure)
 
     def judge(self, promise: str, kept: bool, found: str) -> None:
-        """Record a promised limit, and print whether the measurement `found` kept it."""
+        """Record and print a promised limit, the measurement `found`, and whether it kept the limit."""
         print(f"  {promise}: {found}: {'kept' if kept else 'NOT kept'}", flush=True)
         self.verdicts.append({"promise": promise, "found": found, "kept": kept})
 
@@ -159,7 +159,11 @@ class Book:
         )
 
     def judge_bytes(self, what: str) -> None:
-        """Compare the bytes of `fab stage-data --to local` between the largest and the smallest number of hosts."""
+        """Judge the ratio of the bytes of `fab stage-data --to local` between the largest and the smallest number of
+        hosts.
+
+        Nothing is judged if only one number of hosts was measured.
+        """
         ours = {f["hosts"]: f["bytes"] for f in self.figures if f["what"] == what and f["tool"] == OURS}
         fewest, most = min(ours), max(ours)
         if fewest != most:
@@ -176,7 +180,7 @@ def measure_push(
 ) -> None:
     """Time pushes of one amount of data with each tool in turn, then pushes of unchanged data with deepcdk.
 
-    `what`: name of the measurement.
+    The results are recorded and judged in `book`. `what`: name of the measurement.
     """
     hosts = len(fleet.hosts)
     samples: dict[str, list[float]] = {tool.name: [] for tool in chosen}

@@ -46,7 +46,7 @@ def output_of(command: Sequence[str]) -> str:
 
 
 def seconds(command: Sequence[str]) -> float:
-    """Run a command and return its wall time, s."""
+    """Run a command and return its wall time, s. Raises RuntimeError if it fails."""
     began = time.monotonic()
     output_of(command)
     return time.monotonic() - began

@@ -224,7 +224,9 @@ def fault_times(record: Path, word: str) -> list[float]:
 
 
 def inject_fault(run: Run, kind: str, seed: int, record: Path) -> Recovery | None:
-    """Inject one fault while a run trains; return its cost, or None if the run does not train again."""
+    """Inject one fault while a run trains; return its cost, or None if the run does not train again within five
+    minutes.
+    """
     run.train_for(QUIET_S)
     times = ("--first", "0", "--every", "3600", "--duration", "1", "--longest", str(MAX_DURATION_S))
     with chaos(record, run.hosts(), "--seed", str(seed), "--kinds", kind, *times):

@@ -71,7 +71,7 @@ def status_once() -> float:
 def sixteen_hosts() -> float:
     """Return the time, s, from SetDesiredCapacity until the sshd of sixteen new hosts has responded to the master.
 
-    Raises RuntimeError if the group has another number of workers.
+    Raises RuntimeError unless the group then has sixteen workers.
     """
     with running_cloud(CLOUD):
         output_of(laptop("fab", "up", "--yes", *demo.settings(2), "--set", "workers=0"))

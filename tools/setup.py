@@ -163,7 +163,7 @@ def node_environments(cache: Path) -> tuple[Installer, Runtime, MasterEnvironmen
 
 
 def make_environment(log: Log, made: VirtualEnvironment, found: Sequence[str] = ()) -> None:
-    """Make an environment for nodes, with the same command as on a real node. `found` as for `install_horovod`."""
+    """Make an environment for nodes, with the same command as on a real node. `found`: options of Horovod's build."""
     command = [base_python(), "-m", *made.command.split(), "--root", str(made.root)]
     log.run([*command, *(["--cache", str(made.cache), *found] if isinstance(made, Runtime) else [])], ROOT)
 
