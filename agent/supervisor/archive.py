@@ -30,12 +30,23 @@ NOT_COPIED: Final = ("checkpoints/*", "spec*.json", "launch.json", "state.json",
 
 
 def destination(directory: RunDirectory) -> tuple[str, str]:
-    """Return the S3 address of a run's copy, and the bucket's region. The address is "" for a run without a bucket."""
+    """Return the S3 address of a run's copy, and the bucket's region. The address is "" for a run without a bucket.
+
+    Raises ValueError, which names the file, if the run's origin.json is invalid or cannot be read. A run without this
+    file has no bucket.
+    """
+    path = directory.path / ORIGIN_FILE
     try:
-        origin = json_text.parse(read_regular(directory.path / ORIGIN_FILE))
+        origin = json_text.parse(read_regular(path))
         bucket, region = str(origin["bucket"]), str(origin["region"])
-    except (OSError, ValueError, KeyError, TypeError):
+    except FileNotFoundError:
         return "", ""
+    except OSError as error:
+        raise ValueError(f"{path}, which names the bucket, cannot be read: {error.strerror or error}") from None
+    except KeyError as error:
+        raise ValueError(f"{path} does not contain the {error.args[0]} of the bucket") from None
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"{path}, which names the bucket, is invalid: {error}") from None
     return (f"s3://{bucket}/runs/{directory.run_id}" if bucket else ""), region
 
 
@@ -59,7 +70,11 @@ class Copier:
 
     def __init__(self, directory: RunDirectory, run: Callable[[Sequence[str], float], Completed] = execute) -> None:
         self.directory, self._run = directory, run
-        self.address, self.region = destination(directory)
+        self.address, self.region, self._obstacle = "", "", ""
+        try:
+            self.address, self.region = destination(directory)
+        except ValueError as error:
+            self._obstacle = str(error)
         self._copying: subprocess.Popen[bytes] | None = None
         self._next = time.monotonic()
 
@@ -86,7 +101,7 @@ class Copier:
             self._copying.terminate()
             self._copying.wait()
         if not self.address:
-            return ""
+            return self._obstacle
         if not shutil.which("aws"):
             return "the AWS CLI is not installed on the master"
         self._run(refresh_command(self.directory), TIMEOUT_S)

@@ -111,7 +111,8 @@ def _fail(runs: Runs, run_id: str, obstacle: str) -> None:
         notifier.finish()
     with contextlib.suppress(OSError, ValueError):
         record.write_record(runs[run_id], runs[run_id].effective_state())
-        Copier(runs[run_id]).finish()
+        if trouble := Copier(runs[run_id]).finish():
+            log(f"run {run_id}: the copy in the bucket is missing or incomplete: {trouble}")
 
 
 def log(text: str) -> None:

@@ -56,7 +56,7 @@ class StoredRun:
                 self._log(f"the results are incomplete: {trouble}")
             self._write_record(state)
             if trouble := self.copier.finish():
-                self._log(f"the copy in the bucket is incomplete: {trouble}")
+                self._log(f"the copy in the bucket is {'incomplete' if self.copier.address else 'missing'}: {trouble}")
                 self.record_step("ended", trouble=trouble)
         self.check_ours()  # The last copy may have taken minutes.
         self._directory.write_state(state)

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from cluster.cli import REINSTALL
 from cluster.errors import AwsError, NoAnswerError
 from cluster.terminal import status_line
 
@@ -384,7 +385,7 @@ _FAILURES: Final = (
         "the AWS session has expired or does not exist: {}",
         "run `aws login{profile}`, then repeat",
     ),
-    (("MissingDependencyException",), "{}", "run `make setup`, which installs botocore[crt]"),
+    (("MissingDependencyException",), "{}", "{reinstall}, which installs botocore[crt]"),
     (("RefreshWithMFAUnsupportedError",), "the session of the role with MFA has expired", "repeat the command"),
     (
         ("CredentialRetrievalError", "MetadataRetrievalError"),
@@ -463,6 +464,7 @@ def explain(error: Exception, action: str = "") -> AwsError | None:
     if isinstance(error, exceptions.BotoCoreError):
         profile = os.environ.get("AWS_PROFILE", "")
         words = {
+            "reinstall": REINSTALL,
             "profile": f" --profile {profile}" if profile else "",
             "region": f" ({os.environ['AWS_REGION']})" if os.environ.get("AWS_REGION") else "",
         }

@@ -17,6 +17,8 @@ CODE: Final = Path(__file__).resolve().parents[2]
 """Directory of deepcdk's packages: a checkout, or `deepcdk` in site-packages."""
 IS_INSTALLED: Final = (CODE / "for_nodes").is_dir()
 """Whether this is an installed wheel, not a checkout."""
+REINSTALL: Final = "install deepcdk again" if IS_INSTALLED else "run `make setup`"
+"""Remedy for a missing part of deepcdk or of its requirements."""
 FOR_NODES: Final = CODE / "for_nodes" if IS_INSTALLED else CODE
 """Directory of `agent` and `payload` in the form that nodes run. A wheel's importable copies are inside
 of `deepcdk`.

@@ -110,9 +110,9 @@ class Server(http.server.ThreadingHTTPServer):
         return f"http://{HOSTS[0]}:{self.server_port}/?token={self.dashboard.token}"
 
     def handle_error(self, request: socket.socket | tuple[bytes, socket.socket], client_address: Any) -> None:
-        """Print the current error in one line, unless a browser closed its connection."""
+        """Print the current error in one line, unless a browser closed its connection or does not read from it."""
         error = sys.exception()
-        if not isinstance(error, OSError):
+        if not isinstance(error, ConnectionError | TimeoutError):
             print(f"dashboard: {type(error).__name__}: {error}", file=sys.stderr)
 
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final, NoReturn, TextIO
 from cluster.aws.client import aws_errors
 from cluster.aws.console import last_boot_messages
 from cluster.aws.launches import describe_since
-from cluster.cli import CODE, IS_INSTALLED, packaged_node
+from cluster.cli import CODE, REINSTALL, packaged_node
 from cluster.errors import DeepcdkError
 from cluster.terminal import status_line
 from cluster.terminal.units import duration
@@ -36,7 +36,6 @@ MAX_DELETIONS: Final = 1000
 """Maximum number of objects that one S3 request may delete."""
 CLI: Final = Path("node_modules", "aws-cdk", "bin", "cdk")
 """Path of the CDK CLI in a checkout or a wheel."""
-REINSTALL: Final = "install deepcdk again" if IS_INSTALLED else "run `make setup`"
 LAST_LINES: Final = 30
 """Number of lines of the CLI's output in an error, if its output was not shown."""
 _EVENT: Final = re.compile(

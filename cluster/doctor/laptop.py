@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from cluster.aws.client import Aws
-from cluster.cli import PROJECT
+from cluster.cli import PROJECT, REINSTALL
 from cluster.deploy import cdk
 from cluster.doctor.finding import FAIL, OK, WARN, Finding, finding
 from cluster.errors import DeepcdkError
@@ -61,10 +61,10 @@ def programs(project: Path = PROJECT) -> Iterator[Finding]:
     major = version.partition(".")[0]
     if not major.isdecimal():
         what = f"Node.js does not start: {node}" + (f": {version}" if version else "")
-        yield found(FAIL, what, cdk.REINSTALL)
+        yield found(FAIL, what, REINSTALL)
     elif int(major) < OLDEST_NODE:
         what = f"Node.js {version} is too old for the CDK CLI: {node}"
-        yield found(FAIL, what, f"install Node.js {OLDEST_NODE} or newer, or {cdk.REINSTALL}")
+        yield found(FAIL, what, f"install Node.js {OLDEST_NODE} or newer, or {REINSTALL}")
     else:
         yield found(OK, f"{cli}, Node.js {version}: {node}")
 

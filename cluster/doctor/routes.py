@@ -98,7 +98,7 @@ def _judge_public(subnet: str, table: Mapping[str, Any]) -> Finding | None:
     """Judge a subnet for the master; None if it has no problem."""
     if _leads(table, _PUBLIC_WAYS):
         return None
-    remedy = f"add a route {_INTERNET} to an internet gateway to {_name(table)}, or name another public subnet"
+    remedy = f"{_new_route(table)} an internet gateway, or name another public subnet"
     what = f"public {subnet} ({_name(table)}) {_fault(table)}: the master cannot be reached from outside"
     return finding(ROUTES, FAIL, what, remedy)
 
@@ -110,14 +110,20 @@ def _judge_private(config: ClusterConfig, subnet: str, table: Mapping[str, Any],
     if _leads(table, _PRIVATE_WAYS):
         return None
     what = f"private {subnet} ({_name(table)}) {_fault(table)}"
-    remedy = f"add a route {_INTERNET} to a NAT gateway, a NAT instance or a transit gateway to {_name(table)}"
+    remedy = f"{_new_route(table)} a NAT gateway, a NAT instance or a transit gateway"
     if _default_route(table):
-        return finding(ROUTES, FAIL, f"{what}: its nodes reach neither the internet nor AWS", remedy)
+        return finding(ROUTES, FAIL, f"{what}: its nodes reach neither the internet nor AWS's public endpoints", remedy)
     if missing := missing_services(config, table, endpoints):
         what = f"{what}, and endpoints for {', '.join(missing)} are missing"
         return finding(ROUTES, FAIL, what, f"{remedy}; or create these endpoints, with private names")
     what = f"{what}, only endpoints: packages can be installed only from Amazon Linux's repositories in S3"
     return finding(ROUTES, WARN, what, f"{remedy}; or use an image with every package that nodes and runs need")
+
+
+def _new_route(table: Mapping[str, Any]) -> str:
+    """Return the beginning of the remedy for a table's default route, up to the target. EC2 rejects a second one."""
+    verb = "change the target of the route" if _default_route(table) else "add a route"
+    return f"in {_name(table)}, {verb} {_INTERNET} to"
 
 
 def missing_services(config: ClusterConfig, table: Mapping[str, Any], endpoints: _Answers) -> list[str]:

@@ -16,6 +16,7 @@ from urllib.parse import unquote, urlsplit
 
 from agent.spec.frameworks import TENSORFLOW_PACKAGES
 from agent.spec.kinds import RuntimeKind
+from cluster.cli import REINSTALL
 from cluster.errors import DeepcdkError
 from cluster.programs.program_packages import Wanted
 
@@ -297,15 +298,14 @@ def masked(words: str) -> str:
 
 
 def uv_program() -> str:
-    """Return the path of uv, which is installed together with this project. Raises UvError."""
+    """Return the path of uv, one of deepcdk's requirements. Raises UvError if it is not installed."""
     try:
         from uv import find_uv_bin
 
         return find_uv_bin()
     except (ImportError, FileNotFoundError):
         raise UvError(
-            "uv, which resolves the requirements of programs, is not installed with this project",
-            remedy="install this project's requirements again: `make setup`",
+            "uv is not installed, but deepcdk needs it to resolve the requirements of programs", remedy=REINSTALL
         ) from None
 
 

@@ -168,9 +168,11 @@ def _origin_rows(record: Mapping[str, Any]) -> list[tuple[str, str]]:
         versions = ", ".join(f"{name} {version}" for name, version in (runtime.get("versions") or {}).items())
         rows.append(("runtime", " ".join(filter(None, [runtime["path"], runtime.get("kind")]))))
         rows += [("versions", versions)] if versions else []
-    if course.get("archive"):
-        trouble = course.get("trouble")
-        rows.append(("copy", course["archive"] + (f" (incomplete: {trouble})" if trouble else "")))
+    copy, trouble = course.get("archive"), course.get("trouble")
+    if copy:
+        rows.append(("copy", f"{copy} (incomplete: {trouble})" if trouble else copy))
+    elif trouble:
+        rows.append(("copy", f"none: {trouble}"))
     return rows
 
 

@@ -146,7 +146,8 @@ def test_no_file_of_a_run_keeps_who_shows_it_waiting(tmp_path: Path, make: objec
         make(directory.path / name)
     assert follow.summary(state, directory)["run_id"] == "one"
     assert directory.stop_grace_s() == STOP_GRACE_S
-    assert archive.destination(directory) == ("", "")
+    with pytest.raises(ValueError, match=r"origin\.json, which names the bucket, cannot be read"):
+        archive.destination(directory)
     assert spending.read(directory) is None
     record.write_record(directory, state)
     assert json.loads((directory.path / "record.json").read_text())["result"] is None

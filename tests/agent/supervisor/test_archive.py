@@ -76,7 +76,7 @@ def test_a_copy_that_fails_says_why(directory: RunDirectory, monkeypatch: pytest
     assert Copier(directory, Cli()).finish() == "the AWS CLI is not installed on the master"
 
 
-@pytest.mark.parametrize("content", [None, "{", "{}", '{"bucket": "", "region": ""}'])
+@pytest.mark.parametrize("content", [None, '{"bucket": "", "region": ""}'])
 def test_without_a_bucket_nothing_is_copied(directory: RunDirectory, content: str | None) -> None:
     path = directory.path / "origin.json"
     path.unlink()
@@ -85,6 +85,24 @@ def test_without_a_bucket_nothing_is_copied(directory: RunDirectory, content: st
     cli = Cli()
     copier = Copier(directory, cli)
     assert (destination(directory)[0], copier.is_due, copier.finish(), cli.commands) == ("", False, "", [])
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [("{", "is invalid: "), ("[]", "is invalid: "), ("{}", "does not contain the bucket"), (None, "cannot be read: ")],
+)
+def test_an_unreadable_origin_is_reported_as_the_reason_for_the_missing_copy(
+    directory: RunDirectory, content: str | None, reason: str
+) -> None:
+    path = directory.path / "origin.json"
+    path.unlink()
+    if content is None:
+        path.mkdir()
+    else:
+        path.write_text(content)
+    copier = Copier(directory, Cli())
+    trouble = copier.finish()
+    assert (copier.address, copier.is_due, str(path) in trouble, reason in trouble) == ("", False, True, True)
 
 
 def test_copies_follow_each_other_at_a_distance(directory: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,6 +11,7 @@ import botocore.exceptions as boto
 import pytest
 from botocore.exceptions import ClientError
 
+from cluster.aws import client
 from cluster.aws.client import IMPATIENT_ATTEMPTS, MAX_PAUSE_S, THROTTLED, THROTTLED_ATTEMPTS, Aws, aws_errors, pause_s
 from cluster.errors import AwsError, UsageError
 
@@ -46,6 +47,14 @@ def test_a_failure_says_what_where_and_what_to_do(error: Exception, what: str, r
         raise error
     assert caught.value.where == "listing nodes"
     assert remedy in caught.value.remedy
+
+
+def test_the_remedy_for_a_missing_package_fits_a_wheel(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A wheel has no Makefile."""
+    monkeypatch.setattr(client, "REINSTALL", "install deepcdk again")
+    with pytest.raises(AwsError) as caught, aws_errors("listing nodes"):
+        raise boto.MissingDependencyException(msg="botocore[crt]")
+    assert caught.value.remedy == "install deepcdk again, which installs botocore[crt]"
 
 
 def test_our_own_errors_and_mistakes_pass_through() -> None:

@@ -160,3 +160,27 @@ def test_the_report_is_the_page_of_fab_report_with_its_own_policy(server: Server
     assert answer.body == f"<!doctype html><title>report of {RECORDED}</title>"  # type: ignore[attr-defined]
     assert answer.headers["Content-Security-Policy"].startswith("default-src 'none'; style-src 'unsafe-inline'")
     assert "script-src" not in answer.headers["Content-Security-Policy"]
+
+
+@pytest.mark.parametrize(
+    ("error", "printed"),
+    [
+        (PermissionError(13, "Permission denied"), "dashboard: PermissionError: [Errno 13] Permission denied\n"),
+        (BrokenPipeError(32, "Broken pipe"), ""),
+        (TimeoutError("timed out"), ""),
+    ],
+)
+def test_only_errors_of_the_connection_are_hidden(
+    server: Server,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    error: OSError,
+    printed: str,
+) -> None:
+    def fail(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(server.dashboard, "act", fail)
+    with pytest.raises(http.client.HTTPException):
+        ask(server, STOP, own(server), method="POST", body="yes=1")
+    assert capsys.readouterr().err == printed

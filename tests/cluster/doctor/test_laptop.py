@@ -14,6 +14,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from cluster.cli import REINSTALL
 from cluster.deploy import cdk
 from cluster.doctor import laptop
 from cluster.doctor.finding import FAIL, OK, WARN, Finding
@@ -80,7 +81,7 @@ def test_node_of_another_machine_does_not_start(tmp_path: Path, monkeypatch: pyt
 def test_missing_cdk_cli_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(cdk, "CODE", tmp_path)
-    assert only(laptop.programs(tmp_path)).remedy == cdk.REINSTALL
+    assert only(laptop.programs(tmp_path)).remedy == REINSTALL
 
 
 @pytest.mark.parametrize(

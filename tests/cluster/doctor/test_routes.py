@@ -66,7 +66,8 @@ def test_public_subnets_lead_to_an_internet_gateway(routes: tuple[dict[str, str]
     (found,) = judge_routes(CONFIG, [table("rtb-public", *routes, subnet=PUBLIC), private], ())
     assert found.state == FAIL
     assert all(word in found.what for word in (PUBLIC, "rtb-public", says))
-    assert "internet gateway to rtb-public" in found.remedy
+    change = "change the target of the route" if routes else "add a route"
+    assert found.remedy.startswith(f"in rtb-public, {change} 0.0.0.0/0 to an internet gateway")
 
 
 @pytest.mark.parametrize(
@@ -92,7 +93,7 @@ def test_nodes_without_a_public_address_need_more_than_an_internet_gateway_or_a_
     found = of_private(default(**target))
     assert (found.state, *target.values()) == (FAIL, found.what.split(" to ")[1].split(":")[0])
     assert all(word in found.what for word in (PRIVATE, "rtb-private"))
-    assert "NAT gateway" in found.remedy and "rtb-private" in found.remedy
+    assert found.remedy.startswith("in rtb-private, change the target of the route 0.0.0.0/0 to a NAT gateway")
 
 
 def gateway(name: str = "rtb-private") -> dict[str, Any]:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from agent.spec.kinds import RuntimeKind
+from cluster.programs import uv_compile
 from cluster.programs.program_packages import Wanted
 from cluster.programs.uv_compile import (
     Answer,
@@ -92,6 +93,7 @@ def test_values_of_secret_parameters_are_masked(name: str) -> None:
 
 def test_without_uv_the_error_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setitem(sys.modules, "uv", None)
-    with pytest.raises(UvError, match="uv, which resolves the requirements of programs, is not installed") as found:
+    monkeypatch.setattr(uv_compile, "REINSTALL", "install deepcdk again")  # as in a wheel, which has no Makefile
+    with pytest.raises(UvError, match="uv is not installed, but deepcdk needs it") as found:
         ask(Wanted(directory=tmp_path, requirements="", modules=frozenset()), KIND, os.environ)
-    assert "make setup" in found.value.remedy
+    assert found.value.remedy == "install deepcdk again"

@@ -166,6 +166,22 @@ def test_nodes_on_spot_are_told_with_what_they_cost(spot: dict[str, Any] | None,
     assert {row[0]: row[1] for row in record_table(record).rows}.get("on spot") == told
 
 
+@pytest.mark.parametrize(
+    ("course", "copy"),
+    [
+        ({"archive": "s3://b/runs/one"}, "s3://b/runs/one"),
+        ({"archive": "s3://b/runs/one", "trouble": "denied"}, "s3://b/runs/one (incomplete: denied)"),
+        ({"archive": "", "trouble": "origin.json is invalid"}, "none: origin.json is invalid"),
+        ({"archive": ""}, None),
+    ],
+)
+def test_the_copy_in_the_bucket_is_shown_or_why_there_is_none(course: dict[str, Any], copy: str | None) -> None:
+    state = {"state": "succeeded", "started": 0, "updated": 9}
+    record: dict[str, Any] = {"run_id": "one", "state": state, "attempts": 1, "directory": "/runs/one", "files": 1}
+    record |= {"checkpoints": [], "bytes": 1, "course": course}
+    assert {row[0]: row[1] for row in record_table(record).rows}.get("copy") == copy
+
+
 def test_a_bounded_run_tells_what_was_spent_of_the_bound() -> None:
     state = {"state": "stopped", "started": 0, "updated": 9}
     record: dict[str, Any] = {"run_id": "one", "state": state, "attempts": 1, "directory": "/runs/one", "files": 1}
