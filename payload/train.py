@@ -54,7 +54,7 @@ class StopRequest:
         signal.signal(number, signal.SIG_DFL)
 
     def __call__(self) -> bool:
-        """Return whether a stop was requested on this rank."""
+        """Return whether a stop was requested on this rank. The stop file is only checked at intervals."""
         now = time.monotonic()
         if self._watch_file and not self._requested and now >= self._next_look:
             self._next_look = now + STOP_FILE_INTERVAL_S
@@ -63,7 +63,11 @@ class StopRequest:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Train as one rank of a run and return the exit status: EXIT_STOPPED if the run was asked to stop."""
+    """Train as one rank of a run, and print errors on rank 0; return the exit status.
+
+    It is 0 after the last epoch, EXIT_STOPPED if the run was asked to stop, EXIT_USAGE for an invalid setting, and
+    EXIT_FAILED after any other error.
+    """
     started = time.time()
     rank = int(os.environ.get("HOROVOD_RANK", "0"))
     try:

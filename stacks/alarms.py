@@ -46,7 +46,7 @@ class Alarm:
 
 
 def alarms(config: ClusterConfig, sources: MetricSources) -> Iterator[Alarm]:
-    """Yield the alarms that apply to a cluster."""
+    """Yield the alarms that apply to a cluster's nodes, its shared file system and its NAT gateways."""
     for role in ROLES:
         yield from _nodes(role, config, sources)
     yield from _files(config, sources)

@@ -19,7 +19,7 @@ FLAGS: Final = Path(__file__).parents[1] / "cdk.json"
 
 
 def cluster_app(config: ClusterConfig | None = None) -> App:
-    """Return an app with a cluster. `config`: default is the CDK's context, from cdk.json.
+    """Return an app with a cluster. `config`: None takes the configuration from the CDK's context (cdk.json and -c).
 
     Exits with a message if the configuration is invalid.
     """

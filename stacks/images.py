@@ -60,7 +60,8 @@ def image(
 ) -> Image:
     """Return the image given by ID or by parameter, else the default image for the instance type.
 
-    `kept` maps parameters to IDs, for a deployed cluster that keeps its images when the parameters change.
+    `root_device`: device name of its root volume; "": derived from the parameter. `kept` maps parameters to IDs, for a
+    deployed cluster that keeps its images when the parameters change.
     """
     named = "" if id else choose(parameter, instance_type)
     id = id or (kept or {}).get(named, "")
@@ -70,7 +71,7 @@ def image(
 def choose(given: str, instance_type: str) -> str:
     """Return the given image parameter, else the default for the instance type.
 
-    If no image is known to fit, the result is an x86_64 image without a GPU driver, unless validation has rejected it.
+    If no image is known to fit, the result is Amazon Linux's image for x86_64, which has no GPU driver.
     """
     return given or default(find(instance_type)) or AMAZON_LINUX.format(architecture="x86_64")
 
@@ -123,10 +124,10 @@ def runtime_gib(role: str, instance_type: str) -> int:
 
 
 def login_user(parameter: str) -> str:
-    """Return the login user that the image's publisher has set up."""
+    """Return the login user that the image's publisher has set up; ec2-user unless it is an Ubuntu or Debian image."""
     return "ubuntu" if "ubuntu" in parameter else "admin" if "/debian/" in parameter else "ec2-user"
 
 
 def default_root_device(parameter: str) -> str:
-    """Return the device name of an image's root volume. Ubuntu's differs; most others are the same as Amazon's."""
+    """Return the device name of an image's root volume: Ubuntu's for its images, otherwise Amazon's."""
     return "/dev/sda1" if "ubuntu" in parameter else "/dev/xvda"

@@ -72,7 +72,10 @@ class Network(Construct):
         return vpc, vpc.public_subnets, vpc.private_subnets
 
     def _find(self, config: ClusterConfig) -> tuple[ec2.IVpc, list[ec2.ISubnet], list[ec2.ISubnet]]:
-        """Import the VPC and its subnets by ID. This creates, changes, removes and looks up nothing in AWS."""
+        """Import the VPC and its subnets by ID; return the VPC, the public subnets and the private subnets.
+
+        This creates, changes, removes and looks up nothing in AWS.
+        """
         vpc = ec2.Vpc.from_vpc_attributes(
             self,
             "Vpc",

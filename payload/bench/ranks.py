@@ -37,7 +37,8 @@ Step = Callable[[], Any]
 def main(argv: Sequence[str]) -> int:
     """Measure the cells that are missing as one rank of the benchmark; return the exit status.
 
-    Rank 0 writes the results. The status is EXIT_STOPPED if the run was asked to stop.
+    Rank 0 writes the results. The status is EXIT_STOPPED if the run was asked to stop, EXIT_USAGE for an invalid
+    setting, and EXIT_FAILED after any other error.
     """
     rank = int(os.environ.get("HOROVOD_RANK", "0"))
     try:

@@ -232,10 +232,10 @@ def raising_lost_ranks() -> Iterator[None]:
 
 
 def attempt(ranks: Ranks, action: Callable[[], T]) -> T:
-    """Run an action on this rank, and fail on all ranks if it failed on any rank (collective).
+    """Run an action on this rank and return its result, unless it fails on any rank (collective).
 
-    The ranks that failed raise their own error. The others raise RankFailedError, so that no rank waits for a failed
-    one.
+    The ranks on which it raises a ReportedError raise this error. The others raise RankFailedError, so that no rank
+    waits for a failed rank.
     """
     error: ReportedError | None = None
     result: T | None = None

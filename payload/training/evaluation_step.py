@@ -19,7 +19,10 @@ PIXELS: Final = 512 * 28 * 28
 
 
 def evaluation_slots(view: View, training_batch: int = 1) -> int:
-    """Return the number of test images for each rank and step. A training batch of this rank fits in any case."""
+    """Return the number of test images for each rank and step: as many as fit the limits SLOTS and PIXELS.
+
+    It is at least `training_batch`, this rank's batch in training, but at most SLOTS.
+    """
     return max(min(SLOTS, PIXELS // (view.size[0] * view.size[1])), min(training_batch, SLOTS), 1)
 
 

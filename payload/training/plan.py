@@ -45,7 +45,9 @@ class TrainingPlan:
 
     @property
     def evaluated(self) -> str:
-        """Return the name of the split that is evaluated after each epoch."""
+        """Return the name of the split that is evaluated after each epoch: "validation" if there is one, or else
+        "test".
+        """
         return "validation" if self.data.validation else "test"
 
     @property

@@ -54,7 +54,10 @@ def set_up_rank(settings: Settings, environ: MutableMapping[str, str], root: Pat
 
 
 def set_up_untuned_rank(settings: Settings, environ: MutableMapping[str, str], root: Path = ROOT) -> RankSetup:
-    """Choose only this rank's GPU. TensorFlow, Horovod and Linux use their defaults for everything else."""
+    """Choose only this rank's GPU, and set its variables. TensorFlow, Horovod and Linux use their defaults otherwise.
+
+    Arguments as for `set_up_rank`.
+    """
     local_rank, local_size = _number(environ, "HOROVOD_LOCAL_RANK", 0), _number(environ, "HOROVOD_LOCAL_SIZE", 1)
     placed = unbound_rank(local_rank, local_size, root)
     environ.update(gpu_variables(placed.placement, environ))

@@ -38,9 +38,10 @@ class ConfigError(ValueError):
 
 
 def matches(keys: object, key: str, pattern: str, rule: str) -> None:
-    """Raise ConfigError unless the whole text, or each text of a list, matches an ASCII pattern.
+    """Raise ConfigError unless the attribute `key` of `keys`, or each text in it if it is a list, matches an ASCII
+    pattern.
 
-    `rule` completes the message "must be ...".
+    The whole text must match. `rule` completes the message "must be ...".
     """
     value = getattr(keys, key)
     for text in (value,) if isinstance(value, str) else value:
@@ -49,21 +50,23 @@ def matches(keys: object, key: str, pattern: str, rule: str) -> None:
 
 
 def within(keys: object, key: str, low: float, high: float) -> None:
-    """Raise ConfigError unless a number is within a range, limits included."""
+    """Raise ConfigError unless the attribute `key` of `keys`, a number, is within a range, limits included."""
     value = getattr(keys, key)
     if not low <= value <= high:
         raise ConfigError(key, value, f"must be {low} to {high}")
 
 
 def one_of(keys: object, key: str, *choices: str | int) -> None:
-    """Raise ConfigError unless a text or a number is one of the choices."""
+    """Raise ConfigError unless the attribute `key` of `keys`, a text or a number, is one of the choices."""
     value = getattr(keys, key)
     if value not in choices:
         raise ConfigError(key, value, f"must be one of {', '.join(map(str, choices))}")
 
 
 def is_mount(keys: object, key: str) -> None:
-    """Raise ConfigError unless a text is a directory for a mount that does not hide the node's own files."""
+    """Raise ConfigError unless the attribute `key` of `keys` is a directory for a mount that hides no files of the
+    node.
+    """
     matches(keys, key, r"(?:/[A-Za-z0-9][A-Za-z0-9_-]*)+", "an absolute path of letters, digits, - and _")
     value = getattr(keys, key)
     if len(value) > _MAX_MOUNT:
@@ -97,7 +100,8 @@ def _meant(value: str) -> ipaddress.IPv4Network:
 def coerce(key: str, value: Any, kind: str) -> Any:
     """Convert a value from `cdk.json`, or its text from a command line, to the type of its field.
 
-    `kind` is the field's type as text. A list can be a text with commas. Raises ConfigError.
+    `kind` is the field's type as text: str, bool, int, float or tuple[str, ...]. A list can be a text with commas.
+    Raises ConfigError.
     """
     if kind == "str" and isinstance(value, str):
         return value

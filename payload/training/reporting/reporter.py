@@ -35,7 +35,7 @@ class Reporter:
         self._stragglers = StragglerWatch(plan.ranks.hosts)
 
     def close(self) -> None:
-        """Close metrics, events and the profile."""
+        """Close metrics, events and the profile. Raises StorageError if the profile cannot be written."""
         if self._metrics:
             self._metrics.close()
         if self._tensorboard:

@@ -62,8 +62,9 @@ class StragglerWatch:
     def step(self, own_s: Sequence[float], seconds: float) -> list[Straggler]:
         """Count the previous step; return the ranks that have become stragglers or have recovered.
 
-        `own_s`: seconds of each rank's own part of the previous step, or all zero if unknown (at the first step of an
-        epoch). `seconds`: duration of this step. The next call gets its parts.
+        The result is empty until a window of steps is complete. `own_s`: seconds of each rank's own part of the
+        previous step, or all zero if unknown (at the first step of an epoch). `seconds`: duration of this step. The
+        next call gets its parts.
         """
         before_s, self._last_s = self._last_s, seconds
         if len(own_s) != len(self._hosts) or not any(own_s):

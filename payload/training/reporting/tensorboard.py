@@ -130,7 +130,7 @@ def as_bytes(images: Any) -> Pixels:
 
 
 def first_kernel(model: Any) -> npt.NDArray[Any] | None:
-    """Return the weights of the first convolution, [height, width, inputs, filters], or None."""
+    """Return the weights of the first convolution, [height, width, inputs, filters]; None if the network has none."""
     for layer in model.layers:
         kernel = getattr(layer, "kernel", None)
         if kernel is not None and len(kernel.shape) == 4:
