@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from cluster.programs.keras3_lint import dotted, names_in
+from cluster.programs.keras3_lint import dotted, names_in, strings_in
 
 LOCALHOST: Final = re.compile(r"(?:localhost|127\.0\.0\.1|\[?::1\]?)(?::\d+)?")
 """An address of the own node, perhaps with a port."""
@@ -85,7 +85,3 @@ def _is_own(value: ast.AST, values: Mapping[str, list[ast.AST]]) -> bool:
     ):
         return False
     return any(LOCALHOST.fullmatch(text) for part in parts for text in strings_in(part))
-
-
-def strings_in(node: ast.AST) -> set[str]:
-    return {each.value for each in ast.walk(node) if isinstance(each, ast.Constant) and isinstance(each.value, str)}

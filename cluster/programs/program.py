@@ -199,13 +199,13 @@ class Program:
             program.check_keras_traps()
         return program
 
-    def check_keras_traps(self) -> None:
-        """Raise KerasTrapError if the program would train wrongly with Keras 3 without an error, unless --keras was
-        given.
+    def check_keras_traps(self, *, nodes: int = 1) -> None:
+        """Raise KerasTrapError if the program would train wrongly with Keras 3 without an error, or fail at its first
+        step, unless --keras was given.
         """
-        silent = [trap for trap in self.keras_traps() if trap.is_silent]
-        if silent and not self.is_keras_chosen:
-            raise KerasTrapError(silent)
+        rejected = [trap for trap in self.keras_traps(nodes=nodes) if trap.is_silent or trap.is_for_several]
+        if rejected and not self.is_keras_chosen:
+            raise KerasTrapError(rejected)
 
     def wanted(self, *, horovod: bool) -> Wanted:
         """Return what the program requires of its environment. `horovod` says whether Horovod starts it."""
@@ -231,15 +231,16 @@ class Program:
             trees = (parsed_text(text) for text in texts if _FRAMEWORKS.search(text))
         return frozenset(module for tree in trees if tree for module in imports(tree, relative=False))
 
-    def keras_traps(self) -> list[Trap]:
-        """Return the program's uses of Horovod that do not work with Keras 3; [] with --keras 2, or without a Python
-        file.
+    def keras_traps(self, *, nodes: int = 1) -> list[Trap]:
+        """Return the program's uses of Horovod and tf.distribute that do not work with Keras 3 on this number of nodes;
+        [] with --keras 2, or without a Python file.
         """
-        return self._traps if self.keras == 3 else []
+        return [trap for trap in self._traps if nodes > 1 or not trap.is_for_several] if self.keras == 3 else []
 
     @functools.cached_property
     def _traps(self) -> list[Trap]:
-        return find(self.directory, self.script) if self.script is not None else []
+        begun = [start.path for start in starts(self.directory, self.entry) if start.kind == "python" and start.path]
+        return [trap for script in ([self.script] if self.script else begun) for trap in find(self.directory, script)]
 
     @property
     def _words(self) -> tuple[str, ...]:

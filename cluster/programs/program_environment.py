@@ -14,6 +14,7 @@ from agent.spec.launchers import HOROVOD
 from agent.spec.nodes import MASTER_NAME, Node, workers
 from cluster.errors import DeepcdkError
 from cluster.programs.entry_starts import starts
+from cluster.programs.keras3_lint import LEGACY
 from cluster.programs.program import Program
 from cluster.programs.program_packages import RUNTIME, Environment, Wanted
 from cluster.programs.project_files import notes
@@ -111,8 +112,9 @@ def pack(
         ):
             report(import_check.describe_unreachable(hidden, program.directory))
     if environment.keras == 3:
-        program.check_keras_traps()
-        for trap in program.keras_traps():
+        several = 1 if LEGACY in variables else count
+        program.check_keras_traps(nodes=several)
+        for trap in program.keras_traps(nodes=several):
             report(f"Keras 3: {trap}")
     return _with_environment(program, environment, kind)
 

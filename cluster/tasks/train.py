@@ -52,6 +52,7 @@ from cluster.tasks.launch import Following, Launch
 from cluster.terminal.output import print_result, print_sentence, progress_printer
 from cluster.terminal.paths import resolved
 from cluster.terminal.status_line import doing
+from stacks.instance_types import find
 
 
 @task()
@@ -171,6 +172,7 @@ def train(
                 if tree.is_large:
                     launch.progress(f"the upload is large: {tree.size_text}")
             there = session.nodes(master)
+            request.check_nodes(session, master, trouble, yes=True, report=launch.progress)
             spec = specified(request, launch, master, packed, with_planned(there, nodes))
             lines = list(dry_run_lines(there, spec))
             print_result({"dry_run": lines}, "\n".join(lines), json=following.json)
@@ -232,15 +234,36 @@ class TrainRequest:
         variables = dict(self.options.environment)
         return self.work.joining.trouble(ranks.launcher, ranks.controller, nodes=self.nodes, variables=variables)
 
-    def missing_gpus(self, nodes: Callable[[], Sequence[Node]]) -> str:
-        """Return a sentence on the line of the program that needs GPUs if the nodes lack them; "" otherwise."""
+    def check_nodes(
+        self, session: Session, master: Master, trouble: str, *, yes: bool, report: Callable[[str], None]
+    ) -> None:
+        """Ask if the program's ranks would not train together on the nodes, or if it needs GPUs that they lack.
+
+        `trouble` is from `check_together`. With `yes` it only prints warnings. Raises DeepcdkError unless the answer is
+        yes.
+        """
+        if trouble and any(node.slots > 1 for node in workers(session.nodes(master))):
+            ask_to_train_apart(trouble, self.options.ranks, yes=yes, report=report)
+        if missing := self.missing_gpus(lambda: session.nodes(master), session.config.worker_types):
+            ask_to_train_without_gpus(missing, yes=yes, report=report)
+
+    def missing_gpus(self, nodes: Callable[[], Sequence[Node]], worker_types: Sequence[str]) -> str:
+        """Return a sentence on the line of the program that needs GPUs if the nodes lack them; "" otherwise.
+
+        Without workers, the cluster's `worker_types` decide.
+        """
         needed = self.work.joining.needs_gpus if isinstance(self.work, Program) else []
         uses = [use for use in needed if self.nodes > 1 or not use.on_cpus]
         if not uses:
             return ""
-        kind = kind_of_hosts(nodes(), self.nodes)
+        if workers(there := nodes()):
+            kind = kind_of_hosts(there, self.nodes)
+            lacking = kind is not None and not kind.has_gpus
+        else:
+            types = [find(name) for name in worker_types]
+            lacking = all(each is not None and not each.gpus for each in types)
         instead = f" To train on CPUs, {uses[0].on_cpus}." if uses[0].on_cpus else ""
-        return f"{uses[0]}, but the nodes have no GPU.{instead}" if kind and not kind.has_gpus else ""
+        return f"{uses[0]}, but the nodes have no GPU.{instead}" if lacking else ""
 
     def resolved(self, session: Session, flags: TrainFlags) -> TrainRequest:
         """Return the request completed from the deployed stack: topics and stop policy. Raises DeepcdkError if they are
@@ -360,10 +383,7 @@ def prepared(
     """
     session, nodes = launch.session, request.nodes
     packed = request.pack(lambda: session.nodes(master), launch.progress)
-    if trouble and any(node.slots > 1 for node in workers(session.nodes(master))):
-        ask_to_train_apart(trouble, request.options.ranks, yes=launch.yes, report=launch.progress)
-    if missing := request.missing_gpus(lambda: session.nodes(master)):
-        ask_to_train_without_gpus(missing, yes=launch.yes, report=launch.progress)
+    request.check_nodes(session, master, trouble, yes=launch.yes, report=launch.progress)
     found = ready_nodes(launch, master, packed.trees, max(size, nodes), describe)
     if packed.kind and packed.kind != kind_of_hosts(found, nodes):
         # The workers that joined have another Python than the master, or than expected.

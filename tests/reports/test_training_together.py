@@ -6,7 +6,7 @@ The programs have the structure of the public ones that each test names.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
@@ -15,11 +15,13 @@ from agent.spec.launchers import HOROVOD, PLAIN, TORCHRUN
 from cluster.errors import DeepcdkError, UsageError
 from cluster.programs.import_check import missing
 from cluster.programs.joining import Joining
+from cluster.programs.keras3_lint import KerasTrapError
 from cluster.programs.program import Program
+from cluster.programs.program_environment import pack
 from cluster.programs.program_packages import RUNTIME
 from cluster.runs.run_options import RankOptions, RunOptions
 from cluster.tasks.train import TrainRequest, ask_to_train_apart, ask_to_train_without_gpus, with_launcher
-from tests.factories import make_node
+from tests.factories import make_master, make_node
 
 NANOGPT: Final = """\
 import os, torch
@@ -617,8 +619,24 @@ def test_accelerate_without_cpu_works_on_one_node_without_gpus(tmp_path: Path) -
         request = TrainRequest(
             work=program, nodes=count, options=RunOptions(ranks=RankOptions(launcher=PLAIN)), secrets={}
         )
-        asked = request.missing_gpus(lambda: nodes)
+        asked = request.missing_gpus(lambda: nodes, ("c5.2xlarge",))
         assert ("give --cpu to accelerate" in asked) == (count > 1), asked
+
+
+@pytest.mark.parametrize(
+    ("worker_types", "is_lacking"),
+    [(("c5.2xlarge",), True), (("g5.xlarge",), False), (("c5.2xlarge", "g5.xlarge"), False), (("x9.new",), False)],
+)
+def test_without_workers_their_instance_type_decides_about_gpus(
+    tmp_path: Path, worker_types: tuple[str, ...], is_lacking: bool
+) -> None:
+    """A cluster for GPUs without workers has only a master, which has no GPU."""
+    (tmp_path / "t.py").write_text("import torch\ntorch.cuda.set_device(0)\n")
+    request = TrainRequest(
+        work=Program.from_arguments(str(tmp_path), "t.py", ()), nodes=2, options=RunOptions(), secrets={}
+    )
+    missing = request.missing_gpus(lambda: [make_master(kind="x86_64-py3.12")], worker_types)
+    assert ("t.py:2 uses torch.cuda.set_device, but the nodes have no GPU" in missing) == is_lacking
 
 
 @pytest.mark.parametrize(
@@ -641,3 +659,65 @@ def test_runs_are_named_after_the_program_behind_a_shell(tmp_path: Path, entry: 
         (tmp_path / name).write_text("")
     (tmp_path / "start.sh").write_text("#!/bin/sh\npython train.py\n")
     assert Program.from_arguments(str(tmp_path), entry, ()).label == label
+
+
+KERAS_FIT = """\
+import re
+import tensorflow as tf
+STEPS = re.compile("steps")
+strategy = tf.distribute.MultiWorkerMirroredStrategy()
+with strategy.scope():
+    model = tf.keras.Sequential([tf.keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+model.fit(x, y)
+"""
+KERAS_LOOP = KERAS_FIT.replace('model.compile("sgd", "mse")', "pass").replace(
+    "model.fit(x, y)", "strategy.run(step)\nscaler.fit(x)"
+)
+
+
+def packed(directory: Path, source: str, *, entry: str = "train.py", nodes: int = 2, **changes: Any) -> list[str]:
+    """Write a program and pack it without requirements; return what is reported."""
+    (directory / "train.py").write_text(source)
+    program = Program.from_arguments(str(directory), entry, (), keras=changes.pop("keras", ""))
+    said: list[str] = []
+    pack(program, tuple, nodes, PLAIN, project=directory, report=said.append, **changes)
+    return [line for line in said if line.startswith("Keras 3")]
+
+
+@pytest.mark.parametrize("entry", ["train.py", "env A=1 python -u train.py", "sh -c 'exec python train.py'"])
+@pytest.mark.parametrize("step", ["fit(x, y)", "evaluate(data)", "train_on_batch(x, y)"])
+def test_fit_of_keras_3_in_tensorflows_own_strategy_is_rejected(tmp_path: Path, entry: str, step: str) -> None:
+    """keras.io's guide: `Attempt to convert a value (PerReplica`, after the nodes were started and paid."""
+    source = KERAS_FIT.replace("fit(x, y)", step)
+    with pytest.raises(KerasTrapError) as caught:
+        packed(tmp_path, source, entry=entry)
+    name = step.partition("(")[0]
+    assert str(caught.value).startswith(
+        "this program would fail:\n"
+        f"  train.py:8: {name}() fails under Keras 3 in MultiWorkerMirroredStrategy on several nodes\n"
+    )
+    assert (caught.value.remedy or "").startswith("give --keras 2")
+    assert packed(tmp_path, source, entry=entry, keras="3") == [
+        f"Keras 3: train.py:8: {name}() fails under Keras 3 in MultiWorkerMirroredStrategy on several nodes"
+    ]
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        KERAS_LOOP,
+        KERAS_FIT.replace("fit(x, y)", "predict(x)"),
+        KERAS_FIT.replace("MultiWorkerMirroredStrategy", "MirroredStrategy"),
+        'import os\nos.environ["TF_USE_LEGACY_KERAS"] = "1"\n' + KERAS_FIT,
+        "import tf_keras as keras\n" + KERAS_FIT,
+    ],
+    ids=["own loop", "predict", "one node's strategy", "legacy Keras", "tf_keras"],
+)
+def test_what_keras_3_can_do_in_a_strategy_is_not_rejected(tmp_path: Path, source: str) -> None:
+    assert packed(tmp_path, source) == []
+
+
+def test_fit_in_a_strategy_works_on_one_node_and_with_legacy_keras(tmp_path: Path) -> None:
+    assert packed(tmp_path, KERAS_FIT, nodes=1) == []
+    assert packed(tmp_path, KERAS_FIT, variables=["TF_USE_LEGACY_KERAS"]) == []

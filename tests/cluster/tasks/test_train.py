@@ -71,6 +71,19 @@ def test_payload_is_the_project_if_an_entry_is_given(
         assert "--entry = 'train.py --seed 7': needs --payload" in message
 
 
+def test_a_dry_run_prints_the_warnings_of_the_start(
+    dry_run: DryRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there = (make_master(), *make_nodes(2, kind="x86_64-py3.12"))
+    monkeypatch.setattr(Session, "nodes", lambda *_: there)
+    project = tmp_path / "project"
+    project.mkdir()
+    (project / "train.py").write_text("import os, torch\nos.environ['RANK']\ntorch.cuda.set_device(0)\n")
+    lines, message = dry_run("--payload", str(project), "--entry", "train.py", "--launcher", "plain")
+    assert "warning: train.py:3 uses torch.cuda.set_device, but the nodes have no GPU." in lines, (lines, message)
+    assert lines[-1].endswith("train.py")
+
+
 @pytest.mark.parametrize(
     "words",
     ["train --nodes 2", "train --nodes 2 --payload . --entry train.py", "bench", "resume 20261120-121314-digits-ab12"],
