@@ -11,7 +11,7 @@ from typing import Final
 
 from agent.files.atomic_write import move_directory, no_follow, open_to_append, write_atomically
 from agent.files.listing import NOT_READ, open_regular
-from agent.spec.log_lines import LongLines
+from agent.spec.log_lines import LongLines, without_controls
 
 MAX_LOG_BYTES: Final = 128 << 20
 KEPT_LOG_BYTES: Final = 32 << 20
@@ -76,8 +76,8 @@ def last_lines(
 ) -> list[str]:
     """Return the last `count` lines in the last `size` bytes of launcher.log, without the launcher's own traceback.
 
-    Long lines are shortened. `rank` leaves out the lines of other ranks, which print errors after they lose a failed
-    rank. `text` contains these bytes, if they were read before.
+    Long lines are shortened, and control characters are removed. `rank` leaves out the lines of other ranks, which
+    print errors after they lose a failed rank. `text` contains these bytes, if they were read before.
     """
     text = last_text(log, size) if text is None else text
     if len(text.encode()) >= size:  # its first line is cut
@@ -86,7 +86,7 @@ def last_lines(
     others = "" if rank is None else rf"\[(?!{rank}\])\d{{1,9}}\]<std"
     lines = text.splitlines()
     own = [line for line in lines if not (others and re.match(others, line))]
-    return LongLines().shorten(own)[-count:]
+    return [without_controls(line) for line in LongLines().shorten(own)[-count:]]
 
 
 def last_text(log: Path, size: int) -> str:

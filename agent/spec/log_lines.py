@@ -5,6 +5,7 @@ A line that is longer than MAX_LINE is stored as several lines (`agent.launch.ra
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import Final
 
@@ -17,6 +18,16 @@ MAX_SHOWN: Final = 1 << 14
 WHOLE: Final = "`fab logs` prints all"
 _MARK: Final = ">:"
 """End of the mark that begins each line of a rank, such as `[0]<stderr>:`."""
+_SEQUENCE: Final = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|[]PX^_][^\x07\x1b\n]*(?:\x07|\x1b\\)|[ -/]+[0-~])")
+"""Control sequences of terminals (ECMA-48): colours, cursor movements, titles, hyperlinks and character sets."""
+_CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+
+
+def without_controls(text: str) -> str:
+    """Return a program's text without control sequences of terminals and other control characters, for reasons and
+    last lines. Newlines and tabs stay.
+    """
+    return _CONTROL.sub("", _SEQUENCE.sub("", text))
 
 
 def shortened(line: str, most: int) -> str:

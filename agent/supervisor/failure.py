@@ -19,7 +19,7 @@ from agent.files.listing import read_regular
 from agent.launch import rank_disks
 from agent.remote.command import SSH_FAILED
 from agent.runs.directory import RunDirectory
-from agent.spec.log_lines import shortened
+from agent.spec.log_lines import shortened, without_controls
 from agent.spec.nodes import LEAVING, Node
 from agent.spec.run import RunSpec
 
@@ -135,8 +135,11 @@ def full_disk_hint(hosts: Sequence[Node], log: str) -> str:
 
 
 def last_attempt(log: str) -> str:
-    """Return the last attempt's output from the end of a log. Long lines are truncated to _MAX_LINE characters."""
-    return "\n".join(line[:_MAX_LINE] for line in log.rpartition(_LAUNCHED)[2].split("\n"))
+    """Return the last attempt's output from the end of a log, without colours and other control characters.
+
+    Long lines are truncated to _MAX_LINE characters.
+    """
+    return "\n".join(line[:_MAX_LINE] for line in without_controls(log.rpartition(_LAUNCHED)[2]).split("\n"))
 
 
 def leaving_hosts(spec: RunSpec) -> str:

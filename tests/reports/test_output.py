@@ -297,3 +297,26 @@ def test_an_exception_with_a_message_of_2_mb_is_bounded_everywhere_but_in_the_lo
     for part in (lines[:10], lines[10:], ["[1]<stderr>:after"]):
         display.show(RunProgress(), {"type": "log", "lines": [line.rstrip("\n") for line in part]})
     assert len(shown) == 4 and shown[-1] == "[1]<stderr>:after" and sum(map(len, shown)) < 20_000
+
+
+@pytest.mark.parametrize(
+    "coloured",
+    [
+        b"\x1b[1;35mValueError\x1b[0m: \x1b[35mbad\x1b[0m data",
+        b"\x1b]0;title\x07ValueError: \x1b]8;;http://a/\x1b\\bad\x1b]8;;\x1b\\ data",
+        b"\x1b[2K\x1b[1000DValueError: bad\x00\x07\x0e\x1b(B\x1b[?25h data\x7f",
+        b"ValueError: b\x1b\x1b[0mad\xc2\x9b \x1b[Kdata\x1b",
+    ],
+    ids=["colours", "title and link", "cursor", "nested"],
+)
+def test_reason_and_last_lines_have_no_colours_and_the_log_keeps_them(tmp_path: Path, coloured: bytes) -> None:
+    """Python 3.13 and Rich colour tracebacks: the reason was `\\x1b[1;35mValueError\\x1b[0m: ...`, or missing."""
+    stderr = b"\x1b[1mTraceback (most recent call last):\x1b[0m\n  File 'train.py', line 1\n" + coloured + b"\n"
+    log = b"".join(Lines(b"[1]<stderr>:").feed(stderr)) + b"[launcher] rank 1 exited first: 1\n"
+    (tmp_path / "launcher.log").write_bytes(log)
+    why = reason(make_spec(hosts=make_nodes(2)), 1, log.decode())
+    assert why == "rank 1 on deeplearning-worker2 exited first, with status 1: ValueError: bad data"
+    last = run_log.last_lines(tmp_path / "launcher.log", rank=1)
+    assert last[0] == "[1]<stderr>:Traceback (most recent call last):"
+    assert last[2].strip() == "[1]<stderr>:ValueError: bad data"
+    assert b"ValueError" in log and b"\x1b" in log
