@@ -53,7 +53,9 @@ def site_packages(base: Path = VENV) -> Path:
 
 
 def same_python(config: str, python: Path) -> bool:
-    """Return whether a pyvenv.cfg with the text `config` belongs to the Python at `python`, in this version."""
+    """Return whether a pyvenv.cfg with the text `config` names the Python at `python` and this process's Python
+    version.
+    """
     values = dict(line.partition(" = ")[::2] for line in config.splitlines())
     version = values.get("version_info", values.get("version", ""))
     return values.get("home") == str(python.parent) and version.split(".")[:2] == [str(n) for n in sys.version_info[:2]]
@@ -70,7 +72,10 @@ def uv_program(cache: Path) -> Path:
 
 
 def make_venv(log: Log, uv: Path, python: Path) -> None:
-    """Install exactly the packages in dev.txt into .venv. Replace .venv if it has another Python. Raises StepError."""
+    """Install exactly the packages in dev.txt into .venv, with uv, or with pip if uv fails. Raises StepError.
+
+    If .venv is missing or has another Python, it is created again. The project's own packages are added to its path.
+    """
     config = VENV / "pyvenv.cfg"
     if not (PYTHON.exists() and config.is_file() and same_python(config.read_text(), python)):
         log.run([str(uv), "venv", "--clear", "--python", str(python), str(VENV)], ROOT)
@@ -124,9 +129,9 @@ def install_fab(log: Log) -> None:
 
 
 def configured_wheelhouse(cdk_json: str) -> str:
-    """Return the bucket or web server in the key `wheelhouse` of a cdk.json; "" if there is none.
+    """Return the bucket or web server in the key `wheelhouse` of a cdk.json's text.
 
-    A directory in this key is on the cluster's nodes.
+    The result is "" if there is none, or if it is a directory, which is on the cluster's nodes.
     """
     address = str(json.loads(cdk_json)["context"].get("cluster", {}).get("wheelhouse", ""))
     return "" if address.startswith("/") else address
@@ -135,7 +140,8 @@ def configured_wheelhouse(cdk_json: str) -> str:
 def install_horovod(log: Log, uv: Path, cache: Path, found: Sequence[str] = ()) -> None:
     """Build or reuse Horovod's wheel, install it, and test it unless this wheel has been tested before.
 
-    `found` are the options of the build for a wheelhouse.
+    It is not tested if this machine's host name does not resolve. `found` are the options of the build for a
+    wheelhouse.
     """
     module = [str(PYTHON), "-m", "agent.environment.horovod_build"]
     wheel = Path(log.run([*module, "build", "--cache", str(cache), *found], ROOT).splitlines()[-1])

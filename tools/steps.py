@@ -71,7 +71,10 @@ def key_of(*parts: str | Path) -> str:
 
 
 def run_steps(steps: Sequence[Step], state: Path, environ: Mapping[str, str], *, out: Callable[[str], None]) -> None:
-    """Run the steps that are not done, in order. `state`: directory for stamps and logs. Raises StepError."""
+    """Run the steps that are not done, in order, and pass a line about each step to `out`. Raises StepError.
+
+    `state`: directory for stamps and logs. A step is done if its stamp contains its key and its result is present.
+    """
     (state / "logs").mkdir(parents=True, exist_ok=True)
     for step in steps:
         stamp = state / f"{step.name.replace(' ', '-')}.stamp"

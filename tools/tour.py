@@ -172,7 +172,10 @@ def render(step: Step, command: Sequence[str], output: str, seconds: float) -> s
 
 
 def run_step(step: Step, command: Sequence[str]) -> tuple[str, float]:
-    """Run one step; return its output and seconds. Raises TourError if its status is unexpected."""
+    """Run one step; return its output and seconds. Raises TourError if its exit status is unexpected.
+
+    After TIMEOUT_S the command is killed. Ctrl-C is sent after a line with the text `until`.
+    """
     began = time.monotonic()
     process = subprocess.Popen(
         command, cwd=demo.ROOT, env={**demo.environment(), "NO_COLOR": "1"}, stdin=subprocess.DEVNULL,
@@ -204,7 +207,9 @@ def newest_run(laptop: Callable[..., list[str]]) -> str:
 
 
 def make_shards(directory: Path) -> None:
-    """Write the data set that the tour stages."""
+    """Create the directory, and write the data set that the tour stages: four files of random bytes, always the
+    same.
+    """
     directory.mkdir()
     draw = random.Random(7)  # noqa: S311  # the same data each time
     for number in range(SHARDS):

@@ -45,7 +45,7 @@ def index() -> str:
 
 
 def navigation(text: str) -> list[dict[str, object]]:
-    """Return MkDocs' `nav` from the sections of docs/index.md and their lists of links."""
+    """Return MkDocs' `nav` from the text of docs/index.md: its sections and their lists of links."""
     sections = re.split(r"(?m)^## (.+)$", text)[1:]
     nav: list[dict[str, object]] = [{"Documentation": INDEX}]
     for title, body in zip(sections[::2], sections[1::2], strict=True):
@@ -84,7 +84,11 @@ def anchor(heading: str, separator: str = "-") -> str:
 
 
 def for_site(text: str, page: str, root: Path) -> str:
-    """Return a page's text for the site: links to code lead to its pages, links to folders become plain text."""
+    """Return the text of a guide for the site.
+
+    Links to code lead to the pages made by `source_text`. Links to folders become plain text. `page`: path of the guide
+    below `root`, the repository.
+    """
 
     def changed(found: re.Match[str]) -> str:
         if not found["path"] or re.match(r"[a-z]+:", found["path"]):
