@@ -192,7 +192,9 @@ class Run:
             if told and told[-1] - told[0] >= seconds and time.time() - told[-1] < 2.0:
                 return told[-1]
             time.sleep(POLL_S)
-        raise RuntimeError(f"run {self.id}, {self.state}, did not train for {seconds:g} s within {PATIENCE_S:g} s")
+        raise RuntimeError(
+            f"run {self.id} (state: {self.state}) did not train for {seconds:g} s within {PATIENCE_S:g} s"
+        )
 
     def stop(self) -> None:
         """Stop the run immediately."""
@@ -251,7 +253,7 @@ def goodput(run: Run, way: str, options: argparse.Namespace, record: Path) -> Go
     with chaos(record, "worker", "--seed", str(options.seed), "--kinds", "kill-rank", *times):
         while (kept := kept_steps(run.events(), ended)) is None:
             if time.time() > ended + PATIENCE_S:
-                raise RuntimeError(f"run {run.id}, {run.state}, did not continue training with {way}")
+                raise RuntimeError(f"run {run.id} (state: {run.state}) did not continue training with {way}")
             time.sleep(LOOK_S)
             if way == RESUMED and run.state == "failed":
                 run.resume()

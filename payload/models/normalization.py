@@ -86,7 +86,7 @@ class BatchNormalization(keras.layers.BatchNormalization):  # type: ignore[misc]
     def build(self, input_shape: Any) -> None:
         """Create the variables. Raises ValueError for options that are not supported."""
         if self.axis not in (-1, len(input_shape) - 1) or not (self.scale and self.center) or self.renorm:
-            raise ValueError(f"{self.name}: only the last axis, with scale and offset, and without renorm")
+            raise ValueError(f"{self.name}: supports only the last axis, with scale and offset, and without renorm")
         super().build(input_shape)
 
     def call(self, inputs: Any, training: bool | None = None, mask: Any | None = None) -> Any:

@@ -113,7 +113,7 @@ def _header(arrays: Arrays) -> bytes:
     start = 0
     for name, array in arrays.items():
         if array.dtype.name not in _TYPES:
-            raise TypeError(f"{name}: arrays of {array.dtype} cannot be kept")
+            raise TypeError(f"{name}: the safetensors format has no type for arrays of {array.dtype}")
         end = start + array.nbytes
         entries[name] = {
             "dtype": _TYPES[array.dtype.name],

@@ -63,11 +63,11 @@ class TrainState:
         variables = self.variables
         if variables.keys() != arrays.keys():
             different = sorted(variables.keys() ^ arrays.keys())
-            raise OtherNetworkError(f"not of this network: only one of the two has {', '.join(different[:4])}")
+            raise OtherNetworkError(f"belongs to another network: only one of the two has {', '.join(different[:4])}")
         for name, variable in variables.items():
             if arrays[name].shape != tuple(variable.shape):
                 raise OtherNetworkError(
-                    f"not of this network: {name} has shape {arrays[name].shape}, not {tuple(variable.shape)}"
+                    f"belongs to another network: {name} has shape {arrays[name].shape}, not {tuple(variable.shape)}"
                 )
         for name, variable in variables.items():
             variable.assign(arrays[name])

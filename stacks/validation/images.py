@@ -57,7 +57,9 @@ def _image(config: ClusterConfig, role: str) -> Iterator[Problem]:
         rule = f"empty, and deepcdk knows no image for {name}"
         if kind and kind.gpu_name in images.OLDER_THAN_OPEN_DRIVER:
             rule = f"empty, and AWS's current image has no driver for the {kind.gpu_name} GPUs of {name}"
-        yield Problem(key=key, value=given, rule=rule, remedy="set the SSM parameter of an image for this type")
+        yield Problem(
+            key=key, value=given, rule=rule, remedy="set it to the name of the SSM parameter of an image for this type"
+        )
         return
     parameter = images.choose(given, name)
     yield from _python(key, parameter)

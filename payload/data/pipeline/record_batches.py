@@ -199,4 +199,6 @@ def _find_damaged(reader: RecordReader, share: Share, error: Exception) -> None:
             reader.leave_out(np.array([position]), str(damage))
             found = True
     if not found:
-        raise DataError(f"the images of the {reader.split.name} could not be prepared: {error}") from error
+        raise DataError(
+            f"the {reader.split.name} could not be prepared, although each image can be decoded: {error}"
+        ) from error

@@ -49,7 +49,7 @@ class LazyBytes:
             if byte < 0x80:
                 return value, place + 1
             shift += 7
-        raise ValueError(f"no variable-length number at byte {start}")
+        raise ValueError(f"not a tf.train.Example: no variable-length integer at byte {start}")
 
 
 IMAGE: Final = "image/encoded"

@@ -139,7 +139,7 @@ def _keras(path: Path, trust_model: bool) -> tuple[tuple[int | None, int | None,
     model = keras.saving.load_model(path, compile=False, safe_mode=True)
     networks = [layer for layer in model.layers if isinstance(layer, keras.Model)]
     if str(model.inputs[0].dtype) != "uint8" or len(model.output_shape) != 2 or len(networks) != 1:
-        raise ModelError(f"{path}: is no export of this project's: it must take uint8 images and give probabilities")
+        raise ModelError(f"{path}: is not an export of deepcdk; it must take uint8 images and return probabilities")
 
     def function(images: Any) -> Any:
         return model(images, training=False)
@@ -198,7 +198,7 @@ def _onnx(path: Path) -> tuple[tuple[int | None, int | None, int], int, Callable
     (taken,) = running.get_inputs()
     given = {each.name: each for each in running.get_outputs()}.get("probabilities")
     if given is None or (taken.name, taken.type, len(taken.shape)) != ("images", "tensor(uint8)", 4):
-        raise ModelError(f"{path}: is no export of this project's: it must take uint8 images and give probabilities")
+        raise ModelError(f"{path}: is not an export of deepcdk; it must take uint8 images and return probabilities")
     height, width, channels = (each if isinstance(each, int) else None for each in taken.shape[1:])
     text = running.get_modelmeta().custom_metadata_map.get(CARD_KEY)
 

@@ -200,5 +200,5 @@ def test_a_saved_network_has_the_same_layer_again(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("options", [{"scale": False}, {"center": False}, {"axis": 1}])
 def test_an_option_that_the_kernels_lack_is_refused(options: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match="bn: only the last axis, with scale and offset, and without renorm"):
+    with pytest.raises(ValueError, match="bn: supports only the last axis, with scale and offset, and without renorm"):
         layer((4, 5, 3), **options)

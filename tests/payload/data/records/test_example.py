@@ -44,7 +44,7 @@ def test_the_image_is_not_fetched_for_its_place() -> None:
         (example({IMAGE: b"a", LABEL: b"3"}), "image/class/label is empty or of another type"),
         (b"\x0b" + bytes(10), "wire type 3"),
         (example({IMAGE: b"abc", LABEL: 3})[:-1], "ends beyond its message"),
-        (b"\xff" * 20, "no variable-length number at byte 0"),
+        (b"\xff" * 20, "no variable-length integer at byte 0"),
     ],
 )
 def test_what_is_no_example_is_told(content: bytes, fault: str) -> None:

@@ -269,6 +269,6 @@ def test_a_damaged_or_foreign_file_is_an_error_that_names_it(tmp_path: Path) -> 
     onnx.save(
         helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8), tmp_path / "other.onnx"
     )
-    for name, says in (("cut.onnx", "cannot be loaded"), ("other.onnx", "is no export of this project's")):
+    for name, says in (("cut.onnx", "cannot be loaded"), ("other.onnx", "is not an export of deepcdk")):
         with pytest.raises(ModelError, match=f"{name}: {says}"):
             load(tmp_path / name)
