@@ -20,7 +20,8 @@ setup: ## install everything needed, once (system packages through apt, Python a
 	@PYTHON='$(PYTHON)' sh tools/setup.sh $(if $(WHEELHOUSE),--wheelhouse '$(WHEELHOUSE)')
 
 wheels: setup ## build Horovod's wheel for each installed Python of 3.11, 3.12 and 3.13, to share them (INTO=wheels)
-	@for version in 3.11 3.12 3.13; do python=$$(.venv/bin/uv python find --no-project $$version) || continue; \
+	@for version in 3.11 3.12 3.13; do \
+	  python=$$(PYENV_VERSION=$$version .venv/bin/uv python find --no-project $$version) || continue; \
 	  "$$python" -m agent.environment.runtime ensure --root .setup/wheels/roots --cache .setup/wheels || exit 1; done
 	@mkdir -p '$(or $(INTO),wheels)' && cd .setup/wheels/horovod && for wheel in */*.whl; do \
 	  install -D -m 644 "$$wheel" "$(abspath $(or $(INTO),wheels))/$$wheel" && echo "$(or $(INTO),wheels)/$$wheel"; done

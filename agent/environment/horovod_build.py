@@ -157,7 +157,8 @@ def build(
     `sdist` is the source distribution; None: pip downloads it. Raises BuildError, or WheelhouseError if the wheelhouse
     cannot be read or its wheel cannot be imported.
     """
-    directory = cache / "horovod" / fingerprint(settings, toolchain)
+    # The commands of a build run in other directories.
+    directory = cache.absolute() / "horovod" / fingerprint(settings, toolchain)
     lock = directory.with_suffix(".lock")
 
     def make_wheel() -> Path:

@@ -98,6 +98,13 @@ def test_uploaded_source_distribution_is_built_without_a_download(
     assert built.name == WHEEL
 
 
+def test_wheel_is_built_into_a_cache_with_a_relative_path(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    fake_release(monkeypatch, tmp_path, MAKES_A_WHEEL)
+    monkeypatch.chdir(tmp_path)
+    built, _ = build_into(Path("cache"))
+    assert (built.parent.parent, built.read_text()) == (tmp_path / "cache" / "horovod", "wheel")
+
+
 def test_a_failed_build_shows_the_compilers_last_errors_and_the_log(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
