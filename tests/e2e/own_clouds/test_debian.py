@@ -122,15 +122,15 @@ def ids(cloud: EmbeddedCloud) -> list[str]:
     return [node(cloud, role) for role in ("master", "worker")]
 
 
-def give_wheels(cloud: EmbeddedCloud) -> None:
-    """Copy Horovod's wheels of `make setup` to the worker's cache: their build takes minutes. Another test builds."""
+def publish_wheels(cloud: EmbeddedCloud) -> None:
+    """Publish Horovod's wheels of `make setup` on the shared file system: their build takes minutes. Another test
+    builds.
+    """
     (mounted,) = cloud.ask("efs", "describe_file_systems")["FileSystems"]
-    shared = cloud.file_systems / mounted["FileSystemId"]
-    shutil.copytree(default_cache(os.environ) / "horovod", shared / "wheels")
-    cache = "/home/admin/.cache/deepcdk"
-    copy = f"install -d -o admin -g admin /home/admin/.cache {cache} && cp -r /mnt/efs/wheels {cache}/horovod"
-    on(cloud, node(cloud, "worker"), f"{copy} && chown -R admin:admin {cache}")
-    shutil.rmtree(shared / "wheels")
+    wheels = shutil.ignore_patterns("*.log", "*.lock")
+    shutil.copytree(
+        default_cache(os.environ) / "horovod", cloud.file_systems / mounted["FileSystemId"] / "wheels", ignore=wheels
+    )
 
 
 def test_failed_boot_is_signalled_within_a_minute_without_cfn_signal(bare: EmbeddedCloud) -> None:
@@ -171,10 +171,13 @@ def test_what_the_image_lacks_came_by_apt_through_the_nat_gateway(debian: Embedd
     assert compiler == (["/usr/bin/g++"] if role == "worker" else [])
 
 
-def test_worker_creates_the_runtime_and_trains(debian: EmbeddedCloud) -> None:
-    give_wheels(debian)
-    assert " succeeded after " in train(debian, "--recipe", "digits", "--epochs", "1")
+def test_worker_creates_the_runtime_with_horovods_published_wheel_and_trains(debian: EmbeddedCloud) -> None:
+    publish_wheels(debian)
+    words = ("--recipe", "digits", "--epochs", "1", "--set", "wheelhouse=/mnt/efs/wheels")
+    assert " succeeded after " in train(debian, *words)
     worker = node(debian, "worker")
+    cached = on(debian, worker, "ls /home/admin/.cache/deepcdk/horovod")
+    assert (".log" in cached, cached != "") == (False, True), "the wheel was built, not taken from the wheelhouse"
     assert on(debian, worker, f"findmnt --noheadings --target {DEFAULT_ROOT} --output TARGET").strip() == "/"
     (python,) = on(debian, worker, f"ls {DEFAULT_ROOT}/*/bin/horovodrun").split()
     assert on(debian, worker, f"stat -c %U {python}").strip() == "admin"
