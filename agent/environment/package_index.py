@@ -63,6 +63,20 @@ def missing(python: Path) -> str:
     return f"This node cannot use a package index: {trouble}. {REMEDY}" if trouble else ""
 
 
+def proxies_in_use() -> str:
+    """Return a hint with the addresses in the proxy variables, without passwords; "" if there are none."""
+    import urllib.request
+
+    proxies = urllib.request.getproxies_environment()
+    found = sorted({re.sub(r"^(\w+://)?.*@", r"\1****@", proxies[kind]) for kind in _PROXIES & proxies.keys()})
+    return (
+        f"pip uses the proxy {', '.join(found)}. If it does not answer or asks for a password, correct HTTPS_PROXY, "
+        "HTTP_PROXY and ALL_PROXY (http://USER:PASSWORD@HOST:PORT), or name the index's host in NO_PROXY"
+        if found
+        else ""
+    )
+
+
 def unreachable(urls: Sequence[str], tries: int = _TRIES) -> str:
     """Return the unreachable servers with reasons; "" if any server is reachable, or if an index is a directory.
 

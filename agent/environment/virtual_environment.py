@@ -374,7 +374,7 @@ class LockedEnvironment(VirtualEnvironment):
         """Download the lock file's packages to `wheels`, check their hashes, and build wheels for packages that have
         none.
 
-        Raises RuntimeSetupError, with a hint if this node's pip has no package index.
+        Raises RuntimeSetupError, with a hint if this node's pip has no package index or uses a proxy.
         """
         temporary = temporary_directory_of(self.directory)
         text = package_index.with_local_wheels(package_index.with_absolute_paths(self.lock, self.program))
@@ -389,7 +389,7 @@ class LockedEnvironment(VirtualEnvironment):
             step = f"Downloading the packages of {self.name}"
             self.pip(step, "wheel", *options, "--requirement", str(lock), cwd=self.program, environ=environ)
         except RuntimeSetupError as error:
-            raise RuntimeSetupError(f"{error}\n{trouble}".rstrip()) from None
+            raise RuntimeSetupError(f"{error}\n{trouble or package_index.proxies_in_use()}".rstrip()) from None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -8,6 +8,7 @@ import functools
 import gc
 import os
 import random
+import re
 import shlex
 import subprocess
 import sys
@@ -15,6 +16,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -67,6 +69,8 @@ _EMPTY_IS_UNSET: Final = (
 )  # fmt: skip
 """Variables that count as unset if they are empty, as in the CDK CLI. botocore would use the empty value."""
 MFA_DIGITS: Final = 6
+SHOWN_ANSWER: Final = 300
+"""Number of characters of an unreadable answer in its message."""
 _REFRESHED_BY_ALL: Final = (
     *("iam-role", "container-role", "sso", "custom-process", "assume-role", "assume-role-with-web-identity"),
 )
@@ -135,6 +139,7 @@ class Aws:
                 Config(connect_timeout=10, read_timeout=READ_TIMEOUT_S, retries=retries)  # type: ignore[arg-type]
             )
             core.register("needs-retry", _give_up_on_silence)
+            core.register("before-parse", _reject_foreign_answer)
             _share_credentials(core)
             # The CDK and other SDKs read AWS_REGION. boto3 reads only AWS_DEFAULT_REGION.
             region = os.environ.get("AWS_REGION") or None
@@ -309,6 +314,28 @@ def _give_up_on_silence(**event: Any) -> None:
         raise error
 
 
+def _reject_foreign_answer(**event: Any) -> None:
+    """Raise NoAnswerError if a proxy or another server answered instead of AWS: with status 407, or with a web page.
+
+    botocore calls this function before it parses an answer. It would read some pages as an empty answer. It repeats
+    failures with 5xx itself.
+    """
+    from urllib.request import getproxies
+
+    from botocore.httpsession import mask_proxy_url
+
+    operation, answer = event["operation_model"], event["response_dict"]
+    status, body = answer["status_code"], answer["body"]  # the body of an object is not read yet
+    where = f"{operation.service_model.service_id} {operation.name}"
+    if status == HTTPStatus.PROXY_AUTHENTICATION_REQUIRED:  # of a call without TLS; otherwise see _REFUSED_BY_PROXY
+        proxy = mask_proxy_url(getproxies().get("http", ""))
+        raise NoAnswerError(f"the HTTP proxy {proxy} asks for a password (407)", where=where, remedy=_SIGN_IN_TO_PROXY)
+    if status < HTTPStatus.INTERNAL_SERVER_ERROR and isinstance(body, bytes) and _WEB_PAGE.match(body):
+        raise NoAnswerError(
+            f"a web page with HTTP status {status} came instead of an answer of AWS", where=where, remedy=_FOREIGN
+        )
+
+
 def entries(client: Any, operation: str, key: str, **given: Any) -> list[Mapping[str, Any]]:
     """Return the entries under `key` in all pages of an operation's answer. `given` are the operation's parameters."""
     return [each for page in client.get_paginator(operation).paginate(**given) for each in page[key]]
@@ -342,6 +369,14 @@ def _without_gc() -> Iterator[None]:
             gc.enable()
 
 
+_SIGN_IN_TO_PROXY: Final = "set HTTPS_PROXY and HTTP_PROXY to http://USER:PASSWORD@HOST:PORT"
+_FOREIGN: Final = (
+    "a proxy or the login page of your network may have sent it; sign in to the network, check HTTPS_PROXY, NO_PROXY "
+    "and AWS_ENDPOINT_URL, then repeat"
+)
+_WEB_PAGE: Final = re.compile(rb"\s*<(!doctype\s+)?html\b", re.IGNORECASE)
+_REFUSED_BY_PROXY: Final = re.compile(r"Tunnel connection failed: (?P<answer>(?P<status>\d{3})[^')\"]*)")
+"""A proxy's answer in urllib3's error."""
 _PROFILES: Final = "`aws configure list-profiles` lists the profiles; then set AWS_PROFILE"
 _VARIABLES: Final = "check AWS_ENDPOINT_URL, AWS_MAX_ATTEMPTS, AWS_CA_BUNDLE and ~/.aws/config"
 _NEW_CODE: Final = "repeat the command with the next code of your MFA device; AWS accepts each code once"
@@ -457,10 +492,23 @@ def explain(error: Exception, action: str = "") -> AwsError | None:
     """
     if "botocore" not in sys.modules:
         return None
-    from botocore import exceptions
+    from botocore import exceptions, parsers
 
     if isinstance(error, exceptions.ClientError):
         return _refused(error, action)
+    if isinstance(error, parsers.ResponseParserError):
+        what = f"the answer is not from AWS: {' '.join(str(error).split())[:SHOWN_ANSWER]}"
+        return NoAnswerError(what, where=action, remedy=_FOREIGN)
+    if isinstance(error, exceptions.ProxyConnectionError) and (
+        refused := _REFUSED_BY_PROXY.search(str(error.kwargs["error"]))
+    ):
+        proxy = f"the HTTP proxy {error.kwargs['proxy_url']}"
+        if int(refused["status"]) == HTTPStatus.PROXY_AUTHENTICATION_REQUIRED:
+            return NoAnswerError(f"{proxy} asks for a password (407)", where=action, remedy=_SIGN_IN_TO_PROXY)
+        remedy = "ask its administrators to allow the hosts of AWS, or name them in NO_PROXY"
+        return NoAnswerError(
+            f"{proxy} rejects the connection: {refused['answer'].strip()}", where=action, remedy=remedy
+        )
     if isinstance(error, exceptions.BotoCoreError):
         profile = os.environ.get("AWS_PROFILE", "")
         words = {

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import unquote, urlsplit
+from urllib.request import getproxies, proxy_bypass
 
 from agent.spec.frameworks import TENSORFLOW_PACKAGES
 from agent.spec.kinds import RuntimeKind
@@ -269,9 +270,16 @@ def check_answer(answer: Answer, status: int) -> None:
             remedy="correct the URL, or give uv credentials for this server",
         )
     if UNREACHABLE.search(answer.words):
-        url = re.search(r"https?://[^\s`)]+", answer.words)
+        found = re.search(r"https?://[^\s`)]+", answer.words)
+        url = found[0] if found else ""
+        if proxy := _proxy(url):
+            raise UnresolvedHereError(
+                f"this machine cannot reach a package index: {url} through the proxy {masked(proxy)}: {last}",
+                remedy="check HTTPS_PROXY, HTTP_PROXY and ALL_PROXY (http://USER:PASSWORD@HOST:PORT if the proxy asks "
+                "for a password), or name the index's host in NO_PROXY",
+            )
         raise UnresolvedHereError(
-            f"this machine cannot reach a package index: {url[0] if url else 'uv'}: {last}",
+            f"this machine cannot reach a package index: {url or 'uv'}: {last}",
             remedy="set UV_DEFAULT_INDEX or PIP_INDEX_URL to an index that this machine can reach",
         )
     if UNPREPARED.search(answer.words):
@@ -284,6 +292,14 @@ def check_answer(answer: Answer, status: int) -> None:
         )
     if not answer.words:
         raise UvError(f"uv exited with status {status} and no message", remedy="run `uv --version`; reinstall uv")
+
+
+def _proxy(url: str) -> str:
+    """Return the address of the HTTP proxy for a URL; "" for none."""
+    parts, proxies = urlsplit(url), getproxies()
+    if not parts.hostname or proxy_bypass(parts.hostname):
+        return ""
+    return proxies.get(parts.scheme) or proxies.get("all", "")
 
 
 def masked(words: str) -> str:

@@ -19,7 +19,7 @@ from agent.environment.package_index import (
     with_absolute_paths,
     without_credentials,
 )
-from agent.environment.virtual_environment import Installer
+from agent.environment.virtual_environment import Installer, RuntimeSetupError
 
 UNKNOWN = "index.invalid"
 """A name that never resolves (RFC 6761)."""
@@ -73,6 +73,16 @@ def test_behind_a_proxy_pip_itself_finds_out(python: Path, monkeypatch: pytest.M
     monkeypatch.delenv("PIP_PROXY")
     monkeypatch.setenv("https_proxy", "http://proxy.example:3128")
     assert missing(python) == ""
+
+
+def test_failed_download_names_the_proxy_without_its_password(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PIP_INDEX_URL", f"https://{UNKNOWN}/simple")
+    monkeypatch.setenv("PIP_RETRIES", "0")
+    monkeypatch.setenv("https_proxy", "http://user:s@cret@127.0.0.1:9")
+    message = r"pip uses the proxy http://\*\*\*\*@127\.0\.0\.1:9\. .*NO_PROXY"
+    with pytest.raises(RuntimeSetupError, match=message) as failed:
+        Installer(root=tmp_path, lock="toy==1.0 --hash=sha256:aa\n").ensure()
+    assert "cret" not in str(failed.value)
 
 
 def test_options_lose_their_credentials_and_nothing_else_changes() -> None:

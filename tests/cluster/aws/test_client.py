@@ -6,6 +6,7 @@ import os
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
 
 import botocore.exceptions as boto
 import pytest
@@ -13,7 +14,8 @@ from botocore.exceptions import ClientError
 
 from cluster.aws import client
 from cluster.aws.client import IMPATIENT_ATTEMPTS, MAX_PAUSE_S, THROTTLED, THROTTLED_ATTEMPTS, Aws, aws_errors, pause_s
-from cluster.errors import AwsError, UsageError
+from cluster.errors import AwsError, NoAnswerError, UsageError
+from tests.cluster.conftest import Proxy
 
 
 def client_error(code: str, message: str = "why") -> boto.ClientError:
@@ -190,6 +192,67 @@ def test_unusable_proxy_is_reported_without_its_password(
         Aws().client("ec2").describe_vpcs()
     assert "HTTPS_PROXY" in str(failed.value)
     assert "word" not in str(failed.value)
+    assert "invalid" in message or "127.0.0.1:9" in str(failed.value)
+
+
+@pytest.mark.parametrize(
+    ("scheme", "rejection", "message"),
+    [
+        ("http", 407, r"HTTP proxy http://\*\*\*:\*\*\*@{} asks for a password \(407\)"),
+        ("https", 407, r"HTTP proxy http://\*\*\*:\*\*\*@{} asks for a password \(407\)"),
+        ("https", 403, r"HTTP proxy http://\*\*\*:\*\*\*@{} rejects the connection: 403 Forbidden"),
+    ],
+)
+def test_proxy_that_rejects_a_call_is_reported(
+    aws: Aws, monkeypatch: pytest.MonkeyPatch, proxy: type[Proxy], scheme: str, rejection: int, message: str
+) -> None:
+    del aws  # sets the credentials
+    monkeypatch.setenv("AWS_ENDPOINT_URL", f"{scheme}://ec2.invalid")
+    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
+    proxy.rejection = rejection
+    with pytest.raises(NoAnswerError, match=message.format(proxy.address)) as failed, aws_errors("looking"):
+        Aws().client("ec2").describe_vpcs()
+    assert "PROXY" in failed.value.remedy
+    assert proxy.seen
+
+
+def test_hosts_in_no_proxy_are_called_directly(
+    api: type[_Throttling], monkeypatch: pytest.MonkeyPatch, proxy: type[Proxy]
+) -> None:
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    assert Aws().client("ec2").describe_vpcs()["Vpcs"] == []
+    assert (api.seen, proxy.seen) == (1, [])
+
+
+@pytest.mark.parametrize(
+    ("page", "message"),
+    [
+        (b"<html><body>Sign in to the network</body></html>", "a web page with HTTP status 200 came instead"),
+        (b"<!DOCTYPE html>\n<html><br></html>", "a web page with HTTP status 200 came instead"),
+        (b"welcome", "the answer is not from AWS: .*welcome"),
+        (b"", "the answer is not from AWS: "),
+    ],
+)
+@pytest.mark.parametrize("service", ["ec2", "sts"])
+def test_answer_of_another_server_than_aws_is_reported(
+    aws: Aws, monkeypatch: pytest.MonkeyPatch, proxy: type[Proxy], page: bytes, message: str, service: Any
+) -> None:
+    del aws  # sets the credentials
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://aws.invalid")
+    proxy.answers["/"] = page
+    client = Aws().client(service)
+    with pytest.raises(NoAnswerError, match=message) as failed, aws_errors("looking"):
+        client.get_caller_identity() if service == "sts" else client.describe_vpcs()
+    assert "sign in to the network" in failed.value.remedy
+
+
+def test_web_page_in_a_bucket_is_an_object(aws: Aws, monkeypatch: pytest.MonkeyPatch, proxy: type[Proxy]) -> None:
+    del aws  # sets the credentials
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://s3.invalid")
+    monkeypatch.setenv("HTTP_PROXY", f"http://{proxy.address}")
+    proxy.answers["/bucket/report.html"] = b"<html></html>"
+    s3 = Aws().client("s3")
+    assert s3.get_object(Bucket="bucket", Key="report.html")["Body"].read() == b"<html></html>"
 
 
 def test_pauses_grow_up_to_a_bound() -> None:

@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 from cluster.aws.client import Aws
+from cluster.cli import CODE
 from cluster.deploy import cdk
+from tests.cluster.conftest import Proxy
 
 
 @pytest.fixture
@@ -215,3 +217,18 @@ def test_bucket_of_several_pages_is_listed_before_it_is_emptied(aws: Aws, monkey
 
 def test_a_bucket_that_another_laptop_has_removed_is_empty(aws: Aws) -> None:
     assert cdk.empty_bucket(aws, "gone") == 0
+
+
+@pytest.mark.skipif(not (CODE / cdk.CLI).exists(), reason="needs `make setup`")
+@pytest.mark.parametrize(("no_proxy", "is_used"), [("", True), ("localhost,.invalid", False)])
+def test_the_cli_uses_the_http_proxy(
+    aws: Aws, tmp_path: Path, proxy: type[Proxy], monkeypatch: pytest.MonkeyPatch, no_proxy: str, is_used: bool
+) -> None:
+    monkeypatch.setenv("NO_PROXY", no_proxy)
+    monkeypatch.setenv("CDK_DISABLE_CLI_TELEMETRY", "true")
+    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://aws.invalid")
+    command = [str(CODE / cdk.CLI), "bootstrap", "aws://123456789012/us-east-1"]
+    with pytest.raises(cdk.CdkError):
+        cdk.run_quietly(command, tmp_path, "the bootstrap", aws.environment())
+    assert set(proxy.seen) == ({"aws.invalid"} if is_used else set())

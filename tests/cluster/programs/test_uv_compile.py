@@ -19,7 +19,9 @@ from cluster.programs.uv_compile import (
     check_answer,
     masked,
     uv_environment,
+    write_stand_in,
 )
+from tests.cluster.conftest import Proxy
 
 KIND = RuntimeKind(processor="x86_64", python="3.12")
 
@@ -97,3 +99,44 @@ def test_without_uv_the_error_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch
     with pytest.raises(UvError, match="uv is not installed, but deepcdk needs it") as found:
         ask(Wanted(directory=tmp_path, requirements="", modules=frozenset()), KIND, os.environ)
     assert found.value.remedy == "install deepcdk again"
+
+
+def ask_for_toy(index: str, directory: Path) -> Answer:
+    """Ask uv for a package of an index, with an empty cache and without the machine's settings."""
+    environ = {name: value for name, value in os.environ.items() if not name.startswith(("PIP_", "UV_"))}
+    environ |= {"UV_CACHE_DIR": str(directory / "cache"), "UV_DEFAULT_INDEX": index, "UV_NO_CONFIG": "1"}
+    wanted = Wanted(directory=directory, requirements="", modules=frozenset(), lines=("toy",))
+    return ask(wanted, KIND, environ)
+
+
+def test_packages_come_through_the_proxy(tmp_path: Path, proxy: type[Proxy]) -> None:
+    write_stand_in(tmp_path, "toy", "1.0")
+    proxy.answers["/simple/toy/"] = b'<a href="/toy-1.0-py3-none-any.whl">toy-1.0-py3-none-any.whl</a>'
+    proxy.answers["/toy-1.0-py3-none-any.whl"] = (tmp_path / "toy-1.0-py3-none-any.whl").read_bytes()
+    assert ask_for_toy("http://index.invalid/simple", tmp_path).packages == {"toy": "1.0"}
+    assert set(proxy.seen) == {"index.invalid"}
+
+
+def test_proxy_that_asks_for_a_password_is_named_without_its_own(tmp_path: Path, proxy: type[Proxy]) -> None:
+    with pytest.raises(
+        UnresolvedHereError, match=rf"through the proxy http://\*\*\*\*@{proxy.address}: .*prox"
+    ) as failed:
+        ask_for_toy("https://index.invalid/simple", tmp_path)
+    assert ("word" in str(failed.value.what), "NO_PROXY" in failed.value.remedy) == (False, True)
+    assert set(proxy.seen) == {"index.invalid:443"}
+
+
+def test_dead_proxy_is_named(tmp_path: Path, proxy: type[Proxy], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:9")
+    with pytest.raises(UnresolvedHereError, match=r"through the proxy http://127\.0\.0\.1:9: .*refused"):
+        ask_for_toy("https://index.invalid/simple", tmp_path)
+    assert proxy.seen == []
+
+
+def test_index_in_no_proxy_is_called_directly(
+    tmp_path: Path, proxy: type[Proxy], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NO_PROXY", "index.invalid")
+    with pytest.raises(UnresolvedHereError) as failed:
+        ask_for_toy("https://index.invalid/simple", tmp_path)
+    assert ("through the proxy" in failed.value.what, proxy.seen) == (False, [])
