@@ -357,3 +357,25 @@ def test_user_without_root_and_compiler_installs_the_wheel_and_uses_a_new_projec
         )
     finally:
         server.stop()
+
+
+@needs_cdk
+@pytest.mark.full
+def test_pip_21_installs_the_wheel(wheel: Path, tmp_path: Path) -> None:
+    """This pip is older than those that Python 3.11 to 3.13 include. uv installs the dependencies from its cache."""
+    venv = tmp_path / "venv"
+    pip = [str(venv / "bin" / "python"), "-m", "pip"]
+    uv("venv", "--python", sys.executable, venv)
+    try:
+        uv("pip", "install", "--python", venv / "bin" / "python", "pip==21.0")
+    except subprocess.CalledProcessError:
+        pytest.skip("the package index does not have pip 21.0")
+    uv("pip", "install", "--only-binary", ":all:", "--python", venv / "bin" / "python", f"{wheel}[plots]")
+    uv("pip", "uninstall", "--python", venv / "bin" / "python", "deepcdk")
+    install = [*pip, "install", "--no-index", "--no-compile", f"{wheel}[plots]"]
+    done = subprocess.run(install, capture_output=True, text=True, check=False)
+    assert (done.returncode, "Successfully installed deepcdk-" in done.stdout) == (0, True), done.stderr
+    shown = subprocess.run([venv / "bin" / "deepcdk", "--version"], capture_output=True, text=True, check=False)
+    assert f"deepcdk {__version__}\n" in shown.stdout, shown.stderr
+    listed = subprocess.run([*pip, "--version"], capture_output=True, text=True, check=True).stdout
+    assert listed.startswith("pip 21.0 ")
