@@ -29,7 +29,8 @@ def alexnet(
 ) -> Any:
     """Build the network: float32 [B, height, width, channels] to logits, float32 [B, classes].
 
-    `units`: number of units in each of the two layers before the last one.
+    `filters`: of each convolution. `units`: number of units in each of the two layers before the last one. `dropout`:
+    fraction of these units to drop.
     """
     inputs = keras.layers.Input(image_shape)
     x = convolution(standardised(inputs), filters[0], 11, stride=4, padding=2, activation="relu", name="conv1")

@@ -31,7 +31,10 @@ HALVED_BEFORE: Final = ("3a", "4a", "5a")
 
 
 def googlenet(image_shape: tuple[int | None, int | None, int], classes: int, *, dropout: float = 0.4) -> Any:
-    """Build the network: float32 [B, height, width, channels] to logits, float32 [B, classes]."""
+    """Build the network: float32 [B, height, width, channels] to logits, float32 [B, classes].
+
+    `dropout`: fraction of the features to drop before the last layer.
+    """
     inputs = keras.layers.Input(image_shape)
     x = convolution(standardised(inputs), 64, 7, stride=2, padding=3, activation="relu", name="conv1")
     x = _halve(x, "pool1")

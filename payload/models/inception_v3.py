@@ -15,7 +15,10 @@ from payload.models.layers import classifier, maximum, normalized_convolution, s
 
 
 def inception_v3(image_shape: tuple[int | None, int | None, int], classes: int, *, dropout: float = 0.5) -> Any:
-    """Build the network: float32 [B, height, width, channels] to logits, float32 [B, classes]. Published size: 299."""
+    """Build the network: float32 [B, height, width, channels] to logits, float32 [B, classes]. Published size: 299.
+
+    `dropout`: fraction of the features to drop before the last layer.
+    """
     inputs = keras.layers.Input(image_shape)
     x = _conv(standardised(inputs), 32, 3, stride=2, name="conv1a")
     x = _conv(x, 32, 3, name="conv2a")

@@ -94,7 +94,7 @@ def maximum(inputs: Any, *, name: str, size: int = 3, stride: int = 2, padding: 
 
 
 def dense(inputs: Any, units: int, *, name: str, dropout: float) -> Any:
-    """Apply a fully connected layer, ReLU and dropout."""
+    """Apply a fully connected layer, ReLU and dropout. `dropout`: fraction of the units to drop."""
     outputs = keras.layers.Dense(units, activation="relu", kernel_initializer="he_normal", name=name)(inputs)
     return keras.layers.Dropout(dropout, name=f"{name}_dropout")(outputs)
 

@@ -70,7 +70,10 @@ def counting(weights: Any | None, total: Total | None = None) -> Iterator[Moment
 
 
 def update_moving_moments(layers: Sequence[BatchNormalization], packed: Any) -> None:
-    """Update the moving moments of layers from a batch's moments: `Moments.packed`, or a sum of such vectors."""
+    """Update the moving moments of layers from a batch's moments: `Moments.packed`, or a sum of such vectors.
+
+    `layers`: in the order of the vector. A layer without values keeps its moments.
+    """
     sizes = [size for layer in layers for size in (layer.moving_mean.shape[0], layer.moving_mean.shape[0], 1)]
     parts = tf.split(packed, sizes) if sizes else []
     for layer, mean, variance, values in zip(layers, parts[::3], parts[1::3], parts[2::3], strict=True):
@@ -107,7 +110,9 @@ class BatchNormalization(keras.layers.BatchNormalization):  # type: ignore[misc]
         return outputs
 
     def update_moving_moments(self, mean: Any, variance: Any, values: Any) -> None:
-        """Update the moving moments from a batch's moments, unless it had no values."""
+        """Update the moving moments from a batch's mean and variance, [channels] each, unless its number of `values` is
+        0.
+        """
         share = (1 - self.momentum) * tf.cast(values > 0, mean.dtype)
         for moving, moment in ((self.moving_mean.value, mean), (self.moving_variance.value, variance)):
             moving.assign_sub(tf.cast(share, moving.dtype) * (moving - tf.cast(moment, moving.dtype)))

@@ -20,12 +20,18 @@ EXPANSION: Final = 4
 
 
 def resnet50(image_shape: tuple[int | None, int | None, int], classes: int, *, zero_gamma: bool = True) -> Any:
-    """Build ResNet-50: float32 [B, height, width, channels] to logits, float32 [B, classes]."""
+    """Build ResNet-50: float32 [B, height, width, channels] to logits, float32 [B, classes].
+
+    `zero_gamma`: start each block as the identity, with a last scale of zero.
+    """
     return _resnet("resnet50", (3, 4, 6, 3), image_shape, classes, zero_gamma)
 
 
 def resnet152(image_shape: tuple[int | None, int | None, int], classes: int, *, zero_gamma: bool = True) -> Any:
-    """Build ResNet-152: float32 [B, height, width, channels] to logits, float32 [B, classes]."""
+    """Build ResNet-152: float32 [B, height, width, channels] to logits, float32 [B, classes].
+
+    `zero_gamma`: start each block as the identity, with a last scale of zero.
+    """
     return _resnet("resnet152", (3, 8, 36, 3), image_shape, classes, zero_gamma)
 
 

@@ -78,7 +78,10 @@ class Schedule:
 
 
 def global_batch(settings: Settings, ranks: int) -> int:
-    """Return the number of images in a step over all ranks, if the settings have no phases."""
+    """Return the number of images in a step over all ranks, for a run without image phases.
+
+    It is `global_batch` if set, otherwise the batch per rank times the ranks, at most `global_batch_limit`.
+    """
     if settings.global_batch:
         return settings.global_batch
     return min(settings.batch_per_rank * ranks, settings.global_batch_limit)

@@ -101,7 +101,10 @@ def new_state(settings: Settings, data: Dataset, schedule: Schedule) -> TrainSta
 
 
 def build_model(settings: Settings, data: Dataset, schedule: Schedule) -> Any:
-    """Build a network that accepts every image size of the run."""
+    """Build a network that accepts every image size of the run. Its weights are random.
+
+    Raises ImageShapeError for a size that the network does not support, and SettingError if a size is missing.
+    """
     known = network(settings.network)
     sizes = {image_size(data, phase.size) for phase in schedule.phases}
     sizes |= {image_size(data, settings.test_size or phase.size) for phase in schedule.phases}

@@ -40,7 +40,7 @@ def find_idx(directory: Path, name: str) -> Path:
 def read_idx(path: Path) -> npt.NDArray[Any]:
     """Read one file as an array with the shape and type in its header, in the machine's byte order.
 
-    Raises IdxError, which names the file, if it is missing, truncated, too long or not an IDX file.
+    Raises IdxError, which names the file, if it is missing, unreadable, truncated, too long or not an IDX file.
     """
     content = _content(path)
     if len(content) < 4:

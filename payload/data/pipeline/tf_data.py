@@ -27,7 +27,10 @@ def resample(images: Any, moves: Any, size: tuple[int, int]) -> Any:
 
 
 def options(threads: int) -> Any:
-    """Return pipeline options: deterministic, in a private thread pool, one thread for each operation."""
+    """Return pipeline options: deterministic, one thread for each operation, in a private pool of `threads`.
+
+    0 threads: one for each core of this process.
+    """
     chosen = tf.data.Options()
     chosen.deterministic = True
     chosen.autotune.enabled = False

@@ -90,9 +90,9 @@ def likeliest(probabilities: npt.NDArray[np.float32], labels: Sequence[str], top
 def load(given: Path, size: tuple[int, int] | None = None, *, trust_model: bool = False) -> Classifier:
     """Load a .keras file, an .onnx file, a SavedModel, or the first of these in an export.
 
-    `size`: image size for a network that accepts any size and has no model.json. `trust_model`: also load a
-    SavedModel, and a .keras file with other classes than this project's networks. Such files can read and write this
-    user's files. ONNX needs no TensorFlow. Raises ModelError.
+    `size`: height and width of the images, for a network that accepts any size; None: those in model.json.
+    `trust_model`: also load a SavedModel, and a .keras file with other classes than this project's networks. Such files
+    can read and write this user's files. ONNX needs no TensorFlow. Raises ModelError.
     """
     path, folder = locate(given)
     if path.is_dir() and not trust_model:

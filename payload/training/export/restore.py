@@ -35,7 +35,8 @@ class Restored:
 def restore(run_dir: Path, name: str = "") -> Restored:
     """Restore a run's network and optimizer. `name`: name of a checkpoint; "": the newest valid one.
 
-    Raises ReportedError if the settings or the checkpoint cannot be read.
+    Raises NoCheckpointError if there is no such checkpoint, and another ReportedError if the settings or the named
+    checkpoint cannot be read.
     """
     model_spec = read_model_spec(run_dir)
     checkpoint, faults = _checkpoint(store_for(model_spec.settings, run_dir), name)

@@ -8,7 +8,7 @@ import keras
 
 
 def serving_model(network: Any, *, in_float32: bool = False) -> Any:
-    """Return a network from image bytes to probabilities, with only Keras's own layers.
+    """Return a copy of a network that takes image bytes and returns probabilities, with only Keras's own layers.
 
     `in_float32`: let layers with half precision compute in float32.
     """

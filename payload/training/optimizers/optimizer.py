@@ -152,7 +152,10 @@ class Optimizer:
 
 
 def make_optimizer(settings: Settings, model: Any) -> Optimizer:
-    """Build the optimizer of a run for all weights of a model. Raises SettingError."""
+    """Build the optimizer of a run for all weights of a model.
+
+    Raises SettingError if a loss scale is set for another precision than float16.
+    """
     rule = _RULES[settings.optimizer](settings)
     if isinstance(rule, keras.optimizers.AdamW) and not settings.decay_all:
         rule.exclude_from_weight_decay([v for v in model.trainable_variables if not update_rules.decays(v)])
