@@ -220,14 +220,18 @@ def chaos(record: Path, hosts: str, *words: str) -> Iterator[None]:
 
 
 def fault_times(record: Path, word: str) -> list[float]:
-    """Return the Unix times of the faults in a record that were injected (`what`) or `skipped`."""
+    """Return the Unix times of the faults in a record that were injected (`word`: what) or left out (`word`:
+    skipped).
+    """
     lines = record.read_text().splitlines() if record.exists() else []
     return [float(event["time"]) for line in lines if word in (event := json.loads(line)) and "at_s" in event]
 
 
 def inject_fault(run: Run, kind: str, seed: int, record: Path) -> Recovery | None:
-    """Inject one fault while a run trains; return its cost, or None if the run does not train again within five
-    minutes.
+    """Inject one fault while a run trains; return its cost.
+
+    Returns None if the run ends or does not train again within five minutes. Raises RuntimeError if it does not train
+    before the fault.
     """
     run.train_for(QUIET_S)
     times = ("--first", "0", "--every", "3600", "--duration", "1", "--longest", str(MAX_DURATION_S))
@@ -244,7 +248,7 @@ def inject_fault(run: Run, kind: str, seed: int, record: Path) -> Recovery | Non
 def goodput(run: Run, way: str, options: argparse.Namespace, record: Path) -> Goodput:
     """Kill ranks at intervals, and return the training progress in that time. `way`: how the run is restarted.
 
-    Raises RuntimeError if the run does not continue.
+    Raises RuntimeError if the run does not train before the first kill, or does not continue after the last one.
     """
     began = run.train_for(BASELINE_S)
     ended = began + options.seconds

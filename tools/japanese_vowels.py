@@ -49,7 +49,10 @@ def idx_bytes(values: npt.NDArray[np.uint8]) -> bytes:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Convert both files in the directory `argv[0]` to four IDX files in DIRECTORY; return the exit status."""
+    """Convert both files in the directory `argv[0]` to four IDX files in DIRECTORY.
+
+    Returns the exit status: 2 if `argv` is not one argument, else 0.
+    """
     if len(argv) != 1:
         print("usage: python -m tools.japanese_vowels DIRECTORY", file=sys.stderr)
         return 2

@@ -61,7 +61,10 @@ def _loads_ours(call: ast.Call) -> bool:
 
 
 def write_package(root: Path, into: Path) -> None:
-    """Write the package `deepcdk` to the empty directory `into`. Raises FileNotFoundError without the CDK CLI."""
+    """Write the package `deepcdk` to the empty directory `into`.
+
+    Raises FileNotFoundError without the CDK CLI, and ValueError as `renamed` does.
+    """
     if not (root / CDK_CLI / "bin" / "cdk").is_file():
         raise FileNotFoundError(f"no CDK CLI in {root / CDK_CLI}: run `make setup` or `npm ci` first")
     shutil.copytree(root / "deepcdk", into, ignore=_IGNORED, dirs_exist_ok=True)
