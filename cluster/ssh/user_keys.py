@@ -10,6 +10,8 @@ import binascii
 import contextlib
 import dataclasses
 import hashlib
+import io
+import re
 import socket
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
 
 ADD_TO_AGENT: Final = "add the key to an SSH agent: eval $(ssh-agent); ssh-add FILE"
 MAX_KEY_BYTES: Final = 1 << 16
+_PKCS8: Final = re.compile(rb"-----BEGIN (?:ENCRYPTED )?PRIVATE KEY-----")
 _BEGIN: Final = "-----BEGIN OPENSSH PRIVATE KEY-----"
 _MAGIC: Final = b"openssh-key-v1\0"
 _CERTIFICATE: Final = "-cert-v01@openssh.com"
@@ -108,11 +111,12 @@ def find(settings: UserSettings, home: Path, key: str = "") -> tuple[UserKey, ..
 def _given(path: Path, in_agent: Sequence[UserKey]) -> tuple[UserKey, ...]:
     """Return the key in a file, preceded by the same key in the agent. The file may contain only the public half.
 
-    If the file contains no key, the public half in the file PATH.pub is used. Raises ConnectionFailedError if neither
+    For PATH.pub, the private half in PATH is used if it exists. If the file contains no key, the public half in the
+    file PATH.pub is used. Raises ConnectionFailedError if neither
     contains a key.
     """
     public = _public_file(path) or _public_file(Path(f"{path}.pub"))
-    found = read_file(path)
+    found = read_file(path) or (read_file(path.with_suffix("")) if path.suffix == ".pub" else None)
     if found is None and public is None:
         _load(path)  # it reports what is wrong with the file
     if found is None or not found.blob:
@@ -252,7 +256,7 @@ def _load(path: Path, *, ask: bool = True) -> paramiko.PKey:
     passphrase: Any = None  # bytes: its annotation says str, but that fails
     for attempt in range(_PASSPHRASE_ATTEMPTS + 1):
         try:
-            return paramiko.PKey.from_path(path, passphrase)
+            return _from_pkcs8(path, passphrase) or paramiko.PKey.from_path(path, passphrase)
         except FileNotFoundError:
             raise ConnectionFailedError(
                 f"the key file {path} does not exist",
@@ -270,6 +274,28 @@ def _load(path: Path, *, ask: bool = True) -> paramiko.PKey:
         if attempt < _PASSPHRASE_ATTEMPTS:
             passphrase = status_line.ask_secret(f"Passphrase of {path}: ").encode()
     raise LockedKeyError(path, "has a different passphrase")
+
+
+def _from_pkcs8(path: Path, passphrase: bytes | None) -> paramiko.PKey | None:
+    """Return the private key in a file of the format PKCS #8, which OpenSSH can read and Paramiko cannot; None for
+    other formats.
+
+    Raises TypeError if it needs a passphrase, ValueError for a wrong passphrase or an invalid file, or OSError.
+    """
+    text = path.read_bytes()[:MAX_KEY_BYTES]
+    if not _PKCS8.search(text):
+        return None
+    import paramiko
+    from cryptography.hazmat.primitives import serialization
+    from cryptography.hazmat.primitives.asymmetric import ec, rsa
+
+    key = serialization.load_pem_private_key(text, passphrase)
+    if not isinstance(key, rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey):
+        return None
+    kind = paramiko.RSAKey if isinstance(key, rsa.RSAPrivateKey) else paramiko.ECDSAKey
+    own = serialization.PrivateFormat.OpenSSH
+    converted = key.private_bytes(serialization.Encoding.PEM, own, serialization.NoEncryption())
+    return kind.from_private_key(io.StringIO(converted.decode()))
 
 
 def fingerprints(key: UserKey) -> tuple[str, ...]:

@@ -436,6 +436,28 @@ def test_a_key_with_a_passphrase_is_asked_for_once_and_only_on_a_terminal(
     assert answers == []
 
 
+@pytest.mark.parametrize("kind", [("rsa",), ("ecdsa", "secret")])
+def test_a_key_in_the_format_of_openssl_is_used(
+    laptop: Laptop, monkeypatch: pytest.MonkeyPatch, kind: tuple[str, ...]
+) -> None:
+    """Plain `ssh` connects with a key in PKCS #8, for which Paramiko says `not a valid RSA private key file`."""
+    algorithm, passphrase = (*kind, "")[:2]
+    key = make_key(laptop.home / "k", algorithm, passphrase, "-m", "PKCS8")
+    (laptop.server / "authorized").write_text(Path(f"{key}.pub").read_text())
+    answers = ["wrong", passphrase]
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
+    monkeypatch.setattr("getpass.getpass", lambda _: answers.pop(0))
+    with laptop.connect(laptop.keys(str(key))) as master:
+        assert master.run(["true"]).status == 0
+
+
+def test_the_public_file_of_a_key_stands_for_the_key(laptop: Laptop) -> None:
+    """`--key k.pub` said that there was no private key next to it."""
+    laptop.authorize(make_key(laptop.home / "k"))
+    with laptop.connect(laptop.keys(str(laptop.home / "k.pub"))) as master:
+        assert master.run(["true"]).status == 0
+
+
 @pytest.mark.parametrize("kind", ["rsa", "ed25519"])
 def test_a_key_pair_whose_public_key_ec2_does_not_show_is_found_by_its_fingerprint(
     laptop: Laptop, monkeypatch: pytest.MonkeyPatch, kind: str
