@@ -332,7 +332,7 @@ def main(argv: Sequence[str]) -> int:
         for number in range(options.rounds):
             for kind in filter(None, options.faults.split(",")):
                 found = inject_fault(run, kind, options.seed + number, Path(name) / f"{kind}-{number}.jsonl")
-                print(found or f"{kind}: run {run.id}, {run.state}, did not train again", flush=True)
+                print(found or f"{kind}: run {run.id} (state: {run.state}) did not train again", flush=True)
                 if found:
                     figures.recoveries.append(found)
                 else:

@@ -53,7 +53,8 @@ def _export(given: argparse.Namespace) -> str:
     into: Path = given.into or given.run_dir / EXPORT_DIRECTORY
     card = export_network(into, found.model_spec, found.state, found.steps, onnx=given.onnx)
     averaged = ", the moving average of its weights" if card.averaged else ""
-    onnx = f"; {ONNX_FILE} differs by {card.onnx.largest_difference:.1g} at most" if card.onnx else ""
+    difference = f"{card.onnx.largest_difference:.1g}" if card.onnx else ""
+    onnx = f"; the probabilities of {ONNX_FILE} differ from Keras's by at most {difference}" if card.onnx else ""
     return f"{into}: {card.network} of {found.checkpoint}{averaged}{onnx}"
 
 
