@@ -1,10 +1,10 @@
 """Time pushes to many hosts, and compare with other tools: python -m benchmarks.fanout.
 
     python -m benchmarks.fanout [--hosts N ...] [--megabytes M ...] [--files F] [--repeat R] [--only TOOL ...]
-                                [--limit SECONDS] [--peers DIR] [--output FILE]
+                                [--limit SECONDS] [--peers DIR]
 
-It starts its own embedded cloud, and needs root. A figure is the median of its samples. All tools copy the same files
-from the laptop to every host, through one bastion:
+It starts its own embedded cloud, and needs root. A figure is the median of its samples. The figures are stored
+in figures.json. All tools copy the same files from the laptop to every host, through one bastion:
 
 - deepcdk: `fab stage-data --to local`; every byte is compared by its checksum, on every host
 - deepcdk-shared: `fab stage-data`, which puts one copy on the shared file system for all hosts
@@ -35,7 +35,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from benchmarks.measure import machine, on_laptop, output_of, running_cloud
+from benchmarks import figures
+from benchmarks.measure import on_laptop, output_of, running_cloud
 from benchmarks.pushers import LOCAL_DATA, OURS, REMOTE, SHARED, Fleet, Tool, missing, tools
 from cluster import demo
 
@@ -134,6 +135,7 @@ class Book:
     def __init__(self) -> None:
         self.figures: list[dict[str, Any]] = []
         self.verdicts: list[dict[str, Any]] = []
+        self.ratios: dict[str, list[float]] = {}
 
     def keep(self, what: str, hosts: int, samples: Mapping[str, Sequence[float]], **further: Mapping[str, Any]) -> None:
         """Record and print one measurement. `samples` are keyed by tool; `further`: more facts, each keyed by tool."""
@@ -158,6 +160,11 @@ class Book:
             float(f["median"]) for f in self.figures if (f["what"], f["hosts"], f["tool"]) == (what, hosts, tool)
         )
 
+    def results(self) -> dict[str, list[float]]:
+        """Return what figures.json stores: the medians of tools that were not stopped, and the ratios of bytes."""
+        medians = {f"{f['what']}, {f['hosts']} hosts: {f['tool']}": [float(f["median"])] for f in self.figures}
+        return {**{name: each for name, each in medians.items() if each != [float("inf")]}, **self.ratios}
+
     def judge_bytes(self, what: str) -> None:
         """Judge the ratio of the bytes of `fab stage-data --to local` between the largest and the smallest number of
         hosts.
@@ -168,6 +175,7 @@ class Book:
         fewest, most = min(ours), max(ours)
         if fewest != most:
             ratio = ours[most] / ours[fewest]
+            self.ratios[f"{what}: bytes"] = [ratio]
             self.judge(
                 f"{what}: bytes independent of the hosts (at most {BYTES_RATIO:g} x)",
                 ratio <= BYTES_RATIO,
@@ -259,7 +267,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         "--limit", type=float, default=300.0, help="seconds after which a tool is stopped (default 300)"
     )
     parser.add_argument("--peers", type=Path, default=demo.ROOT / ".peers", help="environment of the others' tools")
-    parser.add_argument("--output", type=Path, help="write samples and machine here, as JSON")
     options = parser.parse_args(argv)
     if min(options.repeat, options.files, *options.hosts) < 1 or min(options.limit, *options.megabytes) <= 0:
         parser.error("--hosts, --megabytes, --files, --repeat and --limit must be more than 0")
@@ -280,10 +287,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             measure_commands(book, fleet, chosen, options)
     for amount in options.megabytes:
         book.judge_bytes(pushed(amount, options.files))
-    if options.output:
-        document = {"machine": machine(), "limit_s": options.limit, "figures": book.figures, "verdicts": book.verdicts}
-        text = json.dumps(document, indent=2).replace("Infinity", "null")  # infinite: stopped after the limit
-        options.output.write_text(f"{text}\n")
+    figures.keep(book.results())
     return 0 if all(verdict["kept"] for verdict in book.verdicts) else 1
 
 

@@ -1,9 +1,9 @@
 """Time the first training step with `fab train` and with plain horovodrun: python -m benchmarks.first_step.
 
-    python -m benchmarks.first_step [--hosts N ...] [--repeat R] [--output FILE]
+    python -m benchmarks.first_step [--hosts N ...] [--repeat R]
 
 It starts its own embedded cloud, and needs root. All tools run the same small program on the same hosts, in turns. A
-figure is the median of its samples.
+figure is the median of its samples. The figures are stored in figures.json.
 
 - fab train: from Enter on the laptop; the program and the payload are uploaded, and the allreduce is tested
 - horovodrun: started on the master, with the flags, interfaces and interpreter that `fab train` uses
@@ -33,7 +33,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from benchmarks.measure import machine, on_laptop, output_of, running_cloud
+from benchmarks import figures
+from benchmarks.measure import on_laptop, output_of, running_cloud
 from cluster import demo
 
 CLOUD: Final = "firststep"
@@ -158,8 +159,8 @@ def field_of(hosts: int) -> Iterator[Field]:
         yield field
 
 
-def measure(hosts: int, repeat: int) -> dict[str, object]:
-    """Take the samples for one number of hosts, in turns; print and return the results."""
+def measure(hosts: int, repeat: int) -> bool:
+    """Take the samples for one number of hosts, in turns; print and store them. Return whether the promise is kept."""
     with field_of(hosts) as field:
         samples: dict[str, list[float]] = {tool: [] for tool in (OURS, BARE, UNCHECKED)}
         for _ in range(repeat):
@@ -175,7 +176,8 @@ def measure(hosts: int, repeat: int) -> dict[str, object]:
     apart = f"{abs(later):.2f} s {'later' if later > 0 else 'sooner'} than horovodrun"
     print(f"{hosts:3} hosts  fab train is {apart}, {bound}", flush=True)
     print(f"{hosts:3} hosts  fab train on new nodes {field.first_s:.2f} s (one sample)", flush=True)
-    return {"hosts": hosts, "medians": medians, "samples": samples, "first": field.first_s, "kept": kept}
+    figures.keep({f"first step, {hosts} hosts: {tool}": [median] for tool, median in medians.items()})
+    return kept
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -187,15 +189,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--hosts", type=int, nargs="+", default=[2, 16], help="numbers of workers (default 2 16)")
     parser.add_argument("--repeat", type=int, default=3, help="samples of each figure (default 3)")
-    parser.add_argument("--output", type=Path, help="write samples and machine here, as JSON")
     options = parser.parse_args(argv)
     if min(options.repeat, *options.hosts) < 1:
         parser.error("--hosts and --repeat must be 1 or more")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # take the cloud down in any case
-    figures = [measure(hosts, options.repeat) for hosts in options.hosts]
-    if options.output:
-        options.output.write_text(json.dumps({"machine": machine(), "figures": figures}, indent=2) + "\n")
-    return 0 if all(figure["kept"] for figure in figures) else 1
+    kept = [measure(hosts, options.repeat) for hosts in options.hosts]
+    return 0 if all(kept) else 1
 
 
 if __name__ == "__main__":

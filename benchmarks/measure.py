@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import os
-import platform
 import shlex
 import subprocess
 import time
@@ -66,8 +64,3 @@ def running_cloud(name: str) -> Iterator[None]:
         yield
     finally:
         output_of(demo.localcloud("stop", "--name", name))
-
-
-def machine() -> dict[str, object]:
-    """Return the facts about this machine to record with samples."""
-    return {"cores": os.cpu_count(), "system": platform.platform(), "python": platform.python_version()}

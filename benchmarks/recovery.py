@@ -1,6 +1,6 @@
 """Time how long a run takes to continue after a fault, and how much it trains while ranks are killed.
 
-    python -m benchmarks.recovery [--nodes 4] [--faults KINDS] [--rounds N] [--seconds S] [--every S] [--output FILE]
+    python -m benchmarks.recovery [--nodes 4] [--faults KINDS] [--rounds N] [--seconds S] [--every S]
 
 An embedded cloud trains the digits recipe on all of its workers except one. The first part injects each kind of fault
 into a worker or its rank, in turns. It measures the time until the restart begins, and until rank 0 reports the next
@@ -31,9 +31,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from agent.files.atomic_write import replace_file
 from agent.hardware.machine import this_machine
 from agent.runs.follow import Tail
+from benchmarks import figures
 from benchmarks.measure import on_laptop, output_of, running_cloud
 from cluster import demo
 
@@ -301,11 +301,13 @@ class Figures:
                 f"{each.steps_per_s:.1f} steps/s before"
             )
 
-    def keep(self, output: Path | None, nodes: int) -> None:
-        """Write the samples to `output`, if given."""
-        if output:
-            document = {"machine": str(this_machine()), "nodes": nodes, **dataclasses.asdict(self)}
-            replace_file(output, json.dumps(document, indent=1).encode())
+    def results(self, nodes: int) -> dict[str, list[float]]:
+        """Return what figures.json stores: the time until the next step by fault, s, and the goodput by way."""
+        times: dict[str, list[float]] = {}
+        for each in self.recoveries:
+            times.setdefault(f"{each.fault}, next step, {nodes} hosts", []).append(each.next_step_s)
+        goodputs = {f"goodput, {each.way}, {nodes} hosts": [each.fraction] for each in self.goodputs}
+        return {**{name: [statistics.median(taken)] for name, taken in times.items()}, **goodputs}
 
 
 def main(argv: Sequence[str]) -> int:
@@ -322,10 +324,9 @@ def main(argv: Sequence[str]) -> int:
     )
     parser.add_argument("--every", type=float, default=60.0, help="mean seconds between kills (default: 60)")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--output", type=Path, help="file to write the samples to, as JSON")
     options = parser.parse_args(argv)
     print(f"{this_machine()}, {options.nodes} hosts", flush=True)
-    figures = Figures()
+    taken = Figures()
     with tempfile.TemporaryDirectory(prefix="recovery-") as name, running_cloud(CLOUD):
         fab(options.nodes, "up", "--yes")
         run = Run(options.nodes, restarts=1000)
@@ -334,23 +335,22 @@ def main(argv: Sequence[str]) -> int:
                 found = inject_fault(run, kind, options.seed + number, Path(name) / f"{kind}-{number}.jsonl")
                 print(found or f"{kind}: run {run.id} (state: {run.state}) did not train again", flush=True)
                 if found:
-                    figures.recoveries.append(found)
+                    taken.recoveries.append(found)
                 else:
-                    figures.missed.append(kind)
+                    taken.missed.append(kind)
                     run.stop()
                     run = Run(options.nodes, restarts=1000)
-                figures.keep(options.output, options.nodes)
         for number, way in enumerate(WAYS if options.seconds else ()):
             run.stop()
             run = Run(options.nodes, 0 if way == RESUMED else 1000)
             share = goodput(run, way, options, Path(name) / f"goodput-{number}.jsonl")
             print(share, flush=True)
-            figures.goodputs.append(share)
-            figures.keep(options.output, options.nodes)
+            taken.goodputs.append(share)
         run.stop()
-    for line in figures.lines():
+    figures.keep(taken.results(options.nodes))
+    for line in taken.lines():
         print(line)
-    return int(bool(figures.missed))
+    return int(bool(taken.missed))
 
 
 if __name__ == "__main__":

@@ -1,9 +1,8 @@
 """Time each part of the whole path on one machine, and compare with the project's promises: python -m benchmarks.
 
-    python -m benchmarks [--repeat N] [--only WORD ...] [--output FILE]
+    python -m benchmarks [--repeat N] [--only WORD ...]
 
-Each figure is the median of its samples. This needs root. `--output` writes the samples and a description of the
-machine as JSON.
+Each figure is the median of its samples. The figures are stored in figures.json. This needs root.
 """
 
 from __future__ import annotations
@@ -15,11 +14,11 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from benchmarks import synthesis
-from benchmarks.measure import Measure, machine, on_laptop, output_of, running_cloud, seconds
+from benchmarks import figures, synthesis
+from benchmarks.measure import Measure, on_laptop, output_of, running_cloud, seconds
 from cluster import demo
 
 CLOUD = "bench"
@@ -131,14 +130,27 @@ def measures() -> list[Measure]:
     ]
 
 
+def results(medians: Mapping[str, float]) -> dict[str, list[float]]:
+    """Return what figures.json stores: for measurements `NAME: CLUSTER`, the lowest and highest of all clusters.
+
+    Such measurements are left out unless all clusters were measured.
+    """
+    groups: dict[str, list[str]] = {}
+    for measure in measures():
+        groups.setdefault(measure.name.partition(":")[0], []).append(measure.name)
+    found = {name: [medians[each] for each in members if each in medians] for name, members in groups.items()}
+    return {
+        name: sorted({min(values), max(values)}) for name, values in found.items() if len(values) == len(groups[name])
+    }
+
+
 def main(argv: Sequence[str] | None = None) -> int:
-    """Measure, print a table and write the results; return 1 if a promise is not kept."""
+    """Measure, print a table and store the results; return 1 if a promise is not kept."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--repeat", type=int, default=3, help="samples of each figure (default 3)")
     parser.add_argument("--only", nargs="+", metavar="WORD", help="only figures whose name contains one of these")
-    parser.add_argument("--output", type=Path, help="write samples and machine here, as JSON")
     options = parser.parse_args(argv)
     if options.repeat < 1:
         parser.error(f"--repeat must be 1 or more, not {options.repeat}")
@@ -148,21 +160,16 @@ def main(argv: Sequence[str] | None = None) -> int:
             f"--only {' '.join(options.only)} matches no figure; the figures are: "
             f"{', '.join(m.name for m in measures())}"
         )
-    figures, all_kept = [], True
+    medians, all_kept = dict[str, float](), True
     for measure in chosen:
         if measure.warm_up:
             measure.take()
-        samples = [round(measure.take(), 3) for _ in range(options.repeat)]
-        median = statistics.median(samples)
+        medians[measure.name] = median = statistics.median(measure.take() for _ in range(options.repeat))
         kept = measure.kept(median)
         all_kept = all_kept and kept
         bound = f"{'at least' if measure.at_least else 'at most'} {measure.promise:g}"
         print(f"{measure.name:44}{median:8.2f} {measure.unit:7}{bound:14}{'kept' if kept else 'MISSED'}", flush=True)
-        figures.append(
-            {"name": measure.name, "unit": measure.unit, "bound": bound, "median": median, "samples": samples}
-        )
-    if options.output:
-        options.output.write_text(json.dumps({"machine": machine(), "figures": figures}, indent=2) + "\n")
+    figures.keep(results(medians))
     return 0 if all_kept else 1
 
 

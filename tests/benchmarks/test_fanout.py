@@ -57,3 +57,4 @@ def test_a_promise_is_kept_or_not_and_a_tool_that_was_ended_is_told(capsys: pyte
     printed = capsys.readouterr().out
     assert "ended" in printed and "1.050 x from 16 to 64 hosts: kept" in printed and "sooner: 0.9: NOT kept" in printed
     assert [verdict["kept"] for verdict in book.verdicts] == [True, False]
+    assert book.results() == {"push, 16 hosts: deepcdk": [2.0], "push, 64 hosts: deepcdk": [2.0], "push: bytes": [1.05]}
