@@ -122,7 +122,8 @@ def _within_gb_s(kind: InstanceType) -> float:
 def network_gbit_s(words: str) -> float:
     """Parse EC2's description of a type's network into Gbit/s: `3200 Gigabit`, `4x 100 Gigabit`.
 
-    The result is 0 for `Up to 25 Gigabit`, which is a peak. EC2 does not describe the baseline of such a type.
+    The result is 0 for any other text, such as `Up to 25 Gigabit`. That is a peak, and EC2 does not describe the
+    baseline of such a type.
     """
     found = re.fullmatch(r"(?:([0-9]+)x )?([0-9]+(?:\.[0-9]+)?) Gigabit", words)
     return int(found[1] or 1) * float(found[2]) if found else 0.0

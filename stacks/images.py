@@ -93,12 +93,14 @@ def architecture(parameter: str) -> str:
 
 
 def lacks_gpu_driver(parameter: str) -> bool:
-    """Return whether the image is known to have no NVIDIA driver."""
+    """Return whether the image is known to have no NVIDIA driver; False for an image given by its ID (`parameter`
+    "").
+    """
     return parameter.startswith(_PLAIN)
 
 
 def has_open_gpu_driver(parameter: str) -> bool:
-    """Return whether the image is known to have NVIDIA's open kernel modules."""
+    """Return whether the image is known to have NVIDIA's open kernel modules; False for an image given by its ID."""
     return parameter.startswith("/aws/service/deeplearning/") and "oss-nvidia-driver" in parameter
 
 
