@@ -40,6 +40,8 @@ PARAMETERS: Final = {
     "oob_tcp_keepalive_probes": "3",
 }
 CONTROLLER: Final = {"HOROVOD_CONTROLLER": "mpi", "HOROVOD_CPU_OPERATIONS": "mpi"}
+RANK_FAILED: Final = "Horovod detected that one or more processes exited with non-zero status"
+"""Beginning of Horovod's message about the rank that exited first."""
 TRANSPORTS: Final = ("--mca", "pml", "ob1", "--mca", "btl", "^openib")
 """Shared memory within a host and TCP between hosts, as in Horovod. openib, and what UCX finds, hang at times."""
 
@@ -185,7 +187,12 @@ def main() -> None:
         keep_off_master(launch, gloo_run, store)
         if "--mpi" in sys.argv:  # mpirun's own connections detect an unresponsive host.
             launch._check_all_hosts_ssh_successful = lambda *_, **__: True
-    launch.run_commandline()
+    try:
+        launch.run_commandline()
+    except RuntimeError as error:
+        if not str(error).startswith(RANK_FAILED):
+            raise
+        sys.exit(str(error))  # without a traceback of Horovod's own code, which would hide the rank's
 
 
 if __name__ == "__main__":  # the launcher spawns processes that import this module again

@@ -16,6 +16,7 @@ from agent.deadline import wait_until
 from agent.launch.horovodrun_command import launcher_environment
 from agent.remote import processes
 from agent.remote.command import OWN_TREE, TIMED_OUT, Completed, answers, as_root, remote_command
+from agent.spec.log_lines import SEPARATOR
 from agent.spec.nodes import NODE_PYTHON, Node
 from agent.spec.run import RunSpec
 
@@ -184,4 +185,4 @@ def login() -> dict[str, str]:
 
 def tail(output: str, lines: int = 5) -> str:
     """Return the last lines of an output joined into one line, each of them truncated; "no output" if it is empty."""
-    return " | ".join(line[:MAX_TAIL_LINE] for line in output.strip().splitlines()[-lines:]) or "no output"
+    return SEPARATOR.join(line[:MAX_TAIL_LINE] for line in output.strip().splitlines()[-lines:]) or "no output"

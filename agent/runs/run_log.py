@@ -18,12 +18,9 @@ KEPT_LOG_BYTES: Final = 32 << 20
 """Size of the end of a truncated log that is kept in launcher-1.log."""
 _CUT: Final = re.compile(rb"\[supervisor\] (\d{1,12}) earlier lines were removed")
 _MAX_CUT: Final = 200
+_OF_RANK: Final = re.compile(r"\[\d{1,9}\]<std")
 _LAST_BYTES: Final = 1 << 18
 """Number of bytes to read from the end of the log for its last lines."""
-# The traceback shows where horovodrun noticed that a rank had failed. It would displace the rank's own lines before it.
-_LAUNCHERS_TRACEBACK: Final = re.compile(
-    r"^Traceback \(most recent call last\):\n(?: .*\n)+RuntimeError: Horovod detected .*\n", flags=re.MULTILINE
-)
 
 
 def earlier(log: Path) -> Path:
@@ -74,19 +71,20 @@ def lines_before(log: Path, beginning: bytes | None = None) -> int:
 def last_lines(
     log: Path, count: int = 20, *, rank: int | None = None, size: int = _LAST_BYTES, text: str | None = None
 ) -> list[str]:
-    """Return the last `count` lines in the last `size` bytes of launcher.log, without the launcher's own traceback.
+    """Return the last `count` lines in the last `size` bytes of launcher.log. Long lines are shortened.
 
-    Long lines are shortened, and control characters are removed. `rank` leaves out the lines of other ranks, which
-    print errors after they lose a failed rank. `text` contains these bytes, if they were read before.
+    Control characters are removed. With `rank`, return only this rank's lines: after a rank fails, other ranks and the
+    launcher print errors too. If it has printed nothing, return the lines of the launcher. `text` contains these bytes,
+    if they were read before.
     """
     text = last_text(log, size) if text is None else text
     if len(text.encode()) >= size:  # its first line is cut
         text = text.partition("\n")[2]
-    text = _LAUNCHERS_TRACEBACK.sub("", text)
-    others = "" if rank is None else rf"\[(?!{rank}\])\d{{1,9}}\]<std"
     lines = text.splitlines()
-    own = [line for line in lines if not (others and re.match(others, line))]
-    return [without_controls(line) for line in LongLines().shorten(own)[-count:]]
+    if rank is not None:
+        own = [line for line in lines if line.startswith(f"[{rank}]<std")]
+        lines = own or [line for line in lines if not _OF_RANK.match(line)]
+    return [without_controls(line) for line in LongLines().shorten(lines)[-count:]]
 
 
 def last_text(log: Path, size: int) -> str:

@@ -19,9 +19,10 @@ from agent.files.listing import read_regular
 from agent.launch import rank_disks
 from agent.remote.command import SSH_FAILED
 from agent.runs.directory import RunDirectory
-from agent.spec.log_lines import shortened, without_controls
+from agent.spec.log_lines import without_controls
 from agent.spec.nodes import LEAVING, Node
 from agent.spec.run import RunSpec
+from agent.supervisor import rank_error
 
 MOST_NOTICE_BYTES: Final = 1 << 16
 _MAX_STALLED_BYTES: Final = 1 << 14
@@ -67,18 +68,8 @@ _OUT_OF_MEMORY: Final = re.compile(
     r"^(?:\[\d{1,9}\]<stderr>:)?\[launcher\] rank (\d{1,9}): (perhaps |)out of memory: ([^\n]{1,400})$", re.MULTILINE
 )
 """Message of `agent.launch.rank_memory`."""
-_RANK_MARK: Final = re.compile(r"^\[rank\d{1,9}\]: ?")
-"""Prefix that PyTorch prints before each line of a traceback."""
-_GROUP_MARK: Final = re.compile(r"^ {2,40}[+|] ")
-"""Prefix that Python prints before each line of an exception group's traceback."""
-_OF_LAUNCHERS: Final = re.compile(
-    r"(?:subprocess\.)?CalledProcessError|(?:torch\.distributed\.elastic\.[a-z_.]{1,99}\.)?(?:ChildFailedError|SignalException)"
-)
-_MAX_EXCEPTION: Final = 300
 _EXCEPTION_BYTES: Final = 1 << 22
 """Number of bytes at the end of a log that are searched for a rank's exception. Its message may be long."""
-_ERROR_STATUSES: Final = (1, 2)
-"""Exit statuses of programs that print a reason: Python's `sys.exit("text")`, and argparse."""
 _GAVE_UP: Final = re.compile(
     r"^\[\d+\]<stderr>:.*?(?:Timed out waiting (\d{1,9})ms for |Wait timeout after (\d{1,9}) seconds for key)",
     re.MULTILINE,
@@ -317,41 +308,8 @@ def first_ended_rank(hosts: Sequence[Node], log: str) -> str:
         return ""
     rank, status = found
     where = f" on {places[rank]}" if rank < len(places) else ""
-    error = f": {text}" if status > 0 and (text := exception_of(rank, log)) else ""
-    if not error and status in _ERROR_STATUSES and (text := last_error_line(rank, log)):
-        error = f"; its last line: {text}"
+    error = rank_error.describe(rank, log, status)
     return f"rank {rank}{where} exited first, with {describe_status(status)}{error}"
-
-
-def exception_of(rank: int, log: str) -> str:
-    """Return the exception in the last traceback of a rank, as `RuntimeError: ...`; "" without one.
-
-    Programs that start another one, such as `accelerate launch`, print their own traceback when the other one fails.
-    Such a traceback is ignored if there is an earlier one.
-    """
-    found, is_open = "", False
-    for line in log.splitlines():
-        if not line.startswith(f"[{rank}]<stderr>:"):
-            continue
-        text = _GROUP_MARK.sub("", _RANK_MARK.sub("", line.partition(":")[2]))
-        if text.startswith(
-            ("Traceback (most recent call last):", "Exception Group Traceback (most recent call last):")
-        ):
-            is_open = True
-        elif is_open and text and not text.startswith(" "):
-            is_open = False
-            if not (found and _OF_LAUNCHERS.match(text)):
-                found = shortened(text, _MAX_EXCEPTION)
-    return found
-
-
-def last_error_line(rank: int, log: str) -> str:
-    """Return a rank's last line if it is on stderr, as with `sys.exit("text")` and argparse; "" otherwise."""
-    own = [line for line in log.splitlines() if line.startswith(f"[{rank}]<std")]
-    lines = [line for line in own if any(map(str.isalnum, line.partition(":")[2]))]
-    stream, _, text = lines[-1].partition(":") if lines else ("", "", "")
-    is_own = stream.endswith("<stderr>") and not text.startswith("[placement] ")
-    return shortened(text.strip(), _MAX_EXCEPTION) if is_own else ""
 
 
 def first_ended(log: str) -> tuple[int, int] | None:

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from agent.spec.log_lines import SEPARATOR
 from agent.spec.states import QUEUED
 from cluster.runs import display
 from cluster.runs.follow import RunProgress, follow
@@ -125,8 +126,9 @@ def describe_end(progress: RunProgress, usd_per_hour: float | None, *, log: bool
         return f"run {progress.run_id} {progress.state}{took}{accuracy}{price}; {results}{warning}", False
     # If the reason contains a resume command, a node was lost, and the ranks' last lines add nothing.
     goes_on = f"`fab resume {progress.run_id}`" in progress.reason
+    reason = progress.reason.replace(SEPARATOR, "\n    ")
     lines = [
-        f"deepcdk: run {progress.run_id} failed{took}: {progress.reason}",
+        f"deepcdk: run {progress.run_id} failed{took}: {reason}",
         *(f"    {line}" for line in progress.last_lines if not (goes_on or log)),
         f"  do: read `fab logs --run {progress.run_id}`",
     ]

@@ -60,6 +60,17 @@ TRACEBACK = """\
             "sub-exceptions)\n  +-+---- 1 ----\n    | ValueError: one\n    +----",
             "ExceptionGroup: two (2 sub-exceptions)",
         ),
+        (
+            "Traceback (most recent call last):\n  File\nAttributeError: in user code:\n\n    File 't.py', line 20\n\n"
+            "    AttributeError: no 'ref'\n\ndeepcdk: the tape needs variables\n  do: give --keras 2;\n      or edit",
+            "AttributeError: no 'ref'; the tape needs variables; do: give --keras 2",
+        ),
+        (
+            "Traceback (most recent call last):\n  File\nRuntimeError: Error(s) in loading state_dict for Net:\n"
+            '\tMissing key(s): "fc.weight".\n\tsize mismatch',
+            'RuntimeError: Error(s) in loading state_dict for Net: Missing key(s): "fc.weight".',
+        ),
+        ("Traceback (most recent call last):\n  File\nOSError: these:\nnext line", "OSError: these:"),
     ],
 )
 def test_reason_is_the_programs_own_exception(mark: str, after: str, expected: str) -> None:

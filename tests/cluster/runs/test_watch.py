@@ -24,6 +24,15 @@ def test_a_failure_tells_its_reason_and_its_last_lines() -> None:
     assert text == "deepcdk: run one failed: status 1\n    a\n    b\n  do: read `fab logs --run one`"
 
 
+def test_each_line_of_a_reason_is_a_line() -> None:
+    reason = "this master: pip failed | pypi.org cannot be reached"
+    text, _ = describe_end(RunProgress(run_id="one", state="failed", reason=reason), None)
+    assert text.splitlines()[:2] == [
+        "deepcdk: run one failed: this master: pip failed",
+        "    pypi.org cannot be reached",
+    ]
+
+
 def test_a_node_that_went_needs_no_traceback() -> None:
     reason = (
         "deeplearning-worker2 is leaving the cluster (its group terminates this instance); to continue once its group "
