@@ -86,7 +86,8 @@ class Tree:
     def size_text(self) -> str:
         """Describe the number of files, their total size and the largest files, for a message."""
         largest = ", ".join(f"{name} {size:,}" for size, name in self.largest)
-        return f"{self.files:,} files, {self.content_bytes:,} bytes; the largest: {largest}"
+        files = f"{self.files:,} file{'s' * (self.files != 1)}"
+        return f"{files}, {self.content_bytes:,} bytes; the largest: {largest}"
 
     def directories(self, payloads_root: str) -> list[str]:
         """Return the directories for the tree: on the shared file system and, for an agent, also on the master's own

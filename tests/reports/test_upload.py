@@ -486,6 +486,8 @@ def test_wheels_of_the_laptop_count_as_an_upload(tmp_path: Path) -> None:
     assert tree is not None
     assert tree.is_large
     assert tree.size_text == "2 files, 52,000,001 bytes; the largest: torch1.whl 26,000,001, torch0.whl 26,000,000"
+    one = wheels_tree([tmp_path / "torch0.whl"])
+    assert one is not None and one.size_text.startswith("1 file, 26,000,000 bytes; the largest: ")
     with tarfile.open(fileobj=io.BytesIO(tree.archive)) as archive:
         assert archive.getnames() == ["wheels/torch0.whl", "wheels/torch1.whl"]
 
