@@ -411,9 +411,12 @@ def _located(flag: str, given: str, directory: Path) -> str:
     """Return a file's path relative to the program's directory, or the absolute path of a file elsewhere.
 
     A relative path is looked up in the program's directory, then in the current one. Raises UsageError, which names
-    `flag`, if the file is in neither.
+    `flag`, if the file is in neither, or if the current directory is a subdirectory and both have such a file.
     """
     typed = expanded(given)
+    both = [place / typed for place in (directory, resolved("."))]
+    if both[1].is_relative_to(directory) and all(map(is_file, both)) and not both[0].samefile(both[1]):
+        raise UsageError(flag, given, f"can be {both[0]} or {both[1]}; give the absolute path")
     if not typed.is_absolute() and ".." not in typed.parts and is_file(directory / typed):
         return typed.as_posix()
     places = [directory / typed, Path.cwd() / typed]

@@ -157,6 +157,19 @@ def test_missing_requirements_are_rejected(directory: Path, name: str) -> None:
         Program.from_arguments(str(directory), "train.py", (), requirements=name)
 
 
+def test_name_of_two_files_is_rejected_below_the_programs_directory(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    below = directory / "examples"
+    below.mkdir()
+    (below / "train.py").touch()
+    monkeypatch.chdir(below)
+    with pytest.raises(UsageError, match=rf"--entry = 'train.py': can be {directory}/train.py or {below}/train.py"):
+        Program.from_arguments(str(directory), "train.py", ())
+    for name in ("train.py", "examples/train.py"):
+        assert Program.from_arguments(str(directory), shlex.quote(str(directory / name)), ()).entry == (name,)
+
+
 def test_a_script_that_would_not_be_on_the_nodes_is_refused(directory: Path) -> None:
     (directory / "linked.py").symlink_to(__file__)
     (directory / ".git" / "x.py").touch()
