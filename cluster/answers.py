@@ -239,7 +239,7 @@ class Counts(dict[str, Any]):
         self._where = where
 
     def __missing__(self, key: str) -> NoReturn:
-        raise AnswerError("the staging", dict(self), f"{key} is missing", where=self._where)
+        raise AnswerError("a staging command", dict(self), f"{key} is missing", where=self._where)
 
 
 _DIGESTS: Final = ("digest", "listing")

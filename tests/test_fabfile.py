@@ -374,7 +374,7 @@ def test_up_goes_on_without_the_quotas_that_it_may_not_read(fab: Fab, monkeypatc
 def test_cloudformation_chooses_zones_that_up_may_not_list(fab: Fab, monkeypatch: pytest.MonkeyPatch) -> None:
     refuse(monkeypatch, "DescribeAvailabilityZones")
     status, text = fab("up", "--set=ssh_cidr=198.18.0.7/32")
-    assert "warning: AWS does not list the zones, so CloudFormation chooses them" in " ".join(text.split())
+    assert "warning: cannot list the availability zones, so CloudFormation chooses them" in " ".join(text.split())
     assert (status, "a t3.medium master" in text) == (1, True), "the question is asked"
 
 

@@ -75,13 +75,13 @@ def parse(output: str) -> Prepared:
     """Parse the result in a node's output. Raises ValueError if it is missing or malformed."""
     lines = [line.removeprefix(PREPARED) for line in output.splitlines() if line.startswith(PREPARED)]
     if len(lines) != 1:
-        raise ValueError(f"the preparation succeeded, but printed {len(lines)} lines with its result, expected 1")
+        raise ValueError(f"the preparation printed {len(lines)} results instead of 1")
     try:
         found = Prepared(**json_text.parse(lines[0]))
     except TypeError as error:  # not an object, or other fields
-        raise ValueError(f"the preparation succeeded, but printed an invalid result: {error}") from None
+        raise ValueError(f"the preparation printed an invalid result: {error}") from None
     if not isinstance(found.python, str) or not isinstance(found.runtime, str):
-        raise ValueError("the preparation succeeded, but printed an invalid result")
+        raise ValueError("the preparation printed an invalid result: python and runtime must be text")
     return found
 
 

@@ -104,7 +104,9 @@ class WorkerGroup:
         instance = "Instances[].[InstanceId,LifecycleState,HealthStatus]"
         query = f"AutoScalingGroups[0].[{instance},SuspendedProcesses[].ProcessName]"
         name = ("--auto-scaling-group-names", self.settings.group)
-        instances, suspended = _pair(self._call("describe-auto-scaling-groups", *name, "--query", query))
+        instances, suspended = _pair(
+            self._call("describe-auto-scaling-groups", *name, "--query", query), self.settings.group
+        )
         works = not {"HealthCheck", "ReplaceUnhealthy", "Terminate"} & set(map(str, suspended))
         try:
             return {
@@ -155,9 +157,12 @@ class WorkerGroup:
             raise AwsCallError(f"unexpected output of the AWS CLI: {done.output.strip()[-100:]!r}") from None
 
 
-def _pair(value: Any) -> tuple[Sequence[Any], Sequence[Any]]:
+def _pair(value: Any, group: str) -> tuple[Sequence[Any], Sequence[Any]]:
     if not (isinstance(value, list) and len(value) == 2 and isinstance(value[0], list)):
-        raise AwsCallError("the worker group does not exist")
+        raise AwsCallError(
+            f"the Auto Scaling group {group} of the workers does not exist; check in the EC2 console whether it was "
+            "deleted"
+        )
     return value[0], value[1] if isinstance(value[1], list) else ()
 
 

@@ -87,11 +87,11 @@ _MESSAGE: Final = answers.fields(
 def _parse(line: bytes | str, where: str) -> dict[str, Any]:
     """Parse a node's message. Raises AnswerError if it is invalid."""
     text = line if isinstance(line, str) else line.decode("utf-8", errors="replace")
-    parsed = answers.read(text, _MESSAGE, "the staging", where=where)
+    parsed = answers.read(text, _MESSAGE, "a staging command", where=where)
     message = {key: value for key, value in parsed.items() if value is not None}
     for key, other in (("files", "bytes"), ("error", "kind")):
         if key in message and other not in message:
-            raise AnswerError("the staging", parsed, f"{other} is missing", where=where)
+            raise AnswerError("a staging command", parsed, f"it contains {key}, but not {other}", where=where)
     return message
 
 

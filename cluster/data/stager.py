@@ -267,7 +267,7 @@ class Stager:
         """
         if missing := [node.name for node in self._workers if node.name not in reports.done]:
             what = f"{', '.join(missing)} reported nothing"
-            raise AnswerError("the staging", sorted(reports.done), what, where=self._master.where)
+            raise AnswerError("a staging command", sorted(reports.done), what, where=self._master.where)
         for host, path in reports.paths["damaged"]:
             self._progress.note(f"damaged on {short(host)}, staged again: {path!a}")
         for host, done in reports.done.items():

@@ -154,5 +154,7 @@ def wait_joined(task: GroupTask, gone: str, before: set[str], *, timeout_s: floa
             task.report(state)
     consoles = {id: last_console_lines(session.aws, id) for id in started[:2]}
     raise NotReadyError(
-        f"after {timeout_s:.0f} s still {state}", consoles, remedy="`fab status` shows its state in EC2"
+        f"timed out after {timeout_s:.0f} s, still {state}",
+        consoles,
+        remedy="the Auto Scaling group continues; check the nodes with `fab status` before you repeat `fab replace`",
     )

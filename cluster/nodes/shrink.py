@@ -135,5 +135,5 @@ def wait_gone(
     raise NotReadyError(
         f"{', '.join(sorted(names[i] for i in left))} still exist after {timeout_s:.0f} s",
         {},
-        remedy="`fab status` shows their state in EC2",
+        remedy="the nodes terminate anyway; `fab status` shows the remaining nodes",
     )

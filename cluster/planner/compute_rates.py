@@ -124,5 +124,5 @@ def _of_cores(network: str, cores: float) -> Figure:
 
 def _multiply_adds(network: str) -> int:
     if network not in NETWORKS:
-        raise LookupError(f"the work of the network {network} is unknown; known: {', '.join(NETWORKS)}")
+        raise LookupError(f"no operation count for the network {network}; known networks: {', '.join(NETWORKS)}")
     return NETWORKS[network].multiply_adds

@@ -231,7 +231,7 @@ def _epochs(result: Mapping[str, Any]) -> list[float]:
     """Return the seconds of each epoch. Raises LookupError if they are missing."""
     found = [number(each) or 0.0 for each in result["epoch_seconds"]]
     if not found or min(found) <= 0:
-        raise LookupError("the run has no times of its epochs")
+        raise LookupError("the run recorded no epoch times")
     return found
 
 

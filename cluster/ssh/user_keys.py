@@ -273,7 +273,7 @@ def _load(path: Path, *, ask: bool = True) -> paramiko.PKey:
                 ) from None
         if attempt < _PASSPHRASE_ATTEMPTS:
             passphrase = status_line.ask_secret(f"Passphrase of {path}: ").encode()
-    raise LockedKeyError(path, "has a different passphrase")
+    raise LockedKeyError(path, f"could not be opened with any of the {_PASSPHRASE_ATTEMPTS} passphrases entered")
 
 
 def _from_pkcs8(path: Path, passphrase: bytes | None) -> paramiko.PKey | None:

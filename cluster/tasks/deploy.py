@@ -205,7 +205,7 @@ def _check_account(session: Session, progress: Callable[[str], None], *, new: bo
     except AwsError as error:
         if not new:
             raise  # different zones would replace the cluster's subnets
-        print_note(f"warning: AWS does not list the zones, so CloudFormation chooses them: {error}")
+        print_note(f"warning: cannot list the availability zones, so CloudFormation chooses them: {error}")
         return
     if len(chosen) < config.availability_zones:
         what = f"availability_zones = {config.availability_zones}, but this account has only {', '.join(chosen)}"

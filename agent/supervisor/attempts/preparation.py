@@ -56,7 +56,9 @@ def prepare(
         try:
             prepared[name] = prepare_node.parse(done.output)
         except ValueError as error:
-            raise PreparationError({name: str(error)}) from None
+            again = f"`fab resume {spec.run_id}`"
+            remedy = again if name == MASTER else f"{replace_remedy(name)}, then {again}"
+            raise PreparationError({name: f"{error}; do: {remedy}"}) from None
     _remove_leftovers(hosts, [host for host in spec.hosts if _is_dirty(host, prepared[host.name], cleared)])
     cleared |= hosts_now
     remote = functools.partial(hosts.remote, as_rank=True)
@@ -98,7 +100,9 @@ def interpreters(prepared: Mapping[str, prepare_node.Prepared]) -> Interpreters:
     master = prepared[MASTER]
     of_hosts = {name: found for name, found in prepared.items() if name != MASTER}
     if len(set(of_hosts.values())) != 1:
-        raise PreparationError({name: f"the ranks' Python is {found.python}" for name, found in of_hosts.items()})
+        paths = ", ".join(f"{found.python} on {name}" for name, found in of_hosts.items())
+        what = "different Python environments were prepared, but all ranks must use the same path"
+        raise PreparationError({", ".join(of_hosts): f"{what}: {paths}; do: `fab replace` the node that differs"})
     ranks = next(iter(of_hosts.values()))
     return Interpreters(launcher=master.python, ranks=ranks.python, runtime=ranks.runtime)
 

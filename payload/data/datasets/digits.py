@@ -71,7 +71,9 @@ def _read(path: Path) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int32]]:
     except FileNotFoundError:
         raise DataError(f"{path}: no such file; reinstall scikit-learn, which contains the file") from None
     except (OSError, EOFError, zlib.error, ValueError) as error:
-        raise DataError(f"{path}: cannot be read as the digits: {error}; reinstall scikit-learn") from error
+        raise DataError(
+            f"{path}: is not a valid copy of the digits data set: {error}; reinstall scikit-learn"
+        ) from error
     if table.shape[1] != SOURCE_SIZE * SOURCE_SIZE + 1:
         raise DataError(
             f"{path}: a row has {table.shape[1]} columns, but must have {SOURCE_SIZE**2 + 1}; reinstall scikit-learn"

@@ -128,10 +128,13 @@ def _listed(root: Path, folder: Path, classes: tuple[str, ...], listing: Path | 
             raise DataError(f"{listing}, line {number}: no image {given[0]} in {folder}")
         if name not in labels:
             hint = (
-                ("; the numbers in ImageNet's development kit have another order than the directories")
+                ". The numbers in ImageNet's development kit have another order than the directories"
                 if name.isdecimal()
                 else ""
             )
-            raise DataError(f"{listing}, line {number}: no class {name} among the training images{hint}")
+            raise DataError(
+                f"{listing}, line {number}: no class {name} among the training images; use the names of the "
+                f"directories, such as {classes[0]}{hint}"
+            )
         found.append(SourceImage(path=str(path.relative_to(root)), label=labels[name]))
     return sorted(found, key=lambda image: image.path)

@@ -24,6 +24,7 @@ PACKAGES: Final = ("tf2onnx", "onnx", "onnxruntime")
 RUNTIME_REQUIREMENT: Final = "onnxruntime>=1.23,<2"
 REQUIREMENTS: Final = ("tf2onnx==1.17.0", "onnx>=1.19,<2", RUNTIME_REQUIREMENT)
 """The same versions as in the group `node` of pyproject.toml."""
+_OTHER_FORMATS: Final = "the other formats can be exported without --onnx or --export-onnx"
 CARD_KEY: Final = "deepcdk.model"
 """Metadata key of the model card, stored as the JSON of model.json."""
 LABELS_KEY: Final = "labels"
@@ -57,7 +58,7 @@ def onnx_model(serving: Any, card: ModelCard) -> Any:
     operations = sorted({_name(node) for node in _nodes(model.graph) if not _is_known(node)})
     if operations:
         raise OnnxError(
-            f"ONNX has no counterpart of {', '.join(operations)}, which {card.network} uses; export it without ONNX",
+            f"ONNX has no counterpart of {', '.join(operations)}, which {card.network} uses; {_OTHER_FORMATS}",
             operations,
         )
     _fold(model, _with_weights(model, weights))
@@ -88,7 +89,7 @@ def _converted(serving: Any, weights: Sequence[Any]) -> Any:
         )
     except Exception as error:  # each handler of tf2onnx raises different errors
         first = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise OnnxError(f"ONNX: tf2onnx cannot convert {serving.name}: {first}; export it without ONNX") from error
+        raise OnnxError(f"ONNX: tf2onnx cannot convert {serving.name}: {first}; {_OTHER_FORMATS}") from error
     finally:
         log.setLevel(level)
     return model

@@ -47,7 +47,7 @@ def test_each_error_of_the_nodes_has_a_remedy_for_its_kind() -> None:
     ],
 )
 def test_what_a_node_does_not_say_so_is_refused_and_the_master_named(line: bytes) -> None:
-    with pytest.raises(AnswerError, match="the staging is invalid") as caught:
+    with pytest.raises(AnswerError, match="a staging command is invalid") as caught:
         Reports(None, "ec2-user@198.18.1.2").feed(HOSTS[0], "stdout", line + b"\n")
     assert (caught.value.where, "\x1b" in str(caught.value)) == ("ec2-user@198.18.1.2", False)
 

@@ -60,5 +60,5 @@ def test_cores_are_counted_by_the_measured_rate() -> None:
 def test_an_unknown_gpu_and_an_unknown_network_are_named() -> None:
     with pytest.raises(LookupError, match="the speed of a GPU K80 is unknown; known: V100"):
         images_s("resnet50", "float16", gpu("K80"))
-    with pytest.raises(LookupError, match="the work of the network nonet is unknown"):
+    with pytest.raises(LookupError, match="no operation count for the network nonet"):
         images_s("nonet", "float32", hardware_of("c5.2xlarge"))

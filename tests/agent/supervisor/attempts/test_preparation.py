@@ -17,7 +17,7 @@ from agent.runs.store import Runs
 from agent.spec.nodes import NODE_PYTHON, Node
 from agent.spec.run import RunSpec
 from agent.supervisor import prepare_node
-from agent.supervisor.attempts.preparation import PreparationError, failures, prepare
+from agent.supervisor.attempts.preparation import PreparationError, failures, interpreters, prepare
 from agent.supervisor.supervisor import Supervisor
 from tests.factories import make_nodes, make_spec
 from tests.waiting import eventually
@@ -119,6 +119,29 @@ def test_a_host_that_does_not_keep_runs_apart_gets_no_rank(spec: RunSpec, answer
     hosts.refused = {TWO.name: answer}
     with pytest.raises(PreparationError, match=f"{TWO.name}: cannot isolate the ranks .*`fab replace worker2`"):
         hosts.prepared(set())
+
+
+@pytest.mark.parametrize(
+    ("name", "remedy"), [(TWO.name, "`fab replace worker2`, then `fab resume {}`"), (MASTER, "`fab resume {}`")]
+)
+def test_invalid_result_of_a_preparation_is_reported_with_the_remedy(
+    spec: RunSpec, monkeypatch: pytest.MonkeyPatch, name: str, remedy: str
+) -> None:
+    hosts = Prepared(spec)
+    answers, admitted = hosts.prepare((), 1.0, admission="")
+    admission = f"run {Path(spec.run_directory).stat().st_gid} {ONE.address},{TWO.address}"
+    admitted = dict.fromkeys(admitted, done(0, f"{admission}\n"))
+    monkeypatch.setattr(hosts, "prepare", lambda *_, **__: (answers | {name: done(0, "")}, admitted))
+    reason = f"{name}: the preparation printed 0 results instead of 1; do: {remedy.format(spec.run_id)}"
+    with pytest.raises(PreparationError, match=f"^{reason}$"):
+        hosts.prepared(set())
+
+
+def test_nodes_with_different_pythons_are_reported_with_the_paths() -> None:
+    prepared = {name: prepare_node.Prepared(python=f"/{name}") for name in (MASTER, ONE.name, TWO.name)}
+    paths = f"/{ONE.name} on {ONE.name}, /{TWO.name} on {TWO.name}; do: `fab replace`"
+    with pytest.raises(PreparationError, match=f"{ONE.name}, {TWO.name}: different Python environments .*: {paths}"):
+        interpreters(prepared)
 
 
 def test_a_host_on_which_a_process_stays_gets_no_rank(spec: RunSpec, monkeypatch: pytest.MonkeyPatch) -> None:

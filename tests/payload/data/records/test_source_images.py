@@ -62,7 +62,7 @@ def test_a_list_may_name_the_classes_of_validation_images(root: Path, style: str
     ("lines", "fault"),
     [
         (["circle"] * 5, "5 lines, but 6 images"),
-        (["circle"] * 5 + ["oval"], "line 6: no class oval"),
+        (["circle"] * 5 + ["oval"], "line 6: no class oval .*; use the names of the directories, such as "),
         (["circle"] * 5 + ["12"], "line 6: no class 12 .* development kit"),
         (["absent.JPEG circle"] + ["circle"] * 5, r"line 1: no image absent\.JPEG"),
     ],
