@@ -279,5 +279,6 @@ def run_demo(nodes: int, image: str, *, packages: bool, keep: bool, verbose: boo
         f"From nothing to results in {time.monotonic() - began:.0f} s.{'' if keep else ' Nothing is left running.'}"
     )
     if keep:
-        print_line(f"The cloud is running. To continue:\n  {shlex.join(laptop(COMMAND, 'status'))}")
+        shell_of_laptop = localcloud("shell", "--name", CLOUD)
+        print_line(f"The cloud is running. To continue in a shell:\n  {shlex.join(shell_of_laptop)}")
         print_line(f"To remove it:\n  {shlex.join(localcloud('stop', '--name', CLOUD))}")
