@@ -101,7 +101,7 @@ def rows(query: str, *values: object) -> list[tuple[Any, ...]]:
 
 
 def backup() -> bytes:
-    """Return a consistent copy of the database file, and store it as BACKUP. Raises DatabaseError."""
+    """Copy the database to BACKUP, checked and marked as not complete; return its bytes. Raises DatabaseError."""
     copy = Path.home() / BACKUP
     with _connected() as connection:
         partial = copy.with_suffix(".partial")
@@ -128,7 +128,7 @@ def mark_complete() -> None:
 
 
 def stamp() -> tuple[tuple[int, int], ...]:
-    """Return the modification times and sizes of the database's files. They differ after a change."""
+    """Return modification time (ns) and size of each existing file of the database. They differ after a change."""
     found = []
     for path in (_path(), _path().with_name(f"{_path().name}-wal")):
         with contextlib.suppress(FileNotFoundError):

@@ -46,7 +46,7 @@ class RunDirectory:
         return self.path / "spec.json"
 
     def started_by(self) -> dict[str, str] | None:
-        """Return who started the run, from its origin; None if this is unknown."""
+        """Return who started the run, the facts `started_by` in origin.json; None if they are missing or malformed."""
         try:
             found = json_text.parse(read_regular(self.path / ORIGIN_FILE))["started_by"]
             return {str(key): str(value)[:_MAX_NAME] for key, value in found.items()} or None
@@ -54,7 +54,10 @@ class RunDirectory:
             return None
 
     def trial(self) -> dict[str, Any] | None:
-        """Return the run's place in a sweep, from its spec, as JSON values; None for a run without a sweep."""
+        """Return the run's trial in a sweep, from spec.json: the fields of `Trial` without `plan`, as JSON values.
+
+        None for a run without a sweep, and if spec.json is malformed.
+        """
         try:
             found = Trial.from_document(json_text.parse(read_regular(self.spec))["trial"])
         except (OSError, ValueError, KeyError, TypeError):
@@ -182,7 +185,10 @@ class RunDirectory:
         return f"{cause} (after {made} restart{'s' if made > 1 else ''})" if made else cause
 
     def mark_failed(self, reason: str) -> None:
-        """Store that the run has failed, with the last lines of its log. Raises like `stored_state`, and OSError."""
+        """Store that the run has failed, with the last lines of its log.
+
+        Raises FileNotFoundError if the run does not exist, and OSError.
+        """
         with database.transaction():
             failed = dataclasses.replace(self.stored_state(), state="failed", reason=reason, updated=time.time())
             self.write_state(dataclasses.replace(failed, last_lines=tuple(run_log.last_lines(self.log))))

@@ -75,7 +75,9 @@ def is_held(run_id: str) -> bool:
 
 
 def beat(run_id: str) -> None:
-    """Store that the supervisor of a run still works. This changes only the time of its lock's file."""
+    """Set the modification time of a run's lock file to now, to store that its supervisor works. Does nothing without
+    the file.
+    """
     with contextlib.suppress(FileNotFoundError):
         os.utime(_path(run_id))
 
