@@ -1,4 +1,4 @@
-"""Grow the worker group to a size, after asking, and wait until its nodes have joined the cluster."""
+"""Grow the worker group to a size, after asking, and wait until the master can log in to its nodes."""
 
 from __future__ import annotations
 
@@ -9,13 +9,16 @@ from collections.abc import Callable
 from agent.spec.nodes import Node, workers
 from agent.spec.states import STOP_GRACE_S
 from cluster.aws import inventory, limits
+from cluster.aws.inventory import Inventory
 from cluster.aws.prices import as_of, shown
-from cluster.errors import NotReadyError
+from cluster.errors import DeepcdkError, NotReadyError
 from cluster.nodes import worker_group
 from cluster.nodes.logins import Logins
+from cluster.nodes.shrink import remaining
 from cluster.runs.supervisor import Supervisor
 from cluster.session import Session, confirm
 from cluster.ssh.master import Master
+from cluster.terminal.output import print_note
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -117,3 +120,24 @@ def _grow(task: GroupTask, wanted: int) -> int:
         )
         agreed = more
         limits.wait_until_allowed(session.aws, session.stack.name, report)
+
+
+def await_logins(session: Session, deployed: Inventory, report: Callable[[str], None]) -> Inventory:
+    """Wait until the workers of a new or changed deployment accept the master's logins. Return its current instances.
+
+    Print a warning if this cannot be checked, because a deployment does not require a login on the master. Raises
+    NotReadyError.
+    """
+    session.loaded_inventory, wanted = deployed, min(len(remaining(deployed)), deployed.desired_workers)
+    timeout_s = session.config.ready_min * 60.0
+    try:
+        with session.connect() as master:
+            logins = Logins(session.push_agent(master))
+            worker_group.wait_ready(
+                session.aws, master, deployed.stack, wanted, logins=logins, timeout_s=timeout_s, report=report
+            )
+    except NotReadyError:
+        raise
+    except DeepcdkError as error:
+        print_note(f"warning: the workers have booted, but whether the master can log in to them is unknown: {error}")
+    return inventory.refresh(session.aws, deployed.stack)

@@ -21,6 +21,7 @@ from cluster.deploy.change_set import FAILED_CREATION, Plan, is_new, with_curren
 from cluster.deploy.estimate import describe_bounds, describe_deployment, describe_rest
 from cluster.errors import AwsError, DeepcdkError
 from cluster.nodes import live_run, status, worker_group
+from cluster.nodes.grow import await_logins
 from cluster.nodes.occupancy import describe_runs
 from cluster.runs import starter
 from cluster.session import Session, confirm
@@ -137,14 +138,17 @@ def up(
             _check_same_zones(session)
         for line in planned.notes:
             progress(line)
-        agreed = planned
+        agreed, old = planned, tuple[inventory.Instance, ...]()
         if planned.unchanged:
             progress(f"stack {stack}: no changes")
         else:
             agreed = _permit(session, planned, progress, asked=new, force=force, yes=yes, aside=json)
+            old = () if agreed.is_new else inventory.find(session.aws, stack).workers
             with _runs_kept_away(session, agreed, progress, force=force):
                 change_set.execute(session.aws, PROJECT, agreed, progress, events=events)
     found, config = inventory.find(session.aws, stack), session.config
+    if not planned.unchanged and {i.id for i in found.workers} - {i.id for i in old}:
+        found = await_logins(Session(PROJECT, set_, key=key), found, progress)  # the master may be another one now
     if json:
         document = status.read_status(found, session.prices, wait_s=2.0)
         print_result({**agreed.document(), "status": document}, json=True)

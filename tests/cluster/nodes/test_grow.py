@@ -11,11 +11,13 @@ import pytest
 
 from agent.spec.nodes import Node
 from cluster.aws import inventory, limits
+from cluster.errors import ConnectionFailedError
 from cluster.nodes import grow, worker_group
 from cluster.nodes.grow import GroupTask
 from cluster.session import Session
 from cluster.ssh.master import Master
-from tests.factories import make_inventory, make_nodes
+from tests.cluster.nodes.deployed_workers import AnsweringNodes, ListingMaster
+from tests.factories import make_inventory, make_nodes, nodes_text
 
 
 def ensure_nodes(session: Session, wanted: int, *, yes: bool, report: Callable[[str], None], least: int = 0) -> Any:
@@ -136,3 +138,31 @@ def test_fewer_nodes_are_told_of_with_what_becomes_of_the_others(
     assert asked == [4]
     assert "3 of 4 workers have started" in reported[-1]
     assert "fab scale --nodes 3" in reported[-1]
+
+
+def test_a_deployment_ends_when_the_master_can_log_in_to_the_workers(
+    task: Session, monkeypatch: pytest.MonkeyPatch, slept: list[float]
+) -> None:
+    reported: list[str] = []
+    master = ListingMaster(nodes_text(make_nodes(2)))
+    monkeypatch.setattr(task, "connect", lambda: contextlib.nullcontext(master))
+    monkeypatch.setattr(grow, "Logins", lambda directory: AnsweringNodes(failures=2))
+    monkeypatch.setattr(worker_group, "refresh", lambda *_: make_inventory(2))
+    assert grow.await_logins(task, make_inventory(2), reported.append) == make_inventory(2)
+    assert reported == [
+        "nodes ready: 0 of 2 (2 instances, 0 s); the master cannot log in yet",
+        "nodes ready: 2 of 2",
+    ]
+
+
+def test_a_deployment_without_a_login_on_the_master_ends_with_a_warning(
+    task: Session, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuse() -> None:
+        raise ConnectionFailedError("no answer within 10 s", where="ec2-user@198.18.1.2", remedy="check your network")
+
+    monkeypatch.setattr(task, "connect", refuse)
+    assert grow.await_logins(task, make_inventory(2), lambda _: None) == make_inventory(2)
+    said = " ".join(capsys.readouterr().err.split())
+    assert "warning: the workers have booted, but whether the master can log in to them is unknown: " in said
+    assert "no answer within 10 s" in said

@@ -10,14 +10,16 @@ from unittest import mock
 
 import pytest
 
+from cluster.aws import inventory
 from cluster.aws.stack import DELETING, BeingDestroyedError
-from cluster.deploy import bootstrap, cdk, key_pair
+from cluster.deploy import bootstrap, cdk, change_set, key_pair
 from cluster.deploy.change_set import OvertakenError, Plan
 from cluster.deploy.effects import Effect
 from cluster.errors import DeepcdkError
-from cluster.nodes import live_run
+from cluster.nodes import live_run, status
 from cluster.ssh.user_keys import UserKey
 from cluster.tasks import deploy
+from tests.factories import make_inventory
 
 
 def plan_that(details: str, stops_run: str = "") -> Plan:
@@ -78,6 +80,34 @@ def test_the_bootstrap_is_made_only_after_a_question(monkeypatch: pytest.MonkeyP
     assert [question.partition(" for")[0] for question in asked] == (
         [] if is_complete else ["bootstrap account 1 in r with qualifier corp01"]
     )
+
+
+@pytest.mark.parametrize(
+    ("is_new", "before", "waits"), [(True, 3, True), (False, 2, True), (False, 3, False)],
+    ids=["created", "grown", "as large as before"],
+)  # fmt: skip
+def test_a_cluster_with_new_workers_is_shown_once_the_master_can_log_in(
+    monkeypatch: pytest.MonkeyPatch, *, is_new: bool, before: int, waits: bool
+) -> None:
+    found, later, shown = [make_inventory(3)], make_inventory(4), list[object]()
+    if not is_new:
+        found.insert(0, make_inventory(before))
+    monkeypatch.setattr(deploy, "Session", mock.MagicMock())
+    monkeypatch.setattr("stacks.validation.cautions", lambda _: ())
+    monkeypatch.setattr(deploy, "describe_stack", lambda *_: {"StackStatus": "CREATE_COMPLETE"})
+    for name in ("_check_account", "describe_bounds", "describe_rest", "_provide_key_pair"):
+        monkeypatch.setattr(deploy, name, lambda *_, **__: "")
+    monkeypatch.setattr(bootstrap, "examine", mock.MagicMock())
+    plan = dataclasses.replace(plan_that("2 more nodes start"), is_new=is_new)
+    monkeypatch.setattr(change_set, "planned", lambda *_, **__: contextlib.nullcontext(plan))
+    monkeypatch.setattr(change_set, "execute", lambda *_, **__: None)
+    monkeypatch.setattr(deploy, "_permit", lambda *_, **__: dataclasses.replace(plan, effects=()))
+    monkeypatch.setattr(deploy, "_check_same_zones", lambda _: None)
+    monkeypatch.setattr(inventory, "find", lambda *_: found.pop(0))
+    monkeypatch.setattr(deploy, "await_logins", lambda session, found, report: later)
+    monkeypatch.setattr(status, "print_status", lambda found, *_, **__: shown.append(found))
+    deploy.up.body(yes=True)
+    assert shown == [later if waits else make_inventory(3)]
 
 
 def test_a_change_is_asked_for_once_where_the_groups_stay_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:

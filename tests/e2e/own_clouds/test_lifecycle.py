@@ -35,6 +35,7 @@ def own() -> Iterator[EmbeddedCloud]:
     """Start a second cloud with a small shared disk next to the shared one, and deploy on it."""
     with start_cloud(f"l{os.getpid()}", "--efs-size", "48m") as cloud:
         cloud.fab("up", "--yes")
+        cloud.fab("run", "--", "true")  # `fab up` waits until the master can log in to the workers
         yield cloud
 
 
