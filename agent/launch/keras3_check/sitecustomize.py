@@ -138,5 +138,7 @@ def install(legacy: bool) -> None:
     sys.excepthook = report
 
 
-if __name__ == "sitecustomize" and "HOROVOD_RANK" in os.environ:
-    install(os.environ.get("TF_USE_LEGACY_KERAS", "") in ("1", "true", "True"))
+if __name__ == "sitecustomize":
+    is_legacy = os.environ.get("TF_USE_LEGACY_KERAS", "") in ("1", "true", "True")
+    if "HOROVOD_RANK" in os.environ or (is_legacy and "RANK" in os.environ):
+        install(is_legacy)

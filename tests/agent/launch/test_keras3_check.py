@@ -15,8 +15,12 @@ from agent.launch.keras3_check.sitecustomize import explain
 PROJECT = Path(__file__).resolve().parents[3]
 
 
-def run(tmp_path: Path, program: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    """Run a program as a rank, with the fake packages that the test created, if any."""
+def run(
+    tmp_path: Path, program: str, *, rank: str = "HOROVOD_RANK", **variables: str
+) -> subprocess.CompletedProcess[str]:
+    """Run a program as a rank, with the fake packages that the test created, if any. `rank` is the variable with its
+    number.
+    """
     (tmp_path / "program.py").write_text(textwrap.dedent(program))
     path = os.pathsep.join([str(PROJECT / "agent" / "launch" / "keras3_check"), str(tmp_path)])
     return subprocess.run(
@@ -25,7 +29,7 @@ def run(tmp_path: Path, program: str, **variables: str) -> subprocess.CompletedP
             "PATH": os.environ["PATH"],
             "PYTHONPATH": path,
             "TF_CPP_MIN_LOG_LEVEL": "3",
-            "HOROVOD_RANK": "0",
+            rank: "0",
             **variables,
         },
         capture_output=True,
@@ -62,7 +66,8 @@ def test_a_known_error_is_followed_by_the_remedy(tmp_path: Path) -> None:
     assert done.stderr.index("Traceback") < done.stderr.index("deepcdk:") < done.stderr.index("--keras 2")
 
 
-def test_with_keras_2_all_names_of_keras_mean_it(tmp_path: Path) -> None:
+@pytest.mark.parametrize("rank", ["HOROVOD_RANK", "RANK"])
+def test_with_keras_2_all_names_of_keras_mean_it(tmp_path: Path, rank: str) -> None:
     (tmp_path / "tf_keras" / "src").mkdir(parents=True)
     (tmp_path / "tf_keras" / "__init__.py").write_text("VERSION = 2\n")
     (tmp_path / "tf_keras" / "src" / "__init__.py").touch()
@@ -73,7 +78,7 @@ def test_with_keras_2_all_names_of_keras_mean_it(tmp_path: Path) -> None:
         from keras.src import backend
         print(keras.VERSION, keras is tf_keras, K.get_value(), backend is K)
         """
-    done = run(tmp_path, program, TF_USE_LEGACY_KERAS="1")
+    done = run(tmp_path, program, rank=rank, TF_USE_LEGACY_KERAS="1")
     assert done.stdout == "2 True 7 True\n", done.stderr
 
 
