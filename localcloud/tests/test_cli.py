@@ -32,6 +32,13 @@ def test_bad_names_and_sizes_are_refused(capsys: pytest.CaptureFixture[str]) -> 
         assert "--vcpus '-1': must be a whole number" in capsys.readouterr().err
 
 
+def test_nothing_is_installed_without_root(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.geteuid", lambda: 60999)
+    monkeypatch.setattr("localcloud.api.permissions.evaluator.install", lambda: pytest.fail("installed"))
+    assert main(["prepare"]) == 1
+    assert "root is needed" in capsys.readouterr().err
+
+
 def test_wrong_arguments_are_told(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as exit:
         main(["fly"])
