@@ -82,7 +82,10 @@ class Sizes:
         self._measured: dict[tuple[Path, bool], int] = {}
 
     def of(self, path: Path, *, final: bool) -> int:
-        """Return the total bytes of the files in a directory. `final`: the directory is complete."""
+        """Return the total bytes of the files in a directory.
+
+        `final`: the directory is complete. Its content no longer changes, so a size that is stored in the file is used.
+        """
         known = self._known.get(str(path)) if final else None
         if known is None and (known := self._measured.get((path, final))) is None:
             known = self._measured[path, final] = count_files(path)[1]
@@ -214,14 +217,14 @@ def set_aside(path: Path, locks: Iterable[Path] = ()) -> Path | None:
 
 
 def remove(path: Path) -> bool:
-    """Remove an environment of this node; return False if it is in use or gone."""
+    """Remove an environment of this node; return False if a process makes or uses it, or if it is gone."""
     if gone := set_aside(path, locks_of(path)):
         shutil.rmtree(gone, ignore_errors=True)
     return gone is not None
 
 
 def remove_data(path: Path) -> bool:
-    """Remove a staged data set and its manifests; return False if it is being staged or gone."""
+    """Remove a staged data set, its partial files and its manifests; return False if it is being staged or gone."""
     try:
         staged = StagedDataset(root=path.parent, name=path.name)
         with staged.reserved(0.0), staged.locked():

@@ -28,9 +28,10 @@ def this_master() -> str:
 
 
 def take(root: Path) -> None:
-    """Store once that this node is the current master of the runs in `root`, if this directory exists. Raises OSError.
+    """Store once that this node is the current master of the runs in `root`. Raises OSError.
 
-    Later calls do nothing, so a master that was replaced never becomes the current one again.
+    Nothing is stored if `root` does not exist yet. Later calls do nothing, so a master that was replaced never becomes
+    the current one again.
     """
     own, me = Path.home() / TAKEN, this_master()
     if _content(own) == me or not root.is_dir():

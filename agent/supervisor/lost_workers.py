@@ -61,7 +61,11 @@ class Seen:
     """The fault of its GPUs, if two consecutive checks found one; otherwise ""."""
 
     def observe(self, now: float, *, is_listed: bool, replied: bool, gpu_trouble: str = "") -> None:
-        """Store the result of a check."""
+        """Store the result of a check at the time `now`.
+
+        `is_listed`: the worker is in the master's list of nodes. `replied`: it ran the check. `gpu_trouble` is the
+        fault that the check found in its GPUs, or "".
+        """
         if replied:
             self.answered, self.left = now, False
             self.faulty = gpu_trouble if self.gpu_trouble else ""
@@ -71,7 +75,10 @@ class Seen:
         self.is_listed, self.replied = is_listed, replied
 
     def trouble(self, now: float) -> str:
-        """Return why the worker must be replaced; "" if it must not."""
+        """Return why the worker must be replaced: faulty GPUs, or no answer for LOST_S; "" if it must not.
+
+        The limit is BOOT_S for a worker that removed itself from the list, because it may be rebooting.
+        """
         if self.replied:
             return self.faulty
         silent_s = now - self.answered

@@ -61,7 +61,10 @@ def publish(
 
 
 def call(command: str, document: dict[str, Any], directory: Path, timeout_s: float = TIMEOUT_S) -> str:
-    """Run a command with an event, or publish the event if the command is a topic's ARN; return the error, or ""."""
+    """Run a command with an event, or publish the event if the command is a topic's ARN; return the error, or "".
+
+    Waits for the command, which is killed after `timeout_s` seconds.
+    """
     if is_topic(command):
         return publish(command, document, timeout_s)[:_SHOWN]
     variables = {

@@ -184,7 +184,7 @@ class HostReplacements:
     """Seconds since 1970."""
 
     def found(self) -> list[Replacement]:
-        """Return the replacements, oldest first."""
+        """Return the replacements of these hosts since the time `since`, also failed ones, oldest first."""
         return [each for each in self.log.read(self.since) if each.instance_id in self.hosts]
 
     def latest(self) -> float:
@@ -192,7 +192,10 @@ class HostReplacements:
         return max((each.time for each in self.found() if not each.trouble), default=0.0)
 
     def obstacle(self) -> str:
-        """Return why no replacement comes; "" if one may come. Asks AWS."""
+        """Return why no replacement comes: the last one failed, or the group's latest launch did; "" if one may come.
+
+        Asks AWS for the launch.
+        """
         found = self.found()
         if found and found[-1].trouble:
             return found[-1].trouble

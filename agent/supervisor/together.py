@@ -63,7 +63,10 @@ class TogetherWatch:
         return self.warning != before
 
     def look_at_end(self, sleep: Callable[[float], None] = time.sleep) -> bool:
-        """Check a last time after all ranks have exited; return whether the warning has changed."""
+        """Check a last time after all ranks have exited; return whether the warning has changed.
+
+        If there is a warning, wait up to _LAST_LOOK_S for late reports from the nodes, which may refute it.
+        """
         if self._is_over:
             return False
         before = self.warning

@@ -51,7 +51,10 @@ class LiveRuns:
 
 
 def find_live_runs(session: Session) -> LiveRuns:
-    """Find the live runs. Without a master there are none, because a run needs its supervisor on the master."""
+    """Find the live runs. Without a master there are none, because a run needs its supervisor on the master.
+
+    Does not raise if the master cannot be asked: the result's `why_unknown` has the reason.
+    """
     try:
         if not _has_master(session):
             return LiveRuns()

@@ -51,7 +51,11 @@ class Logins:
         """Why the logins of the last check failed, by node name."""
 
     def ready(self, master: Master, nodes: Sequence[Node]) -> tuple[Node, ...]:
-        """Return the master and the workers that accept its logins. Raises RemoteError if the check itself fails."""
+        """Return the master and the workers among `nodes` that accept its logins.
+
+        Workers that accepted the logins in an earlier call are not asked again. `refused` is updated. Raises
+        RemoteError if the check itself fails.
+        """
         new = [node for node in nodes if node.name != MASTER_NAME and node.instance_id not in self._accepted]
         self.refused = {}
         if new:

@@ -73,7 +73,9 @@ class Occupancy:
 
 
 def describe_replacement(replaced: Mapping[str, Any]) -> str:
-    """Describe the replacement of a worker in one line, from the checked answer or record of the master."""
+    """Describe in one line that a worker was replaced, or why not. `replaced` is from the master's checked answer or a
+    run's record.
+    """
     at = datetime.datetime.fromtimestamp(float(replaced["time"]), datetime.UTC)
     done = f"was not replaced ({replaced['trouble']})" if replaced["trouble"] else "was replaced"
     return f"{replaced['node']} ({replaced['instance_id']}) {done} at {at:%H:%M} UTC: {replaced['reason']}"

@@ -173,7 +173,7 @@ def wait_ready(
 
 
 def describe_shortfall(policy: str, ready: int, wanted: int) -> str:
-    """Return a sentence on a group with fewer workers than wanted."""
+    """Return a sentence on a group with fewer workers than wanted, which is enough by the capacity_policy `policy`."""
     return (
         f"{ready} of {wanted} workers have started, which is enough by capacity_policy {policy}; the group keeps "
         f"trying to start the others. To stop that: `fab scale --nodes {ready}`"
