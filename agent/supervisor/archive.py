@@ -51,16 +51,20 @@ def destination(directory: RunDirectory) -> tuple[str, str]:
 
 
 def command(directory: RunDirectory, address: str, region: str, *, excluded: Sequence[str] = ()) -> list[str]:
-    """Build the command that updates the copy. `excluded` are further patterns of `aws s3 sync --exclude`."""
+    """Build the command that uploads a run's new and changed files to the S3 address `address`. It deletes nothing
+    there.
+
+    `excluded` are further patterns of `aws s3 sync --exclude`, besides NOT_COPIED.
+    """
     left_out = (word for pattern in (*NOT_COPIED, *excluded) for word in ("--exclude", pattern))
     words = ("s3", "sync", str(directory.path), address, *QUIET, "--no-follow-symlinks", *left_out)
     return aws_command(*words, region=region, in_background=True)
 
 
 def refresh_command(directory: RunDirectory) -> list[str]:
-    """Build the command that asks the file server for each file's current size and time.
+    """Build the command that asks the file server for the current size and time of each file in the run's directory.
 
-    The NFS client may cache these for up to a minute. The copy would not contain what the ranks wrote since.
+    The NFS client may cache these for up to a minute. Without the command, the copy would lack what ranks wrote since.
     """
     return ["find", str(directory.path), "-type", "f", "-exec", "stat", "--cached=never", "--format=%s", "{}", "+"]
 
@@ -85,7 +89,10 @@ class Copier:
         return bool(self.address) and idle and time.monotonic() >= self._next
 
     def start(self) -> None:
-        """Start a copy in the background, without the working directory. Failures are ignored until the last copy."""
+        """Start a copy in the background, without the working directory. Failures are ignored until the last copy.
+
+        Nothing is copied if the AWS CLI is not installed. The next copy is due after PERIOD_S.
+        """
         self._next = time.monotonic() + PERIOD_S
         if shutil.which("aws"):
             self._copying = subprocess.Popen(
@@ -96,7 +103,11 @@ class Copier:
             )
 
     def finish(self) -> str:
-        """Make the last copy. Return why it is missing or incomplete; "" if it is complete or the run has no bucket."""
+        """Make the last copy and wait for it. A copy in the background is terminated first.
+
+        Return why the copy is missing or incomplete; "" if it is complete or the run has no bucket. A working directory
+        of more than WORK_LIMIT bytes is not copied.
+        """
         if self._copying is not None and self._copying.poll() is None:
             self._copying.terminate()
             self._copying.wait()

@@ -135,7 +135,11 @@ def needed(runs: Runs) -> tuple[frozenset[str], frozenset[str]]:
 
 
 def shared_items(mount: Path, home: Path, sizes: Sizes, names: frozenset[str]) -> Iterator[Item]:
-    """Yield the trees and wheels on the shared file system, and the agents on the master. `names` are in use."""
+    """Yield the trees and wheels on the shared file system, the agents on the master, and interrupted uploads of these.
+
+    `mount` is where the shared file system is mounted, and `home` the login user's home. `names` are the names (16 hex
+    digits) of trees and wheels that runs or processes use.
+    """
     payloads, now = mount / "payloads", time.time()
     names |= {OWN_TREE.name, hooked_tree().name}
 
@@ -168,7 +172,8 @@ def node_items(home: Path, sizes: Sizes, roots: Sequence[Path] = ()) -> Iterator
     """Yield this node's environments, Horovod builds and leftovers of interrupted builds or removals.
 
     An environment or build is used if a process or the next recipe needs it. A removed build costs little time, because
-    the wheels on the shared file system contain one too.
+    the wheels on the shared file system contain one too. `roots` are the folders to search, by default those of all
+    environments and builds. Folders that this user cannot write to are skipped.
     """
     # Import them here: they take a third of this program's start, and `fab status` runs only the command `shared`.
     from agent.environment import runtime
@@ -195,7 +200,7 @@ def node_items(home: Path, sizes: Sizes, roots: Sequence[Path] = ()) -> Iterator
 
 
 def data_items(root: Path) -> Iterator[Item]:
-    """Yield the staged data sets of this node."""
+    """Yield the data sets staged in the folder `root` of this node, complete or not. None of them counts as used."""
     names = {name.removesuffix(".new").removesuffix(SUFFIX) for name in names_in(root) if SUFFIX in name}
     for name in sorted(names):
         with contextlib.suppress(ValueError):
@@ -217,14 +222,19 @@ def set_aside(path: Path, locks: Iterable[Path] = ()) -> Path | None:
 
 
 def remove(path: Path) -> bool:
-    """Remove an environment of this node; return False if a process makes or uses it, or if it is gone."""
+    """Remove an environment of this node, and return True. Return False if a process makes or uses it, or if it is
+    gone.
+    """
     if gone := set_aside(path, locks_of(path)):
         shutil.rmtree(gone, ignore_errors=True)
     return gone is not None
 
 
 def remove_data(path: Path) -> bool:
-    """Remove a staged data set, its partial files and its manifests; return False if it is being staged or gone."""
+    """Remove a staged data set with its partial files and manifests, and return True.
+
+    Return False if the data set is being staged, is gone, or `path` is not the directory of a staged data set.
+    """
     try:
         staged = StagedDataset(root=path.parent, name=path.name)
         with staged.reserved(0.0), staged.locked():
@@ -238,14 +248,17 @@ def remove_data(path: Path) -> bool:
 
 
 def locks_of(path: Path) -> list[Path]:
-    """Return the locks that a process holds while it makes or uses an environment or wheels."""
+    """Return the two lock files of an environment or of wheels: a process holds one of them while it makes or uses
+    these.
+    """
     return [path.with_suffix(".lock"), used_lock(path)]
 
 
 def shared(mount: Path, home: Path, wanted: frozenset[str]) -> dict[str, Any]:
-    """List the directories on the shared file system, or remove the unused ones in `wanted`. Raises OSError.
+    """List the directories on the shared file system, or remove the unused ones whose paths are in `wanted`.
 
-    The result of a removal lists the removed directories.
+    Return JSON values. The key `items` lists the directories found, or only the removed ones. Without `wanted`, the
+    keys `names` and `data` contain the names of trees, environments and data sets that runs need. Raises OSError.
     """
     runs, sizes = Runs(root=mount / "runs"), Sizes(home / ".deepcdk" / "sizes.json")
     for _ in shared_items(mount, home, sizes, frozenset()):
@@ -269,7 +282,10 @@ def shared(mount: Path, home: Path, wanted: frozenset[str]) -> dict[str, Any]:
 
 
 def on_node(items: Iterable[Item], words: Sequence[str], take: Callable[[Path], bool]) -> dict[str, Any]:
-    """List these items, or remove the unused ones that `words` name as ADDRESS:PATH. `take` removes one path."""
+    """List these items, or remove the unused ones that `words` name as ADDRESS:PATH with an address of this node.
+
+    `take` removes one path, and returns whether it did. Return JSON values: `items` with the listed or removed items.
+    """
     if not words:
         return _document(items)
     pairs, mine = [word.partition(":") for word in words], own_addresses()
@@ -282,7 +298,7 @@ def _document(items: Iterable[Item]) -> dict[str, Any]:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the command line; return the exit status."""
+    """Run the command line: print the result as JSON, or an error. Return the exit status, 0 or 1."""
     command, *words = argv
     home = Path.home()
     try:

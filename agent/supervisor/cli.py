@@ -110,10 +110,11 @@ def resolved(runs: Runs, run_id: str) -> Iterator[RunDirectory]:
 
 
 def stop(runs: Runs, directory: RunDirectory, grace_s: float) -> State:
-    """Stop a run and return its final state. Its ranks get SIGTERM, and SIGKILL after `grace_s` seconds.
+    """Stop a run, wait until it has ended, and return its final state.
 
-    A queued run is removed from the queue. If the run has lost its supervisor, its remaining processes are killed on
-    all hosts, and it does not continue automatically.
+    Its ranks get SIGTERM, and SIGKILL after `grace_s` seconds. A queued run is removed from the queue. If the run has
+    lost its supervisor, its remaining processes are killed on all hosts, and it does not continue automatically. A run
+    that has ended does not change.
     """
     if directory.effective_state().state == QUEUED:
         RunQueue(runs=runs).finish(directory.run_id, "stopped", WITHDRAWN)
@@ -140,10 +141,10 @@ def stop(runs: Runs, directory: RunDirectory, grace_s: float) -> State:
 
 
 def begin(runs: Runs, submission: Submission, *, again: bool, queueing: bool) -> RunDirectory:
-    """Start a run, or resume it (`again`). With `queueing`, queue it if other runs block it.
+    """Start a run, or resume it (`again`); return its directory. With `queueing`, queue it if other runs block it.
 
-    Raises LiveRunError if the run itself is live or queued, or if a task holds every node. Without `queueing`, raises
-    it also if other runs block the run.
+    Also writes the script that restarts runs when the master boots. Raises LiveRunError if the run itself is live or
+    queued, or if a task holds every node. Without `queueing`, raises it also if other runs block the run.
     """
     from agent.supervisor.boot_hook import write_boot_hook
     from agent.supervisor.submit import enqueue, enqueue_again, resume, start
@@ -159,14 +160,19 @@ def begin(runs: Runs, submission: Submission, *, again: bool, queueing: bool) ->
 
 
 def begun(runs: Runs, directory: RunDirectory) -> dict[str, Any]:
-    """Return the hosts of a run that was started or queued, and its place in the queue, as JSON values."""
+    """Return JSON values about a run that was started or queued: `run_id`, `hosts` (names), and `position` in the
+    queue.
+    """
     hosts = list(directory.stored_state().hosts)
     return {"run_id": directory.run_id, "hosts": hosts, "position": RunQueue(runs=runs).position(directory.run_id)}
 
 
 def occupancy(runs: Runs) -> dict[str, Any]:
-    """Return the live runs with their nodes, oldest first; the ids of the queued runs, the next one first; and the
-    workers that were replaced in the last day, as JSON values.
+    """Return the live and queued runs and recent replacements, as JSON values.
+
+    `live` lists the live runs with their nodes, oldest first. `queued` lists the ids of the queued runs, the next one
+    first. `replaced` lists the last MAX_SHOWN workers that were replaced in the last day, or that could not be
+    replaced; the key is missing if there are none.
     """
     from agent.supervisor.replacement import ReplacementLog
 

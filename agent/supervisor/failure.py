@@ -179,7 +179,10 @@ def out_of_memory(hosts: Sequence[Node], log: str) -> str:
 
 
 def closing_hosts(log: str) -> set[str]:
-    """Return the names or addresses of the hosts that closed a launcher's connection."""
+    """Return the hosts that closed a connection of the launcher in the last attempt of a log, by name or address.
+
+    sshd on a host closes a connection if, for example, the processes of the ranks are killed.
+    """
     return set(_CLOSED.findall(last_attempt(log)))
 
 
@@ -200,7 +203,7 @@ def killed_ranks(hosts: Sequence[Node], log: str, running: Collection[str]) -> s
 
 
 def unreachable_host(log: str) -> str:
-    """Return the host that the launcher can no longer reach, with advice; "" if it reaches all hosts."""
+    """Return text with the last host that the launcher can no longer reach, and advice; "" if it reaches all hosts."""
     if not (found := _unreached(log)):
         return ""
     node = found[-1]
@@ -242,7 +245,7 @@ def lost_network(hosts: Sequence[Node], log: str) -> str:
 
 
 def ended_host(log: str) -> str:
-    """Return the host with a failed launcher process, and the status; "" if there is none."""
+    """Return text with the last host whose launcher process failed, and the status; "" if there is none."""
     found = _HOST_ENDED.findall(log)
     return f"the launcher on {found[-1][0]} exited with {describe_status(int(found[-1][1]))}" if found else ""
 
@@ -313,7 +316,7 @@ def first_ended_rank(hosts: Sequence[Node], log: str) -> str:
 
 
 def first_ended(log: str) -> tuple[int, int] | None:
-    """Return the rank that exited first and its status; None if the launcher does not report it."""
+    """Return the rank that exited first and its status, negative for a signal; None if the launcher reports none."""
     found = (
         _FIRST.findall(log)
         or _ENDED_FIRST.findall(log)

@@ -89,7 +89,12 @@ class Handover:
         return not self.parameter or (self._call is None and self._shared is not None)
 
     def keep_up(self) -> None:
-        """Hand over changes since the last call, and check AWS's answer. A failure is logged, and retried later."""
+        """Hand over changes since the last call, without waiting for AWS. Do nothing while the previous call of AWS is
+        running.
+
+        The data are the agent and a backup of the database, if runs are queued or watched. They are written again after
+        AGAIN_S without changes. A failure is logged once, and retried after RETRY_S.
+        """
         if not self.parameter:
             return
         try:
@@ -179,7 +184,10 @@ def take_over(left: Path, runs: Runs, home: Path) -> Path:
 
 
 def _claim_begun(runs: Runs) -> None:
-    """Claim nodes for the runs that started after the backup was made, so that the scheduler also restarts them."""
+    """Claim nodes in the restored database for live runs that have no claim, so that the scheduler also restarts them.
+
+    These runs started after the backup was made. Claims of other runs for the same nodes are removed.
+    """
     with database.transaction() as changing:
         claimed = {claim.run_id for claim in runs.claims()}
         for run_id, text in database.rows("SELECT run_id, spec FROM specs JOIN states USING (run_id)"):
@@ -242,7 +250,10 @@ def _start(command: Sequence[str]) -> subprocess.Popen[bytes]:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Take over the data in the current directory; return the exit status."""
+    """Take over the data in the current directory; return the exit status. `argv` is the directory of all runs.
+
+    An error is printed, and the exit status is 1.
+    """
     try:
         take_over(Path.cwd(), Runs(root=Path(argv[0])), Path.home())
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:

@@ -40,10 +40,11 @@ LIVE_RUN: Final = 3
 def claim(
     runs: Runs, task: str, nodes: Sequence[ClaimedNode] | None, on_wait: Callable[[], None] = lambda: None
 ) -> str:
-    """Claim nodes for a task, and return the claim's id. None stands for every node, () for the size of the group.
+    """Claim nodes for a task, and return the claim's id. `nodes`: None stands for every node, () for the group's size.
 
-    If a run that has ended, or a task that changes the size, still has them, wait for it and call `on_wait` repeatedly.
-    Raises LiveRunError.
+    `task` is the task's name for messages. If a run that has ended, or a task that changes the size, still has the
+    nodes, wait for it and call `on_wait` repeatedly. Raises LiveRunError if other runs or tasks have the nodes, also
+    after the wait.
     """
     hold_id = make_run_id(datetime.datetime.now(datetime.UTC), task, secrets.token_hex(2))
     began = time.monotonic()
@@ -62,9 +63,10 @@ def claim(
 
 
 def hold(runs: Runs, task: str, nodes: Sequence[ClaimedNode] | None, stdin_fd: int) -> None:
-    """Reserve nodes until the input is closed. Print a message when they are held, and heartbeats before and after it.
+    """Reserve nodes until the input `stdin_fd` is closed, and release them then. `nodes` and `task` are as for `claim`.
 
-    Raises LiveRunError.
+    Prints JSON lines: `holding` when the nodes are reserved, and `alive` as a heartbeat before and after it. Raises
+    LiveRunError if other runs or tasks have the nodes.
     """
     said_at = time.monotonic()
 

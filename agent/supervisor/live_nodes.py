@@ -13,7 +13,10 @@ from agent.spec.run import RunSpec
 
 
 def read_nodes(warn: Callable[[str], None], nodes_path: str = NODES_PATH) -> tuple[Node, ...]:
-    """Read the master's list of live nodes. `warn` is called with a message for each invalid line. Raises OSError."""
+    """Read the master's list of live nodes, from the file `nodes_path`.
+
+    `warn` is called with a message for each invalid line. Raises OSError if the file cannot be read.
+    """
     return parse_nodes(Path(nodes_path).read_text(encoding="utf-8", errors="backslashreplace"), warn)
 
 

@@ -229,7 +229,10 @@ class LostWorkers:
                 del self._seen[id]
 
     def _record(self, node: Node, reason: str, trouble: str) -> None:
-        """Log and store a replacement. `trouble` is why it failed, or ""; the same trouble is stored only once."""
+        """Log a replacement and add it to the log of replacements. `reason` is the worker's fault.
+
+        `trouble` is why the replacement failed, or "". The same trouble of a worker is recorded only once.
+        """
         if trouble and (node.instance_id, trouble) in self._reported:
             return
         self._reported.add((node.instance_id, trouble))

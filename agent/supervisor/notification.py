@@ -39,7 +39,11 @@ _KEPT: Final = ("PATH", "HOME", "USER", "LANG")
 
 
 def publish_command(topic: str, document: dict[str, Any]) -> list[str]:
-    """Build the command that publishes an event. E-mail contains only its text; other subscribers get JSON."""
+    """Build the command that publishes an event to the SNS topic with the ARN `topic`.
+
+    `document` contains the event's fields, with at least `event`, `run_id` and `text`. E-mail contains only the text;
+    other subscribers get all fields as JSON.
+    """
     text = str(document["text"])[:MAX_TOPIC_TEXT]
     message = {"default": json.dumps({**document, "text": text}), "email": text}
     subject = f"deepcdk: {document['run_id']} {document['event']}"
@@ -53,7 +57,10 @@ def publish(
     timeout_s: float,
     run: Callable[[Sequence[str], float], Completed] = execute,
 ) -> str:
-    """Publish an event to an SNS topic; return the last line of the error, or ""."""
+    """Publish an event to an SNS topic and wait for the answer; return the last line of the error, or "".
+
+    `document` contains the event's fields.
+    """
     done = run(publish_command(topic, document), timeout_s)
     if done.status == 0:
         return ""
@@ -61,8 +68,9 @@ def publish(
 
 
 def call(command: str, document: dict[str, Any], directory: Path, timeout_s: float = TIMEOUT_S) -> str:
-    """Run a command with an event, or publish the event if the command is a topic's ARN; return the error, or "".
+    """Run a shell command with an event, or publish the event if the command is a topic's ARN; return the error, or "".
 
+    `document` contains the event's fields. The command gets them as JSON on its standard input. It runs in `directory`.
     Waits for the command, which is killed after `timeout_s` seconds.
     """
     if is_topic(command):
@@ -116,7 +124,9 @@ class Notifier:
         self.failures: list[str] = []
 
     def tell(self, event: str, text: str, **facts: Any) -> None:
-        """Start all commands for an event. `facts` are further fields of its JSON."""
+        """Start all commands for an event in the background. `text` describes it. `facts` are further fields of its
+        JSON.
+        """
         document = {"event": event, "run_id": self._run_id, "text": text, "time": round(time.time(), 3), **facts}
         for number, command in enumerate(self._commands, start=1):
             thread = threading.Thread(target=self._tell, args=(number, command, document), daemon=True)
@@ -124,13 +134,13 @@ class Notifier:
             self._threads.append(thread)
 
     def tell_end(self, state: State) -> None:
-        """Start the commands for the end of the run."""
+        """Start the commands for the end of the run, in the background. The event is `failed` or `ended`."""
         event = FAILED if state.state == FAILED else ENDED
         reason = f": {state.reason}" if state.reason else ""
         self.tell(event, f"run {state.run_id} {state.state}{reason}", state=state.state, reason=state.reason)
 
     def finish(self) -> None:
-        """Wait until all commands have exited or timed out."""
+        """Wait until all commands have exited or timed out. Then `failures` contains the messages about failed ones."""
         deadline = time.monotonic() + TIMEOUT_S + 5.0
         for thread in self._threads:
             thread.join(timeout=max(0.0, deadline - time.monotonic()))

@@ -117,7 +117,10 @@ def clear(spec: RunSpec, home: Path, *, on_master: bool) -> None:
 
 
 def overlay_of(spec: RunSpec, runtime: Path, home: Path, log: Path) -> Layer | None:
-    """Return the overlay with the program's own packages; None if the runtime is enough."""
+    """Return the overlay with the program's own packages, not yet made; None if the runtime is enough.
+
+    `runtime` is the runtime's Python. The overlay is below the login user's `home`. `log` gets the installer's output.
+    """
     if not spec.needs_overlay:
         return None
     program, root = Path(spec.program_directory), home / ".cache" / "deepcdk" / "layers"
@@ -153,7 +156,10 @@ def kind_of(spec: RunSpec) -> RuntimeKind:
 
 
 def prepare_host(spec: RunSpec, host: Node) -> Prepared:
-    """Make the runtime and the program's packages on a host. Raises RuntimeError, ValueError or OSError."""
+    """Check a host's isolation of ranks and number of slots, and make the runtime and the program's packages on it.
+
+    Raises RuntimeError, ValueError or OSError.
+    """
     # Not at the top: the supervisor imports this module for `command` and `parse`, and needs no runtime.
     from agent.environment import runtime
 
@@ -201,7 +207,10 @@ def ready(python: Path, runtime: Path) -> Prepared:
 
 
 def prepare_master(spec: RunSpec) -> Prepared:
-    """Make the environment of the run's launcher. Raises like `prepare_host`."""
+    """Check the master's isolation of ranks, and make the launcher's environment. Raises like `prepare_host`.
+
+    Only horovodrun needs an environment. For other launchers, the result is the node's own Python.
+    """
     rank_user.check("this master", END_THE_MASTER)
     rank_user.check_groups("this master", END_THE_MASTER)
     if spec.rank_launcher != HOROVOD:
@@ -212,19 +221,28 @@ def prepare_master(spec: RunSpec) -> Prepared:
 
 
 def make_python(spec: RunSpec, runtime: Path, log: Path) -> Path:
-    """Make the overlay, if the ranks need one, and return the ranks' Python. Raises RuntimeSetupError."""
+    """Make the overlay, if the ranks need one, and return the Python for the ranks. Raises RuntimeSetupError.
+
+    `runtime` is the runtime's Python, which is the result without an overlay. `log` gets the installer's output.
+    """
     overlay = overlay_of(spec, runtime, Path.home(), log)
     return runtime if overlay is None else overlay.ensure()
 
 
 def print_facts(spec: RunSpec, python: str, began: float) -> None:
-    """Print this host's facts with the ranks' Python. If that fails, the pre-flight check asks for them again."""
+    """Print this host's facts for the pre-flight check, with the ranks' Python; nothing if the run skips the check.
+
+    `began` is the start of the preparation, in seconds since 1970. If this fails, the check asks for the facts again.
+    """
     if spec.preflight != "skip":
         subprocess.run([*facts_command(python, spec), repr(began)], stdin=subprocess.DEVNULL, check=False)
 
 
 def main(argv: Sequence[str]) -> int:
-    """Prepare this node; return the exit status."""
+    """Prepare this node for the run in the directory `argv[0]`, and print the result for `parse`, or the error.
+
+    Return the exit status: 0, or 1 after an error.
+    """
     began, directory = time.time(), Path(argv[0])
     try:
         spec = RunSpec.from_json((directory / "spec.json").read_text(encoding="utf-8"))

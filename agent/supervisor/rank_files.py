@@ -26,12 +26,12 @@ Run = Callable[[Sequence[str], float], Completed]
 
 
 def open_to_ranks(directory: RunDirectory, live: Callable[[], Collection[str]] = tuple) -> None:
-    """Allow the ranks of this run, but not those of other runs, to add files to the directory.
+    """Give a run's directory a group that no other live run has, so that only this run's ranks can add files.
 
-    The ranks of all runs have the same user. The ranks of one run have a group that no other live run has. The sticky
-    bit, as on /tmp, prevents ranks from replacing the login user's files. `live` returns the ids of the live runs. It
-    is called in a transaction: if two runs start together, the second one sees the group of the first. On a machine
-    without these groups the directory stays closed. Raises OSError, also if all groups are in use.
+    The ranks of all runs have the same user, but the ranks of each live run have another group. The sticky bit prevents
+    ranks from replacing the login user's files. `live` returns the ids of the live runs. It is called in a database
+    transaction, so that two runs that start together get different groups. On a machine without these groups, the
+    directory stays closed to ranks. Raises OSError, also if all groups are in use.
     """
     with database.transaction():
         taken = set()

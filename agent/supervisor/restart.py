@@ -57,9 +57,11 @@ class Outcome:
     """Seconds from the launch until a rank ran out of memory, or perhaps did; None if none did."""
 
     def repeats(self, earlier: Collection[Mapping[str, Any]]) -> Outcome:
-        """Return this outcome, without its fault if an earlier attempt ran out of memory at a similar point.
+        """Decide whether this outcome repeats an earlier lack of memory; if so, return it without its fault, else as it
+        is.
 
-        `earlier` contains the restarts in the run's timeline.
+        It repeats if a rank ran out of memory about as long after the launch as in an earlier attempt. Without a fault,
+        the run is not restarted, and the reason explains this. `earlier` contains the restarts in the run's timeline.
         """
         now = self.memory_after_s
         times = [float(each[MEMORY_AFTER]) for each in earlier if isinstance(each.get(MEMORY_AFTER), int | float)]
@@ -173,7 +175,11 @@ class Restarts:
         return None
 
     def _least(self, waited_s: float) -> int:
-        """Return the minimum number of hosts to continue on after waiting this long."""
+        """Return the minimum number of hosts to continue on after waiting `waited_s` seconds.
+
+        This is the number that the run started with. With --min-nodes, it is that minimum after `fewer_after_s`.
+        Otherwise it is 1 if AWS cannot replace lost workers after `unreplaced_after_s`, and this is logged.
+        """
         if self.spec.min_nodes:
             return min(self.spec.min_nodes, self.wanted) if waited_s >= self.fewer_after_s else self.wanted
         if waited_s < self.unreplaced_after_s or not self.replacements:
@@ -188,10 +194,10 @@ class Restarts:
         return self.replacements.latest() if self.replacements else 0.0
 
     def _answering(self, left_out: Collection[str]) -> tuple[set[str], tuple[Node, ...]]:
-        """Return the instance ids of the workers that can be used, and all nodes in the list.
+        """Return the instance ids of the workers that can be used, and all nodes in the master's list of nodes.
 
         A worker can be used if it answers, has no termination notice, and no other run holds it. `left_out` contains
-        instance ids that are not asked.
+        instance ids that are not asked. If the list cannot be read, this is logged, and both results are empty.
         """
         try:
             nodes = read_nodes(self.log_line, self.nodes_path)
@@ -219,7 +225,11 @@ class Restarts:
         return True
 
     def _on(self, nodes: Sequence[Node], hosts: Sequence[Node]) -> RunSpec | None:
-        """Return the spec on these hosts, or None if it does not fit. New hosts get as many ranks as the first had."""
+        """Return the spec on these hosts, or None if it does not fit, which is logged.
+
+        `nodes` are all nodes in the master's list. Hosts of the last attempt keep their number of ranks. New hosts get
+        as many as the first host had.
+        """
         slots = {host.instance_id: host.slots for host in self.spec.hosts}
         usual = self.spec.hosts[0].slots
         placed = [dataclasses.replace(host, slots=slots.get(host.instance_id, usual)) for host in hosts]

@@ -43,9 +43,10 @@ def rewrite(directory: RunDirectory, spec: RunSpec) -> None:
 
 
 def reopen(directory: RunDirectory, spec: RunSpec, state: State) -> None:
-    """Reset the files of an ended run for its next attempt, and store `state`. The earlier spec is kept as spec-N.json.
+    """Reset the files of an ended run for its next attempt, and store `spec` and `state`.
 
-    The timeline is cleared, and the stop request and the report of the pre-flight check are removed.
+    The earlier spec is kept as spec-N.json. The timeline is cleared, the stop request and the report of the pre-flight
+    check are removed, and a line in the log reports the step from which the run resumes.
     """
     rewrite(directory, spec)
     record.reset_course(directory)
@@ -58,9 +59,10 @@ def reopen(directory: RunDirectory, spec: RunSpec, state: State) -> None:
 
 
 def remove(runs: Runs, directory: RunDirectory) -> dict[str, Any]:
-    """Remove a run that has ended, with its checkpoints. Return the number of removed files and bytes.
+    """Remove a run that has ended, with its checkpoints.
 
-    Raises LiveRunError if the run has not ended or is being resumed, and OSError.
+    Return JSON values: `run_id`, and the number of removed `files` and `bytes`. Raises LiveRunError if the run has not
+    ended or is being resumed, and OSError.
     """
     removed = runs.root / f".removed-{directory.run_id}-{secrets.token_hex(4)}"
     with database.transaction():
@@ -81,7 +83,10 @@ def remove(runs: Runs, directory: RunDirectory) -> dict[str, Any]:
 
 
 def kill(runs: Runs, spec: RunSpec) -> None:
-    """Kill the remaining processes of a run on all hosts concurrently. Hosts that do not answer are ignored."""
+    """Kill the remaining processes of a run on the master and all hosts concurrently, and wait for them.
+
+    Hosts that do not answer are ignored.
+    """
     python = sys.executable if spec.launcher else NODE_PYTHON
     argv = processes.command(
         python, str(runs.root), run_id=spec.run_id, others=False, ranks_only=False, number=signal.SIGKILL, wait_s=5.0

@@ -135,7 +135,11 @@ def _check_resumable(directory: RunDirectory, spec: RunSpec) -> None:
 
 
 def _check_there(spec: RunSpec) -> None:
-    """Raise SpecError if a node has left since the laptop read the list, for example by `fab scale` on another one."""
+    """Raise SpecError if a node of the run is no longer in the master's list of nodes.
+
+    It may have left since the laptop read the list, for example by `fab scale` on another laptop. Nothing is checked if
+    the list cannot be read.
+    """
     try:
         there = {node.instance_id for node in read_nodes(lambda _: None, NODES_PATH)}
     except OSError:
@@ -154,7 +158,7 @@ def check_trees(spec: RunSpec) -> None:
 
 
 def _clear(runs: Runs, directory: RunDirectory, spec: RunSpec) -> None:
-    """Kill processes that a crash left of an earlier attempt.
+    """Kill processes that a crash left of an earlier attempt, on its hosts and on the hosts of the new `spec`.
 
     They have the same run id, so preparing the nodes would spare them.
     """

@@ -105,10 +105,10 @@ class Supervisor:
         self._stop.ask(ON_REQUEST)
 
     def supervise(self) -> State:
-        """Supervise the run until its final state, and store this state even after an unexpected error.
+        """Supervise the run until its final state, store this state even after an unexpected error, and return it.
 
         If another master has taken over the run, this supervisor writes nothing more and changes nothing on the hosts,
-        because they belong to the other master. It returns `failed`.
+        because they belong to the other master. The returned state is then `failed`, but it is not stored.
         """
         try:
             with self._live_metric.published():
@@ -175,7 +175,10 @@ class Supervisor:
         return before.outcome(self.directory, self._attempt.spec)
 
     def _restart(self, outcome: Outcome) -> bool:
-        """Set up the next attempt on hosts that answer, after waiting for them. Return False if there are too few."""
+        """Set up the next attempt on hosts that answer, after waiting for them.
+
+        Return False if there are too few, if the run is stopped meanwhile, or if the spec cannot be placed on them.
+        """
         fault = outcome.fault
         last, number, began = self._attempt, len(self._restarts) + 1, time.time()
         title = describe_restart(number, last.spec.restarts, fault)
@@ -219,7 +222,7 @@ class Supervisor:
         )
 
     def _replacements(self, since: float) -> HostReplacements:
-        """Return the replacements of this run's hosts since a time."""
+        """Return the replacements of this run's hosts since a time (seconds since 1970)."""
         spec = self._attempt.spec
         ids = {host.instance_id for host in (*spec.hosts, *self._left.values())}
         group = WorkerGroup(settings=spec.replacements, run=self._run)
@@ -235,7 +238,10 @@ class Supervisor:
             self._stored.record_step("replaced", **{REPLACED: [*known, *new]})
 
     def _end(self, outcome: Outcome) -> None:
-        """Store the final state for an outcome."""
+        """Store the final state for an outcome.
+
+        It is `stopped` if a stop was requested while the run waited for nodes for a restart.
+        """
         self._report_replaced()
         if outcome.fault and self._stop.is_made():  # while it waited for nodes
             self._stored.update(state="stopped", reason=self._stop.why, exit_code=outcome.exit_code)
@@ -261,7 +267,11 @@ class Supervisor:
         self._stored.update(reason=reason)
 
     def _remove_secrets(self) -> None:
-        """Remove the run's secrets on all nodes, and stale secrets of other runs on the master."""
+        """Remove the run's secrets on all nodes, and stale secrets of other runs on the master.
+
+        The master keeps the secrets of a run that is still live, for its next supervisor. Failures are logged or
+        ignored.
+        """
         spec, hosts = self._attempt.spec, self._attempt.hosts
         here = secret_files.master_directory(Path.home())
         if spec.secrets:

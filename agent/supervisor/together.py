@@ -52,7 +52,10 @@ class TogetherWatch:
         self.warning = ""
 
     def look(self) -> bool:
-        """Check the reports and the log; return whether the warning has changed."""
+        """Update `warning` from the nodes' reports and the log; return whether it has changed.
+
+        Returns False without a check within _LOOK_S after the last one, and once the ranks are known to be connected.
+        """
         if self._is_over or self._clock() - self._looked < _LOOK_S:
             return False
         self._looked = self._clock()

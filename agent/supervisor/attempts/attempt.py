@@ -41,7 +41,7 @@ class StopRequest:
     """The reason as text; "" without a request."""
 
     def ask(self, why: str) -> None:
-        """Request a graceful stop."""
+        """Request a graceful stop for the reason `why`. If a stop was requested before, the earlier reason is kept."""
         self.why = self.why or why
 
     def is_made(self) -> bool:
@@ -72,7 +72,7 @@ class Attempt:
     _launcher: subprocess.Popen[bytes] | None = None
 
     def __post_init__(self) -> None:
-        """Configure the hosts of the spec."""
+        """Create `hosts`, which runs commands on the hosts of the spec."""
         self.hosts = Hosts(
             self.spec,
             self.runs.root,
@@ -90,7 +90,10 @@ class Attempt:
         return self.stop.is_made() and self.stored.state.state == "starting"
 
     def carry_out(self) -> Outcome:
-        """Prepare and check the hosts, launch the ranks, and wait until they exit; return the outcome."""
+        """Prepare and check the hosts, launch the ranks, and wait until they exit; return the outcome.
+
+        If the preparation or a check fails, the outcome is `failed`. After a stop request, it is `stopped`.
+        """
         began = time.monotonic()
         try:
             pythons, answers = self._prepare()
@@ -106,7 +109,12 @@ class Attempt:
         return self._launch(pythons)
 
     def _prepare(self) -> tuple[Interpreters, dict[str, Completed]]:
-        """Prepare the master and all hosts concurrently; return the Python interpreters and each host's answer."""
+        """Prepare the master and all hosts concurrently; return the Python interpreters and each host's output, by
+        name.
+
+        A spec with its own launcher needs no preparation: the result is NO_RUNTIME without outputs. Raises
+        PreparationError.
+        """
         if self.spec.launcher:
             return preparation.NO_RUNTIME, {}
         return preparation.prepare(self.spec, self.hosts, is_stopped=self.stop.is_made, cleared=self.cleared)
@@ -163,7 +171,10 @@ class Attempt:
         self.log_line(f"$ {shlex.join(command)}")
 
     def _watch(self, launcher: subprocess.Popen[bytes], together: TogetherWatch) -> bool:
-        """Wait until the launcher exits. Return False as soon as the run must stop before that."""
+        """Wait until the launcher exits, and return True. Return False as soon as the run must stop before that.
+
+        Calls `on_poll` repeatedly, and reports ranks that do not train together.
+        """
         while launcher.poll() is None:
             if together.look():
                 self._warn(together)
@@ -212,17 +223,23 @@ class Attempt:
             os.killpg(self._launcher.pid, signal.SIGKILL)  # The launcher leads its own process group.
 
     def _uptimes(self, log: str) -> dict[str, float]:
-        """Ask the hosts for their uptimes after a failure, unless neither a restart nor the reason depends on them."""
+        """Ask the hosts for their uptimes after a failure; return the seconds since boot by name of the hosts that
+        answer.
+
+        `log` is the end of the launcher's output. Return {} without asking if the run was stopped, the spec has its own
+        launcher, or neither a restart nor the reason of the failure depends on the uptimes.
+        """
         is_needed = self.may_be_followed or failure.closing_hosts(log)
         if self.spec.launcher or self.stop.is_made() or not is_needed:
             return {}
         return ask_uptimes(self.hosts, self.spec.hosts)
 
     def _fault(self, log: str, ran_s: float, up: Mapping[str, float]) -> str:
-        """Return the machine's fault that caused a failure; "" if there was none, or the run cannot be restarted.
+        """Return the machine fault that caused a failure; "" if there was none, the run was stopped, or no restart is
+        left.
 
-        `log` is the end of the launcher's output, `ran_s` the duration of the attempt in seconds, and `up` the
-        `_uptimes`.
+        Also sets `silent`. `log` is the end of the launcher's output, `ran_s` the duration of the attempt in seconds,
+        and `up` the result of `_uptimes`.
         """
         if self.spec.launcher or self.stop.is_made() or not self.may_be_followed:
             return ""

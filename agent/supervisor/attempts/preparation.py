@@ -37,10 +37,12 @@ class PreparationError(RuntimeError):
 def prepare(
     spec: RunSpec, hosts: Hosts, *, is_stopped: Callable[[], bool], cleared: set[str]
 ) -> tuple[Interpreters, dict[str, Completed]]:
-    """Prepare the master and all hosts of a run concurrently; return the interpreters and each host's answer.
+    """Prepare the master and all hosts of a run concurrently: environments, leftovers of ranks, the isolation of the
+    run's ranks, and secrets. Return the Python interpreters, and each host's output by name.
 
     `cleared` contains the instance ids of the hosts that only this run has used since their leftovers were removed. It
-    is updated. If the run is stopped meanwhile, the result is NO_RUNTIME without answers. Raises PreparationError.
+    is updated. If `is_stopped` becomes true meanwhile, the result is NO_RUNTIME without outputs. Raises
+    PreparationError.
     """
     hosts_now = {host.instance_id for host in spec.hosts}
     cleared &= hosts_now  # Other runs may have used the remaining ones since.
@@ -78,13 +80,19 @@ def failures(answers: Mapping[str, Completed]) -> dict[str, str]:
 
 
 def _advice(host: str, output: str) -> str:
-    """Return what to do about a host after this output: free space if its disk is full, or replace the host."""
+    """Return advice about a host after this output: free space if its disk is full, or replace the host.
+
+    The text begins with "; do: ". It is "" if the output already contains advice on a full disk.
+    """
     room = f"free space on {host}{MAKE_ROOM}, or " if reports_full_disk(output) else ""
     return "" if MAKE_ROOM in output else f"; do: {room}{replace_remedy(host)}"
 
 
 def _not_admitted(answers: Mapping[str, Completed], admission: str) -> dict[str, str]:
-    """Return the last lines of each host, by name, that did not confirm the admission of this run's ranks."""
+    """Return an explanation for each host, by name, that did not confirm that it isolates this run's ranks.
+
+    `answers` are the hosts' outputs. A host confirms by printing the line `admission`.
+    """
     return {
         name: f"cannot isolate the ranks of this run from other runs: {tail(done.output)}{_advice(name, done.output)}"
         for name, done in answers.items()
@@ -108,7 +116,11 @@ def interpreters(prepared: Mapping[str, prepare_node.Prepared]) -> Interpreters:
 
 
 def _is_dirty(host: Node, found: prepare_node.Prepared, cleared: Collection[str]) -> bool:
-    """Return whether leftovers must be removed from a host. Files from this run's earlier attempts are kept."""
+    """Return whether a host has processes or files of ranks that must be removed.
+
+    `cleared` contains the instance ids of hosts that only this run has used since they were cleared. Files on these
+    hosts are from earlier attempts of this run and are kept.
+    """
     return found.has_rank_processes or (found.has_rank_files and host.instance_id not in cleared)
 
 
