@@ -12,7 +12,7 @@ from agent.spec.run import RunSpec
 
 
 def accept(spec: RunSpec) -> str:
-    """Store the spec that the master carries out for this run. Return the text to write to the run's spec.json."""
+    """Store the spec that the master carries out for this run. Return it as JSON, the text for the run's spec.json."""
     text = spec.to_json()
     with database.transaction() as changing:
         changing.execute("INSERT OR REPLACE INTO specs VALUES (?, ?)", (spec.run_id, text))
@@ -36,6 +36,6 @@ def text_of(run_id: str) -> str | None:
 
 
 def forget(run_id: str) -> None:
-    """Delete the spec of a removed run."""
+    """Delete the accepted spec of a removed run. Does nothing if there is none."""
     with database.transaction() as changing:
         changing.execute("DELETE FROM specs WHERE run_id = ?", (run_id,))

@@ -40,7 +40,11 @@ class Claim:
 
     @classmethod
     def on(cls, run_id: str, hosts: Sequence[Node | ClaimedNode] | None, task: str = "") -> Claim:
-        """Return the claim of a run or a task on these hosts; None claims every node."""
+        """Return the claim of a run on these hosts. `hosts`: None stands for every node, () for the size of the worker
+        group.
+
+        `task` is the name of a task on a laptop, if the claim is the task's; `run_id` is then the claim's own id.
+        """
         nodes = None if hosts is None else [ClaimedNode(name=each.name, instance_id=each.instance_id) for each in hosts]
         return cls(run_id=run_id, nodes=None if nodes is None else tuple(nodes), task=task)
 
@@ -51,7 +55,9 @@ class Claim:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Return the names of the claimed nodes; empty if every node is claimed."""
+        """Return the names of the claimed nodes; empty if the claim is on every node or on the size of the worker
+        group.
+        """
         return tuple(node.name for node in self.nodes or ())
 
     def has(self, node: Node | ClaimedNode) -> bool:
@@ -66,7 +72,9 @@ class Claim:
         return other.nodes is None or self.nodes is None or any(self.has(node) for node in other.nodes)
 
     def store(self, changing: sqlite3.Connection) -> None:
-        """Insert this claim. Raises sqlite3.IntegrityError if another claim contains one of its nodes."""
+        """Insert this claim in the transaction `changing`. Raises sqlite3.IntegrityError if another claim has one of
+        its nodes.
+        """
         changing.execute(
             "INSERT INTO claims (run_id, task, every_node) VALUES (?, ?, ?)",
             (self.run_id, self.task, self.nodes is None),
@@ -74,7 +82,7 @@ class Claim:
         self.store_nodes(changing)
 
     def store_nodes(self, changing: sqlite3.Connection) -> None:
-        """Insert the nodes of this claim."""
+        """Insert the nodes of this claim, which is already stored. Raises sqlite3.IntegrityError like `store`."""
         nodes = [(self.run_id, node.name, node.instance_id) for node in self.nodes or ()]
         changing.executemany("INSERT INTO claimed_nodes VALUES (?, ?, ?)", nodes)
 

@@ -71,9 +71,10 @@ class DatabaseError(OSError):
 
 @contextlib.contextmanager
 def transaction() -> Iterator[sqlite3.Connection]:
-    """Change the database in one transaction during the block. Other processes wait; nested blocks join the outer one.
+    """Change the database in one transaction during the block; yield its connection.
 
-    An exception undoes the changes. Raises DatabaseError.
+    Other processes wait. A nested block joins the outer transaction. An exception undoes the changes. Raises
+    DatabaseError.
     """
     if outer := getattr(_local, "connection", None):
         yield outer
@@ -91,7 +92,10 @@ def transaction() -> Iterator[sqlite3.Connection]:
 
 
 def rows(query: str, *values: object) -> list[tuple[Any, ...]]:
-    """Return the rows of a query; an empty list if the database does not exist yet. Raises DatabaseError."""
+    """Return the rows of a query with these parameters; [] if the database does not exist yet. Raises DatabaseError.
+
+    Inside a `transaction`, the query sees its changes.
+    """
     if outer := getattr(_local, "connection", None):
         return list(outer.execute(query, values))
     if not _path().exists():
@@ -101,7 +105,10 @@ def rows(query: str, *values: object) -> list[tuple[Any, ...]]:
 
 
 def backup() -> bytes:
-    """Copy the database to BACKUP, checked and marked as not complete; return its bytes. Raises DatabaseError."""
+    """Write a copy of the database to BACKUP, and return its bytes. Raises DatabaseError, also if the copy is damaged.
+
+    In the copy, `is_complete` is false, because a restored backup may lack the newest states.
+    """
     copy = Path.home() / BACKUP
     with _connected() as connection:
         partial = copy.with_suffix(".partial")
@@ -128,7 +135,10 @@ def mark_complete() -> None:
 
 
 def stamp() -> tuple[tuple[int, int], ...]:
-    """Return modification time (ns) and size of each existing file of the database. They differ after a change."""
+    """Return modification time (ns) and size (bytes) of each file of the database. They differ after a change.
+
+    Missing files are left out.
+    """
     found = []
     for path in (_path(), _path().with_name(f"{_path().name}-wal")):
         with contextlib.suppress(FileNotFoundError):
@@ -159,7 +169,7 @@ def _path() -> Path:
 
 @contextlib.contextmanager
 def _connected() -> Iterator[sqlite3.Connection]:
-    """Open the database for a block, and create it if it is missing.
+    """Open the database for a block, create it if it is missing, and yield the connection.
 
     If the database is damaged, its backup replaces it. Raises DatabaseError, also if the damage is found in the block.
     """
@@ -223,7 +233,10 @@ def _use_wal(connection: sqlite3.Connection) -> None:
 
 
 def _migrate(connection: sqlite3.Connection) -> None:
-    """Update the schema to the latest version. Raises sqlite3.OperationalError if a newer deepcdk made the database."""
+    """Update the schema to the latest version, if it is older, in one transaction.
+
+    Raises sqlite3.OperationalError if a newer deepcdk made the database.
+    """
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     if version > len(MIGRATIONS):
         known = len(MIGRATIONS)

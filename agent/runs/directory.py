@@ -46,7 +46,9 @@ class RunDirectory:
         return self.path / "spec.json"
 
     def started_by(self) -> dict[str, str] | None:
-        """Return who started the run, the facts `started_by` in origin.json; None if they are missing or malformed."""
+        """Return facts about the user who started the run (`started_by` in origin.json), such as the name; None if they
+        are missing or malformed.
+        """
         try:
             found = json_text.parse(read_regular(self.path / ORIGIN_FILE))["started_by"]
             return {str(key): str(value)[:_MAX_NAME] for key, value in found.items()} or None
@@ -80,11 +82,14 @@ class RunDirectory:
         return self.path / "metrics.jsonl"
 
     def stalled(self, attempt: int, node: str) -> Path:
-        """Return the path of a node's file with the numbers of its stuck ranks."""
+        """Return the path of the file in which a node reports the numbers of its stuck ranks in attempt `attempt`."""
         return self.path / f"stalled-{attempt}-{node}"
 
     def links(self, kind: str, attempt: int, node: str) -> Path:
-        """Return the path of a node's report on the connections of its ranks. `kind` is LINKED or APART."""
+        """Return the path of a node's report on the connections of its ranks, in attempt `attempt`.
+
+        `kind` is LINKED for the report that a rank is connected to another rank, or APART for the report that none is.
+        """
         return self.path / f"{kind}-{attempt}-{node}"
 
     @property
@@ -152,7 +157,7 @@ class RunDirectory:
         return self.effective(self.stored_state())
 
     def effective(self, state: State) -> State:
-        """Return the current state of the run from its stored state, like `effective_state`."""
+        """Return the current state of the run, as `effective_state` does. `state` is its stored state."""
         state = self._latest(state)
         if state.is_live:
             state = dataclasses.replace(state, updated=max(state.updated, liveness.last_beat(self.run_id)))
@@ -169,7 +174,9 @@ class RunDirectory:
         return state if state.is_orphaned else None
 
     def _latest(self, state: State) -> State:
-        """Return the state; read it again without a supervisor, which may have stored a final state meanwhile."""
+        """Return `state`, or the stored state if `state` is live without a supervisor, which may have stored a final
+        state.
+        """
         return self.stored_state() if state.is_orphaned else state
 
     @property
@@ -178,7 +185,9 @@ class RunDirectory:
         return self.lost_state() is not None and going_on.may_go_on(self.path)
 
     def cause_of_death(self, state: State) -> str:
-        """Return what happened to the supervisor of a lost run, and after how many restarts, as text."""
+        """Return as text what happened to the supervisor of a lost run, and the number of restarts before, if there
+        were any.
+        """
         ended_by = liveness.end_cause(state.run_id)
         cause = f"{SUPERVISOR_DIED}: {ended_by}" if ended_by else SUPERVISOR_DIED
         made = len(going_on.restarts_made(self.path))

@@ -42,7 +42,8 @@ MOST_NAMED: Final = 4
 
 
 def sleep_while_read(descriptor: int) -> Callable[[float], None]:
-    """Return a sleep function that raises BrokenPipeError when the reader of a file descriptor has gone.
+    """Return a function that sleeps for some seconds, and raises BrokenPipeError if the reader of `descriptor` has
+    gone.
 
     A process that waits for something to report writes nothing. So it would not notice this otherwise.
     """
@@ -70,10 +71,11 @@ class Tail:
         return itertools.chain.from_iterable(self.batches(last_bytes))
 
     def batches(self, last_bytes: int = sys.maxsize) -> Iterator[list[str]]:
-        """Yield the new complete lines of each block, decoded, up to the current end of the file.
+        """Yield the new complete lines of the file as lists, decoded, up to the current end of the file.
 
-        Lines are truncated to MAX_LINE bytes. An incomplete last line is kept for a later call. `last_bytes` skips
-        everything before this many bytes from the end. A file that is missing, a link or a pipe has no lines.
+        Lines are truncated to MAX_LINE bytes. An incomplete last line is kept for a later call. Everything before the
+        last `last_bytes` bytes is skipped. If the file has become shorter, it is read from its beginning. A file that
+        is missing, a link or a pipe has no lines. Raises OSError for other errors.
         """
         self._is_there = self._is_there or is_listed(self.path)  # Ranks on another node write the file.
         if not self._is_there:
@@ -193,9 +195,10 @@ def _count_lines(directory: RunDirectory) -> int:
 
 
 def _cut_off(directory: RunDirectory, before: int, wanted: int) -> Iterator[tuple[int, list[str]]]:
-    """Yield lines that were cut off the log but are kept, from line `wanted` up to line `before` (exclusive).
+    """Yield lines that were cut off the log but are kept, from line `wanted` up to line `before` (exclusive), in
+    batches.
 
-    Each batch is preceded by the number of the line after it.
+    Each item is a pair: the number of the line after the batch, and the batch.
     """
     count = sum(map(len, Tail(run_log.earlier(directory.log)).batches()))
     number = before - count
@@ -205,9 +208,9 @@ def _cut_off(directory: RunDirectory, before: int, wanted: int) -> Iterator[tupl
 
 
 def _log_message(directory: RunDirectory, number: int, lines: Sequence[str], rank: int | None) -> dict[str, Any] | None:
-    """Return the message with the lines of `rank`, or with all lines; None if there are none.
+    """Return a message of type `log` with the lines of `rank`, or with all lines if it is None; None if there are none.
 
-    `number` is the number of the next line.
+    `number` is the number of the line after them.
     """
     found = lines if rank is None else [line for line in lines if is_of_rank(line, rank)]
     return {"type": "log", "run_id": directory.run_id, "next": number, "lines": found} if found else None
@@ -240,7 +243,7 @@ def is_of_rank(line: str, rank: int) -> bool:
 
 
 def with_queue_position(state: State, directory: RunDirectory, waiting: Sequence[str] | None = None) -> State:
-    """Return the state with the place in the queue as its reason, for a queued run without a reason.
+    """Return the state; for a queued run without a reason, the reason is its place in the queue.
 
     `waiting` are the ids in the queue, if the caller has them.
     """
@@ -251,7 +254,11 @@ def with_queue_position(state: State, directory: RunDirectory, waiting: Sequence
 
 
 def _note_straggler(record: Mapping[str, Any], hosts: Sequence[str], known: dict[int, str]) -> None:
-    """Update the known stragglers from an event of the metrics. Ranks write these, so invalid events are ignored."""
+    """Update `known`, the stragglers' descriptions by rank, from an event of the metrics.
+
+    A start of the ranks clears `known`. `hosts` are the names of the run's hosts. Ranks write the events, so invalid
+    ones are ignored.
+    """
     rank, host = record.get("rank"), record.get("host")
     if record.get("event") == "start":
         known.clear()
@@ -262,7 +269,9 @@ def _note_straggler(record: Mapping[str, Any], hosts: Sequence[str], known: dict
 
 
 def _describe_stragglers(known: Mapping[int, str]) -> str:
-    """Return the stragglers as text; "" for none."""
+    """Return the stragglers as text, at most MOST_NAMED by name; "" for none. `known` contains a description for each
+    rank.
+    """
     named = list(known.values())
     more = f" and {len(named) - MOST_NAMED} more" if len(named) > MOST_NAMED else ""
     return f"straggler: {', '.join(named[:MOST_NAMED])}{more}" if named else ""
@@ -277,13 +286,15 @@ def _size(path: Path) -> int:
 
 
 def metrics(directory: RunDirectory, last_bytes: int = MAX_METRICS_BYTES) -> Iterator[dict[str, Any]]:
-    """Yield the events in the last bytes of a run's metrics.jsonl. Lines that are not JSON objects are skipped."""
+    """Yield the events in the last `last_bytes` bytes of a run's metrics.jsonl. Lines that are not JSON objects are
+    skipped.
+    """
     lines = Tail(directory.metrics).lines(last_bytes)
     return (record for line in lines if (record := _record(line)) is not None)
 
 
 def summaries(runs: Runs) -> list[dict[str, Any]]:
-    """Return the summaries of all runs, oldest first.
+    """Return the `summary` of every run, oldest first.
 
     The summary of a run that has ended is stored in the database, so that its files are read only once.
     """
@@ -303,10 +314,11 @@ def summaries(runs: Runs) -> list[dict[str, Any]]:
 
 
 def summary(state: State, directory: RunDirectory, waiting: Sequence[str] | None = None) -> dict[str, Any]:
-    """Return a run's state and its latest metrics as JSON values.
+    """Return a run's state, trial, cost and latest metrics as JSON values.
 
-    `epoch` and `last` are the last event of an epoch and the last event. The reason of a running run without another
-    reason names its stragglers. `position` is the place in the queue, 1 for the next run; null if it is not waiting.
+    `epoch` and `last` are the last event of an epoch and the last event, null without one. The reason of a running run
+    without another reason names its stragglers. `position` is the place in the queue, 1 for the next run; null if it is
+    not waiting. `waiting` are the ids in the queue, if the caller has them.
     """
     last: dict[str, Any] | None = None
     epoch: dict[str, Any] | None = None

@@ -20,12 +20,18 @@ STOP_FILE: Final = "stop.json"
 
 
 def is_watched(path: Path) -> bool:
-    """Return whether the scheduler watches the supervisor of the run in a directory, because the run has restarts."""
+    """Return whether the scheduler watches the supervisor of the run in a directory, to restart the run.
+
+    This is so if the run has restarts (`--restarts`), no custom launcher, and a spec that this master has accepted.
+    """
     return _restartable_spec(path) is not None
 
 
 def may_go_on(path: Path) -> bool:
-    """Return whether the run in a directory may continue if its supervisor is lost now."""
+    """Return whether the run in a directory continues automatically if its supervisor is lost now.
+
+    Besides `is_watched`, a supervisor must have started it, a restart must be left, and no stop was requested.
+    """
     spec = _restartable_spec(path)
     if spec is None or (path / STOP_FILE).exists():
         return False
@@ -43,7 +49,9 @@ def read_course(path: Path) -> dict[str, Any]:
 
 
 def restarts_made(path: Path) -> list[dict[str, Any]]:
-    """Return the restarts of a run since it was started or resumed, from its timeline."""
+    """Return the restarts of a run since it was started or resumed, from the timeline in its directory; [] if there are
+    none.
+    """
     restarts = read_course(path).get("restarts")
     return [each for each in restarts if isinstance(each, dict)] if isinstance(restarts, list) else []
 

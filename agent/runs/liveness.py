@@ -49,18 +49,23 @@ def inherit(run_id: str, descriptor: int) -> None:
 
 
 def descriptor_of(run_id: str) -> int:
-    """Return the descriptor of a lock that this process holds, for `inherit`. Raises KeyError if it holds none."""
+    """Return the file descriptor of a run's lock, for `inherit`. Raises KeyError if this process does not hold the
+    lock.
+    """
     return _mine[run_id]
 
 
 def let_go(run_id: str) -> None:
-    """Close a run's lock in this process. A supervisor that has inherited the lock still holds it."""
+    """Close a run's lock in this process, if it is open. A supervisor that has inherited the lock still holds it."""
     if (descriptor := _mine.pop(run_id, None)) is not None:
         os.close(descriptor)
 
 
 def forget(run_id: str) -> None:
-    """Release a run's lock and remove its file. Call this in a transaction, so that no process takes the lock."""
+    """Release a run's lock if this process holds it, and remove its file, if there is one.
+
+    Call this in a transaction, so that no process takes the lock.
+    """
     let_go(run_id)
     _path(run_id).unlink(missing_ok=True)
 
@@ -99,7 +104,10 @@ def supervisor_pid(run_id: str) -> int | None:
 
 
 def end_cause(run_id: str) -> str:
-    """Return why a run's process is gone: the master was replaced or rebooted; "" if only the process exited."""
+    """Return as text why a run's process is gone: the master was replaced or rebooted; "" if only the process exited.
+
+    On a master without the run's lock file, the cause is that the master was replaced.
+    """
     try:
         boot = _path(run_id).read_text(encoding="ascii", errors="replace").split("\n")[0]
     except FileNotFoundError:

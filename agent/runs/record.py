@@ -45,7 +45,9 @@ def write_origin(directory: RunDirectory, origin: Origin) -> None:
 
 
 def write_course(directory: RunDirectory, course: Mapping[str, Any]) -> None:
-    """Write a run's timeline (course.json): when it reached each step, its restarts, and the address of its copy."""
+    """Write a run's timeline (course.json): when it reached each step, its restarts, and the address of its copy.
+    Raises OSError.
+    """
     directory.write(directory.path / COURSE_FILE, json.dumps(course, indent=1))
 
 
@@ -92,9 +94,10 @@ def record(directory: RunDirectory, state: State | None = None) -> dict[str, Any
 
 
 def write_record(directory: RunDirectory, state: State) -> None:
-    """Write the record into the run's directory, without the values of variables and the commands for notifications.
+    """Write the record with the state `state` into the run's directory. Raises OSError.
 
-    These may be secret. For example, the address of a webhook is a credential.
+    The values of variables and the commands for notifications are left out, because they may be secret. For example,
+    the address of a webhook is a credential.
     """
     document = record(directory, state)
     if document["spec"]:
@@ -106,7 +109,10 @@ def write_record(directory: RunDirectory, state: State) -> None:
 
 
 def cost(origin: Any, spec: Any, seconds: float) -> float | None:
-    """Return the cost of the run's nodes and the master for a duration, in USD; None if a price is unknown."""
+    """Return the cost of the run's nodes and the master for `seconds`, in USD; None if a price is unknown.
+
+    `origin` and `spec` are the run's, as JSON values.
+    """
     price = usd_per_hour(origin, spec)
     return None if price is None else round(price * max(0.0, seconds) / 3600, 4)
 
@@ -114,9 +120,9 @@ def cost(origin: Any, spec: Any, seconds: float) -> float | None:
 def usd_per_hour(origin: Any, spec: Any, *, at_most: bool = False) -> float | None:
     """Return the cost per hour of the run's nodes and the master, in USD; None if a price is unknown.
 
-    The origin does not contain the type of a node that replaced another one after the launch. Such a node counts with
-    the workers' price if all workers have the same one. With `at_most`, it counts with the highest price of all types
-    that the worker group may have.
+    `origin` and `spec` are the run's, as JSON values. The origin does not contain the type of a node that replaced
+    another one after the launch. Such a node counts with the workers' price if all workers have the same one. With
+    `at_most`, it counts with the highest price of all types that the worker group may have.
     """
     if not origin or not spec or not origin.get("instance_types"):
         return None
@@ -134,11 +140,13 @@ def usd_per_hour(origin: Any, spec: Any, *, at_most: bool = False) -> float | No
 
 
 def on_spot(origin: Any, spec: Any, seconds: float) -> dict[str, Any] | None:
-    """Return the number of spot instances among the run's nodes, and the cost of all nodes at spot prices.
+    """Return the number of spot instances among the run's nodes, and the cost of all nodes for `seconds` at spot
+    prices.
 
-    The fields are `hosts`; `usd`, which includes the master and is None if a price is unknown; and `prices_of`, the day
-    of the spot prices. Returns None for a run without spot instances. A node that replaced another one after the launch
-    counts as a spot instance if all workers were spot instances.
+    `origin` and `spec` are the run's, as JSON values. The fields of the result are `hosts`; `usd`, which includes the
+    master and is None if a price is unknown; and `prices_of`, the day of the spot prices. Returns None for a run
+    without spot instances. A node that replaced another one after the launch counts as a spot instance if all workers
+    were spot instances.
     """
     if not origin or not spec or not origin.get("spot"):
         return None
@@ -171,7 +179,7 @@ def highest_usd_per_hour(directory: RunDirectory, spec: Any) -> float | None:
 
 
 def _unless_spoilt(compute: Callable[[Any, Any, float], T], origin: Any, spec: Any, seconds: float) -> T | None:
-    """Return the result of `compute`; None if a rank has damaged the origin or the spec."""
+    """Return `compute(origin, spec, seconds)`; None if a rank has damaged the origin or the spec so that this fails."""
     try:
         return compute(origin, spec, seconds)
     except (TypeError, ValueError, KeyError, AttributeError, OverflowError):
@@ -179,7 +187,10 @@ def _unless_spoilt(compute: Callable[[Any, Any, float], T], origin: Any, spec: A
 
 
 def _restart_costs(directory: RunDirectory, course: Any, origin: Any, spec: Any) -> list[dict[str, Any]]:
-    """Return the cost of each restart in the timeline. `usd` is None if a price is unknown."""
+    """Return the fields of `RestartCost` and `usd` for each restart in the timeline `course`; [] without restarts.
+
+    `usd` is None if a price or the duration is unknown.
+    """
     restarts = course.get("restarts") if course else None
     if not isinstance(restarts, list) or not restarts:
         return []
@@ -194,7 +205,7 @@ def _restart_costs(directory: RunDirectory, course: Any, origin: Any, spec: Any)
 
 
 def checkpoints(directory: RunDirectory) -> list[str]:
-    """List the names of a run's checkpoints, oldest first."""
+    """List the names of a run's checkpoints, oldest first; [] if there are none."""
     folder = directory.path / "checkpoints"
     return sorted(name for name in names_in(folder) if name.startswith("step-")) if is_listed(folder) else []
 

@@ -24,7 +24,7 @@ _LAST_BYTES: Final = 1 << 18
 
 
 def earlier(log: Path) -> Path:
-    """Return the path of the file with the last lines before those of a truncated log."""
+    """Return the path of the file for the last lines that were cut off a log."""
     return log.with_name("launcher-1.log")
 
 
@@ -57,9 +57,10 @@ def cut(log: Path, most_bytes: int = MAX_LOG_BYTES, kept_bytes: int = KEPT_LOG_B
 
 
 def lines_before(log: Path, beginning: bytes | None = None) -> int:
-    """Return how many lines were cut off before the log's first line, which states it; 0 for a complete log.
+    """Return how many lines were cut off before the log's first line, which states this number; 0 for a complete log.
 
-    `beginning` is the beginning of the log or of a line, if it was read before.
+    `beginning` contains the first bytes of the log or of another line, if they were read before. The result is 0 if
+    they do not state the number.
     """
     if beginning is None:
         with contextlib.suppress(OSError), open_regular(log) as file:

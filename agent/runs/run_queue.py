@@ -45,9 +45,9 @@ class RunQueue:
         return f"position {place + 1} in the queue" + (f", after {before}" if before else "")
 
     def start(self, state: State, spec: str) -> bool:
-        """Remove a run from the queue and store that it starts. Return False if it was no longer waiting.
+        """Remove a run from the queue, write its spec.json with the text `spec`, and store `state`.
 
-        `spec` is the text for its spec.json.
+        Return False, and change nothing, if the run was no longer waiting.
         """
         with database.transaction():
             if self._waiting(state.run_id) is None:
@@ -57,7 +57,10 @@ class RunQueue:
         return True
 
     def finish(self, run_id: str, state: str, reason: str) -> bool:
-        """Remove a run from the queue and store its final state. Return False if it was no longer waiting."""
+        """Remove a run from the queue and store its final state, with the reason.
+
+        Return False, and change nothing, if the run was no longer waiting.
+        """
         with database.transaction():
             if (waiting := self._waiting(run_id)) is None:
                 return False
@@ -66,7 +69,7 @@ class RunQueue:
         return True
 
     def set_reason(self, run_id: str, reason: str) -> None:
-        """Store the reason why a run is still waiting."""
+        """Store the reason why a run is still waiting. Does nothing if the run is no longer waiting."""
         with database.transaction():
             waiting = self._waiting(run_id)
             if waiting and waiting.reason != reason:

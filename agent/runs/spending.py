@@ -52,10 +52,10 @@ def write(directory: RunDirectory, spent: Spent) -> None:
 
 
 def settle(directory: RunDirectory, now: float) -> None:
-    """Add the time and cost of ranks after their supervisor was lost to what the run has spent.
+    """Count the time and cost of ranks that continued after their supervisor was lost, and write them to spent.json.
 
-    The time ends at `now`, or when the nodes terminated the ranks because a limit was reached (NODE_MARGIN_S). Does
-    nothing for a run without a limit, and if its last attempt has ended. Raises OSError.
+    The time ends at `now` (seconds since 1970), or when the nodes terminated the ranks because a limit was reached
+    (NODE_MARGIN_S). Does nothing for a run without a limit, and if its last attempt has ended. Raises OSError.
     """
     spent = read(directory)
     if spent is None or spent.ends is None:

@@ -62,7 +62,7 @@ class State:
 
     @classmethod
     def starting(cls, spec: RunSpec) -> State:
-        """Return the first state of a run."""
+        """Return the first state of an attempt of a run, `starting`, with the hosts and recipe of its spec."""
         now = time.time()
         return cls(
             run_id=spec.run_id,
@@ -107,7 +107,9 @@ def read(run_id: str) -> State:
 
 
 def store(state: State) -> None:
-    """Store the state of a run. A run that was not queued before gets the last place in the queue."""
+    """Store the state of a run. A queued run keeps its place in the queue; if it was not queued before, it gets the
+    last one.
+    """
     with database.transaction() as changing:
         changing.execute(
             """
@@ -121,16 +123,17 @@ def store(state: State) -> None:
 
 
 def forget(run_id: str) -> None:
-    """Delete the state of a removed run."""
+    """Delete the state of a removed run. Does nothing if there is none."""
     with database.transaction() as changing:
         changing.execute("DELETE FROM states WHERE run_id = ?", (run_id,))
 
 
 def import_copies(root: Path) -> None:
-    """Store the states in the runs' directories that are newer than the stored ones, once for each database.
+    """Read the state.json of all runs in `root`, and store the states that are newer than those in the database.
 
-    A new database and a backup may lack them. A queued run without its spec is stored as failed, because this master
-    cannot start it. Directories without a valid state are skipped.
+    This is done once for each database, because a new database and a restored backup may lack them. A queued run
+    without its spec is stored as failed, because this master cannot start it. Directories without a valid state are
+    skipped.
     """
     if database.is_complete() or not root.is_dir():
         return

@@ -37,7 +37,11 @@ class LiveRunError(RuntimeError):
         return any(claim.task and claim.nodes is None for claim in self.held)
 
     def to_document(self) -> dict[str, Any]:
-        """Return the blocking run and the claims as JSON values."""
+        """Return JSON values: `live` and `state` of the blocking run, and `held`, the claims with `run_id` and `hosts`
+        (names).
+
+        The claim of a task also has `task`, and `every`, whether it is on every node.
+        """
         held = []
         for claim in self.held:
             task = {"task": claim.task, "every": claim.nodes is None} if claim.task else {}
@@ -135,7 +139,7 @@ class Runs:
             spending.settle(directory, time.time())
 
     def move(self, run_id: str, hosts: Sequence[Node]) -> None:
-        """Replace the nodes of a live run's claim.
+        """Claim `hosts` for a live run instead of its previous nodes.
 
         Raises LiveRunError if another live run has one of the new nodes, and RuntimeError if this run's claim was
         deleted.
@@ -151,14 +155,19 @@ class Runs:
             self._replace(wanted)
 
     def claim_every_node(self, run_id: str) -> None:
-        """Prevent all runs from starting until this run releases its claim. Other live runs keep their nodes.
+        """Extend a run's claim to every node, so that no other run starts until it is released.
 
-        Call this in a transaction. Raises RuntimeError like `move`.
+        Other live runs keep their nodes. Call this in a transaction. Raises RuntimeError if the run's claim was
+        deleted.
         """
         self._replace(Claim.on(run_id, None))
 
     def reclaim(self, spec: RunSpec, state: State) -> None:
-        """Store the claim, spec and state of a live run again if they are missing because the database was damaged."""
+        """Store the claim, accepted spec and state of a live run again if the database lost them when it was damaged.
+
+        The spec and the claim are stored if the claim is missing. The state is stored if another state, or none, is
+        stored.
+        """
         if all(claim.run_id != spec.run_id for claim in self.claims()):
             with database.transaction() as changing:
                 accepted_spec.accept(spec)
@@ -167,7 +176,7 @@ class Runs:
             self[spec.run_id].write_state(state)
 
     def is_over(self, run_id: str) -> bool:
-        """Return whether a run has definitely ended. False for an unknown run: it may not have started yet."""
+        """Return whether a run has definitely ended. Returns False for an unknown run: it may not have started yet."""
         try:
             return self[run_id].effective_state().state in FINAL_STATES
         except FileNotFoundError:
@@ -180,7 +189,9 @@ class Runs:
             liveness.forget(run_id)
 
     def take_over(self, run_id: str) -> bool:
-        """Take the lock of a lost run. Return False if the run has no claim, or a live process has the lock."""
+        """Take the lock of a lost run, and return True. Return False if the run has no claim, or a live process has the
+        lock.
+        """
         with database.transaction():
             if all(claim.run_id != run_id or claim.is_live for claim in self.claims()):
                 return False
@@ -188,9 +199,10 @@ class Runs:
         return True
 
     def release_lost(self, run_id: str) -> bool:
-        """Delete the claim of a run that lost its supervisor. Return False, and change nothing, if it is live again.
+        """Delete the claim of a run that lost its supervisor, and return True.
 
-        The run may have been resumed since the caller found that it was lost.
+        Return False, and change nothing, if the run is live again: it may have been resumed since the caller found it
+        lost.
         """
         with database.transaction() as changing:
             if any(claim.run_id == run_id and claim.is_live for claim in self.claims()):
@@ -201,13 +213,13 @@ class Runs:
     def lost(self) -> list[str]:
         """Return the ids of the claims, of runs and of tasks, that have lost their process.
 
-        The transaction prevents a race: otherwise a process could release its claim and exit after the claim was read.
+        They are read in a transaction. Otherwise a process could release its claim and exit after the claim was read.
         """
         with database.transaction():
             return [claim.run_id for claim in self.claims() if not claim.is_live]
 
     def _replace(self, claim: Claim) -> None:
-        """Replace a run's claim. Raises RuntimeError if it was deleted."""
+        """Replace the nodes of a run's stored claim. Raises RuntimeError if the claim was deleted."""
         with database.transaction() as changing:
             values = (claim.nodes is None, claim.run_id)
             if not changing.execute("UPDATE claims SET every_node = ? WHERE run_id = ?", values).rowcount:

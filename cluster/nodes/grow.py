@@ -41,20 +41,25 @@ class GroupTask:
 
     @property
     def logins(self) -> Logins:
-        """Return a new check of the nodes' logins, by the agent on the master."""
+        """Return a new `Logins`, which checks which nodes the agent on the master can log in to. Uploads the agent if
+        needed.
+        """
         return Logins(self.session.push_agent(self.master))
 
     def stop_run(self, run_id: str) -> None:
-        """Stop a run, with time for its checkpoint."""
+        """Stop a run, and wait until it has ended. Its ranks have STOP_GRACE_S seconds for a checkpoint. This is
+        reported.
+        """
         self.report(f"stopping run {run_id}, with {STOP_GRACE_S:g} s for its checkpoint")
         self.supervisor.stop(run_id, STOP_GRACE_S)
 
 
 def ensure_nodes(task: GroupTask, wanted: int, *, least: int = 0) -> tuple[Node, ...]:
-    """Return the live nodes when `wanted` workers are among them. The group grows for that, after asking.
+    """Return the live nodes when `wanted` workers are among them.
 
+    If there are fewer, the group grows, after asking, and this waits until the master can log in to `wanted` workers.
     If `least` is not 0, that many workers are enough after the timeout. From now on EC2 Auto Scaling does not terminate
-    workers to balance zones.
+    workers to balance zones. Raises NotReadyError, or DeepcdkError if the answer is no.
     """
     session, master, report = task.session, task.master, task.report
     worker_group.keep_workers_of_all_zones(session.aws, session.load_inventory(), report)
@@ -84,11 +89,12 @@ def ensure_nodes(task: GroupTask, wanted: int, *, least: int = 0) -> tuple[Node,
 
 
 def _grow(task: GroupTask, wanted: int) -> int:
-    """Grow the worker group to `wanted` after asking; never shrink it. Return its previous size.
+    """Grow the worker group to `wanted` after asking; never shrink it. Return its size before, without waiting for the
+    nodes.
 
     The size is read again after the answer and after waiting for an alarm, while no other machine can change it. If
     another machine has grown the group in the meantime, its size stays. If the group is smaller, so that more nodes
-    would start than agreed, the question is asked again.
+    would start than agreed, the question is asked again. Raises DeepcdkError if the answer is no.
     """
     session, report, agreed = task.session, task.report, 0
     while True:

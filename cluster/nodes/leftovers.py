@@ -66,7 +66,10 @@ class Leftovers:
         ]
 
     def remove(self, chosen: Iterable[Leftover], nodes: Sequence[Node]) -> list[Leftover]:
-        """Remove these directories unless a run has started to need them. Return the removed ones."""
+        """Remove these directories unless a run has started to need them. Return the removed ones.
+
+        `nodes` must contain the master. Directories of workers that are not in `nodes` are skipped.
+        """
         by_place: dict[str, list[Leftover]] = {}
         for each in chosen:
             by_place.setdefault(each.place, []).append(each)
@@ -90,12 +93,14 @@ class Leftovers:
         return removed
 
     def _of_workers(self) -> list[tuple[bool, tuple[str, ...]]]:
-        """Return the commands for workers, each with whether the ranks' user runs it."""
+        """Return the commands of `agent.supervisor.clean` for workers, each as a pair: whether the ranks' user runs it,
+        and its words.
+        """
         roots = [f"{RANK_HOME}/data", *([f"{self._stack.scratch_mount}/data"] if self._stack.scratch_mount else [])]
         return [(False, ("node",)), *((True, ("data", root)) for root in roots)]
 
     def _ask_master(self, *words: str) -> dict[str, Any]:
-        """Run `agent.supervisor.clean` on the master and return its answer."""
+        """Run `agent.supervisor.clean` with these words on the master, and return its answer: at least `items`."""
         command = [NODE_PYTHON, "-m", "agent.supervisor.clean", *words]
         with doing("measuring what is stored"):
             done = self._master.check(command, directory=self._directory, doing="looking for unused files")
@@ -103,7 +108,10 @@ class Leftovers:
         return answer
 
     def _ask_workers(self, words: Sequence[str], *, as_rank: bool) -> dict[str, dict[str, Any]]:
-        """Run `agent.supervisor.clean` on all workers. Return the answers by node, without nodes that failed."""
+        """Run `agent.supervisor.clean` on all workers. Return the answers by node, without nodes that failed.
+
+        A warning is printed for each node that failed. `as_rank`: the ranks' user runs the command.
+        """
         command = ("env", f"PYTHONPATH={self._shared_agent}", NODE_PYTHON, "-m", "agent.supervisor.clean", *words)
         request = RemoteCommand(command=command, as_rank=as_rank)
         found = {}
@@ -139,7 +147,7 @@ def size_of(found: Iterable[Leftover]) -> int:
 
 
 def table(found: Sequence[Leftover]) -> Table:
-    """Build the table of these directories."""
+    """Build the table of these directories, with their total size below."""
     rows = tuple((fanout.short(each.place), each.kind, amount(each.size), ascii(each.path)[1:-1]) for each in found)
     return Table(
         title="not needed by a live, queued or kept run",
@@ -150,7 +158,9 @@ def table(found: Sequence[Leftover]) -> Table:
 
 
 def summary(found: Sequence[Leftover]) -> str:
-    """Return one line on the uploads on the shared file system and how much of them `fab clean` can free."""
+    """Return one line with the size of each kind of upload on the shared file system, and the size that `fab clean`
+    frees.
+    """
     kinds: dict[str, int] = {}
     for each in found:
         kinds[each.kind] = kinds.get(each.kind, 0) + each.size

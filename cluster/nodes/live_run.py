@@ -82,8 +82,10 @@ def every_node_held(
     """Hold every node during the block, so that no run starts between the check for live runs and the nodes'
     termination.
 
-    Raises StopsRunError if a run has started since the check. Raises it also if the master does not answer, unless
-    forced. Raises HeldNodesError if another machine is about to terminate nodes.
+    `task` is its name for messages, `doing` names the action, and `reasons` explain its effects. Nothing is held
+    without a running master. Raises StopsRunError if a run has started since the check. If the master does not answer,
+    raises it too, or only reports a warning with `force`. Raises HeldNodesError if another machine is about to
+    terminate nodes.
     """
     with contextlib.ExitStack() as opened:
         try:
@@ -114,7 +116,10 @@ def check_live_runs(session: Session, doing: str, reasons: Sequence[str], *, for
 
 
 def stop_runs(session: Session, run_ids: Sequence[str], report: Callable[[str], None]) -> None:
-    """Remove the waiting runs from the queue, so that none starts next, and stop the live runs with checkpoints."""
+    """Stop these live runs, with checkpoints. First remove all waiting runs from the queue, so that none starts next.
+
+    Does nothing if `run_ids` is empty. Waits until the runs have ended. `report` gets a line for each run.
+    """
     if not run_ids:
         return
     with session.connect() as master:

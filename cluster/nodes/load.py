@@ -26,9 +26,11 @@ Loads = Mapping[str, "Load | str"]
 
 
 def read(master: Master, directory: str, shared_agent: str, nodes: Sequence[Node]) -> dict[str, Load | str]:
-    """Measure the load of all nodes at the same time. This takes little more than a second.
+    """Measure the load of all nodes at the same time; return it by node name. This takes little more than a second.
 
-    The master runs the agent in `directory`, below the login user's home. The workers run the one in `shared_agent`.
+    The result for a node that failed is the reason as text. If no load could be read from the master, or from all
+    workers, the reason is under the name "". Without workers, this raises DeepcdkError instead. The master runs the
+    agent in `directory`, below the login user's home. The workers run the one in `shared_agent`.
     """
 
     def command(tree: str) -> tuple[str, ...]:
@@ -73,8 +75,10 @@ class Row:
 def rows(
     inventory: Inventory, nodes: Sequence[Node], loads: Loads, occupied: Occupancy | None = None
 ) -> tuple[Row, ...]:
-    """Pair every instance with its node, load and live run. The master comes first, then workers by number, then the
-    rest.
+    """Pair every instance with its node, load and live run. The master comes first, then workers by number, then
+    instances that have not joined.
+
+    A load may be the reason why it is unknown. `occupied` contains the live runs; without it, no run is shown.
     """
     occupied = occupied or Occupancy()
     by_instance = {node.instance_id: node for node in nodes}
@@ -89,7 +93,7 @@ def rows(
 
 
 def table(rows_: Sequence[Row]) -> Table:
-    """Build the table of the nodes' load."""
+    """Build the table of the nodes' load. Its footer has the reasons why a node's load is unknown."""
     return Table(
         title="load over one second",
         columns=("node", "run", "instance", "CPU", "memory", "GPU", "GPU memory", "received", "sent", "disk"),
@@ -104,7 +108,7 @@ def table(rows_: Sequence[Row]) -> Table:
 
 
 def _cells(load: Load | str) -> tuple[str, ...]:
-    """Format a node's load as the seven last cells of its row."""
+    """Format a node's load as the seven last cells of its row. Each cell is "-" if its value is unknown."""
     if isinstance(load, str):
         return ("-",) * 7
     gpus = load.gpus
@@ -127,7 +131,9 @@ def _gib(size: float) -> str:
 
 
 def documents(rows_: Sequence[Row]) -> list[dict[str, Any]]:
-    """Return the rows as JSON values, each with a load or a `trouble`."""
+    """Return the rows as JSON values: `instance`, `name`, `run`, and the fields of the load, or a `trouble` if it is
+    unknown.
+    """
     return [
         {
             "instance": row.instance_id,

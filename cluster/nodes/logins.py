@@ -31,7 +31,11 @@ def login_command() -> list[str]:
 
 
 def parse_logins(text: str, names: Iterable[str]) -> dict[str, str]:
-    """Return for each of these nodes why a login failed; "" if both succeeded. Other lines are ignored."""
+    """Parse the output of `login_command`: return for each of these nodes why a login failed; "" if both logins
+    succeeded.
+
+    The reason is "no answer" for a node without a line. Lines about other names are ignored.
+    """
     found = dict.fromkeys(names, "no answer")
     for line in text.splitlines():
         name, _, reason = line.partition(" ")

@@ -27,7 +27,7 @@ class Occupancy:
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> Occupancy:
-        """Build the occupancy from the supervisor's checked answer."""
+        """Build the occupancy from the supervisor's checked answer: `live`, `queued`, and perhaps `replaced`."""
         hosts = {str(run["run_id"]): tuple(map(str, run["hosts"])) for run in document["live"]}
         starters = {str(run["run_id"]): run["started_by"] for run in document["live"] if run.get("started_by")}
         replaced = tuple(document.get("replaced") or ())
@@ -48,7 +48,7 @@ class Occupancy:
         return next((run_id for run_id, hosts in self.hosts.items() if name in hosts), "")
 
     def choice(self, nodes: Sequence[Node], count: int, *, queueing: bool) -> tuple[Node, ...]:
-        """Return the nodes that are candidates for a new run: the free ones.
+        """Return the nodes that are candidates for a new run on `count` workers: the free ones.
 
         With `queueing`, return all nodes if too few are free. The master chooses again when the run's turn comes.
         """
@@ -56,11 +56,12 @@ class Occupancy:
         return tuple(nodes) if queueing and len(workers(free)) < count else free
 
     def size_for(self, count: int, there: int, *, queueing: bool) -> int:
-        """Return how many workers the cluster needs so that a run on `count` nodes can start.
+        """Return how many workers the cluster needs so that a run on `count` workers can start.
 
-        `there` is how many it has or is starting. With `queueing`, the run may wait for nodes of other runs. Without
-        it, raises LiveRunError if other runs are waiting, or if the cluster would have to grow because live runs occupy
-        its nodes. The user may not know of these runs and must decide.
+        `there` is how many it has or is starting. With `queueing`, this is `count`, because the run may wait for nodes
+        of other runs. Otherwise, the nodes of live runs are added. Raises LiveRunError then if other runs are queued,
+        or if the cluster would have to grow because live runs occupy its nodes. The user may not know of these runs and
+        must decide.
         """
         if queueing:
             return count

@@ -71,9 +71,10 @@ def find(text: str, nodes: Sequence[Node], instances: Sequence[Instance]) -> tup
 
 
 def replace(task: GroupTask, node: str) -> Replacement:
-    """Replace a worker, after asking. With force, first stop a live run on it.
+    """Replace a worker, after asking, and wait until the new one has joined. With force, first stop a live run on it.
 
-    Raises UsageError, LiveRunError, NotReadyError, or DeepcdkError if a run is live on it or the answer is no.
+    `node` is the worker as for `find`. Raises UsageError, LiveRunError, NotReadyError, or DeepcdkError if a run is live
+    on it or the answer is no.
     """
     session, supervisor, report = task.session, task.supervisor, task.report
     before = remaining(session.load_inventory())
@@ -124,10 +125,11 @@ def _run_on(supervisor: Supervisor, name: str) -> str:
 
 @doing("waiting for the new node", plain=False)
 def wait_joined(task: GroupTask, gone: str, before: set[str], *, timeout_s: float) -> Node:
-    """Wait until the instance `gone` has left and a new one, which is not in `before`, has joined and accepts the
-    master's logins. Return the new node.
+    """Wait until the instance `gone` has left and a new worker has joined and accepts the master's logins. Return its
+    node.
 
-    Each change is reported. Raises NotReadyError with the missing step after `timeout_s`.
+    `before` contains the ids of the instances before the replacement. Each change is reported. Raises NotReadyError
+    with the missing step after `timeout_s`.
     """
     session, logins = task.session, task.logins
     state, failures = "", LaunchFailures(session.aws, session.stack.worker_group)

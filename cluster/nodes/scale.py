@@ -51,9 +51,9 @@ class ScaleResult:
 
 
 def scale(task: GroupTask, wanted: int) -> ScaleResult:
-    """Bring the group to `wanted` workers, after asking. Live runs keep their nodes unless forced.
+    """Bring the group to `wanted` workers, after asking, and wait for them. Live runs keep their nodes unless forced.
 
-    Raises BusyNodesError, NotReadyError, or DeepcdkError if the answer is no.
+    Raises BusyNodesError, NotReadyError, LiveRunError, or DeepcdkError if the answer is no.
     """
     session, master = task.session, task.master
     names = {node.name for node in workers(session.nodes(master))}
@@ -85,17 +85,18 @@ def scale(task: GroupTask, wanted: int) -> ScaleResult:
 
 
 def _shrink(task: GroupTask, wanted: int) -> tuple[tuple[Node, ...], tuple[shrink.Removal, ...], tuple[str, ...]]:
-    """Terminate workers down to `wanted`, and wait until they are gone.
+    """Terminate workers until `wanted` are left, after asking, and wait until they are gone.
 
     Returns the remaining nodes, the removed workers, and the ids of the runs that were stopped first. Group and runs
     are read again after the answer. If other workers would have to go, such as nodes that another machine has started
     in the meantime, the question is asked again. While the workers are chosen and terminated, no other machine can
-    change the size, and no run can start on them.
+    change the size, and no run can start on them. Raises BusyNodesError, NotReadyError, LiveRunError if a run has
+    started on them since the question, or DeepcdkError if the answer is no.
     """
     session, master, supervisor, report = task.session, task.master, task.supervisor, task.report
 
     def choose() -> tuple[Inventory, tuple[shrink.Removal, ...], Mapping[str, Mapping[str, str]]]:
-        """Return the current inventory, the workers to remove, and who started the runs on them."""
+        """Return the current inventory, the workers to remove, and who started the runs on them, by run id."""
         found = inventory.refresh(session.aws, session.stack)
         occupied = supervisor.occupancy()
         busy = occupied.hosts
@@ -149,7 +150,9 @@ def _shrink(task: GroupTask, wanted: int) -> tuple[tuple[Node, ...], tuple[shrin
 
 
 def starving_runs(runs: Sequence[Mapping[str, Any]], workers_left: int) -> list[str]:
-    """Return a warning for each queued run that needs more nodes than will be left."""
+    """Return a warning for each queued run that needs more nodes than `workers_left`. `runs` are the summaries of all
+    runs.
+    """
     waiting = [run for run in runs if run["state"] == QUEUED and len(run["hosts"]) > workers_left]
     return [
         f"warning: run {run['run_id']} is queued for {len(run['hosts'])} nodes, and fails if they are missing at its "

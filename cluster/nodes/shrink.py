@@ -51,7 +51,7 @@ class Removal:
 
 
 def remaining(found: Inventory) -> tuple[Instance, ...]:
-    """Return the workers that neither EC2 nor their group is terminating."""
+    """Return the workers of the inventory that are not terminating or stopping and not leaving their group."""
     return tuple(
         i for i in found.workers if i.state not in _ENDING and not i.lifecycle.startswith(("Terminat", "Detach"))
     )
@@ -63,8 +63,8 @@ def choose(
     """Choose the workers to terminate so that `wanted` are left: first those that never joined, then the highest
     numbers.
 
-    `busy` maps each live run's id to the names of its nodes. Raises BusyNodesError if nodes of a live run would have to
-    be chosen, unless `force` is set.
+    `instances` are all workers. `busy` maps each live run's id to the names of its nodes. Free workers are chosen
+    before these. Raises BusyNodesError if nodes of a live run would have to be chosen, unless `force` is set.
     """
     joined = {node.instance_id: node for node in nodes}
     taken = {name for names in busy.values() for name in names}
@@ -88,9 +88,9 @@ def choose(
 def terminate(aws: Aws, stack: Stack, before: Inventory, removals: Sequence[Removal]) -> None:
     """Terminate these workers and reduce the group's size by each, so that the group does not replace them.
 
-    `before` is the inventory from which they were chosen. The group is read again. If its size has been set since then,
-    for example in AWS's console, the new size holds, and no instance is terminated twice. The caller holds the size
-    against other machines.
+    Does not wait. `before` is the inventory from which they were chosen. The group is read again. If its size has been
+    set since then, for example in AWS's console, the new size holds, and no instance is terminated twice. The caller
+    holds the size against other machines. Raises AwsError.
     """
     scaling = aws.client("autoscaling")
     now = inventory.refresh(aws, stack)
@@ -117,7 +117,8 @@ def wait_gone(
     report: Callable[[str], None],
     timeout_s: float = GONE_TIMEOUT_S,
 ) -> tuple[Node, ...]:
-    """Wait until EC2 runs none of these instances and the master lists none of them. Return the nodes that it lists.
+    """Wait until EC2 runs none of these instances and the master lists none of them. Return the nodes that the master
+    lists.
 
     `report` is called on each change. Raises NotReadyError with the remaining ones after `timeout_s`.
     """

@@ -19,7 +19,11 @@ from cluster.terminal.units import duration
 def status_table(
     inventory: Inventory, prices: Mapping[str, float | None], now: datetime.datetime, dated: str = ""
 ) -> Table:
-    """Build the table of a cluster's nodes. `dated` is the date of the prices; "" if they are today's."""
+    """Build the table of a cluster's nodes, with their age, prices, and the total cost below.
+
+    `prices` are in USD per hour by instance type, None if unknown. `now` is the time for the ages. `dated` is the date
+    of the prices; "" if they are today's.
+    """
     rows = tuple(
         (
             i.role,
@@ -55,9 +59,10 @@ def _at_most(usd_per_hour: float | None, *, spot: bool) -> str:
 
 
 def usd_so_far(inventory: Inventory, prices: Mapping[str, float | None], now: datetime.datetime) -> float | None:
-    """Return the cost of the current instances since their launch, USD; None if a price is unknown.
+    """Return the cost of the current instances from their launch to `now`, in USD; None if a price is unknown.
 
-    It uses on-demand prices and does not include terminated instances, storage and the NAT gateway.
+    `prices` are on-demand prices in USD per hour by instance type. Terminated instances, storage and the NAT gateway
+    are not included.
     """
     total = 0.0
     for instance in inventory.instances:
@@ -76,7 +81,10 @@ def _spent(inventory: Inventory, prices: Mapping[str, float | None], now: dateti
 def status_document(
     inventory: Inventory, prices: Mapping[str, float | None], now: datetime.datetime, dated: str = ""
 ) -> dict[str, Any]:
-    """Return the status as JSON values: ages in seconds, prices in USD per hour, null if unknown."""
+    """Return the status as JSON values: ages in seconds, prices in USD per hour, null if unknown.
+
+    `now` is the time for the ages. `dated` is the date of the prices; "" if they are today's.
+    """
     nodes = [
         {
             **{key: value for key, value in dataclasses.asdict(i).items() if key != "launched"},
@@ -114,7 +122,8 @@ def print_status(
 ) -> None:
     """Print a cluster's nodes and the limits on its workers, with the prices that are known within `wait_s` seconds.
 
-    `bound` are the limits, or the reason why they are unknown. `failures` are lines on failed launches.
+    `as_json` prints JSON instead of a table. `bound` are the limits, or the reason why they are unknown. `failures` are
+    lines on failed launches.
     """
     now = datetime.datetime.now(datetime.UTC)
     if as_json:

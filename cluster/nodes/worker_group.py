@@ -39,7 +39,9 @@ class OverMaximumError(DeepcdkError, ValueError):
     """Report more workers than the deployed cluster allows."""
 
     def __init__(self, wanted: int, maximum: int, configured: int | None = None) -> None:
-        """Build the error. `configured` is max_workers in cdk.json, None if unknown."""
+        """Build the error with the `wanted` workers and the deployed `maximum`. `configured` is max_workers in
+        cdk.json, None if unknown.
+        """
         self.wanted, self.maximum, self.configured = wanted, maximum, configured
         here = "" if configured is None else f"; max_workers in cdk.json is {configured}"
         enough = configured is not None and configured >= wanted
@@ -65,7 +67,7 @@ class ShrunkGroupError(DeepcdkError):
 
 
 def check_maximum(wanted: int, deployed: Inventory, configured: int) -> None:
-    """Check that the deployed cluster allows this many workers. Raises OverMaximumError.
+    """Raise OverMaximumError if the deployed cluster does not allow this many workers.
 
     `configured` is max_workers in the local cdk.json, which may differ from the deployed value.
     """
@@ -74,7 +76,8 @@ def check_maximum(wanted: int, deployed: Inventory, configured: int) -> None:
 
 
 def resize(aws: Aws, stack: Stack, nodes: int) -> None:
-    """Set the desired size of the group. Raises OverMaximumError, or AwsError.
+    """Set the desired size of the group, without waiting. Raises AwsError, or OverMaximumError above the group's
+    maximum.
 
     EC2 Auto Scaling has no compare-and-set, and at a lower size it chooses the instances to terminate. Callers must
     therefore hold the size on the master (`Supervisor.hold`) and read it just before, after every question.
@@ -101,8 +104,8 @@ def keep_workers_of_all_zones(aws: Aws, found: Inventory, report: Callable[[str]
     EC2 Auto Scaling rebalances after a zone had no capacity or an instance was replaced. It starts a worker in the zone
     with fewer workers and terminates one in another zone (EC2 Auto Scaling User Guide, "Availability Zone
     rebalancing"). New workers are still started in the zone with the fewest. No template property suspends a process,
-    so this is done when workers are provided for a run or a size. It stays suspended. If the permission is missing,
-    `report` gets a warning.
+    so this is done when workers are provided for a run or a size. It stays suspended. `report` gets a line about the
+    change, or a warning if AWS rejects it. Does nothing if rebalancing is suspended already.
     """
     if not found.rebalances_zones:
         return
@@ -122,8 +125,9 @@ def keep_workers_of_all_zones(aws: Aws, found: Inventory, report: Callable[[str]
 
 
 def read_nodes(master: Master, report: Callable[[str], None] = warn) -> tuple[Node, ...]:
-    """Read the nodes that the master lists as live, including itself. `report` gets a sentence on each
-    invalid entry.
+    """Read the nodes that the master lists as live, including itself. `report` gets a sentence on each invalid entry.
+
+    Raises RemoteError if the master cannot read its list.
     """
     return parse_nodes(master.check(["cat", NODES_PATH], doing="reading the nodes file").text, report)
 
@@ -140,11 +144,11 @@ def wait_ready(
     report: Callable[[str], None],
     least: int = 0,
 ) -> tuple[Node, ...]:
-    """Wait until `wanted` workers accept the master's logins. Return them and the master. `report` is called on each
-    change.
+    """Wait until `wanted` workers accept the master's logins. Return these workers and the master.
 
-    If `least` is not 0, that many workers are enough after the timeout. Raises NotReadyError with the missing instances
-    and the last lines of their consoles. Raises ShrunkGroupError if the group's size is now below `wanted`.
+    `report` is called on each change. If `least` is not 0, that many workers are enough after `timeout_s`. Otherwise,
+    raises NotReadyError then, with the missing instances and the last lines of their consoles. Raises ShrunkGroupError
+    if the group's size is now below `wanted`.
     """
     reported, failures, smaller = (-1, -1, ""), LaunchFailures(aws, stack.worker_group), 0
     for waited_s in poll(timeout_s, every_s=POLL_S):
@@ -183,8 +187,10 @@ def describe_shortfall(policy: str, ready: int, wanted: int) -> str:
 def _not_ready(
     aws: Aws, current: Inventory, nodes: Sequence[Node], refused: Mapping[str, str], wanted: int, timeout_s: float
 ) -> NotReadyError:
-    """Build the error for nodes that are missing after the timeout, with their consoles and the group's
-    last activity. `nodes` are ready. `refused` has the reasons for failed logins, by instance id.
+    """Build the error for workers that are missing after `timeout_s`, with the end of each console and the group's last
+    activity.
+
+    `nodes` are ready. `refused` has the reasons for failed logins, by instance id.
     """
     ready, joined = len(workers(nodes)), {node.instance_id for node in nodes}
     absent = [i for i in current.workers if i.id not in joined]
@@ -216,14 +222,17 @@ def _not_ready(
 
 
 def last_console_lines(aws: Aws, instance_id: str) -> str:
-    """Return the last lines of an instance's console."""
+    """Return the last CONSOLE_LINES lines of an instance's console as one text. Raises AwsError.
+
+    The text is "" if the console is empty or EC2 does not know the instance.
+    """
     return "\n".join(read_console(aws, instance_id).splitlines()[-CONSOLE_LINES:])
 
 
 def describe_alarms(aws: Aws, stack: Stack, run: Mapping[str, Any]) -> list[str]:
-    """Return a line for each alarm that terminated workers during a run. `run` is the run's state.
+    """Return a line for each alarm that terminated workers during a run; [] if there is none or AWS does not answer.
 
-    Returns nothing if AWS does not answer.
+    `run` is the run's state as JSON values; its fields `started` and `updated` are the begin and the end.
     """
     try:
         with aws_errors(f"reading the activities of {stack.worker_group}"):
