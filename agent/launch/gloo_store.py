@@ -52,7 +52,9 @@ _MAX_SHOWN: Final = 8
 
 
 def scope_sizes(hosts: str) -> dict[str, int]:
-    """Return the number of ranks in each of Horovod's scopes, by scope name. `hosts`: NAME:SLOTS,..."""
+    """Return the number of ranks in each of Horovod's scopes: `global`, `local_NAME` for a host, and `cross_N` for the
+    ranks with the local rank N. `hosts`: NAME:SLOTS,...
+    """
     slots = {name: int(count) for name, _, count in (host.rpartition(":") for host in hosts.split(","))}
     across = Counter(rank for count in slots.values() for rank in range(count))
     return {
@@ -69,7 +71,10 @@ class Store(ThreadingHTTPServer):
     request_queue_size = 1024
 
     def __init__(self, address: str, sizes: dict[str, int], *, waits: bool = False) -> None:
-        """Open the port. `waits`: whether requests for a missing value wait for it."""
+        """Open a free port on `address`. `sizes` is the result of `scope_sizes`.
+
+        `waits`: whether requests for a missing value wait for it.
+        """
         super().__init__((address, 0), _Request)
         self._waits, self._reported_s, self._began, self._looked = waits, 0.0, 0.0, 0.0
         self._sizes, self._left = sizes, Counter[str]()
@@ -79,8 +84,8 @@ class Store(ThreadingHTTPServer):
     def get(self, scope: str, key: str, is_open: Callable[[], bool] = lambda: True) -> bytes | None:
         """Return a value, or None if there is none.
 
-        A store that waits first waits for a value in one of Horovod's scopes, while `is_open` returns true and no rank
-        has exited.
+        With `waits`, first wait for a missing value in one of Horovod's scopes, while `is_open` returns true and no
+        rank has exited.
         """
         with self._lock:
             while (value := self._values.get(scope, {}).get(key)) is None:
@@ -91,7 +96,9 @@ class Store(ThreadingHTTPServer):
             return value
 
     def _report(self) -> None:
-        """Print the ranks that have not joined, if the first rank has waited long enough."""
+        """Print the ranks that have not joined, if the first rank has waited long enough since the last report
+        (REPORT_S).
+        """
         now = time.monotonic()
         waited_s = now - self._began
         if not self._began or waited_s < max(REPORT_S, 2 * self._reported_s) or now < self._looked + _LOOK_S:
@@ -212,7 +219,11 @@ class RemoteStore:
         self._ssh = subprocess.Popen(["ssh", self._host, script], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
     def start(self) -> int:
-        """Return the store's port; start the store if necessary. Exits this process with a message if that fails."""
+        """Start the store if necessary, and wait for its port; return the port. Exits this process with a message if
+        that fails.
+
+        Also starts a thread that prints the store's reports of missing ranks.
+        """
         if self._ssh is None:
             self.begin()
         ssh, answer = self._ssh, b""

@@ -83,7 +83,11 @@ def mpi_command(
 def mpi_run(
     runtime: Path, settings: Any, interfaces: Iterable[str] | None, env: Mapping[str, str], command: Sequence[str]
 ) -> None:
-    """Run mpirun and exit with its status. Except for `runtime`, the arguments are those of Horovod's `mpi_run`."""
+    """Run mpirun and exit with its status. Never returns; exits with a message if mpirun cannot be started.
+
+    Replaces Horovod's `mpi_run`. `runtime` is the environment with Open MPI. The other arguments are Horovod's: its
+    settings with hosts and number of ranks, the network interfaces, the environment, and the command of each rank.
+    """
     import horovod
     from horovod.runner.common.util.env import is_exportable
 
@@ -117,12 +121,12 @@ def mpi_run(
 
 
 def option(arguments: Sequence[str], name: str) -> str:
-    """Return the argument of an option of horovodrun, or "" without the option."""
+    """Return the argument after the option `name` of horovodrun, or "" without the option."""
     return arguments[arguments.index(name) + 1] if name in arguments else ""
 
 
 def cache_folder(folder: str, arguments: Sequence[str]) -> str:
-    """Return a folder under `folder` where Horovod caches facts about these hosts.
+    """Return a folder under `folder` where Horovod caches facts about the hosts in horovodrun's `arguments`.
 
     Horovod has a single file there, which concurrent runs on different hosts would overwrite.
     """
@@ -143,8 +147,10 @@ def keep_off_master(launch: Any, gloo_run: Any, store: RemoteStore) -> None:
 
 
 def forward_output(source: Any, target: IO[str], stream: str, rank: int | None, with_time: bool) -> None:
-    """Forward a rank's output line by line until it ends. Replaces Horovod's function, which buffers lines of any
-    length.
+    """Forward a rank's output from the pipe `source` to `target` line by line until it ends, and close the pipe.
+
+    Each line begins with `[RANK]<STREAM>:`, unless `rank` is None. Replaces Horovod's function, which buffers lines of
+    any length. `with_time` is only for Horovod's call and is ignored.
     """
     lines = Lines(b"" if rank is None else f"[{rank}]<{stream}>:".encode())
     poll, block = select.poll(), None
@@ -158,7 +164,7 @@ def forward_output(source: Any, target: IO[str], stream: str, rank: int | None, 
 
 
 def main() -> None:
-    """Run `horovodrun` with the arguments of this process, changed for deepcdk; it exits with the launcher's status.
+    """Run `horovodrun` with the arguments of this process, changed for deepcdk. Exits with the launcher's status.
 
     `--runtime DIR` as the first arguments gives the environment with Open MPI, by default this Python's.
     """

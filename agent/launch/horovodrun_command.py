@@ -31,8 +31,8 @@ class Interpreters:
 def document(spec: RunSpec, python: str, command: Sequence[str], variables: Mapping[str, str]) -> dict[str, Any]:
     """Return the description of a launch in the run's record, as JSON values.
 
-    It has the launcher's command and environment, and the command, directory and variables of each rank. Secrets are
-    given by name only.
+    It has the launcher's `command` and environment (`variables`), and the command, directory and variables of each
+    rank. `python` is the ranks' Python. Secrets are given by name only.
     """
     return {
         "command": list(command),
@@ -46,12 +46,12 @@ def document(spec: RunSpec, python: str, command: Sequence[str], variables: Mapp
 
 
 def start_timeout_s(hosts: int) -> int:
-    """Return how long horovodrun may take to reach all hosts, s. Its default of 30 s is too short for 16 nodes."""
+    """Return how many seconds horovodrun may take to reach all hosts. Its default of 30 s is too short for 16 nodes."""
     return 60 + 5 * hosts
 
 
 def gloo_timeout_s(ranks: int) -> int:
-    """Return how long a rank waits for other ranks, s: enough for the slowest import of TensorFlow."""
+    """Return how many seconds a rank waits for other ranks over Gloo: enough for the slowest import of TensorFlow."""
     return 120 + 5 * ranks
 
 

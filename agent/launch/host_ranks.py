@@ -39,13 +39,18 @@ _POLL_S: Final = 0.1
 
 
 def rank_words(python: str, spec: RunSpec, module: Sequence[str] = ()) -> list[str]:
-    """Build the command of one rank: the run's command or a module of the agent, below the parent that marks lines."""
+    """Build the command of one rank, below the parent process that labels its output.
+
+    The rank runs the run's command, or a module of the agent if `module` (`-m MODULE ...`) is not empty.
+    """
     rank = [python, "-m", "agent.launch.rank", spec.run_directory, *module]
     return [python, "-m", "agent.launch.rank_parent", "group", *rank]
 
 
 def torchrun(python: str, spec: RunSpec, index: int) -> list[str]:
-    """Build the command of PyTorch's launcher for one host. Ranks are numbered in the order of the spec's hosts."""
+    """Build the command of PyTorch's launcher for the host with this index. Ranks are numbered in the order of the
+    spec's hosts.
+    """
     return [
         *(python, "-m", "torch.distributed.run"),
         *("--nnodes", str(len(spec.hosts)), "--node-rank", str(index)),
@@ -58,7 +63,10 @@ def torchrun(python: str, spec: RunSpec, index: int) -> list[str]:
 def starts(
     python: str, spec: RunSpec, index: int, module: Sequence[str] = ()
 ) -> list[tuple[list[str], dict[str, str]]]:
-    """Return the processes to start on a host: the command and the additional variables of each."""
+    """Return the processes to start on the host with this index: the command and the additional variables of each.
+
+    This is one process under torchrun, otherwise one for each rank. `module` is as in `rank_words`.
+    """
     if spec.rank_launcher == TORCHRUN and not module:
         return [(torchrun(python, spec, index), {"TORCH_ELASTIC_SHUTDOWN_TIMEOUT": str(TORCHRUN_SHUTDOWN_S)})]
     return [(rank_words(python, spec, module), place) for place in places(spec.hosts, index)]

@@ -57,9 +57,10 @@ class Hosts:
     def everywhere(
         self, hosts: Sequence[Node | None], argv: Sequence[str], timeout_s: float, *, as_rank: bool = False
     ) -> dict[str, Completed]:
-        """Run one command on all hosts concurrently, each in the agent's tree; return the results by host name.
+        """Run one command on all these hosts concurrently, each in the agent's tree; return the results by host name.
 
-        None is the master. Hosts that have not finished at a cancellation are missing in the result.
+        None is the master, with the name MASTER. A failed command is also a result. Hosts that have not finished at a
+        cancellation are missing in the result. `as_rank` is as in `remote`.
         """
         commands = {host.name if host else MASTER: self.remote(host, argv, as_rank=as_rank) for host in hosts}
         return self._run_all(commands, timeout_s)
@@ -67,7 +68,7 @@ class Hosts:
     def prepare(
         self, argv: Sequence[str], timeout_s: float, *, admission: str
     ) -> tuple[dict[str, Completed], dict[str, Completed]]:
-        """Prepare the master and all hosts with one command; meanwhile, as root, make each host admit only this run.
+        """Run the command `argv` on the master and all hosts; meanwhile, as root, make each host admit only this run.
 
         Return the results of both, by host name, without those unfinished at a cancellation. `admission` is the command
         for root.
@@ -117,7 +118,7 @@ class Hosts:
         return [host for host, does in zip(hosts, found, strict=True) if does]
 
     def start(self, command: Sequence[str], output: IO[bytes]) -> subprocess.Popen[bytes]:
-        """Start a launcher in its own session, with the environment for Horovod's launcher."""
+        """Start a launcher in its own session, with the environment for launchers, and write its output to `output`."""
         return subprocess.Popen(
             command,
             cwd=OWN_TREE,
@@ -140,7 +141,9 @@ class Hosts:
         wait_until(is_over, timeout_s=timeout_s, poll_s=POLL_S)
 
     def kill(self, launcher: subprocess.Popen[bytes]) -> None:
-        """Kill the ranks immediately, then terminate their launcher. Kill it too if it has not exited after END_S."""
+        """Kill the ranks immediately, then terminate their launcher and wait for it. Kill it too if it still runs after
+        END_S.
+        """
         self.signal_run(signal.SIGKILL, wait_s=5.0)
         launcher.terminate()
         self.wait_for(launcher, END_S)
@@ -159,8 +162,9 @@ class Hosts:
         """Send a signal to this run's ranks on the master and all hosts, or only on `hosts`; None is the master.
 
         Without `ranks_only`, also signal the remaining processes of its launcher on the master. Without `as_rank`,
-        signal processes of the login user on the hosts, instead of those of the user for ranks. After `wait_s`, what
-        still runs is an error of its host, which is logged.
+        signal processes of the login user on the hosts, instead of those of the user for ranks. Waits up to `wait_s`
+        seconds for the processes to exit. A host with processes that still run after that is logged, like any other
+        failure of a host.
         """
         argv = processes.command(
             sys.executable if self._spec.launcher else NODE_PYTHON,

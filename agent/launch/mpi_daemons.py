@@ -48,7 +48,10 @@ class MpiRun:
     """mpirun on the first host, and the SSH connections of its daemons."""
 
     def __init__(self, hosts: Sequence[str], directory: str, words: Sequence[str]) -> None:
-        """Start mpirun. `directory` is the agent's on the hosts; `words` is the command for the first host."""
+        """Start mpirun over SSH on the first of `hosts`, which are names. `words` is the command for that host.
+
+        `directory` is the agent's directory on the hosts.
+        """
         self._directory = directory
         self._first, *others = hosts
         self._waiting = set(others)
@@ -107,10 +110,10 @@ class MpiRun:
         self._daemons[host] = self._start(host, command, stdin=subprocess.DEVNULL, stdout=None)
 
     def _judge(self, failed_at: float | None) -> float | None:
-        """Report the hosts whose connections to daemons have failed, and terminate mpirun, some seconds after the
-        failure.
+        """Check the connections to daemons. If some have failed for _JUDGE_S, report their hosts and terminate mpirun.
 
-        Returns the time of the first failure, or None without a failure. `failed_at` is the last call's result.
+        Returns the time of the first failure (monotonic clock), or None without a failure. `failed_at` is the last
+        call's result. Kills the connection to mpirun if it does not exit within _END_S.
         """
         failed = {host: each.returncode for host, each in self._daemons.items() if each.poll()}
         if not failed:
@@ -127,7 +130,7 @@ class MpiRun:
         return failed_at
 
     def _end_daemons(self) -> None:
-        """Wait for the daemons, which exit with mpirun, and then kill the remaining connections."""
+        """Wait up to _JUDGE_S for the daemons, which exit with mpirun, and then kill the remaining connections."""
         deadline = time.monotonic() + _JUDGE_S
         for each in self._daemons.values():
             try:

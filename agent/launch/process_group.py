@@ -72,7 +72,10 @@ class ProcessGroup:
         return 1 if self.failure else 0
 
     def _forward(self, host: Host, lines: Sequence[bytes]) -> None:
-        """Forward a host's lines to the log, except for reports of ranks' ends. Record the failure of a rank."""
+        """Write a host's lines to the log, except for reports of ranks' ends. Record the failure of a rank.
+
+        After a rank has failed, lines without a label are dropped.
+        """
         for line in lines:
             if found := parse_end(line):
                 rank, status = found
@@ -83,13 +86,15 @@ class ProcessGroup:
                 _write(self.out, line)  # After a failure, torchrun's tracebacks would hide the program's.
 
     def _judge(self, host: Host) -> None:
-        """Record the failure of a host whose connection has ended, unless one of its ranks has reported the reason."""
+        """Wait for the exit of a host's SSH, whose output has ended. Record a failure, unless one of its ranks has
+        reported it.
+        """
         status = host.ssh.wait()
         if status and not host.reported:
             self._fail(f"[launcher] {host.node.name} ended: {status}")
 
     def _fail(self, line: str) -> None:
-        """Record the first failure."""
+        """Record `line` as the run's failure, unless another failure was recorded before."""
         self.failure = self.failure or line
 
     def _end_where_failed(self) -> None:
@@ -121,9 +126,10 @@ def _write(descriptor: int, data: bytes) -> None:
 
 
 def connect(spec: RunSpec, python: str, index: int, module: Sequence[str]) -> Host:
-    """Start the ranks of the host with this index over SSH. `module` replaces the run's command if it is not empty.
+    """Start the ranks of the host with this index over SSH; return the host. `python` is the ranks' Python.
 
-    The command line contains only the variables that identify the run.
+    `module` replaces the run's command if it is not empty. The command line contains only the variables that identify
+    the run.
     """
     node = spec.hosts[index]
     marks = (f"{RUN_VARIABLE}={spec.run_id}", f"{RUNS_VARIABLE}={spec.runs_root}", "PYTHONDONTWRITEBYTECODE=1")

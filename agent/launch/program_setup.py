@@ -46,10 +46,12 @@ class ProgramSetup:
 def set_up_program(
     environ: Mapping[str, str], *, launcher: str, own_gpu: bool, vector_bits: int | None = None, root: Path = ROOT
 ) -> ProgramSetup:
-    """Bind this process, and return its placement and the variables for the program that it becomes.
+    """Bind this process to the rank's cores, memory and GPU. Return its placement and the variables for the program
+    that it becomes.
 
     `environ` contains what the launcher and the user have set; variables of the user are not changed. `own_gpu` shows
-    CUDA only the rank's GPU, for a program that does not choose a GPU by its local rank.
+    CUDA only the rank's GPU, for a program that does not choose a GPU by its local rank. `vector_bits` is the width of
+    the vector unit, by default this processor's. `root` contains /proc and /sys.
     """
     local_rank, local_size = local_place(environ)
     placed = place_program(local_rank, local_size, root)
@@ -75,5 +77,9 @@ def local_place(environ: Mapping[str, str]) -> tuple[int, int]:
 
 
 def _is_given(environ: Mapping[str, str], name: str, launcher: str) -> bool:
-    """Return whether the user has set a variable. torchrun's default for threads ignores the ranks' cores."""
+    """Return whether the user has set the variable `name`.
+
+    Under torchrun, the number of threads may be torchrun's own default, which ignores the ranks' cores and does not
+    count.
+    """
     return name in environ and not (launcher == TORCHRUN and name == OMP_THREADS and environ[name] == _TORCHRUNS)

@@ -28,9 +28,11 @@ NOT_STARTED: Final = 127
 
 
 def environment(spec: RunSpec, inherited: Mapping[str, str], python: str, interface: str) -> dict[str, str]:
-    """Return the rank's environment variables: from the launcher, for its node's interface, and from the user.
+    """Return all environment variables of the rank's program, except for secrets.
 
-    Python's output is unbuffered, so lines appear immediately and are not lost when the rank is killed.
+    They are the launcher's (`inherited`), those for the network `interface`, and the user's, which come last. `python`
+    is the ranks' Python. Python's output is unbuffered, so lines appear immediately and are not lost when the rank is
+    killed.
     """
     result = {**inherited, "PYTHONUNBUFFERED": "1", **on_interface(spec, interface), **joining(spec, inherited)}
     result["PWD"] = spec.working_directory
@@ -76,7 +78,9 @@ def joining(spec: RunSpec, inherited: Mapping[str, str]) -> dict[str, str]:
 
 
 def placed(spec: RunSpec, inherited: Mapping[str, str], secrets: Mapping[str, str]) -> dict[str, str]:
-    """Bind this process to its part of the host; return the matching variables. Rank 0 prints the choice."""
+    """Bind this process to its part of the host; return the variables for this part. Rank 0 prints the placement to
+    stderr.
+    """
     # Not at the top: the nodes' preparation imports this module, and ranks that do not need it start faster.
     from agent.launch.program_setup import set_up_program
 
@@ -94,7 +98,9 @@ def this_host(spec: RunSpec) -> Node | None:
 
 
 def interface_of(spec: RunSpec, name: str) -> str:
-    """Return this machine's network interface for a host of the run, or "" if the host is not this machine."""
+    """Return this machine's network interface with the address of the run's host `name`; "" if that host is not this
+    machine.
+    """
     own = own_addresses()
     return next((own.get(host.address, "") for host in spec.hosts if host.name == name), "")
 
@@ -128,7 +134,7 @@ def start_detached(words: Sequence[str], *, directory: str, environ: Mapping[str
 
 
 def leave_watch(spec: RunSpec, inherited: Mapping[str, str]) -> bool:
-    """Start the watchdog for this node's ranks, before this process becomes its program; return whether it runs.
+    """Start the watchdog for this node's ranks, before this process becomes its program; return whether it was started.
 
     The watchdog has none of the variables that identify the run's processes, so it is not terminated with them. It
     needs no packages.
@@ -150,7 +156,10 @@ def raise_limits() -> None:
 
 
 def become(spec: RunSpec, module: Sequence[str]) -> None:
-    """Replace this process with the rank's program or by a module. Raises OSError or SecretsError if that fails."""
+    """Replace this process with the rank's program, or with `module` (`-m MODULE ...`) if it is not empty.
+
+    Never returns. Raises OSError or SecretsError if the program cannot be started.
+    """
     inherited = {
         **os.environ,
         **rank_user.variables(),
@@ -184,7 +193,7 @@ def become(spec: RunSpec, module: Sequence[str]) -> None:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Become the rank; return an exit status only if that fails."""
+    """Become the rank of the run in the directory `argv[0]`. If that fails, print the error and return NOT_STARTED."""
     directory, *module = argv
     try:
         become(RunSpec.read(directory), module)

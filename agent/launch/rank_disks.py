@@ -41,9 +41,10 @@ class DiskWatch:
         """Reported disks, by device number."""
 
     def look(self, block: bytes) -> list[str]:
-        """Return a line for each full disk that was not reported before, if a block of output reports a full disk.
+        """Return a line for each full disk that was not reported before, if `block`, a part of the output, reports a
+        full disk.
 
-        The disks are measured at once, because temporary files disappear when the program exits.
+        Return [] otherwise. The disks are measured at once, because temporary files disappear when the program exits.
         """
         if not any(text in block for text in _REPORTS):
             return []

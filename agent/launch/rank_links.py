@@ -142,7 +142,7 @@ class LinkWatch:
         return self._share_memory(ranks)
 
     def _owners(self, ranks: Sequence[RunProcess]) -> Mapping[int, int]:
-        """Return the rank of each socket, by the socket's inode; -1 if the process's rank is unknown."""
+        """Return the rank that has each socket, by the socket's inode; -1 if the rank is unknown."""
         return {
             inode: -1 if each.rank is None else each.rank
             for each in ranks

@@ -35,7 +35,10 @@ class Sample:
 
 
 def read_sample(root: Path = Path("/")) -> Sample:
-    """Read this node's memory, or a cgroup's limit if that is lower. Values that cannot be read are 0."""
+    """Read this node's memory, or a memory cgroup's limit if that is lower. Values that cannot be read are 0.
+
+    `root` is the folder that contains proc and sys.
+    """
     memory = _fields(root / "proc/meminfo")
     available, size = memory.get("MemAvailable:", 0) << 10, memory.get("MemTotal:", 0) << 10
     for limit, used in _limits(root):
@@ -53,7 +56,10 @@ def _fields(path: Path) -> dict[str, int]:
 
 
 def _groups(root: Path, pid: str) -> Iterator[tuple[bool, tuple[Path, ...]]]:
-    """Yield a process's memory cgroups: whether they are version 1, and their directories, innermost first."""
+    """Yield a process's memory cgroups as pairs: whether the cgroup is version 1, and its directories, innermost first.
+
+    Yields nothing if the process is gone.
+    """
     try:
         lines = (root / "proc" / pid / "cgroup").read_text(encoding="utf-8").split("\n")
     except (OSError, ValueError):
@@ -125,7 +131,11 @@ class MemoryWatch:
         self._last = sample
 
     def _grown(self) -> list[Path]:
-        """Return the counters that have increased. The main process may have changed its group, or have exited."""
+        """Return the counters of kills that have increased since the last call.
+
+        The main process may have changed its cgroup, or have exited. So all counters seen before are read again.
+        Without a cgroup, the node's counter is read.
+        """
         self._own |= {folders[0] for pid in self._pids for _, folders in _groups(self._root, pid)}
         found = {file for pid in self._pids if (file := _counter(self._root, pid))}
         found = {*self._kills, *found} or {self._of_node}

@@ -79,7 +79,10 @@ def parse_end(line: bytes) -> tuple[int, int] | None:
 
 
 def place_in_mpi(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return Horovod's variables for a rank's place, from mpirun's. Raises KeyError if mpirun has not set them."""
+    """Return Horovod's variables for a rank's place (rank and size, global and local), from mpirun's variables.
+
+    Raises KeyError if mpirun has not set them.
+    """
     return {name: environ[theirs] for name, theirs in _PLACES.items()}
 
 
@@ -121,7 +124,11 @@ class Lines:
         return [line[at : at + most] for at in range(0, full, most)], line[full:]
 
     def _collapsed(self, text: bytes, end: bytes) -> list[bytes]:
-        """Return the line with this end, or the state of a progress bar that is due, if any."""
+        """Return the text before the line end `end` as a line, or the state of a progress bar if that is due; at most
+        one item.
+
+        A state that is not due is kept until the next one, or until the line ends.
+        """
         is_blank = bool(_BLANK.fullmatch(text))
         is_up, was_above = end.endswith(b"A"), self._is_above
         self._is_above = is_up or (was_above and is_blank and end not in (b"\n", b"\r\n"))
@@ -132,7 +139,7 @@ class Lines:
         return [text]
 
     def _due(self) -> list[bytes]:
-        """Return the state of a progress bar if BAR_S have passed since the last one."""
+        """Return the last state of a progress bar if BAR_S have passed since the previous one; otherwise []."""
         now = self._clock()
         if not self._state or now - self._shown_at < BAR_S:
             return []
@@ -140,11 +147,13 @@ class Lines:
         return [state]
 
     def idle(self) -> list[bytes]:
-        """Return the state of a progress bar that is due, while the stream is silent."""
+        """Return the state of a progress bar, as a line, if it is due; otherwise []. Call this while the stream is
+        silent.
+        """
         return [self._mark + line + b"\n" for line in self._due()]
 
     def end(self) -> list[bytes]:
-        """Return the last line of a stream that has no line end."""
+        """Return the rest of a stream that has ended, as a line with its label; [] if nothing is left."""
         rest, self._rest = self._rest.removesuffix(b"\r"), b""
         lines = self._collapsed(rest, b"") if rest or self._state else []
         return [self._mark + line + b"\n" for line in lines]
@@ -197,12 +206,14 @@ class Output:
         self._is_lost = False
 
     def check(self) -> None:
-        """Raise BrokenPipeError if the output has no reader. Not under horovodrun: its supervisor terminates ranks."""
+        """Raise BrokenPipeError if the output has no reader any more. Under horovodrun, whose supervisor terminates
+        ranks, do nothing.
+        """
         if not self._is_raw:
             check_read(self.descriptor)
 
     def feed(self, name: str, block: bytes) -> None:
-        """Forward data from a stream; b"" is its end. Raises the same error as `check`."""
+        """Forward data from the stream `name` (stdout or stderr); b"" is its end. Raises the same error as `check`."""
         if not self._is_raw:
             write(self.descriptor, self._lines[name].feed(block) if block else self._lines[name].end())
         elif not self._is_lost:
@@ -222,7 +233,7 @@ class Output:
             self.feed(name, b"")
 
     def report(self, text: str) -> None:
-        """Write a line on behalf of the launcher."""
+        """Write the line `[launcher] rank RANK: TEXT`. Raises the same error as `check`."""
         line = f"[launcher] rank {self._rank}: {text}\n".encode()
         if self._is_raw:
             self.feed("stderr", line)
@@ -294,7 +305,8 @@ class Rank:
     def _have_ended(self) -> bool:
         """Return whether all processes of the rank have exited. If the main process has exited, terminate the others.
 
-        This reads all processes of the node, so it is done at most once in _ENDING_S.
+        Processes that SIGKILL does not terminate count as exited. Reads all processes of the node, so that is done at
+        most once in _ENDING_S.
         """
         self._reap()
         if self._is_over or not (self._exited_at or self._tree.is_stopping):
@@ -347,7 +359,10 @@ def _wait_watch(launcher: str, tree: RankTree) -> WaitWatch | None:
 
 
 def _report_exit(environ: Mapping[str, str], rank: str) -> None:
-    """Report to the store that a rank has exited, so that other ranks no longer wait for it."""
+    """Report to the store that a rank has exited, so that other ranks no longer wait for it. Errors are ignored.
+
+    The store's address is in the variables `environ`.
+    """
     with contextlib.suppress(OSError, ValueError):  # the store may have exited already
         place = [environ.get(f"HOROVOD_GLOO_RENDEZVOUS_{name}", "") for name in ("ADDR", "PORT")]
         with socket.create_connection((place[0], int(place[1])), _STORE_S) as connection:

@@ -58,7 +58,7 @@ def parse_status(pid: int, text: str) -> Process:
 
 
 def words_of(pid: int) -> str:
-    """Return the command line of a process as one line, or "" if the process has exited."""
+    """Return the command line of a process, with its words separated by blanks; "" if the process has exited."""
     try:
         found = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
     except OSError:
@@ -88,12 +88,12 @@ def _below(root: int, children: Mapping[int, Sequence[Process]]) -> Iterator[Pro
 
 
 def whom_to_ask(processes: Sequence[Process]) -> tuple[list[Process], list[Process]]:
-    """Return the processes to signal, and the processes to freeze meanwhile. `processes` lists parents first.
+    """Return the processes that get SIGTERM, and the processes to freeze meanwhile. `processes` lists parents first.
 
     If a program handles SIGTERM, only that program gets the signal. It still needs its own workers, and a `tee` that
     reads its output, while it saves a checkpoint. Its ancestors that do not handle SIGTERM, such as a shell, are
     frozen: they would exit and cut off its output, or start their next command. A shell runs its trap only after the
-    foreground command, so both get the signal. If no process handles SIGTERM, all of them get it.
+    foreground command, so both get the signal. If no process handles SIGTERM, all of them get it, and none is frozen.
     """
     above = {each.parent for each in processes if each.catches}
     for each in reversed(processes):
@@ -139,7 +139,7 @@ class RankTree:
             signal.signal(each, signal.SIG_DFL)
 
     def find(self) -> list[Process]:
-        """Return the rank's processes."""
+        """Return the rank's processes that are running, without the watchdog."""
         return [each for each in descendants(os.getpid()) if WATCHDOG not in words_of(each.pid).split()]
 
     @property
@@ -148,7 +148,10 @@ class RankTree:
         return self._asked is not None
 
     def stop(self) -> None:
-        """Ask the rank to stop. Repeated calls have no effect."""
+        """Ask the rank's processes to stop with SIGTERM, and freeze others meanwhile (`whom_to_ask`). Does not wait.
+
+        Repeated calls have no effect.
+        """
         if self.is_stopping:
             return
         asked, frozen = whom_to_ask(self.find())
@@ -172,15 +175,17 @@ class RankTree:
         return bool(self._awaited)
 
     def tend(self) -> None:
-        """Signal and resume the frozen wrappers, END_S after the request."""
+        """Send SIGTERM to the frozen programs that are not shells, and resume them, once END_S have passed since
+        `stop`.
+        """
         if self._wrappers and self._clock() >= self._released_at:
             send(self._wrappers, signal.SIGTERM, signal.SIGCONT)
             self._wrappers = set()
 
     def end(self, left: Sequence[Process]) -> bool:
-        """Terminate leftover processes; return whether they remain long after SIGKILL. Call it repeatedly.
+        """Terminate the leftover processes `left`: SIGTERM at the first call, SIGKILL after END_S. Call it repeatedly.
 
-        Processes that were asked to stop have no time limit here.
+        Return whether some remain STUCK_S after SIGKILL. Processes that were asked to stop have no time limit here.
         """
         if any(each.pid in (self._asked or ()) for each in left):
             self.tend()
@@ -206,7 +211,7 @@ def send(pids: Iterable[int], *signals: signal.Signals) -> None:
 
 
 def describe(processes: Sequence[Process]) -> str:
-    """Return the command lines and IDs of the first processes, as text."""
+    """Return the command lines and IDs of the first _MAX_SHOWN processes, and the number of the others, as text."""
     shown = [f"{(words_of(each.pid) or each.name)[:_MAX_WORDS]} (process {each.pid})" for each in processes]
     more = f", and {len(shown) - _MAX_SHOWN} more" if len(shown) > _MAX_SHOWN else ""
     return ", ".join(shown[:_MAX_SHOWN]) + more

@@ -80,7 +80,10 @@ class WaitWatch:
         """Time of the last sample, and the CPU time at that time, s."""
 
     def look(self) -> str:
-        """Return a description of the wait if a report is due, else ""."""
+        """Return a description of the wait if the rank has been silent for long enough and used no CPU time, else "".
+
+        See REPORT_S. Call this repeatedly.
+        """
         now = self._clock()
         silent_s = now - self._since
         if self._sample is None:

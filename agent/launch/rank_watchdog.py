@@ -49,7 +49,11 @@ class StallWatch:
         """For each rank, the last progress value, and for how many seconds it has not changed."""
 
     def look(self, found: Sequence[RunProcess]) -> list[int]:
-        """Report the ranks that are stuck and kill their processes; return these ranks."""
+        """Kill the ranks among the processes `found` that are stuck, and write their numbers to the node's report;
+        return these.
+
+        Call this repeatedly.
+        """
         now = self._clock()
         passed_s, self._last = min(now - self._last, MAX_COUNTED_S), now
         processes = defaultdict[int, list[RunProcess]](list)
@@ -120,7 +124,8 @@ class BoundWatch:
         self._reads_at = -math.inf
 
     def look(self) -> bool:
-        """Kill the run's ranks here if the limit plus a margin has passed; return whether they were killed."""
+        """Kill the run's ranks on this node if the limit plus the margin has passed; return whether this killed them.
+        """
         now = self._now()
         if math.isinf(self._ends):
             if now >= self._reads_at:
@@ -172,7 +177,10 @@ def watch(
 
 
 def main(argv: Sequence[str]) -> int:
-    """Watch the ranks of a run on this node; return the exit status."""
+    """Watch the ranks of a run on this node; return the exit status 0 when none is left.
+
+    `argv` contains the run's directory and the node's name, or "" if the name is unknown.
+    """
     directory, node = RunDirectory(path=Path(argv[0])), argv[1]
     spec = RunSpec.read(directory.path)
     others = [host.address for host in spec.hosts if host.name != node]

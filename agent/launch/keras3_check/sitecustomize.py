@@ -102,7 +102,7 @@ def is_keras_3(optimizer: object) -> bool:
 
 
 def refuse_keras_3(module: Any) -> None:
-    """Make it an error to wrap an optimizer of Keras 3. `module`: horovod._keras."""
+    """Change the module horovod._keras, so that wrapping an optimizer of Keras 3 raises KerasTrapError."""
     create = module.create_distributed_optimizer
 
     def create_distributed_optimizer(keras: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
@@ -114,14 +114,18 @@ def refuse_keras_3(module: Any) -> None:
 
 
 def explain(text: str) -> str:
-    """Return the meaning of an uncaught error's text if it is a known error caused by Keras 3, else ""."""
+    """Return the meaning of an uncaught error if it is a known error caused by Keras 3, else "".
+
+    `text` is the error with its traceback.
+    """
     if "KerasTrapError" in text:
         return ""
     return next((meaning for sign, meaning in FAILURES if sign in text), "")
 
 
 def report(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    """Print an uncaught error as Python does, followed by the fix if there is one."""
+    """Print an uncaught error as Python does. If Keras 3 is a known cause of the error, print its meaning and the fix.
+    """
     sys.__excepthook__(kind, error, trace)
     meaning = explain("".join(traceback.format_exception(kind, error, trace)))
     if meaning and not has_keras_2() and issubclass(kind, AttributeError | TypeError | ValueError | ImportError):
@@ -129,7 +133,11 @@ def report(kind: type[BaseException], error: BaseException, trace: TracebackType
 
 
 def install(legacy: bool) -> None:
-    """Install the import hook, and the hook for uncaught errors. `legacy`: whether the program uses Keras 2."""
+    """Install the hooks of this module. `legacy`: whether the program uses Keras 2.
+
+    With `legacy`, `import keras` imports tf_keras, if that is installed. Otherwise, wrapping an optimizer of Keras 3
+    becomes an error, and uncaught errors are explained.
+    """
     if legacy:
         if importlib.machinery.PathFinder.find_spec("tf_keras") is not None:
             sys.meta_path.insert(0, Alias())
