@@ -61,7 +61,10 @@ def installed() -> Path:
 
 
 def check_installed() -> Path:
-    """Return the path from `installed`. Raises CustomOpError unless the library is installed there."""
+    """Return the path of the installed library.
+
+    Raises CustomOpError, with the command to install it, if it is missing.
+    """
     place = installed()
     if not place.is_file():
         raise CustomOpError(
@@ -72,7 +75,10 @@ def check_installed() -> Path:
 
 
 def load() -> Any:
-    """Load the installed library into TensorFlow and return its operations. Raises CustomOpError."""
+    """Load the installed library into TensorFlow and return its operations.
+
+    Raises CustomOpError if the library is missing or cannot be loaded.
+    """
     import tensorflow as tf  # Not at the top: this module also builds the library, without importing TensorFlow.
 
     place = check_installed()
@@ -86,7 +92,7 @@ def load() -> Any:
 
 
 def cached(tensorflow: str, cache: Path) -> Path:
-    """Return the library's path in the folder `cache`, for this platform and this version of TensorFlow.
+    """Return the library's path in the folder `cache`, for this platform and the version `tensorflow` of TensorFlow.
 
     The file is missing if the library was not built yet.
     """

@@ -193,7 +193,10 @@ def built_for(toolchain: Toolchain) -> str:
 
 
 def _published(settings: Settings, toolchain: Toolchain, scratch: Path, report: Callable[[str], None]) -> Path | None:
-    """Fetch the wheel from the wheelhouse to `scratch` and import it; None if the wheelhouse lacks it."""
+    """Fetch the wheel from the wheelhouse to `scratch`, check that it can be imported, and return its path.
+
+    Return None if the wheelhouse lacks it. `report` receives a line in both cases. Raises WheelhouseError.
+    """
     name = f"{fingerprint(settings, toolchain)}/{wheel_name(toolchain.platform)}"
     fetched = scratch / wheel_name(toolchain.platform)
     if not horovod_wheelhouse.fetch(settings.wheelhouse, name, fetched):
@@ -287,7 +290,10 @@ def add_settings(parser: argparse.ArgumentParser) -> None:
 
 
 def settings_from(arguments: argparse.Namespace) -> Settings:
-    """Return the Settings from the parsed options of `add_settings`. Raises ValueError if an option is invalid."""
+    """Return the Settings from the parsed options that `add_settings` adds.
+
+    Raises ValueError if an option is invalid.
+    """
     numbers = [number for number in arguments.cc.split(",") if number]
     if wrong := [number for number in numbers if not re.fullmatch("[1-9][0-9]{1,2}", number)]:
         raise ValueError(f"--cc {wrong[0]}: must be a compute capability without its point, for example 90")

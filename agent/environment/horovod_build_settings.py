@@ -63,7 +63,10 @@ class Settings:
 
     @property
     def identity(self) -> dict[str, str]:
-        """Return the settings that make one wheel different from another, by name, as inputs of a digest."""
+        """Return, by name, the settings that make one wheel different from another.
+
+        They are inputs of the fingerprint.
+        """
         # Wheels for TensorFlow alone keep the fingerprint from before there were other frameworks.
         built = {} if self.frameworks == (TENSORFLOW,) else {"frameworks": ",".join(sorted(self.frameworks))}
         if not self.gpu:

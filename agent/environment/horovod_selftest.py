@@ -23,7 +23,7 @@ TIMEOUT_S: Final = 180
 
 
 def command(python: str, controller: str) -> list[str]:
-    """Return the command that starts the ranks over this controller.
+    """Build the command that starts the ranks with the Python `python`, over a controller (gloo or mpi).
 
     It avoids scripts in bin/, which contain the environment's path.
     """

@@ -55,13 +55,16 @@ class Layer(VirtualEnvironment):
                 self._stand_in(name, next(kept[other] for other in TENSORFLOW if other in kept))
 
     def runtime_packages(self) -> tuple[str, dict[str, str]]:
-        """Return the runtime's package folder, and the versions of its packages that an overlay must keep, by name."""
+        """Return the runtime's package folder, and the versions of its packages that an overlay must keep, by name.
+
+        Raises RuntimeSetupError.
+        """
         output = self.run("Listing the runtime's packages", [str(self.runtime), "-c", _PACKAGES])
         below, found = json.loads(output.splitlines()[-1])
         return below, {name: found[name] for name in found if name in KEPT or name.startswith(KEPT_PREFIX)}
 
     def _stand_in(self, name: str, version: str) -> None:
-        """Add metadata for TensorFlow under its other name, for packages that require it by that name."""
+        """Add metadata of a package `name` with this version: TensorFlow's other name, for packages that require it."""
         folder = self.site_packages / f"{name.replace('-', '_')}-{version}.dist-info"
         folder.mkdir()
         (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")

@@ -51,7 +51,7 @@ print(json.dumps([indexes, bool(options.no_index)]))
 def missing(python: Path) -> str:
     """Return why the pip of `python` cannot reach a package index from here, and how to fix it; "" if it may reach one.
 
-    The result is also "" if pip uses a proxy or if its configuration cannot be read.
+    The result is also "" if pip uses a proxy or if its configuration cannot be read. Connects to the indexes.
     """
     import urllib.request  # Not at the top: it imports HTTP and TLS, which takes time, and few nodes fetch packages.
 
@@ -78,9 +78,10 @@ def proxies_in_use() -> str:
 
 
 def unreachable(urls: Sequence[str], tries: int = _TRIES) -> str:
-    """Return the unreachable servers with reasons; "" if any server is reachable, or if an index is a directory.
+    """Return, as text, the servers in `urls` that cannot be reached, with reasons.
 
-    Each server is tried `tries` times, with a pause.
+    Return "" as soon as one server can be reached, or if an index is a directory. Each server is tried `tries` times,
+    with a pause.
     """
     found: dict[str, str] = {}
     for url in urls:
@@ -127,9 +128,12 @@ def with_absolute_paths(lock: str, directory: Path) -> str:
 
 
 def with_local_wheels(lock: str) -> str:
-    """Return a lock file that names wheels in its --find-links directories by their URL. Its paths are absolute.
+    """Return the text of a lock file in which packages with a wheel in a --find-links directory are replaced by its
+    URL.
 
-    An index may have another file of the same version. pip could choose that file, and then reject its hash.
+    The hash of the wheel must be among the package's hashes; other packages are unchanged. The directories in `lock`
+    must be absolute. An index may have another file of the same version. pip could choose that file, and then reject
+    its hash.
     """
     folders = [Path(each) for each in map(_given, _FIND_LINKS.finditer(lock)) if "://" not in each]
     wheels = [path for folder in folders for path in sorted(folder.glob("*-*.whl"))]

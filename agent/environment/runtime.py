@@ -90,8 +90,9 @@ class HorovodEnvironment(LockedEnvironment):
         partial.rename(wheels / built.name)
 
     def finish(self, wheels: Path) -> None:
-        """Link NVIDIA's libraries for TensorFlow. With Horovod, also make Gloo its default, and check
-        that it imports.
+        """Link NVIDIA's libraries for TensorFlow. With Horovod, also make Gloo its default, and check that it imports.
+
+        Raises RuntimeSetupError if it does not.
         """
         if linked := site_changes.link_libraries(self.site_packages):
             self.report(f"linked libraries for TensorFlow: {', '.join(linked)}")
@@ -176,7 +177,10 @@ def runtime_for(
 
 
 def options_for(kind: RuntimeKind, horovod_wheelhouse: str = "") -> tuple[str, ...]:
-    """Return the options of `ensure` for the runtime of nodes of this kind."""
+    """Return the options of `ensure` for the runtime of nodes of this kind.
+
+    `horovod_wheelhouse` is the address of a wheelhouse, or "".
+    """
     found = ("--horovod-wheelhouse", horovod_wheelhouse) if horovod_wheelhouse else ()
     if not kind.has_gpus:
         return found

@@ -102,7 +102,9 @@ def requirement_lines(requirements: str) -> list[str]:
 
 
 def used_lock(wheels: Path) -> Path:
-    """Return the path of the lock that each node holds while it installs from the folder `wheels`."""
+    """Return the path of the lock that each node shares while it installs from the folder `wheels`, so that the wheels
+    stay.
+    """
     return wheels.with_suffix(".used")
 
 
@@ -160,21 +162,27 @@ class VirtualEnvironment:
         raise NotImplementedError
 
     def bring(self, wheels: Path) -> None:
-        """Put the wheels of the environment's packages into the folder `wheels`."""
+        """Put the wheels of the environment's packages into the folder `wheels`. A subclass defines this."""
         raise NotImplementedError
 
     def prepare(self) -> None:
-        """Change the new, empty environment before packages are fetched and installed."""
+        """Change the new, empty environment before packages are fetched and installed.
+
+        Does nothing unless overridden.
+        """
 
     def build(self, wheels: Path) -> None:
-        """Build more wheels into the folder, against the packages that are already installed."""
+        """Build more wheels into the folder `wheels`, with the packages that are already installed.
+
+        Only the process that fills the folder calls this. Does nothing unless overridden.
+        """
 
     def finish(self, wheels: Path) -> None:
-        """Change and check the environment after the installation."""
+        """Change and check the environment after the installation. Does nothing unless overridden."""
 
     @property
     def fingerprint(self) -> str:
-        """Return 16 hex digits. Equal inputs give equal fingerprints."""
+        """Return the digest of the inputs, 16 hex digits. Equal inputs give equal fingerprints."""
         return digest(self.inputs)
 
     @property
@@ -199,7 +207,9 @@ class VirtualEnvironment:
 
     @property
     def installer(self) -> Installer:
-        """Return the environment with pip and uv: the one in the machine's image, else one in the same root."""
+        """Return the environment with pip and uv that makes this one: the one in the machine's image if it is complete,
+        else one in the same root, which may not have been made yet.
+        """
         beside = Installer(root=self.root, wheelhouse=self.wheelhouse, report=self.report)
         brought = dataclasses.replace(beside, root=DEFAULT_ROOT)
         return brought if brought.complete else beside
@@ -207,7 +217,7 @@ class VirtualEnvironment:
     def ensure(self) -> Path:
         """Return the path of the environment's Python; make the environment first unless it is complete.
 
-        Raises RuntimeSetupError or OSError.
+        Waits if another process is making it. Raises RuntimeSetupError or OSError.
         """
         directory = self.directory
         if not self.complete:
@@ -402,7 +412,7 @@ class Installer(LockedEnvironment):
 
     @property
     def installer(self) -> Installer:
-        """Return this environment, because it contains pip from the start."""
+        """Return this environment. It needs no other one, because it is made with Python's own pip."""
         return self
 
     def _create(self) -> None:

@@ -124,8 +124,7 @@ class BoundWatch:
         self._reads_at = -math.inf
 
     def look(self) -> bool:
-        """Kill the run's ranks on this node if the limit plus the margin has passed; return whether this killed them.
-        """
+        """Kill the run's ranks on this node if the limit plus the margin has passed; return whether this was done."""
         now = self._now()
         if math.isinf(self._ends):
             if now >= self._reads_at:

@@ -50,17 +50,18 @@ def remote_command(host: Node | None, directory: str, argv: Sequence[str], *, as
 
 
 def as_root(host: Node, words: str) -> list[str]:
-    """Build the SSH command that makes root on a host remove the leftovers of ranks, or admit a run.
+    """Build the SSH command for root on a host. `words` say what root does: `leftovers`, or `run` with the run to
+    admit.
 
-    The master can do nothing else as root (`stacks/scripts/leftovers.sh`).
+    `leftovers` removes the leftovers of ranks. The master can do nothing else as root (`stacks/scripts/leftovers.sh`).
     """
     return [SSH, "-l", "root", host.name, words]
 
 
 def execute(command: Sequence[str], timeout_s: float) -> Completed:
-    """Run a command without input; keep the last MAX_OUTPUT bytes of its output.
+    """Run a command without input and wait for it; keep the last MAX_OUTPUT bytes of its output.
 
-    The status is TIMED_OUT after a time-out, and 127 for a missing program.
+    The status is TIMED_OUT if the command was killed after `timeout_s`, and 127 for a missing program.
     """
     began, deadline, kept = time.time(), time.monotonic() + timeout_s, bytearray()
     try:
@@ -100,7 +101,7 @@ _SILENT: Final = (errno.EHOSTUNREACH, errno.ENETUNREACH, errno.EHOSTDOWN, errno.
 
 
 def answers(host: Node, port: int = SSH_PORT, timeout_s: float = TIMEOUT_S) -> bool:
-    """Return whether a host accepts or rejects a connection, and so is alive.
+    """Return whether a host accepts or rejects a connection to `port` within `timeout_s`, and so is alive.
 
     Use it only after a failure: OpenSSH 9.8 and later penalizes connections without a login, and rejects an address
     after 15 of them within as many seconds.

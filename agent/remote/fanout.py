@@ -138,7 +138,9 @@ def _close(process: subprocess.Popen[bytes]) -> None:
 
 
 def _feed(process: subprocess.Popen[bytes], sent: bytes) -> None:
-    """Send the request to the node's stub, and leave the pipe open. Errors are ignored: its output gives the reason."""
+    """Send the request to the node's stub, and leave the pipe open. Errors are ignored: the stub's output gives the
+    reason.
+    """
     with contextlib.suppress(OSError, ValueError):  # It has exited already, and its last output gives the reason.
         stdin = _stream(process.stdin)
         stdin.write(sent)
@@ -170,7 +172,10 @@ def _emit_output(host: _Host, stream: str, block: bytes, emit: Callable[[Mapping
 
 
 def _finish(host: _Host, emit: Callable[[Mapping[str, Any]], None]) -> bool:
-    """Report the end of a node's command; return whether it failed or the node was not reached."""
+    """Emit the end of a node's command, as `fan_out` describes.
+
+    Return whether it failed or the node was not reached.
+    """
     _close(host.process)
     status = host.process.wait()
     # A status of 255 after the command has started is the command's own, or the connection broke.
@@ -187,7 +192,11 @@ def _finish(host: _Host, emit: Callable[[Mapping[str, Any]], None]) -> bool:
 
 
 def main() -> int:
-    """Run the command line; return 0 if the command succeeded on all nodes, 1 if not, and 2 for an invalid request."""
+    """Run the request on standard input, and print its results as JSON lines.
+
+    Return 0 if the command succeeded on all nodes, 1 if not, 2 for an invalid request, and 130 if the laptop has
+    disconnected.
+    """
 
     def emit(message: Mapping[str, Any]) -> None:
         sys.stdout.write(json.dumps(message) + "\n")
@@ -212,7 +221,10 @@ def main() -> int:
 
 
 def _read_line(stdin: IO[bytes]) -> bytes:
-    """Read one line of any length, and nothing after it."""
+    """Read one line of any length, and nothing after it.
+
+    At the end of the input, the line may be incomplete or empty.
+    """
     parts: list[bytes] = []
     while block := stdin.read(BLOCK):
         parts.append(block)

@@ -47,7 +47,7 @@ class NotebookError(RuntimeError):
 
 
 def server_command(python: Path, port: int, root: str) -> list[str]:
-    """Build the server's command line, which every user of the node can read."""
+    """Build JupyterLab's command line, which every user of the node can read. `root` is the directory that it shows."""
     options = {
         "ip": "127.0.0.1",
         "port": str(port),
@@ -61,7 +61,10 @@ def server_command(python: Path, port: int, root: str) -> list[str]:
 
 
 def forwarding(ssh: str, directory: str, request: NotebookRequest) -> list[str]:
-    """Build the command that runs a notebook on another node and forwards the master's port to it."""
+    """Build the command that runs a notebook on another node and forwards the master's port to it.
+
+    `ssh` is the path of the SSH client. `directory` is the agent's tree on the node.
+    """
     here = f"127.0.0.1:{request.port}"
     # The last word is for the shell that SSH starts on the node.
     script = f"cd {shlex.quote(directory)} && exec {shlex.join([NODE_PYTHON, '-m', 'agent.remote.notebook', '--here'])}"
@@ -82,7 +85,10 @@ def report(text: str) -> None:
 
 
 def make_python(request: NotebookRequest, home: Path) -> Path:
-    """Return a Python with JupyterLab; make its overlay if needed. Raises RuntimeSetupError, ValueError or OSError."""
+    """Return the path of a Python with JupyterLab on this node; make its environments if necessary.
+
+    `home` is the login user's home. Raises RuntimeSetupError, ValueError or OSError.
+    """
     wheelhouse = Path(request.efs_mount) / "payloads" / ".wheelhouse"
     kind = runtime_kind({request.node: this_node_kind()})
     python = runtime.ensure("--wheelhouse", str(wheelhouse), *runtime.options_for(kind, request.horovod_wheelhouse))
@@ -95,10 +101,11 @@ def make_python(request: NotebookRequest, home: Path) -> Path:
 
 
 def serve(command: Sequence[str], port: int, *, asker: int | None) -> int:
-    """Run the server until it exits or the file descriptor `asker` is closed; print its address when it listens.
+    """Run the server `command` until it exits or the file descriptor `asker` is closed; print its address when it
+    listens.
 
-    Returns the server's status, or 0 if `asker` was closed. `asker` may be None. Raises NotebookError if the server
-    does not start to listen within START_S.
+    The address contains a new token. Returns the server's status, or 0 if `asker` was closed; the server is terminated
+    then. `asker` may be None. Raises NotebookError if the server does not start to listen on `port` within START_S.
     """
     token = secrets.token_urlsafe(24)
     environment = {**os.environ, "JUPYTER_TOKEN": token}
@@ -137,7 +144,7 @@ def _end(server: subprocess.Popen[bytes]) -> None:
 
 
 def _run_elsewhere(request: NotebookRequest) -> int:
-    """Run the notebook on another node over SSH; return its status."""
+    """Run the notebook on another node over SSH until it exits; return its status."""
     tree = f"{request.efs_mount}/payloads/{OWN_TREE.name}"  # OWN_TREE itself is only on the master's disk.
     # When this process exits for any reason, its pipe to the child closes, which stops the notebook.
     with subprocess.Popen(forwarding(SSH, tree, request), stdin=subprocess.PIPE) as process:

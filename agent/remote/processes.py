@@ -52,7 +52,10 @@ def parse_parent(stat: str) -> int:
 
 
 def processes(runs_root: str, proc: Path = Path("/proc")) -> Iterator[RunProcess]:
-    """Yield the processes on this node that belong to any run under `runs_root`, if this user may read them."""
+    """Yield the processes on this node that belong to any run under `runs_root`, if this user may read them.
+
+    These are processes with a run's variables in their environment, and all descendants of ranks.
+    """
     found: list[RunProcess] = []
     others: dict[int, list[int]] = {}
     """Processes without the variables of a run, by the process ID of their parent."""
@@ -102,13 +105,17 @@ def _reports(entry: Path) -> bool:
 def select(
     found: Sequence[RunProcess], *, run_id: str, others: bool, ranks_only: bool, spared: Collection[str] = ()
 ) -> list[RunProcess]:
-    """Select the processes of `run_id`, or with `others` of all runs except it and `spared`; never this process."""
+    """Return the processes of `run_id`, or with `others` those of all runs except `run_id` and `spared`; never this
+    process.
+
+    With `ranks_only`, only ranks are returned, without launchers and preparations.
+    """
     chosen = [p for p in found if (p.run_id != run_id) == others and p.run_id not in spared and p.pid != os.getpid()]
     return [p for p in chosen if p.is_rank] if ranks_only else chosen
 
 
 def topmost(chosen: Sequence[RunProcess]) -> list[RunProcess]:
-    """Return the processes that have no parent among `chosen`. They forward a graceful signal to their children."""
+    """Return the processes whose parent is not among `chosen`. They forward a graceful signal to their children."""
     pids = {p.pid for p in chosen}
     return [p for p in chosen if p.parent not in pids]
 
@@ -127,10 +134,12 @@ def signal_run(
     wait_s: float,
     spared: Callable[[], Collection[str]] = tuple,
 ) -> dict[str, list[int]]:
-    """Signal the processes that `select` returns; wait up to `wait_s` seconds until they have exited.
+    """Signal the processes of a run on this node; wait up to `wait_s` seconds until they have exited.
 
-    SIGTERM goes only to the topmost processes, which forward it. Returns the process IDs that were signalled, and those
-    that are left. `spared` is called after the processes are listed, so it includes runs that have just started.
+    `others` and `ranks_only` choose the processes as in `select`. SIGTERM goes only to the topmost processes, which
+    forward it. Other signals go to the parents of ranks last. Returns the process IDs that were signalled
+    (`signalled`), and those that still run (`left`). `spared` is called after the processes are listed, so it includes
+    runs that have just started.
     """
 
     def current() -> list[RunProcess]:
@@ -150,7 +159,9 @@ def signal_run(
 
 
 def _signal(targets: Sequence[RunProcess], number: signal.Signals) -> list[int]:
-    """Signal processes; return the process IDs that existed."""
+    """Send a signal to processes; return the IDs of those that had not exited. Raises PermissionError for another
+    user's.
+    """
     signalled = []
     for process in targets:
         with contextlib.suppress(ProcessLookupError):

@@ -25,7 +25,7 @@ _IPC: Final = "proc/sysvipc"
 
 
 def processes_are_there(root: Path = _ROOT) -> bool:
-    """Return whether the user for ranks has processes on this node."""
+    """Return whether the user for ranks has processes on this node. `root` is the root of the file system."""
     for entry in (root / "proc").iterdir():
         if not entry.name.isdecimal():
             continue

@@ -32,7 +32,10 @@ class RankUserError(RuntimeError):
 
 
 def check(node: str, remedy: str) -> None:
-    """Raise RankUserError if this node lacks the user for ranks. `node` and `remedy` are for the message."""
+    """Raise RankUserError if this node lacks the user for ranks, or the user has another ID.
+
+    `node` and `remedy` are for the message.
+    """
     try:
         uid = pwd.getpwnam(RANK_USER).pw_uid
     except KeyError:
@@ -42,7 +45,10 @@ def check(node: str, remedy: str) -> None:
 
 
 def check_groups(master: str, remedy: str) -> None:
-    """Raise RankUserError if the master lacks the groups that separate runs."""
+    """Raise RankUserError if the master lacks the groups that separate runs.
+
+    `master` and `remedy` are for the message.
+    """
     try:
         grp.getgrgid(RUN_GIDS[-1])
     except KeyError:
@@ -50,7 +56,10 @@ def check_groups(master: str, remedy: str) -> None:
 
 
 def check_firewall(node: str, remedy: str) -> None:
-    """Raise RankUserError if the firewall for ranks has not been loaded since this node booted."""
+    """Raise RankUserError if the firewall for ranks has not been loaded since this node booted.
+
+    `node` and `remedy` are for the message.
+    """
     try:
         loaded = FIREWALL_LOADED.read_text(encoding="utf-8")
     except OSError:
@@ -79,7 +88,9 @@ def try_firewall() -> None:
 
 
 def home() -> Path:
-    """Return the home directory that this process can write to."""
+    """Return the home directory that this process can write to: HOME of ranks for the user for ranks, else the user's
+    own.
+    """
     return Path(RANK_HOME) if pwd.getpwuid(os.getuid()).pw_name == RANK_USER else Path.home()
 
 

@@ -52,14 +52,17 @@ def node_directory(home: Path) -> Path:
 
 
 def write(directory: Path, run_id: str, text: str) -> None:
-    """Write a run's secrets, readable only by this user from the start."""
+    """Write a run's secrets, a JSON object, to `directory`; only this user can read the file from the start."""
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     directory.chmod(0o700)
     write_atomically(directory / run_id, text, mode=0o600)
 
 
 def read(directory: Path, run_id: str, names: Sequence[str]) -> dict[str, str]:
-    """Return a run's secrets by name. Raises SecretsError with the names of missing secrets, without values."""
+    """Return the values of the secrets `names` of a run, by name; {} without names.
+
+    Raises SecretsError with the names of missing secrets, without values.
+    """
     if not names:
         return {}
     try:
@@ -77,7 +80,7 @@ def remove(directory: Path, run_id: str) -> None:
 
 
 def remove_stale(directory: Path, runs: Runs) -> list[str]:
-    """Remove secrets of runs that have ended, or that did not start within an hour; return the IDs of these runs."""
+    """Remove secrets of runs that have ended, or that were not created within an hour; return the IDs of these runs."""
     stale = []
     with contextlib.suppress(FileNotFoundError):
         for path in directory.iterdir():
@@ -92,9 +95,10 @@ def remove_stale(directory: Path, runs: Runs) -> list[str]:
 def distribute(
     directory: Path, spec: RunSpec, command_for: Callable[[Node, Sequence[str]], Sequence[str]]
 ) -> dict[str, str]:
-    """Send the run's secrets from this master to all its hosts concurrently, on the standard input of a command.
+    """Send the run's secrets in `directory` from this master to all its hosts concurrently, and wait for them.
 
-    Return errors by node, without any secret.
+    `command_for` builds the command that runs words on a host; the secrets are its standard input. Return errors by the
+    host's name, without any secret; {} if all hosts have the secrets.
     """
     if not spec.secrets:
         return {}

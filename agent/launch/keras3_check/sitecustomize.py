@@ -124,8 +124,7 @@ def explain(text: str) -> str:
 
 
 def report(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    """Print an uncaught error as Python does. If Keras 3 is a known cause of the error, print its meaning and the fix.
-    """
+    """Print an uncaught error as Python does, followed by the fix if the error is a known one caused by Keras 3."""
     sys.__excepthook__(kind, error, trace)
     meaning = explain("".join(traceback.format_exception(kind, error, trace)))
     if meaning and not has_keras_2() and issubclass(kind, AttributeError | TypeError | ValueError | ImportError):
