@@ -29,7 +29,10 @@ def reports_full_disk(text: str) -> bool:
 
 
 def full_disk(path: Path, text: str) -> str:
-    """Return a message with the host and the directory of a full disk if `text` reports one, else an empty string."""
+    """Return a message with this host and the directory `path` if `text` reports a full disk, else "".
+
+    The message contains the free space and advice.
+    """
     if not reports_full_disk(text):
         return ""
     free = _free_bytes(path)
@@ -62,7 +65,7 @@ def storing(path: Path) -> Iterator[None]:
 
 
 def sync_directory(path: Path) -> None:
-    """Make earlier renames within a directory durable."""
+    """Make earlier renames within a directory durable: they survive a crash of the machine. Raises OSError."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

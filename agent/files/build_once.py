@@ -31,7 +31,8 @@ def build_once(
     lock: Path,
     on_wait: Callable[[], None] | None = None,
 ) -> Built:
-    """Return the result of `find`, or build it under `lock`. Call `on_wait` once if another process is building.
+    """Return the result of `find`, or build it under `lock`. Call `on_wait` once if another process is building, and
+    wait.
 
     `find` returns None if the result is missing or incomplete, and is called again under the lock. If the first call
     succeeds, no lock is needed, so the result can be on a read-only file system.
@@ -50,7 +51,7 @@ def build_directory_once(
     on_wait: Callable[[], None] | None = None,
     keep_partial: bool = False,
 ) -> bool:
-    """Fill `directory` once and mark it as complete; return whether this call filled it.
+    """Fill `directory` once and mark it as complete; return whether this call filled it. Waits like `build_once`.
 
     `build` makes the directory and returns the text for the mark. The files of an interrupted build are removed first,
     or kept for `build` to continue with if `keep_partial` is set.

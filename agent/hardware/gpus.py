@@ -71,9 +71,10 @@ def count_gpu_devices(root: Path = Path("/")) -> int:
 
 
 def query(fields: Sequence[str], *options: str, program: str = "nvidia-smi") -> str | None:
-    """Return nvidia-smi's CSV output, one line per GPU; None if it is not installed.
+    """Return nvidia-smi's CSV output for these fields, one line per GPU; None if it is not installed.
 
-    Raises NvidiaSmiError if nvidia-smi fails or does not finish within TIMEOUT_S.
+    `options` are further words of its --format, such as `nounits`. Raises NvidiaSmiError if nvidia-smi fails or does
+    not finish within TIMEOUT_S.
     """
     command = [program, f"--query-gpu={','.join(fields)}", f"--format={','.join(('csv', 'noheader', *options))}"]
     try:

@@ -71,7 +71,10 @@ def read_node_conf(conf: Path = NODE_CONF) -> dict[str, str]:
 
 
 def this_node_kind(conf: Path = NODE_CONF) -> NodeKind:
-    """Return this node's kind, from node.conf or detected. Raises SpecError for an unsupported processor."""
+    """Return this node's kind, from node.conf or else detected from the processor, the GPUs and this Python.
+
+    Raises SpecError for an unsupported processor, or an invalid kind in node.conf.
+    """
     if registered := read_node_conf(conf).get("kind"):
         return NodeKind.parse(registered)
     python = ".".join(platform.python_version_tuple()[:2])
@@ -79,7 +82,10 @@ def this_node_kind(conf: Path = NODE_CONF) -> NodeKind:
 
 
 def _gpus_as_shown() -> str:
-    """Return the GPU part of the kind, as -sm90: detected from device files and nvidia-smi; "" without GPUs."""
+    """Return the GPU part of the kind, as -sm90, from device files and nvidia-smi; "" without GPUs.
+
+    It is -gpu if nvidia-smi does not print one compute capability for all GPUs.
+    """
     if not gpus.count_gpu_devices():
         return ""
     shown: set[str] = set()

@@ -42,7 +42,7 @@ class Placement:
 
 
 def place(topology: Topology, local_rank: int, local_size: int) -> Placement:
-    """Return the placement of a rank.
+    """Return the placement of the rank `local_rank` of a host with `local_size` ranks.
 
     Cores are assigned in the order of memory nodes. Each rank gets consecutive whole cores with all their hardware
     threads, and ranks differ by at most one core. No core is shared or unused. No rank spans two memory nodes if the
@@ -92,9 +92,10 @@ def bounded(topology: Topology) -> bool:
 
 
 def gpus(topology: Topology, local_size: int) -> tuple[PciGpu | None, ...]:
-    """Return the GPU of each rank: a free one on the rank's memory node, else one that no nearer rank takes.
+    """Return the GPU of each of a host's `local_size` ranks, by local rank.
 
-    With more ranks than GPUs, the further ranks share the GPUs in the same order. Without GPUs, each entry is None.
+    A rank gets a free GPU on its cores' memory node, else one that no nearer rank takes. With more ranks than GPUs, the
+    further ranks share the GPUs in the same order. Without GPUs, each entry is None.
     """
     given: dict[int, PciGpu] = {}
     ranks = range(local_size)
@@ -164,9 +165,9 @@ def prefer_node(node: int) -> str | None:
 
 
 def gpu_variables(placement: Placement, environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables that show CUDA only this rank's GPU; {} if the user has set CUDA_VISIBLE_DEVICES.
+    """Return the variables that show CUDA only this rank's GPU. Tested with one GPU, not with several.
 
-    Tested with one GPU, not with several.
+    Return {} if the placement has no GPU, or if CUDA_VISIBLE_DEVICES is set in `environ`.
     """
     if placement.gpu is None or VISIBLE in environ:
         return {}

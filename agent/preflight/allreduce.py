@@ -106,7 +106,10 @@ def report(mark: str, **values: object) -> None:
 
 
 def marked(output: str, mark: str) -> list[dict[str, Any]]:
-    """Return the reports with this mark in the ranks' output. Horovod's launcher puts the rank before each line."""
+    """Return the reports with this mark in the ranks' output. Horovod's launcher puts the rank before each line.
+
+    Lines that are not a JSON object with the text `host` are skipped.
+    """
     found = []
     for line in output.splitlines():
         if mark in line:
@@ -243,7 +246,8 @@ def _of_torch(*, device: str, **joined: Any) -> Framework:
 def prove(joined: Framework, host: str, allreduce_mib: int) -> None:
     """Run an allreduce over all ranks; report its error, its duration and the device. On GPUs, also measure speeds.
 
-    `host` is the name of this rank's host. `allreduce_mib` is the size of the timed allreduce, MiB.
+    `joined` are the operations, and this rank leaves the other ranks at the end. `host` is the name of this rank's
+    host. `allreduce_mib` is the size of the timed allreduce, MiB.
     """
     size = joined.size
     # Whole numbers below 2**24 add up exactly in float32, in any order.

@@ -196,7 +196,7 @@ def clock_skew_s(node_time: float, began: float, ended: float, node_began: float
 
 
 def with_facts(answers: Mapping[str, Completed]) -> dict[str, Completed]:
-    """Return the nodes' answers that contain facts."""
+    """Return the answers of successful commands that contain facts of their node, by node name."""
     return {name: answer for name, answer in answers.items() if answer.status == 0 and FACTS in answer.output}
 
 
@@ -260,7 +260,10 @@ def is_unchecked(output: str) -> bool:
 
 
 def _without_pytorch(spec: RunSpec, report: Report) -> Report:
-    """Return the report after an allreduce without PyTorch, with a finding only if the launcher is torchrun."""
+    """Return the report after an allreduce that was not tested, because the ranks have no PyTorch.
+
+    Only under torchrun, this is a finding.
+    """
     cells = tuple((*row[:-1], NO_PYTORCH) for row in report.cells)
     needed = Finding(
         node="", check="allreduce", what="torchrun is part of PyTorch, which is not installed", remedy=ADD_PYTORCH
@@ -291,7 +294,7 @@ def software(facts: Mapping[str, NodeFacts]) -> dict[str, str]:
 
 
 def _most(versions: Any) -> dict[str, str]:
-    """Return the most common version of each name."""
+    """Return the most common version of each name. `versions` contains the pairs (name, version) of each node."""
     counts: dict[str, Counter[str]] = {}
     for pairs in versions:
         for name, version in pairs:

@@ -40,7 +40,7 @@ TIMED_OUT: Final = 124
 
 
 def has_gpus(spec: RunSpec, facts: Mapping[str, NodeFacts]) -> bool:
-    """Return whether the hosts have GPUs, by their registration or by their facts."""
+    """Return whether the hosts have GPUs, by the kind that they have registered or by their facts."""
     kind = spec.runtime_kind
     return bool(kind and kind.has_gpus) or any(found.gpus or found.gpu_devices for found in facts.values())
 
@@ -80,7 +80,10 @@ def _wants_efa(spec: RunSpec, facts: Mapping[str, NodeFacts]) -> bool:
 def untested_pairs(
     spec: RunSpec, facts: Mapping[str, NodeFacts], results: Sequence[Mapping[str, Any]], output: str
 ) -> list[Finding]:
-    """Return a warning for each pair of NCCL and its plug-in that ranks use over EFA without AWS having tested it."""
+    """Return a warning for each pair of NCCL and its plug-in that ranks use over EFA without AWS having tested it.
+
+    Return [] if the hosts do not use EFA. The other parameters are as in `judge_ranks`.
+    """
     if not _wants_efa(spec, facts):
         return []
     logged, ours = nccl_log.parse(output), {host.name for host in spec.hosts}
@@ -176,7 +179,8 @@ def numbers(results: Iterable[Mapping[str, Any]], name: str) -> list[float]:
 
 
 def summary(host: Node, results: Sequence[Mapping[str, Any]], output: str, *, alone: bool) -> str:
-    """Return one host's results for its cell of the table: "EFA, 310 GB/s, 640 TFLOP/s a GPU, ".
+    """Return one host's results for its cell of the table, such as "EFA, 310 GB/s, 640 TFLOP/s a GPU, "; "" without
+    results.
 
     `alone` means that it is the only host, so its ranks need no network. NCCL still logs the network that it would use.
     """

@@ -193,9 +193,10 @@ def parse_complaint(output: str) -> str:
 
 
 def visible_gpus(variables: Mapping[str, str]) -> tuple[int | None, str, str]:
-    """Ask TensorFlow in this Python, with the ranks' `variables`, how many GPUs it sees.
+    """Ask TensorFlow in this Python, with the ranks' `variables`, how many GPUs it sees. This takes seconds.
 
-    Return the number (None if TensorFlow fails), the reason of a failure, and the last complaint in its log.
+    Return the number (None if TensorFlow fails), the reason of a failure or "", and the last complaint in its log or
+    "".
     """
     status, output = _run((sys.executable, "-c", COUNT_VISIBLE_GPUS), FRAMEWORK_TIMEOUT_S, variables)
     try:

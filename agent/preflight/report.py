@@ -106,10 +106,12 @@ class PreflightError(RuntimeError):
 
 
 def as_proved_before(report: Report) -> Report:
-    """Return the report with a note that these nodes have passed the allreduce before."""
+    """Return the report with a note in each row, instead of the result of an allreduce, that these nodes passed one
+    before.
+    """
     return dataclasses.replace(report, cells=tuple((*row[:-1], PROVED) for row in report.cells))
 
 
 def replace_remedy(node: str) -> str:
-    """Return the remedy for a node that should be replaced."""
+    """Return the remedy for a node that should be replaced: the command `fab replace` with the node's short name."""
     return f"`fab replace {node.removeprefix('deeplearning-')}`"

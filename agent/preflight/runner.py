@@ -93,7 +93,11 @@ class Preflight:
         return horovodrun(plain, pythons, checks.allreduce_command(pythons.ranks, self.spec))
 
     def _prove(self, pythons: Interpreters) -> tuple[int, str]:
-        """Run the allreduce on the run's hosts; return its status (TIMED_OUT after a time-out) and its output."""
+        """Run the allreduce on the run's hosts; return its status (TIMED_OUT if it was killed) and its output.
+
+        The output is also in preflight.log in the run's directory. It is killed after the time limit or when the run is
+        cancelled.
+        """
         path = self.directory.path / "preflight.log"
         command = self._proof_command(pythons)
         path.unlink(missing_ok=True)  # Ranks of an earlier attempt may have left a link there.
@@ -116,7 +120,7 @@ class Preflight:
 
 
 def _text(path: Path) -> str:
-    """Return the ranks' output as text, at most its last MAX_OUTPUT bytes."""
+    """Return the content of the file with the ranks' output, at most its last MAX_OUTPUT bytes. Raises OSError."""
     with open_regular(path) as file:
         file.seek(max(0, os.fstat(file.fileno()).st_size - MAX_OUTPUT))
         return file.read(MAX_OUTPUT).decode("utf-8", errors="replace")

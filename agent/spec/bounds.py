@@ -58,7 +58,7 @@ class Bounds:
     def describe(self, seconds: float, usd: float | None) -> str:
         """Return the limit with the largest used share, as text: `--max-cost 5: $4.02 of $5 after 1.5 h`.
 
-        `usd` is None if the price is unknown.
+        There must be a limit. `seconds` and `usd` are the amounts used. `usd` is None if the price is unknown.
         """
         by_time = seconds / 3600 / self.max_hours if self.max_hours else -1.0
         if self.max_usd and usd is not None and usd / self.max_usd >= by_time:

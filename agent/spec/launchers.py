@@ -65,7 +65,7 @@ def tf_config(hosts: Sequence[Node], rank: int) -> str:
 
 
 def node_variables(hosts: Sequence[Node], host: Node | None) -> dict[str, str]:
-    """Return the variables with the names and addresses of a run's nodes, separated by commas, in rank order.
+    """Return the variables with the names and addresses of a run's nodes, separated by commas, in the order of `hosts`.
 
     If the rank's own node `host` is given, the variables with its name and index are added.
     """
@@ -75,7 +75,7 @@ def node_variables(hosts: Sequence[Node], host: Node | None) -> dict[str, str]:
 
 
 def place_values(hosts: Sequence[Node], environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the values of the placeholders for a rank with the variables `environ`.
+    """Return the values of the placeholders, by name, for a rank with the variables `environ`.
 
     A placeholder is left out if the launcher has not set its variable.
     """

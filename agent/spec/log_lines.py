@@ -33,8 +33,7 @@ def without_controls(text: str) -> str:
 
 
 def shortened(line: str, most: int) -> str:
-    """Return a line of at most `most` characters unchanged, else its beginning and a note that `fab
-    logs` prints all.
+    """Return a line of at most `most` characters unchanged, else its beginning and a note that `fab logs` prints all.
     """
     return line if len(line) <= most else f"{line[:most]}... ({WHOLE})"
 
@@ -49,8 +48,9 @@ class LongLines:
         """Marks of the streams in which the next line continues a long line."""
 
     def shorten(self, lines: Iterable[str]) -> list[str]:
-        """Return the next lines of the log, shortened. Of a long line that is stored in parts, only the first part is
-        kept.
+        """Return the next lines of the log, shortened.
+
+        Of a long line that is stored in parts, only the first part is kept, also if the parts come in several calls.
         """
         found = []
         for line in lines:

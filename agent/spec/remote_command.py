@@ -79,7 +79,7 @@ class RemoteCommand:
         """Return the names of the nodes to run on: the master, or workers. Raises SpecError if too few workers are
         ready.
 
-        `warn` receives a sentence for each invalid line in the nodes file.
+        `nodes_text` is the content of the nodes file. `warn` receives a sentence for each invalid line in it.
         """
         if self.master:
             return (MASTER_NAME,)
@@ -110,5 +110,8 @@ class NotebookRequest:
 
 
 def secrets_command(verb: str, *run_ids: str) -> list[str]:
-    """Build the command that stores, takes or drops runs' secrets on a node: `verb` is keep, take or drop."""
+    """Build the command that stores or removes runs' secrets.
+
+    `verb` is keep (on the master), take (on a host) or drop.
+    """
     return [NODE_PYTHON, "-m", "agent.remote.secret_files", verb, *run_ids]

@@ -227,7 +227,10 @@ class RunSpec:
 
     @property
     def runtime_kind(self) -> RuntimeKind | None:
-        """Return the environment's kind for the hosts; None without hosts. Raises SpecError if the kinds differ."""
+        """Return the kind of environment for the hosts; None without hosts.
+
+        Raises SpecError if no single environment works for all of them (`agent.spec.kinds.runtime_kind`).
+        """
         if not self.hosts:
             return None
         return runtime_kind({host.name: NodeKind.parse(host.kind) for host in self.hosts})
@@ -285,7 +288,8 @@ class RunSpec:
         return f"{self.efs_mount}/payloads/{self.program}/{LOCK_FILE}"
 
     def rank_command(self, python: str, values: Mapping[str, str] | None = None) -> list[str]:
-        """Return a rank's command. A script, a module, or the words after `python` run with the path `python`.
+        """Return a rank's command. A script, a module, or the words after `python` run with `python`, the path of a
+        Python.
 
         Any other command is unchanged. With a rank's `values`, the placeholders in the first `entry_words` words are
         expanded.
@@ -325,7 +329,8 @@ def placed(ranks: int, hosts: Sequence[str]) -> str:
 
 
 def started_by(python: str, command: Sequence[str]) -> list[str]:
-    """Return a rank's command for its node. A script, a module, or the words after `python` run with the path `python`.
+    """Return a command for a node. A script, a module, or the words after `python` run with `python`, the path of a
+    Python.
 
     Any other command is unchanged.
     """

@@ -32,7 +32,10 @@ class AwsCliError(RuntimeError):
 
 
 def aws_command(*words: str, region: str = "", program: str = "aws", in_background: bool = False) -> list[str]:
-    """Build a command line of the CLI. With `in_background` it runs at low CPU priority."""
+    """Build a command line of the CLI `program` with these words. With `in_background` it runs at low CPU priority.
+
+    `region` "" leaves the region to the CLI.
+    """
     place = ("--region", region) if region else ()
     return [*(("nice",) if in_background else ()), program, *words, *place, *TIMEOUTS]
 
@@ -44,9 +47,10 @@ def cli_environment() -> dict[str, str]:
 
 @contextlib.contextmanager
 def running(command: Sequence[str], *, stdin: int = subprocess.DEVNULL) -> Iterator[subprocess.Popen[bytes]]:
-    """Run the CLI during a block, with its output in a pipe. It has exited when the block is left.
+    """Run the CLI during a block; yield its process, with its output in a pipe. It has exited when the block is left.
 
-    Raises AwsCliError if the CLI fails. That error replaces an error in the block, which is only its consequence.
+    Leaving the block waits for the CLI, or terminates it after an error in the block. Raises AwsCliError if the CLI
+    fails. That error replaces an error in the block, which is only its consequence.
     """
     with tempfile.TemporaryFile() as stderr:  # Only errors (QUIET): a few lines, which fit even if /tmp is in memory.
         try:

@@ -30,7 +30,9 @@ from agent.staging.progress import Emit, ProgressMeter, emit_paths, summary
 
 
 def check(dataset: StagedDataset, entries: Sequence[Entry], emit: Emit) -> None:
-    """Read these files; report their number, and the files that are missing or have other content."""
+    """Read these files of a data set. Emit the files that are missing or have other content, then the number of all
+    files.
+    """
     progress, missing = ProgressMeter(emit, entries), []
     for entry, is_missing in dataset.verify(entries):
         progress.add(entry)
@@ -42,9 +44,11 @@ def check(dataset: StagedDataset, entries: Sequence[Entry], emit: Emit) -> None:
 
 
 def copy(shared: StagedDataset, local: StagedDataset, wanted: Manifest, part: Sequence[Entry], emit: Emit) -> None:
-    """Copy the files in `wanted` from the shared file system to this node and verify them; also verify `part` there.
+    """Copy the files in `wanted` from the shared data set to the local one and verify them; also verify `part` in
+    `shared`.
 
-    Shared files that are missing or have other content are reported, and the node's copy then stays incomplete.
+    Emits the progress, the damaged and missing files, and a summary. If shared files are missing or have other content,
+    the node's copy stays incomplete. Raises DatasetError.
     """
     with local.locked():
         before, is_new = _hashes_before(local), not local.directory.exists()
@@ -116,7 +120,10 @@ POLL_S: Final = 0.2
 
 
 def own_index(addresses: Sequence[str], mine: Iterable[str] | None = None) -> int:
-    """Return this node's index in a list of addresses. Raises DatasetError if the list does not contain this node."""
+    """Return this node's index in a list of addresses. Raises DatasetError if the list does not contain this node.
+
+    `mine` are this node's addresses, by default those of its interfaces.
+    """
     if mine is None:
         from agent.hardware.machine import own_addresses  # Only needed if nodes share the work.
 
@@ -129,7 +136,11 @@ def own_index(addresses: Sequence[str], mine: Iterable[str] | None = None) -> in
 
 
 def part_of(entries: Sequence[Entry], addresses: Sequence[str], round_number: int) -> Sequence[Entry]:
-    """Return this node's part of the files in a round, or all files if no addresses are given."""
+    """Return this node's part of the files, or all files if no addresses are given.
+
+    `addresses` are those of the nodes that share the work. Each part has about the same number of bytes. In each round,
+    a node has another part. Raises DatasetError if this node is not among them.
+    """
     if not addresses:
         return entries
     return shard(entries, (own_index(addresses) + round_number) % len(addresses), len(addresses))
@@ -162,9 +173,10 @@ def wait_for_manifest(shared: StagedDataset, digest: str, timeout_s: float = MAN
 
 
 def run_and_report(carry_out: Callable[[Emit], None]) -> int:
-    """Run one command with a function that prints its messages as lines of JSON.
+    """Call `carry_out` with a function that prints messages as lines of JSON.
 
-    Returns 0 on success, or 1 after printing the error as such a line.
+    Returns 0 on success, or 1 after printing an error as such a line, with its `kind`. Exits with status 143 on
+    SIGTERM.
     """
     lock = threading.Lock()
 

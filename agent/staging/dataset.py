@@ -105,7 +105,10 @@ class StagedDataset:
         return self.directory / entry.path
 
     def manifest(self) -> Manifest:
-        """Return the manifest of the complete data set. Raises DatasetError if it is incomplete or missing."""
+        """Return the manifest of the complete data set.
+
+        Raises DatasetError if it is incomplete or missing, and ManifestError if the manifest is malformed.
+        """
         if is_listed(self.pending_manifest_file):
             raise DatasetError(f"{self.directory} is incomplete: `fab stage-data` was interrupted; repeat it")
         try:
@@ -116,7 +119,7 @@ class StagedDataset:
             ) from None
 
     def pending(self) -> Manifest:
-        """Return the manifest of the staging in progress. Raises DatasetError if there is none."""
+        """Return the manifest of the staging in progress. Raises DatasetError if there is none, and ManifestError."""
         try:
             return _read(self.pending_manifest_file)
         except FileNotFoundError:
@@ -125,11 +128,16 @@ class StagedDataset:
             ) from None
 
     def listed(self) -> Manifest:
-        """Return the pending manifest if there is one, else the complete data set's manifest."""
+        """Return the pending manifest if there is one, else the complete data set's manifest.
+
+        Raises like `manifest`.
+        """
         return self.pending() if is_listed(self.pending_manifest_file) else self.manifest()
 
     def last_entries(self) -> tuple[Entry, ...]:
-        """Return the entries of the last complete manifest, even if another is pending; none if there is none."""
+        """Return the entries of the last complete manifest, even if another one is pending; () if there is none that is
+        valid.
+        """
         with contextlib.suppress(OSError, ManifestError):
             return _read(self.manifest_file).entries
         return ()
@@ -165,7 +173,7 @@ class StagedDataset:
         return len(there - ours)
 
     def _prune(self, folder: Path) -> None:
-        """Remove an empty directory and its empty parents."""
+        """Remove the directory `folder` and its parents within the data set, as long as they are empty."""
         while folder != self.directory:
             try:
                 folder.rmdir()

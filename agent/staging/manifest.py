@@ -66,7 +66,7 @@ class Entry:
             raise ManifestError(f"sha256 of {self.path!r}: not 64 hexadecimal digits")
 
     def to_line(self) -> str:
-        """Return the entry as one line of JSON, in ASCII."""
+        """Return the entry as JSON on one line, in ASCII, without a newline. Empty fields are left out."""
         fields: dict[str, Any] = {"path": self.path, "size": self.size}
         if self.sha256:
             fields["sha256"] = self.sha256

@@ -48,7 +48,10 @@ class Packer:
                 self._drop()
 
     def add(self, line: bytes, entry: Entry, data: bytes) -> None:
-        """Add a file if it is small. `line` is the file's header line in the stream."""
+        """Add a file to the pack if it is small. `line` is the file's header line in the stream.
+
+        After an error, the pack is removed, and files are no longer added.
+        """
         if self._file and entry.size <= LIMIT:
             try:
                 self._file.write(line)

@@ -35,7 +35,7 @@ class ProgressMeter:
             self._report()
 
     def in_flight(self, count: int) -> None:
-        """Set the number of bytes that have arrived for unfinished files."""
+        """Set the number of bytes that have arrived for unfinished files. The next finished file resets it."""
         with self._lock:
             self._in_flight = count
             self._report()
@@ -59,9 +59,10 @@ def emit_paths(emit: Emit, kind: str, paths: Sequence[str]) -> None:
 
 
 def summary(manifest: Manifest, came: int, foreign: int) -> dict[str, Any]:
-    """Return a node's final report about a data set: number of files, bytes and digest.
+    """Return a node's final report about a data set: `files`, `bytes`, `came_bytes`, `foreign` and `digest`.
 
-    `came`: bytes that were copied now. `foreign`: number of files in the directory that the manifest does not list.
+    `came` is the number of bytes that were copied now. `foreign` is the number of files in the directory that the
+    manifest does not list.
     """
     return {
         "files": len(manifest.entries),

@@ -136,7 +136,7 @@ def explain(prefix: Prefix, stderr: str, status: int) -> DatasetError:
 
 
 def listing(prefix: Prefix) -> tuple[Entry, ...]:
-    """List the objects under a prefix, or the one object with that key.
+    """List the objects under a prefix, or the one object with that key, as entries with paths relative to the prefix.
 
     Raises DatasetError if there is no object or the CLI fails.
     """
@@ -221,7 +221,8 @@ def fetch_to_disk(
 ) -> None:
     """Fetch this node's part of a bucket's objects to its own disk, except objects that are already there.
 
-    `part` returns this node's part of all entries. Raises DatasetError.
+    `part` returns this node's part of all entries. Emits the progress and a summary, with the digest of all objects
+    (`listing`). Raises DatasetError.
     """
     listed = listing(prefix)
     entries = [known_hashes(dataset).get((e.path, e.size, e.etag), e) for e in part(Manifest.of(listed).entries)]
@@ -238,7 +239,8 @@ def fetch_to_disk(
 def fetch_shared(prefix: Prefix, dataset: StagedDataset, entries: Sequence[Entry], single: bool, emit: Emit) -> None:
     """Fetch this node's part of a pending data set, `entries`, to the shared file system. The master then finishes it.
 
-    `single`: the prefix may be the key of the only object. Raises DatasetError.
+    Emits the progress, and the number of files and of fetched bytes. `single`: the prefix may be the key of the only
+    object. Raises DatasetError.
     """
     came = _fetch_missing(prefix, dataset, entries, single, emit)
     emit({"done": {"files": len(entries), "came_bytes": came}})
@@ -281,7 +283,10 @@ def remove_journals(dataset: StagedDataset) -> None:
 
 
 def known_hashes(dataset: StagedDataset) -> dict[tuple[str, int, str], Entry]:
-    """Return entries with hashes for objects that were read before, by path, size and ETag."""
+    """Return entries with hashes for objects that were fetched before, by path, size and ETag.
+
+    They come from the last complete manifest and from the nodes' journals. Invalid lines of journals are skipped.
+    """
     found = list(dataset.last_entries())
     for file in _journals(dataset):
         for line in file.read_text(encoding="ascii").split("\n"):

@@ -46,7 +46,7 @@ class BucketClient:
         return f"s3://{self.prefix.bucket}/{self.prefix.folder}{path}".rstrip("/")
 
     def paths(self) -> list[str]:
-        """List the objects' paths. Raises BucketError."""
+        """List the paths of the objects below the prefix; [] if there are none. Raises BucketError."""
         command = self._command(*self.prefix.list_words(self.prefix.folder))
         with self._running("list", self.address(), command) as process:
             text = process.communicate()[0].decode()

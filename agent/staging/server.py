@@ -36,7 +36,8 @@ _COMMANDS: Final = ("serve", "list", "check", "fetch", "fetch-shared")
 def begin(dataset: StagedDataset, text: str, emit: Emit) -> None:
     """Begin to stage a data set on the shared file system: write its pending manifest, given as `text`.
 
-    Reports the number of foreign files and of listed files that are already there.
+    Hashes of objects that were fetched before are added. Emits the number of foreign files and of listed files that are
+    already there. Raises ManifestError or DatasetError.
     """
     given = Manifest.from_text(text)
     seen = known_hashes(dataset)
@@ -47,7 +48,10 @@ def begin(dataset: StagedDataset, text: str, emit: Emit) -> None:
 
 
 def finish(dataset: StagedDataset, emit: Emit) -> None:
-    """Write the manifest of a complete data set. Raises DatasetError if the hash of a file is unknown."""
+    """Write the manifest of a data set whose files are all stored, and emit its summary.
+
+    Raises DatasetError if a file is missing or its hash is unknown.
+    """
     coming = dataset.pending()
     manifest = Manifest.of(with_hashes(dataset, coming), coming.source)
     dataset.finish(manifest)
@@ -56,7 +60,8 @@ def finish(dataset: StagedDataset, emit: Emit) -> None:
 
 
 def receive_files(dataset: StagedDataset, stream: IO[bytes], emit: Emit, *, packing: bool = False) -> None:
-    """Receive the files of a stream, and report their number and bytes. Raises the errors of `stream.receive`.
+    """Receive the files of a stream into a data set, and emit their number and bytes. Raises the errors of
+    `stream.receive`.
 
     With `packing`, also write the small files into a pack.
     """
