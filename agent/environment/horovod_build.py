@@ -92,15 +92,19 @@ def packaged_nccl(search_path: Sequence[str]) -> Path:
 
 
 def write_compiler(scratch: Path, search_path: str, *, cxx17: bool) -> Path:
-    """Write a wrapper around the machine's C++ compiler with the options that Horovod 0.28.1 needs; return its path.
+    """Write a wrapper around the C++ compiler in `search_path` to the folder `scratch`; return the wrapper's path.
 
-    Horovod's common.h uses std::logic_error without including <stdexcept>. Only some versions of GCC include it through
-    other headers, so the wrapper always includes it first. Wheels that build without it are unchanged.
+    It adds the options that Horovod 0.28.1 needs. Horovod's common.h uses std::logic_error without including
+    <stdexcept>. Only some versions of GCC include it through other headers, so the wrapper always includes it first.
+    Wheels that build without it are unchanged.
+
     With `cxx17` the wrapper appends -std=gnu++17. PyTorch's headers need C++17 since 2.1, but Horovod sets C++14
     (horovod/horovod#3996; fixed by #3998 after the last release). CMake's own -std comes earlier on the command line,
     and the last -std is the effective one.
-    nvcc calls the wrapper too. When nvcc preprocesses Horovod's kernels, the wrapper keeps nvcc's own -std. The
-    result (.cudafe1.cpp) already contains all headers, so the wrapper adds nothing when it is compiled.
+
+    nvcc calls the wrapper too. When nvcc preprocesses Horovod's kernels, the wrapper keeps nvcc's own -std. The result
+    (.cudafe1.cpp) already contains all headers, so the wrapper adds nothing when it is compiled.
+
     -g0 turns off the debug information that Horovod's build type asks for.
     """
     wrapper = scratch / "c++"

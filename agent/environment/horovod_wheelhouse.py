@@ -60,8 +60,9 @@ def fetch(wheelhouse: str, name: str, into: Path) -> bool:
 def check(wheel: Path, address: str, frameworks: Sequence[str], libraries: Sequence[Path], scratch: Path) -> None:
     """Import a fetched wheel with this Python. Raises WheelhouseError with the last lines of the output if that fails.
 
-    `address` is the wheelhouse, for the message, and `libraries` are the directories of the shared libraries that
-    the installed wheel finds relative to itself. The wheel is unpacked below `scratch`.
+    `address` is the wheelhouse, for the message. `frameworks` are those whose Horovod modules are imported. `libraries`
+    are the directories of the shared libraries that the installed wheel finds relative to itself. The wheel is unpacked
+    below `scratch`.
     """
     unpacked = scratch / "imported"
     try:

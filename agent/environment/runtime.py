@@ -92,7 +92,7 @@ class HorovodEnvironment(LockedEnvironment):
     def finish(self, wheels: Path) -> None:
         """Link NVIDIA's libraries for TensorFlow. With Horovod, also make Gloo its default, and check that it imports.
 
-        Raises RuntimeSetupError if it does not.
+        Raises RuntimeSetupError if Horovod cannot be imported.
         """
         if linked := site_changes.link_libraries(self.site_packages):
             self.report(f"linked libraries for TensorFlow: {', '.join(linked)}")
@@ -130,12 +130,17 @@ class Runtime(HorovodEnvironment):
         super().install(wheels)
 
     def build(self, wheels: Path) -> None:
-        """Also build the custom op. Its library stays beside the wheels, for nodes without a compiler."""
+        """Add Horovod's wheel to `wheels`, and build the custom op. Raises RuntimeSetupError.
+
+        The library of the op stays beside the wheels, for nodes without a compiler.
+        """
         super().build(wheels)
         self._install_custom_op(wheels)
 
     def finish(self, wheels: Path) -> None:
-        """Also install the custom op."""
+        """Install the custom op from `wheels`, then do what every environment with Horovod does. Raises
+        RuntimeSetupError.
+        """
         self._install_custom_op(wheels)
         super().finish(wheels)
 
@@ -167,7 +172,8 @@ def runtime_for(
 ) -> Runtime:
     """Return the runtime for these settings on this machine, which may not have been made yet.
 
-    Raises NotCoveredError if TensorFlow or Horovod does not support this platform.
+    It is below `root`. `wheelhouse` is the shared folder of wheels, and `cache` the folder of Horovod's wheels on this
+    node. Raises NotCoveredError if TensorFlow or Horovod does not support this platform.
     """
     here = this_platform()
     check_platform(here)
@@ -215,8 +221,9 @@ def ensure_own(
     """Return the path of the Python in a program's own environment on this node; make the environment if necessary.
 
     `lock` is the pushed lock file, `program` the base of its relative paths, and `frameworks` are those to build
-    Horovod for (none: without Horovod). `options` are the options of `ensure` for the node's kind. `log` receives the
-    output of a step that fails. Raises the same errors as `ensure`.
+    Horovod for (none: without Horovod). The environment is below `root`. `wheelhouse` is the shared folder of wheels.
+    `options` are the options of `ensure` for the node's kind. `log` receives the output of a step that fails. Raises
+    the same errors as `ensure`.
     """
     check_platform(this_platform())
     arguments = _parser().parse_args(["ensure", *options, "--frameworks", ",".join(frameworks)])

@@ -29,7 +29,10 @@ _LISTED: Final = re.compile(rb"\$ORIGIN/\.\./(nvidia/\w+/lib)\b")
 
 
 def listed_folders(packages: Path) -> tuple[Path, ...]:
-    """Return the folders where TensorFlow looks for NVIDIA's libraries; none without TensorFlow or in a CPU build."""
+    """Return the folders in site-packages (`packages`) where TensorFlow looks for NVIDIA's libraries.
+
+    Return () without TensorFlow and for a build for CPUs.
+    """
     try:
         content = (packages / OPENER).read_bytes()
     except FileNotFoundError:
@@ -38,8 +41,9 @@ def listed_folders(packages: Path) -> tuple[Path, ...]:
 
 
 def unlisted_libraries(packages: Path) -> tuple[Path, ...]:
-    """Return the installed libraries that TensorFlow needs but cannot find; none without TensorFlow or
-    in a CPU build.
+    """Return the libraries in site-packages (`packages`) that TensorFlow needs but cannot find.
+
+    Return () without TensorFlow and for a build for CPUs.
     """
     listed = listed_folders(packages)
     found = {library.name for folder in listed for library in folder.glob("lib*.so.*")}
@@ -48,8 +52,10 @@ def unlisted_libraries(packages: Path) -> tuple[Path, ...]:
 
 
 def link_libraries(packages: Path) -> tuple[str, ...]:
-    """Link the unlisted libraries into a folder where TensorFlow looks; return their file names (none if all are
-    found).
+    """Link the unlisted libraries into a folder where TensorFlow looks; return their file names, () if none is
+    unlisted.
+
+    `packages` is site-packages.
     """
     libraries = unlisted_libraries(packages)
     if libraries:

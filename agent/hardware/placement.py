@@ -76,8 +76,8 @@ def place(topology: Topology, local_rank: int, local_size: int) -> Placement:
 def with_gpus_by_rank(topology: Topology, local_rank: int, local_size: int) -> Placement:
     """Return the placement of a rank if its program uses the GPU whose number is its local rank.
 
-    The cores are divided as in `place`, but a rank gets the share nearest to its GPU. With fewer GPUs than ranks, each
-    rank gets the share with its own number.
+    The cores are divided as in `place`, but a rank gets the share nearest to its GPU. With fewer GPUs than ranks, the
+    placement is that of `place`.
     """
     if len(topology.gpus) < local_size:
         return place(topology, local_rank, local_size)
@@ -220,7 +220,8 @@ def unbound_rank(local_rank: int, local_size: int, root: Path = ROOT) -> PlacedR
 def place_program(local_rank: int, local_size: int, root: Path = ROOT) -> PlacedRank:
     """Bind this process to the cores near the GPU with its local rank's number; return the placement.
 
-    Nothing is bound if the topology cannot be read or if `unbound_because` gives a reason. The notes report it.
+    Nothing is bound if the topology under `root` cannot be read or if `unbound_because` gives a reason. The placement's
+    notes then contain the reason, otherwise the steps that failed.
     """
     try:
         topology = _read(root)
@@ -246,7 +247,7 @@ def unbound_because(topology: Topology, local_size: int) -> str:
 def unplaced(local_size: int, note: str = "") -> PlacedRank:
     """Return the placement of a rank if the topology is unknown: all CPUs, with threads for its share of them.
 
-    `note` states why, unless it is "".
+    `local_size` is the host's number of ranks. `note` states why, unless it is "".
     """
     allowed = os.sched_getaffinity(0)
     placement = Placement(

@@ -181,7 +181,7 @@ def read_topology(root: Path, allowed: Collection[int] | None = None) -> Topolog
 def _core(root: Path, cpu: int, usable: frozenset[int], node_of: dict[int, int]) -> Core:
     """Return the core that a logical CPU belongs to, with those of its logical CPUs that are in `usable`.
 
-    `node_of` maps CPUs to memory nodes. Missing facts count as 0.
+    `node_of` maps CPUs to memory nodes. An unknown memory node or socket is 0.
     """
     topology = root / CPUS / f"cpu{cpu}" / "topology"
     siblings = _list(topology / "core_cpus_list") or _list(topology / "thread_siblings_list") or frozenset({cpu})

@@ -82,7 +82,7 @@ class Store(ThreadingHTTPServer):
         self._lock = threading.Condition()
 
     def get(self, scope: str, key: str, is_open: Callable[[], bool] = lambda: True) -> bytes | None:
-        """Return a value, or None if there is none.
+        """Return the value of `key` in `scope`, or None if there is none.
 
         With `waits`, first wait for a missing value in one of Horovod's scopes, while `is_open` returns true and no
         rank has exited.

@@ -120,7 +120,7 @@ class HostRanks:
 
 
 def start(words: Sequence[str], variables: Mapping[str, str]) -> subprocess.Popen[bytes]:
-    """Start a process with this process's output and without input."""
+    """Start the command `words` with additional variables, with this process's output and without input."""
     return subprocess.Popen(words, stdin=subprocess.DEVNULL, env={**os.environ, **variables})
 
 

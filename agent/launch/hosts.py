@@ -132,7 +132,9 @@ class Hosts:
     def wait_for(
         self, launcher: subprocess.Popen[bytes], timeout_s: float, until: Callable[[], bool] = lambda: False
     ) -> None:
-        """Wait until the launcher has exited, the time is over, or `until` returns true."""
+        """Wait until the launcher has exited, `timeout_s` seconds have passed, or `until` returns true. Calls `on_poll`
+        meanwhile.
+        """
 
         def is_over() -> bool:
             self._on_poll()

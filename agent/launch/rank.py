@@ -30,9 +30,9 @@ NOT_STARTED: Final = 127
 def environment(spec: RunSpec, inherited: Mapping[str, str], python: str, interface: str) -> dict[str, str]:
     """Return all environment variables of the rank's program, except for secrets.
 
-    They are the launcher's (`inherited`), those for the network `interface`, and the user's, which come last. `python`
-    is the ranks' Python. Python's output is unbuffered, so lines appear immediately and are not lost when the rank is
-    killed.
+    They are the launcher's (`inherited`), those for the network `interface`, and the user's, which take precedence.
+    `python` is the ranks' Python. Python's output is unbuffered, so lines appear immediately and are not lost when the
+    rank is killed.
     """
     result = {**inherited, "PYTHONUNBUFFERED": "1", **on_interface(spec, interface), **joining(spec, inherited)}
     result["PWD"] = spec.working_directory
@@ -115,10 +115,11 @@ def starts_watch(spec: RunSpec, inherited: Mapping[str, str]) -> bool:
 
 
 def start_detached(words: Sequence[str], *, directory: str, environ: Mapping[str, str]) -> bool:
-    """Start a process without input and output, with only these variables; return whether it started.
+    """Start the command `words` in `directory`, without input and output, with only these variables.
 
-    It is a grandchild of this process, and its parent has exited when this returns. The program that this process
-    becomes may wait for any child, and does not see it. This process must have no other threads.
+    Return whether it started. It is a grandchild of this process, and its parent has exited when this returns. The
+    program that this process becomes may wait for any child, and does not see it. This process must have no other
+    threads.
     """
     child = os.fork()
     if not child:

@@ -92,9 +92,10 @@ class LinkWatch:
         self._closed_before = {self._ends(each) for each in connections(proc / "net") if each.state == _TIME_WAIT}
 
     def look(self, ranks: Sequence[RunProcess]) -> None:
-        """Check the connections of these processes, unless a link was found before.
+        """Check the connections of the processes `ranks`, unless a connection between ranks was found before.
 
-        Reports the first link, or after LOOKS checks that there is none, with a file in the run's directory.
+        The first one that is found is reported with a file in the run's directory. After LOOKS checks without one, this
+        is reported too.
         """
         if self._is_linked:
             return
@@ -116,7 +117,7 @@ class LinkWatch:
         return each.local, each.remote
 
     def _has_closed(self, found: Sequence[Connection]) -> bool:
-        """Return whether a connection that may have been between ranks was closed in the last minute.
+        """Return whether one of these connections may have been between ranks and was closed in the last minute.
 
         The kernel does not report which process had it. Programs that exchange data only briefly are detected this way.
         """

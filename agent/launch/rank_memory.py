@@ -74,7 +74,7 @@ def _groups(root: Path, pid: str) -> Iterator[tuple[bool, tuple[Path, ...]]]:
 
 
 def _limits(root: Path) -> Iterator[tuple[int, int]]:
-    """Yield limit and usage of each memory cgroup of this process, bytes.
+    """Yield limit and usage of each memory cgroup of this process, in bytes. cgroups without a limit are left out.
 
     Cached files do not count as used, because the kernel drops them before it kills a process.
     """

@@ -102,7 +102,8 @@ class Lines:
         """Whether the cursor has moved up, so that a line feed without text moves down again."""
 
     def feed(self, block: bytes) -> list[bytes]:
-        """Return the lines that are now complete, each with its label and a line feed.
+        """Add the next part of the stream, and return the lines that are now complete, each with its label and a line
+        feed.
 
         A line that is too long is returned in parts of `max_bytes`, each as its own line.
         """
@@ -179,7 +180,10 @@ def check_read(descriptor: int) -> None:
 
 
 def unread(descriptor: int) -> int:
-    """Return the number of unread bytes in a pipe; 0 for other files. Raises the same error as `check_read`."""
+    """Return the number of unread bytes in a pipe; 0 for other files.
+
+    Raises BrokenPipeError if a pipe has no reader.
+    """
     if not stat.S_ISFIFO(os.fstat(descriptor).st_mode):
         return 0
     check_read(descriptor)
@@ -189,7 +193,10 @@ def unread(descriptor: int) -> int:
 
 
 def write(descriptor: int, lines: Sequence[bytes]) -> None:
-    """Write lines such that a reader of PIECE bytes never gets part of a line. Raises like `check_read`."""
+    """Write lines to a pipe such that a reader of PIECE bytes never gets part of a line. Waits for the reader.
+
+    Raises BrokenPipeError if the pipe has no reader any more.
+    """
     for piece in pieces(lines):
         while unread(descriptor):
             time.sleep(DRAIN_S)

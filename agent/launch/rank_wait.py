@@ -38,7 +38,10 @@ def cpu_s(processes: Sequence[Process]) -> float:
 
 
 def waits_for(pid: int, meeting: tuple[str, int]) -> str:
-    """Return a description of what a process waits for. `meeting` is the address and port of rank 0."""
+    """Return, as text, what the process `pid` waits for: its connections, and where it is in the kernel.
+
+    `meeting` is the address and port of rank 0.
+    """
     folder = Path(f"/proc/{pid}")
     inodes = set(sockets(folder))
     own = [each for each in connections(folder / "net") if each.inode in inodes]

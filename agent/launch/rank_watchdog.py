@@ -49,10 +49,9 @@ class StallWatch:
         """For each rank, the last progress value, and for how many seconds it has not changed."""
 
     def look(self, found: Sequence[RunProcess]) -> list[int]:
-        """Kill the ranks among the processes `found` that are stuck, and write their numbers to the node's report;
-        return these.
+        """Kill the ranks among the processes `found` that are stuck, and write their numbers to the node's report.
 
-        Call this repeatedly.
+        Return the numbers; [] if none is stuck. Call this repeatedly.
         """
         now = self._clock()
         passed_s, self._last = min(now - self._last, MAX_COUNTED_S), now
@@ -156,9 +155,10 @@ def watch(
     sleep: Callable[[float], None] = time.sleep,
     clock: Callable[[], float] = time.monotonic,
 ) -> bool:
-    """Watch until the run has no more ranks here; return whether its ranks were killed at the limit.
+    """Watch until the run has no more ranks on this node; return whether its ranks were killed at the limit.
 
-    `look` returns the run's processes on this node. `bound`, `stall` or `links` is None if that is not watched.
+    `look` returns the run's processes on this node. `bound`, `stall` or `links` is None if that is not watched. Ranks
+    may take START_S to appear. `poll_s` is the interval in seconds.
     """
     began, has_begun = clock(), False
     while True:

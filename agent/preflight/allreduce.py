@@ -48,14 +48,15 @@ def _timed(work: Callable[[], object]) -> float:
 
 
 def matmul_tflops(seconds: float, products: int = PRODUCTS, edge: int = EDGE) -> float:
-    """Return the rate of `products` products of square matrices that took `seconds`, TFLOP/s."""
+    """Return the rate of `products` products of square matrices of size `edge`, which took `seconds`, in TFLOP/s."""
     return 2 * edge**3 * products / seconds / 1e12
 
 
 def bus_gb_s(size: int, ranks: int, seconds: float) -> float:
-    """Return the bus bandwidth of an allreduce of `size` bytes, GB/s: the throughput of the slowest link.
+    """Return the bus bandwidth in GB/s of an allreduce of `size` bytes that took `seconds`: the rate of the slowest
+    link.
 
-    nccl-tests, doc/PERFORMANCE.md: size / time, times 2 (n - 1) / n.
+    nccl-tests, doc/PERFORMANCE.md: size / time, times 2 (n - 1) / n for n ranks.
     """
     return size / seconds * 2 * (ranks - 1) / ranks / 1e9
 
@@ -137,7 +138,7 @@ def join(spec: RunSpec) -> str:
 def speeds(multiply: Callable[[], object], add_up: Callable[[], object], size: int, ranks: int) -> dict[str, float]:
     """Time the matrix products and the allreduce of `size` bytes; return the results by name for the report.
 
-    With only one rank, the allreduce is not timed.
+    They are `matmul_tflops`, and `bus_gb_s` with several ranks.
     """
     measured = {"matmul_tflops": matmul_tflops(median_s(multiply))}
     if ranks > 1:

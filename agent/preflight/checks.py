@@ -143,7 +143,7 @@ def _judge_node(
 
 
 def _judge_gpus(host: Node, found: NodeFacts, *, tensorflow: bool) -> str | Finding:
-    """Return a finding about a node's GPUs, or their names for the table.
+    """Return a finding about a node's GPUs, or else the table's cell: their names, or "-" without GPUs.
 
     A working driver is not enough: if TensorFlow sees no GPU, it silently computes on the CPU. If the ranks do not use
     the nodes' TensorFlow, the allreduce checks PyTorch instead (`agent.preflight.allreduce`).

@@ -95,8 +95,8 @@ class Preflight:
     def _prove(self, pythons: Interpreters) -> tuple[int, str]:
         """Run the allreduce on the run's hosts; return its status (TIMED_OUT if it was killed) and its output.
 
-        The output is also in preflight.log in the run's directory. It is killed after the time limit or when the run is
-        cancelled.
+        The output is also in preflight.log in the run's directory. The ranks are killed after the time limit, or when
+        the run is cancelled.
         """
         path = self.directory.path / "preflight.log"
         command = self._proof_command(pythons)

@@ -50,8 +50,8 @@ def remote_command(host: Node | None, directory: str, argv: Sequence[str], *, as
 
 
 def as_root(host: Node, words: str) -> list[str]:
-    """Build the SSH command for root on a host. `words` say what root does: `leftovers`, or `run` with the run to
-    admit.
+    """Build the SSH command for root on a host. `words` are `leftovers`, or `run GROUP ADDRESSES` to admit a run's
+    ranks.
 
     `leftovers` removes the leftovers of ranks. The master can do nothing else as root (`stacks/scripts/leftovers.sh`).
     """

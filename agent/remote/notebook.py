@@ -47,7 +47,10 @@ class NotebookError(RuntimeError):
 
 
 def server_command(python: Path, port: int, root: str) -> list[str]:
-    """Build JupyterLab's command line, which every user of the node can read. `root` is the directory that it shows."""
+    """Build JupyterLab's command line, for this Python and port. Every user of the node can read it.
+
+    `root` is the directory that JupyterLab shows.
+    """
     options = {
         "ip": "127.0.0.1",
         "port": str(port),

@@ -173,7 +173,9 @@ def _signal(targets: Sequence[RunProcess], number: signal.Signals) -> list[int]:
 def command(
     python: str, runs_root: str, *, run_id: str, others: bool, ranks_only: bool, number: signal.Signals, wait_s: float
 ) -> list[str]:
-    """Build the command line that runs `signal_run` on another node."""
+    """Build the command line that runs `signal_run` on another node with the Python `python`. The others are its
+    parameters.
+    """
     return [
         *(python, "-m", "agent.remote.processes"),
         *("--runs", runs_root, "--run", run_id),

@@ -39,7 +39,10 @@ def processes_are_there(root: Path = _ROOT) -> bool:
 
 
 def files_are_there(root: Path = _ROOT) -> bool:
-    """Return whether the user for ranks has files, message queues or shared memory that could affect a later run."""
+    """Return whether the user for ranks has files, message queues or shared memory that could affect a later run.
+
+    `root` is the root of the file system. A directory of the ranks that cannot be listed counts as such files.
+    """
     home = root / RANK_HOME.lstrip("/")
     return _has_more_than(home, KEPT) or any(_has_files(root / place) for place in _OPEN) or _has_ipc(root / _IPC)
 

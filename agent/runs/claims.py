@@ -65,7 +65,11 @@ class Claim:
         return self.nodes is None or any(own.is_same(node) for own in self.nodes)
 
     def excludes(self, other: Claim) -> bool:
-        """Return whether two claims conflict: they have a node in common, or both tasks change the group's size."""
+        """Return whether this claim and another one conflict: they have a node in common, or both are of tasks that
+        change the group's size.
+
+        A task that claims every node also conflicts with a task that changes the size.
+        """
         if () in (self.nodes, other.nodes):
             together = self.nodes == other.nodes or None in (self.nodes, other.nodes)
             return together and bool(self.task and other.task)

@@ -148,9 +148,10 @@ def stamp() -> tuple[tuple[int, int], ...]:
 
 
 def restore(copy: Path) -> None:
-    """Replace this database with the backup of another master, unless this master has already accepted a run.
+    """Replace this database with the backup of another master in the file `copy`.
 
-    Raises DatabaseError if the backup is damaged or was made by a newer version.
+    Does nothing if this master has already accepted a run. Raises DatabaseError if the backup is damaged or was made by
+    a newer version.
     """
     with contextlib.closing(sqlite3.connect(copy)) as source:
         try:
@@ -263,10 +264,11 @@ def _check(connection: sqlite3.Connection) -> None:
 
 
 def _replace_damaged(path: Path, lock: int, error: Exception) -> None:
-    """Put the last backup in place of a damaged database, keep the damaged file, and print a warning.
+    """Put the last backup in place of a damaged database, or remove the database if there is no backup.
 
-    Each process holds a shared `lock` while it has the database open. This waits until no other process has. It does
-    nothing if another process has replaced the database meanwhile.
+    The damaged file is kept under another name. A warning with `error` is printed. Each process holds a shared `lock`
+    while it has the database open. This waits until no other process has. It does nothing if another process has
+    replaced the database meanwhile.
     """
     damaged = path.stat().st_ino
     fcntl.flock(lock, fcntl.LOCK_EX)

@@ -101,12 +101,18 @@ class RunDirectory:
         return self.path / going_on.STOP_FILE
 
     def write(self, path: Path, content: str | bytes) -> None:
-        """Write a file of the run atomically. Raises OSError."""
+        """Write a file of the run atomically. Raises OSError.
+
+        A directory that a rank has created in its place is renamed.
+        """
         move_directory(path)
         write_atomically(path, content)
 
     def discard(self, path: Path) -> None:
-        """Remove a file of the run if there is one. Raises OSError."""
+        """Remove a file of the run if there is one. Raises OSError.
+
+        A directory that a rank has created in its place is renamed.
+        """
         move_directory(path)
         path.unlink(missing_ok=True)
 
@@ -194,7 +200,7 @@ class RunDirectory:
         return f"{cause} (after {made} restart{'s' if made > 1 else ''})" if made else cause
 
     def mark_failed(self, reason: str) -> None:
-        """Store that the run has failed, with the last lines of its log.
+        """Store that the run has failed, with `reason` and the last lines of its log.
 
         Raises FileNotFoundError if the run does not exist, and OSError.
         """

@@ -67,7 +67,7 @@ class Tail:
         self._rest = b""
 
     def lines(self, last_bytes: int = sys.maxsize) -> Iterator[str]:
-        """Yield the new complete lines one by one, like `batches`."""
+        """Yield the new complete lines of the file one by one. `last_bytes` and errors are as in `batches`."""
         return itertools.chain.from_iterable(self.batches(last_bytes))
 
     def batches(self, last_bytes: int = sys.maxsize) -> Iterator[list[str]]:
@@ -144,7 +144,10 @@ def _messages(
     *,
     is_once: bool,
 ) -> Iterator[dict[str, Any] | None]:
-    """Yield the messages of `follow` except heartbeats. Yields None in between, so that the caller can send those."""
+    """Yield the messages of `follow` except heartbeats. The parameters are those of `follow`.
+
+    Yields None in between, so that the caller can send heartbeats.
+    """
     tail, log, number, log_number = Tail(directory.metrics), Tail(directory.log), 0, 0
     sent: dict[str, Any] = {}
     if log_from is not None and log_from < 0:

@@ -29,10 +29,10 @@ def earlier(log: Path) -> Path:
 
 
 def cut(log: Path, most_bytes: int = MAX_LOG_BYTES, kept_bytes: int = KEPT_LOG_BYTES) -> bool:
-    """Truncate a log of more than `most_bytes`, and keep its end in `earlier`. Return whether it was truncated.
+    """Truncate a log of more than `most_bytes`, and keep its last `kept_bytes` in the file `earlier`.
 
-    Processes append to the log, so they continue in the truncated file. Its first line states how many lines were
-    before it. Raises OSError.
+    Return whether the log was truncated. Processes append to the log, so they continue in the truncated file. Its first
+    line states how many lines were before it. Raises OSError.
     """
     with open(log, "r+b", buffering=0, opener=no_follow) as file:
         if os.fstat(file.fileno()).st_size <= most_bytes:

@@ -35,7 +35,7 @@ class NodeKind:
 
     @classmethod
     def parse(cls, text: str) -> NodeKind:
-        """Parse the word that a node registers. Raises SpecError if it is no kind."""
+        """Parse the word that a node registers. Raises SpecError if it is invalid."""
         found = re.fullmatch(PATTERN, text)
         if found is None:
             raise SpecError(f"kind = {ascii(text)[:60]}: must be {WORDS}")

@@ -56,7 +56,7 @@ class Rule:
     """The rule in words, for a message."""
 
     def fits(self, text: str) -> bool:
-        """Return whether the whole text matches the rule."""
+        """Return whether the whole text matches the pattern."""
         return re.fullmatch(self.pattern, text) is not None
 
 

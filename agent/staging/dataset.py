@@ -234,7 +234,7 @@ class StagedDataset:
         return digest.hexdigest()
 
     def put_bytes(self, entry: Entry, data: bytes, *, compared: bool = False) -> None:
-        """Write a file from memory, with the errors of `put`. `compared` means that the hash of `data` is verified."""
+        """Write a file from memory. Raises the errors of `put`. `compared`: the hash of `data` was compared before."""
         if not compared and len(data) != entry.size:
             raise DamagedFileError(_other_size(entry, len(data)))
         if not compared and hashlib.sha256(data).hexdigest() != entry.sha256:

@@ -51,7 +51,10 @@ class Prefix:
 
     @classmethod
     def parse(cls, address: str, region: str = "") -> Prefix:
-        """Parse s3://BUCKET/PREFIX. Raises DatasetError for another form, and for a prefix with *, ? or [."""
+        """Parse the address s3://BUCKET/PREFIX.
+
+        Raises DatasetError for another form, and for a prefix with *, ? or [.
+        """
         found = re.fullmatch(r"s3://([a-z0-9][a-z0-9.-]{1,61}[a-z0-9])(?:/(.*))?", address, flags=re.DOTALL)
         if not found:
             raise DatasetError(f"{address!r}: must be s3://BUCKET/PREFIX")
@@ -118,7 +121,7 @@ def parse_listing(text: str, prefix: Prefix) -> tuple[Entry, ...]:
 def explain(prefix: Prefix, stderr: str, status: int) -> DatasetError:
     """Return the error to raise for a failed call of the CLI: AccessDeniedError, DiskFullError or DatasetError.
 
-    `status` is the CLI's exit status.
+    `stderr` is the CLI's output, and `status` its exit status.
     """
     last = "\n".join(line for line in stderr.strip().splitlines()[-3:] if line.strip())
     if "kms" in stderr.lower() and "denied" in stderr.lower():
@@ -157,7 +160,7 @@ def is_single(prefix: Prefix, entries: Sequence[Entry]) -> bool:
 
 
 def batches(entries: Sequence[Entry]) -> Iterator[list[Entry]]:
-    """Divide files into batches, one per call of the CLI."""
+    """Divide files into batches for one call of the CLI each, by number and total size."""
     most = min(MAX_AT_ONCE, max(FEWEST_AT_ONCE, len(entries) // 50))
     batch: list[Entry] = []
     for entry in entries:
@@ -206,7 +209,10 @@ def _size(path: Path) -> int:
 
 @contextlib.contextmanager
 def _running(prefix: Prefix, words: Sequence[str]) -> Iterator[subprocess.Popen[bytes]]:
-    """Yield the process of the CLI, and check its exit status after the block. Raises DatasetError if it failed."""
+    """Run the CLI with these words during a block; yield its process, and check its exit status after the block.
+
+    Raises DatasetError if the CLI failed.
+    """
     try:
         with running(aws_command(*words, region=prefix.region, in_background=True)) as process:
             yield process

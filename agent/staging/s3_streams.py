@@ -42,7 +42,7 @@ class BucketClient:
         self.prefix, self._program = prefix, program
 
     def address(self, path: str = "") -> str:
-        """Return the address of an object, or of the prefix."""
+        """Return the address of the object `path`, or of the prefix if it is ""."""
         return f"s3://{self.prefix.bucket}/{self.prefix.folder}{path}".rstrip("/")
 
     def paths(self) -> list[str]:
@@ -97,9 +97,10 @@ class BucketClient:
     def _running(
         self, doing: str, address: str, command: Sequence[str], stdin: int = subprocess.DEVNULL
     ) -> Iterator[subprocess.Popen[bytes]]:
-        """Yield the process of the CLI, and check its exit status after the block.
+        """Run the CLI's `command` during a block; yield its process, and check its exit status after the block.
 
-        Raises BucketError if it failed, or FileNotFoundError if the object to read does not exist.
+        `doing` and `address` are for the error. Raises BucketError if the CLI failed, or FileNotFoundError if the
+        object to read does not exist.
         """
         try:
             with running(command, stdin=stdin) as process:

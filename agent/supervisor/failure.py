@@ -169,7 +169,10 @@ def stuck_ranks(spec: RunSpec) -> str:
 
 
 def out_of_memory(hosts: Sequence[Node], log: str) -> str:
-    """Return the rank that ran out of memory, or perhaps did, with its node and details; "" if none did."""
+    """Return text with the rank that ran out of memory, or perhaps did, with its node and details; "" if none did.
+
+    `log` is the output of an attempt.
+    """
     places = _places(hosts)
     found = [each for each in _OUT_OF_MEMORY.findall(log) if int(each[0]) < len(places)]
     if not found:
@@ -230,7 +233,7 @@ def lost_connection(hosts: Sequence[Node], log: str) -> str:
 
 
 def lost_network(hosts: Sequence[Node], log: str) -> str:
-    """Return text that ranks could not reach a node, even if it answers again; "" if no rank reported this."""
+    """Return text that ranks could not reach a node, even if it answers again; "" if no rank reported this in `log`."""
     names, where, is_lost = {host.address: host.name for host in hosts}, set(), False
     for line in log.split("\n"):
         for before in line.split(_TIMED_OUT)[:-1]:
@@ -275,7 +278,10 @@ def unreported_ranks(hosts: Sequence[Node], log: str) -> str:
 
 
 def missing_ranks(hosts: Sequence[Node], log: str) -> list[int]:
-    """Return the ranks that had not reported when others timed out; [] if none timed out, or a rank failed before."""
+    """Return the ranks that had not reported in `log` when others timed out.
+
+    Return [] if none timed out, or if the first rank that exited had failed by itself.
+    """
     waits, noticed = _given_up(log)
     return sorted(set(range(len(_places(hosts)))) - noticed) if waits else []
 
@@ -316,7 +322,10 @@ def first_ended_rank(hosts: Sequence[Node], log: str) -> str:
 
 
 def first_ended(log: str) -> tuple[int, int] | None:
-    """Return the rank that exited first and its status, negative for a signal; None if the launcher reports none."""
+    """Return the rank that exited first and its status; None if the launcher does not report it.
+
+    A status after a signal is negative, or 128 + n from a shell.
+    """
     found = (
         _FIRST.findall(log)
         or _ENDED_FIRST.findall(log)

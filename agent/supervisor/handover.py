@@ -161,8 +161,8 @@ class Handover:
 def take_over(left: Path, runs: Runs, home: Path) -> Path:
     """Install the agent, database and boot hook from the archive unpacked in `left`. Return the agent's tree.
 
-    Data that this master already has, because a laptop was faster, are kept. Raises OSError, and ValueError or KeyError
-    if the archive is malformed.
+    `home` is the login user's home. This master becomes the current master of `runs`. Data that it already has, because
+    a laptop was faster, are kept. Raises OSError, and ValueError or KeyError if the archive is malformed.
     """
     contents: Any = json.loads((left / CONTENTS).read_bytes())
     tree = str(contents["tree"])
@@ -250,7 +250,7 @@ def _start(command: Sequence[str]) -> subprocess.Popen[bytes]:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Take over the data in the current directory; return the exit status. `argv` is the directory of all runs.
+    """Take over the data in the current directory; return the exit status. `argv` contains the directory of all runs.
 
     An error is printed, and the exit status is 1.
     """

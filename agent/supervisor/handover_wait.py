@@ -24,7 +24,11 @@ UNKNOWN: Final = (
 
 
 def is_settled(conf: Path = NODE_CONF, inherited: Path = INHERITED) -> bool:
-    """Return whether there is nothing to wait for: the data are taken over, or this node expects none."""
+    """Return whether there is nothing to wait for: the data are taken over, or this node expects none.
+
+    `conf` is the file with facts about this node, and `inherited` the file in which root reports the end of the
+    handover.
+    """
     facts = read_node_conf(conf)
     if not facts.get("handover_parameter"):
         return True

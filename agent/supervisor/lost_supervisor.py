@@ -53,7 +53,10 @@ class LostSupervisor:
 
 
 def read(directory: RunDirectory, spec: RunSpec, fault: str) -> LostSupervisor:
-    """Read the data of a run's lost supervisor from its directory. Raises like `RunDirectory.stored_state`."""
+    """Read the data of a run's lost supervisor from its directory. Raises like `RunDirectory.stored_state`.
+
+    `fault` describes what happened to the supervisor.
+    """
     course, state = going_on.read_course(directory.path), directory.stored_state()
     wanted, names = course.get(WANTED), {host.name for host in spec.hosts}
     return LostSupervisor(

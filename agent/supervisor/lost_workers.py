@@ -75,7 +75,8 @@ class Seen:
         self.is_listed, self.replied = is_listed, replied
 
     def trouble(self, now: float) -> str:
-        """Return why the worker must be replaced: faulty GPUs, or no answer for LOST_S; "" if it must not.
+        """Return why the worker must be replaced at the time `now`: faulty GPUs, or no answer for LOST_S; "" if it must
+        not.
 
         The limit is BOOT_S for a worker that removed itself from the list, because it may be rebooting.
         """

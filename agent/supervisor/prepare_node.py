@@ -95,7 +95,8 @@ def command(spec: RunSpec) -> list[str]:
 def clear(spec: RunSpec, home: Path, *, on_master: bool) -> None:
     """Remove this user's secrets and processes that crashed runs left on the node. Raises NodeError if a process stays.
 
-    No other run uses a host of this run. On the master, the launchers of other live runs are spared.
+    `home` is the user's home. No other run uses a host of this run. On the master, the launchers of other live runs are
+    spared.
     """
     shutil.rmtree(home / TAKEN, ignore_errors=True)
     spared: Callable[[], Collection[str]] = tuple
@@ -186,7 +187,7 @@ def prepare_host(spec: RunSpec, host: Node) -> Prepared:
 
 
 def ready(python: Path, runtime: Path) -> Prepared:
-    """Return the result of preparing this host.
+    """Return the result of preparing this host: `python`, `runtime`, and whether ranks have left processes or files.
 
     If `python` is in this user's home, first give all users the permission to enter the directories above it. The ranks
     run as another user.

@@ -77,7 +77,7 @@ def _restart(runs: Runs, directory: RunDirectory) -> str | None:
 
 
 def _taken(lost: State, reason: str) -> State:
-    """Return the state of a lost run after this process has taken it over."""
+    """Return the state of a lost run after this process has taken it over: `starting`, with this reason."""
     return dataclasses.replace(
         lost, state="starting", updated=time.time(), reason=reason, exit_code=None, last_lines=()
     )
@@ -96,7 +96,11 @@ def _obstacle(directory: RunDirectory, spec: RunSpec) -> str:
 
 
 def _fail(runs: Runs, run_id: str, obstacle: str) -> None:
-    """Kill the remaining processes of a lost run, store that it has failed, notify the user, and update its copy."""
+    """Kill the remaining processes of a lost run, store that it has failed, notify the user, and update its copy.
+
+    `obstacle` is why the run cannot be restarted, or "". If a user has resumed the run meanwhile, nobody is notified
+    and nothing is copied.
+    """
     with contextlib.suppress(OSError, ValueError):
         kill(runs, RunSpec.from_json(read_regular(runs[run_id].spec).decode("utf-8")))
     with contextlib.suppress(OSError, ValueError):

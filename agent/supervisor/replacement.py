@@ -65,7 +65,11 @@ class ReplacementLog:
         self._path = path or Path.home() / LOG
 
     def read(self, since: float = 0.0) -> list[Replacement]:
-        """Return the replacements since a time (seconds since 1970). Malformed lines are skipped, as after a crash."""
+        """Return the replacements since a time (seconds since 1970), oldest first; [] if there are none or the log
+        cannot be read.
+
+        Malformed lines are skipped, as after a crash.
+        """
         try:
             lines = self._path.read_text(encoding="utf-8", errors="replace").splitlines()
         except OSError:

@@ -76,7 +76,7 @@ class Outcome:
 
 
 def describe_restart(number: int, most: int, fault: str) -> str:
-    """Return the number of a restart, the maximum, and the fault, as text."""
+    """Return the number of a restart, the maximum `most`, and the fault, as text: `restart 1 of 3, because ...`."""
     return f"restart {number} of {most}, because {fault}"
 
 

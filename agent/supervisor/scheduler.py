@@ -73,10 +73,11 @@ def run(
 ) -> None:
     """Start the queued runs in order, and restart runs that lose their supervisor.
 
-    Return when no run is queued or watched, and stop the workers then if a run requested it. Return at once if another
-    scheduler still runs after `lock_s` seconds, and also when another master has replaced this one. `ending` is set
-    while the master shuts down: supervisors exit then, and no run may start. `poll_s` and `watch_s` are the seconds
-    between checks, with and without queued runs.
+    First waits for the data of a previous master, and up to `lock_s` seconds for another scheduler. Returns without
+    starting runs if these waits fail. Otherwise returns when no run is queued or watched, and stops the workers then if
+    a run requested it. Also returns when another master has replaced this one, and when `ending` is set while the
+    master shuts down: supervisors exit then, and no run may start. `poll_s` and `watch_s` are the seconds between
+    checks, with and without queued runs.
     """
     if not wait_until_settled(TAKEN_OVER_S):
         log(handover_wait.UNKNOWN)
@@ -118,10 +119,11 @@ def run(
 
 
 def _start_first(queue: RunQueue, run_id: str, nodes_path: str, warn: Callable[[str], None], *, patient: bool) -> bool:
-    """Start the first run in the queue if enough nodes are free. Return whether it left the queue.
+    """Start the first run in the queue, `run_id`, if enough nodes are free. Return whether it left the queue.
 
     It also leaves the queue, as failed or stopped, if it cannot start or the first run of its sweep failed. If the
-    cluster has too few nodes, the run keeps waiting while `patient`, and fails otherwise.
+    cluster has too few nodes, the run keeps waiting while `patient`, and fails otherwise. `warn` is called with a
+    message for each invalid line in the list of nodes.
     """
     runs = queue.runs
     try:

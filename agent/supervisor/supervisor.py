@@ -148,7 +148,8 @@ class Supervisor:
     def _is_left(self, outcome: Outcome) -> bool:
         """Return whether to leave the run to its next supervisor.
 
-        This is so if SIGTERM came without a stop request (`fab stop` writes one), as in a shutdown of the master.
+        This is so if SIGTERM came without a stop request (`fab stop` writes one), as in a shutdown of the master, and
+        the run has not succeeded and may continue.
         """
         asked = self._stop.why == ON_REQUEST
         return asked and outcome.state != "succeeded" and going_on.may_go_on(self.directory.path)
@@ -168,7 +169,9 @@ class Supervisor:
         self.runs.release(self._attempt.spec.run_id)
 
     def _take_up(self, before: LostSupervisor) -> Outcome:
-        """Terminate the processes of a lost supervisor's attempt, including its launcher; return the outcome."""
+        """Terminate the processes of the lost supervisor `before`, including its launcher; return the outcome of its
+        attempt.
+        """
         # The remaining ranks work well, so they get SIGTERM first. Ranks of a recipe then write a checkpoint.
         self._attempt.hosts.signal_run(signal.SIGTERM, wait_s=STOP_GRACE_S)
         self._attempt.hosts.signal_run(signal.SIGKILL, wait_s=5.0, ranks_only=False)
@@ -313,7 +316,9 @@ class Supervisor:
         self._stored.update(state="failed", reason=reason, exit_code=exit_code, last_lines=lines)
 
     def _settle(self, state: State) -> None:
-        """Store the time and cost of the run, and the limit that stopped it, if one did."""
+        """Write the time and cost of the run to spent.json, and the limit that stopped it, if one did. `state` is the
+        final state.
+        """
         reached = state.state == "stopped" and self._stop.why != ON_REQUEST
         self._meter.write(self._stop.why if reached else "", ended=True)
 

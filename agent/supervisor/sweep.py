@@ -91,7 +91,10 @@ def _first(runs: Runs, spec: RunSpec) -> tuple[RunDirectory, State] | None:
 
 
 def _failed_at_once(directory: RunDirectory, state: State) -> bool:
-    """Return whether the launcher failed within AT_ONCE_S of the first launch. Other failures have no exit status."""
+    """Return whether a run's launcher failed within AT_ONCE_S of the first launch, without a restart.
+
+    Other failures have no exit status.
+    """
     launched = _launched(directory)
     is_own = state.state == "failed" and state.exit_code is not None and not restarts_made(directory.path)
     return is_own and launched is not None and state.updated - launched <= AT_ONCE_S

@@ -34,7 +34,10 @@ def command(policy: str) -> list[str]:
 
 
 def remember(runs: Runs, policy: str) -> None:
-    """Store that the workers must be stopped when the queue is empty. `policy` is the policy's ARN; "" does nothing."""
+    """Store that the workers must be stopped when the queue is empty.
+
+    `policy` is the policy's ARN; "" changes nothing.
+    """
     if policy:
         write_atomically(_path(runs), policy)
 

@@ -66,7 +66,7 @@ class TogetherWatch:
         return self.warning != before
 
     def look_at_end(self, sleep: Callable[[float], None] = time.sleep) -> bool:
-        """Check a last time after all ranks have exited; return whether the warning has changed.
+        """Update `warning` a last time after all ranks have exited; return whether it has changed.
 
         If there is a warning, wait up to _LAST_LOOK_S for late reports from the nodes, which may refute it.
         """
@@ -89,7 +89,10 @@ class TogetherWatch:
         return bool(self.warning) and self._spec.together == REQUIRED
 
     def _found(self, *, ended: bool) -> str:
-        """Return the warning; "" if ranks are connected, a node's report is missing, or it is too early."""
+        """Return the warning; "" if ranks are connected, a node's report is missing, or it is too early.
+
+        `ended`: all ranks have exited, so SAME_S no longer applies.
+        """
         names = set(names_in(self._directory.path))
         reports = {
             kind: [self._directory.links(kind, self._attempt, host.name).name in names for host in self._spec.hosts]

@@ -88,7 +88,7 @@ def describe_runs(run_ids: Sequence[str]) -> str:
 
 
 def shortened(names: Sequence[str]) -> str:
-    """Return workers' names in short form, with ranges: worker1-3, worker7.
+    """Return workers' names in short form, with ranges: worker1-3, worker7; "" without workers.
 
     Other names are left out, because a rank can write any name into its run's state.
     """

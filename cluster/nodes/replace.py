@@ -48,9 +48,10 @@ class Replacement:
 
 
 def find(text: str, nodes: Sequence[Node], instances: Sequence[Instance]) -> tuple[Instance, str]:
-    """Find the worker given as worker3, 3, its full name or an instance id. Return its instance and its name.
+    """Find the worker `text`: worker3, 3, its full name or an instance id. Return its instance and its name.
 
-    The name of a worker that has not joined is its instance id. Raises UsageError if there is no such worker.
+    `nodes` are the nodes that have joined, and `instances` all workers. The name of a worker that has not joined is its
+    instance id. Raises UsageError if there is no such worker.
     """
     names = {node.instance_id: node.name for node in workers(nodes)}
     word = text.strip().removeprefix(_COMMON)

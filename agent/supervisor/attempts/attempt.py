@@ -131,7 +131,11 @@ class Attempt:
         )
 
     def _launch(self, pythons: Interpreters) -> Outcome:
-        """Launch the ranks, wait until they exit, and return the outcome."""
+        """Launch the ranks with the interpreters `pythons`, wait until they exit, and return the outcome.
+
+        If the run must stop before that, the ranks are terminated: after a stop request the outcome is `stopped`, and
+        `failed` if --together=require is violated.
+        """
         command = list(self.spec.launcher) or launcher_command(self.spec, pythons)
         stage(self.spec)
         self._tell_launch(command, pythons)
@@ -191,7 +195,11 @@ class Attempt:
         self.stored.update(reason=together.warning)
 
     def _warns_at_end(self, together: TogetherWatch) -> bool:
-        """Check the ranks' connections after they succeeded. Return whether the run must count as failed."""
+        """Check the ranks' connections after they succeeded. Return whether the run must count as failed
+        (--together=require).
+
+        A changed warning is stored and logged.
+        """
         if together.look_at_end():
             self._warn(together)
         return together.must_stop

@@ -70,7 +70,11 @@ def prepare(
 
 
 def failures(answers: Mapping[str, Completed]) -> dict[str, str]:
-    """Return the last lines of each host that failed, by name, with advice on an unreachable host or a full disk."""
+    """Return the last lines of output of each host that failed, by name. `answers` are the results of the hosts'
+    commands.
+
+    Advice is added for an unreachable host or a full disk.
+    """
     return {
         name: tail(done.output)
         + (_advice(name, done.output) if done.status == SSH_FAILED or reports_full_disk(done.output) else "")
