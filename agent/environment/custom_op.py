@@ -161,7 +161,10 @@ def _compile(tensorflow: str, include: Path, output: Path, search_path: str) -> 
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the command line; return the exit status."""
+    """Install the library with the options in `argv`, and print its path, or the error.
+
+    Return the exit status, 0 or 1.
+    """
     parser = argparse.ArgumentParser(
         prog="python -m agent.environment.custom_op", description=(__doc__ or "").split("\n")[0]
     )

@@ -311,7 +311,11 @@ def settings_from(arguments: argparse.Namespace) -> Settings:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the command line; return the exit status."""
+    """Build or prove Horovod, as the command in `argv` says. Print the wheel's path, the result of the test, or the
+    error.
+
+    Return the exit status, 0 or 1.
+    """
     parser = argparse.ArgumentParser(
         prog="python -m agent.environment.horovod_build", description=(__doc__ or "").split("\n")[0]
     )

@@ -76,7 +76,10 @@ def ensure(root: Path = DEFAULT_ROOT) -> Path:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the command line; return the exit status."""
+    """Make the environment with the options in `argv`, and print the path of its Python, or the error.
+
+    Return the exit status, 0 or 1.
+    """
     parser = argparse.ArgumentParser(
         prog="python -m agent.environment.master_environment", description=(__doc__ or "").split("\n")[0]
     )

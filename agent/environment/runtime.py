@@ -259,7 +259,10 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the command line; return the exit status."""
+    """Make the runtime with the options in `argv`, and print the path of its Python, or the error.
+
+    Return the exit status, 0 or 1.
+    """
     arguments = _parser().parse_args(argv)
     return print_made(lambda: _runtime(arguments).ensure())
 

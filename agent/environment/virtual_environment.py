@@ -435,7 +435,9 @@ def print_made(make: Callable[[], object]) -> int:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the command line; return the exit status."""
+    """Make the environment with pip and uv, and print the path of its Python, or the error. Return the exit status, 0
+    or 1.
+    """
     parser = argparse.ArgumentParser(
         prog=f"python -m {Installer.command}", description="Create the environment with uv."
     )

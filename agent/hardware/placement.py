@@ -284,6 +284,7 @@ INTER_OP: Final = "TF_NUM_INTEROP_THREADS"
 def thread_variables(threads: int, vector_bits: int) -> dict[str, str]:
     """Return the environment variables for a rank with this number of threads within an operation.
 
+    They set the threads of OpenMP and how long these wait, and oneDNN for TensorFlow on vectors of 256 bits or more.
     They apply to any program. `vector_bits` is the width of the cores' vectors.
     """
     variables = {OMP_THREADS: str(threads), OMP_WAIT: "1"}

@@ -129,7 +129,10 @@ class LinkWatch:
         )
 
     def _has_open(self, found: Sequence[Connection], ranks: Sequence[RunProcess]) -> bool:
-        """Return whether a rank is connected to another node, or to another rank if all ranks are on this node."""
+        """Return whether one of `ranks` is connected to another node, or to another rank if all ranks are on this node.
+
+        `found` are this node's connections. Ranks on one node that share memory count as connected.
+        """
         found = [each for each in found if each.state == ESTABLISHED and each.inode]
         if self._others:
             found = [each for each in found if each.remote[0] in self._others]

@@ -117,12 +117,14 @@ class MemoryWatch:
         self._take()
 
     def look(self) -> None:
-        """Take a sample if SAMPLE_S have passed."""
+        """Take a sample of the memory and of the kernel's counters if SAMPLE_S have passed since the last one."""
         if self._clock() >= self._last_at + SAMPLE_S:
             self._take()
 
     def _take(self) -> None:
-        """Take a sample, and record a new kill with the memory that was available."""
+        """Take a sample of the memory. If a counter of kills has increased, record this with the memory that was
+        available.
+        """
         sample, self._last_at = read_sample(self._root), self._clock()
         if grown := self._grown():
             was_sure = self._is_sure and self._last_at - self._killed_at <= RECENT_S
@@ -151,8 +153,9 @@ class MemoryWatch:
         return bool(homes) and not is_shared and counter.parent in self._own
 
     def describe(self, status: int) -> str:
-        """Return how the rank ran out of memory, or perhaps did, as text; "" if no process was killed for that.
+        """Return how the rank ran out of memory, or perhaps did, as text; "" if it did not. Takes a last sample.
 
+        It did if the kernel killed a process in the last RECENT_S, and the rank was killed or memory was short.
         `status` is the exit status of the rank's main process.
         """
         self._take()

@@ -339,7 +339,10 @@ class Rank:
         return self._is_over
 
     def _reap(self) -> None:
-        """Reap the processes that have exited: the main process and orphans."""
+        """Reap the processes that have exited: orphans, and the main process, whose status and time of exit are stored.
+
+        Does not wait.
+        """
         with contextlib.suppress(ChildProcessError):
             while (found := os.waitpid(-1, os.WNOHANG))[0]:
                 if found[0] == self._process.pid:

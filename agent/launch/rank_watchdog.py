@@ -75,7 +75,11 @@ class StallWatch:
         return stuck
 
     def _progress(self, processes: Sequence[RunProcess]) -> object:
-        """Return a value that changes as long as the rank of these processes makes progress."""
+        """Return a value that changes as long as the rank of these processes makes progress.
+
+        It contains their CPU times and the sizes of the run's metrics and log. The log does not count if none of them
+        can run.
+        """
         stats = {each.pid: _read_stat(each.pid) for each in processes}
         can_run = any(stats[each.pid][0] in ("R", "S") for each in processes)
         output = _size(self._directory.log) if can_run else 0
@@ -140,7 +144,10 @@ class BoundWatch:
         return True
 
     def _read(self) -> float | None:
-        """Return when the limit is reached, in seconds since 1970; None if the run has ended or the file is missing."""
+        """Return when the limit is reached, in seconds since 1970.
+
+        Return None if the run has no limit or has ended, or if the file is missing.
+        """
         spent = spending.read(self._directory)
         return spent.ends if spent else None
 

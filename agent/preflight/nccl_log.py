@@ -74,7 +74,10 @@ class NcclProcess:
 
     @property
     def pair(self) -> str:
-        """Return the versions of NCCL and its plug-in, as text."""
+        """Return the versions of NCCL and its plug-in as text, such as `NCCL 2.31.2 with aws-ofi-nccl 1.21.1`.
+
+        An unknown version is UNKNOWN. Without the plug-in, only NCCL is named.
+        """
         plugin = self.plugin or (UNKNOWN if self.provider else "")
         return f"NCCL {self.nccl or UNKNOWN}" + (f" with aws-ofi-nccl {plugin}" if plugin else "")
 

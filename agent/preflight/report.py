@@ -72,7 +72,7 @@ class Report:
         return f"pre-flight: {_lines(self.findings)}" + (f"; do: {'; '.join(remedies)}" if remedies else "")
 
     def to_document(self) -> dict[str, Any]:
-        """Return the report as JSON values."""
+        """Return the report as JSON values: `columns`, `rows`, `findings`, `allowed`, `warnings`, and `lines`."""
         return {
             "columns": list(COLUMNS),
             "rows": [list(row) for row in self.cells],
@@ -83,7 +83,9 @@ class Report:
         }
 
     def lines(self) -> list[str]:
-        """Return the table as aligned text without empty columns. A node has no library for tables."""
+        """Return the table as aligned text without empty columns, followed by the summary. A node has no library for
+        tables.
+        """
         kept = [n for n in range(len(COLUMNS)) if any(row[n] != "-" for row in self.cells)]
         # Without the common prefix of the names, the table fits on a terminal of 80 columns.
         short = [(row[0].removeprefix(COMMON_PREFIX), *row[1:]) for row in self.cells]

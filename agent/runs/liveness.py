@@ -27,7 +27,7 @@ _mine: dict[str, int] = {}
 def hold(run_id: str) -> None:
     """Take a run's lock until `let_go`, `forget` or the exit of this process.
 
-    Raises AlreadyLockedError if another process holds it.
+    Waits up to LOOKS_S. Raises AlreadyLockedError if another process still holds the lock then.
     """
     path = _path(run_id)
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -60,7 +60,10 @@ def restart_costs(events: Iterable[Mapping[str, Any]], restarts: Sequence[Mappin
 
 
 def _recovery(told: Sequence[_Told], start: int) -> RestartCost:
-    """Return the cost of a restart. `start` is the index of its start event in `told`."""
+    """Return the cost of a restart. `start` is the index of its start event in `told`.
+
+    Fields stay None if the events before or after it do not show them.
+    """
     at, after = told[start].steps, next(iter(told[start + 1 :]), None)
     before = next((each for each in reversed(told[:start]) if not each.is_start), None)
     if before is None or (after and after.is_start):  # The next restart counts the cost of both.

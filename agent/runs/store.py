@@ -125,9 +125,11 @@ class Runs:
                 self.mark_lost(claim.run_id)
 
     def mark_lost(self, run_id: str, obstacle: str = "") -> None:
-        """Store that a run has failed, if it has lost its supervisor and does not continue automatically.
+        """Store that a run has failed, with its time and cost, if it has lost its supervisor and does not continue
+        automatically.
 
-        `obstacle` is the reason why a run that could continue must not; "" without one.
+        `obstacle` is the reason why a run that could continue must not; "" without one. Does nothing for an unknown
+        run.
         """
         directory = self[run_id]
         with contextlib.suppress(FileNotFoundError), database.transaction():

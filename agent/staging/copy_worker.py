@@ -102,7 +102,9 @@ def copy(shared: StagedDataset, local: StagedDataset, wanted: Manifest, part: Se
 
 
 def _report_missing(shared: StagedDataset, missing: Sequence[Entry], emit: Emit) -> None:
-    """Report the files that the shared file system lacks, and which of them were complete there before."""
+    """Emit the paths of files that the shared file system lacks (`missing`), and of those that were complete there
+    before (`spoiled`).
+    """
     if missing:
         before = _hashes_before(shared)
         emit_paths(emit, "missing", sorted(entry.path for entry in missing))
@@ -147,9 +149,10 @@ def part_of(entries: Sequence[Entry], addresses: Sequence[str], round_number: in
 
 
 def wait_for_manifest(shared: StagedDataset, digest: str, timeout_s: float = MANIFEST_TIMEOUT_S) -> Manifest:
-    """Return the manifest with this digest as soon as it is visible here. NFS may show an older one for a while.
+    """Return the manifest of `shared` with this digest as soon as it is visible here. NFS may show an older one for a
+    while.
 
-    Raises DatasetError if it does not appear in time.
+    Raises DatasetError if it does not appear within `timeout_s`.
     """
     trouble = ""
 

@@ -27,7 +27,7 @@ class ProgressMeter:
         self._lock = threading.Lock()
 
     def add(self, entry: Entry) -> None:
-        """Count a finished file."""
+        """Count a finished file, and report the counts if they are due."""
         with self._lock:
             self._files += 1
             self._bytes += entry.size

@@ -83,7 +83,9 @@ class Prefix:
         return ["s3api", "list-objects-v2", "--cli-input-json", asked, "--output", "json"]
 
     def fetch_words(self, directory: Path, entries: Sequence[Entry], single: bool = False) -> list[str]:
-        """Build the CLI's arguments to fetch files into a directory. `single`: the prefix is the one file's key."""
+        """Build the CLI's arguments to fetch these files into a directory. `single`: the prefix is the key of the only
+        file.
+        """
         if single:
             return ["s3", "cp", str(self), str(directory / entries[0].path), *QUIET]
         patterns = (f"--include={literal(entry.path)}" for entry in entries)
@@ -255,7 +257,8 @@ def fetch_shared(prefix: Prefix, dataset: StagedDataset, entries: Sequence[Entry
 def _fetch_missing(prefix: Prefix, dataset: StagedDataset, entries: Sequence[Entry], single: bool, emit: Emit) -> int:
     """Fetch the files that are missing, damaged or have no known hash; return their total bytes.
 
-    `single`: the prefix may be the key of the only object. Raises DatasetError.
+    Emits the progress, and writes fetched files to this node's journal. `single`: the prefix may be the key of the only
+    object. Raises DatasetError.
     """
     progress, wanted = ProgressMeter(emit, entries), []
     for entry, is_missing in dataset.verify(entries):

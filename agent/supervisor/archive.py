@@ -84,7 +84,7 @@ class Copier:
 
     @property
     def is_due(self) -> bool:
-        """Return whether PERIOD_S is over and the previous copy has ended."""
+        """Return whether to start a copy: there is a bucket, PERIOD_S is over, and the previous copy has ended."""
         idle = self._copying is None or self._copying.poll() is not None
         return bool(self.address) and idle and time.monotonic() >= self._next
 

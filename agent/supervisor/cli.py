@@ -188,7 +188,11 @@ def occupancy(runs: Runs) -> dict[str, Any]:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line; return the exit status."""
+    """Run the command in `argv`, and print its result as JSON, or an error.
+
+    Return the exit status: 0, FAILED, BAD_ARGUMENTS, LIVE_RUN or NO_SUCH_RUN. Also makes this master the current one
+    for commands that change runs, and starts a missing scheduler.
+    """
     options = _parser().parse_args(argv)
     runs = Runs(root=Path(options.root))
     settled = options.command in ("schedule", "supervise") or wait_until_settled()

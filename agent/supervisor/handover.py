@@ -124,7 +124,10 @@ class Handover:
         self._call = self._start(aws_command("ssm", "put-parameter", *words, region=self._region, in_background=True))
 
     def _pack(self, tree: Path, ids: Sequence[str], backup: bytes) -> bytes:
-        """Return the archive of an agent and a database. The same content results in the same bytes."""
+        """Return the archive with the agent in `tree`, the ids of the runs, and the backup of the database.
+
+        The same content results in the same bytes.
+        """
         if tree not in self._packed:
             self._packed = {tree: _packed_agent(tree)}
         buffer = io.BytesIO(self._packed[tree])

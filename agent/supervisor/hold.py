@@ -95,7 +95,10 @@ def _node(text: str) -> ClaimedNode:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line; return the exit status."""
+    """Hold the nodes in `argv` until standard input is closed; print messages as JSON, or an error.
+
+    Return the exit status: 0, 1 if this master cannot hold nodes now, or LIVE_RUN if a run or another task has them.
+    """
     parser = argparse.ArgumentParser(prog="agent.supervisor.hold", description=__doc__)
     parser.add_argument("--root", required=True, help="directory of all runs, on the shared file system")
     parser.add_argument("--every", action="store_true", help="hold every node")

@@ -54,10 +54,10 @@ def choose_answering(
     least: int,
     most: int,
 ) -> tuple[Node, ...] | None:
-    """Return hosts for a run, ordered by index. Its own hosts that answer are preferred to others of the same kinds.
+    """Return hosts for a run among the workers in `nodes`, ordered by index; None if there are fewer than `least`.
 
-    `answering` contains the instance ids of the nodes that may be chosen. At most `most` hosts are returned; None if
-    there are fewer than `least`.
+    `answering` contains the instance ids of the nodes that may be chosen. The run's own hosts come first, then others
+    of the same kinds. At most `most` hosts are returned.
     """
     own, kinds = {host.instance_id for host in spec.hosts}, {host.kind for host in spec.hosts}
     fitting = [

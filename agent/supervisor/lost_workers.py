@@ -203,9 +203,11 @@ class LostWorkers:
             return ""
 
     def _replace(self, group: WorkerGroup, reasons: dict[str, str]) -> None:
-        """Mark workers as unhealthy, within the hourly limit, so that their group replaces them.
+        """Mark workers as unhealthy, so that their group replaces them. Record this, or why a worker cannot be
+        replaced.
 
-        `reasons` are by instance id. Raises OSError.
+        `reasons` are the workers' faults by instance id. Nothing is marked above the hourly limit, nor a worker that
+        does not answer if more than half of the workers do not. Raises OSError.
         """
         silent, known = sum(not seen.replied for seen in self._seen.values()), len(self._seen)
         for id, reason in reasons.items():

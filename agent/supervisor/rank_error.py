@@ -38,8 +38,9 @@ def describe(rank: int, log: str, status: int) -> str:
 def exception_of(rank: int, log: str) -> str:
     """Return the exception in the last traceback of a rank, as `RuntimeError: ...`; "" without one.
 
-    deepcdk's explanation is added if the rank printed one. Programs that start another one, such as `accelerate
-    launch`, print their own traceback when the other one fails. It is ignored if there is an earlier traceback.
+    If deepcdk printed an explanation after it, the explanation and its remedy are added. Programs that start another
+    program, such as `accelerate launch`, print their own traceback when the other program fails. Such a traceback is
+    ignored if there is an earlier one.
     """
     mark, found = f"[{rank}]<stderr>:", ""
     own = [line.removeprefix(mark) for line in log.splitlines() if line.startswith(mark)]

@@ -96,7 +96,10 @@ def _in_group(gid: int, script: str) -> list[str]:
 
 
 def _change_group(path: Path, gid: int) -> bool:
-    """Change the group of this user's directory. Return False if the machine has no such group. Raises OSError."""
+    """Change the group of this user's directory to the group with the id `gid`.
+
+    Return False, and change nothing, if the machine has no such group. Raises OSError.
+    """
     try:
         os.chown(path, -1, gid, follow_symlinks=False)
     except PermissionError:

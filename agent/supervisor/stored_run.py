@@ -40,9 +40,10 @@ class StoredRun:
         self.course: dict[str, Any] = {"times": {}, **(earlier or {}), "archive": self.copier.address}
 
     def update(self, **changes: object) -> None:
-        """Store the state with changed fields. A final state is stored after the record and the last copy are complete.
+        """Store the state with changed fields, if they differ.
 
-        Raises SupersededError if another master has taken over the run.
+        Before a final state is stored, the record and the last copy to the bucket are completed, which may take
+        minutes. Raises SupersededError if another master has taken over the run.
         """
         self.check_ours()
         state = dataclasses.replace(self.state, **changes)  # type: ignore[arg-type]  # checked by callers
@@ -80,7 +81,7 @@ class StoredRun:
             record.write_record(self._directory, state)
 
     def check_ours(self) -> None:
-        """Raise SupersededError if another master has taken over the run. After its end, none can do that."""
+        """Raise SupersededError if another master has taken over the run. Does nothing after the run has ended."""
         if not self.state.has_ended and (other := current_master.successor(self._directory.path.parent)):
             self.is_ours = False
             raise SupersededError(self._directory.run_id, other)

@@ -289,7 +289,10 @@ class Supervisor:
             secret_files.remove_stale(here, self.runs)
 
     def _stop_workers(self) -> None:
-        """Stop the workers if this or an earlier run requested it (`--then-stop`), and no run is live or queued."""
+        """Stop the workers if this or an earlier run requested it (`--then-stop`), and no run is live or queued.
+
+        The result is logged and recorded. The user is notified if the workers could not be stopped.
+        """
         spec = self._attempt.spec
         with contextlib.suppress(OSError):
             if told := then_stop.stop_workers(self.runs, spec.stop_policy, by=spec.run_id, run=self._run):

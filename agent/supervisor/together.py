@@ -114,7 +114,10 @@ class TogetherWatch:
         return f"warning: the ranks do not train together: {what}"
 
     def _read(self) -> None:
-        """Read the new lines of all ranks."""
+        """Read the new lines of the log, and keep the first _MAX_LINES of each rank and stream, to compare them.
+
+        Durations, rates and percentages are removed from them.
+        """
         for line in self._tail.lines():
             if not (found := _LINE.match(line)) or found[3].startswith(_NOT_THE_PROGRAMS):
                 continue

@@ -51,7 +51,10 @@ class Leftovers:
         return self._of(SHARED, self._ask_master("shared", self._stack.efs_mount))
 
     def all(self, nodes: Sequence[Node]) -> list[Leftover]:
-        """Return the directories on the shared file system and on these nodes."""
+        """Return the directories on the shared file system, the master and these nodes.
+
+        A directory also counts as used if a run on the shared file system needs its name.
+        """
         answer = self._ask_master("shared", self._stack.efs_mount)
         names, data = {*(answer.get("names") or ())}, {*(answer.get("data") or ())}
         found = [*self._of(SHARED, answer), *self._of(MASTER_NAME, self._ask_master("node"))]

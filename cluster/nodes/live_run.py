@@ -105,9 +105,9 @@ def every_node_held(
 
 
 def check_live_runs(session: Session, doing: str, reasons: Sequence[str], *, force: bool) -> LiveRuns:
-    """Return the live runs, which the action would stop. `doing` names the action, `reasons` explain its effects.
+    """Return the live runs, which the action would stop. `doing` names the action, and `reasons` explain its effects.
 
-    Unless forced, raises StopsRunError if there are live runs, or if they are unknown.
+    Without `force`, raises StopsRunError if there are live runs, or if it is unknown whether there are.
     """
     found = find_live_runs(session)
     if (found.run_ids or found.why_unknown) and not force:

@@ -169,7 +169,9 @@ class Attempt:
         )
 
     def _tell_launch(self, command: Sequence[str], pythons: Interpreters) -> None:
-        """Write the launcher's command and environment to launch.json, and log the command."""
+        """Write the launcher's command and environment, and the ranks' command, to launch.json; log the launcher's
+        command.
+        """
         started = document(self.spec, pythons.ranks, command, launcher_environment(self.spec, login()))
         self._directory.write(self._directory.launched, json.dumps(started, indent=1))
         self.log_line(f"$ {shlex.join(command)}")
