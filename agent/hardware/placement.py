@@ -284,8 +284,8 @@ INTER_OP: Final = "TF_NUM_INTEROP_THREADS"
 def thread_variables(threads: int, vector_bits: int) -> dict[str, str]:
     """Return the environment variables for a rank with this number of threads within an operation.
 
-    They set the threads of OpenMP and how long these wait, and oneDNN for TensorFlow on vectors of 256 bits or more.
-    They apply to any program. `vector_bits` is the width of the cores' vectors.
+    They set the number of OpenMP's threads and how long idle threads keep their core. On vectors of 256 bits or more,
+    they also turn on oneDNN in TensorFlow. They apply to any program. `vector_bits` is the width of the cores' vectors.
     """
     variables = {OMP_THREADS: str(threads), OMP_WAIT: "1"}
     if vector_bits >= 256:  # x86: TensorFlow disables oneDNN on cores without instructions for neural networks

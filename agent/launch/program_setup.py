@@ -46,8 +46,8 @@ class ProgramSetup:
 def set_up_program(
     environ: Mapping[str, str], *, launcher: str, own_gpu: bool, vector_bits: int | None = None, root: Path = ROOT
 ) -> ProgramSetup:
-    """Bind this process to the rank's cores, memory and GPU. Return its placement and the variables for the program
-    that it becomes.
+    """Bind this process to the rank's cores and memory. Return its placement and the variables for the program that it
+    becomes.
 
     `environ` contains what the launcher and the user have set; variables of the user are not changed. `own_gpu` shows
     CUDA only the rank's GPU, for a program that does not choose a GPU by its local rank. `vector_bits` is the width of

@@ -94,8 +94,8 @@ class LinkWatch:
     def look(self, ranks: Sequence[RunProcess]) -> None:
         """Check the connections of the processes `ranks`, unless a connection between ranks was found before.
 
-        The first one that is found is reported with a file in the run's directory. After LOOKS checks without one, this
-        is reported too.
+        The first connection that is found is reported with a file in the run's directory. If LOOKS checks find none,
+        another file reports that.
         """
         if self._is_linked:
             return

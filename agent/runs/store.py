@@ -157,7 +157,7 @@ class Runs:
             self._replace(wanted)
 
     def claim_every_node(self, run_id: str) -> None:
-        """Extend a run's claim to every node, so that no other run starts until it is released.
+        """Extend a run's claim to every node, so that no other run starts until the claim is released.
 
         Other live runs keep their nodes. Call this in a transaction. Raises RuntimeError if the run's claim was
         deleted.

@@ -288,8 +288,8 @@ class RunSpec:
         return f"{self.efs_mount}/payloads/{self.program}/{LOCK_FILE}"
 
     def rank_command(self, python: str, values: Mapping[str, str] | None = None) -> list[str]:
-        """Return a rank's command. A script, a module, or the words after `python` run with `python`, the path of a
-        Python.
+        """Return a rank's command. The interpreter with the path `python` runs a script, a module, or the words after
+        `python`.
 
         Any other command is unchanged. With a rank's `values`, the placeholders in the first `entry_words` words are
         expanded.
@@ -329,8 +329,8 @@ def placed(ranks: int, hosts: Sequence[str]) -> str:
 
 
 def started_by(python: str, command: Sequence[str]) -> list[str]:
-    """Return a command for a node. A script, a module, or the words after `python` run with `python`, the path of a
-    Python.
+    """Return a command for a node. The interpreter with the path `python` runs a script, a module, or the words after
+    `python`.
 
     Any other command is unchanged.
     """

@@ -65,7 +65,7 @@ def claim(
 def hold(runs: Runs, task: str, nodes: Sequence[ClaimedNode] | None, stdin_fd: int) -> None:
     """Reserve nodes until the input `stdin_fd` is closed, and release them then. `nodes` and `task` are as for `claim`.
 
-    Prints JSON lines: `holding` when the nodes are reserved, and `alive` as a heartbeat before and after it. Raises
+    Prints JSON lines: `holding` when the nodes are reserved, and `alive` as a heartbeat before and after that. Raises
     LiveRunError if other runs or tasks have the nodes.
     """
     said_at = time.monotonic()

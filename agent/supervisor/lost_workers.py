@@ -206,8 +206,8 @@ class LostWorkers:
         """Mark workers as unhealthy, so that their group replaces them. Record this, or why a worker cannot be
         replaced.
 
-        `reasons` are the workers' faults by instance id. Nothing is marked above the hourly limit, nor a worker that
-        does not answer if more than half of the workers do not. Raises OSError.
+        `reasons` are the workers' faults by instance id. No worker is marked above the hourly limit. If more than half
+        of the workers do not answer, none of these is marked. Raises OSError.
         """
         silent, known = sum(not seen.replied for seen in self._seen.values()), len(self._seen)
         for id, reason in reasons.items():

@@ -57,11 +57,10 @@ class Outcome:
     """Seconds from the launch until a rank ran out of memory, or perhaps did; None if none did."""
 
     def repeats(self, earlier: Collection[Mapping[str, Any]]) -> Outcome:
-        """Decide whether this outcome repeats an earlier lack of memory; if so, return it without its fault, else as it
-        is.
+        """Return this outcome, without its fault if it repeats an earlier lack of memory.
 
-        It repeats if a rank ran out of memory about as long after the launch as in an earlier attempt. Without a fault,
-        the run is not restarted, and the reason explains this. `earlier` contains the restarts in the run's timeline.
+        This is so if a rank ran out of memory about as long after the launch as in an earlier attempt. The run is then
+        not restarted, and the reason explains this. `earlier` contains the restarts in the run's timeline.
         """
         now = self.memory_after_s
         times = [float(each[MEMORY_AFTER]) for each in earlier if isinstance(each.get(MEMORY_AFTER), int | float)]

@@ -46,7 +46,7 @@ def reopen(directory: RunDirectory, spec: RunSpec, state: State) -> None:
     """Reset the files of an ended run for its next attempt, and store `spec` and `state`.
 
     The earlier spec is kept as spec-N.json. The timeline is cleared, the stop request and the report of the pre-flight
-    check are removed, and a line in the log reports the step from which the run resumes.
+    check are removed, and a line in the log reports from where the run resumes.
     """
     rewrite(directory, spec)
     record.reset_course(directory)

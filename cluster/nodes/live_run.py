@@ -82,9 +82,9 @@ def every_node_held(
     """Hold every node during the block, so that no run starts between the check for live runs and the nodes'
     termination.
 
-    `task` is its name for messages, `doing` names the action, and `reasons` explain its effects. Nothing is held
+    `task` is the task's name for messages, `doing` names the action, and `reasons` explain its effects. Nothing is held
     without a running master. Raises StopsRunError if a run has started since the check. If the master does not answer,
-    raises it too, or only reports a warning with `force`. Raises HeldNodesError if another machine is about to
+    raises StopsRunError too; with `force`, only reports a warning. Raises HeldNodesError if another machine is about to
     terminate nodes.
     """
     with contextlib.ExitStack() as opened:

@@ -146,7 +146,7 @@ def wait_ready(
 ) -> tuple[Node, ...]:
     """Wait until `wanted` workers accept the master's logins. Return these workers and the master.
 
-    `report` is called on each change. If `least` is not 0, that many workers are enough after `timeout_s`. Otherwise,
+    `report` is called on each change. If `least` is not 0, that many workers are enough after `timeout_s`. With fewer,
     raises NotReadyError then, with the missing instances and the last lines of their consoles. Raises ShrunkGroupError
     if the group's size is now below `wanted`.
     """
@@ -232,7 +232,7 @@ def last_console_lines(aws: Aws, instance_id: str) -> str:
 def describe_alarms(aws: Aws, stack: Stack, run: Mapping[str, Any]) -> list[str]:
     """Return a line for each alarm that terminated workers during a run; [] if there is none or AWS does not answer.
 
-    `run` is the run's state as JSON values; its fields `started` and `updated` are the begin and the end.
+    `run` is the run's state as JSON values. The run lasts from its field `started` to its field `updated`.
     """
     try:
         with aws_errors(f"reading the activities of {stack.worker_group}"):
