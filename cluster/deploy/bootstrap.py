@@ -65,11 +65,11 @@ class Names:
 
     @property
     def parameter(self) -> str:
-        """Return the name of the parameter with the version."""
+        """Return the name of the SSM parameter that contains the bootstrap's version."""
         return f"/cdk-bootstrap/{self.qualifier}/version"
 
     def bucket(self, account: str, region: str) -> str:
-        """Return the name of the bucket for templates."""
+        """Return the name of the bootstrap's bucket for templates."""
         return f"cdk-{self.qualifier}-assets-{account}-{region}"
 
 
@@ -106,7 +106,7 @@ class Bootstrap:
 
     @property
     def bucket(self) -> str:
-        """Return the name of the bucket."""
+        """Return the name of the bootstrap's bucket for templates."""
         return self.names.bucket(self.account, self.region)
 
     @property
@@ -188,9 +188,11 @@ def _has_bucket(aws: Aws, bucket: str, account: str) -> bool:
 
 
 def _version(aws: Aws, names: Names, stack: Mapping[str, Any] | None) -> int | None:
-    """Return the version from its parameter or, without permission to read it, from the toolkit stack's output.
+    """Return the bootstrap's version from its SSM parameter or, without permission to read it, from the toolkit stack's
+    output.
 
-    Return None if the parameter does not exist, and 0 if it is not a number. Raises AwsError.
+    `stack` is from DescribeStacks, None if there is no toolkit stack. Returns None if the parameter does not exist, and
+    0 if it is not a number. Raises AwsError.
     """
     try:
         with aws_errors(f"reading {names.parameter}"), IgnoredCodes("ParameterNotFound"):

@@ -48,7 +48,10 @@ def superseded(aws: Aws, images: Mapping[str, str]) -> dict[str, str]:
 
 
 def context(images: Mapping[str, str], newest: Mapping[str, str]) -> dict[str, str]:
-    """Return the CDK context that keeps the superseded images, those in `newest`; {} if there are none."""
+    """Return the CDK context with which the nodes keep their images; {} if `newest` is empty.
+
+    `images` maps SSM parameters to the deployed images. Only the images of the parameters in `newest` need to be kept.
+    """
     kept = {name: images[name] for name in newest}
     return {KEPT_IMAGES: json.dumps(kept)} if kept else {}
 

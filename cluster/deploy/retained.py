@@ -85,7 +85,10 @@ def parse(template: Mapping[str, Any], there: Sequence[Mapping[str, Any]]) -> tu
 
 
 def describe_fate(resources: Sequence[DataResource]) -> str:
-    """Return the end of a sentence on the data that is kept and the data that is deleted with a stack."""
+    """Return the end of a sentence on the data that is kept and the data that is deleted with a stack.
+
+    Without resources, it is "it contains no data".
+    """
     stays = [each.noun for each in resources if each.kept]
     goes = [each.noun for each in resources if not each.kept]
     parts = [f"its {' and '.join(stays)} {'is' if len(stays) == 1 else 'are'} kept"] if stays else []

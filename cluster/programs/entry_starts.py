@@ -159,7 +159,10 @@ def _command(words: Sequence[str]) -> int:
 
 def _console_script(directory: Path, bases: Sequence[Path], word: str) -> Path | None:
     """Return the module file of a console script that pyproject.toml, setup.cfg or setup.py declares under the name
-    `word`; None if there is none.
+    `word`.
+
+    The module is looked up in `bases`, then in the `src` of `directory`. Returns None if no script has this name, or if
+    its module is not found.
     """
     target: object = None
     try:
@@ -193,7 +196,11 @@ def short_text(path: Path) -> str:
 def _commands_start(
     text: str, words: Sequence[str], directory: Path, bases: Sequence[Path], seen: set[Path]
 ) -> Iterator[Start]:
-    """Yield every program that the commands in a shell text start. `words` are the text's arguments (`$@`)."""
+    """Yield every program that the commands in a shell text start. `words` are the text's arguments (`$@`).
+
+    `bases` are the directories in which to look for files, and a `cd` in the text adds one. Shell scripts that are read
+    are added to `seen`.
+    """
     bases = list(bases)
     for line in _commands(text):
         command = [

@@ -100,9 +100,9 @@ def unreachable(
 ) -> list[Import]:
     """Return the first import of each of the program's own modules that Python would not find on the nodes.
 
-    `begun` is what the entry starts. Python looks in the script's directory, or in the current one for `-m`, and in
-    installed packages. Returns [] if a program or a shell text changes the search path. Imports in functions and under
-    conditions do not count.
+    `begun` is what the entry starts. `uploaded` are the program's files, relative to `directory`. Python looks in the
+    script's directory, or in the current one for `-m`, and in installed packages. Returns [] if a program or a shell
+    text changes the search path. Imports in functions and under conditions do not count.
     """
     scripts = [each.path for each in begun if each.path and each.kind == "python"]
     trees = [pair for script in scripts for pair in modules(directory, script)]
@@ -210,6 +210,8 @@ def _installed() -> Mapping[str, Sequence[str]]:
 def imports(tree: ast.AST, file: str) -> Iterator[Import]:
     """Yield the absolute imports of a file, except those for type checkers and those in code that handles a failed
     import.
+
+    `file` is the name to report. Imports in functions and under conditions are marked as conditional.
     """
     waiting: list[tuple[ast.AST, bool]] = [(tree, False)]
     while waiting:

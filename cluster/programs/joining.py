@@ -119,7 +119,8 @@ class Joining(Sources):
         """Return why the ranks would not train together on `nodes` nodes, and what to change; "" if the sources show no
         problem.
 
-        `variables` are those set with --env.
+        `controller` is Horovod's, such as MPI. `variables` are those set with --env. Only the first problem is
+        returned.
         """
         has_flags = any(name.startswith("PET_") for name in variables)  # torchrun reads its flags from them
         alone = [*([] if has_flags else self.launched_alone), *self.alone]

@@ -49,7 +49,7 @@ class Trap:
 
     @property
     def is_for_several(self) -> bool:
-        """Return whether it fails only on several nodes."""
+        """Return whether this use fails only on several nodes."""
         return self.name in _STEPS
 
     def __str__(self) -> str:

@@ -266,7 +266,10 @@ class Program:
 
     @property
     def label(self) -> str:
-        """Return the label for runs of this program: `train` for `train.py` and for `-m package.train`."""
+        """Return the label for runs of this program: `train` for `train.py` and for `-m package.train`.
+
+        It has at most 40 lower-case letters, digits and hyphens. It is "program" if nothing of the entry remains.
+        """
         is_module = self._words[0] == "-m"
         first = next(iter(self._words[is_module:]), "program")
         if not is_module and "/" not in first and not first.endswith(".py"):  # `sh -c`, `env`, `accelerate launch`, ...

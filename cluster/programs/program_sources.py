@@ -196,6 +196,8 @@ class Sources:
     def note(self, file: str, line: int, name: str, *, is_guarded: bool = False) -> None:
         """Record a name, such as `torch.distributed.init_process_group`, if it can join the ranks. Other names are
         ignored.
+
+        With `is_guarded`, for a package whose absence the program handles, even a call counts only as use of a library.
         """
         for known, uses in ((_CALLS, self.calls), (_LIBRARIES, self.libraries)):
             for prefix, launcher in known.items():
@@ -225,7 +227,7 @@ def _optional(tree: ast.AST) -> set[str]:
 
 
 def _asked(tree: ast.AST, *, is_entry: bool) -> set[int]:
-    """Return the ids of AST nodes that do not run under each launcher.
+    """Return the ids (as of `id`) of AST nodes that run only under some launchers, or not at all.
 
     They depend on the launcher's variables, handle an error, or (except in the entry) are under `if __name__ == ...`.
     Nodes after an exit that depends on the variables are included.
@@ -286,7 +288,7 @@ def _quits(statement: ast.Expr) -> bool:
 
 
 def _names_outside(tree: ast.AST, left_out: Collection[int]) -> set[str]:
-    """Return the names and attributes that a module uses outside of the given AST nodes."""
+    """Return the names and attributes that a module uses outside of the AST nodes whose ids are in `left_out`."""
     walked = [node for node in ast.walk(tree) if id(node) not in left_out]
     names = {node.id for node in walked if isinstance(node, ast.Name)}
     return names | {node.attr for node in walked if isinstance(node, ast.Attribute)}

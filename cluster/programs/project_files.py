@@ -107,8 +107,8 @@ def reads_as_text(name: str) -> bool:
 def sources(wanted: Wanted, uv: str, environ: Mapping[str, str]) -> tuple[list[str], list[str]]:
     """Return two lists for `uv pip compile`: file arguments, and requirement lines for its standard input.
 
-    `uv` is the path of uv. Raises RequirementsError for a file that cannot be read, or for --extra and --group with a
-    file that has none.
+    Both are empty for a program without requirements. `uv` is the path of uv. Raises RequirementsError for a file that
+    cannot be read, or for --extra and --group with a file that has none.
     """
     name, base = wanted.requirements, Path(wanted.requirements).name
     file = wanted.directory / name

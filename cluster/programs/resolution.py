@@ -97,9 +97,11 @@ class Resolver:
         return there | dict.fromkeys(ONE_TENSORFLOW, version)
 
     def _over_runtime(self, wanted: Wanted, there: Mapping[str, str], kept: Mapping[str, str]) -> Answer | None:
-        """Return packages that meet the requirements on top of the runtime; None if that is impossible.
+        """Return uv's answer with packages that meet the requirements on top of the runtime; None if that is
+        impossible.
 
-        `there` are all packages of the runtime. `kept` are those that must not change.
+        `there` are all packages of the runtime. `kept` are those that must not change. Raises UnresolvedHereError and
+        UvError.
         """
         roots = [_keras_2(there[TENSORFLOW])] if wanted.keras == 2 else []
         constraints = [f"{name}=={version}" for name, version in kept.items()]

@@ -305,9 +305,9 @@ def _is_open(url: str) -> bool:
 
 
 def _fetch(url: str, path: Path, signed: tuple[str, str] | None) -> None:
-    """Download a file to `path`. Raises OSError, TruncatedError if bytes are missing at the end, or HTTPException.
+    """Download a file to `path`. `signed` are user and password, or None.
 
-    `signed` are user and password, or None.
+    Raises OSError, TruncatedError if bytes are missing at the end, or HTTPException.
     """
     with _answer(url, signed) as answer, path.open("wb") as output:
         shutil.copyfileobj(answer, output)

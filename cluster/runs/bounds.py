@@ -65,7 +65,7 @@ def usd_per_hour(spec: RunSpec, origin: Origin) -> float | None:
 
 
 def describe(spec: RunSpec, origin: Origin) -> list[str]:
-    """Describe the limits of a new run, one line each; [] without limits.
+    """Describe the limits of a new run, and that its workers are terminated afterwards, one line each; [] for neither.
 
     Raises DeepcdkError if the cost is limited and a price is unknown.
     """

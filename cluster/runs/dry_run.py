@@ -29,7 +29,8 @@ _UNKNOWN: Final = Node(
 def with_planned(nodes: Sequence[Node], count: int) -> tuple[Node, ...]:
     """Return the nodes plus those that a launch on `count` workers would add.
 
-    Added nodes get the names that they will have. They are copies of an existing worker.
+    Added nodes get the names that they will have. They are copies of an existing worker, or have unknown properties if
+    there is none.
     """
     there = workers(nodes)
     names = {node.name for node in there}

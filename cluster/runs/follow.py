@@ -54,12 +54,12 @@ class RunProgress:
 
     @property
     def is_final(self) -> bool:
-        """Return whether the run has ended."""
+        """Return whether the run has ended: succeeded, failed or stopped."""
         return self.state in ("succeeded", "failed", "stopped")
 
     @property
     def fraction(self) -> float:
-        """Return the completed part of the training, 0 to 1."""
+        """Return the completed part of the training, 0 to 1; 0 as long as it is unknown."""
         if self.state == "succeeded":
             return 1.0
         if not (self.epochs and self.steps_per_epoch and self.epoch):

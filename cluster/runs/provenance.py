@@ -40,7 +40,7 @@ class Roots:
 def read_roots(aws: Aws, stack: Stack, source: Path, without: Collection[str] = ()) -> Roots:
     """Return who starts the run, the hash of the deployed template, and the uncommitted changes in `source`.
 
-    `without` is as in `read_diff`. The hash is "" if the template cannot be read.
+    Changes of the files in `without` are left out. The hash is "" if the template cannot be read.
     """
     try:
         template = template_sha256(read_template(aws, stack.name))

@@ -58,7 +58,8 @@ def _no_such_run(said: str) -> DeepcdkError:
 
 
 def _refusal(answer: Mapping[str, Any], nodes: int) -> LiveRunError | HeldNodesError:
-    """Return the error for a rejected command, from the supervisor's answer.
+    """Return the error for a rejected command, from the supervisor's answer: HeldNodesError if tasks hold nodes, or
+    else LiveRunError.
 
     `nodes` is the wanted number of nodes, for the remedy; 0 if the command needs none.
     """
@@ -206,7 +207,11 @@ class Supervisor:
         return cast("list[dict[str, Any]]", self._call(answers.each(answers.SUMMARY), "status", "--list"))
 
     def stop(self, run_id: str, grace_s: float) -> dict[str, Any]:
-        """Stop a run, wait for its end and return its final state. `grace_s`: seconds from SIGTERM to SIGKILL."""
+        """Stop a run, wait for its end and return its final state. `run_id` "" selects the only live run, or else the
+        newest.
+
+        `grace_s` is the time from SIGTERM to SIGKILL, s.
+        """
         return self._call(answers.STOPPED, "stop", *_named(run_id), "--grace", f"{grace_s:g}", run_id=run_id)
 
     def show(self, run_id: str = "") -> dict[str, Any]:

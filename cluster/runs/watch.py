@@ -50,9 +50,10 @@ def watch(
 def print_log(
     supervisor: Supervisor, run_id: str, *, connect: Callable[[], Master], following: bool, rank: int | None
 ) -> None:
-    """Print a run's log. With `following`, continue until the run has ended. `connect` is as for `watch`.
+    """Print a run's log. With `following`, continue until the run has ended. Raises DeepcdkError for an unknown run.
 
-    `rank` selects one rank's lines; None prints all. Raises DeepcdkError for an unknown run.
+    `connect` opens a new connection to the master if the first one breaks. `rank` selects one rank's lines; None prints
+    all.
     """
     flags = [*([] if following else ["--once"]), *([] if rank is None else ["--rank", str(rank)])]
 
@@ -90,9 +91,9 @@ def _streams(
 def document(
     run_id: str, progress: RunProgress | None = None, usd_per_hour: float | None = None, position: int | None = None
 ) -> dict[str, Any]:
-    """Return a run's state as JSON values.
+    """Return a run's state as JSON values: run_id, state, reason, bound, position, seconds, test_accuracy and usd.
 
-    Without a progress, the run was only launched, or waits at `position` in the queue.
+    Without a progress, the run was only launched, or waits at `position` in the queue. Unknown numbers are None.
     """
     seconds = None
     if progress is not None and progress.started is not None and progress.updated is not None:

@@ -102,8 +102,10 @@ class Intake:
             )
 
     def count_bytes(self, size: int) -> None:
-        """Count received bytes and show their sum in the status line. Thread-safe. Raises DeepcdkError before the disk
-        is full.
+        """Count received bytes and show their sum in the status line. Thread-safe.
+
+        Raises DeepcdkError if less than KEPT_FREE bytes of the disk are left, which is checked every CHECKED_EVERY
+        bytes.
         """
         with self._lock:
             self._arrived += size

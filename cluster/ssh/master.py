@@ -307,9 +307,7 @@ def _is_up(connection: fabric.Connection) -> bool:
 
 
 def _reason(connection: fabric.Connection, error: Exception) -> str:
-    """Return why a connection broke. The error of its thread is preferred, because it is more specific than the missing
-    session.
-    """
+    """Return why a connection broke: the error of the connection's thread, which is more specific, or else `error`."""
     transport = connection.client.get_transport()
     met = (transport.get_exception() if transport is not None else None) or error
     if isinstance(met, EOFError):

@@ -56,7 +56,7 @@ def command(instance_id: str, region: str) -> list[str]:
 
 
 def proxy_command(instance_id: str, region: str) -> str:
-    """Return the same command for a ProxyCommand in ssh_config, where % starts a token."""
+    """Return the result of `command` as one text for a ProxyCommand in ssh_config, where % starts a token."""
     return shlex.join(command(instance_id, region)).replace("%", "%%")
 
 

@@ -112,8 +112,7 @@ def _given(path: Path, in_agent: Sequence[UserKey]) -> tuple[UserKey, ...]:
     """Return the key in a file, preceded by the same key in the agent. The file may contain only the public half.
 
     For PATH.pub, the private half in PATH is used if it exists. If the file contains no key, the public half in the
-    file PATH.pub is used. Raises ConnectionFailedError if neither
-    contains a key.
+    file PATH.pub is used. Raises ConnectionFailedError if neither contains a key.
     """
     public = _public_file(path) or _public_file(Path(f"{path}.pub"))
     found = read_file(path) or (read_file(path.with_suffix("")) if path.suffix == ".pub" else None)

@@ -28,8 +28,9 @@ ADDRESS: Final = re.compile(r"https?://(?:localhost|127\.0\.0\.1):([0-9]{1,5})(/
 
 
 def free_port(wanted: int) -> int:
-    """Return `wanted` if this port is free on this machine's loopback; for 0, any free port. Raises UsageError for
-    --port.
+    """Return `wanted` if this port is free on this machine's loopback; for 0, any free port.
+
+    Raises UsageError, which names --port, if the port is not available.
     """
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

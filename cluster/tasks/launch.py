@@ -72,9 +72,10 @@ class Launch:
         following: Following,
         unrecorded: Collection[str] = (),
     ) -> None:
-        """`task` is the name of the task, `source` the directory with the code of the run.
+        """`task` is the name of the task, such as `fab train`. `source` is the directory with the code of the run.
 
-        `unrecorded` are files in `source` whose changes must not be in the record.
+        With `queue`, the run may wait in the queue. With `yes`, questions are answered with yes. `unrecorded` are files
+        in `source` whose changes must not be in the record.
         """
         self.session, self.task, self.queue, self.yes, self.following = session, task, queue, yes, following
         self.progress = progress_printer(json=following.json)

@@ -67,7 +67,7 @@ def dashboard(set_: Set = (), port: Port = 0, browser: Browser = True, key: Key 
         return Session(PROJECT, set_, key=key)
 
     def report(run_id: str) -> str:
-        """Fetch a run and return its report, like `fab report`."""
+        """Fetch a run and return its report as HTML, like `fab report`."""
         _, files = chosen_runs.read_chosen(run_id, lambda _: open_session())
         return formats.rendered(report_of(files), formats.HTML)
 
