@@ -126,7 +126,10 @@ class LiveRunError(DeepcdkError):
     def __init__(
         self, run_id: str, *, queued: bool = False, hosts: Mapping[str, Sequence[str]] | None = None, size: int = 0
     ) -> None:
-        """`hosts` maps each live run's id to the names of its nodes. `size` is a sufficient number of workers, or 0."""
+        """`run_id` is the run to name in the message: one that is live, or with `queued` one that waits in the queue.
+
+        `hosts` maps each live run's id to the names of its nodes. `size` is a sufficient number of workers, or 0.
+        """
         self.run_id, self.queued, self.hosts, self.size = run_id, queued, dict(hosts or {}), size
         lines = [
             f"run {live} is live" + (f" on {', '.join(names)}" if names else "") for live, names in self.hosts.items()

@@ -61,7 +61,9 @@ def alarms(config: ClusterConfig, sources: MetricSources) -> Iterator[Alarm]:
 
 
 def _files(config: ClusterConfig, sources: MetricSources) -> Iterator[Alarm]:
-    """Yield the alarms of the shared file system. An existing one gets all, because its settings are unknown."""
+    """Yield the alarms of the shared file system. An existing file system gets all of them, because its settings are
+    unknown.
+    """
     foreign = bool(config.file_system_id)
     if foreign or config.efs_performance == "generalPurpose":  # maxIO has no such limit
         yield Alarm(
@@ -141,7 +143,10 @@ class Alarms(Construct):
         self.created = [self._create_alarm(alarm) for alarm in alarms(props.config, props.sources)]
 
     def notify_launch_failures(self, group: autoscaling.AutoScalingGroup) -> None:
-        """Send a notification with the reason for each failed launch. No metric counts these failures."""
+        """Make a group notify the topics of each failed launch, with the reason. No metric counts these failures.
+
+        Does nothing without topics.
+        """
         resource = group.node.default_child
         if self.topics and isinstance(resource, autoscaling.CfnAutoScalingGroup):
             resource.notification_configurations = [

@@ -72,7 +72,11 @@ class Budget(Construct):
             monthly.node.add_dependency(topic.node.find_child("Policy"))  # otherwise the budget may not publish
 
     def _create_way(self) -> sns.Topic:
-        """Create the topic, the queue that gets its messages, and the alarm that renews them; return the topic."""
+        """Create the topic that AWS Budgets notifies, the queue that keeps the message, and the alarm that renews the
+        message.
+
+        Return the topic.
+        """
         topic = sns.Topic(self, "Spent", enforce_ssl=True)
         topic.add_to_resource_policy(
             iam.PolicyStatement(

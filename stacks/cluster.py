@@ -169,7 +169,11 @@ class ClusterStack(Stack):
     def _node_props(
         self, role: str, image: images.Image, subnets: ec2.SubnetSelection, security_group: ec2.ISecurityGroup
     ) -> NodeGroupProps:
-        """Return the properties that the groups of both roles have in common."""
+        """Return the properties of a role's node group that both roles have, such as image, network, volume and user
+        data.
+
+        `role` is MASTER or WORKER. Raises ConfigError if boot_commands make the user data too long.
+        """
         config = self.config
         is_master = role == MASTER
         instance_type = config.master_instance_type if is_master else config.worker_instance_type

@@ -138,7 +138,9 @@ def _gateways(sources: MetricSources) -> Iterator[cloudwatch.IWidget]:
 
 
 def _of_instances(sources: MetricSources, names: dict[str, str]) -> Lines:
-    """Return sums of EC2's metrics for each role, with labels."""
+    """Return the sums of EC2's metrics for each role, with labels. `names` maps the words for a label to the metric's
+    name.
+    """
     return [(f"{role}: {word}", sources.instances(role, name, "Sum")) for role in ROLES for word, name in names.items()]
 
 

@@ -54,7 +54,10 @@ class FlowLogs(Construct):
         role_arn: str | None = None,
         bucket_arn: str | None = None,
     ) -> None:
-        """Create one flow log for the VPC if the stack creates it, or one for each of the cluster's subnets."""
+        """Create one flow log for the VPC if the stack creates it, or one for each of the cluster's subnets.
+
+        The logs are written to a log group with a role, or to a bucket.
+        """
         logged = [("Vpc", "VPC", network.vpc.vpc_id)]
         if config.vpc_id:
             ids = dict.fromkeys((*config.public_subnet_ids, *config.private_subnet_ids))

@@ -190,7 +190,10 @@ class Limits(Construct):
         metrics: tuple[cloudwatch.CfnAlarm.MetricDataQueryProperty, ...],
         periods: int,
     ) -> None:
-        """Create an alarm that stops all workers while `expression` is above 0.5 in each of the last periods."""
+        """Create an alarm that stops all workers while `expression` is above 0.5 in each of the last `periods`.
+
+        `text` describes the alarm. `metrics` are those that the expression uses.
+        """
         value = cloudwatch.CfnAlarm.MetricDataQueryProperty(id="bound", expression=expression, return_data=True)
         alarm = cloudwatch.CfnAlarm(
             self,

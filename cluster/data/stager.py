@@ -50,7 +50,7 @@ class Stager:
     ) -> None:
         """Use the agent in `directory` on the master, and the one in `shared_agent` on the workers.
 
-        `root` is the directory of the data sets on the shared file system.
+        `root` is the directory of the data sets on the shared file system, `name` the name of this data set.
         """
         self._master, self._directory, self._root, self._name = master, directory, root, name
         self._shared_agent = shared_agent

@@ -119,7 +119,11 @@ def _resolve(found: Sequence[Change], after: Mapping[str, Any]) -> list[Change]:
 
 
 def _follows(details: Sequence[Mapping[str, Any]]) -> frozenset[str]:
-    """Return the value of `Change.follows` for the details of a change from DescribeChangeSet."""
+    """Return the resources whose identity alone decides whether the changed resource is replaced; empty if something
+    else decides too.
+
+    `details` is the list Details of the resource's entry in the change set.
+    """
     found = set()
     for detail in details:
         if detail["Target"].get("RequiresRecreation", "Never") == "Never":

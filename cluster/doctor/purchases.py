@@ -35,7 +35,8 @@ def judge_reservation(
 ) -> Finding:
     """Judge the configured reservation.
 
-    `described` is its entry of DescribeCapacityReservations, None if it does not exist. `zones` are the cluster's.
+    `described` is its entry of DescribeCapacityReservations, None if it does not exist. `zones` are the cluster's. With
+    `deployed`, its free instances are not compared, because the cluster already uses some.
     """
     wanted = config.capacity_reservation
 

@@ -194,7 +194,10 @@ def _by_quota(config: ClusterConfig, quotas: Mapping[str, float]) -> dict[str, d
 
 
 def _fitting_workers(config: ClusterConfig, quotas: Mapping[str, float], taken: Mapping[str, int]) -> int:
-    """Return the largest number of workers below `workers` that fits the quotas; 0 if it is below `least_workers`."""
+    """Return the largest number of workers below `workers` that fits the quotas; 0 if it is below `least_workers`.
+
+    `taken` are the vCPUs that others use, by quota.
+    """
     for count in range(config.workers - 1, max(config.least_workers, 1) - 1, -1):
         needs = _by_quota(dataclasses.replace(config, workers=count), quotas)
         if all(_total(each).now + taken.get(name, 0) <= quotas[name] for name, each in needs.items() if name):
@@ -207,7 +210,7 @@ def _total(needed: Mapping[Kind, Need]) -> Need:
 
 
 def judge_vcpus(name: str, limit: float, taken: int, needed: Mapping[Kind, Need], fitting_workers: int = 0) -> Finding:
-    """Judge one quota by its name. `limit` is its value.
+    """Judge one quota by its name. `limit` is its value, and `needed` has what the cluster needs of each type.
 
     `taken` are the vCPUs that others use. `fitting_workers` is a smaller number of workers that fits, 0 if none does.
     """

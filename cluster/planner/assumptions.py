@@ -45,7 +45,7 @@ class Assumptions:
     start_up_s: Figure
 
     def figure(self, name: str) -> Figure:
-        """Return the figure with this name, that of a field."""
+        """Return the figure in the field `name`, such as `images_s`."""
         found: Figure = getattr(self, name)
         return found
 

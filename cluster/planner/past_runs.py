@@ -113,7 +113,8 @@ def past_start(record: Mapping[str, Any]) -> PastStart:
 def bench_rates(bench: Bench, record: Mapping[str, Any], links: Sequence[PastLink] = ()) -> list[PastRate]:
     """Return the training speed for each network and precision of a benchmark. Cells that do not allow it are left out.
 
-    The speed is taken from the largest batch on the fewest nodes, because the ranks wait least for each other there.
+    `links` are measured links between nodes, to separate the computation from the communication. The speed is taken
+    from the largest batch on the fewest nodes, because the ranks wait least for each other there.
     """
     found: dict[tuple[str, str], PastRate] = {}
     for each in sorted(bench.of_kind(TRAINING), key=lambda each: (each.cell.nodes, -each.cell.batch_per_rank)):
@@ -247,7 +248,9 @@ def _spread(seconds: Sequence[float]) -> tuple[float, float]:
 
 
 def _past(record: Mapping[str, Any], cluster: Cluster) -> dict[str, Any]:
-    """Return the values of `Past` for a run's record."""
+    """Return the values of the fields of `Past` for a run's record, by the fields' names. `cluster` are the run's
+    nodes.
+    """
     return {
         "run_id": str(record["run_id"]),
         "finished": float(record["state"]["updated"]),

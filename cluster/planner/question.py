@@ -71,7 +71,7 @@ class Question:
         return f"{self.training.recipe}{', to the accuracy of its source' if self.to_target else ''}"
 
     def check(self) -> None:
-        """Raise UsageError if `answer` would. No prices are needed."""
+        """Raise UsageError if no estimate is possible, before prices are known."""
         self.answer({kind.instance_type: HourlyPrices(node=None) for kind in self.types})
 
     def answer(self, prices: Mapping[str, HourlyPrices]) -> Answer:

@@ -142,7 +142,11 @@ Mark = tuple[str, float, int]
 
 
 def _training_marks(events: Sequence[Document], attempt: int) -> list[Mark]:
-    """Return the marks of an attempt's training; empty without events."""
+    """Return the marks of an attempt's training, each with the name of a phase, its start in Unix time, and the
+    attempt.
+
+    The mark at the end of the training has no name. Returns [] without events.
+    """
     if not events:
         return []
     end = events[-1]["time"]
@@ -151,7 +155,11 @@ def _training_marks(events: Sequence[Document], attempt: int) -> list[Mark]:
 
 
 def _last_marks(times: dict[str, float], events: Sequence[Document], ended: float, attempt: int) -> list[Mark]:
-    """Return the marks of the last attempt. `events` are those of its training, if it got that far."""
+    """Return the marks of the last attempt, each with the name of a phase, its start in Unix time, and the attempt.
+
+    The mark at the end of the attempt has no name. `times` has the times of the supervisor's steps. `events` are those
+    of the training, if the attempt got that far.
+    """
     begun = "restarted" if "restarted" in times else "started"
     steps = ((PREPARING, begun), (CHECKING, "prepared"), (STARTING, "inspected"))
     marks = [(name, times[step], attempt) for name, step in steps if step in times]

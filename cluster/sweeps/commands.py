@@ -81,7 +81,10 @@ def with_program_command(
 
 
 def command_of(plan: Plan, trial: Trial, run_directory: str) -> tuple[str, ...]:
-    """Return the command of one run's ranks: the plan's, with the values of the run's parameters."""
+    """Return the command of one run's ranks: the plan's, with the run's directory and the values of its parameters.
+
+    In a recipe's command, a setting that is on or off becomes --NAME or --no-NAME.
+    """
     words = expand(plan.command, values_of(trial, run_directory))
     return tuple(map(_switch, words)) if words[:2] == TRAINING else words
 

@@ -11,7 +11,7 @@ from cluster.terminal.wrap import fitted, output_lines, printable
 
 
 def print_line(text: str) -> None:
-    """Print a line and flush it. On a terminal, control characters are escaped."""
+    """Print a line on stdout and flush it. On a terminal, control characters are escaped."""
     with aside():
         print(printable(text) if sys.stdout.isatty() else text, flush=True)
 
@@ -27,7 +27,7 @@ def print_output(*texts: str, aside_of_result: bool = False) -> None:
 
 
 def print_sentence(text: str) -> None:
-    """Print a sentence, folded on a terminal."""
+    """Print a sentence on stdout, folded on a terminal."""
     with aside():
         print(fitted(text, sys.stdout), flush=True)
 
@@ -39,7 +39,7 @@ def print_note(text: str) -> None:
 
 
 def print_result(document: object, text: str = "", *, json: bool, indent: int | None = 1) -> None:
-    """Print a task's result: with `json` the document as JSON, else the text."""
+    """Print a task's result on stdout: with `json` the document as JSON, else the text."""
     print_line(json_format.dumps(document, indent=indent) if json else text)
 
 
