@@ -38,7 +38,10 @@ class AnswerError(DeepcdkError, ValueError):
 
 
 def check(value: Any, rule: Rule, question: str, *, run_id: str = "", where: str = "") -> Any:
-    """Return an answer if it follows the rule, and is about `run_id` if that is given. Raises AnswerError otherwise."""
+    """Return an answer if it follows the rule, and is about `run_id` if that is given. Raises AnswerError otherwise.
+
+    `question` and `where` name the command and the master in the error.
+    """
     if wrong := rule(value):
         raise AnswerError(question, value, wrong, where=where)
     if run_id and value["run_id"] != run_id:

@@ -209,7 +209,8 @@ def brief_command(shown: Sequence[str]) -> str:
 def commands(nodes: int, image: str = "") -> list[tuple[str, list[str], str]]:
     """Return the demo's commands, from an empty account to results on the user's disk.
 
-    Each has a title, its words, and a regular expression for its result. `image` is as for `settings`.
+    Each has a title, its words, and a regular expression for its result. `image` is a Debian release such as debian-12,
+    or "".
     """
     return [
         ("Deploy the cluster", [COMMAND, "up", "--yes", *settings(nodes, image)], r"^stack \S+: deployed.*"),

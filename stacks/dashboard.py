@@ -151,7 +151,10 @@ def _graph(title: str, lines: Lines, *, percent: bool = False) -> cloudwatch.Gra
 def _by_node(
     sources: MetricSources, title: str, name: str, statistic: str = "Average", *, percent: bool = False
 ) -> cloudwatch.GraphWidget:
-    """Return a graph with a line for each node. It finds the nodes by a search, because nodes change."""
+    """Return a graph with a line for each node. It finds the nodes by a search, because nodes change.
+
+    `name` is the metric's. With `percent`, the axis is from 0 to 100.
+    """
     # A namespace with a slash must be quoted in a search.
     schema = f'{{"{sources.namespace}",InstanceId}} MetricName="{name}"'
     expression = f"SEARCH('{schema}', '{statistic}', {_PERIOD_S})"

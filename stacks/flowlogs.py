@@ -84,7 +84,7 @@ class FlowLogs(Construct):
         return group
 
     def _create_role(self, group: logs.CfnLogGroup) -> iam.Role:
-        """Return the role of VPC flow logs, which may write only to this group."""
+        """Create the role of VPC flow logs, which may write only to this group, and return it."""
         role = iam.Role(self, "Role", assumed_by=iam.ServicePrincipal("vpc-flow-logs.amazonaws.com"))
         role.add_to_policy(
             iam.PolicyStatement(

@@ -114,7 +114,7 @@ def least_allreduce_gb_s(kinds: Sequence[InstanceType], ranks: Sequence[int], *,
 
 
 def _within_gb_s(kind: InstanceType) -> float:
-    """Return the bandwidth between GPUs within one node, GB/s; 0 for PCI Express, which has no published figure."""
+    """Return the bandwidth between GPUs within one node, GB/s; 0 if it is unknown, as for PCI Express."""
     speed = SPEEDS.get(kind.gpu_name)
     return speed.nvlink_gb_s if speed and kind.nvlink_gpus == kind.gpus else 0.0
 

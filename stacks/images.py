@@ -120,7 +120,7 @@ def smallest_volume_gib(parameter: str) -> int:
 
 
 def runtime_gib(role: str, instance_type: str) -> int:
-    """Return the space that a node's runtime needs besides its image, GiB. Unknown types may have GPUs."""
+    """Return the space that a node's runtime needs besides its image, GiB. Unknown worker types may have GPUs."""
     kind = find(instance_type)
     return GPU_RUNTIME_GIB if role == WORKER and (kind is None or kind.gpus) else RUNTIME_GIB
 

@@ -48,7 +48,11 @@ class Lustre(Construct):
         return f"{self.file_system.attr_dns_name}@tcp:/{self.file_system.attr_lustre_mount_name}"
 
     def _create_firewall(self, props: LustreProps) -> ec2.SecurityGroup:
-        """Open Lustre's ports in both directions, because servers also connect to clients and to each other."""
+        """Create the security group of the servers, and open Lustre's ports between it and the clients. Return the
+        group.
+
+        The ports are open in both directions, because servers also connect to clients and to each other.
+        """
         group = ec2.SecurityGroup(
             self, "Servers", vpc=props.vpc, description="Lustre from all nodes", allow_all_outbound=False
         )

@@ -30,7 +30,7 @@ class Market:
 
     @property
     def mixed(self) -> bool:
-        """Return whether the group needs a mixed instances policy."""
+        """Return whether the group needs a mixed instances policy: for spot instances or several types."""
         return self.spot or bool(self.alternatives)
 
 

@@ -83,7 +83,7 @@ class Comparison:
             yield f"no difference beyond the spread, which is up to {widest:.1%} in the noisiest cell"
 
     def document(self) -> dict[str, Any]:
-        """Return the comparison as JSON values."""
+        """Return the comparison as JSON values: against, left_out, tuned, tuned_before and cells."""
         cells = [
             {
                 "cell": dataclasses.asdict(each.now.cell),

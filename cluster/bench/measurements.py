@@ -30,7 +30,7 @@ class Measurement:
 
     @property
     def median_s(self) -> float:
-        """Return the median of the rounds."""
+        """Return the median time of the rounds, s."""
         return statistics.median(self.seconds)
 
     @property
@@ -75,7 +75,7 @@ class Bench:
 
     @property
     def tuning(self) -> str:
-        """Return the tuning of the ranks, one of TUNINGS."""
+        """Return the tuning of the ranks, one of TUNINGS; CHOSEN unless the benchmark's arguments record DEFAULTS."""
         words = self.origin.get("arguments")
         known = isinstance(words, list) and "--tuning" in words[:-1] and words[words.index("--tuning") + 1] == DEFAULTS
         return DEFAULTS if known else CHOSEN

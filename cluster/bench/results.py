@@ -79,7 +79,7 @@ def tables(bench: Bench) -> Iterator[Table]:
 
 
 def document(bench: Bench) -> dict[str, Any]:
-    """Return a benchmark as JSON values."""
+    """Return a benchmark as JSON values: run_id, tuning, origin, and lists training, allreduce, input and storage."""
 
     def rows(figures: Callable[[Measurement], dict[str, Any]], *kinds: str) -> list[dict[str, Any]]:
         return [

@@ -49,7 +49,9 @@ class Flag:
 
     @property
     def typed_default(self) -> Any:
-        """Return the default for Invoke, which infers the flag's type from it. Text with a reader has None."""
+        """Return the default for Invoke, which infers the flag's type from it; None if a reader converts the flag's
+        text.
+        """
         return None if self.reader else self.default
 
     def parse(self, value: Any) -> Any:

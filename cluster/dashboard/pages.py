@@ -214,7 +214,7 @@ class Sweep:
 
     @property
     def seconds(self) -> float:
-        """Return the time from the sweep's start to the last change of a run."""
+        """Return the seconds from the sweep's start to the last change of a run."""
         return max(float(run["updated"]) for run in self.every) - self.started
 
     @property

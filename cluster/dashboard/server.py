@@ -57,7 +57,7 @@ class Dashboard:
         self._templates = pages.templates()
 
     def render(self, template: str, **content: Any) -> str:
-        """Render the template of a page, the style sheet or the script."""
+        """Render the template of a page, the style sheet or the script. `content` are the template's variables."""
         return self._templates.get_template(template).render(name=self.name, **content)
 
     def page(self, path: str, query: Mapping[str, str]) -> tuple[str, Seen[Any]] | None:
@@ -127,7 +127,10 @@ class Handler(http.server.BaseHTTPRequestHandler):
         """Log nothing: addresses may contain the token."""
 
     def do_GET(self) -> None:
-        """Sign in with the token in the address, or send a page, a report, the style sheet or the script."""
+        """Sign in with the token in the address, or send a page, a report, the style sheet or the script.
+
+        Requests to another host than the loopback, and requests without the cookie, get status 403.
+        """
         url = urllib.parse.urlsplit(self.path)
         query = dict(urllib.parse.parse_qsl(url.query))
         dashboard = self.server.dashboard
@@ -192,7 +195,10 @@ class Handler(http.server.BaseHTTPRequestHandler):
         return found is not None and hmac.compare_digest(found.value.encode(), self.server.dashboard.token.encode())
 
     def _sign_in(self, token: str) -> None:
-        """Exchange the token in the address for a cookie, and redirect to the address without the token."""
+        """Exchange the token in the address for a cookie, and redirect to the address without the token.
+
+        A wrong token gets status 403.
+        """
         if not hmac.compare_digest(token.encode(), self.server.dashboard.token.encode()):
             self._send_text(
                 HTTPStatus.FORBIDDEN, "This token is not valid. `fab dashboard` prints a new one each time."

@@ -94,6 +94,7 @@ class Link:
         DeepcdkError.
 
         If the read takes too long, the connection is closed, so that the read fails. The next command opens it again.
+        After FAILURES_TO_RENEW failures in a row, the next read looks up the master again.
         """
         try:
             with self._lock:

@@ -99,7 +99,7 @@ class Reports:
     """Collect the JSON lines of all nodes, and show their total progress."""
 
     def __init__(self, progress: ProgressDisplay | None, where: str = "") -> None:
-        """`where` names the master in errors."""
+        """Show the total progress with `progress`, unless it is None. `where` names the master in errors."""
         self._display, self._where = progress, where
         self._rests: dict[str, bytes] = {}
         self._progress: dict[str, tuple[int, int]] = {}
@@ -110,7 +110,7 @@ class Reports:
         """By node: its error message and the kind of the error."""
 
     def expect(self, hosts: Sequence[str]) -> None:
-        """Accept the names of the nodes. They are not needed here."""
+        """Do nothing: the names of the nodes are not needed here."""
 
     def feed(self, host: str, stream: str, data: bytes) -> None:
         """Process a part of a node's output: its complete lines. Standard error is ignored. Raises AnswerError for an
@@ -123,7 +123,7 @@ class Reports:
             self.take(host, line)
 
     def end(self, host: str) -> None:
-        """Accept the end of a node's output."""
+        """Do nothing at the end of a node's output."""
 
     def take(self, host: str, line: bytes | str) -> None:
         """Process one line of a node's output. Raises AnswerError if it is invalid."""

@@ -210,8 +210,9 @@ def _version(aws: Aws, names: Names, stack: Mapping[str, Any] | None) -> int | N
 def make(
     aws: Aws, project: Path, found: Bootstrap, report: Callable[[str], None], *, events: TextIO | None = None
 ) -> None:
-    """Bootstrap the account and region. Another machine may be doing it at the same time. Raises CdkError.
+    """Bootstrap the account and region with the CDK CLI. Another machine may be doing it at the same time.
 
+    If the CLI fails, wait until that machine is done, and raise CdkError unless the bootstrap is complete then.
     `report` is called with notes. `events` is the stream for the CLI's output. None: only a progress line is shown.
     """
     report(f"bootstrapping {found.place} for the CDK (once)")

@@ -99,13 +99,16 @@ def context(overrides: Mapping[str, str]) -> list[str]:
 
 
 def prepare_command(cli: Path, stack: str, change_set: str, assembly: Path, overrides: Mapping[str, str]) -> list[str]:
-    """Return the command that creates the templates and a change set, but changes no resource."""
+    """Return the command that creates a change set, but changes no resource. Templates are written to `assembly`."""
     prepare = ["--method", "prepare-change-set", "--change-set-name", change_set, "--output", str(assembly)]
     return [str(cli), "deploy", stack, "--require-approval", "never", *prepare, *context(overrides)]
 
 
 def execute_command(cli: Path, stack: str, change_set: str, assembly: Path) -> list[str]:
-    """Return the command that executes a change set, given by name or ARN, and shows its progress."""
+    """Return the command that executes a change set, given by name or ARN, and shows its progress.
+
+    `assembly` is the directory with its templates.
+    """
     execute = ["--method", "execute-change-set", "--change-set-name", change_set, "--app", str(assembly)]
     return [str(cli), "deploy", stack, "--require-approval", "never", "--no-logs", *execute]
 
@@ -177,8 +180,8 @@ def run(
     """Run the CLI in a directory and show its progress, or its whole output on `events`. `inherited` are its
     environment variables.
 
-    Raises CdkError with the reasons of failed resources if the CLI fails, and KeyboardInterrupt on Ctrl-C, after the
-    CLI has exited.
+    Raises CdkError if the CLI fails; without `events`, it contains the reasons of failed resources. Raises
+    KeyboardInterrupt on Ctrl-C, after the CLI has exited.
     """
     if events is None:
         _run_with_progress(command, directory, operation, inherited)
@@ -281,8 +284,8 @@ def execute(
     """Execute a change set, given by name or ARN. Raises CdkError, with failed launches and the boot messages of failed
     nodes.
 
-    `report` is called with the result. `events` is the stream for the CLI's output. None: only a progress line is
-    shown.
+    `report` is called with the result, or on Ctrl-C with a note that the deployment may continue. `events` is the
+    stream for the CLI's output. None: only a progress line is shown.
     """
     began, clock = datetime.datetime.now(datetime.UTC).replace(microsecond=0), time.monotonic()
     command = execute_command(find_cli(project), stack, change_set, assembly)
@@ -313,8 +316,8 @@ def destroy(
 ) -> None:
     """Destroy a stack. Raises CdkError.
 
-    `report` is called at the start and with the result. `events` is the stream for the CLI's output. None: only a
-    progress line is shown.
+    `report` is called at the start and with the result, or on Ctrl-C with a note that the deletion may continue.
+    `events` is the stream for the CLI's output. None: only a progress line is shown.
 
     The templates are written to a temporary directory, so that several stacks can be destroyed at once.
     """

@@ -38,7 +38,7 @@ class Difference:
     after: str
 
     def __str__(self) -> str:
-        """Return the last part of the path, and the values as far as they are known."""
+        """Return the last part of the path, followed by `BEFORE -> AFTER` if one of the values is known."""
         name = self.name.rsplit(".", 1)[-1]
         if not (self.before or self.after):
             return name
@@ -185,7 +185,7 @@ def _change(
 
 
 def _action(entry: Mapping[str, Any]) -> str:
-    """Return what happens to a resource, one of ACTIONS."""
+    """Return what happens to a resource, one of ACTIONS. `entry` is its entry in the change set."""
     if entry["Action"] in ("Add", "Import"):
         return ADDED
     if entry["Action"] == "Remove":
@@ -196,7 +196,10 @@ def _action(entry: Mapping[str, Any]) -> str:
 
 
 def _is_kept(entry: Mapping[str, Any], old: Mapping[str, Any], action: str) -> bool:
-    """Return whether the present resource is kept after its replacement or removal."""
+    """Return whether the present resource is kept after its replacement or removal, by its policies.
+
+    `entry` is its entry in the change set, `old` its declaration before the change, `action` one of ACTIONS.
+    """
     policy = entry.get("PolicyAction")
     if not policy:
         attribute = "DeletionPolicy" if action == REMOVED else "UpdateReplacePolicy"

@@ -103,7 +103,10 @@ def import_public_key(aws: Aws, name: str, key: UserKey) -> bool:
 
 
 def match(described: KeyPairInfoTypeDef, yours: Sequence[UserKey]) -> Match:
-    """Compare EC2's description of a key pair with the user's keys."""
+    """Compare EC2's description of a key pair with the user's keys.
+
+    If EC2 does not show the public key and no key matches, it is unknown whether they differ.
+    """
     found = user_keys.same(yours, described)
     # EC2 may show only a fingerprint of the private half, which cannot be compared with keys that were not read.
     shown = bool(user_keys.parse_public_key(described.get("PublicKey", "")))

@@ -21,6 +21,8 @@ from stacks.validation import cautions, check
 def configuration(subject: Subject) -> Iterator[Finding]:
     """Check the configuration as a whole, as `fab up` does, without AWS. Yields one finding per problem, or one that is
     ok.
+
+    A caution is only a warning, except that the master must be reachable.
     """
     name = "configuration"
     config = subject.config
@@ -67,7 +69,7 @@ def bootstrap(subject: Subject) -> Iterator[Finding]:
 
 
 def judge_bootstrap(there: bootstraps.Bootstrap) -> Finding:
-    """Judge the CDK bootstrap: complete, incomplete, missing or too old."""
+    """Judge the CDK bootstrap. If half of it is missing, it fails. A missing or too old bootstrap is only a warning."""
     name = "CDK bootstrap"
     try:
         there.check()
@@ -82,12 +84,15 @@ def judge_bootstrap(there: bootstraps.Bootstrap) -> Finding:
 
 
 def stack(subject: Subject) -> Iterator[Finding]:
-    """Check that the cluster's stack can be deployed to."""
+    """Check that the cluster's stack can be deployed to. Yields one finding. Raises AwsError."""
     yield judge_stack(subject.config.stack_name, subject.stack)
 
 
 def judge_stack(name: str, described: Mapping[str, Any] | None) -> Finding:
-    """Judge the cluster's stack by its entry of DescribeStacks; None if the stack does not exist."""
+    """Judge the cluster's stack by its entry of DescribeStacks; None if the stack does not exist, which is ok.
+
+    It fails during a change, and after a failed change. A failed creation is a warning, because `fab up` repeats it.
+    """
     found = functools.partial(finding, "stack")
 
     if described is None or described["StackStatus"] in ("DELETE_COMPLETE", "REVIEW_IN_PROGRESS"):
@@ -118,8 +123,9 @@ def judge_stack(name: str, described: Mapping[str, Any] | None) -> Finding:
 
 
 def key_pair(subject: Subject) -> Iterator[Finding]:
-    """Check that the user could log in to new nodes: the EC2 key pair is the user's, or can be imported. Raises
-    AwsError.
+    """Check that the user could log in to new nodes: the EC2 key pair is the user's, or can be imported.
+
+    The state is unknown if EC2 does not report the public key. Raises AwsError.
     """
     name, check_name = subject.config.key_name, "key pair"
     described = keypair.describe(subject.aws, name)

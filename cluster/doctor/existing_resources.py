@@ -73,10 +73,9 @@ def judge_vpc(
 
 
 def judge_room(config: ClusterConfig, described: Sequence[Mapping[str, Any]], *, deployed: bool) -> Finding:
-    """Judge whether the private subnets have enough addresses for the workers. For a deployed cluster that is always
-    ok.
+    """Judge whether the private subnets have enough addresses for `workers`, with a warning if not for `max_workers`.
 
-    `described` is from DescribeSubnets.
+    For a deployed cluster that is always ok. `described` is from DescribeSubnets.
     """
     private = [each for each in described if each["SubnetId"] in config.private_subnet_ids]
     room = sum(max(0, int(each["AvailableIpAddressCount"]) - (0 if deployed else _MOUNT_TARGET)) for each in private)
@@ -125,8 +124,9 @@ def judge_file_system(
     own: Collection[str],
     zones: Sequence[str],
 ) -> Finding:
-    """Judge a file system by the answers of EFS. `own` are the ids of this cluster's mount targets,
-    `zones` its zones.
+    """Judge a file system by the answers of EFS. The first problem is reported. Missing encryption is only a warning.
+
+    `own` are the ids of this cluster's mount targets, `zones` its zones.
     """
     fs = config.file_system_id
 

@@ -62,13 +62,13 @@ class Subject:
 
     @functools.cached_property
     def account(self) -> str:
-        """Return the id of the account."""
+        """Return the id of the account. Raises AwsError."""
         with aws_errors("reading the identity of the credentials"):
             return str(self.aws.client("sts").get_caller_identity()["Account"])
 
     @functools.cached_property
     def stack(self) -> Mapping[str, Any] | None:
-        """Return the entry of DescribeStacks for the configured stack; None if it does not exist."""
+        """Return the entry of DescribeStacks for the configured stack; None if it does not exist. Raises AwsError."""
         return describe_stack(self.aws, self.config.stack_name)
 
     @property
@@ -84,7 +84,7 @@ class Subject:
 
     @functools.cached_property
     def zones(self) -> tuple[str, ...]:
-        """Return the zones of the cluster's subnets."""
+        """Return the zones of the cluster's subnets. Raises AwsError."""
         return zones.of(self.aws, self.config, self.template)
 
 

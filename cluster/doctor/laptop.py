@@ -37,7 +37,7 @@ MIN_FREE_FILES: Final = 1000
 
 
 def python() -> Iterator[Finding]:
-    """Check the version of this Python."""
+    """Check the version of this Python. An older version than the tested ones fails, a newer one is a warning."""
     found = functools.partial(finding, "Python")
     what, (oldest, newest) = f"{platform.python_version()}, {sys.executable}", PYTHONS
     if oldest <= sys.version_info[:2] <= newest:
@@ -70,7 +70,7 @@ def programs(project: Path = PROJECT) -> Iterator[Finding]:
 
 
 def ssh() -> Iterator[Finding]:
-    """Check that OpenSSH's client runs for this user and accepts the user's settings."""
+    """Check that OpenSSH's client runs for this user, with a warning if not, and accepts the user's settings."""
     found = functools.partial(finding, "SSH client")
     needed = "`fab ssh` uses deepcdk's own connection, and ~/.ssh/config is not read"
     if (client := shutil.which("ssh")) is None:
@@ -120,8 +120,9 @@ def home(directory: Path | None = None) -> Iterator[Finding]:
 
 
 def room(project: Path = PROJECT) -> Iterator[Finding]:
-    """Check that the home, the project and the temporary directory have free space. Yields one finding
-    per file system.
+    """Check that the home, the project and the temporary directory have free space. Yields one finding per file system.
+
+    Less than ENOUGH_FREE is a warning, less than MIN_FREE or MIN_FREE_FILES fails.
     """
     found = functools.partial(finding, "disk")
     try:

@@ -149,8 +149,8 @@ def judge_offering(
 ) -> Finding:
     """Judge whether every zone of the subnets offers a type. `offered` are the zones that offer it.
 
-    `own` means that the VPC belongs to the cluster, `spare` that the workers can use another type in zones without this
-    one, `deployed` that the cluster exists.
+    `own` means that the VPC belongs to the cluster, `deployed` that the cluster exists. `spare` means that the workers
+    can use another type in zones without this one, so that the result is only a warning. Without `zones` it is unknown.
     """
     name = f"zones for {kind}"
     missing = [zone for zone in zones if zone not in offered]
@@ -171,7 +171,9 @@ def judge_offering(
 
 
 def floors_of_types(subject: Subject) -> Iterator[Finding]:
-    """Report, for each worker type with GPUs, the minimum speeds that a run requires."""
+    """Report, for each worker type with GPUs, the minimum speeds that a run requires. Warns if there are none for its
+    GPUs.
+    """
     for name in subject.config.worker_types:
         kind = find(name)
         if kind is None or not kind.gpus:

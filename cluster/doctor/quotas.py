@@ -53,7 +53,7 @@ class Need:
     """For all of `max_workers`."""
 
     def __add__(self, other: Need) -> Need:
-        """Return the sum."""
+        """Return the sum of two needs, field by field."""
         return Need(least=self.least + other.least, now=self.now + other.now, most=self.most + other.most)
 
 
@@ -212,6 +212,7 @@ def _total(needed: Mapping[Kind, Need]) -> Need:
 def judge_vcpus(name: str, limit: float, taken: int, needed: Mapping[Kind, Need], fitting_workers: int = 0) -> Finding:
     """Judge one quota by its name. `limit` is its value, and `needed` has what the cluster needs of each type.
 
+    It fails if even the least need does not fit. If only `workers` or `max_workers` do not fit, that is a warning.
     `taken` are the vCPUs that others use. `fitting_workers` is a smaller number of workers that fits, 0 if none does.
     """
     need = _total(needed)
@@ -263,7 +264,10 @@ def _vcpus(instance: Mapping[str, Any]) -> int:
 
 
 def addresses_and_networks(subject: Subject) -> Iterator[Finding]:
-    """Check that the account has room for a VPC, its NAT gateways and their addresses. Raises AwsError."""
+    """Check that the account has room for a VPC, its NAT gateways and their addresses. Raises AwsError.
+
+    Yields one finding per quota, or one that is ok if no new VPC is needed.
+    """
     config = subject.config
     if subject.deployed or config.vpc_id:
         yield finding("network quotas", OK, "no new VPC and no elastic address is needed")
@@ -288,7 +292,7 @@ def addresses_and_networks(subject: Subject) -> Iterator[Finding]:
 
 
 def _gateways(subject: Subject) -> Counter[str]:
-    """Return the number of NAT gateways in each zone."""
+    """Return the number of NAT gateways in each zone, without those that are deleted or have failed."""
     ec2 = subject.aws.client("ec2")
     listed = entries(ec2, "describe_nat_gateways", "NatGateways")
     subnets = [each["SubnetId"] for each in listed if each["State"] in ("pending", "available", "deleting")]
@@ -315,7 +319,10 @@ def quotas_of(subject: Subject, service: str) -> Mapping[str, float]:
 
 
 def read_quotas(aws: Aws, service: str) -> dict[str, float]:
-    """Read the account's quotas by name. AWS's defaults are used for quotas without an applied value."""
+    """Read the account's quotas by name. AWS's defaults are used for quotas without an applied value.
+
+    Raises AwsError.
+    """
     with aws_errors(f"reading the quotas of {service}"):
         client = aws.impatient("service-quotas")
         found: dict[str, float] = {}

@@ -25,7 +25,10 @@ _Answers = Sequence[Mapping[str, Any]]
 
 
 def ways_out(subject: Subject) -> Iterator[Finding]:
-    """Check the attributes and the route tables of an existing VPC, if the configuration names one. Raises AwsError."""
+    """Check the attributes and the route tables of an existing VPC. Raises AwsError.
+
+    Yields nothing if the configuration names no VPC, or if that VPC does not exist.
+    """
     config = subject.config
     if not config.vpc_id:
         return
@@ -95,7 +98,7 @@ def judge_routes(config: ClusterConfig, tables: _Answers, endpoints: _Answers) -
 
 
 def _judge_public(subnet: str, table: Mapping[str, Any]) -> Finding | None:
-    """Judge a subnet for the master; None if it has no problem."""
+    """Judge a subnet for the master: its default route must lead to an internet gateway. None if it does."""
     if _leads(table, _PUBLIC_WAYS):
         return None
     remedy = f"{_new_route(table)} an internet gateway, or name another public subnet"
@@ -104,8 +107,10 @@ def _judge_public(subnet: str, table: Mapping[str, Any]) -> Finding | None:
 
 
 def _judge_private(config: ClusterConfig, subnet: str, table: Mapping[str, Any], endpoints: _Answers) -> Finding | None:
-    """Judge a subnet for workers; None if it has no problem. Workers have no public address, so an internet gateway
-    does not help.
+    """Judge a subnet for workers: its default route must lead out, for example to a NAT gateway. None if it does.
+
+    Workers have no public address, so an internet gateway does not help. Without a default route, endpoints for all
+    services that nodes call make it only a warning.
     """
     if _leads(table, _PRIVATE_WAYS):
         return None

@@ -55,7 +55,7 @@ def between_nodes(hardware: Hardware, *, efa: bool, placement_group: bool) -> Li
 
 
 def within_node(hardware: Hardware) -> Link:
-    """Return the link between the ranks of one node."""
+    """Return the link between the ranks of one node: NVLink or PCI Express between GPUs, or else Gloo."""
     speed = SPEEDS.get(hardware.gpu)
     if hardware.nvlink and speed and speed.nvlink_gb_s:
         bandwidth = within(speed.nvlink_gb_s * 1e9 * 0.8, 0.5, 1.25, ESTIMATED, f"0.8 of NVLink: {speed.source}")

@@ -46,7 +46,10 @@ class Hardware:
 
 
 def _p3(size: str, gpus: int, vcpus: int, gbit_s: float, *, peak: bool = False, efa: bool = False) -> Hardware:
-    """Build the hardware of a p3 instance type."""
+    """Build the hardware of a p3 instance type. `size` follows "p3" in its name, such as ".2xlarge".
+
+    `gbit_s` is the network's bandwidth. With `peak`, that is not its baseline but its peak.
+    """
     return Hardware(
         instance_type=f"p3{size}",
         gpus=gpus,
@@ -76,7 +79,10 @@ Source: https://aws.amazon.com/ec2/instance-types/p3/, as of 2019.
 
 
 def hardware_of(instance_type: str) -> Hardware:
-    """Return a type's hardware. For an unknown type, raises UsageError with the closest name."""
+    """Return a type's hardware. GPUs of other makers than NVIDIA do not count.
+
+    For an unknown type, raises UsageError with the closest name.
+    """
     if instance_type in PUBLISHED:
         return PUBLISHED[instance_type]
     found = instance_types.find(instance_type)

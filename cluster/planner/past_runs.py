@@ -70,7 +70,10 @@ def read_calibration(folder: Path, *, embedded: bool = False) -> Calibration:
 
 
 def past_rate(record: Mapping[str, Any], links: Sequence[PastLink] = ()) -> PastRate:
-    """Return the training speed of a recipe's run. Raises one of NO_FIGURE if the record does not allow it."""
+    """Return the training speed of a recipe's run. Raises one of NO_FIGURE if the record does not allow it.
+
+    `links` are measured links between nodes, to separate the computation from the communication.
+    """
     cluster, result = _whole_run(record)
     known = {field.name for field in dataclasses.fields(Settings)}
     values: dict[str, Any] = {

@@ -36,7 +36,7 @@ def candidate_table(candidates: Sequence[Candidate], choice: Choice, *, title: s
 
 
 def _row(candidate: Candidate, *, chosen: bool) -> tuple[str, ...]:
-    """Build a candidate's row."""
+    """Build a candidate's row of the table. `chosen` marks the recommended candidate."""
     seconds, usd, spot = candidate.seconds, candidate.usd, candidate.spot_usd
     parts = dataclasses.asdict(candidate.parts)
     bottleneck = candidate.parts.bottleneck

@@ -38,7 +38,7 @@ class Answer:
     cautions: tuple[str, ...]
 
     def document(self) -> dict[str, Any]:
-        """Return the answer as JSON values."""
+        """Return the answer as JSON values: format, title, candidates, chosen, reason, assumptions and cautions."""
         chosen = self.choice.candidate
         return {
             "format": FORMAT,
@@ -67,7 +67,7 @@ class Question:
 
     @property
     def title(self) -> str:
-        """Return the title of the plan."""
+        """Return the title of the plan: the recipe's name, and whether its source's accuracy is the target."""
         return f"{self.training.recipe}{', to the accuracy of its source' if self.to_target else ''}"
 
     def check(self) -> None:
@@ -132,7 +132,11 @@ def read(
     to_target: bool,
     config: ClusterConfig,
 ) -> Question:
-    """Build the question from the flags of `fab plan`. Raises UsageError for an invalid value."""
+    """Build the question from the flags of `fab plan`, given as texts; "" for a flag that is not given.
+
+    `further` are the words after `--`. `deadline` is in hours, `budget` in USD. Without `instances`, the recipe's types
+    are compared, or else the cluster's. Raises UsageError for an invalid value.
+    """
     training = _training(recipe, further)
     names = _words(instances) or _default_types(training, config)
     counts = {parse_whole("--nodes", word, lowest=1, highest=MAX_NODES) for word in _words(nodes)}

@@ -36,7 +36,9 @@ class RunEstimate:
     """Source of the figure for one rank's training speed."""
 
     def __str__(self) -> str:
-        """Return the estimate as a sentence."""
+        """Return the estimate as a sentence: time and price with their ranges, the bottleneck, and the past run used,
+        if any.
+        """
         seconds, usd = self.seconds, self.usd
         price = (
             f", ${usd.value:,.2f} for its workers (${usd.low:,.2f} to {usd.high:,.2f})" if usd else ", price unknown"

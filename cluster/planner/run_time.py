@@ -37,7 +37,7 @@ class Parts:
 
     @property
     def bottleneck(self) -> str:
-        """Return the name of the largest part."""
+        """Return the name of the largest part, such as compute or start-up."""
         return str(max(dataclasses.asdict(self).items(), key=lambda part: part[1])[0]).replace("_", "-")
 
 

@@ -47,7 +47,7 @@ def draw_bench(bench: Bench) -> Figure:
 
 
 def _draw_training(panels: Sequence[Axes], bench: Bench) -> None:
-    """Draw images/s and efficiency over the number of nodes."""
+    """Draw images/s in the first panel and efficiency in the second, over the number of nodes."""
     rates, shares = panels
     lines: Lines = {}
     for each in bench.of_kind(TRAINING):
@@ -63,7 +63,7 @@ def _draw_training(panels: Sequence[Axes], bench: Bench) -> None:
 
 
 def _draw_allreduce(panels: Sequence[Axes], bench: Bench) -> None:
-    """Draw bandwidth and time of allreduces over their size."""
+    """Draw the bandwidth of allreduces in the first panel and their time in the second, over the tensor's size."""
     rates, times = panels
     lines: Lines = {}
     for each in bench.of_kind(ALLREDUCE):
@@ -74,7 +74,9 @@ def _draw_allreduce(panels: Sequence[Axes], bench: Bench) -> None:
 
 
 def _draw_feeding(panels: Sequence[Axes], bench: Bench) -> None:
-    """Draw the speeds of the input pipeline and of the storage over the number of nodes."""
+    """Draw the speed of the input pipeline in the first panel and of the storage in the second, over the number of
+    nodes.
+    """
     images, files = panels
     inputs = {f"input, {each.cell.image_size} pixels": list(bench.of_kind(INPUT)) for each in bench.of_kind(INPUT)}
     stored = {
@@ -89,7 +91,10 @@ def _draw_feeding(panels: Sequence[Axes], bench: Bench) -> None:
 
 
 def _draw_lines(axes: Axes, title: str, lines: Lines, value: Value, first: int = 0) -> None:
-    """Draw a line with error bars for each label. `first`: number of the first line's colour, marks and dashes."""
+    """Draw a line with error bars for each label in `lines`. `value` returns the number to draw for a measurement.
+
+    `first` is the number of the first line's colour, marks and dashes.
+    """
     axes.set_title(title, loc="left", fontsize=10)
     for number, (label, found) in enumerate(lines.items(), first):
         if not found:

@@ -65,7 +65,7 @@ class Plot:
 
     @property
     def is_shown(self) -> bool:
-        """Return whether the plot has values to show."""
+        """Return whether the plot has values to show. A stepped plot must have at least two different values."""
         values = {value for line in self.lines for _, value in line.points}
         return len(values) > 1 if self.is_stepped else bool(values)
 
@@ -178,7 +178,7 @@ def stroke(style: int) -> tuple[str, Any, str]:
 
 
 def _draw_line(axes: Axes, line: Line, *, is_alone: bool, plot: Plot) -> None:
-    """Draw a line, and the band around it if there is one."""
+    """Draw a line of a plot, and the band around it if there is one. `is_alone`: the plot has no other line."""
     xs, ys = [x for x, _ in line.points], [y for _, y in line.points]
     colour, dashes, marker = stroke(line.style)
     axes.plot(

@@ -55,7 +55,7 @@ def draw_candidates(candidates: Sequence[Candidate], chosen: Candidate | None, t
 
 
 def _draw_type(axes: Axes, rows: Sequence[Candidate], kind: str, number: int, chosen: Candidate | None) -> None:
-    """Draw the candidates of one instance type."""
+    """Draw the candidates of one instance type. `number` chooses the colour and the marks."""
     colour, marker = SERIES[number % len(SERIES)], MARKERS[number % len(MARKERS)]
     times = [each.seconds for each in rows]
     xs, ys = [time.value / 60 for time in times], [each.usd.value for each in rows if each.usd]

@@ -117,7 +117,10 @@ def _draw(series: list[Points], parameter: str, key: str, *, name: str) -> Drawn
 
 
 def _draw_points(axes: Axes, points: Points, places: dict[str, float], number: int, *, with_line: bool) -> None:
-    """Draw each run as a faint mark, and the means with bars of one standard deviation in both directions."""
+    """Draw each run as a faint mark, and the means with bars of one standard deviation in both directions.
+
+    `places` are the positions of the values, `number` chooses colour and marks. `with_line` connects the means.
+    """
     colour, marker = SERIES[number % len(SERIES)], MARKERS[number % len(MARKERS)]
     ordered = sorted(points.by_value.items(), key=lambda pair: places[pair[0]])
     every = [(places[value], each) for value, numbers in ordered for each in numbers]

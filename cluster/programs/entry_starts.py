@@ -268,9 +268,10 @@ def _script_kind(path: Path) -> str:
 
 
 def _module_file(directory: Path, bases: Sequence[Path], module: str, *others: str) -> Path | None:
-    """Return a module's file, or else the `__main__.py` of a package (or its first existing file of `others`).
+    """Return a module's file, or else the `__main__.py` of the package with this name; None if there is no such file.
 
-    Looks in `bases`, then in the `src` of `directory`. Returns None if there is no such file.
+    Looks in `bases`, then in the `src` of `directory`. `others` are names of files to look for in the package instead
+    of `__main__.py`.
     """
     for base in (*bases, directory / "src"):
         path = base.joinpath(*module.split("."))

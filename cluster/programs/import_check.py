@@ -130,8 +130,10 @@ def unreachable(
 
 
 def _installed_modules(environment: Environment, *, horovod: bool) -> frozenset[str]:
-    """Return the modules that the nodes have from Python, the runtime and local wheels, without those of downloaded
-    packages.
+    """Return the top-level modules that the nodes have without downloaded packages: those of Python and of local
+    wheels.
+
+    The runtime's modules are included too, or only Horovod if the program's own environment replaces the runtime.
     """
     known = STANDARD_LIBRARY | _modules_of([path for path in environment.wheels if path.suffix == ".whl"])
     if not environment.own:

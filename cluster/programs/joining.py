@@ -85,9 +85,10 @@ class Joining(Sources):
         """Return the launcher, and the reason for it as a text. `horovods` is a flag for Horovod that the user gave, or
         "".
 
-        A launcher in the entry takes precedence, then calls in the entry's own file, calls in imported modules, and
-        variables that the program reads. Trainers such as Lightning's also run on Horovod, so Horovod wins over them.
-        If nothing decides, the launcher is Horovod. Raises UsageError if calls need different launchers.
+        With such a flag it is Horovod. If the entry starts a launcher itself, it is `plain`. Otherwise calls in the
+        entry's own file decide, then calls in imported modules, then variables that the program reads. Trainers such as
+        Lightning's also run on Horovod, so Horovod wins over them. If nothing decides, it is Horovod. Raises UsageError
+        if calls need different launchers.
         """
         if horovods:
             return HOROVOD, f"{horovods} is a setting of Horovod"

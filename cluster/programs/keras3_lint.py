@@ -173,9 +173,10 @@ def modules(directory: Path, script: Path, *, named: bool = False) -> Iterator[t
 
 
 def imported(tree: ast.AST, directory: Path, path: Path, *, named: bool) -> Iterator[Path]:
-    """Yield the paths where the modules imported by `path` may be. `tree` is its AST, `named` as in `modules`.
+    """Yield the paths where the modules imported by the file `path` may be. The paths need not exist. `tree` is the
+    file's AST.
 
-    The paths need not exist. Constants passed to `import_module` count too.
+    Constants passed to `import_module` count too. With `named`, names of Python files in strings count as well.
     """
     roots = (directory, path.parent, directory / "src")
     for node in ast.walk(tree):
@@ -248,7 +249,7 @@ def imports(tree: ast.AST, *, relative: bool = True) -> Iterator[str]:
 
 
 def _places(module: str, *roots: Path) -> Iterator[Path]:
-    """Yield the paths where a module and its packages may be."""
+    """Yield the paths below each root where a module and its packages may be; nothing for an invalid name."""
     parts = module.split(".")
     for root in roots:
         if all(parts):

@@ -200,8 +200,8 @@ class Program:
         return program
 
     def check_keras_traps(self, *, nodes: int = 1) -> None:
-        """Raise KerasTrapError if the program would train wrongly with Keras 3 without an error, or fail at its first
-        step, unless --keras was given.
+        """Raise KerasTrapError if the program, on `nodes` nodes, would train wrongly with Keras 3 without an error, or
+        fail at its first step. With --keras, nothing is raised.
         """
         rejected = [trap for trap in self.keras_traps(nodes=nodes) if trap.is_silent or trap.is_for_several]
         if rejected and not self.is_keras_chosen:

@@ -119,7 +119,9 @@ class Environment:
         return pinned(self.lock)
 
     def __str__(self) -> str:
-        """Describe the environment in one line."""
+        """Describe the environment in one line: why it is used, its main packages, and the sizes to download and
+        upload.
+        """
         shown = [f"{name} {self.packages[name]}" for name in _TOLD if name in self.packages]
         horovod = [f"Horovod {HOROVOD_VERSION} for {' and '.join(self.horovod_for)}"] if self.horovod_for else []
         count = len(self.packages)

@@ -229,7 +229,7 @@ def is_package(pyproject: Path) -> bool:
 
 
 def _lists_packages(file: Path) -> bool:
-    """Return whether a file lists packages. A pyproject.toml may contain only settings of tools."""
+    """Return whether a file lists packages; False for a pyproject.toml that contains only settings of tools."""
     if file.name != PYPROJECT:
         return True
     project = _table(_toml(file), "project")

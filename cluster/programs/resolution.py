@@ -284,7 +284,11 @@ class Resolver:
     def _fitting(
         self, wanted: Wanted, roots: Sequence[str], *, constraints: Sequence[str] = (), excludes: Sequence[str] = ()
     ) -> Answer:
-        """Resolve requirements. Raises RequirementsError if they cannot be met."""
+        """Resolve a program's requirements and `roots` with uv, and return its answer.
+
+        `constraints` limit versions, `excludes` are packages to leave out. Raises RequirementsError if the requirements
+        cannot be met.
+        """
         answer = self._ask(wanted, roots, constraints=constraints, excludes=excludes)
         if not answer.fits and "not found in the package registry" in answer.words:
             answer = self._ask(wanted, roots, constraints=constraints, excludes=excludes, options=ONE_BY_ONE)

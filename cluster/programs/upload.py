@@ -328,8 +328,10 @@ class _Search:
         self.without_git |= any(os.path.lexists(each / ".git") for each in (directory, *directory.parents))
 
     def result(self) -> Upload:
-        """Return the found paths, sorted by kind. Paths that have disappeared are left out. Raises UploadError for an
-        unreadable file.
+        """Return the found paths, sorted by kind. Paths that have disappeared, or that `.deepcdkignore` excludes, are
+        left out.
+
+        Raises UploadError for an unreadable file.
         """
         files, links, outside, special, pointers = [], [], [], [], []
         secrets = {name for name in self.ignored if _has_secret_name(name)}

@@ -24,8 +24,9 @@ def locate(word: str, session_of: Callable[[str], Session], *, archive_only: boo
     """Return the directory of a run. Fetches the run if necessary. Raises DeepcdkError.
 
     `word` is one of FORMS, or "" for the live or newest run. `session_of` opens a session with a cluster by its name,
-    "" for the cluster of cdk.json. A run that has succeeded cannot change, so it is not fetched again. Other runs are
-    fetched again. If that fails for a run that has ended, a note says that the earlier copy is used.
+    "" for the cluster of cdk.json. A run that has succeeded cannot change, so it is not fetched again, unless
+    `archive_only` is set. Other runs are fetched again. If that fails for a run that has ended, a note says that the
+    earlier copy is used.
     """
     if "/" in word or word in (".", ".."):
         if not Path(word).is_dir():

@@ -41,7 +41,7 @@ class Spread:
 
     @classmethod
     def of(cls, values: Sequence[float | None]) -> Spread | None:
-        """Summarize the known values; None if there are none."""
+        """Summarize the known values; None if there are none. A single value has no deviation (None)."""
         known = [value for value in values if value is not None]
         if not known:
             return None
@@ -206,7 +206,11 @@ def _mean_epochs(runs: Sequence[Sequence[EpochPoint]]) -> tuple[MeanPoint, ...]:
 
 
 def _settings(runs: Sequence[RunReport]) -> Iterator[ComparedSetting]:
-    """Yield each setting that any of the runs has, by group."""
+    """Yield each setting that any of the runs has, by group, without those that differ in all runs, such as the run's
+    id.
+
+    A run without the setting has the value "-".
+    """
     for title in GROUPS:
         groups = [run.group(title) for run in runs]
         if title == RUN:

@@ -83,7 +83,7 @@ def _html(page: Page) -> str:
 
 
 def _markdown(page: Page) -> str:
-    """Render headlines and tables as Markdown, for an issue, a wiki or a terminal."""
+    """Render headlines, tables, log and points as Markdown, for an issue, a wiki or a terminal, without figures."""
     parts = [f"# {escaped(page.title)}"]
     if page.state:
         parts.append(escaped(f"{page.state}, {page.subtitle}"))

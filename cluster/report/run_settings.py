@@ -44,7 +44,7 @@ def settings_of(files: RunFiles) -> Settings:
 
 
 def _run(record: Document, spec: Document, result: Document) -> dict[str, Any]:
-    """Return the run's state, code, command and files."""
+    """Return the run's state, code, command and files, by name. Unknown values are left out."""
     state, launch = record["state"], document(record.get("launch"))
     course, origin = document(record.get("course")), document(record.get("origin"))
     runtime, diff_bytes = document(course.get("runtime")), origin.get("diff_bytes")
@@ -79,7 +79,7 @@ def _run(record: Document, spec: Document, result: Document) -> dict[str, Any]:
 
 
 def _deployment(origin: Document) -> dict[str, Any]:
-    """Return stack, region, instances and prices of the run's cluster."""
+    """Return stack, region, instances and prices of the run's cluster, by name. Unknown values are left out."""
     count = collections.Counter(map(str, document(origin.get("instance_types")).values()))
     found = {
         "stack": origin.get("stack"),

@@ -86,7 +86,10 @@ def began(files: RunFiles) -> float:
 
 
 def timeline_of(files: RunFiles) -> Timeline:
-    """Build the timeline of a run."""
+    """Build the timeline of a run: phases of all attempts, nodes of the last attempt, and events.
+
+    Times are seconds since the start of the run.
+    """
     origin, state = began(files), files.record["state"]
     ended = max(float(state["updated"]), origin)
     times, attempts = _times(files), _attempts(files.metrics)
@@ -213,7 +216,11 @@ Happened = tuple[float, str, str]
 def _events(
     files: RunFiles, times: dict[str, float], attempts: Sequence[Sequence[Document]], ended: float
 ) -> Iterator[Happened]:
-    """Yield the events of a run, in no particular order."""
+    """Yield Unix time, kind and text of each event of a run, in no particular order.
+
+    `times` has the times of the supervisor's steps, `attempts` the metrics of each attempt. `ended` is the end of the
+    run, for events without a time.
+    """
     record, state = files.record, files.record["state"]
     inspected, hosts = times.get("inspected"), document(record.get("spec")).get("hosts") or ()
     if hosts and inspected is not None:
@@ -244,7 +251,7 @@ def _events(
 
 
 def _cost(restart: Document) -> str:
-    """Describe the cost of a restart; "" if it is not recorded."""
+    """Describe the repeated steps and the time without a step that a restart cost; "" if neither is recorded."""
     lost, seconds = whole(restart.get("steps_lost")), number(restart.get("seconds"))
     known = [] if lost is None else [f"{plural(lost, 'step')} repeated"]
     known += [] if seconds is None else [f"{seconds:.1f} s without a step"]

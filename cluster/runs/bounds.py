@@ -26,7 +26,8 @@ def check_prices(bounds: Bounds, kinds: Sequence[str], prices: Prices) -> None:
 
 
 def check_left(spec: RunSpec, spent: Mapping[str, Any] | None) -> None:
-    """Raise DeepcdkError if the earlier attempts of a run have used up its limits.
+    """Raise DeepcdkError if the earlier attempts of a run have used up its limits, or if its cost is limited but
+    unknown.
 
     `spent` comes from the run's record. It is None if nothing is recorded.
     """

@@ -68,7 +68,7 @@ def describe_epoch(progress: RunProgress) -> str:
 
 
 def cost_so_far(progress: RunProgress, usd_per_hour: float | None) -> float | None:
-    """Return the cost of the run's instances since it started, USD; None if a price is unknown.
+    """Return the cost of the run's instances since it started, USD; None if a price or the run's time is unknown.
 
     `usd_per_hour` is the price of all instances. It is used if the supervisor has not reported the run's own price.
     """

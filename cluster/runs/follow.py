@@ -68,8 +68,9 @@ class RunProgress:
 
 
 def parse_message(line: str) -> dict[str, Any] | None:
-    """Parse one line of the supervisor's `follow` to an object with a `type`; None for other text, such as a login
-    banner.
+    """Parse one line of the supervisor's `follow` to an object with a `type`.
+
+    Returns None for other text, such as a login banner, and for a metric without a record.
     """
     try:
         message = answers.parse(line)

@@ -36,7 +36,7 @@ def floors(types: Sequence[str], *, efa: bool, ranks: Sequence[int] = ()) -> Flo
 
 
 def with_floors(spec: RunSpec, types: Mapping[str, str], *, efa: bool) -> RunSpec:
-    """Return the spec with the minimum speeds of its nodes. A run without GPUs gets none.
+    """Return the spec with the minimum speeds of its nodes, and with `efa`. A run without GPUs gets neither.
 
     `types` maps instance ids to types. `efa` says whether the workers have EFA devices.
     """

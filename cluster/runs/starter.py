@@ -24,7 +24,7 @@ def user() -> str:
 
 
 def laptop(home: Path) -> str:
-    """Return an id for this user's home directory, created on first use; "" if the home is not writable.
+    """Return an id for this user's home directory, created on first use; "" if it cannot be stored or read.
 
     It distinguishes colleagues with the same user name on hosts with the same name.
     """

@@ -154,7 +154,7 @@ class Supervisor:
     ) -> None:
         """Queue runs that differ in few fields of their specs, each with its estimate. None is started immediately.
 
-        `secrets` maps names to values, for all runs.
+        `secrets` maps names to values, for all runs. Raises the errors of a supervisor command.
         """
         pairs = [{"spec": json.loads(spec.to_json()), "estimate": estimate} for spec, estimate in runs]
         document = {"origin": dataclasses.asdict(origin), "runs": pairs}
@@ -168,7 +168,10 @@ class Supervisor:
     def _submit(
         self, verb: str, shape: answers.Rule, submission: Submission, secrets: Mapping[str, str], *, queue: bool
     ) -> Begun:
-        """Send a run to the supervisor with its secrets, to start or resume it."""
+        """Send a run to the supervisor with its secrets. `verb` is start or resume, `shape` the rule for the answer.
+
+        Raises the errors of a supervisor command.
+        """
         run_id, flags = submission.spec.run_id, ["--queue"] if queue else []
         with self._with_secrets([run_id], secrets):
             text, nodes = submission.to_json().encode(), len(submission.spec.hosts)
@@ -219,7 +222,9 @@ class Supervisor:
         return self._call(answers.record, "show", *_named(run_id), run_id=run_id)
 
     def remove(self, run_id: str) -> dict[str, Any]:
-        """Remove a run that has ended, with all its files. Raises LiveRunError for a live run."""
+        """Remove a run that has ended, with all its files, and return the supervisor's answer. Raises LiveRunError for
+        a live run.
+        """
         return self._call(answers.REMOVED, "remove", *_named(run_id), run_id=run_id)
 
     @contextlib.contextmanager

@@ -56,7 +56,8 @@ def runs_table(runs: Sequence[Mapping[str, Any]]) -> Table:
 
 
 def cost_per_person(runs: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return the number, time and cost of the runs that each person started, the highest cost first.
+    """Return the runs of each person: started_by, runs (their number), seconds, usd and unpriced. The highest cost
+    comes first.
 
     `usd` leaves out runs whose cost is unknown; `unpriced` is their number.
     """
@@ -235,7 +236,10 @@ def result_table(directory: Path) -> Table:
 
 
 def _state_rows(directory: Path) -> tuple[tuple[str, str], ...]:
-    """Return rows with the state and reason of a run without a result, as they were when it was fetched."""
+    """Return rows (name, value) with the state and reason of a run without a result, as they were when it was fetched.
+
+    If state.json is missing or invalid, the state is "unknown".
+    """
     try:
         state = answers.parse(read_regular(directory / "state.json"))
         return tuple((key, str(state[key])) for key in ("state", "reason") if state[key])
@@ -250,7 +254,9 @@ def _is_plain(value: object) -> bool:
 
 
 def _plain(key: str, value: object) -> str:
-    """Format a value of a result, depending on its key and type."""
+    """Format a value of a result: an accuracy in percent, `finished` as a date, a list with commas, other values by
+    type.
+    """
     if isinstance(value, bool):
         return "yes" if value else "no"
     if key == "finished" and not answers.moment(value) and isinstance(value, int | float):

@@ -27,7 +27,7 @@ class Entry(tarfile.TarInfo):
 
     @classmethod
     def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Entry:
-        """Read a header. Raises ReadError for an invalid or too large size.
+        """Read the header of a tar entry. Raises ReadError for an invalid or too large size.
 
         tarfile stops at a ReadError. It would take its other errors for the end of the archive.
         """

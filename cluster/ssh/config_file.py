@@ -70,7 +70,7 @@ class Files:
 
 
 def alias(stack: str, node: str) -> str:
-    """Return a node's name for SSH: deepcdk-worker3 for deeplearning-worker3."""
+    """Return a node's name for SSH: deepcdk-worker3 for the node deeplearning-worker3 of the stack deepcdk."""
     return f"{stack}-{node.removeprefix(_COMMON)}"
 
 

@@ -74,7 +74,9 @@ def check_programs(find: Callable[[str], str | None] = shutil.which) -> None:
 
 
 def register_timeout_s(launched: datetime.datetime) -> float:
-    """Return the seconds to wait for the SSM agent of a node that was launched at this time to register."""
+    """Return how long to wait for the SSM agent of a node to register, s. It is longer for a node that was launched
+    recently.
+    """
     return REGISTER_TIMEOUT_S if datetime.datetime.now(datetime.UTC) - launched < _NEW else REGISTERED_TIMEOUT_S
 
 

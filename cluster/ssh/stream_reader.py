@@ -31,7 +31,8 @@ class BackgroundReader(Generic[T]):
         self._thread.start()
 
     def _pump(self, source: Iterator[T]) -> None:
-        """Move items from the source to the queue until the source ends or the stream is abandoned. Then close it.
+        """Move items from the source to the queue until the source ends or the stream is abandoned. Then close the
+        source.
 
         None marks the end of the source in the queue. An error of the source is queued too, for `next` to raise.
         """

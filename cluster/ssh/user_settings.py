@@ -56,10 +56,10 @@ class UserSettings:
 
 
 def read(address: str, user: str = "", *, port: int = SSH_PORT, home: Path | None = None) -> UserSettings:
-    """Return the user's SSH settings for an address, from `ssh -G`. If the OpenSSH client does not work, return its
-    defaults.
+    """Return the user's SSH settings for an address, from `ssh -G`.
 
-    Raises ConnectionFailedError with OpenSSH's own message if it rejects the settings, or if it does not exit in time.
+    If the OpenSSH client does not work, return its defaults, after a warning if there is a ~/.ssh/config. Raises
+    ConnectionFailedError with OpenSSH's own message if it rejects the settings, or if it does not exit in time.
     """
     home = home or Path.home()
     login = ["-l", user] if user else []
@@ -139,8 +139,8 @@ def parse(
 ) -> UserSettings:
     """Parse the output of `ssh -G`: lines with a keyword and a value.
 
-    `ssh` is the command for a jump host. Raises ConnectionFailedError for other output, and for settings that cannot be
-    used.
+    `address`, `user`, `port` and `home` are the values of tokens such as %h. `ssh` is the command for a jump host.
+    Raises ConnectionFailedError for other output, and for settings that cannot be used.
     """
     values: dict[str, list[str]] = {}
     for line in text.splitlines():

@@ -54,7 +54,9 @@ class SweepEstimate:
         return f"{size}: at most {duration(3600 * hours)}, {cost} (--max-hours {bounds.max_hours:g} for each run)"
 
     def document(self) -> dict[str, Any]:
-        """Return the estimate as JSON values."""
+        """Return the estimate as JSON values: runs, at_once, seconds and usd. The last two are None if they are
+        unknown.
+        """
         pairs = (("seconds", self.seconds), ("usd", self.usd))
         ranges = {name: dataclasses.asdict(found) if found else None for name, found in pairs}
         return {"runs": self.runs, "at_once": self.at_once, **ranges}

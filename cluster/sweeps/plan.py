@@ -108,7 +108,10 @@ class Plan:
         )
 
     def trials(self, sweep: str = "") -> list[Trial]:
-        """Return the place of each run in the sweep, in order: for each repeat, all combinations once."""
+        """Return the place of each run in the sweep, in order: for each repeat, all combinations once.
+
+        `sweep` is the sweep's name.
+        """
         plan, has_seed = self.to_json(), any(parameter.name == SEED for parameter in self.parameters)
         each = itertools.product(range(self.repeats), self.combinations())
         return [

@@ -184,7 +184,7 @@ def _check_account(session: Session, progress: Callable[[str], None], *, new: bo
 
     Raises AccountError if a new cluster would fail, unless `force` is set. For a deployed cluster it only prints
     warnings, because a change that starts no node can still succeed. Raises DeepcdkError if the account has too few
-    zones.
+    zones. `new` means that the cluster is not deployed, `plan` that nothing will be deployed.
     """
     from cluster.doctor import examination as examiner
     from cluster.doctor.finding import FAIL, OK, UNKNOWN, Subject

@@ -86,18 +86,25 @@ class Launch:
         self._roots = in_background(lambda: read_roots(session.aws, stack, source, unrecorded))
 
     def check_prices(self, wanted: Bounds) -> None:
-        """Raise DeepcdkError if the cost is limited and the price of one of the cluster's instance types is unknown."""
+        """Raise DeepcdkError if the cost is limited and the price of one of the cluster's instance types is unknown.
+
+        Waits up to 3 s for prices.
+        """
         session = self.session
         check_prices(wanted, [*session.instance_types, *session.config.worker_types], session.prices)
 
     def push(self, master: Master, tree: Tree) -> None:
-        """Push a tree and print the result. Asks first if the tree is large."""
+        """Push a tree to the master and print the result. Asks first if the tree is large."""
         self.session.confirm_upload(master, tree, self.progress, yes=self.yes)
         terminal = sys.stdout.isatty() and not self.following.json
         self.progress(str(self.session.push(master, tree, self.progress, terminal=terminal)))
 
     def size_for(self, count: int, occupied: Occupancy) -> int:
-        """Return how many workers the cluster needs. Raises LiveRunError like `Occupancy.size_for`."""
+        """Return how many workers the cluster needs so that a run on `count` of them can start.
+
+        `occupied` are the nodes of other runs. Raises LiveRunError if these runs prevent the start, unless the run may
+        be queued.
+        """
         return occupied.size_for(count, self.session.load_inventory().desired_workers, queueing=self.queue)
 
     def free_nodes(self, master: Master, count: int, occupied: Occupancy, *, least: int = 0) -> tuple[Node, ...]:

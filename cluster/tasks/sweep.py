@@ -284,7 +284,7 @@ def missing(plan: Plan, name: str, states: Sequence[tuple[int, str]]) -> list[Tr
 
 
 def _document(trial: Trial) -> dict[str, object]:
-    """Return a run's place in a sweep as JSON values."""
+    """Return a run's place in a sweep as JSON values: number, parameters, repeat and seed."""
     return {
         "number": trial.number,
         "parameters": dict(trial.parameters),

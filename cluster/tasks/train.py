@@ -199,12 +199,12 @@ class TrainRequest:
 
     @property
     def source(self) -> Path:
-        """Return the directory of the code to train."""
+        """Return the directory of the code to train: the program's, or deepcdk's own for a recipe."""
         return self.work.directory if isinstance(self.work, Program) else CODE
 
     @property
     def secret_files(self) -> tuple[str, ...]:
-        """Return the files of the source that may contain passwords or keys."""
+        """Return the files of the program that may contain passwords or keys; () for a recipe."""
         return self.work.upload.secrets if isinstance(self.work, Program) else ()
 
     def check_together(self, session: Session, *, yes: bool, report: Callable[[str], None]) -> str:

@@ -63,7 +63,9 @@ def _printable(table: Table) -> Table:
 
 
 def print_table(table: Table, write: Callable[[str], None] | None = None) -> None:
-    """Print a table: in a box on a wide terminal, as plain lines elsewhere, or line by line with `write`."""
+    """Print a table on stdout: in a box on a wide terminal, as plain lines elsewhere. With `write`, pass it each line
+    instead.
+    """
     table = _printable(table)
     if write:
         for line in plain_lines(table):

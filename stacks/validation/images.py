@@ -158,7 +158,10 @@ def _volume(config: ClusterConfig, role: str) -> Iterator[Problem]:
 
 
 def _login(config: ClusterConfig) -> Iterator[Problem]:
-    """Check that the same user can log in to both images."""
+    """Check that the same user can log in to both images, unless login_user is set.
+
+    If an image is given by its ID, login_user must be set.
+    """
     master = images.login_user(images.choose(config.master_image_parameter, config.master_instance_type))
     worker = images.login_user(images.choose(config.worker_image_parameter, config.worker_instance_type))
     if config.login_user:

@@ -22,7 +22,10 @@ def check(config: ClusterConfig) -> Iterator[Problem]:
 
 
 def _alternatives(config: ClusterConfig) -> Iterator[Problem]:
-    """Check that the alternative types are interchangeable in a run."""
+    """Check that the alternative types are interchangeable in a run, not repeated and not too many.
+
+    Also reject on_demand_allocation without alternatives.
+    """
     key, first = "worker_alternatives", find(config.worker_instance_type)
     seen = {config.worker_instance_type}
     for name in config.worker_alternatives:
