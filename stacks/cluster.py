@@ -204,7 +204,10 @@ class ClusterStack(Stack):
         nodes.wait_for(*ways_out, self.endpoints, *self.storage.mount_targets, self.firewall, self.roles)
 
     def _boot(self, role: str, group: str, instance_type: str) -> str:
-        """Return the user data of a role. Raises ConfigError if boot_commands make it too long."""
+        """Return the user data of a role. Raises ConfigError if boot_commands make it too long.
+
+        `group` is the logical ID of the role's Auto Scaling group.
+        """
         config = self.config
         text = user_data(
             BootSettings(

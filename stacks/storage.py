@@ -151,7 +151,9 @@ def _mounted_only() -> dict[str, object]:
 
 
 def _rules(config: ClusterConfig) -> list[s3.LifecycleRule]:
-    """Return the lifecycle rules of the run bucket."""
+    """Return the lifecycle rules of the run bucket: for incomplete uploads, and as configured for runs and old
+    versions.
+    """
     found = [
         s3.LifecycleRule(id="BrokenUploads", abort_incomplete_multipart_upload_after=Duration.days(_ABORT_UPLOADS_DAYS))
     ]

@@ -66,8 +66,9 @@ class Inventory:
 
     @property
     def max_workers(self) -> int:
-        """Return the maximum number of workers: the group's MaxSize, which may have changed since the
-        last deployment.
+        """Return the maximum number of workers: the group's MaxSize, which may have changed since the last deployment.
+
+        If the group does not report it, the deployed number is returned.
         """
         return self.stack.max_workers if self.group_maximum is None else self.group_maximum
 

@@ -248,6 +248,8 @@ def _follow(found: Joining, directory: Path, script: Path, seen: set[Path]) -> N
 def _asked_gpus(directory: Path, words: Sequence[str], configs: Sequence[Path]) -> Iterator[Use]:
     """Yield the places where the entry asks Lightning for GPUs: in a word, or in a Hydra configuration that a word
     selects.
+
+    If a word sets the accelerator, the configurations are not read.
     """
     given = re.findall(r"(?:^|[\s.+-])accelerator[= ](\w+)", " ".join(words))
     if given:
@@ -284,6 +286,7 @@ def _on_one_node(found: Joining, words: Sequence[str], sources: Collection[Path]
     """Return the warning that Lightning would train on one node, because nothing sets its number of nodes; ""
     otherwise.
 
+    `words` are those of the entry and its shell texts, `sources` its Python files, `configs` its configuration files.
     Also returns "" without a call of Lightning, and if the number may be set in a way that is not visible here.
     """
     use = next((use for use in found.calls if LIGHTNING_CALL.match(use.name) and not use.is_guarded), None)

@@ -75,7 +75,10 @@ class KerasTrapError(DeepcdkError):
 
 
 def find(directory: Path, script: Path) -> list[Trap]:
-    """Find the traps in a script and in the modules that it imports. Returns them sorted by file and line."""
+    """Find the traps in a script and in the modules that it imports, sorted by file and line.
+
+    Traps are uses of Horovod and tf.distribute that do not work with Keras 3.
+    """
     read = [(path, tree, set(_uses(tree))) for path, tree in modules(directory, script)]
     if _fits_in_strategy([tree for _, tree, _ in read]):
         for _, tree, uses in read:
@@ -97,7 +100,9 @@ def _uses(tree: ast.AST) -> Iterator[tuple[int, str]]:
 
 
 def _fits_in_strategy(trees: Sequence[ast.AST]) -> bool:
-    """Return whether a program's modules use the strategy, compile a model for `fit`, and do not choose Keras 2."""
+    """Return whether a program's modules use MultiWorkerMirroredStrategy, compile a model for `fit`, and do not choose
+    Keras 2.
+    """
     named, compiles = set[str](), False
     for tree in trees:
         named |= {part for name in imports(tree) for part in name.split(".")} | names_in(tree) | strings_in(tree)

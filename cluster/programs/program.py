@@ -222,7 +222,9 @@ class Program:
 
     @functools.cached_property
     def _modules(self) -> frozenset[str]:
-        """Return the modules imported by the script and its modules; without a script, by any uploaded file."""
+        """Return the modules imported by the script and its modules; without a script, by uploaded files that name a
+        framework.
+        """
         trees: Iterator[ast.AST | None]
         if self.script is not None:
             trees = (tree for _, tree in modules(self.directory, self.script, named=True))
@@ -330,7 +332,10 @@ def split_entry(entry: str) -> list[str]:
 
 
 def check_word(flag: str, word: str) -> None:
-    """Raise UsageError for a word that cannot be passed to a program as an argument."""
+    """Raise UsageError, which names `flag`, for a word that cannot be passed to a program as an argument.
+
+    It contains a NUL character, is not UTF-8, or has more than MAX_WORD_BYTES bytes.
+    """
     if "\0" in word:
         raise UsageError(flag, None, "has a NUL character, which no program can receive")
     try:
@@ -432,7 +437,7 @@ def _located(flag: str, given: str, directory: Path) -> str:
 def _with_located_script(words: Sequence[str], directory: Path) -> list[str]:
     """Return the words of --entry with the script's path relative to the program's directory.
 
-    Raises UsageError for a script outside of the directory.
+    Other commands are returned unchanged. Raises UsageError for a script outside of the directory.
     """
     own = _without_python(words)
     word, at = own[0] if own else "", len(words) - len(own)

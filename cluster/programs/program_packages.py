@@ -119,8 +119,8 @@ class Environment:
         return pinned(self.lock)
 
     def __str__(self) -> str:
-        """Describe the environment in one line: why it is used, its main packages, and the sizes to download and
-        upload.
+        """Describe the environment in one line: its main packages, the sizes, and why the program needs its own, if it
+        does.
         """
         shown = [f"{name} {self.packages[name]}" for name in _TOLD if name in self.packages]
         horovod = [f"Horovod {HOROVOD_VERSION} for {' and '.join(self.horovod_for)}"] if self.horovod_for else []

@@ -162,7 +162,8 @@ class Resolver:
     def _horovod(self, wanted: Wanted) -> Path:
         """Return the path of Horovod's source distribution on this machine, from the program's indexes.
 
-        One node builds it. The nodes may not reach these indexes. Raises RequirementsError.
+        One node builds it. The nodes may not reach these indexes. Raises RequirementsError if no index has the file, or
+        if it differs from the release.
         """
         # uv reads no metadata of this file, which would need a build.
         roots, options = [f"{HOROVOD}=={HOROVOD_VERSION}"], ("--no-deps", "--no-binary", HOROVOD)

@@ -392,7 +392,7 @@ def is_secret(path: Path, name: str, size: int) -> bool:
 
 
 def _is_pointer(path: Path) -> bool:
-    """Return whether a small file is a Git LFS pointer."""
+    """Return whether a small file is a Git LFS pointer; False if it cannot be read."""
     try:
         return read_regular(path, _MAX_POINTER_BYTES).startswith(_LFS_POINTER)
     except OSError:  # packing the file reports the error

@@ -276,7 +276,7 @@ def _sha256(path: Path) -> str:
 
 
 def _keep(found: Path, place: Path) -> Path:
-    """Copy a wheel to a directory of the cache. Return its new path."""
+    """Copy a wheel to a directory of the cache, atomically. Return its new path."""
     place.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(found, partial := place / f".{found.name}.{os.getpid()}")
     return partial.rename(place / found.name)

@@ -63,7 +63,10 @@ def read_chosen(
 
 
 def comparison_name(run_ids: Sequence[str], most: int = 6) -> str:
-    """Return the name of a comparison's files, from the last parts of at most `most` runs' ids."""
+    """Return the name of a comparison's files, such as `comparison-ab12-cd34`.
+
+    It has the last parts of the runs' ids, at most `most` of them, and the number of the other runs.
+    """
     tokens = [run_id.rpartition("-")[2] for run_id in run_ids]
     more = [f"and-{len(tokens) - most}-more"] if len(tokens) > most else []
     return "-".join(["comparison", *tokens[:most], *more])

@@ -49,7 +49,10 @@ class Headline:
 
     @classmethod
     def of(cls, key: str, value: float | None, note: str = "", title: str = "") -> Headline:
-        """Build the headline for a value. The note is dropped if the value is unknown."""
+        """Build the headline for a value. The note is dropped if the value is unknown.
+
+        `key` is a key of FIGURES, which has the usual title. `title` replaces that title.
+        """
         default, form = FIGURES[key]
         note = note if value is not None else ""
         return cls(key=key, title=title or default, value=value, text=form(value), note=note)

@@ -115,8 +115,9 @@ class PlainDisplay:
         self._log = LongLines(MAX_SHOWN)
 
     def show(self, progress: RunProgress, message: dict[str, Any]) -> None:
-        """Print what this message changed. The run's end is not printed, because the task reports it
-        with more detail.
+        """Print what this message changed. Lines about steps are printed at most every PLAIN_STEP_S seconds.
+
+        The run's end is not printed, because the task reports it with more detail.
         """
         if message["type"] == "state" and (progress.state, progress.reason) != self._state:
             self._state = (progress.state, progress.reason)
@@ -187,7 +188,7 @@ class LiveDisplay:
         self._state = self._reason = ""
 
     def show(self, progress: RunProgress, message: dict[str, Any]) -> None:
-        """Update the bar and print what this message adds."""
+        """Update the bar and the figures. Print finished epochs, changes of the state and warnings above them."""
         where = [*position(progress), *outlook(progress, self._usd_per_hour)]
         description = ", ".join(where) or printable(progress.reason or progress.state)
         self._progress.update(self._task, completed=progress.fraction, description=description)

@@ -71,6 +71,8 @@ def connect(
 def order(aws: Aws, key_name: str, keys: Sequence[UserKey]) -> tuple[UserKey, ...]:
     """Return the usable keys, starting with those of the EC2 key pair, because a server accepts six attempts by
     default.
+
+    If the key pair cannot be read, the order stays.
     """
     usable = tuple(key for key in keys if key.is_usable)
     if len(usable) < 2 or not key_name:

@@ -132,7 +132,7 @@ def stop_sweep(supervisor: Supervisor, sweep: str, grace_s: float, *, yes: bool,
     """Stop the runs of a sweep that wait or are live, and print the result. Asks if somebody else has started any of
     them.
 
-    The last run in the queue is stopped first, so that none starts.
+    `grace_s` is the time from SIGTERM to SIGKILL, s. The last run in the queue is stopped first, so that none starts.
     """
     found = [run for run in of_sweep(supervisor.runs(), sweep) if run["state"] in (*LIVE_STATES, QUEUED)]
     starters = {str(run["run_id"]): run.get("started_by") or {} for run in found}
