@@ -237,8 +237,9 @@ def settings(nodes: int, image: str = "") -> list[str]:
 def start_options(image: str, *, packages: bool) -> list[str]:
     """Return the options of `localcloud start`. Raises StepFailedError if the environments cannot be created.
 
-    Nodes with the same Python use the environments of `make setup`. Other nodes create their own from this machine's
-    package index.
+    `image` is a Debian release, or "" for nodes with this machine's files. `packages` lets the nodes use this machine's
+    package index. Nodes with the same Python use the environments of `make setup`. Other nodes create their own from
+    the package index.
     """
     makes_own = image in PYTHONS and PYTHONS[image] != sys.version_info[:2]
     return [
@@ -249,10 +250,10 @@ def start_options(image: str, *, packages: bool) -> list[str]:
 
 
 def run_demo(nodes: int, image: str, *, packages: bool, keep: bool, verbose: bool) -> None:
-    """Run the demo on `nodes` workers and print its steps. Raises StepFailedError.
+    """Run the demo on `nodes` workers and print its steps; with `verbose`, their whole output. Raises StepFailedError.
 
-    The cloud is removed at the end, also after an error, unless `keep` is set. `packages` lets the nodes use this
-    machine's package index.
+    The cloud is removed at the end, also after an error, unless `keep` is set. `image` is a Debian release for the
+    nodes, or "". `packages` lets the nodes use this machine's package index.
     """
     began = time.monotonic()
     run = Step.run_verbosely if verbose else Step.run

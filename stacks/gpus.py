@@ -100,7 +100,7 @@ def least_allreduce_gb_s(kinds: Sequence[InstanceType], ranks: Sequence[int], *,
 
     `kinds` and `ranks` have an item per node: its type, and its number of ranks with a GPU each. Bus bandwidth is
     comparable to the slowest link for any number of ranks (nccl-tests, doc/PERFORMANCE.md): NVLink within a node, the
-    network between nodes. With EFA, each GPU gets its share of the network. Over TCP, the limit is one flow, because
+    network between nodes. With `efa`, each GPU gets its share of the network. Over TCP, the limit is one flow, because
     NCCL decides how many flows it opens.
     """
     placed = list(zip(kinds, ranks, strict=True))

@@ -49,7 +49,8 @@ def of(config: ClusterConfig) -> Market:
 
 
 def mixed_policy(template: ec2.LaunchTemplate, instance_type: str, market: Market) -> autoscaling.MixedInstancesPolicy:
-    """Return the policy of a group with several types or purchase options.
+    """Return the policy of a group with several types or purchase options. `instance_type` is preferred to the
+    alternatives.
 
     Spot prices are limited to the on-demand price.
     """

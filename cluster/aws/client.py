@@ -109,7 +109,10 @@ class Aws:
             return self._clients[service, impatient]
 
     def _make(self, service: str, impatient: bool) -> Any:
-        """Create the client of a service. The client of `pricing` uses us-east-1."""
+        """Create the client of a service. The client of `pricing` uses us-east-1.
+
+        An impatient client makes fewer attempts and connects within 3 s.
+        """
         from botocore.config import Config
 
         config = (

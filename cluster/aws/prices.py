@@ -142,7 +142,7 @@ class Prices:
         return self._refreshed(item) or self._included(item)
 
     def refresh(self, instance_types: Iterable[str], now: datetime.datetime) -> list[AwsError]:
-        """Request all prices from AWS and cache them. Return the errors of sources that failed.
+        """Request all prices from AWS and cache them. Return the errors of sources that failed. `now` dates the prices.
 
         The sources are EC2's spot prices and the price list of services; on-demand prices are requested in threads.
         Raises AwsError if both sources failed.

@@ -92,10 +92,10 @@ class Stager:
     def _upload(
         self, root: Path, manifest: Manifest, lacking: Callable[[int], tuple[Entry, ...]], *, packing: bool
     ) -> int:
-        """Send the missing files and verify them; return the bytes sent.
+        """Send the missing files below `root` and verify them; return the bytes sent.
 
-        `lacking` returns the files that are missing or damaged after an attempt. They are sent once more. Raises
-        StagingError if files still differ then.
+        `lacking` returns the files that are missing or damaged after an attempt. They are sent once more. With
+        `packing`, the master also writes small files into a pack. Raises StagingError if files still differ then.
         """
         place, text = [self._root, self._name], manifest.to_text().encode("ascii")
         with self._connect() as connection:
@@ -151,9 +151,10 @@ class Stager:
         return tuple(entries[path] for path in missing)
 
     def _copy(self, manifest: Manifest, disks: str, attempt: int, *, sharded: bool) -> Reports:
-        """Copy the data, or a shard of it to each worker, from the shared file system to the workers' disks.
+        """Copy the data from the shared file system to `disks`, a directory on each worker; with `sharded`, a part to
+        each worker.
 
-        Return the workers' reports. Raises StagingError.
+        Return the workers' reports. In another `attempt`, each worker reads other parts. Raises StagingError.
         """
         times = 1 if sharded else len(self._workers)
         self._progress.begin("copying to the workers", times * len(manifest.entries), times * manifest.size)
@@ -162,10 +163,10 @@ class Stager:
         return self._check_reports(self._on_nodes(words, are_module=True, as_rank=True))
 
     def fetch(self, address: str, region: str, root: str, *, sharded: bool) -> Reports:
-        """Fetch a bucket's objects, or a shard of them on each worker, to `root` on the workers' disks.
+        """Fetch a bucket's objects to `root` on the workers' disks; with `sharded`, a part to each worker.
 
-        Return the workers' reports. `address` is s3://BUCKET/PREFIX. Raises StagingError if it fails on a worker, or if
-        the workers have received different data.
+        Return the workers' reports. `address` is s3://BUCKET/PREFIX, `region` an AWS region. Raises StagingError if it
+        fails on a worker, or if the workers have received different data.
         """
         manifest = self.listing(address, region)
         times = 1 if sharded else len(self._workers)
@@ -239,8 +240,9 @@ class Stager:
     ) -> Reports:
         """Run a command on all workers, or the first `among` of them; on the master if there are no workers.
 
-        `as_rank` runs it as the ranks' user, who then owns the files. The shared file system belongs to the login user.
-        Returns their reports. Raises StagingError if it fails on a node.
+        With `are_module`, `words` are a tree, a module in it, and the module's arguments. `as_rank` runs the command as
+        the ranks' user, who then owns the files. The shared file system belongs to the login user. Returns the reports.
+        Raises StagingError if the command fails on a node.
         """
         nodes = self._workers[:among]
         addresses = [f"--nodes={','.join(node.address for node in nodes)}"] if nodes else []

@@ -212,8 +212,9 @@ def make(
 ) -> None:
     """Bootstrap the account and region with the CDK CLI. Another machine may be doing it at the same time.
 
-    If the CLI fails, wait until that machine is done, and raise CdkError unless the bootstrap is complete then.
-    `report` is called with notes. `events` is the stream for the CLI's output. None: only a progress line is shown.
+    `found` is the state before, from `examine`. If the CLI fails, wait until that machine is done, and raise CdkError
+    unless the bootstrap is complete then. `report` is called with notes. `events` is the stream for the CLI's output.
+    None: only a progress line is shown.
     """
     report(f"bootstrapping {found.place} for the CDK (once)")
     operation = cdk.Operation(

@@ -180,8 +180,8 @@ def run(
     """Run the CLI in a directory and show its progress, or its whole output on `events`. `inherited` are its
     environment variables.
 
-    Raises CdkError if the CLI fails; without `events`, it contains the reasons of failed resources. Raises
-    KeyboardInterrupt on Ctrl-C, after the CLI has exited.
+    `operation` has the texts for messages. Raises CdkError if the CLI fails; without `events`, it contains the reasons
+    of failed resources. Raises KeyboardInterrupt on Ctrl-C, after the CLI has exited.
     """
     if events is None:
         _run_with_progress(command, directory, operation, inherited)

@@ -105,7 +105,7 @@ def further_costs(
 ) -> list[str]:
     """Return what else costs money, besides items with an hourly price and traffic: CPU credits, storage, a KMS key.
 
-    `volumes` are the result of `root_volumes`.
+    `instance_types` are the types that may need CPU credits. `volumes` are the result of `root_volumes`.
     """
     usd = {kind: credits_per_hour(kind, prices) for kind in instance_types}
     kinds = [kind for kind in instance_types if usd[kind] != 0]

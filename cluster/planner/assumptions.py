@@ -62,7 +62,11 @@ def assume(
     placement_group: bool = True,
     start_up_s: Figure = START_UP_S,
 ) -> Assumptions:
-    """Return the assumptions for a workload on such nodes. Raises LookupError if their speed is unknown."""
+    """Return the assumptions for a workload on nodes with this hardware. Raises LookupError if their speed is unknown.
+
+    `efa` means that the nodes communicate over EFA, `placement_group` that they are close to each other. `start_up_s`
+    is the time of a run besides its epochs.
+    """
     between = communication.between_nodes(hardware, efa=efa, placement_group=placement_group)
     within = communication.within_node(hardware)
     return Assumptions(

@@ -168,9 +168,11 @@ class Calibration:
         nodes: int = 0,
         nodes_are_up: bool = False,
     ) -> Assumptions:
-        """Return the assumptions for a workload on such nodes, calibrated by past runs on nodes of the same kind.
+        """Return the assumptions for a workload on nodes with this hardware, calibrated by past runs on nodes of the
+        same kind.
 
-        `nodes` is their number, or 0 if it does not matter. `nodes_are_up` means that they need not be launched. Raises
+        `efa` means that the nodes communicate over EFA, `placement_group` that they are close to each other. `nodes` is
+        their number, or 0 if it does not matter. `nodes_are_up` means that they need not be launched. Raises
         LookupError if their speed is unknown.
         """
         together = placement_group or efa

@@ -45,10 +45,13 @@ class Figure(Range):
 
 
 def exact(value: float, evidence: Evidence, source: str) -> Figure:
-    """Return a figure without a range."""
+    """Return a figure without a range. `evidence` is how the value is known, `source` where it comes from."""
     return Figure(value=value, low=value, high=value, evidence=evidence, source=source)
 
 
 def within(value: float, down: float, up: float, evidence: Evidence, source: str) -> Figure:
-    """Return a figure with a range from `down` to `up` times its value."""
+    """Return a figure with a range from `down` to `up` times its value.
+
+    `evidence` is how the value is known, `source` where it comes from.
+    """
     return Figure(value=value, low=value * down, high=value * up, evidence=evidence, source=source)

@@ -98,7 +98,7 @@ def _parts(estimate: Mapping[str, Any], result: Mapping[str, Any], seconds: floa
 
 
 def _ranged(name: str, unit: str, expected: Mapping[str, Any], actual: float | None) -> Outcome | None:
-    """Build an outcome with a range; None if a value is unknown."""
+    """Build an outcome with a range; None if a value is unknown. `expected` has the keys value, low and high."""
     value, low, high = (number(expected.get(key)) for key in ("value", "low", "high"))
     if value is None or actual is None:
         return None

@@ -71,7 +71,8 @@ def estimate_run(
     """Estimate a recipe on this number of nodes, or return a sentence with the reason why that is impossible.
 
     `settings_of` returns the recipe's settings for a number of ranks. `usd_per_hour` is the price of a node, None if it
-    is unknown. `nodes_are_up` means that no node must be launched.
+    is unknown. `nodes_are_up` means that no node must be launched. `ranks_per_node` is the value of --ranks-per-node,
+    `calibration` has measurements of past runs.
     """
     try:
         hardware = _with_ranks(hardware_of(instance_type), ranks_per_node)

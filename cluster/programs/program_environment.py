@@ -75,9 +75,9 @@ def pack(
 ) -> PackedProgram:
     """Resolve the environment of a program for `count` workers, and pack the program with its environment.
 
-    `nodes` returns the live nodes. `project` is the checkout. `variables` are the names of the ranks' variables.
-    `report` is called with each note and warning for the user. Raises DeepcdkError if the workers are of two kinds,
-    RequirementsError, and KerasTrapError for a program that would train wrongly in this environment.
+    `nodes` returns the live nodes. `launcher` starts the ranks. `project` is the checkout. `variables` are the names of
+    the ranks' variables. `report` is called with each note and warning for the user. Raises DeepcdkError if the workers
+    are of two kinds, RequirementsError, and KerasTrapError for a program that would train wrongly in this environment.
     """
     for note in program.upload.notes():
         report(note)

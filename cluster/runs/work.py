@@ -50,7 +50,7 @@ class Training:
         return TrainConfig.from_argv(self.command(_ANY_RUN)[2:], ranks=ranks).settings
 
     def command(self, run_directory: str) -> tuple[str, ...]:
-        """Return the arguments of each rank's Python interpreter."""
+        """Return the arguments of each rank's Python interpreter. The run's files are in `run_directory`."""
         return ("-m", "payload.train", "--recipe", self.recipe, "--run-dir", run_directory, *self.arguments)
 
 
@@ -66,7 +66,7 @@ class Benchmark:
         return "bench"
 
     def command(self, run_directory: str) -> tuple[str, ...]:
-        """Return the arguments of each rank's Python interpreter."""
+        """Return the arguments of each rank's Python interpreter. The run's files are in `run_directory`."""
         return ("-m", "payload.bench.ranks", "--run-dir", run_directory, *self.settings.arguments())
 
 

@@ -90,8 +90,8 @@ class Tree:
         return f"{files}, {self.content_bytes:,} bytes; the largest: {largest}"
 
     def directories(self, payloads_root: str) -> list[str]:
-        """Return the directories for the tree: on the shared file system and, for an agent, also on the master's own
-        disk.
+        """Return the directories for the tree: below `payloads_root` on the shared file system and, for an agent, also
+        on the master's own disk.
         """
         shared = f"{payloads_root}/{self.name}"
         return [shared, self.masters_directory] if self.folder == AGENT else [shared]
@@ -267,7 +267,7 @@ def bootstrap_command(*arguments: str) -> list[str]:
 def find_pushed(master: Master, payloads_root: str, trees: Sequence[Tree]) -> frozenset[str]:
     """Return the names of those trees that are in all their directories on the nodes. One command checks them all.
 
-    Raises AnswerError or RemoteError.
+    `payloads_root` is the directory of trees on the shared file system. Raises AnswerError or RemoteError.
     """
     directories = [(tree, each) for tree in trees for each in tree.directories(payloads_root)]
     with doing("asking the master for pushed files"):
@@ -313,8 +313,10 @@ def push(
 def _upload(
     master: Master, directories: Sequence[str], tree: Tree, tell: Callable[[str], None] | None, *, terminal: bool
 ) -> None:
-    """Upload a tree to these directories. If `tell` is given, show the progress with a bar or lines. Raises
-    RemoteError.
+    """Upload a tree to these directories. If `tell` is given, show the progress: with a bar on a `terminal`, else with
+    lines.
+
+    Raises RemoteError.
     """
     command, action = bootstrap_command("receive", tree.sha256, *directories), f"pushing the {tree.folder}"
     if tell is None:

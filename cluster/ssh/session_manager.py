@@ -86,8 +86,9 @@ class Tunnel:
     def __init__(
         self, argv: Sequence[str], environment: Mapping[str, str] | None = None, *, in_terminal: bool = False
     ) -> None:
-        """Start the command. With `in_terminal`, it may ask on the terminal, as ssh does for a jump
-        host's passphrase.
+        """Start the command `argv`, with `environment` or else this process's environment variables.
+
+        With `in_terminal`, it may ask on the terminal, as ssh does for a jump host's passphrase.
         """
         self.socket, theirs = socket.socketpair()
         self._stderr: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  # closed with the process that writes it
@@ -132,10 +133,11 @@ def open_tunnel(
     *,
     timeout_s: float = REGISTER_TIMEOUT_S,
 ) -> T:
-    """Return the result of `connect` for a tunnel. Repeat with a new tunnel while the node has not registered.
+    """Return the result of `connect` for a tunnel through the command `argv`. Repeat while the node has not registered.
 
-    After _TELL_AFTER_S, a warning tells the user about the wait, which lasts at most `timeout_s`. Raises
-    ConnectionFailedError with the output of the command. If the command did not fail, raises the error of `connect`.
+    Each attempt has a new tunnel. After _TELL_AFTER_S, a warning tells the user about the wait, which lasts at most
+    `timeout_s`. Raises ConnectionFailedError with the output of the command. If the command did not fail, raises the
+    error of `connect`.
     """
     output, tell_at = "", time.monotonic() + _TELL_AFTER_S
     for _ in poll(timeout_s, every_s=_POLL_S):

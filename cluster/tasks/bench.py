@@ -120,8 +120,9 @@ def measure(
 ) -> str:
     """Launch a benchmark and watch it. Return its run's id when it has succeeded, or "" if it continues unwatched.
 
-    Asks before nodes are added. Raises DeepcdkError if too few workers are ready, or if the benchmark was stopped, and
-    Exit if it failed.
+    `queue`, `preflight`, `yes` and `following` are flags of the task. `task` is its name. Asks before nodes are added,
+    unless `yes` is set. Raises DeepcdkError if too few workers are ready, or if the benchmark was stopped, and Exit if
+    it failed.
     """
     count = settings.nodes[-1]
     check_maximum(count, session.load_inventory(), session.config.max_workers)
@@ -170,7 +171,8 @@ def measure(
 def _show(directory: Path, earlier: Path | None, *, json: bool) -> None:
     """Print the figures of a benchmark, and write them to its directory as JSON and as a picture.
 
-    `earlier` is the directory of another benchmark to compare with, or None.
+    With `json`, a JSON document is printed instead of tables. `earlier` is the directory of another benchmark to
+    compare with, or None.
     """
     from cluster.bench.bench_comparison import compare
     from cluster.bench.measurements import read_bench

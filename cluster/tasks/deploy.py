@@ -159,7 +159,7 @@ def up(
 
 
 def _events_stream(*, verbose: bool, json: bool) -> TextIO | None:
-    """Return the stream for CloudFormation's events, or None if they are not shown."""
+    """Return the stream for CloudFormation's events: stdout, or stderr with `json`; None without `verbose`."""
     return (sys.stderr if json else sys.stdout) if verbose else None
 
 
@@ -232,10 +232,11 @@ def _check_same_zones(session: Session) -> None:
 
 
 def _show_plan(session: Session, there: Mapping[str, Any] | None, *, as_json: bool, update_images: bool) -> None:
-    """Print what would change in the stack. `there` is CloudFormation's description of it, or None if it does not
-    exist.
+    """Print what would change in the stack, as a table, or as JSON with `as_json`.
 
-    Raises DeepcdkError if CloudFormation cannot compare: after a failed creation, or without the CDK's bootstrap.
+    `there` is CloudFormation's description of the stack, None if it does not exist. With `update_images`, the newest
+    machine images are compared. Raises DeepcdkError if CloudFormation cannot compare: after a failed creation, or
+    without the CDK's bootstrap.
     """
     stack = session.config.stack_name
     if there is not None and there["StackStatus"] in FAILED_CREATION:

@@ -111,8 +111,8 @@ class Launch:
         """Return the nodes for a run on `count` workers when they are ready. If necessary the group grows, after a
         question.
 
-        If `least` is not 0, that many workers are enough after the timeout. Raises LiveRunError if too few nodes are
-        free.
+        `occupied` are the nodes of other runs. If `least` is not 0, that many workers are enough after the timeout.
+        Raises LiveRunError if too few nodes are free.
         """
         size = self.size_for(count, occupied)
         task = GroupTask(session=self.session, master=master, name=self.task, yes=self.yes, report=self.progress)
@@ -219,8 +219,8 @@ def watch_to_end(
 ) -> str:
     """Watch a run to its end and return its state. With `json` and `with_document`, print the end as a JSON document.
 
-    Raises Exit with status 1 if the run failed, 3 if its own limit stopped it, or 130 on Ctrl-C, after which the run
-    continues.
+    `log` includes the run's output. Raises Exit with status 1 if the run failed, 3 if its own limit stopped it, or 130
+    on Ctrl-C, after which the run continues.
     """
     try:
         usd_per_hour = session.usd_per_hour(PRICE_WAIT_S)

@@ -129,8 +129,9 @@ def compare(
 def compare_sweep(session: Session, name: str, format: str, into: str, *, archive_only: bool, json: bool) -> None:
     """Write the comparison of a sweep's runs by parameter, and print the combinations and the unfinished runs.
 
-    `format` and `into` are the values of --format and --into. Runs that have succeeded are fetched first. Raises
-    DeepcdkError if no run belongs to the sweep.
+    `format` and `into` are the values of --format and --into. With `archive_only`, the runs are read from the bucket.
+    With `json`, a JSON document is printed. Runs that have succeeded are fetched first. Raises DeepcdkError if no run
+    belongs to the sweep.
     """
     from cluster.report import chosen_runs, formats
     from cluster.report.sweep import combinations_table, latest, sweep_report, unfinished_table
