@@ -23,7 +23,10 @@ Lines = list[tuple[str, cloudwatch.Metric]]
 
 
 def rows(sources: MetricSources, alarms: list[cloudwatch.IAlarm]) -> list[list[cloudwatch.IWidget]]:
-    """Return the rows of the dashboard: alarms, a section for each subject, and the newest errors."""
+    """Return the rows of the dashboard: alarms, a section for each subject, and the newest errors.
+
+    What the cluster does not have is left out.
+    """
     found: list[list[cloudwatch.IWidget]] = []
     if alarms:
         found.append([cloudwatch.AlarmStatusWidget(title="Alarms", alarms=alarms, width=COLUMNS, height=3)])

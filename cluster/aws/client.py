@@ -159,7 +159,8 @@ class Aws:
         """Return the environment variables for a program that calls AWS for this task, with the task's credentials and
         region.
 
-        The program then does not ask for an MFA code and uses the same account. Raises AwsError without credentials.
+        The program then does not ask for an MFA code and uses the same account. Credentials that the program can find
+        and refresh itself are not added. Raises AwsError without credentials.
         """
         region, environment = self.region, dict(os.environ)
         with self._lock, aws_errors("reading your AWS credentials"):

@@ -78,7 +78,7 @@ class Limit:
         return f"{cap}: {span(self.left_s(now))} left, until {end:%H:%M} UTC (since {self.started:%H:%M} UTC)"
 
     def to_document(self, now: datetime.datetime) -> dict[str, Any]:
-        """Return the limit as JSON values."""
+        """Return the limit as JSON values: kind, state, limit_s, started and left_s. `now` is the current time."""
         hours = self.kind == "hours"
         return {
             "kind": self.kind,

@@ -98,7 +98,7 @@ def find_stack(aws: Aws, name: str) -> Stack:
 
 
 def _stack(description: Mapping[str, Any]) -> Stack:
-    """Build a stack from its entry of DescribeStacks. Missing outputs are ""."""
+    """Build a stack from its entry of DescribeStacks. Missing outputs are "", or 0 for `max_workers`."""
     outputs = {o["OutputKey"]: o.get("OutputValue", "") for o in description.get("Outputs", [])}
     return Stack(
         name=description["StackName"],

@@ -110,9 +110,9 @@ class Bench:
 
 
 def read_bench(directory: Path) -> Bench:
-    """Read the benchmark in the directory of a fetched run.
+    """Read the benchmark in the directory of a fetched run. Invalid lines of its file are skipped.
 
-    Raises DeepcdkError if its file cannot be read or has no measurement.
+    Raises DeepcdkError if the file cannot be read or has no measurement.
     """
     path = directory / BENCH_FILE
     try:

@@ -68,7 +68,10 @@ _TABLES: Final[dict[str, tuple[tuple[str, ...], dict[str, Column]]]] = {
 
 
 def tables(bench: Bench) -> Iterator[Table]:
-    """Yield a table for each kind of measurement in the benchmark: training, allreduce, input pipeline, storage."""
+    """Yield a table for each kind of measurement in the benchmark: training, allreduce, input pipeline, storage.
+
+    Kinds without measurements are left out.
+    """
     for title, (kinds, columns) in _TABLES.items():
         rows = tuple(
             (*(cell(bench, each) for cell in columns.values()), f"{each.spread:.1%}") for each in bench.of_kind(*kinds)

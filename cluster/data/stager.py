@@ -31,7 +31,10 @@ saves.
 
 
 def readers(manifest: Manifest) -> int:
-    """Return the number of workers that verify these files; at least two, because one can read wrongly."""
+    """Return the number of workers that verify these files: one for each READER_FILES files or READER_BYTES bytes.
+
+    It is at least two, because one worker can read wrongly.
+    """
     return max(2, -(-len(manifest.entries) // READER_FILES), -(-manifest.size // READER_BYTES))
 
 
@@ -154,7 +157,8 @@ class Stager:
         """Copy the data from the shared file system to `disks`, a directory on each worker; with `sharded`, a part to
         each worker.
 
-        Return the workers' reports. In another `attempt`, each worker reads other parts. Raises StagingError.
+        Return the workers' reports. In another `attempt`, each worker verifies another part of the shared copy. Raises
+        StagingError.
         """
         times = 1 if sharded else len(self._workers)
         self._progress.begin("copying to the workers", times * len(manifest.entries), times * manifest.size)

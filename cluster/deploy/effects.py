@@ -245,8 +245,9 @@ def _policy(name: str, template: Mapping[str, Any], logical_id: str) -> str:
 
 
 def change_table(stack: str, effects: Sequence[Effect]) -> Table:
-    """Build the table of effects, in their order, additions last. More than _MAX_ADDED additions are
-    counted by kind.
+    """Build the table of effects, in their order, additions last. More than _MAX_ADDED additions are counted by kind.
+
+    Without effects, a row says that no resource changes.
     """
     rows = [(each.action, each.what, each.details) for each in effects if each.action != ADDED]
     added = [each for each in effects if each.action == ADDED]

@@ -135,7 +135,7 @@ def credits_per_hour(instance_type: str, prices: Prices) -> float | None:
 def fixed_costs(config: ClusterConfig, prices: Prices) -> dict[str, float | None]:
     """Return hourly costs besides instances, USD, by a description with the count: gateways, addresses, endpoints.
 
-    An unknown price is None.
+    What the cluster does not have is left out. An unknown price is None.
     """
     gateways = 0 if config.vpc_id else _gateways(config)
     addresses = gateways + config.opens_ssh_port

@@ -28,7 +28,7 @@ class DataResource:
     """Whether it is kept when the stack is deleted."""
 
     def __str__(self) -> str:
-        """Return noun and id."""
+        """Return what the resource is, and its physical id, such as `file system fs-0123456789abcdef0`."""
         return f"{self.noun} {self.physical_id}"
 
 

@@ -101,7 +101,7 @@ def _line(error: DeepcdkError) -> str:
 
 
 def summary(findings: Sequence[Finding]) -> str:
-    """Count the findings by state, in one line."""
+    """Count the findings by state, in one line: `1 failed, 2 warning, 9 ok`."""
     counts = Counter(each.state for each in findings)
     words = {FAIL: "failed", WARN: "warning", UNKNOWN: "unknown", OK: "ok"}
     return ", ".join(f"{counts[state]} {word}" for state, word in words.items() if counts[state])
@@ -119,7 +119,7 @@ def findings_table(title: str, findings: Sequence[Finding]) -> Table:
 
 
 def document(findings: Sequence[Finding]) -> dict[str, Any]:
-    """Return the findings as JSON values."""
+    """Return the findings as JSON values: `failed`, their number with state FAIL, and the list `findings`."""
     return {
         "failed": sum(each.state == FAIL for each in findings),
         "findings": [

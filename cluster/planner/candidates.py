@@ -130,7 +130,7 @@ def choose(
 
     With a deadline: the cheapest candidate that meets it, within the budget if one is given. With only a budget: the
     fastest candidate within it. Without limits: the candidate with the lowest product of time and cost. A candidate
-    with an unknown price exceeds every budget.
+    with an unknown price exceeds every budget. If no candidate meets the limits, the choice has none.
     """
     every = list(candidates)
     priced = [each for each in every if each.usd]

@@ -115,7 +115,7 @@ def _of_network(network: str, resnet50: Figure) -> Figure:
 
 
 def _of_cores(network: str, cores: float) -> Figure:
-    """Estimate the speed of one rank on this number of cores. Raises LookupError for an unknown network."""
+    """Estimate the speed of one rank on this number of cores, images/s. Raises LookupError for an unknown network."""
     operations = 2 * 3 * _multiply_adds(network)
     rate = cores * CORE_GFLOPS * 1e9 / operations
     source = f"{CORE_GFLOPS}e9 operations a second and core, measured on cores with AVX-512 (docs/tuning.md)"

@@ -40,7 +40,8 @@ NO_FIGURE: Final = (DeepcdkError, LookupError, TypeError, ValueError, Arithmetic
 def read_calibration(folder: Path, *, embedded: bool = False) -> Calibration:
     """Return the measurements of all runs in a folder of fetched runs. A figure that a run lacks is skipped.
 
-    `embedded`: whether plans are for an embedded cloud.
+    Runs without a valid record, and benchmarks without the chosen tuning, are skipped too. `embedded`: whether plans
+    are for an embedded cloud.
     """
     benches: list[tuple[Bench, Mapping[str, Any]]] = []
     records: list[Mapping[str, Any]] = []

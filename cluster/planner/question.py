@@ -135,8 +135,8 @@ def read(
     """Build the question from the flags of `fab plan`, given as texts; "" for a flag that is not given.
 
     `further` are the words after `--`. `deadline` is in hours, `budget` in USD. Without `instances`, the recipe's types
-    are compared, or else the cluster's. `to_target` estimates only until the recipe's target accuracy. Raises
-    UsageError for an invalid value.
+    are compared, or else the cluster's. With `to_target`, a run ends at the accuracy that the recipe's source reached.
+    Raises UsageError for an invalid value.
     """
     training = _training(recipe, further)
     names = _words(instances) or _default_types(training, config)

@@ -55,7 +55,7 @@ class Plot:
 
     @property
     def description(self) -> str:
-        """Return the first and last value of each line as a sentence."""
+        """Return the first and last value of each line as a sentence. Faint lines are left out."""
         ends = [
             f"{line.label} from {self.form.format(line.points[0][1])} to {self.form.format(line.points[-1][1])}"
             for line in self.lines

@@ -334,7 +334,7 @@ def split_entry(entry: str) -> list[str]:
 def check_word(flag: str, word: str) -> None:
     """Raise UsageError, which names `flag`, for a word that cannot be passed to a program as an argument.
 
-    It contains a NUL character, is not UTF-8, or has more than MAX_WORD_BYTES bytes.
+    Such a word contains a NUL character, is not UTF-8, or has more than MAX_WORD_BYTES bytes.
     """
     if "\0" in word:
         raise UsageError(flag, None, "has a NUL character, which no program can receive")

@@ -71,8 +71,8 @@ class Wanted:
 
     @property
     def uses_tensorflow(self) -> bool:
-        """Return whether Horovod must be built for TensorFlow. It is unless the program uses Horovod
-        only with PyTorch.
+        """Return whether Horovod must be built for TensorFlow: Horovod starts the program, which does not use only
+        PyTorch.
         """
         return self.horovod and (not self.uses_torch or any(map(self._imports, TENSORFLOW_MODULES)))
 

@@ -64,7 +64,8 @@ def notes(directory: Path, chosen: str) -> list[str]:
     """Return notes for the user: which file is used and which are not, or how to install the packages of a file that is
     not read.
 
-    `chosen` is the file that is used, or "". Returns [] for requirements.txt alone.
+    `chosen` is the file that is used, or "". Without it, only the first of the other files is named. Returns [] for
+    requirements.txt alone.
     """
     # A requirement such as `.` uses setup.py.
     names = [name for name in (*READ, *EXPORTS) if name != chosen and not (chosen and name.startswith("setup."))]

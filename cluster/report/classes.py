@@ -87,8 +87,9 @@ def _ratio(part: int, total: int) -> float | None:
 
 
 def mistakes_of(found: Document | None) -> tuple[MistakenImage, ...]:
-    """Return the mistaken images in a run's mistakes.json. Entries without a small PNG or a probability
-    are left out.
+    """Return the mistaken images in a run's mistakes.json, at most MAX_IMAGES.
+
+    Entries without a small PNG or a probability are left out.
     """
     return tuple(
         MistakenImage(

@@ -75,7 +75,10 @@ def node_table(timeline: Timeline) -> Table:
 
 
 def confusion_tables(matrix: ConfusionMatrix) -> tuple[Table, Table]:
-    """Build the tables of the most confused pairs, and of recall and precision by class."""
+    """Build the tables of the most confused pairs, and of recall and precision by class.
+
+    With more than MAX_CLASSES classes, the second table has only those with the lowest recall.
+    """
     order, title = list(range(len(matrix.labels))), "By class"
     if len(order) > MAX_CLASSES:
         order.sort(key=lambda number: (matrix.recall[number] is None, matrix.recall[number] or 0.0))

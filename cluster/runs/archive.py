@@ -90,7 +90,9 @@ class Archive:
                     ) from None
 
             def bring(place: tuple[str, Path]) -> int:
-                """Download one object; return its size in bytes. Raises DeepcdkError."""
+                """Download one object; return its size in bytes. `place` is its key and the file to write. Raises
+                DeepcdkError.
+                """
                 try:
                     s3.download_file(bucket, place[0], str(place[1]), Callback=intake.count_bytes)
                 except (Boto3Error, S3DownloadFailedError) as error:

@@ -89,7 +89,10 @@ def describe(spec: RunSpec, origin: Origin) -> list[str]:
 
 
 def describe_spent(record: Mapping[str, Any]) -> str:
-    """Return the limit that a run is closest to and how much of it is used, from its record; "" without limits."""
+    """Return the limit that a run is closest to and how much of it is used, from its record.
+
+    Returns "" without limits, or if nothing is recorded.
+    """
     given, spent = (record.get("spec") or {}).get("bounds") or {}, record.get("spent")
     try:
         bounds = Bounds(max_hours=given.get("max_hours") or 0.0, max_usd=given.get("max_usd") or 0.0)

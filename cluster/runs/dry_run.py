@@ -43,7 +43,8 @@ def with_planned(nodes: Sequence[Node], count: int) -> tuple[Node, ...]:
 def dry_run_lines(nodes: Sequence[Node], spec: RunSpec) -> Iterator[str]:
     """Yield lines on what a launch would do: the nodes to add, the launcher's command and each rank's command.
 
-    `nodes` are the live nodes. The hosts of `spec` may include nodes that do not exist yet.
+    Lines that are not commands begin with #. `nodes` are the live nodes. The hosts of `spec` may include nodes that do
+    not exist yet.
     """
     names = {node.name for node in workers(nodes)}
     if added := [host.name for host in spec.hosts if host.name not in names]:

@@ -180,7 +180,10 @@ class Supervisor:
 
     @contextlib.contextmanager
     def _with_secrets(self, run_ids: Sequence[str], secrets: Mapping[str, str]) -> Iterator[None]:
-        """Pass the secrets of runs to the master over standard input. They are removed if the block fails."""
+        """Pass the secrets of runs to the master over standard input. They are removed if the block fails.
+
+        Does nothing without secrets.
+        """
         if not secrets:
             yield
             return

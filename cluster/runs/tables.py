@@ -254,7 +254,7 @@ def _is_plain(value: object) -> bool:
 
 
 def _plain(key: str, value: object) -> str:
-    """Format a value of a result: an accuracy in percent, `finished` as a date, a list with commas, other values by
+    """Format a value of a result: an accuracy in percent, `finished` as date and time, a list with commas, others by
     type.
     """
     if isinstance(value, bool):

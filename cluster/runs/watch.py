@@ -31,8 +31,9 @@ def watch(
 ) -> RunProgress:
     """Show a run from its start to its end and return the last progress. `log` includes the run's own output.
 
-    `connect` opens a new connection to the master if the first one breaks. `usd_per_hour` is the price of all
-    instances. `aside` prints plain lines on stderr, because stdout is for a document. Raises the errors of `follow`.
+    A terminal shows a live bar, unless `log` or `aside` is set. Otherwise plain lines are printed. `connect` opens a
+    new connection to the master if the first one breaks. `usd_per_hour` is the price of all instances. `aside` prints
+    plain lines on stderr, because stdout is for a document. Raises the errors of `follow`.
     """
 
     def words(seen: RunProgress) -> list[str]:

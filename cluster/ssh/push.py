@@ -293,8 +293,8 @@ def push(
     """Upload a tree to its directories (`Tree.directories`), unless it is there. `there` names trees that are known to
     be there.
 
-    `tell` is called with the progress of an upload that may take long; on a `terminal` a bar shows the progress. Raises
-    RemoteError, for example if the disk is full.
+    `payloads_root` is the directory of trees on the shared file system. `tell` is called with the progress of an upload
+    that may take long; on a `terminal` a bar shows the progress. Raises RemoteError, for example if the disk is full.
     """
     directory, *_ = directories = tree.directories(payloads_root)
     found = tree.name in there or tree.name in find_pushed(master, payloads_root, [tree])

@@ -29,7 +29,8 @@ def with_recipe_command(plan: Plan, base: Training, recipe: RecipeFlags) -> Plan
     """Return the plan with the command of a recipe: each parameter is one of the recipe's settings.
 
     `base` is the recipe, `recipe` are its flags. The first repeat has the recipe's seed. Raises UsageError for an
-    invalid value of a parameter; of many combinations, only some are checked together.
+    invalid value of a parameter, or for a parameter that is also a flag; of many combinations, only some are checked
+    together.
     """
     parameters = tuple(dataclasses.replace(each, name=each.name.replace("_", "-")) for each in plan.parameters)
     names = [each.name for each in parameters if each.name != NODES]

@@ -109,7 +109,10 @@ def _show_runs(session: Session) -> None:
 
 
 def _ask_master(session: Session, master: Master) -> tuple[Occupancy, list[Leftover]]:
-    """Return the live runs and the uploads. Both questions are asked at the same time, of an agent that was pushed."""
+    """Return the live runs, and the uploads on the shared file system. Both are asked for at the same time.
+
+    The agent must have been pushed to the master.
+    """
     directory = session.agent_tree.masters_directory
     leftovers = Leftovers(master, session.stack, directory, session.agent_directory)
     with concurrent.futures.ThreadPoolExecutor(max_workers=1) as pool:
@@ -123,8 +126,9 @@ def _ask_master(session: Session, master: Master) -> tuple[Occupancy, list[Lefto
 
 
 def _show_load(session: Session, master: Master, directory: str, *, clearing: bool, as_json: bool) -> None:
-    """Print the nodes' state and load once. With `clearing`, clear the terminal just before, so that it does not
-    flicker.
+    """Print the nodes' state and load once, as tables, or as JSON with `as_json`.
+
+    With `clearing`, clear the terminal just before, so that it does not flicker.
     """
     from cluster.nodes import load as loads  # import it here: `fab status` without flags does not need it
 

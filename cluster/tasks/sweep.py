@@ -250,7 +250,10 @@ class Asked:
         estimate: SweepEstimate,
         secrets: Mapping[str, str],
     ) -> None:
-        """Queue the runs on the master, and print the commands to list, compare and stop them. Raises DeepcdkError."""
+        """Queue the runs on the master, and print the commands to list, compare and stop them.
+
+        If that fails or is interrupted, print how many runs are queued. Raises DeepcdkError.
+        """
         supervisor, name, report = self.session.supervisor(master), specs[0].trial.sweep, launch.progress
         largest = max(specs, key=lambda spec: len(spec.hosts))
         origin = launch.submission(largest).origin

@@ -101,7 +101,10 @@ def _image_by_id(config: ClusterConfig, role: str) -> Iterator[Problem]:
 
 
 def _python(key: str, parameter: str) -> Iterator[Problem]:
-    """Reject an image if the boot neither finds nor installs a suitable Python on it."""
+    """Reject an image if the boot neither finds nor installs a suitable Python on it.
+
+    `key` is the key in cdk.json that names the image, `parameter` the image's SSM parameter.
+    """
     if release := images.without_python(parameter):
         yield Problem(
             key=key,

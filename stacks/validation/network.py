@@ -29,7 +29,7 @@ def cautions(config: ClusterConfig) -> Iterator[Problem]:
 
 
 def _own(config: ClusterConfig) -> Iterator[Problem]:
-    """Check the keys of a VPC that the stack creates."""
+    """Check the keys of a VPC that the stack creates: no subnets, matching zones, and addresses for `max_workers`."""
     for key in ("public_subnet_ids", "private_subnet_ids"):
         ids = getattr(config, key)
         if ids:
@@ -116,7 +116,9 @@ def _existing(config: ClusterConfig) -> Iterator[Problem]:
 
 
 def _sources(config: ClusterConfig) -> Iterator[Problem]:
-    """Check the networks that SSH is allowed from."""
+    """Check the networks that SSH is allowed from: without an SSH port they have no effect, and none may overlap the
+    VPC.
+    """
     if not config.opens_ssh_port:
         for key in ("ssh_cidr", "ssh_prefix_lists"):
             value = getattr(config, key)

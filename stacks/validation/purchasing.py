@@ -58,7 +58,8 @@ def _alternatives(config: ClusterConfig) -> Iterator[Problem]:
 
 
 def _differences(first: InstanceType, other: InstanceType, *, efa: bool) -> Iterator[str]:
-    """Yield the reasons why a type cannot replace the first one in a run."""
+    """Yield the reasons why a type cannot replace the first one in a run: processors, GPUs or, with `efa`, EFA devices.
+    """
     if not set(first.architectures) & set(other.architectures):
         yield f"has {' or '.join(other.architectures)} processors, {first.name} has {' or '.join(first.architectures)}"
     if (first.gpus, first.gpu_name) != (other.gpus, other.gpu_name):
