@@ -164,10 +164,10 @@ class Step:
         print(f"({time.monotonic() - began:.1f} s)", flush=True)
 
     def run(self) -> None:
-        """Print the time, the command and the result in one line when it is done. Until then a terminal shows its last
-        line.
+        """Print the time, the command and the result in one line when the command is done.
 
-        Raises StepFailedError, after printing the whole output.
+        Until then a terminal shows the command and the last line of its output. Raises StepFailedError, after printing
+        the whole output.
         """
         began, lines, brief = time.monotonic(), list[str](), brief_command(self.shown)
         with (

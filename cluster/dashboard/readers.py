@@ -125,7 +125,7 @@ class Readers:
         return self._kept(self._open_runs, run_id, lambda: Source(RunReader(self.link, run_id).read, pause_s=PAUSE_S))
 
     def sweep(self, name: str, runs: Sequence[Mapping[str, Any]]) -> SweepView:
-        """Return the table of a sweep with these runs, one for each number, and the plots that were drawn last.
+        """Return the table of a sweep with these runs, one for each number, and the plots that were drawn last, if any.
 
         The plots are drawn in the background when a run has succeeded.
         """

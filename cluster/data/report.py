@@ -65,7 +65,9 @@ class StagingResult:
     """For local staging, by worker: its files and bytes, and the newly received bytes."""
 
     def __str__(self) -> str:
-        """Describe the result in a few lines."""
+        """Describe the result in a few lines: files, size, uploaded bytes, what each node has and received, and the
+        directory.
+        """
         came = f"{amount(self.uploaded_bytes)} uploaded" if self.uploaded_bytes else "nothing uploaded"
         lines = [f"{self.name}: {self.files:,} files, {amount(self.bytes)}, all checksums correct; {came}"]
         for host, held in self.nodes.items():

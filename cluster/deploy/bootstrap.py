@@ -150,8 +150,9 @@ class Bootstrap:
         return f"update the CDK's bootstrap of {self.place} from version {self.version}: stack {self.names.toolkit}."
 
     def command(self, cli: Path) -> list[str]:
-        """Return the command that creates the bootstrap. `cli` is the CDK CLI. Run it outside of a project, or the CDK
-        runs its app.
+        """Return the command that creates or updates the bootstrap. `cli` is the path of the CDK CLI.
+
+        Run it outside of a project, or the CDK runs the project's app.
         """
         words = [str(cli), "bootstrap", f"aws://{self.account}/{self.region}"]
         if self.names.toolkit != TOOLKIT:

@@ -76,8 +76,9 @@ def all_zones(aws: Aws) -> tuple[str, ...]:
 
 @functools.lru_cache(maxsize=1)
 def _listed(aws: Aws) -> tuple[list[str], set[str]]:
-    """Return all zones, sorted by name, and the zones with a default subnet. The answer is cached, so a task asks AWS
-    once.
+    """Return all zones, sorted by name, and the zones with a default subnet. Raises AwsError.
+
+    The answer is cached, so a task asks AWS once.
     """
     with aws_errors("reading the zones"):
         ec2 = aws.client("ec2")

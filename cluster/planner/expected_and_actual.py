@@ -35,8 +35,9 @@ class Outcome:
 
     @property
     def texts(self) -> tuple[str, str, str, str]:
-        """Return four texts to print: name, expected value with its range, actual value, and the
-        difference in percent.
+        """Return four texts to print: name, expected value with its range, actual value, and the difference in percent.
+
+        The last one is "" if the expected value is 0.
         """
         span = f" ({self._text(self.low)} to {self._text(self.high)})" if self.low is not None and self.high else ""
         by = "" if self.ratio is None else f"{self.ratio - 1:+.0%}"

@@ -222,7 +222,10 @@ class _Search:
             self.folders |= {below + name for name in empty if f"{name}/" not in dropped}
 
     def _empty_below(self, name: str, ignored: Collection[str]) -> Iterator[str]:
-        """Yield the empty directories below a directory, or the directory itself if it is empty."""
+        """Yield the empty directories below a directory, or the directory itself if it is empty.
+
+        Caches, virtual environments and the names in `ignored` are not searched.
+        """
         if name not in ignored and not self._is_cached(name):
             folders, others = self._entries(name)
             if not folders and not others:

@@ -148,9 +148,10 @@ def _letters() -> Iterator[str]:
 
 
 def _identity(run: RunReport) -> object:
-    """Return a value that is equal for repeats: node count, code, machines, settings without the seed, and versions.
+    """Return a value that is equal for repeats: node and rank counts, code, machines, settings without the seed, and
+    versions.
 
-    For runs of a sweep, the sweep and the parameters decide.
+    For runs of a sweep, only the sweep and the parameters decide. For a user program, the command counts too.
     """
     if run.trial.sweep:
         return run.trial.sweep, run.trial.parameters

@@ -136,7 +136,7 @@ def _listing(folder: Path) -> list[Path]:
 
 
 def _private_files(paths: Sequence[Path]) -> Iterator[Path]:
-    """Yield the private key files among these files, whatever their names."""
+    """Yield the private key files among these files, whatever their names. Unreadable files are skipped."""
     for path in paths:
         if path.suffix == ".pub" or not is_file(path):
             continue

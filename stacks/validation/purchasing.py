@@ -58,7 +58,9 @@ def _alternatives(config: ClusterConfig) -> Iterator[Problem]:
 
 
 def _differences(first: InstanceType, other: InstanceType, *, efa: bool) -> Iterator[str]:
-    """Yield the reasons why a type cannot replace the first one in a run: processors, GPUs or, with `efa`, EFA devices.
+    """Yield the reasons why a type cannot replace the first one in a run: its processors or GPUs differ.
+
+    With `efa`, the number and layout of EFA devices must be the same too.
     """
     if not set(first.architectures) & set(other.architectures):
         yield f"has {' or '.join(other.architectures)} processors, {first.name} has {' or '.join(first.architectures)}"
