@@ -25,7 +25,8 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from cluster import demo
-from cluster.aws.client import Aws, aws_errors, entries
+from cluster.aws.client import Aws, entries
+from cluster.aws.errors import aws_errors
 from cluster.aws.stack import describe_stack
 from cluster.deploy import cdk, retained
 from cluster.deploy.estimate import describe_deployment

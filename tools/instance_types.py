@@ -94,7 +94,7 @@ def read_recording(path: Path) -> list[Mapping[str, Any]]:
 
 def ask_aws(region: str | None) -> tuple[list[Mapping[str, Any]], str]:
     """Ask EC2 for all types that a region offers; return them and the region's name. Raises AwsError."""
-    from cluster.aws.client import aws_errors
+    from cluster.aws.errors import aws_errors
 
     with aws_errors("asking EC2 for its instance types"):
         import boto3

@@ -18,7 +18,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from cluster.aws.client import Aws, aws_errors
+from cluster.aws.client import Aws
+from cluster.aws.errors import aws_errors
 from cluster.aws.price_list import FILE, HOUR, SERVICES, Price, PriceList, parse, render
 from cluster.aws.prices import INSTANCES, filters, parse_price
 from cluster.errors import DeepcdkError

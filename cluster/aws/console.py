@@ -5,7 +5,8 @@ from __future__ import annotations
 import datetime
 from typing import Final
 
-from cluster.aws.client import Aws, IgnoredCodes, aws_errors, entries
+from cluster.aws.client import Aws, IgnoredCodes, entries
+from cluster.aws.errors import aws_errors
 from stacks.config import CLUSTER_TAG
 
 BOOT_PREFIX: Final = "deepcdk: "

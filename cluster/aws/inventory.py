@@ -8,7 +8,8 @@ import datetime
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from cluster.aws.client import Aws, aws_errors, entries
+from cluster.aws.client import Aws, entries
+from cluster.aws.errors import aws_errors
 from cluster.aws.stack import DELETING, BeingDestroyedError, Stack, describe_stack, parse_stack
 from cluster.errors import AwsError, NoStackError
 from cluster.polling import poll

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
-from cluster.aws.client import aws_errors
+from cluster.aws.errors import aws_errors
 from cluster.errors import AwsError
 from stacks.config import MASTER
 

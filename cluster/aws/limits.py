@@ -10,7 +10,8 @@ import datetime
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from cluster.aws.client import Aws, aws_errors
+from cluster.aws.client import Aws
+from cluster.aws.errors import aws_errors
 from cluster.errors import AwsError, DeepcdkError
 from cluster.polling import poll
 from cluster.terminal.status_line import doing

@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from agent.files.atomic_write import write_atomically
 from agent.files.file_lock import file_lock
-from cluster.aws.client import aws_errors, entries
+from cluster.aws.client import entries
+from cluster.aws.errors import aws_errors
 from cluster.aws.price_list import EBS, EFS, ENDPOINT, HOUR, NAT_GATEWAY, NAT_TRAFFIC, S3, Price, included_price
 from cluster.errors import AwsError
 

@@ -7,7 +7,8 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final
 
-from cluster.aws.client import Aws, IgnoredCodes, aws_errors
+from cluster.aws.client import Aws, IgnoredCodes
+from cluster.aws.errors import aws_errors
 from cluster.errors import AwsError, DeepcdkError, NoStackError
 from stacks.config import Output
 from stacks.config_keys.network import SSH_PORT_OPEN

@@ -14,7 +14,7 @@ from invoke.parser.argument import Argument
 
 from agent.errors import SpecError
 from agent.spec.horovod import KnobError
-from cluster.aws.client import explain
+from cluster.aws.errors import explain
 from cluster.cli import INTERRUPTED, INTERRUPTED_STATUS, drop_output
 from cluster.cli.flags import REPEATED, call, flags_of, parse_run_id, whole
 from cluster.errors import DeepcdkError, SystemRefusedError

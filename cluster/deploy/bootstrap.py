@@ -15,7 +15,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
-from cluster.aws.client import IgnoredCodes, aws_errors
+from cluster.aws.client import IgnoredCodes
+from cluster.aws.errors import aws_errors
 from cluster.aws.stack import describe_stack
 from cluster.deploy import cdk
 from cluster.deploy.cdk import CdkError

@@ -16,7 +16,8 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TextIO, Unpack
 
-from cluster.aws.client import aws_errors, entries
+from cluster.aws.client import entries
+from cluster.aws.errors import aws_errors
 from cluster.aws.stack import describe_stack, read_template
 from cluster.deploy import cdk, changes, kept_images
 from cluster.deploy.cdk import CdkError

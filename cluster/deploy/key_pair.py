@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cluster.aws.client import IgnoredCodes, aws_errors
+from cluster.aws.client import IgnoredCodes
+from cluster.aws.errors import aws_errors
 from cluster.errors import DeepcdkError
 from cluster.ssh import user_keys, user_settings
 from cluster.ssh.user_keys import UserKey

@@ -6,7 +6,8 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from cluster.aws.client import aws_errors, entries
+from cluster.aws.client import entries
+from cluster.aws.errors import aws_errors
 from cluster.aws.stack import read_template
 from cluster.deploy.effects import KINDS, noun
 from cluster.errors import DeepcdkError

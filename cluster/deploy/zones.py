@@ -6,7 +6,8 @@ import functools
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from cluster.aws.client import aws_errors, entries
+from cluster.aws.client import entries
+from cluster.aws.errors import aws_errors
 from cluster.errors import AwsError
 from stacks.config import ClusterConfig
 

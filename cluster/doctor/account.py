@@ -8,7 +8,7 @@ import shutil
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from cluster.aws.client import aws_errors
+from cluster.aws.errors import aws_errors
 from cluster.deploy import bootstrap as bootstraps
 from cluster.deploy import cdk
 from cluster.deploy import key_pair as keypair

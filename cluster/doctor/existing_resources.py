@@ -6,7 +6,8 @@ import functools
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from cluster.aws.client import IgnoredCodes, aws_errors, entries
+from cluster.aws.client import IgnoredCodes, entries
+from cluster.aws.errors import aws_errors
 from cluster.doctor.finding import FAIL, OK, WARN, Finding, Subject, finding
 from stacks.config import ClusterConfig
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from cluster.aws.client import aws_errors
+from cluster.aws.errors import aws_errors
 from cluster.aws.stack import describe_stack, read_template
 from cluster.deploy import zones
 from cluster.deploy.change_set import is_new

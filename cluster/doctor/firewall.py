@@ -6,7 +6,7 @@ import functools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
-from cluster.aws.client import aws_errors
+from cluster.aws.errors import aws_errors
 from cluster.doctor import quotas
 from cluster.doctor.finding import FAIL, OK, UNKNOWN, Finding, Subject, finding
 from stacks.config import LUSTRE_PORTS, ClusterConfig

@@ -7,7 +7,7 @@ import functools
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from cluster.aws.client import aws_errors
+from cluster.aws.errors import aws_errors
 from cluster.deploy.zones import node_types, offers
 from cluster.doctor.finding import FAIL, OK, REPLACES, UNKNOWN, WARN, Finding, Subject, finding
 from cluster.runs.gpu_floors import floors

@@ -6,7 +6,7 @@ import functools
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
-from cluster.aws.client import aws_errors
+from cluster.aws.errors import aws_errors
 from cluster.deploy.zones import describe_reservation
 from cluster.doctor.finding import FAIL, OK, REPLACES, UNKNOWN, WARN, Finding, Subject, finding
 from stacks.config import ClusterConfig

@@ -12,7 +12,8 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from cluster.aws.client import aws_errors, entries
+from cluster.aws.client import entries
+from cluster.aws.errors import aws_errors
 from cluster.doctor.finding import FAIL, OK, UNKNOWN, WARN, Finding, Subject, finding
 from cluster.errors import AwsError
 from stacks.config import CLUSTER_TAG, ClusterConfig

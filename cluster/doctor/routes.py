@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from cluster.aws.client import aws_errors, entries
+from cluster.aws.client import entries
+from cluster.aws.errors import aws_errors
 from cluster.doctor.finding import FAIL, OK, WARN, Finding, Subject, finding
 from stacks.config import ClusterConfig
 

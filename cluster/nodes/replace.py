@@ -9,7 +9,7 @@ from typing import Final
 
 from agent.spec.nodes import MASTER_NAME, WORKER_PREFIX, Node, workers
 from cluster.aws import inventory
-from cluster.aws.client import aws_errors
+from cluster.aws.errors import aws_errors
 from cluster.aws.inventory import Instance
 from cluster.aws.launches import LaunchFailures
 from cluster.errors import DeepcdkError, LiveRunError, NotReadyError, UsageError

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from agent.spec.nodes import Node
 from cluster.aws import inventory
-from cluster.aws.client import aws_errors
+from cluster.aws.errors import aws_errors
 from cluster.aws.inventory import Instance, Inventory
 from cluster.aws.stack import Stack
 from cluster.errors import DeepcdkError, NotReadyError

@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from agent.spec.nodes import NODES_PATH, Node, parse_nodes, workers
-from cluster.aws.client import aws_errors
 from cluster.aws.console import read_console
+from cluster.aws.errors import aws_errors
 from cluster.aws.inventory import AZ_REBALANCE, Inventory, refresh
 from cluster.aws.launches import LaunchFailures, last_activity, remedy
 from cluster.aws.stack import Stack

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from agent.spec.states import RECORD_FILE, is_run_id
 from cluster import answers
-from cluster.aws.client import aws_errors
+from cluster.aws.errors import aws_errors
 from cluster.errors import DeepcdkError, NoStackError
 from cluster.ssh import fetch as fetching
 from cluster.ssh.bootstrap import EntryError

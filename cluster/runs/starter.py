@@ -11,7 +11,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from cluster.aws.client import Aws, aws_errors
+from cluster.aws.client import Aws
+from cluster.aws.errors import aws_errors
 from cluster.errors import AwsError
 
 

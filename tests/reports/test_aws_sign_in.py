@@ -22,8 +22,9 @@ import pytest
 from moto.server import ThreadedMotoServer
 from packaging.requirements import Requirement
 
-from cluster.aws import client
-from cluster.aws.client import Aws, aws_errors
+from cluster.aws import client, credentials
+from cluster.aws.client import Aws
+from cluster.aws.errors import aws_errors
 from cluster.cli import PROJECT
 from cluster.errors import AwsError, NoAnswerError
 from cluster.session import Session
@@ -301,7 +302,7 @@ def test_a_slow_credential_process_is_named_while_it_runs(
     answer = 'print(\'{"Version": 1, "AccessKeyId": "a", "SecretAccessKey": "b"}\')'
     words = shlex.join([sys.executable, "-c", f"import time; time.sleep(0.5); {answer}"])
     write(home, f"[default]\ncredential_process = {words}\n{REGION}", "")
-    monkeypatch.setattr(client, "PROCESS_NOTE_S", 0.05)
+    monkeypatch.setattr(credentials, "PROCESS_NOTE_S", 0.05)
     Aws().environment()
     said = capsys.readouterr().err
     assert f"still waiting for the credential_process {sys.executable} of your AWS profile" in said

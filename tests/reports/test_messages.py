@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from cluster.aws.client import aws_errors
+from cluster.aws.errors import aws_errors
 from cluster.cli import CODE
 from cluster.deploy import bootstrap
 from cluster.deploy.effects import change_table

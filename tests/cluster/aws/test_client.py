@@ -12,8 +12,9 @@ import botocore.exceptions as boto
 import pytest
 from botocore.exceptions import ClientError
 
-from cluster.aws import client
-from cluster.aws.client import IMPATIENT_ATTEMPTS, MAX_PAUSE_S, THROTTLED, THROTTLED_ATTEMPTS, Aws, aws_errors, pause_s
+from cluster.aws import errors
+from cluster.aws.client import IMPATIENT_ATTEMPTS, MAX_PAUSE_S, THROTTLED_ATTEMPTS, Aws, pause_s
+from cluster.aws.errors import THROTTLED, aws_errors
 from cluster.errors import AwsError, NoAnswerError, UsageError
 from tests.cluster.conftest import Proxy
 
@@ -53,7 +54,7 @@ def test_a_failure_says_what_where_and_what_to_do(error: Exception, what: str, r
 
 def test_the_remedy_for_a_missing_package_fits_a_wheel(monkeypatch: pytest.MonkeyPatch) -> None:
     """A wheel has no Makefile."""
-    monkeypatch.setattr(client, "REINSTALL", "install deepcdk again")
+    monkeypatch.setattr(errors, "REINSTALL", "install deepcdk again")
     with pytest.raises(AwsError) as caught, aws_errors("listing nodes"):
         raise boto.MissingDependencyException(msg="botocore[crt]")
     assert caught.value.remedy == "install deepcdk again, which installs botocore[crt]"

@@ -1,0 +1,112 @@
+"""Credentials of a boto3 session: the AWS CLI's cache, MFA codes, and slow credential processes."""
+
+from __future__ import annotations
+
+import functools
+import os
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from cluster.errors import AwsError
+from cluster.terminal import status_line
+
+if TYPE_CHECKING:
+    from botocore.session import Session as BotocoreSession
+
+MFA_DIGITS: Final = 6
+PROCESS_NOTE_S: Final = 10.0
+"""How long a credential_process may take before a note names it."""
+
+
+def share_credentials(session: BotocoreSession) -> None:
+    """Configure a session's credentials: cache roles as the AWS CLI does, and ask for MFA codes on the terminal.
+
+    If a credential_process is slow, a note is printed.
+    """
+    from botocore.utils import JSONFileCache
+
+    class Cache(JSONFileCache):
+        """The AWS CLI's cache. If it cannot be written, each command asks for the code again."""
+
+        def __setitem__(self, key: str, value: Any) -> None:
+            try:
+                super().__setitem__(key, value)
+            except OSError as error:
+                status_line.warn(
+                    f"the AWS session could not be stored for later commands: {error}; each command will sign in again"
+                )
+
+    cache = Cache(str(Path.home() / ".aws" / "cli" / "cache"))
+    chain = session.get_component("credential_provider")
+    for name in ("assume-role", "assume-role-with-web-identity", "sso"):
+        chain.get_provider(name).cache = cache
+    role = chain.get_provider("assume-role")
+    role._prompter = _ask_code
+    role.load = functools.partial(_load_role, role.load)
+    chain.get_provider("custom-process")._popen = _CredentialProcess
+
+
+def _load_role(load: Callable[[], Any]) -> Any:
+    """Load a role's credentials. If a code was rejected or could not be asked for, later calls raise the same error.
+
+    botocore asks for a code once, and then reports an expired session.
+    """
+    from botocore.exceptions import RefreshWithMFAUnsupportedError
+
+    credentials, failures = load(), list[Exception]()
+    if (refresh := getattr(credentials, "_refresh_using", None)) is None:
+        return credentials
+
+    def refresh_once() -> Any:
+        try:
+            return refresh()
+        except RefreshWithMFAUnsupportedError as error:
+            raise failures[0] if failures else error from None
+        except Exception as error:
+            failures.append(error)
+            raise
+
+    credentials._refresh_using = refresh_once
+    return credentials
+
+
+class _CredentialProcess(subprocess.Popen[bytes]):
+    """A credential_process. botocore waits for it without a time limit, because it may ask a person."""
+
+    def communicate(self, input: bytes | None = None, timeout: float | None = None) -> tuple[bytes, bytes]:
+        """Return standard output and error, after a note if the process takes longer than PROCESS_NOTE_S. The note
+        leaves out the arguments, which may be secret.
+        """
+        try:
+            return super().communicate(input, PROCESS_NOTE_S)
+        except subprocess.TimeoutExpired:
+            name = shlex.join(map(str, self.args[:1] if isinstance(self.args, Sequence) else ()))
+            text = f"still waiting for the credential_process {name} of your AWS profile"
+            status_line.warn(f"{text}; if it does not exit, run it by hand")
+            return super().communicate(None, timeout)
+
+
+def _ask_code(question: str) -> str:
+    """Ask for an MFA code on the terminal and return it.
+
+    Raises AwsError without a terminal, or if the answer is no code.
+    """
+    remedy = "run `aws sts get-caller-identity` with this profile in a terminal; the session is then cached for an hour"
+    if not sys.stdin.isatty():
+        raise AwsError(
+            f"the role needs an MFA code, and there is no terminal to ask on ({question.strip(' :')})",
+            where=f"profile {os.environ.get('AWS_PROFILE', 'default')}",
+            remedy=remedy,
+        )
+    code = status_line.ask_secret(question).strip()
+    if not code:
+        raise AwsError(
+            "no MFA code was given", remedy="repeat the command and type the code that your MFA device shows"
+        )
+    if not (len(code) == MFA_DIGITS and code.isascii() and code.isdecimal()):
+        raise AwsError(f"an MFA code has {MFA_DIGITS} digits", remedy="repeat the command and type all digits")
+    return code
