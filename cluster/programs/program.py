@@ -15,34 +15,27 @@ from pathlib import Path
 from typing import Final
 
 from agent.spec.frameworks import LOCK_FILE
-from agent.spec.launchers import PLACEHOLDERS
 from agent.spec.run import PROGRAM_FOLDER
 from cluster.errors import UsageError
 from cluster.programs.entry_starts import SHELLS, starts
+from cluster.programs.entry_words import (
+    MAX_WORD_BYTES,
+    check_word,
+    located_file,
+    split_entry,
+    unknown_to_nodes,
+    with_located_script,
+    without_python,
+)
+from cluster.programs.ipython_calls import line_of_ipython_call
 from cluster.programs.joining import Joining, examine
 from cluster.programs.keras3_lint import KerasTrapError, Trap, find, imports, modules, parsed_text
 from cluster.programs.program_packages import RUNTIME_MODULES, Wanted
 from cluster.programs.project_files import chosen_file, refuse_others
 from cluster.programs.upload import Upload, survey, unreadable
 from cluster.ssh.push import Tree, check_syntax, pack
-from cluster.terminal.paths import expanded, is_directory, is_file, resolved
+from cluster.terminal.paths import is_directory, is_file, resolved
 
-MAX_WORD_BYTES: Final = 128 * 1024 - 1
-"""Maximum size of one argument or NAME=VALUE in Linux, without the terminating byte."""
-PYTHONS: Final = ("python", "python3")
-_OPERATOR: Final = re.compile(
-    r"""\\.|'[^']*'|"(?:\\.|[^"\\])*"|"""
-    r"""((?<=\s)(?:&&|\|\||\|)(?=\s)|;(?=\s)|(?<=\s)&$|(?<=\s)[0-9&]?(?:>>?|<)\S*|\$(?:\w+|[{(])|`)""",
-    re.DOTALL,
-)
-"""Quoted parts of an entry; group 1 is syntax that only a shell understands."""
-_SHELL_COMMANDS: Final = (
-    *("cd", "source", ".", "export", "unset", "set", "exec", "eval", "trap", "ulimit", "umask", "alias"),
-    *("if", "for", "while", "until", "case", "{", "("),
-)
-_IPYTHON: Final = "get_ipython"
-_MAGICS: Final = ("system", "getoutput", "run_line_magic", "run_cell_magic", "magic")
-"""IPython functions into which nbconvert translates `!` and `%` commands."""
 _FRAMEWORKS: Final = re.compile(rb"horovod|tensorflow|keras|torch")
 """Words in files whose imports may decide the environment."""
 MAX_TREE_BYTES: Final = 1 << 30
@@ -81,7 +74,7 @@ class Program:
         if script is not None:
             self.check_uploaded("--entry", str(script.relative_to(self.directory)), script.relative_to(self.directory))
             check_syntax(self.directory, [script.relative_to(self.directory)])
-            if line := _line_of_magic(_read(script)):
+            if line := line_of_ipython_call(_read(script)):
                 rule = f"has a Jupyter command at line {line}, which Python cannot run: remove it"
                 raise UsageError(
                     "--entry",
@@ -95,7 +88,7 @@ class Program:
         first, *rest = self._words
         if self.script is not None:
             return
-        if self.entry_words and (instead := _unknown_to_nodes(first, rest)):
+        if self.entry_words and (instead := unknown_to_nodes(first, rest)):
             raise UsageError("--entry", first, instead)
         if first == "-m" and rest:
             self._check_module(rest[0])
@@ -179,12 +172,12 @@ class Program:
         directory = resolved(payload)
         if is_file(directory):
             raise UsageError("--payload", payload, f"must be a directory: give {directory.parent}, and --entry")
-        located = _with_located_script(words, directory)
+        located = with_located_script(words, directory)
         if requirements:
-            requirements = _located("--requirements", requirements, directory)
+            requirements = located_file("--requirements", requirements, directory)
             refuse_others(requirements)
         else:
-            requirements = chosen_file(directory, next(iter(_without_python(located)), ""))
+            requirements = chosen_file(directory, next(iter(without_python(located)), ""))
         program = cls(
             directory=directory,
             entry=(*located, *further),
@@ -247,7 +240,7 @@ class Program:
     @property
     def _words(self) -> tuple[str, ...]:
         """Return the entry without Python and its own flags, such as `-u`."""
-        return _without_python(self.entry)
+        return without_python(self.entry)
 
     @property
     def script(self) -> Path | None:
@@ -317,55 +310,6 @@ class Program:
             raise unreadable(Path(error.filename or self.directory), error) from None
 
 
-def split_entry(entry: str) -> list[str]:
-    """Split --entry as a shell would. Raises UsageError for an open quote, and for syntax that only a shell reads."""
-    try:
-        words = shlex.split(entry)
-    except ValueError as error:
-        raise UsageError("--entry", entry, f"cannot be split into words: {error}") from None
-    if operator := next((found[1] for found in _OPERATOR.finditer(entry) if found[1]), ""):
-        name = operator.removeprefix("$").lower()
-        instead = f"{{{name}}}, " if name in PLACEHOLDERS else ""
-        rule = f"has {operator}, which only a shell interprets: give {instead}sh -c '...', a script, or quote it"
-        raise UsageError("--entry", entry, rule)
-    return words
-
-
-def check_word(flag: str, word: str) -> None:
-    """Raise UsageError, which names `flag`, for a word that cannot be passed to a program as an argument.
-
-    Such a word contains a NUL character, is not UTF-8, or has more than MAX_WORD_BYTES bytes.
-    """
-    if "\0" in word:
-        raise UsageError(flag, None, "has a NUL character, which no program can receive")
-    try:
-        word.encode()
-    except UnicodeEncodeError:
-        raise UsageError(flag, None, "has a word that is not UTF-8") from None
-    if (size := len(os.fsencode(word))) > MAX_WORD_BYTES:
-        raise UsageError(flag, None, f"has a word of {size:,} bytes; Linux allows at most {MAX_WORD_BYTES:,}")
-
-
-def _unknown_to_nodes(first: str, rest: Sequence[str]) -> str:
-    """Explain why nodes cannot start an entry with the first word `first` and the others `rest`; "" if they can."""
-    if re.match(r"[A-Za-z_]\w*=", first):
-        return "sets a variable, which needs a shell or `env`: put `env` before it, or give --env NAME=VALUE"
-    if first in _SHELL_COMMANDS:
-        return "is a command of the shell: give sh -c '...', or a script"
-    flags = rest if first in (*PYTHONS, *SHELLS) else [first, *rest]
-    if all(re.fullmatch("-[a-gi-zA-UW-Z]*", word) for word in flags):  # -h and -V print something, and end
-        return "starts no program: name the program in the same --entry"
-    if first in SHELLS and rest[2:] and re.fullmatch(r"-\w*c", rest[0]) and re.fullmatch(r"[\w./-]+", rest[1]):
-        return f"runs only {rest[1]}: give {first} {rest[0]} {shlex.quote(shlex.join(rest[1:]))}"
-    if first in ("uv", "poetry", "conda", "mamba", "micromamba", "pipenv", "pdm") and rest[:1] == ["run"]:
-        return "is not on the nodes, which install the packages themselves: give only the command after `run`"
-    if first.endswith(".ipynb"):
-        convert = f"convert it with `jupyter nbconvert --to script {shlex.quote(first)}`"
-        packages = "name the packages of its `pip install` cells in requirements.txt"
-        return f"is a notebook: {convert}, and {packages}; or run it with papermill (docs/scripts.md)"
-    return ""
-
-
 def _read(path: Path) -> bytes:
     try:
         return path.read_bytes()
@@ -373,96 +317,6 @@ def _read(path: Path) -> bytes:
         return b""
 
 
-def _line_of_magic(text: bytes) -> int:
-    """Return the number of the first top-level line that calls IPython, as nbconvert writes `!pip` and `%cd`; 0 if
-    there is none.
-
-    Also 0 if the program defines or looks up get_ipython itself, if it may do so, or if the text is not valid Python.
-    """
-    if b"get_ipython()." not in text:
-        return 0
-    tree = parsed_text(text)
-    if not isinstance(tree, ast.Module) or any(map(_gives_ipython, ast.walk(tree))):
-        return 0
-    for node in tree.body:
-        if isinstance(node, ast.ImportFrom) and node.names[0].name == "*":
-            return 0  # it may define get_ipython
-        call = node.value if isinstance(node, ast.Expr | ast.Assign) else None
-        if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr in _MAGICS:
-            made = call.func.value
-            if isinstance(made, ast.Call) and isinstance(made.func, ast.Name) and made.func.id == _IPYTHON:
-                return node.lineno
-    return 0
-
-
-def _gives_ipython(node: ast.AST) -> bool:
-    """Return whether a part of a program defines or looks up get_ipython itself. IPython's own returns None in a
-    script.
-    """
-    if isinstance(node, ast.ImportFrom):
-        is_own = (node.module or "").partition(".")[0] != "IPython"
-        return any((name.asname or name.name) == _IPYTHON and is_own for name in node.names)
-    if isinstance(node, ast.Name | ast.Attribute):
-        name = node.id if isinstance(node, ast.Name) else node.attr
-        return name == _IPYTHON and isinstance(node.ctx, ast.Store)
-    if isinstance(node, ast.Constant):
-        return node.value == _IPYTHON
-    return isinstance(node, ast.FunctionDef | ast.ClassDef) and node.name == _IPYTHON
-
-
 def _begins_with(path: Path, *starts: bytes) -> bool:
     with path.open("rb") as file:
         return file.read(max(map(len, starts))).startswith(starts)
-
-
-def _located(flag: str, given: str, directory: Path) -> str:
-    """Return a file's path relative to the program's directory, or the absolute path of a file elsewhere.
-
-    A relative path is looked up in the program's directory, then in the current one. Raises UsageError, which names
-    `flag`, if the file is in neither, or if the current directory is a subdirectory and both have such a file.
-    """
-    typed = expanded(given)
-    both = [place / typed for place in (directory, resolved("."))]
-    if both[1].is_relative_to(directory) and all(map(is_file, both)) and not both[0].samefile(both[1]):
-        raise UsageError(flag, given, f"can be {both[0]} or {both[1]}; give the absolute path")
-    if not typed.is_absolute() and ".." not in typed.parts and is_file(directory / typed):
-        return typed.as_posix()
-    places = [directory / typed, Path.cwd() / typed]
-    found = next((resolved(str(place)) for place in places if is_file(place)), None)
-    if found is None:
-        raise UsageError(flag, given, f"is not a file in {directory} or in the current directory")
-    return found.relative_to(directory).as_posix() if found.is_relative_to(directory) else str(found)
-
-
-def _with_located_script(words: Sequence[str], directory: Path) -> list[str]:
-    """Return the words of --entry with the script's path relative to the program's directory.
-
-    Other commands are returned unchanged. Raises UsageError for a script outside of the directory.
-    """
-    own = _without_python(words)
-    word, at = own[0] if own else "", len(words) - len(own)
-    if not word.endswith(".py"):
-        place = Path.cwd() / expanded(word)
-        if "/" not in word or not is_file(place) or (is_file(directory / word) and not Path(word).is_absolute()):
-            return list(words)  # a command, a correct path, or a missing file, which is reported elsewhere
-        if Path(word).is_absolute() and not resolved(word).is_relative_to(directory):
-            return list(words)  # a command on the nodes, such as /usr/bin/env
-    script = _located("--entry", word, directory)
-    if Path(script).is_absolute():
-        rule = (
-            f"is {script}, outside of the uploaded directory {directory}; give a --payload directory that contains both"
-        )
-        raise UsageError("--entry", word, rule)
-    return [*words[:at], script if word.endswith(".py") else f"./{script}", *words[at + 1 :]]
-
-
-def _without_python(entry: Sequence[str]) -> tuple[str, ...]:
-    """Return the words of an entry without Python and its own flags, such as `-u`."""
-    words = list(entry)
-    if words and words[0] in PYTHONS and words[1:]:
-        del words[0]
-        while words[1:] and (flag := re.match(r"-[bBdEiIOPqRsSuvx]*([WX]?)(.*)", words[0])) and words[0] != "-":
-            if flag.group(2) and not flag.group(1):
-                break  # -m MODULE, -c TEXT
-            del words[: 2 if flag.group(1) and not flag.group(2) else 1]
-    return tuple(words) or tuple(entry)

@@ -15,7 +15,8 @@ from agent.spec.run import TRAINING, RunSpec
 from agent.spec.states import make_run_id
 from agent.spec.trial import SEED_VARIABLE, Trial
 from cluster.errors import UsageError
-from cluster.programs.program import Program, split_entry
+from cluster.programs.entry_words import split_entry
+from cluster.programs.program import Program
 from cluster.runs.work import ProgramFlags, RecipeFlags, Training
 from cluster.sweeps.plan import NODES, RUN_DIRECTORY, SEED, Plan, check_placeholders, expand, values_of
 from payload.settings import Settings

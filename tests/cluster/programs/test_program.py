@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 
 from cluster.errors import UsageError
 from cluster.programs import program as module
+from cluster.programs.entry_words import MAX_WORD_BYTES, check_word
 from cluster.programs.keras3_lint import KerasTrapError
-from cluster.programs.program import MAX_WORD_BYTES, Program, check_word
+from cluster.programs.program import Program
 from cluster.programs.program_packages import RUNTIME_MODULES, pinned
 from cluster.programs.upload import CACHES
 from cluster.ssh.bootstrap import unpack
