@@ -63,10 +63,11 @@ def _evaluate(given: argparse.Namespace) -> dict[str, Any]:
         address = str(card.data_dir)
         if address.startswith(SCHEME):
             raise ModelError(
-                f"{folder / DESCRIPTION_FILE}: its run read {address!a}; to copy the data with your AWS credentials, "
+                f"{folder / DESCRIPTION_FILE}: the model's run read {address!a}; to copy the data with your AWS credentials, "
                 "pass this address as --data-dir"
             )
-        print(f"{COMMAND}: reading the data of its run in {address!a}; to use other data: --data-dir", file=sys.stderr)
+        where = f"{address!a}, as the model's run did"
+        print(f"{COMMAND}: reading data from {where}; to use other data: --data-dir", file=sys.stderr)
     data_dir = given.data_dir or card.data_dir
     split = open_dataset(settings, local_directory(str(data_dir)) if data_dir else None).test
     return {"model": str(path), "network": card.network, "dataset": card.dataset, **_measure(given, path, card, split)}

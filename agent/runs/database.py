@@ -284,4 +284,7 @@ def _replace_damaged(path: Path, lock: int, error: Exception) -> None:
     else:
         path.unlink()
         now = "there is no backup: submit queued runs again"
-    print(f"warning: the database of runs is damaged ({error}); {now}. It is kept as {kept}", file=sys.stderr)
+    print(
+        f"warning: the database of runs is damaged ({error}); {now}. The damaged file is kept as {kept}",
+        file=sys.stderr,
+    )

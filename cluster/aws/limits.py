@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from cluster.aws.client import Aws
@@ -219,7 +219,7 @@ def wait_until_allowed(aws: Aws, stack: str, report: Callable[[str], None]) -> N
     `report` is called once if it has to wait. If the limits cannot be read, it does not wait. Raises DeepcdkError if
     the budget is spent, or if an alarm is still active after TIMEOUT_S.
     """
-    kinds = ""
+    keys = ""
     for _ in poll(TIMEOUT_S, every_s=POLL_S):
         limits = read_or_explain(aws, stack)
         active = [limit.kind for limit in limits if limit.state == ALARM] if not isinstance(limits, str) else []
@@ -230,13 +230,18 @@ def wait_until_allowed(aws: Aws, stack: str, report: Callable[[str], None]) -> N
                 "the budget is spent: new workers would be terminated immediately",
                 remedy="raise budget_usd, run `fab up`, then `fab release`",
             )
-        if not kinds:
-            report(f"the alarm on {' and '.join(active)} has just terminated all workers; waiting until it is inactive")
-        kinds = " and ".join(active)
+        if not keys:
+            report(f"the alarm of {_keys(active)} has just terminated all workers; waiting until it is inactive")
+        keys = _keys(active)
     raise DeepcdkError(
-        f"the alarm on {kinds} is still active after {TIMEOUT_S:.0f} s, and would terminate new workers immediately",
-        remedy="repeat the command when `fab status` no longer shows the alarm",
+        f"the alarm of {keys} is still active after {TIMEOUT_S:.0f} s, and would terminate new workers immediately",
+        remedy="repeat the command when `fab status` no longer shows that workers are terminated",
     )
+
+
+def _keys(kinds: Iterable[str]) -> str:
+    """Return the configuration keys of limits on idle workers and on hours, joined by "and"."""
+    return " and ".join({"idle": "idle_minutes", "hours": "max_hours"}[kind] for kind in kinds)
 
 
 def count_messages(aws: Aws, budget: Limit) -> int:
@@ -270,5 +275,5 @@ def wait_for_end(aws: Aws, stack: str, report: Callable[[str], None]) -> None:
             report("released; waiting until the budget's alarm is inactive, which takes some minutes")
     raise DeepcdkError(
         f"the budget's alarm is still active after {TIMEOUT_S:.0f} s",
-        remedy="wait until `fab status` no longer shows the alarm",
+        remedy="wait until `fab status` no longer shows that the budget is spent",
     )

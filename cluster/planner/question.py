@@ -99,7 +99,7 @@ class Question:
             return workload
         epochs = config.variant.target_epochs if config.variant else 0
         if not epochs:
-            rule = f"the source of {config.recipe.name} does not report after how many epochs its accuracy was reached"
+            rule = f"recipe {config.recipe.name} does not state in which epoch its published accuracy was first reached"
             raise UsageError("--to-target", None, f"{rule}; leave the flag out")
         return workload.until(epochs)
 

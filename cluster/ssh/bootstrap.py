@@ -110,7 +110,7 @@ def receive(sha256: str, *directories: str) -> int:
     data = sys.stdin.buffer.read()
     if hashlib.sha256(data).hexdigest() != sha256:
         print(
-            f"the {len(data)} bytes that arrived have another hash than those that were sent: repeat the push",
+            f"the upload is damaged: the SHA-256 of the {len(data)} received bytes differs from that of the sent bytes",
             file=sys.stderr,
         )
         return 1

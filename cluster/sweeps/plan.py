@@ -23,6 +23,7 @@ NODES: Final = "nodes"
 RUN_DIRECTORY: Final = "run_directory"
 """Placeholder of a recipe's command for the directory of the run."""
 _COUNT: Final = re.compile("[1-9][0-9]{0,3}")
+_COUNT_RULE: Final = "must be a number of nodes from 1 to 9999, or several separated by commas"
 _BRACES: Final = re.compile(r"\{\{([A-Za-z_][\w.-]*)\}\}|(?<![$\\])\{([A-Za-z_][\w.-]*)\}")
 Pairs = tuple[tuple[str, str], ...]
 
@@ -49,10 +50,12 @@ class Plan:
         if self.repeats > 1 and SEED in names:
             raise UsageError("--repeats", self.repeats, "gives each repeat its own seed; leave out --grid seed")
         if self.seed + self.repeats - 1 > MAX_SEED:
-            raise UsageError("--seed", self.seed, f"is too large for {self.repeats} repeats; at most {MAX_SEED}")
-        counts = [each for each in self.parameters if each.name == NODES]
-        if any(each.distribution or not all(map(_COUNT.fullmatch, each.values)) for each in counts):
-            raise UsageError("--nodes-each", None, "must be a number of nodes, or several with commas between")
+            raise UsageError(
+                "--seed", self.seed, f"is too large for {self.repeats} repeats; at most {MAX_SEED - self.repeats + 1}"
+            )
+        for each in self.parameters:
+            if each.name == NODES and (each.distribution or not all(map(_COUNT.fullmatch, each.values))):
+                raise UsageError(f"--grid {NODES}", each.distribution or ",".join(each.values), _COUNT_RULE)
         drawn = next((parameter for parameter in self.parameters if parameter.distribution), None)
         if drawn and not self.samples:
             raise UsageError(f"--grid {drawn.name}", drawn.distribution, "is a distribution, and needs --samples N")
@@ -161,7 +164,7 @@ def read_plan(grid: Sequence[str], *, samples: int, repeats: int, seed: int, nod
     parameters = [parse_parameter(text) for text in grid]
     counts = tuple(word.strip() for word in nodes.split(","))
     if not all(map(_COUNT.fullmatch, counts)):
-        raise UsageError("--nodes-each", nodes, "must be a number of nodes, or several with commas between")
+        raise UsageError("--nodes-each", nodes, _COUNT_RULE)
     if len(counts) > 1:
         parameters.append(Parameter(name=NODES, values=counts))
     if not parameters and repeats == 1:

@@ -78,7 +78,7 @@ def test_data_in_a_bucket_that_the_model_names_are_not_copied_on_its_word(
     assert reads == ["s3://mine/x"]
     export(tmp_path, card(data_dir="/absent/data"))
     assert evaluate.main(["--model", folder]) == 1
-    assert "reading the data of its run in '/absent/data'" in capsys.readouterr().err
+    assert "reading data from '/absent/data', as the model's run did" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -142,7 +142,8 @@ def _value(data: LazyBytes, entry: tuple[int, int], kind: int) -> tuple[int, int
         for values in _fields(data, *feature, kind):
             for value in _fields(data, *values, 1):
                 return value
-    raise ValueError(f"the record's {IMAGE if kind == 1 else LABEL} is empty or of another type")
+    name, field = (IMAGE, "bytes_list") if kind == 1 else (LABEL, "int64_list")
+    raise ValueError(f"the record's {name} must have a value in {field}")
 
 
 def _number(data: LazyBytes, place: tuple[int, int]) -> int:

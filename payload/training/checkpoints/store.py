@@ -275,7 +275,7 @@ def _require_types(header: Header) -> None:
             if not isinstance(value, int) or value < 0:
                 raise ValueError(f"{name} is {value!r}")
     if not isinstance(header.settings, dict):
-        raise ValueError("settings must be an object")
+        raise ValueError("settings is not a JSON object")
 
 
 def storage_for(checkpoint_dir: str, run_dir: Path) -> CheckpointStorage:

@@ -98,7 +98,7 @@ def load(given: Path, size: tuple[int, int] | None = None, *, trust_model: bool 
     if path.is_dir() and not trust_model:
         raise ModelError(
             f"{path}: not loaded, because a SavedModel can read and write your files; pass the {KERAS_FILE} or "
-            f"{ONNX_FILE} of its export instead, or pass --trust-model if you trust all code of its run"
+            f"{ONNX_FILE} of its export instead, or pass --trust-model if you trust the program that wrote it"
         )
     card = read_card(folder)
     with _naming(path):
@@ -157,8 +157,8 @@ def _check_classes(path: Path) -> None:
         config = json.loads(archive.read("config.json"))
     if foreign := sorted(set(_classes(config)) - KERAS_CLASSES):
         raise ModelError(
-            f"{path}: was not loaded, since no network of this project has these classes, which might read your files "
-            f"or run code: {', '.join(foreign)[:200]}; if you trust all code of its run, pass --trust-model"
+            f"{path}: not loaded, because it contains classes that are in no network of deepcdk, and that might read your "
+            f"files or run code: {', '.join(foreign)[:200]}; if you trust the program that wrote it, pass --trust-model"
         )
 
 

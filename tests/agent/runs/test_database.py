@@ -150,7 +150,7 @@ def test_a_damaged_database_is_replaced_by_its_backup_with_a_warning(
     assert "the database of runs is damaged (file is not a database)" in said
     assert ("the backup of " if has_backup else "there is no backup: submit queued runs again") in said
     (kept,) = path.parent.glob("*.damaged-*")
-    assert (kept.read_bytes(), f"It is kept as {kept}" in said) == (b"x" * 10_000, True)
+    assert (kept.read_bytes(), f"The damaged file is kept as {kept}" in said) == (b"x" * 10_000, True)
     insert("two")
     assert rows()[-1] == ("two",)
 

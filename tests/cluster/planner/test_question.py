@@ -44,7 +44,7 @@ def test_each_number_of_nodes_has_the_variant_for_its_ranks() -> None:
 
 def test_to_the_target_the_run_ends_with_the_epoch_that_reached_it() -> None:
     assert asked(to_target=True).workload(128).epochs == 38
-    with pytest.raises(UsageError, match="the source of imagenet-90 does not report after how many epochs"):
+    with pytest.raises(UsageError, match="recipe imagenet-90 does not state in which epoch"):
         asked(recipe="imagenet-90", to_target=True).answer(FREE)
 
 

@@ -58,10 +58,10 @@ def test_several_numbers_of_nodes_are_a_parameter() -> None:
         (("lr=uniform(0,1)",), {}, "needs --samples"),
         (("a=1,2",), {"samples": 3}, "more than the 2 combinations"),
         (("a=1..1000", "b=1..1000"), {}, "1,000,000 runs, but at most 10,000 .*--samples"),
-        (("nodes=x",), {}, "number of nodes"),
+        (("nodes=x",), {}, "--grid nodes = 'x': must be a number of nodes"),
         ((), {}, "must have a parameter"),
         (("a=1",), {"nodes": "0"}, "number of nodes"),
-        (("a=1",), {"repeats": 2, "seed": (1 << 31) - 1}, "too large"),
+        (("a=1",), {"repeats": 2, "seed": (1 << 31) - 1}, "at most 2147483646"),
     ],
 )
 def test_invalid_plans_are_rejected_with_the_rule(grid: tuple[str, ...], changes: dict[str, Any], rule: str) -> None:

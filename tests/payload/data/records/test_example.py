@@ -40,8 +40,8 @@ def test_the_image_is_not_fetched_for_its_place() -> None:
     [
         (b"", "the record has no image/encoded"),
         (example({IMAGE: b"a"}), "the record has no image/class/label"),
-        (example({IMAGE: 3, LABEL: 3}), "image/encoded is empty or of another type"),
-        (example({IMAGE: b"a", LABEL: b"3"}), "image/class/label is empty or of another type"),
+        (example({IMAGE: 3, LABEL: 3}), "image/encoded must have a value in bytes_list"),
+        (example({IMAGE: b"a", LABEL: b"3"}), "image/class/label must have a value in int64_list"),
         (b"\x0b" + bytes(10), "wire type 3"),
         (example({IMAGE: b"abc", LABEL: 3})[:-1], "ends beyond its message"),
         (b"\xff" * 20, "no variable-length integer at byte 0"),

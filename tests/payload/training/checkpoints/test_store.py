@@ -180,7 +180,7 @@ def test_a_file_that_is_cut_anywhere_is_passed_over_for_the_one_before(tmp_path:
         ({"format": 99}, "format 99"),
         ({"bytes": -1}, "bytes is -1"),
         ({"bytes": "many"}, "bytes is 'many'"),
-        ({"settings": None}, "settings must be an object"),
+        ({"settings": None}, "settings is not a JSON object"),
         ({"surplus": 1}, "surplus"),
     ],
 )

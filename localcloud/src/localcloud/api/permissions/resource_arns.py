@@ -129,7 +129,7 @@ class Resources:
             return ["*"]
         if call.service not in {*_NAMED, *self._readers}:
             raise UndecidableError(
-                f"the embedded cloud does not know which parameters of {action.name} name its resources"
+                f"{action.name} acts on resources, but the embedded cloud cannot find them in requests to {call.service}"
             )
         named = self._named(call)
         found: list[str] = []
