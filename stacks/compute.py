@@ -251,7 +251,10 @@ def _rolling(props: NodeGroupProps) -> autoscaling.UpdatePolicy:
 
 
 def _attach_efa(template: ec2.LaunchTemplate, props: NodeGroupProps) -> None:
-    """Give the template network interfaces with all EFA devices of the type. The construct has no property for EFA."""
+    """Give the template network interfaces with all EFA devices of the type. The construct has no property for EFA.
+
+    Raises ConfigError if the type is unknown or has no EFA devices.
+    """
     resource = template.node.default_child
     if isinstance(resource, ec2.CfnLaunchTemplate):
         groups = [props.security_group.security_group_id]

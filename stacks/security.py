@@ -98,9 +98,10 @@ class NodeRoles(Construct):
             self._share_key(props.key)
 
     def _share_key_of_master(self, config: ClusterConfig) -> str:
-        """Create the parameter that gives the workers the master's public key; return its name.
+        """Create the SSM parameter that gives the workers the master's public key; return its name.
 
-        On the shared file system, root on any worker could replace the key.
+        The master may write it, and the workers may read it. On the shared file system, root on any worker could
+        replace the key.
         """
         name, arn = self._parameter(
             "AdmittedKey",
@@ -112,10 +113,10 @@ class NodeRoles(Construct):
         return name
 
     def _hand_over(self, config: ClusterConfig) -> str:
-        """Create the parameter with the digest of the data that a master leaves to its successor; return its name.
+        """Create the SSM parameter with the digest of the data a master leaves to its successor; return its name.
 
-        The data, which include programs that a master runs, are on the shared file system, where root on a worker could
-        change them.
+        The master may read and write it. The data, which include programs that a master runs, are on the shared file
+        system, where root on a worker could change them.
         """
         name, arn = self._parameter(
             "Handover", "SHA-256 of the data that the master leaves to its successor. Written by the master.", config
@@ -125,7 +126,7 @@ class NodeRoles(Construct):
         return name
 
     def _parameter(self, construct_id: str, description: str, config: ClusterConfig) -> tuple[str, str]:
-        """Create a parameter with a value that the master writes; return its name and ARN.
+        """Create an SSM parameter with a value, at first `none`, that the master writes; return its name and ARN.
 
         It has no tags, and its properties must never change: if one changes, CloudFormation writes the template's value
         again (UpdateHandler of aws-cloudformation/aws-cloudformation-resource-providers-ssm).

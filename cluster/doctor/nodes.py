@@ -23,7 +23,10 @@ ROLES = (MASTER, WORKER)
 
 
 def image(subject: Subject) -> Iterator[Finding]:
-    """Check that the images exist, by id or by parameter, and fit the instance types and volumes. Raises AwsError."""
+    """Check that the images exist, by id or by parameter, and fit the instance types and volumes.
+
+    Yields one finding for each role. Raises AwsError.
+    """
     config = subject.config
     wanted = {role: wanted_image(config, role) for role in ROLES}
     parameters = sorted({each.parameter for each in wanted.values() if each.parameter})

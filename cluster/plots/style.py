@@ -120,7 +120,7 @@ def drawing(**settings: Any) -> Iterator[None]:
     """Apply the plots' settings, and `settings` on top of them, in a block. Raises DeepcdkError if Matplotlib is not
     installed.
 
-    Matplotlib's settings belong to the whole process, so that other threads wait for the end of the block.
+    Matplotlib's settings belong to the whole process, so other threads that draw wait for the end of the block.
     """
     check_installed()
     logging.getLogger("matplotlib.font_manager").setLevel(logging.ERROR)  # it reports that it lists fonts
