@@ -91,7 +91,7 @@ class Plan:
         return tuple(each.stops_run for each in self.effects if each.stops_run)
 
     def document(self) -> dict[str, Any]:
-        """Return the plan as JSON values."""
+        """Return the plan as JSON values: stack, unchanged, notes, and under changes the effects."""
         return {
             "stack": self.stack,
             "unchanged": self.unchanged,

@@ -63,7 +63,7 @@ def credentials(subject: Subject) -> Iterator[Finding]:
 
 
 def bootstrap(subject: Subject) -> Iterator[Finding]:
-    """Check the CDK bootstrap of the account and region. Raises AwsError or DeepcdkError."""
+    """Check the CDK bootstrap of the account and region. Yields one finding. Raises AwsError or DeepcdkError."""
     names = bootstraps.Names.read(subject.project, subject.home, os.environ)
     yield judge_bootstrap(bootstraps.examine(subject.aws, names))
 

@@ -41,7 +41,7 @@ class Candidate:
     """Whether no other candidate is both faster and cheaper."""
 
     def document(self) -> dict[str, Any]:
-        """Return the candidate's fields and its bottleneck as JSON values. Numbers are rounded."""
+        """Return the fields, and the name of the longest part as `bottleneck`, as JSON values. Numbers are rounded."""
         found = dataclasses.asdict(self)
         found["parts"] = {name: round(value, 1) for name, value in found["parts"].items()}
         for name in ("seconds", "usd", "spot_usd"):

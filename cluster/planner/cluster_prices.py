@@ -47,7 +47,7 @@ class ClusterPrices:
         return any(price.spot_node is not None for price in self.by_type.values())
 
     def document(self) -> dict[str, Any]:
-        """Return the prices as JSON values."""
+        """Return the fields as JSON values: all prices, USD per hour, with their region and date."""
         return dataclasses.asdict(self)
 
 

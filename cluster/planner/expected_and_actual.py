@@ -44,7 +44,7 @@ class Outcome:
         return self.name, f"{self._text(self.expected)}{span}", self._text(self.actual), by
 
     def document(self) -> dict[str, Any]:
-        """Return the fields and `ratio` as JSON values."""
+        """Return the fields and `ratio` (actual over expected) as JSON values."""
         return {**dataclasses.asdict(self), "ratio": self.ratio}
 
     def _text(self, value: float | None) -> str:

@@ -71,7 +71,10 @@ class Question:
         return f"{self.training.recipe}{', to the accuracy of its source' if self.to_target else ''}"
 
     def check(self) -> None:
-        """Raise UsageError if no estimate is possible, before prices are known."""
+        """Raise UsageError if no estimate is possible. No prices are needed for this.
+
+        A setting may be invalid, the speed of a type unknown, or with `to_target` the number of epochs unknown.
+        """
         self.answer({kind.instance_type: HourlyPrices(node=None) for kind in self.types})
 
     def answer(self, prices: Mapping[str, HourlyPrices]) -> Answer:

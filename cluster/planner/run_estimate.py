@@ -48,7 +48,7 @@ class RunEstimate:
         return f"estimated: {duration(seconds.value)} ({span}){price}, most of it {self.bottleneck}{learnt}"
 
     def document(self) -> dict[str, Any]:
-        """Return the estimate as JSON values, for the run's record."""
+        """Return the fields as JSON values, with rounded numbers, for the run's record."""
         document = dataclasses.asdict(self)
         document["images_per_s"] = round(self.images_per_s, 1)
         for name in ("seconds", "usd", "parts"):

@@ -80,7 +80,10 @@ def sweep_plots(report: SweepReport) -> list[Drawn]:
 
 
 def _draw(series: list[Points], parameter: str, key: str, *, name: str) -> Drawn:
-    """Draw one figure over one parameter. Its text alternative lists the means."""
+    """Draw the values of the figure `key`, such as ACCURACY, over one parameter. The text alternative lists the means.
+
+    `name` must be unique on the page.
+    """
     from matplotlib.ticker import FuncFormatter, MaxNLocator, PercentFormatter
 
     title, form = FIGURES[key]

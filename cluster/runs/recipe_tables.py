@@ -31,7 +31,7 @@ class SettingRow:
 
     @property
     def differs(self) -> bool:
-        """Return whether the recipe changes this setting."""
+        """Return whether the value differs from the default."""
         return bool(self.value != self.default)
 
 
@@ -87,7 +87,10 @@ def settings_of(recipe: Recipe, variant: Variant | None = None) -> list[SettingR
 
 
 def document(recipe: Recipe, variant: Variant | None = None) -> dict[str, Any]:
-    """Return a recipe, its variants, and all its settings with those of `variant`, as JSON values."""
+    """Return as JSON values the fields of a recipe, its variants, the name of `variant` (or None), and all settings.
+
+    The settings are those of `variant` if it is given; each has its default value and its flag.
+    """
     plain = {
         field.name: getattr(recipe, field.name)
         for field in dataclasses.fields(Recipe)

@@ -53,7 +53,7 @@ class HostResult:
         return f"exit code {self.exit_code}" + "".join(f"\n    {line}" for line in last)
 
     def to_document(self) -> dict[str, Any]:
-        """Return the result as JSON values. Bytes that are not UTF-8 are replaced."""
+        """Return the fields as JSON values. Bytes of the output that are not UTF-8 are replaced."""
         return {
             **dataclasses.asdict(self),
             "stdout": self.stdout.decode("utf-8", errors="replace"),

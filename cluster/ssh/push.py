@@ -112,7 +112,9 @@ class Pushed:
         return f"{self.tree.folder} {self.tree.name}, {uploaded}"
 
     def to_document(self) -> dict[str, str | int]:
-        """Return the tree and its upload as JSON values."""
+        """Return the tree and its upload as JSON values: name, directory, uploaded_bytes, files, and bytes of its
+        archive.
+        """
         return {
             "name": self.tree.name,
             "directory": self.directory,

@@ -60,7 +60,7 @@ class StorageKeys(LustreKeys):
     key for this cluster; or the ARN of an existing key."""
 
     def check_storage(self) -> None:
-        """Raise ConfigError for the first invalid value."""
+        """Raise ConfigError for the first invalid value of a key for file systems, buckets and encryption."""
         self.check_lustre()
         is_mount(self, "efs_mount")
         matches(self, "file_system_id", r"(?:fs-[0-9a-f]{8,40})?", "fs- and hexadecimal digits, or empty")
