@@ -241,7 +241,9 @@ class ClusterStack(Stack):
         return text
 
     def _apply_to_all(self) -> None:
-        """Apply tags, the permissions boundary and termination protection to all resources, as configured."""
+        """Apply the tags and the permissions boundary to all resources, and termination protection to all nodes, as
+        configured.
+        """
         config = self.config
         Tags.of(self).add(CLUSTER_TAG, config.name)
         for key, value in config.tag_values.items():

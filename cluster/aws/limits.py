@@ -103,7 +103,7 @@ def parse_alarms(stack: str, alarms: Sequence[Mapping[str, Any]]) -> tuple[Limit
 
 
 def _parse(kind: str, alarm: Mapping[str, Any]) -> Limit:
-    """Parse one alarm from the answer of DescribeAlarms."""
+    """Parse one alarm from the answer of DescribeAlarms. `kind` is that of the limit: idle, hours or budget."""
     if kind == "budget":
         return Limit(kind=kind, state=alarm["StateValue"], queue=_dimension(alarm["Dimensions"], "QueueName"))
     stats = [query["MetricStat"] for query in alarm["Metrics"] if query.get("MetricStat")]
@@ -144,7 +144,7 @@ def resolution_s(span_s: float) -> int:
 
 
 def read(aws: Aws, stack: str) -> tuple[Limit, ...]:
-    """Read the limits of a stack. Raises AwsError."""
+    """Read a stack's limits that terminate workers: idle, hours and budget, as far as it has them. Raises AwsError."""
     with aws_errors(f"reading the limits of {stack}"):
         cloudwatch = aws.client("cloudwatch")
         alarms = cloudwatch.describe_alarms(AlarmNamePrefix=f"{stack}-Guard")["MetricAlarms"]

@@ -93,7 +93,10 @@ def included_price(region: str, item: str) -> Price | None:
 
 
 def parse(lines: Iterable[str]) -> PriceList:
-    """Parse the lines of a price list. Raises PriceListError for the first invalid line."""
+    """Parse the lines of a price list: comments with sources, HEADER, then a price per line.
+
+    Raises PriceListError for the first invalid line.
+    """
     sources: dict[str, tuple[str, str]] = {}
     found: dict[tuple[str, str], Price] = {}
     header = False

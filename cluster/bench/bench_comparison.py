@@ -59,8 +59,9 @@ class Comparison:
         return tuple(sorted((e for e in self.differences if e.is_significant), key=lambda each: -abs(each.change)))
 
     def sentences(self) -> Iterator[str]:
-        """Yield the findings as sentences: significant changes or, if only one benchmark was tuned, the effect of
-        tuning.
+        """Yield the findings as sentences: the number of cells, then the significant changes, or that there are none.
+
+        If only one benchmark was tuned, the effect of tuning on each cell is described instead of changes.
         """
         count = len(self.differences)
         left_out = f"; {self.left_out} left out, because only one benchmark has them" if self.left_out else ""

@@ -87,7 +87,7 @@ _MESSAGE: Final = answers.fields(
 
 
 def _parse(line: bytes | str, where: str) -> dict[str, Any]:
-    """Parse a node's message. Raises AnswerError if it is invalid."""
+    """Parse a node's message, without null values. `where` names the master. Raises AnswerError if it is invalid."""
     text = line if isinstance(line, str) else line.decode("utf-8", errors="replace")
     parsed = answers.read(text, _MESSAGE, "a staging command", where=where)
     message = {key: value for key, value in parsed.items() if value is not None}
@@ -128,7 +128,10 @@ class Reports:
         """Do nothing at the end of a node's output."""
 
     def take(self, host: str, line: bytes | str) -> None:
-        """Process one line of a node's output. Raises AnswerError if it is invalid."""
+        """Process one line of a node's output: keep its progress, counts, error and paths, and show the total progress.
+
+        Raises AnswerError if it is invalid.
+        """
         message = _parse(line, self._where)
         if "files" in message:
             self._progress[host] = (message["files"], message["bytes"])

@@ -70,7 +70,8 @@ def programs(project: Path = PROJECT) -> Iterator[Finding]:
 
 
 def ssh() -> Iterator[Finding]:
-    """Check that OpenSSH's client runs for this user, with a warning if not, and accepts the user's settings."""
+    """Check that OpenSSH's client runs for this user, which is only a warning, and that it accepts the user's settings.
+    """
     found = functools.partial(finding, "SSH client")
     needed = "`fab ssh` uses deepcdk's own connection, and ~/.ssh/config is not read"
     if (client := shutil.which("ssh")) is None:
@@ -90,7 +91,7 @@ def ssh() -> Iterator[Finding]:
 
 
 def region() -> Iterator[Finding]:
-    """Check that a region is set."""
+    """Check that a region is set; fails if not, or if the AWS profile cannot be read."""
     found = functools.partial(finding, "region")
     remedy = "set AWS_REGION, or a region in your profile: `aws configure set region us-east-1`"
     try:
@@ -102,7 +103,10 @@ def region() -> Iterator[Finding]:
 
 
 def home(directory: Path | None = None) -> Iterator[Finding]:
-    """Check that deepcdk can keep host keys, prices and MFA sessions below HOME."""
+    """Check that deepcdk can keep host keys, prices and MFA sessions in the user's home, or in `directory` instead.
+
+    It fails if one of their directories is not writable.
+    """
     found, directory = functools.partial(finding, "home"), directory or Path.home()
     if not is_directory(directory):
         yield found(

@@ -33,10 +33,11 @@ def reservation(subject: Subject) -> Iterator[Finding]:
 def judge_reservation(
     config: ClusterConfig, described: Mapping[str, Any] | None, zones: Collection[str], *, deployed: bool
 ) -> Finding:
-    """Judge the configured reservation.
+    """Judge the configured reservation. It fails if it is missing, not active, of another type or zone, or too small.
 
-    `described` is its entry of DescribeCapacityReservations, None if it does not exist. `zones` are the cluster's. With
-    `deployed`, its free instances are not compared, because the cluster already uses some.
+    It warns if it has room for `workers` only, or starts later and no workers are configured. `described` is its entry
+    of DescribeCapacityReservations, None if it does not exist. `zones` are the cluster's. With `deployed`, its free
+    instances are not compared, because the cluster already uses some.
     """
     wanted = config.capacity_reservation
 

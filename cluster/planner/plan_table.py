@@ -36,7 +36,11 @@ def candidate_table(candidates: Sequence[Candidate], choice: Choice, *, title: s
 
 
 def _row(candidate: Candidate, *, chosen: bool) -> tuple[str, ...]:
-    """Build a candidate's row of the table. `chosen` marks the recommended candidate."""
+    """Build a candidate's row: time and cost with ranges, spot cost, bottleneck with its share, and "yes" on the
+    frontier.
+
+    `chosen` marks the recommended candidate.
+    """
     seconds, usd, spot = candidate.seconds, candidate.usd, candidate.spot_usd
     parts = dataclasses.asdict(candidate.parts)
     bottleneck = candidate.parts.bottleneck
@@ -70,7 +74,7 @@ def choice_sentence(choice: Choice) -> str:
 
 
 def assumption_table(instance_type: str, assumed: Assumptions) -> Table:
-    """Build the table of the assumptions about one instance type."""
+    """Build the table of the assumptions about one instance type: value, range, evidence and source of each."""
     rows = []
     for name, words in WORDS.items():
         figure = assumed.figure(name)

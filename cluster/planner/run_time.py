@@ -57,7 +57,7 @@ class Cluster:
 
 
 def run_seconds(workload: Workload, cluster: Cluster, assumed: Assumptions) -> Parts:
-    """Return the time of a run, by part."""
+    """Return the time of a run, s, by part: compute, communication, input, evaluation and start-up."""
     phases = [_phase_seconds(workload, phase, cluster, assumed) for phase in workload.phases]
     compute, communication, waiting, evaluation = map(sum, zip(*phases, strict=True))
     return Parts(

@@ -58,7 +58,10 @@ def draw_confusion(matrix: ConfusionMatrix) -> Drawn:
 
 
 def _draw_cells(axes: Axes, labels: tuple[str, ...], cells: list[Cell]) -> None:
-    """Draw each cell as a square with its count."""
+    """Draw each cell as a square with its count, in one colour if the prediction is right, in another if it is wrong.
+
+    `labels` are the names of the classes on both axes. Long ones are shortened.
+    """
     for share, count, row, column in cells:
         colour = SERIES[0] if row == column else SERIES[1]
         axes.barh(row, 1, left=column - 0.5, height=1, color=colour, alpha=0.55 * share**0.5)
@@ -75,7 +78,9 @@ def _draw_cells(axes: Axes, labels: tuple[str, ...], cells: list[Cell]) -> None:
 
 
 def _draw_dots(axes: Axes, cells: list[Cell]) -> None:
-    """Draw each cell as a dot. Its size shows the share of the true class."""
+    """Draw each cell as a dot of one of three sizes, by its share of the true class. Wrong predictions have another
+    colour.
+    """
     axes.grid(visible=False)
     for is_right, colour in ((True, SERIES[0]), (False, SERIES[1])):
         for least, most, size in ((0.5, 1.1, 3.2), (0.1, 0.5, 2.2), (0.0, 0.1, 1.2)):

@@ -71,7 +71,10 @@ class Plot:
 
 
 def run_plots(curves: Curves) -> list[Plot]:
-    """Return the plots of one run. Plots without values are left out."""
+    """Return the plots of one run: loss, accuracy over epochs and time, speed, learning rate, batch and image size.
+
+    Plots without values are left out, and batch and image size if they never change.
+    """
 
     def line(label: str, name: str, style: int = 0, *, over_time: bool = False) -> Line:
         return Line(label=label, points=_points(curves.epochs, name, over_time=over_time), style=style)
@@ -140,7 +143,10 @@ def _points(points: Sequence[EpochPoint | StepPoint], name: str, *, over_time: b
 
 
 def draw_plot(plot: Plot) -> Drawn:
-    """Draw one plot."""
+    """Draw one plot over epochs or time, as SVG, with a legend if it has several lines.
+
+    The y axis is logarithmic if the plot allows it and its values are far apart.
+    """
     from matplotlib.ticker import MaxNLocator, PercentFormatter
 
     lines = [line for line in plot.lines if line.points]

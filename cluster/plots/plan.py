@@ -55,7 +55,11 @@ def draw_candidates(candidates: Sequence[Candidate], chosen: Candidate | None, t
 
 
 def _draw_type(axes: Axes, rows: Sequence[Candidate], kind: str, number: int, chosen: Candidate | None) -> None:
-    """Draw the candidates of one instance type. `number` chooses the colour and the marks."""
+    """Draw the candidates of the instance type `kind`: cost over minutes, with the range of the time, and the node
+    count.
+
+    `rows` are the candidates. `number` chooses colour and marks. The label of `chosen` leaves space for a circle.
+    """
     colour, marker = SERIES[number % len(SERIES)], MARKERS[number % len(MARKERS)]
     times = [each.seconds for each in rows]
     xs, ys = [time.value / 60 for time in times], [each.usd.value for each in rows if each.usd]

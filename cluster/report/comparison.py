@@ -110,7 +110,7 @@ class Comparison:
 
 
 def compare(runs: Sequence[RunReport]) -> Comparison:
-    """Compare runs, in the order given. Repeats are grouped and averaged."""
+    """Compare runs, in the order given. Repeats of a run share a letter as label, and are averaged."""
     members: dict[object, list[int]] = {}
     for place, run in enumerate(runs):
         members.setdefault(_identity(run), []).append(place)

@@ -112,7 +112,7 @@ def _append(points: list[P], point: P) -> None:
 
 
 def thinned(points: Sequence[StepPoint], most: int = MAX_STEP_POINTS) -> list[StepPoint]:
-    """Return at most `most` points, each the mean of neighbours."""
+    """Return at most `most` points: all of them, or means of groups of neighbours if there are more."""
     if len(points) <= most:
         return list(points)
     edges = [round(number * len(points) / most) for number in range(most + 1)]

@@ -53,7 +53,10 @@ class Page:
 
 
 def run_page(report: RunReport, *, draw: bool) -> Page:
-    """Return the report of one run, with figures if `draw`."""
+    """Return the page of one run: headlines, log, curves, timeline, confusion matrix, settings, and what is missing.
+
+    Figures are drawn only if `draw` is set, which needs Matplotlib.
+    """
     timeline, matrix = report.timeline, report.confusion
     epochs = tables.epoch_table(report.curves)
     confusion = draw_confusion(matrix) if matrix and draw else None
@@ -99,7 +102,10 @@ def run_page(report: RunReport, *, draw: bool) -> Page:
 
 
 def comparison_page(comparison: Comparison, *, draw: bool) -> Page:
-    """Return several runs side by side, with figures if `draw`."""
+    """Return the page that compares several runs: figures, curves, differences in settings, and what is missing.
+
+    Curves are drawn only if `draw` is set, which needs Matplotlib.
+    """
     repeats, differences = tables.repeats_table(comparison), tables.differences_table(comparison)
     pairs = zip(comparison.labels, comparison.runs, strict=True)
     about_repeats = (
@@ -137,7 +143,10 @@ def comparison_page(comparison: Comparison, *, draw: bool) -> Page:
 
 
 def sweep_page(report: SweepReport, *, draw: bool) -> Page:
-    """Return a sweep: figures by its parameters, with plots if `draw`, and the runs without a result."""
+    """Return the page of a sweep: means by combination, runs without a result, plots, single runs, and common settings.
+
+    Plots are drawn only if `draw` is set, which needs Matplotlib; curves only for at most MAX_CURVES combinations.
+    """
     runs, combinations = report.succeeded, combinations_table(report)
     curves = comparison_plots(runs) if draw and len(runs.repeats) <= MAX_CURVES else []
     same = (tables.same_table(runs),) if runs.runs else ()

@@ -98,7 +98,7 @@ class RunReport:
 
 
 def report_of(files: RunFiles) -> RunReport:
-    """Build the report of one run. Pure: the same files give the same report."""
+    """Build the report of one run from its record, metrics and other files. The same files give the same report."""
     record = files.record
     state, spec, result = record["state"], document(record.get("spec")), document(record.get("result"))
     hosts = spec.get("hosts") or state["hosts"]

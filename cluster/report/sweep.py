@@ -179,7 +179,7 @@ def unfinished_table(report: SweepReport) -> Table:
 
 
 def sweep_runs_table(report: SweepReport) -> Table:
-    """Build the table with a row for each run that succeeded."""
+    """Build the table with a row for each run that succeeded: its parameters, repeat, seed, id and known figures."""
     found = zip(report.succeeded.runs, report.succeeded.headlines, strict=True)
     rows = tuple(
         (

@@ -44,7 +44,7 @@ def epoch_table(curves: Curves) -> Table:
 
 
 def timeline_tables(report: RunReport) -> tuple[Table, ...]:
-    """Build the tables of phases, of expected and actual figures, and of events."""
+    """Build the tables of phases, of expected and actual figures, and of events. Each may be without rows."""
     timeline = report.timeline
     is_resumed = len({phase.attempt for phase in timeline.phases}) > 1
     phases = tuple(
@@ -61,7 +61,9 @@ def timeline_tables(report: RunReport) -> tuple[Table, ...]:
 
 
 def node_table(timeline: Timeline) -> Table:
-    """Build the table of nodes, with a column for each pre-flight check that found something."""
+    """Build the table of nodes: address, type, zone, ranks and start, and a column for each pre-flight check that found
+    something.
+    """
     checks = list(dict.fromkeys(name for node in timeline.nodes for name, found in node.checks if found != "-"))
 
     def row(node: NodeSpan) -> tuple[str, ...]:
@@ -107,7 +109,7 @@ def setting_tables(report: RunReport) -> tuple[Table, ...]:
 
 
 def runs_table(comparison: Comparison) -> Table:
-    """Build the table that shows the run behind each label."""
+    """Build the table that shows the run behind each label: id, cluster, recipe, state, nodes, seed and start."""
     rows = tuple(
         (
             label,

@@ -259,7 +259,9 @@ def _cost(restart: Document) -> str:
 
 
 def _told(event: Document) -> Iterator[tuple[str, str]]:
-    """Yield kind and text of the timeline events for one event of the metrics. Most events yield none."""
+    """Yield kind and text of the timeline events for one event of the metrics: checkpoints, faults, stragglers,
+    resumption and stop. Other events yield none.
+    """
     name, checkpoint = event["event"], plain(event.get("checkpoint"))
     if name == "checkpoint":
         size = number(event.get("bytes"))

@@ -73,7 +73,9 @@ def cost_per_person(runs: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def cost_table(people: Sequence[Mapping[str, Any]]) -> Table:
-    """Build the table of what each person's runs cost, from `cost_per_person`."""
+    """Build the table of each person's runs, from `cost_per_person`: their number, time, and cost as far as it is
+    known.
+    """
     rows = []
     for each in people:
         count = each["unpriced"]
@@ -96,7 +98,10 @@ def _nodes(run: Mapping[str, Any]) -> str:
 
 
 def record_table(record: Mapping[str, Any]) -> Table:
-    """Build the table of one run's record, from the supervisor's `show`."""
+    """Build the table of one run's record, from the supervisor's `show`: name and value of each known fact.
+
+    The footer has the last five lines of the run's output, if the state has them.
+    """
     state, spec, result = record["state"], record.get("spec") or {}, record.get("result") or {}
     took, found = float(state["updated"]) - float(state["started"]), record["checkpoints"]
     asked = spec.get("command")

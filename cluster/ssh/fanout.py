@@ -125,7 +125,7 @@ class PrefixedOutput:
         self._rests: dict[tuple[str, str], bytes] = {}
 
     def expect(self, hosts: Sequence[str]) -> None:
-        """Accept the names of the nodes, to align their output."""
+        """Accept the names of the nodes: choose a colour for each, and pad the names to the same width."""
         self._width = max((len(short(host)) for host in hosts), default=0)
         for number, host in enumerate(hosts):
             colour = _COLOURS[number % len(_COLOURS)]

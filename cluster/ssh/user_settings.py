@@ -185,7 +185,11 @@ def _value(values: Mapping[str, list[str]], keyword: str) -> str:
 
 
 def _tokens(address: str, user: str, port: int, values: Mapping[str, list[str]], home: Path) -> dict[str, str]:
-    """Return the tokens of ssh_config(5) that identity files and proxy commands may contain."""
+    """Return the tokens of ssh_config(5) that identity files and proxy commands may contain: the letter after % and its
+    value.
+
+    `values` are the settings from `ssh -G`, by keyword.
+    """
     try:
         name = getpass.getuser()
     except (KeyError, OSError):  # a container without an entry in passwd

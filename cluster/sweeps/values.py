@@ -92,7 +92,10 @@ def _checked(flag: str, text: str, values: list[str]) -> tuple[str, ...]:
 
 
 def _lines(flag: str, name: str) -> list[str]:
-    """Return the lines of the file `name` without empty lines. Raises UsageError."""
+    """Return the lines of the file `name` without empty lines.
+
+    Raises UsageError, which names `flag`, if it cannot be read, is not UTF-8, is too large, or has no such line.
+    """
     path = Path(name).expanduser()
     try:
         with path.open("rb") as file:

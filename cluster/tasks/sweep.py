@@ -297,7 +297,7 @@ def _document(trial: Trial) -> dict[str, object]:
 
 
 def _table(plan: Plan, trials: Sequence[Trial], title: str) -> Table:
-    """Build the table of the runs of a dry run."""
+    """Build the table of the runs of a dry run: number, parameters, repeat and seed."""
     rows = tuple(
         (
             str(trial.number),

@@ -155,7 +155,7 @@ class StatusLine:
                 self.update()
 
     def _show(self, stream: TextIO) -> None:
-        """Start the spinner on a terminal."""
+        """Start the spinner on `stream`, which is a terminal."""
         from rich.console import Console
         from rich.live import Live
 

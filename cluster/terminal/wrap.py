@@ -22,7 +22,10 @@ def fold(text: str, columns: int) -> str:
 
 
 def _fold(line: str, columns: int) -> str:
-    """Fold one line."""
+    """Fold one line at spaces to at most `columns` characters; a longer word stays whole.
+
+    Continuation lines are indented by two more spaces. Spaces between backticks do not separate.
+    """
     if len(line) <= columns:
         return line
     indent = line[: len(line) - len(line.lstrip())]

@@ -15,7 +15,7 @@ _MAX_PAUSE_MIN: Final = 60
 
 
 def check(config: ClusterConfig) -> Iterator[Problem]:
-    """Yield all problems with the nodes' configuration."""
+    """Yield all problems with the nodes: types, placement, EFA, capacity, scratch disks, updates, a master on Xen."""
     yield from _instance_type(config, "master_instance_type", config.master_instance_type)
     yield from _instance_type(config, "worker_instance_type", config.worker_instance_type)
     for name in config.worker_alternatives:
@@ -115,7 +115,7 @@ def _capacity(config: ClusterConfig) -> Iterator[Problem]:
 
 
 def _scratch(config: ClusterConfig) -> Iterator[Problem]:
-    """Check that every worker type has disks to mount."""
+    """Check that every worker type has an NVMe instance store to mount, if scratch_mount is set."""
     key, place = "scratch_mount", config.scratch_mount
     if not place:
         return

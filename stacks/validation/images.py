@@ -44,7 +44,11 @@ def cautions(config: ClusterConfig) -> Iterator[Problem]:
 
 
 def _image(config: ClusterConfig, role: str) -> Iterator[Problem]:
-    """Check an image, by its parameter's name, against the instance type and the root volume."""
+    """Check that a role has an image that fits its instance type, that has or gets Python, and that fits on the root
+    volume.
+
+    An image given by its id is checked as by `_image_by_id`.
+    """
     key = f"{role}_image_parameter"
     given, name = getattr(config, key), getattr(config, f"{role}_instance_type")
     kind = find(name)

@@ -75,7 +75,9 @@ def _link(config: ClusterConfig) -> Iterator[Problem]:
 
 
 def _mounts(config: ClusterConfig) -> Iterator[Problem]:
-    """Check that no mount point hides another."""
+    """Check that no mount point hides another: yield a problem for each two of which one is within the other, or the
+    same.
+    """
     found = {"efs_mount": config.efs_mount}
     if config.fsx_capacity_gib:
         found["fsx_mount"] = config.fsx_mount

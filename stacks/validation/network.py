@@ -60,7 +60,11 @@ def _own(config: ClusterConfig) -> Iterator[Problem]:
 
 
 def _existing(config: ClusterConfig) -> Iterator[Problem]:
-    """Check the keys of an existing VPC, as far as possible without access to AWS."""
+    """Check the keys of an existing VPC: a private subnet per zone, public subnets if and only if the SSH port is open,
+    and no keys that are only for a new VPC.
+
+    What needs access to AWS is checked by `fab doctor`.
+    """
     public, private = config.public_subnet_ids, config.private_subnet_ids
     if len(private) != config.availability_zones:
         yield Problem(

@@ -58,7 +58,7 @@ def cautions(config: ClusterConfig) -> Iterator[Problem]:
 
 
 def _build(config: ClusterConfig, name: str) -> Iterator[Problem]:
-    """Check that TensorFlow has a build for a worker type."""
+    """Check that TensorFlow has a build for the processors of the worker type `name`, and for its GPUs."""
     kind, processor = find(name), _processor(config, name)
     if processor not in (X86_64, ARM64, ""):
         yield _without_build(config, name, f"{processor} processors")

@@ -113,7 +113,7 @@ def _versions(config: ClusterConfig) -> Iterator[Problem]:
 
 
 def _policy(key: str, buckets: tuple[str, ...]) -> Iterator[Problem]:
-    """Reject more buckets than fit into a role's policy."""
+    """Yield a problem if more buckets are listed under `key` than fit into a role's policy."""
     size = _STATEMENT_CHARACTERS + sum(len(name) + _ARN_CHARACTERS for name in buckets)
     if size > _POLICY_LIMIT:
         yield Problem(
