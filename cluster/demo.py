@@ -154,7 +154,7 @@ class Step:
     """Regular expression for the part of the output that is the result. If nothing matches, it is the first line."""
 
     def run_verbosely(self) -> None:
-        """Print the command, its output and its time. Raises StepFailedError."""
+        """Print the command, run it with its output shown, and print its time. Raises StepFailedError."""
         title = f"\033[1m{self.title}\033[0m" if sys.stdout.isatty() else self.title
         print(f"\n{title}\n$ {shlex.join(self.shown)}", flush=True)
         began = time.monotonic()

@@ -66,7 +66,7 @@ class Telemetry(Construct):
         return found.ref if found else ""
 
     def admit(self, roles: Mapping[str, iam.Role]) -> None:
-        """Give the nodes' roles the permissions that their agents need."""
+        """Give the nodes' roles, by name, the permissions that their CloudWatch agents need."""
         for name, role in roles.items():
             for statement in self._statements(name):
                 role.add_to_policy(statement)

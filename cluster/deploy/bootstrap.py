@@ -144,7 +144,9 @@ class Bootstrap:
             )
 
     def question(self) -> str:
-        """Return the question to ask before the bootstrap is created or updated."""
+        """Return the question to ask before the bootstrap is created, or updated if it has a version. It names what is
+        created.
+        """
         makes = "a bucket, an image repository and roles; one role can create everything that `fab up` deploys"
         if self.version is None:
             return f"bootstrap {self.place} for the CDK, once: stack {self.names.toolkit} with {makes}."
@@ -164,7 +166,10 @@ class Bootstrap:
 
 
 def examine(aws: Aws, names: Names) -> Bootstrap:
-    """Read the state of the bootstrap from AWS. Raises AwsError."""
+    """Read the state of the bootstrap from AWS: account, version, stack status, and whether its bucket exists.
+
+    The bucket's existence is None if the user may not see it. Raises AwsError.
+    """
     with aws_errors("reading the account's id"):
         account = aws.client("sts").get_caller_identity()["Account"]
     stack = describe_stack(aws, names.toolkit)

@@ -51,7 +51,7 @@ def are_ours(config: ClusterConfig, template: Mapping[str, Any]) -> bool:
 
 
 def named(template: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the zones that a template names for its subnets, in their order."""
+    """Return the zones that a template names for its subnets, each once, in their order; () if it names none."""
     subnets = [each for each in template.get("Resources", {}).values() if each.get("Type") == _SUBNET]
     zones = [each["Properties"].get("AvailabilityZone") for each in subnets]
     return tuple(dict.fromkeys(zone for zone in zones if isinstance(zone, str)))

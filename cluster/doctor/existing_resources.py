@@ -109,7 +109,7 @@ def file_system(subject: Subject) -> Iterator[Finding]:
 
 
 def _own_targets(subject: Subject) -> set[str]:
-    """Return the ids of the mount targets that the deployed stack has created."""
+    """Return the ids of the mount targets that the stack has created; none before it is deployed. Raises AwsError."""
     if not subject.deployed:
         return set()
     with aws_errors("listing the stack's mount targets"):

@@ -70,8 +70,7 @@ def programs(project: Path = PROJECT) -> Iterator[Finding]:
 
 
 def ssh() -> Iterator[Finding]:
-    """Check that OpenSSH's client runs for this user, which is only a warning, and that it accepts the user's settings.
-    """
+    """Check that OpenSSH's client runs for this user, or else warn, and that it accepts the user's settings."""
     found = functools.partial(finding, "SSH client")
     needed = "`fab ssh` uses deepcdk's own connection, and ~/.ssh/config is not read"
     if (client := shutil.which("ssh")) is None:

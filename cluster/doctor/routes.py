@@ -176,7 +176,7 @@ def _target(route: Mapping[str, Any]) -> str:
 
 
 def _fault(table: Mapping[str, Any]) -> str:
-    """Describe what is wrong with a table's default route."""
+    """Describe where a table's default route leads and whether it is a blackhole, or that it has none."""
     route = _default_route(table)
     if route is None:
         return f"has no route {_INTERNET}"

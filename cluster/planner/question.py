@@ -115,7 +115,9 @@ class Question:
             raise UsageError("--instance", hardware.instance_type, str(error)) from None
 
     def _cautions(self) -> tuple[str, ...]:
-        """Return notes on the limits of the estimate."""
+        """Return notes on the limits of the estimate: the mark of the choice, unmeasured GPUs, and TCP where EFA is
+        possible.
+        """
         found = ["* the choice; --assumptions shows the assumptions and their sources"]
         if any(kind.gpus for kind in self.types):
             found.append("rates of GPUs other than the H200 are published or estimated; no other GPU was measured")

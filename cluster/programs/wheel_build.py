@@ -56,7 +56,7 @@ class WheelBuilder:
 
     @property
     def tags(self) -> list[Tag]:
-        """Return the tags of wheels that the nodes can install, best first."""
+        """Return the tags of wheels that the nodes' Python, glibc and processor can install, best first."""
         libc = int(LIBC.rpartition("_")[2])
         processor = self.kind.processor
         old = [f"manylinux{name}_{processor}" for name in ("2014", "2010", "1")]

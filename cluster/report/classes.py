@@ -106,7 +106,7 @@ def mistakes_of(found: Document | None) -> tuple[MistakenImage, ...]:
 
 
 def _small_png(text: Any) -> bytes | None:
-    """Decode an image from base64; None unless it is a PNG within the limits."""
+    """Decode an image from base64; None unless it is a PNG within MAX_BYTES, and MAX_PIXELS in width and height."""
     if not isinstance(text, str) or len(text) > 2 * MAX_BYTES:
         return None
     try:

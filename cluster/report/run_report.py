@@ -191,7 +191,11 @@ def _cost_note(record: Document, attempt: str) -> str:
 
 
 def _missing(files: RunFiles, curves: Curves, *, has_confusion: bool) -> tuple[str, ...]:
-    """Return a sentence for each item that the record does not have."""
+    """Return a sentence for each item that the record does not have, such as a result, epochs or the times of
+    preparation.
+
+    `has_confusion` means that the run has a confusion matrix.
+    """
     record, times = files.record, document(document(files.record.get("course")).get("times"))
     sentences = {
         "The run had not ended when this record was written.": record["state"]["state"] not in FINAL_STATES,

@@ -55,7 +55,7 @@ class SweepReport:
 
     @property
     def groups(self) -> list[Repeats]:
-        """Return the combinations with a result, in the order of the sweep."""
+        """Return the combinations with at least one run that succeeded, in the order of the sweep."""
         runs = self.succeeded.runs
         return sorted(self.succeeded.repeats, key=lambda group: min(runs[place].trial.number for place in group.runs))
 

@@ -101,7 +101,7 @@ def confusion_tables(matrix: ConfusionMatrix) -> tuple[Table, Table]:
 
 
 def setting_tables(report: RunReport) -> tuple[Table, ...]:
-    """Build one table of settings per group."""
+    """Build one table for each group of a run's settings, with their names and values."""
     return tuple(
         Table(title=title[:1].upper() + title[1:], columns=("", "value"), rows=tuple(group.items()))
         for title, group in report.settings.items()
@@ -127,7 +127,7 @@ def runs_table(comparison: Comparison) -> Table:
 
 
 def figures_table(comparison: Comparison) -> Table:
-    """Build the table of headlines, with a column for each run."""
+    """Build the table of headlines: a row for each figure, and a column for each run, under its label."""
     rows = tuple((same[0].title, *(each.text for each in same)) for same in zip(*comparison.headlines, strict=True))
     return Table(title="By run", columns=("", *comparison.labels), rows=rows)
 

@@ -255,7 +255,7 @@ def _lines(path: Path) -> list[str]:
 
 
 def _remember(path: Path, marks: Sequence[str]) -> None:
-    """Store the marks of checked trees. Errors are ignored."""
+    """Store the marks of checked trees in the file `path`, so that they are not checked again. Errors are ignored."""
     with contextlib.suppress(OSError):  # without the file, the next push checks again
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, "".join(f"{mark}\n" for mark in marks))

@@ -44,7 +44,7 @@ class StatusLine:
     """Show the current step if nothing has been printed for a while."""
 
     def __init__(self, stream: Callable[[], TextIO], clock: Callable[[], float] = time.monotonic) -> None:
-        """`stream` returns the stream to show steps on."""
+        """`stream` returns the stream to show steps on. `clock` returns the time, s."""
         self._stream, self._clock = stream, clock
         self._lock = threading.RLock()
         self._steps: list[_Step] = []

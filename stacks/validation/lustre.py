@@ -25,7 +25,9 @@ def check(config: ClusterConfig) -> Iterator[Problem]:
 
 
 def _absent(config: ClusterConfig) -> Iterator[Problem]:
-    """Reject keys of a Lustre file system if there is none."""
+    """Yield a problem for each key of a Lustre file system that is not its default, because there is no such file
+    system.
+    """
     for field in dataclasses.fields(LustreKeys):
         if getattr(config, field.name) != field.default:
             yield Problem(

@@ -79,7 +79,9 @@ def _throughput(config: ClusterConfig) -> Iterator[Problem]:
 
 
 def _classes(config: ClusterConfig) -> Iterator[Problem]:
-    """Check EFS's requirements for a file system that moves files to Archive."""
+    """Check that a file system that moves files to Archive has elastic throughput, and moves them to Infrequent Access
+    before.
+    """
     days = config.efs_archive_after_days
     if not days:
         return
