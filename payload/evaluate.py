@@ -63,8 +63,8 @@ def _evaluate(given: argparse.Namespace) -> dict[str, Any]:
         address = str(card.data_dir)
         if address.startswith(SCHEME):
             raise ModelError(
-                f"{folder / DESCRIPTION_FILE}: the model's run read {address!a}; to copy the data with your AWS credentials, "
-                "pass this address as --data-dir"
+                f"{folder / DESCRIPTION_FILE}: the model's run read {address!a}; to copy the data with your AWS "
+                "credentials, pass this address as --data-dir"
             )
         where = f"{address!a}, as the model's run did"
         print(f"{COMMAND}: reading data from {where}; to use other data: --data-dir", file=sys.stderr)

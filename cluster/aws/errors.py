@@ -271,7 +271,9 @@ def _region_to_enable() -> str:
 
 
 def _refused(refusal: ClientError, action: str) -> AwsError:
-    """Convert a ClientError to an AwsError, with a remedy for its code."""
+    """Convert a ClientError to an AwsError, with a remedy if its code or text is known. `action` describes what was
+    attempted.
+    """
     error: Mapping[str, Any] = refusal.response.get("Error", {})
     code, text = error.get("Code", ""), str(refusal)
     if "scoped to a valid region" in text:

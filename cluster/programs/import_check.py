@@ -156,8 +156,7 @@ def describe_unreachable(found: Sequence[Import], directory: Path) -> str:
 
 
 def _changes_path(tree: ast.AST) -> bool:
-    """Return whether a module may change Python's module search path: it uses `sys.path`, or a name such as rootutils.
-    """
+    """Return whether a module may change where Python looks for modules: by `sys.path`, or a name such as rootutils."""
     named = {each.module for each in imports(tree, "")} | names_in(tree)
     return bool(named & _PATHS) or any(
         isinstance(node, ast.Attribute) and node.attr == "path" and names_in(node.value) == {"sys"}

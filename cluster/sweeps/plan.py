@@ -50,9 +50,8 @@ class Plan:
         if self.repeats > 1 and SEED in names:
             raise UsageError("--repeats", self.repeats, "gives each repeat its own seed; leave out --grid seed")
         if self.seed + self.repeats - 1 > MAX_SEED:
-            raise UsageError(
-                "--seed", self.seed, f"is too large for {self.repeats} repeats; at most {MAX_SEED - self.repeats + 1}"
-            )
+            highest = MAX_SEED - self.repeats + 1
+            raise UsageError("--seed", self.seed, f"is too large for {self.repeats} repeats; at most {highest}")
         for each in self.parameters:
             if each.name == NODES and (each.distribution or not all(map(_COUNT.fullmatch, each.values))):
                 raise UsageError(f"--grid {NODES}", each.distribution or ",".join(each.values), _COUNT_RULE)

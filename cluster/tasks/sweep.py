@@ -111,7 +111,10 @@ class Asked:
     dry_run: bool
 
     def begin(self) -> None:
-        """Queue the runs of a new sweep, after a question. A dry run only prints them. Raises DeepcdkError."""
+        """Queue the runs of a new sweep, after a question about its size and price. A dry run only prints them.
+
+        Raises DeepcdkError.
+        """
         session, report = self.session, progress_printer(json=self.following.json)
         plan, work = self.plan(report)
         request = self.flags.request(work, plan.most_nodes, report)

@@ -204,9 +204,7 @@ def notebook_program(text: str) -> Program:
     """
     path = expanded(text)
     if not path.name or not is_file(path):
-        raise UsageError(
-            "--requirements", text, f"{resolved(text)} is not a file; give the path of a requirements file"
-        )
+        raise UsageError("--requirements", text, f"{resolved(text)} is not a file; give a requirements file")
     refuse_others(path.name)
     program = Program(directory=resolved(str(path.parent)), entry=("true",), requirements=path.name)
     program.check_uploaded("--requirements", text, Path(path.name))

@@ -70,7 +70,7 @@ def test_data_in_a_bucket_that_the_model_names_are_not_copied_on_its_word(
     folder = str(export(tmp_path, card(data_dir="s3://others/x\x1b[2J")))
     assert evaluate.main(["--model", folder]) == 1
     said = capsys.readouterr().err
-    assert "its run read 's3://others/x\\x1b[2J'" in said
+    assert "the model's run read 's3://others/x\\x1b[2J'" in said
     assert "pass this address as --data-dir" in said
     assert "\x1b" not in said
     assert reads == []

@@ -157,8 +157,9 @@ def _check_classes(path: Path) -> None:
         config = json.loads(archive.read("config.json"))
     if foreign := sorted(set(_classes(config)) - KERAS_CLASSES):
         raise ModelError(
-            f"{path}: not loaded, because it contains classes that are in no network of deepcdk, and that might read your "
-            f"files or run code: {', '.join(foreign)[:200]}; if you trust the program that wrote it, pass --trust-model"
+            f"{path}: not loaded, because it contains classes that are in no network of deepcdk, and that might read "
+            f"your files or run code: {', '.join(foreign)[:200]}; if you trust the program that wrote it, "
+            "pass --trust-model"
         )
 
 

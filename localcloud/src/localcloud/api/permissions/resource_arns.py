@@ -129,7 +129,7 @@ class Resources:
             return ["*"]
         if call.service not in {*_NAMED, *self._readers}:
             raise UndecidableError(
-                f"{action.name} acts on resources, but the embedded cloud cannot find them in requests to {call.service}"
+                f"{action.name} acts on resources, but the embedded cloud cannot find them in calls of {call.service}"
             )
         named = self._named(call)
         found: list[str] = []
