@@ -46,8 +46,8 @@ def parse_overrides(given: Iterable[str]) -> dict[str, str]:
 def read_config(project: Path, overrides: dict[str, str], *, deploying: bool, region: str = "") -> ClusterConfig:
     """Read cdk.json with the overrides.
 
-    For a deployment to `region`, the configuration is also checked as a whole, before anything else is done, and it
-    must allow access to the master. Other tasks could not use a cluster without access. Raises ConfigError.
+    With `deploying`, the configuration is also checked as a whole for the region, and it must allow access to the
+    master. Other tasks could not use a cluster without access. Raises ConfigError.
     """
     config = ClusterConfig.from_file(project / "cdk.json", overrides)
     if deploying:

@@ -107,9 +107,10 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _prepare(config: TrainConfig) -> Dataset:
-    """Check the run directory, then open and return the data. Raises ReportedError.
+    """Open and return the data, after checking the run directory and the packages for --export-onnx.
 
-    This happens before the slow import of TensorFlow, so that errors are reported early.
+    The directory of a completed run is rejected. All this happens before the slow import of TensorFlow, so that errors
+    are reported early. Raises ReportedError.
     """
     if (config.run_dir / RESULT_FILE).exists():
         raise ReportedError(f"{config.run_dir} already contains the result of a completed run; give a new --run-dir")

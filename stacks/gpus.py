@@ -90,18 +90,23 @@ def common_capability(instance_types: Iterable[str]) -> str:
 
 
 def least_matmul_tflops(kinds: Sequence[InstanceType]) -> float:
-    """Return the minimum speed of a matrix product on each GPU of these types, TFLOP/s; 0 if one is unknown."""
+    """Return the speed that a matrix product must reach on each GPU of these types, TFLOP/s.
+
+    It is FRACTION of the slowest GPU's speed; 0 if a GPU's speed is unknown.
+    """
     figures = [SPEEDS[kind.gpu_name].matmul_tflops if kind.gpu_name in SPEEDS else 0.0 for kind in kinds]
     return FRACTION * min(figures, default=0.0)
 
 
 def least_allreduce_gb_s(kinds: Sequence[InstanceType], ranks: Sequence[int], *, efa: bool) -> float:
-    """Return the minimum bus bandwidth of an allreduce between nodes of these types, GB/s; 0 if one is unknown.
+    """Return the bus bandwidth that an allreduce between these nodes must reach, GB/s.
 
-    `kinds` and `ranks` have an item per node: its type, and its number of ranks with a GPU each. Bus bandwidth is
-    comparable to the slowest link for any number of ranks (nccl-tests, doc/PERFORMANCE.md): NVLink within a node, the
-    network between nodes. With `efa`, each GPU gets its share of the network. Over TCP, the limit is one flow, because
-    NCCL decides how many flows it opens.
+    It is FRACTION of the bandwidth of the slowest link: NVLink within a node, the network between nodes. Bus bandwidth
+    can be compared with a link's bandwidth for any number of ranks (nccl-tests, doc/PERFORMANCE.md). With `efa`, each
+    GPU gets its share of the network. Over TCP, the limit is the rate of one flow, because NCCL decides how many flows
+    it opens. Returns 0 if the bandwidth of a link is unknown, or if there is only one rank.
+
+    `kinds` and `ranks` have an item per node: its type, and its number of ranks with a GPU each.
     """
     placed = list(zip(kinds, ranks, strict=True))
     links = [_within_gb_s(kind) for kind, count in placed if count > 1]

@@ -26,9 +26,10 @@ FILES: Final = {"train": "JapaneseVowels_TRAIN.ts", "t10k": "JapaneseVowels_TEST
 
 
 def read_ts(path: Path) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.uint8]]:
-    """Read a file in sktime's format: sequences, [N, FRAMES, COEFFICIENTS], and speakers, [N], 0 to 8.
+    """Read a file in sktime's format. Return the sequences, [N, FRAMES, COEFFICIENTS], and the speakers, [N], 0 to 8.
 
-    A line contains the values of each coefficient in turn, then the speaker, 1 to 9.
+    A line contains the values of each coefficient in turn, then the speaker, 1 to 9. The values are encoded as bytes
+    from 1 to 255. Shorter sequences are padded with 0.
     """
     text = path.read_text(encoding="utf-8").splitlines()
     lines = [line for line in text if line.strip() and line[0] not in "#@"]

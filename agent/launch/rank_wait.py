@@ -83,7 +83,7 @@ class WaitWatch:
         """Time of the last sample, and the CPU time at that time, s."""
 
     def look(self) -> str:
-        """Return a description of the wait if the rank has been silent for long enough and used no CPU time, else "".
+        """Return a description of the wait, or "" unless the rank has been silent for long enough and used no CPU time.
 
         See REPORT_S. Call this repeatedly.
         """

@@ -162,10 +162,11 @@ def watch(
     sleep: Callable[[float], None] = time.sleep,
     clock: Callable[[], float] = time.monotonic,
 ) -> bool:
-    """Watch until the run has no more ranks on this node; return whether its ranks were killed at the limit.
+    """Watch until the run has no more ranks on this node, or `bound` has killed them. Return whether `bound` did.
 
-    `look` returns the run's processes on this node. `bound`, `stall` or `links` is None if that is not watched. Ranks
-    may take START_S to appear. `poll_s` is the interval in seconds.
+    `look` returns the run's processes on this node. `bound` watches the limit of time and cost, `stall` watches for
+    stuck ranks, and `links` watches the connections between ranks. Each may be None. After `stall` has killed ranks,
+    watching continues. Ranks may take START_S to appear. `poll_s` is the interval in seconds.
     """
     began, has_begun = clock(), False
     while True:

@@ -73,7 +73,7 @@ def judge_ranks(
 
 
 def _wants_efa(spec: RunSpec, facts: Mapping[str, NodeFacts]) -> bool:
-    """Return whether there are several hosts, and EFA devices that they must use."""
+    """Return whether NCCL must use EFA: there are several hosts, and the spec or their facts report EFA devices."""
     return len(spec.hosts) > 1 and (spec.efa or any(found.efa_domains for found in facts.values()))
 
 

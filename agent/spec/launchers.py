@@ -19,7 +19,7 @@ TORCHRUN: Final = "torchrun"
 PLAIN: Final = "plain"
 LAUNCHERS: Final = (HOROVOD, TORCHRUN, PLAIN)
 MASTER_PORT: Final = 29500
-"""Port on the first host, the ranks' meeting point: PyTorch's default. It is below Linux's ephemeral ports, so no
+"""The ranks' rendezvous port on the first host: PyTorch's default. It is below Linux's ephemeral ports, so no
 connection uses it, and within the ports that are open between workers."""
 AUTO: Final = "auto"
 REQUIRED: Final = "require"
@@ -30,7 +30,7 @@ PLACE_VARIABLES: Final = (
     *("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "NODE_RANK", "GROUP_RANK"),
     *("MASTER_ADDR", "MASTER_PORT"),
 )
-"""Variables with a rank's place in the run and the ranks' meeting point. Users cannot set them."""
+"""Variables with a rank's place in the run and the ranks' rendezvous address. Users cannot set them."""
 TF_CONFIG: Final = "TF_CONFIG"
 """TensorFlow's description of the cluster: the address of each rank, and the index of this rank."""
 PLACEHOLDERS: Final = (
@@ -44,9 +44,7 @@ RANK_PARENT: Final = ("-m", "agent.launch.rank_parent")
 
 
 def places(hosts: Sequence[Node], index: int) -> list[dict[str, str]]:
-    """Return one dict of variables for each rank on the host with this index: the rank's place, and the
-    meeting point.
-    """
+    """Return a dict for each rank on the host with this index: PLACE_VARIABLES without GROUP_RANK, and their values."""
     first, host = sum(each.slots for each in hosts[:index]), hosts[index]
     common = {
         "WORLD_SIZE": str(sum(each.slots for each in hosts)),

@@ -208,9 +208,10 @@ def choose_hosts(nodes: Sequence[Node], count: int) -> tuple[Node, ...]:
 
 
 def meeting_interface(nodes: Sequence[Node]) -> str:
-    """Return the master's network interface, the ranks' meeting point; "" without a master: Horovod must then probe.
+    """Return the name of the master's network interface, for Horovod's launcher there; "" without a master.
 
-    A rank finds its own node's interface by the node's address, because names differ between instance types.
+    With "", Horovod probes all hosts. A rank finds its own node's interface by the node's address, because names
+    differ between instance types.
     """
     return next((node.interface for node in nodes if node.name == MASTER_NAME), "")
 

@@ -59,7 +59,7 @@ class RunSpec:
     entry_words: int = 0
     """Number of words at the start of the command to expand placeholders in (`agent.spec.launchers.expand`)."""
     interface: str = ""
-    """The master's network interface, the ranks' meeting point; empty: Horovod probes all hosts, which is slow."""
+    """The master's network interface, for Horovod's launcher there; empty: Horovod probes all hosts, which is slow."""
     network: str = ""
     """The network of all nodes, for Open MPI; empty: Horovod probes all hosts for interfaces with the same name."""
     environment: tuple[tuple[str, str], ...] = ()

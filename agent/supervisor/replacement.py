@@ -196,9 +196,10 @@ class HostReplacements:
         return max((each.time for each in self.found() if not each.trouble), default=0.0)
 
     def obstacle(self) -> str:
-        """Return why no replacement comes: the last one failed, or the group's latest launch did; "" if one may come.
+        """Return why no replacement will come, or "" if one may come.
 
-        Asks AWS for the launch.
+        The reason is that the latest replacement failed, or that the group's latest launch since `since` failed. The
+        launches are queried from AWS. If AWS does not answer, they are not considered.
         """
         found = self.found()
         if found and found[-1].trouble:

@@ -52,9 +52,10 @@ def stop_workers(
 ) -> str:
     """Stop the workers if the run that has ended, or an earlier one, requested it and no run is live or queued.
 
-    `policy` is the request of the run that has ended: the scaling policy's ARN, or "". `by` is the run's id. The run
-    claims every node, so that no run starts while the workers stop. Return as text what was done, or why not; ""
-    without a request. A run that is queued at the same moment waits for nodes, as after any other loss.
+    `policy` is the ARN of the scaling policy that stops the workers, or "" if the run that has ended did not request
+    this. With `by`, that run's id, the run claims every node, so that no run starts while the workers stop. A run that
+    is queued meanwhile waits for nodes, as after a loss of workers. Return what was done, or why not; "" without a
+    request.
     """
     remember(runs, policy)
     with database.transaction():

@@ -126,8 +126,8 @@ class Prices:
         return {kind: price.usd if price else None for kind, price in self.on_demand(instance_types, wait_s).items()}
 
     def dated(self, instance_types: Iterable[str]) -> str:
-        """Return the date of the included price list if `on_demand` last returned its price for one of these types,
-        else "".
+        """Return the date of the included price list, or "" unless `on_demand` last returned a price from this list for
+        one of these types.
         """
         shown = (price for kind in instance_types if (price := self._shown.get(kind)) == self._included(kind) and price)
         return next((price.date for price in shown), "")

@@ -71,7 +71,7 @@ def read_calibration(folder: Path, *, embedded: bool = False) -> Calibration:
 
 
 def past_rate(record: Mapping[str, Any], links: Sequence[PastLink] = ()) -> PastRate:
-    """Return the training speed of a recipe's run. Raises one of NO_FIGURE if the record does not allow it.
+    """Return the training speed of a recipe's run. Raises one of NO_FIGURE if the record is incomplete or unusable.
 
     `links` are measured links between nodes, to separate the computation from the communication.
     """
@@ -103,7 +103,7 @@ def past_rate(record: Mapping[str, Any], links: Sequence[PastLink] = ()) -> Past
 def past_start(record: Mapping[str, Any]) -> PastStart:
     """Return the start-up time of a recipe's run: its time from the start on the master to its end, without its epochs.
 
-    Raises one of NO_FIGURE if the record does not allow it.
+    Raises one of NO_FIGURE if the record is incomplete or unusable.
     """
     cluster, result = _whole_run(record)
     state = record["state"]
@@ -115,10 +115,11 @@ def past_start(record: Mapping[str, Any]) -> PastStart:
 
 
 def bench_rates(bench: Bench, record: Mapping[str, Any], links: Sequence[PastLink] = ()) -> list[PastRate]:
-    """Return the training speed for each network and precision of a benchmark. Cells that do not allow it are left out.
+    """Return the training speed for each network and precision of a benchmark, if it can be computed.
 
-    `links` are measured links between nodes, to separate the computation from the communication. The speed is taken
-    from the largest batch on the fewest nodes, because the ranks wait least for each other there.
+    The speed is taken from the fewest nodes, and there from the largest batch, because the ranks wait least for each
+    other. Incomplete or too uneven measurements are skipped. `links` are measured links between nodes, to separate the
+    computation from the communication.
     """
     found: dict[tuple[str, str], PastRate] = {}
     for each in sorted(bench.of_kind(TRAINING), key=lambda each: (each.cell.nodes, -each.cell.batch_per_rank)):
@@ -135,10 +136,10 @@ def bench_rates(bench: Bench, record: Mapping[str, Any], links: Sequence[PastLin
 
 
 def bench_link(bench: Bench, record: Mapping[str, Any]) -> PastLink:
-    """Return the link that a benchmark's allreduces measured. Raises one of NO_FIGURE if they do not allow it.
+    """Return the link that a benchmark's allreduces measured.
 
     A benchmark waits for a whole cycle before each allreduce, because it starts one allreduce when the previous one has
-    finished.
+    finished. Raises one of NO_FIGURE if the measurements are incomplete or unusable.
     """
     cycle_s, rings = bench.cycle_s or 0.0, dict[int, PastRing]()
     for nodes in {each.cell.nodes for each in bench.of_kind(ALLREDUCE) if each.cell.nodes > 1}:

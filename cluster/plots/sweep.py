@@ -57,7 +57,7 @@ def series_of(report: SweepReport, parameter: str, key: str) -> list[Points]:
 def positions(values: list[str]) -> tuple[dict[str, float], bool]:
     """Return the position of each value on the axis, and whether all values are numbers.
 
-    Numbers are their own positions. Other values are placed at equal distances.
+    Numbers are their own positions. If one value is not a finite number, all are placed at equal distances.
     """
     try:
         numbers = {value: float(value) for value in values}

@@ -126,7 +126,10 @@ def _method_calls(tree: ast.AST) -> Iterator[tuple[ast.Call, str]]:
 
 
 def import_names(tree: ast.AST) -> dict[str, str]:
-    """Map the names that a module's absolute imports bind to their full names: `hvd` to `horovod.tensorflow`."""
+    """Map the names that a module gives to its imports to their full names: `hvd` to `horovod.tensorflow`.
+
+    `import a.b` maps `a.b` to itself. Relative imports are left out.
+    """
     names: dict[str, str] = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):

@@ -217,11 +217,10 @@ class Resolver:
         )
 
     def _file(self, package: Package, allowed: frozenset[str] | None, wanted: Wanted) -> tuple[File, frozenset[str]]:
-        """Return the wheel of a package, built on this machine if necessary, and the allowed hashes of the package's
-        files.
+        """Choose a package's wheel, or build it on this machine. Return it with the hashes to write to the lock file.
 
-        `allowed` are the hashes that the requirements allow, or None. Raises RequirementsError, also for an index
-        without hashes.
+        `allowed` are the hashes in the requirements file for this package; None: any hash is allowed. Raises
+        RequirementsError, for example if the build fails, or if the index has no hash or no allowed hash.
         """
         builder = self._builder(wanted)
         found = builder.best([file for file in package.wheels if not allowed or may_be_allowed(file.hashes, allowed)])

@@ -75,8 +75,8 @@ class WheelBuilder:
     def build(self, package: Package) -> File:
         """Build the wheel of a package that has none, or take it from the cache. Return the local file.
 
-        A wheel built from a local directory is not taken from the cache. Raises RequirementsError, also if the nodes
-        cannot run the wheel.
+        A wheel built from a local directory is not taken from the cache. Raises RequirementsError, for example if the
+        build fails, or if the nodes cannot run the wheel.
         """
         source = package.sdist.url if package.sdist else package.repository
         place = cache(self.environ) / _key(source, package.commit, package.subdirectory, self.kind.python)
@@ -294,8 +294,8 @@ def _netloc(parts: SplitResult) -> str:
 
 
 def _is_open(url: str) -> bool:
-    """Return whether a server provides a file without a password. An HTML page counts as a login page. Errors return
-    False.
+    """Return whether a server provides a file without a password; False after an error. An HTML page counts as a login
+    page.
     """
     try:
         with _opened(url, None) as answer:

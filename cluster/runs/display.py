@@ -55,8 +55,9 @@ def outlook(progress: RunProgress, usd_per_hour: float | None) -> list[str]:
 
 
 def describe(progress: RunProgress, usd_per_hour: float | None) -> str:
-    """Describe a run's progress in one line. Before the first figures, that is the reason of its state,
-    or the state.
+    """Describe a run's progress in one line: position, figures, time left and cost, as far as they are known.
+
+    If none is known, return the reason of the run's state or, without a reason, the state.
     """
     parts = [*position(progress), *figures(progress), *outlook(progress, usd_per_hour)]
     return ", ".join(parts) or printable(progress.reason or progress.state)

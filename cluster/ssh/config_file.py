@@ -30,7 +30,7 @@ class Entry:
     """One node in the ssh_config."""
 
     alias: str
-    """Such as deepcdk-worker3."""
+    """The node's name for SSH: STACK-worker3."""
     address: str
     """The master's public address, or its instance id if it has none; a worker's private address."""
     instance_id: str
@@ -70,12 +70,12 @@ class Files:
 
 
 def alias(stack: str, node: str) -> str:
-    """Return a node's name for SSH: deepcdk-worker3 for the node deeplearning-worker3 of the stack deepcdk."""
+    """Return a node's name for SSH: STACK-worker3 for the node deeplearning-worker3."""
     return f"{stack}-{node.removeprefix(_COMMON)}"
 
 
 def find_node(stack: str, text: str, nodes: Sequence[Node]) -> Node:
-    """Return the node given as worker3, 3, deepcdk-worker3 or its full name; "" is the master.
+    """Return the node given as worker3, 3, STACK-worker3 or its full name; "" is the master.
 
     Raises UsageError, which names --node, if `nodes` has no such node.
     """

@@ -210,8 +210,8 @@ class TrainRequest:
     def check_together(self, session: Session, *, yes: bool, report: Callable[[str], None]) -> str:
         """Check a program's files and syntax, before the slow steps. Ask if its ranks would not train together.
 
-        Return the reason why they would not if that depends on the number of ranks per node, which is not known yet;
-        else "". Raises DeepcdkError, also unless the answer is yes.
+        Return "", or the reason why they would not if that depends on the number of ranks per node, which is not known
+        yet. Raises DeepcdkError, for example if the answer is not yes.
         """
         in_background(lambda: session.agent_tree)  # pack it while AWS answers
         if isinstance(self.work, Program):

@@ -71,7 +71,10 @@ def _reduce_to_17(x: Any, name: str) -> Any:
 
 
 def _module_17(x: Any, width: int, name: str) -> Any:
-    """Apply the module of figure 6: a 7-wide row and a 7-high column replace each 7 x 7 convolution."""
+    """Apply the module of figure 6: 1 x 7 and 7 x 1 convolutions replace each 7 x 7 convolution.
+
+    At 299 pixels the grid is 17 x 17.
+    """
     seven = _conv(x, width, 1, name=f"{name}_7x7_reduce")
     seven = _row(seven, width, 7, name=f"{name}_7x7_a")
     seven = _column(seven, 192, 7, name=f"{name}_7x7_b")
@@ -95,7 +98,7 @@ def _reduce_to_8(x: Any, name: str) -> Any:
 
 
 def _module_8(x: Any, name: str) -> Any:
-    """Apply the module of figure 7: rows and columns of three in parallel, for many features on the coarsest grid."""
+    """Apply the module of figure 7: 1 x 3 and 3 x 1 convolutions in parallel. At 299 pixels the grid is 8 x 8."""
     three = _split(_conv(x, 384, 1, name=f"{name}_3x3_reduce"), f"{name}_3x3")
     double = _conv(x, 448, 1, name=f"{name}_double_reduce")
     double = _split(_conv(double, 384, 3, padding=1, name=f"{name}_double"), f"{name}_double")

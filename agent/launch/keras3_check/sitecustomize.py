@@ -114,7 +114,7 @@ def refuse_keras_3(module: Any) -> None:
 
 
 def explain(text: str) -> str:
-    """Return the meaning of an uncaught error if it is a known error caused by Keras 3, else "".
+    """Return the meaning of an uncaught error that is a known error caused by Keras 3; "" for other errors.
 
     `text` is the error with its traceback.
     """

@@ -39,7 +39,10 @@ class CloudState(Protocol):
         """Set the console output of an instance."""
 
     def instance_failed(self, instance_id: str, reason: str, *, has_run: bool) -> None:
-        """Report that a host could not be started or has died."""
+        """Report that a host could not be started or has died, and terminate the instance.
+
+        `has_run`: the host failed after its boot, so its group does not count the failure as a failed start.
+        """
 
     def role_credentials(self, role_name: str, session_name: str) -> dict[str, Any]:
         """Return fresh credentials of a role."""
@@ -155,7 +158,10 @@ class Reconciler:
                 self._give_up(host.instance.id, reason, has_run=has_run)
 
     def _give_up(self, instance_id: str, reason: str, *, has_run: bool = False) -> None:
-        """Report a host's failure to the API, and never start the host again."""
+        """Report a host's failure to the API, which terminates the instance. The host is not started again.
+
+        `has_run`: the host failed after its boot, so its group does not count the failure as a failed start.
+        """
         log.error("%s: %s", instance_id, reason)
         self._given_up.add(instance_id)
         self.cloud.instance_failed(instance_id, reason, has_run=has_run)

@@ -45,7 +45,7 @@ class Source:
 
     @classmethod
     def scan(cls, root: Path, validation_list: Path | None = None) -> Source:
-        """List the images below a directory.
+        """List the images below a directory: training images in a fixed random order, validation images by path.
 
         `validation_list`: file with the class of each validation image, if they are all in one folder. Each line is
         `FILE CLASS`, or only a class for each file in sorted order. Raises DataError with the reason.

@@ -45,8 +45,8 @@ def framed(data: bytes) -> bytes:
 def read_length(header: bytes, path: Path, offset: int, file_size: int) -> int:
     """Decode the length of a record's data from `header`, the record's first 12 bytes.
 
-    `offset`: position of the record in the file. Raises RecordError if the checksum is wrong, or if the record would be
-    longer than the file.
+    `offset`: position of the record in the file. Raises RecordError if the header is incomplete, its checksum is wrong,
+    the data are longer than 2 GiB, or the record would extend past the end of the file.
     """
     if len(header) < HEADER:
         raise RecordError(

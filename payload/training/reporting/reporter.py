@@ -53,7 +53,10 @@ class Reporter:
         return self._timer.waited_s
 
     def start(self, start_point: StartPoint) -> None:
-        """Report the start of a run."""
+        """On rank 0, report the start of a run in metrics.jsonl, in TensorBoard and as printed lines.
+
+        The lines include damaged checkpoints that were skipped and settings that differ from the checkpoint's.
+        """
         if not self._metrics or not self._tensorboard:
             return
         plan = self._plan
@@ -95,7 +98,11 @@ class Reporter:
         print(plan.rank_setup, flush=True)
 
     def step(self, progress: Progress, size: int, sums: StepSums, learning_rate: float) -> None:
-        """Count a step of `size` images over all ranks. Report at most two steps a second. Raises StorageError."""
+        """Count a step of `size` images over all ranks. On rank 0, report stragglers, report the step's figures at most
+        twice a second, and write the profile when its last step is done.
+
+        `progress`: position after the step. `sums`: the step's results over all ranks. Raises StorageError.
+        """
         seconds = self._timer.step(size)
         self.totals.training_seconds += seconds
         self.totals.images += size
@@ -137,9 +144,11 @@ class Reporter:
         print(f"payload.train: {'' if straggler.is_over else 'warning: '}{straggler}", flush=True)
 
     def epoch(self, progress: Progress, train: Scores, test: Scores, seconds: float, waits: Sequence[float]) -> None:
-        """Report a completed epoch.
+        """On rank 0, report a completed epoch in metrics.jsonl, in TensorBoard and as a printed line. Add its time to
+        the totals.
 
-        `seconds`: its wall time, including evaluation. `waits`: seconds that each rank waited for training images.
+        `train`, `test`: results on training images and on the split that is evaluated during training. `seconds`: the
+        epoch's wall time, including evaluation. `waits`: seconds that each rank waited for training images.
         """
         if not self._metrics or not self._tensorboard:
             return
@@ -190,12 +199,15 @@ class Reporter:
         )
 
     def trained(self) -> None:
-        """Show the trained network in TensorBoard, if the settings request it."""
+        """On rank 0, add training images, filters and embeddings to TensorBoard, if the settings request pictures."""
         if self._tensorboard:
             self._tensorboard.end()
 
     def stopped(self, progress: Progress, checkpoint: str | None) -> None:
-        """Report a run that was stopped on request."""
+        """On rank 0, report a run that was stopped on request, in metrics.jsonl and as a printed line.
+
+        `checkpoint`: name of the last checkpoint, if there is one.
+        """
         if not self._metrics:
             return
         self._metrics.event("stopped", epoch=progress.epoch + 1, step=progress.step, checkpoint=checkpoint)
@@ -206,7 +218,10 @@ class Reporter:
         )
 
     def end(self, result: Result) -> None:
-        """Report the end of a completed run."""
+        """On rank 0, report the end of a completed run in metrics.jsonl and as a printed line.
+
+        Also print a warning if model.onnx was not written.
+        """
         if not self._metrics:
             return
         self._metrics.event(

@@ -41,7 +41,9 @@ class TensorBoard:
         self._events.close()
 
     def start(self, epoch: int) -> None:
-        """Show the run's settings. With `pictures`, also show the network's input after `epoch` epochs."""
+        """Add tables of the run and its settings. With `pictures`, also add training images as after `epoch` epochs,
+        and the first filters.
+        """
         self._events.text("run", run_table(self._plan, self._state.model.count_params()))
         self._events.text("settings", settings_table(self._plan.settings))
         if self._plan.settings.pictures:
@@ -59,7 +61,7 @@ class TensorBoard:
             self._events.histograms(epoch, histogram_arrays(self._state))
 
     def end(self) -> None:
-        """Show filters, the network's last input and embeddings of test images, if the settings request them."""
+        """With `pictures`, add training images of the last epoch, the first filters and embeddings of test images."""
         epochs = self._plan.schedule.epochs
         if self._plan.settings.pictures:
             self._pictures(epoch=epochs - 1, step=epochs)

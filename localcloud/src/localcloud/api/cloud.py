@@ -297,8 +297,8 @@ class Cloud:
     def instance_failed(self, instance_id: str, reason: str, *, has_run: bool = False) -> None:
         """Report that an instance's host could not be started or has died. The instance is terminated.
 
-        Its group replaces it. The group stops after three consecutive hosts that could not be started; hosts that ran
-        before they failed do not count.
+        Its group replaces it. The group stops after three consecutive hosts that could not be started. With `has_run`,
+        the host failed after its boot and does not count.
         """
         with self.lock:
             ec2 = self._backend("ec2")

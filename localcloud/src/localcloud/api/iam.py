@@ -65,10 +65,10 @@ def missing_principals(iam: Any, account: str, document: str | bytes | Document)
 
 @first(TokenResponse, "assume_role")
 def _check_assumption(responses: Any) -> None:
-    """Reject a role that does not exist or does not trust the caller. moto returns credentials for any role.
+    """Reject a role that does not exist, is still propagating, or does not trust the caller. moto accepts any role.
 
-    This package itself requests the credentials of instances, as EC2. Such a role must trust `ec2.amazonaws.com`, as on
-    AWS. STS does not report the reason of a rejection.
+    For an instance, this package requests the credentials itself. The role must then trust `ec2.amazonaws.com`, as on
+    AWS, and may still be propagating. The error is the same in all cases, as in STS.
     """
     arn = str(responses._get_param("RoleArn"))
     account = responses.current_account

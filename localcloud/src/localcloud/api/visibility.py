@@ -39,9 +39,9 @@ def is_propagating(thing: Any) -> bool:
 
 
 def is_hidden(thing: Any, service: str, concerns: Callable[[str], bool]) -> bool:
-    """Return whether an object is hidden from the call that this thread answers.
+    """Return whether an object is still hidden (see `hide`) from the call that this thread answers.
 
-    It is only hidden from clients' calls to `service`, if `concerns` returns True for the action.
+    Only clients' calls to `service` are affected, and only if `concerns` returns True for the call's action.
     """
     answered, action = _answered.get()
     return answered == service and concerns(action) and is_propagating(thing)

@@ -73,9 +73,10 @@ class Actions(BaseResponse):
         return str(self._get_param(key) or "")
 
     def _read_target(self, stack: Stack) -> Target:
-        """Check the request's template and parameters; return the stack's new desired state.
+        """Check the request's tags, template and parameters; return the stack's new desired state.
 
-        The role's permissions apply if there is a role, otherwise the caller's. Raises FormationError.
+        SSM parameters are read with the permissions of the role in the request, else of the stack's role, else of the
+        caller. Raises FormationError.
         """
         tags = self._get_param("Tags")
         if any(str(tag["Key"]).lower().startswith("aws:") for tag in tags or ()):

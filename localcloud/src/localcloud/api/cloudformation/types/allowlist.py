@@ -133,7 +133,7 @@ def unknown_paths(properties: Mapping[str, Any], known: frozenset[str], prefix: 
 
 
 def _objects(value: Any) -> Iterator[Mapping[str, Any]]:
-    """Yield the objects that a property's value may contain: list items, and both branches of Fn::If."""
+    """Yield the objects in a property's value: the value itself, list items and both branches of Fn::If, but no Ref."""
     if isinstance(value, list):
         for each in value:
             yield from _objects(each)
