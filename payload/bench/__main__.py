@@ -106,8 +106,8 @@ def parse(argv: Sequence[str]) -> BenchmarkSettings:
 def run_cell(cell: Cell, environ: Mapping[str, str], timeout_s: float) -> Figures:
     """Measure one cell in a new process; return its figures.
 
-    If the process fails or exceeds `timeout_s`, they contain the reason as `failure`, so that the other cells are still
-    measured.
+    If the process fails or exceeds `timeout_s`, the figures contain the reason as `failure`, so that the other cells
+    are still measured.
     """
     command = [sys.executable, "-m", "payload.bench.cell", json.dumps(dataclasses.asdict(cell))]
     found: dict[str, Any] = {**dataclasses.asdict(cell), "images_per_s": None}

@@ -56,7 +56,10 @@ def main(argv: Sequence[str]) -> int:
 
 
 def settings_of(cell: Cell, bench: BenchSettings) -> Settings:
-    """Return the training settings for measuring a cell. If the cell has no network, use the benchmark's first one."""
+    """Return the training settings for measuring a cell.
+
+    A cell without a network gets the benchmark's first network, or the default network if the benchmark has none.
+    """
     name = cell.network or (bench.networks or (Settings().network,))[0]
     size = bench.image_size or network(name).image_size
     return Settings(
@@ -69,7 +72,7 @@ def settings_of(cell: Cell, bench: BenchSettings) -> Settings:
 
 
 def check_networks(bench: BenchSettings) -> None:
-    """Raise ImageShapeError if a network does not support the image size."""
+    """Raise ImageShapeError if a network of the benchmark does not support the image size in the settings."""
     for name in bench.networks:
         known = network(name)
         size = bench.image_size or known.image_size
@@ -80,7 +83,8 @@ def ranks_of(bench: BenchSettings, environ: Any) -> dict[int, int]:
     """Map each number of nodes in `--nodes` to its number of ranks.
 
     `environ`: Horovod's variables. Horovod numbers ranks host by host, and `agent` gives all nodes the same number of
-    slots. Raises ReportedError if that is not so, or if the job has fewer nodes than the benchmark needs.
+    slots. Raises ReportedError if the nodes have different numbers of ranks, or if there are fewer nodes than the
+    benchmark needs.
     """
     size, per_node = int(environ.get("HOROVOD_SIZE", "1")), int(environ.get("HOROVOD_LOCAL_SIZE", "1"))
     there = size // per_node
@@ -180,10 +184,10 @@ class Steps:
         self._compiled: dict[Cell, Step] = {}
 
     def seconds(self, cell: Cell, ranks: int) -> float:
-        """Return the median time of the cell's steps on this rank, in seconds (collective on the first `ranks` ranks).
+        """Run a cell's steps, after steps to warm up; return their median time on this rank, in seconds.
 
-        For the input pipeline and storage, it is the time of one pass or file, and the call is not collective. Raises
-        ReportedError if memory or disk space runs out.
+        The call is collective on the first `ranks` ranks. For the input pipeline and storage, the result is the time of
+        one pass or file, and the call is not collective. Raises ReportedError if memory or disk space runs out.
         """
         if cell.kind in (WRITE, READ):
             return self._storage.seconds(cell)
@@ -245,7 +249,7 @@ class Steps:
 
 
 def _allreduce(cell: Cell) -> Step:
-    """Return a function that sums one float32 tensor over ranks. It reads one of the values, to wait for the result."""
+    """Return a function that sums a float32 tensor over ranks, and reads a value of the result to wait for it."""
     import tensorflow as tf
 
     from payload.training import distributed

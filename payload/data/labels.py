@@ -24,10 +24,11 @@ NAMES: Final = {
 
 
 def class_names(dataset: str, classes: int, *directories: str | Path | None) -> tuple[str, ...]:
-    """Return a name for each class: from the first directory with a labels.txt, else as published, else numbers.
+    """Return a name for each class, from the first directory with a labels.txt.
 
-    `directories`: None and addresses of buckets are skipped. Raises DataError if the file cannot be read or has too few
-    names.
+    Without such a file, these are the published names if there are `classes` of them, otherwise the numbers of the
+    classes. `directories`: None and addresses of buckets are skipped. Raises DataError if the file cannot be read or
+    has too few names.
     """
     for directory in directories:
         path = Path(directory or "") / LABELS_FILE

@@ -50,7 +50,10 @@ def googlenet(image_shape: tuple[int | None, int | None, int], classes: int, *, 
 
 
 def _module(inputs: Any, filters: tuple[int, int, int, int, int, int], name: str) -> Any:
-    """Apply an inception module: four parallel branches (1 x 1, 3 x 3, 5 x 5, max pooling), concatenated."""
+    """Apply an inception module: four parallel branches (1 x 1, 3 x 3, 5 x 5, max pooling), concatenated.
+
+    `filters`: of 1 x 1, the reduction before 3 x 3, 3 x 3, the reduction before 5 x 5, 5 x 5, and after max pooling.
+    """
     one, reduce_three, three, reduce_five, five, projection = filters
     branch1 = convolution(inputs, one, 1, activation="relu", name=f"{name}_1x1")
     branch3 = convolution(inputs, reduce_three, 1, activation="relu", name=f"{name}_3x3_reduce")
@@ -63,5 +66,5 @@ def _module(inputs: Any, filters: tuple[int, int, int, int, int, int], name: str
 
 
 def _halve(inputs: Any, name: str) -> Any:
-    """Halve the size, rounding up as Caffe does."""
+    """Halve the size with max pooling, rounding up as Caffe does."""
     return keras.layers.MaxPooling2D(3, strides=2, padding="same", name=name)(inputs)

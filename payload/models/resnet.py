@@ -55,7 +55,11 @@ def _resnet(
 
 
 def _bottleneck(inputs: Any, width: int, stride: int, *, name: str, last_gamma: str) -> Any:
-    """Apply three convolutions and add the inputs. If the shape changes, the inputs are projected first."""
+    """Apply three convolutions and add the inputs. If the shape changes, the inputs are projected first.
+
+    The first two convolutions have `width` filters, the last EXPANSION times as many. `last_gamma`: initial scale of
+    the last normalisation.
+    """
     x = normalized_convolution(inputs, width, 1, name=f"{name}_a")
     x = normalized_convolution(x, width, 3, stride=stride, padding=1, name=f"{name}_b")
     x = normalized_convolution(x, width * EXPANSION, 1, relu=False, gamma=last_gamma, name=f"{name}_c")

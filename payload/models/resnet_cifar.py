@@ -35,7 +35,11 @@ def resnet20(image_shape: tuple[int | None, int | None, int], classes: int, *, z
 
 
 def _block(inputs: Any, width: int, stride: int, *, name: str, last_gamma: str) -> Any:
-    """Apply two convolutions and add the inputs. With a stride, the inputs skip pixels and get channels of zeros."""
+    """Apply two convolutions with `width` filters, and add the inputs.
+
+    With a stride, the added inputs skip pixels and get channels of zeros. `last_gamma`: initial scale of the last
+    normalisation.
+    """
     x = normalized_convolution(inputs, width, 3, stride=stride, padding=1, name=f"{name}_a")
     x = normalized_convolution(x, width, 3, padding=1, relu=False, gamma=last_gamma, name=f"{name}_b")
     shortcut = inputs

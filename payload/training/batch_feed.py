@@ -57,7 +57,7 @@ class BatchFeed:
 
 
 def reading_errors(batches: Iterator[Batch]) -> Iterator[Batch]:
-    """Yield the batches. An error that TensorFlow raises while it reads one is raised as DataError."""
+    """Yield the batches. An error that TensorFlow raises while it reads a batch is raised as DataError."""
     while True:
         try:
             batch = next(batches, None)

@@ -60,7 +60,8 @@ class DivergedError(ReportedError, ArithmeticError):
 def train_epoch(context: TrainingContext, progress: Progress) -> tuple[Progress, bool]:
     """Train for the remaining steps of one epoch; return the new position, and whether a stop was requested.
 
-    Raises ReportedError on all ranks if one rank fails.
+    Steps are reported, and rank 0 saves checkpoints that are due by the clock. Raises DivergedError if the loss is no
+    longer finite, and ReportedError on all ranks if a rank fails.
     """
     plan, reporter, saver = context.plan, context.reporter, context.saver
     ranks, schedule = plan.ranks, plan.schedule

@@ -35,7 +35,8 @@ class Evaluator:
     def evaluate(self, split: Split, view: View) -> Scores:
         """Return the mean loss and the accuracies over a split. Each image is used once, with any number of ranks.
 
-        Damaged images that are skipped on request are not counted. Raises DataError if no images remain.
+        The network uses the moving average of its weights, if one is kept. Damaged images that are skipped on request
+        are not counted. Raises DataError if no images remain.
         """
 
         def measure(batch: Batch) -> npt.NDArray[Any]:
@@ -51,7 +52,10 @@ class Evaluator:
         return Scores(loss=loss, accuracy=first, top5_accuracy=five)
 
     def confusion(self, split: Split, view: View) -> tuple[npt.NDArray[Any], list[Mistake]]:
-        """Count images by true class (row) and predicted class (column), and find the most confident mistakes."""
+        """Count images by true class (row) and predicted class (column), and find the most confident mistakes.
+
+        The network's weights are the same as in `evaluate`.
+        """
         step = make_evaluation_step(self.state.model, confusion=True)
         found: list[Mistake] = []
 

@@ -80,7 +80,7 @@ class Schedule:
 def global_batch(settings: Settings, ranks: int) -> int:
     """Return the number of images in a step over all ranks, for a run without image phases.
 
-    It is `global_batch` if set, otherwise the batch per rank times the ranks, at most `global_batch_limit`.
+    It is the setting `global_batch` if set, otherwise `batch_per_rank` times the ranks, at most `global_batch_limit`.
     """
     if settings.global_batch:
         return settings.global_batch

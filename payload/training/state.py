@@ -75,7 +75,7 @@ class TrainState:
     def separate_dropout_seeds(self, rank: int) -> None:
         """Give dropout different seeds on each rank. Rank 0 keeps its seeds, because checkpoints store them.
 
-        Call it when all ranks have rank 0's seeds. A rank gets the same seeds after the run resumes.
+        Call this method when all ranks have rank 0's seeds. A rank gets the same seeds after the run resumes.
         """
         for name, variable in self.variables.items():
             if name.startswith(_SEEDS):
@@ -103,7 +103,8 @@ def new_state(settings: Settings, data: Dataset, schedule: Schedule) -> TrainSta
 def build_model(settings: Settings, data: Dataset, schedule: Schedule) -> Any:
     """Build a network that accepts every image size of the run. Its weights are random.
 
-    Raises ImageShapeError for a size that the network does not support, and SettingError if a size is missing.
+    If there are several sizes, or rectangular test images, the network accepts any size. Raises ImageShapeError for a
+    size that the network does not support, and SettingError if a size is missing.
     """
     known = network(settings.network)
     sizes = {image_size(data, phase.size) for phase in schedule.phases}

@@ -42,7 +42,7 @@ def limited(split: Split, limit: int) -> Split:
 def held_back(split: Split, fraction: float) -> tuple[Split, Split]:
     """Return two splits: the images left for training, and `fraction` of each class for validation.
 
-    Raises DataError if one of them would be empty.
+    Raises DataError if one of the splits would be empty.
     """
     first, second = stratified(split.labels, fraction)
     if not len(first) or not len(second):

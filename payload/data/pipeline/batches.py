@@ -53,9 +53,10 @@ def test_batches(
 ) -> Iterator[Batch]:
     """Yield this rank's batches of test images. Over all ranks, each image is used once.
 
-    `slots`: maximum number of images in a batch. Random changes of the view are ignored. From record files, rectangular
-    images are grouped by shape, and decoded images may stay in memory, depending on the split's `cache`. Raises
-    RecordError or CustomOpError.
+    `slots`: maximum number of images in a batch. `threads`: as for `training_batches`. Random changes of the view are
+    ignored. From record files, rectangular images are grouped by shape, and decoded images may stay in memory,
+    depending on the split's `cache` and on `ranks_on_node`, the ranks that share the memory. Raises RecordError or
+    CustomOpError.
     """
     if isinstance(split, RecordSplit):
         return record_test_batches(

@@ -28,7 +28,10 @@ _SECOND: Final = np.uint64(0x94D049BB133111EB)
 def uniforms(
     examples: npt.NDArray[np.integer], *, seed: int, epoch: int, stream: int, count: int
 ) -> npt.NDArray[np.float64]:
-    """Return `count` random numbers for each example: float64 [examples, count], at least 0 and less than 1."""
+    """Return `count` random numbers for each example: float64 [examples, count], at least 0 and less than 1.
+
+    They depend only on the example's number, the seed, the epoch and `stream`.
+    """
     (key,) = np.random.SeedSequence([seed, epoch, stream]).generate_state(1, np.uint64)
     numbers = examples.astype(np.uint64)[:, np.newaxis] * np.uint64(count) + np.arange(1, count + 1, dtype=np.uint64)
     hashed = key + numbers * _STEP  # wraps modulo 2**64 on purpose
@@ -53,11 +56,12 @@ def random_boxes(
     seed: int,
     epoch: int,
 ) -> npt.NDArray[np.int32]:
-    """Choose a random box in each image. `sizes`: [N, 2], height and width; returns int32 [N, 4].
+    """Choose a random box in each image, int32 [N, 4]: top, left, height and width.
 
-    A box's area is uniform between the fraction `smallest` and all of the image's area. The logarithm of its aspect
-    ratio is uniform too. The first of ten boxes that fits is placed at a random position. If none fits, the result is
-    the largest centred box with an allowed aspect ratio.
+    `sizes`: [N, 2], height and width of the images. `examples`: their numbers, for `uniforms`. A box's area is uniform
+    between the fraction `smallest` and all of the image's area. The logarithm of its aspect ratio is uniform too. The
+    first of ten boxes that fits is placed at a random position. If none fits, the result is the largest centred box
+    with an allowed aspect ratio.
     """
     drawn = uniforms(examples, seed=seed, epoch=epoch, stream=CROP, count=2 * ATTEMPTS + 2)
     heights, widths = sizes[:, :1].astype(np.float64), sizes[:, 1:].astype(np.float64)

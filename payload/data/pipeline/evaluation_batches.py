@@ -30,10 +30,10 @@ _LIMITS: Final = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory
 def record_test_batches(
     split: RecordSplit, view: View, *, slots: int, rank: int, ranks: int, threads: int, ranks_on_node: int
 ) -> Iterator[Batch]:
-    """Yield this rank's batches of test images.
+    """Yield this rank's batches of test images. The arguments are those of `test_batches`.
 
-    Decoded batches are kept in memory if the split's `cache` and the memory allow this. The next call with the same
-    arguments yields them again.
+    Decoded batches are kept in memory if the split's `cache` is `test`, or if it is `auto` and those of all ranks on
+    the node fit into a quarter of the memory. The next call with the same view and shares yields them again.
     """
     key = (view.size, view.rectangular, slots, rank, ranks)
     if key in split.kept:

@@ -71,9 +71,10 @@ def batches(
 ) -> Iterator[Batch]:
     """Yield the batches of these shares from `first_step`, with images of `view.size`.
 
-    `records`: the resolution of the split to read. Raises RecordError for a record that is damaged or cannot be
-    decoded. If the split skips such records, the pipeline restarts at their step without them. Raises CustomOpError if
-    the custom op is not installed.
+    `records`: the resolution of the split to read. `crops` computes the crops of a share's images. `threads`: images
+    to decode concurrently; 0: one for each core of this process. Raises RecordError for a record that is damaged or
+    cannot be decoded. If the split skips such records, the pipeline restarts at their step without them. Raises
+    CustomOpError if the custom op is not installed.
     """
     load()
     reader = RecordReader(split=split, records=records)

@@ -72,7 +72,10 @@ class RecordIndex:
 
     @classmethod
     def from_bytes(cls, directory: Path, content: bytes) -> RecordIndex:
-        """Decode the content of an index file. Raises ValueError if it is damaged or has another format."""
+        """Decode the content of an index file. `directory`: the directory of the record files.
+
+        Raises ValueError if the content is damaged or has another format.
+        """
         try:
             with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
                 head, table = json.loads(arrays["head"].tobytes()), arrays["table"]
@@ -121,8 +124,9 @@ def _sibling(name: str, number: int) -> str:
 def open_index(directory: Path, splits: Sequence[str], *, skip: bool) -> RecordIndex:
     """Return the index of a split's files. Build and store it if no index matches the files.
 
-    Raises DataError if the split has no files, and RecordError for a missing or damaged file. With `skip`, missing
-    files and damaged records are left out and listed in `damage`.
+    One process builds an index while others wait. `splits`: possible names of the split (see `record_files`). Raises
+    DataError if the split has no files, and RecordError for a missing or damaged file. With `skip`, missing files and
+    damaged records are left out and listed in `damage`.
     """
     files, missing = record_files(directory, splits)
     if not files:
@@ -153,7 +157,10 @@ def open_index(directory: Path, splits: Sequence[str], *, skip: bool) -> RecordI
 
 
 def make_index(directory: Path, files: Sequence[str], *, skip: bool) -> RecordIndex:
-    """Read the headers of all records. Raises RecordError for the first damaged record, unless `skip` is set."""
+    """Build an index from the headers of all records.
+
+    Raises RecordError for the first damaged record. With `skip`, damaged records are left out and listed in `damage`.
+    """
     with ThreadPoolExecutor(max_workers=READERS) as pool:
         scanned = list(pool.map(lambda name: scan(directory / name, skip=skip), files))
     for number, (rows, _, _) in enumerate(scanned):
@@ -170,7 +177,8 @@ def make_index(directory: Path, files: Sequence[str], *, skip: bool) -> RecordIn
 def scan(path: Path, *, skip: bool = False) -> tuple[npt.NDArray[Any], int, list[str]]:
     """Return the rows of one file's records, the file's size, and descriptions of its damage.
 
-    Raises RecordError if the file cannot be read, or if it is damaged and `skip` is not set.
+    The file's number in the rows is 0. After a damaged header, the rest of the file is left out. Raises RecordError if
+    the file cannot be read, or if it is damaged and `skip` is not set.
     """
     rows: list[tuple[int, ...]] = []
     damage: list[str] = []

@@ -48,7 +48,10 @@ def _parse(argv: Sequence[str]) -> MakerOptions:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Make record files from raw images, and print the progress and the counts; return the exit status."""
+    """Make record files from raw images, and print the progress and the counts; return the exit status.
+
+    The status is EXIT_USAGE for invalid options, and EXIT_FAILED after another error.
+    """
 
     def tell(line: str) -> None:
         print(line, flush=True)

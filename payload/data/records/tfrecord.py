@@ -63,7 +63,10 @@ def read_length(header: bytes, path: Path, offset: int, file_size: int) -> int:
 
 
 def read_record(descriptor: int, path: Path, offset: int, length: int) -> bytes:
-    """Read a record's data and verify its checksum. Raises RecordError."""
+    """Read a record's data and verify both checksums. Raises RecordError.
+
+    `offset` and `length`: position of the record and size of its data, as in the index.
+    """
     whole = HEADER + length + FOOTER
     try:
         content = os.pread(descriptor, whole, offset)

@@ -43,7 +43,7 @@ class SavePolicy:
         self._written_s = 0.0
 
     def after_epoch(self, epoch: int, accuracy: float) -> bool:
-        """Return whether a checkpoint is due after this epoch, counted from 1, and remember its accuracy."""
+        """Return whether a checkpoint is due after this epoch, counted from 1. Remember the best accuracy."""
         is_best = self.best is None or accuracy > self.best
         if is_best:
             self.best = accuracy
@@ -51,7 +51,11 @@ class SavePolicy:
 
     @property
     def interval_s(self) -> float:
-        """Return the time between checkpoints by the clock; 0: the clock is not used."""
+        """Return the time between checkpoints by the clock; 0: the clock is not used.
+
+        It is the requested time, less the time that the latest checkpoint took to write, but at least half of the
+        requested time. It is longer if the recent checkpoints would otherwise exceed `cost_limit`.
+        """
         if not self.minutes:
             return 0.0
         bound_s = 60 * self.minutes
@@ -143,7 +147,10 @@ class StepCosts:
             self._last = self._clock()
 
     def step(self, *, beside: bool) -> None:
-        """Count a step that has just ended. `beside`: a checkpoint was being written during part of it."""
+        """Count a step that has just ended, except the first one after `interrupt`.
+
+        `beside`: a checkpoint was being written during part of the step.
+        """
         now = self._clock()
         if self._last is not None:
             (self._beside.append if beside else self._alone.append)(now - self._last)

@@ -54,7 +54,7 @@ class StartPoint:
 def with_batch_of_resumed(settings: Settings, store: CheckpointStore, *, ranks: int) -> Settings:
     """Return the settings with the batch of the run to resume, if another number of ranks would change it.
 
-    Print a line in this case. A batch set by the user or by phases is kept. It must then equal the run's batch.
+    Print a line in this case. A batch set by the user or by phases is kept, and must equal the run's batch.
     """
     if settings.global_batch or settings.image_phases:
         return settings
@@ -75,9 +75,9 @@ def restore_or_begin(
     """Restore the newest valid checkpoint on this rank; other ranks receive the state by broadcast.
 
     The run starts from `fresh` if `resume` is not set, there are no checkpoints, or all of them are lost. If a lost
-    checkpoint were an error, a run with a damaged first checkpoint would fail at each restart. `settings`: the settings
-    to compare with the checkpoint's. From here on, only this process may write to the store
-    (`payload.training.checkpoints.store`).
+    checkpoint were an error, a run with a damaged first checkpoint would fail at each restart. `restore` sets all
+    variables. `settings`: the settings to compare with the checkpoint's. Incomplete checkpoints are removed. From here
+    on, only this process may write to the store (`payload.training.checkpoints.store`).
 
     Raises ReportedError if checkpoints exist without `resume`; if none can be read now, but one might be readable later
     or by another version; if the newest belongs to another run; or if the store is not writable.

@@ -77,7 +77,10 @@ class CheckpointReporter:
         self._reported_s = 60 * settings.checkpoint_minutes
 
     def written(self, checkpoint: Written, *, interval_s: float) -> None:
-        """Report a written checkpoint. Print a line if checkpoints within epochs are rarer than requested."""
+        """Add a written checkpoint's cost to the totals, and report the checkpoint in metrics.jsonl.
+
+        Print a line if `interval_s`, the time between checkpoints by the clock, is now much longer than requested.
+        """
         self._totals.checkpoint_seconds += checkpoint.cost_s
         if not self._metrics:
             return
@@ -101,7 +104,7 @@ class CheckpointReporter:
             )
 
     def missed(self, checkpoint: Missed) -> None:
-        """Report a checkpoint that could not be written."""
+        """Report a checkpoint that could not be written: in the totals, as a printed warning and in metrics.jsonl."""
         self._totals.checkpoints_missed.append(f"{checkpoint.name}: {checkpoint.error}")
         print(
             f"payload.train: warning: checkpoint {checkpoint.name} was not written: {checkpoint.error}. Training "
@@ -158,7 +161,9 @@ class CheckpointSaver:
         self._costs.interrupt()
 
     def after_step(self, progress: Progress, *, is_last: bool) -> None:
-        """Count a step. Save a checkpoint if one is due by the clock, except after the last step of an epoch."""
+        """Count a step, and report the checkpoints that were written meanwhile. Save a checkpoint if one is due by the
+        clock, except after the last step of an epoch.
+        """
         writing = self.writing
         self._costs.step(beside=writing or self._was_writing)
         self._was_writing = writing
@@ -168,7 +173,10 @@ class CheckpointSaver:
             self.save(progress)
 
     def save_after_epoch(self, progress: Progress, accuracy: float) -> None:
-        """Save a checkpoint if it is due after this epoch or by the clock. Raises ReportedError if the run must end."""
+        """Save a checkpoint if one is due after this epoch, which reached `accuracy`, or by the clock.
+
+        Raises ReportedError if the run must end.
+        """
         if self._policy.after_epoch(progress.epoch, accuracy) or self._policy.within_epoch():
             self.save(progress, accuracy)
         self._check()
@@ -191,7 +199,7 @@ class CheckpointSaver:
         self._was_writing = True
 
     def finish(self) -> None:
-        """Wait until the last checkpoint is written. Raises ReportedError if it could not be written."""
+        """Wait until the last checkpoint is written, and report it. Raises ReportedError if it could not be written."""
         self._wait()
         self._check()
         self._settle()

@@ -50,7 +50,11 @@ class DirectoryStorage:
         return sorted(names, reverse=True)
 
     def put(self, name: str, size: int, fill: Fill) -> None:
-        """Write a checkpoint under a temporary name, then rename it. Raises StorageError, and errors of `fill`."""
+        """Write a checkpoint under a temporary name, then rename it. A checkpoint with the same name is replaced.
+
+        `fill` writes the arrays to a file, and returns the manifest. `size` is not used here. Raises StorageError, and
+        errors of `fill`.
+        """
         path, partial = self.path / name, self.path / f".partial-{name}-{uuid.uuid4().hex}"
         with storing(path):
             try:
@@ -129,7 +133,11 @@ class S3Storage:
         return sorted((name for name, files in self._folders().items() if MANIFEST in files), reverse=True)
 
     def put(self, name: str, size: int, fill: Fill) -> None:
-        """Upload a checkpoint, with retries. `size`: bytes of the arrays. Raises BucketError, and errors of `fill`."""
+        """Upload a checkpoint, with retries.
+
+        `size`: bytes of the arrays. `fill` writes them to a file, and returns the manifest. It is called again for each
+        retry. Raises BucketError, and errors of `fill`.
+        """
         for attempt in range(1, ATTEMPTS + 1):
             try:
                 self._put(name, size, fill)

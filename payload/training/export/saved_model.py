@@ -98,7 +98,7 @@ def _write_saved_model(path: Path, model: Any) -> None:
 
 
 def _sync(directory: Path) -> None:
-    """Flush all files to disk before the directory is renamed."""
+    """Flush all files below a directory to disk."""
     for path in directory.rglob("*"):
         if path.is_file():
             with path.open("rb") as file:
@@ -140,7 +140,8 @@ class Exported:
 def export_at_end(run_dir: Path, spec: ModelSpec, state: TrainState, steps: int) -> Exported:
     """Export a trained network as its settings request; return the names of the exported files. Raises StorageError.
 
-    If the network cannot be converted to ONNX, it is exported without it, and the result contains the reason.
+    Without such a request, nothing is exported. If the network cannot be converted to ONNX, model.onnx is left out, and
+    the result contains the reason.
     """
     settings, directory = spec.settings, run_dir / EXPORT_DIRECTORY
     if not (settings.export or settings.export_onnx):

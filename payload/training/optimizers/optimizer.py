@@ -36,7 +36,10 @@ class WeightAverage:
             ]
 
     def update(self, steps: Any) -> None:
-        """Move the average towards the weights (within the graph). `steps`: number of earlier updates."""
+        """Move the average towards the weights (within the graph).
+
+        `steps`: number of earlier updates. The first updates move the average further than later ones.
+        """
         count = tf.cast(steps, tf.float32)
         share = 1 - tf.minimum(self._decay, (1 + count) / (10 + count))
         for average, variable in zip(self.variables, self._averaged, strict=True):
@@ -85,8 +88,9 @@ class LossScale:
     def apply(self, gradients: Sequence[Any], update: Callable[[Sequence[Any]], None]) -> None:
         """Unscale summed gradients and pass them to `update`.
 
-        A dynamic scale skips the update if a gradient is not finite. At a scale of 1 it always updates, because the
-        scale is not the cause. The loss will then show the problem.
+        If a gradient is not finite, a dynamic scale is halved, and the update is skipped. At a scale of 1 the update is
+        not skipped, because the scale is not the cause. The loss will then show the problem. After GOOD_STEPS updates
+        without a halving, the scale is doubled.
         """
         factor = 1 / self._scale.value
         gradients = [gradient * tf.cast(factor, gradient.dtype) for gradient in gradients]
@@ -131,7 +135,10 @@ class Optimizer:
         return self.loss_scale.scaled(loss) if self.loss_scale else loss
 
     def apply(self, gradients: Sequence[Any], learning_rate: Any) -> None:
-        """Update the weights with the gradients of a scaled loss, summed over all ranks (within the graph)."""
+        """Update the weights and their average with the gradients of a scaled loss (within the graph).
+
+        The gradients are summed over all ranks. They are clipped to `clip_norm` after the loss scale is undone.
+        """
         self.rule.learning_rate.assign(learning_rate)
         if self.loss_scale:
             self.loss_scale.apply(gradients, self._update)

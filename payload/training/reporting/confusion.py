@@ -112,8 +112,8 @@ def mistakes_of(
 ) -> list[Mistake]:
     """Return the most confident mistakes of a batch, the most confident first, at most MOST.
 
-    `images`: uint8 or float32 [slots, height, width, 1 or 3], 0 to 255; the others [slots]. Weight 0 marks an unused
-    slot.
+    `images`: uint8 or float32 [slots, height, width, 1 or 3], 0 to 255; the others [slots]. `taken_for` and
+    `confidence`: the predicted class and its probability. Weight 0 marks an unused slot.
     """
     wrong = np.flatnonzero((weights > 0) & (labels != taken_for))
     chosen = wrong[np.argsort(-confidence[wrong], kind="stable")][:MOST]
@@ -129,12 +129,12 @@ def mistakes_of(
 
 
 def surest(mistakes: Iterable[Mistake], most: int = MOST) -> list[Mistake]:
-    """Return the mistakes with the highest confidence, highest first, independent of the input's order."""
+    """Return at most `most` mistakes with the highest confidence, highest first, independent of the input's order."""
     return sorted(mistakes, key=lambda each: (-each.confidence, each.label, each.taken_for, each.png))[:most]
 
 
 def picture(image: npt.NDArray[Any]) -> bytes:
-    """Encode an image, [height, width, 1 or 3], 0 to 255, as a small PNG."""
+    """Encode an image, [height, width, 1 or 3], 0 to 255, as a PNG of at most SIDE pixels a side."""
     shown = np.rint(image).clip(0, 255).astype(np.uint8)
     small = Image.fromarray(shown[..., 0] if shown.shape[-1] == 1 else shown)
     small.thumbnail((SIDE, SIDE), Image.Resampling.BOX)
@@ -144,7 +144,7 @@ def picture(image: npt.NDArray[Any]) -> bytes:
 
 
 def write_mistakes(run_dir: Path, mistakes: Sequence[Mistake], labels: Sequence[str]) -> None:
-    """Write mistakes.json. `labels`: the names of the classes. Raises StorageError."""
+    """Write mistakes.json, which includes the images. `labels`: the names of the classes. Raises StorageError."""
     document = {
         "images": [
             {

@@ -33,7 +33,10 @@ class Events:
             self._writer = tf.summary.create_file_writer(str(self.directory), flush_millis=FLUSH_MS)
 
     def scalars(self, step: int, values: Mapping[str, float], *, flush: bool = True) -> None:
-        """Add one point to each curve. Raises StorageError; without `flush`, possibly at a later call."""
+        """Add a point at `step` to each curve. `values` are keyed by the curve's name.
+
+        Raises StorageError; without `flush`, possibly at a later call.
+        """
         with self._writing(flush=flush):
             for name, value in values.items():
                 tf.summary.scalar(name, value, step=step)

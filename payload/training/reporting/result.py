@@ -32,7 +32,10 @@ def result_of(
     start_point: StartPoint,
     exported: Exported,
 ) -> Result:
-    """Return the result of a completed run. `train`: None if a resumed run had no epochs left to train."""
+    """Return the result of a completed run.
+
+    `train`: None if a resumed run had no epochs left to train. `validation`: None without validation images.
+    """
     return Result(
         recipe=plan.config.recipe.name,
         variant=plan.variant,

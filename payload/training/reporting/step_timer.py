@@ -34,7 +34,7 @@ class StepTimer:
         return self.images / max(self.seconds, 1e-9)
 
     def awaited(self, batches: Iterable[T]) -> Iterator[T]:
-        """Yield the batches, and measure the wait for each."""
+        """Yield the batches, and measure the wait for each batch."""
         source = iter(batches)
         while True:
             began = time.monotonic()
@@ -66,7 +66,7 @@ class DataWait:
 
     @classmethod
     def longest(cls, waits: Sequence[float], hosts: Sequence[str], training_s: float) -> DataWait:
-        """Return the longest of all ranks' waits, in seconds. `training_s`: the training time."""
+        """Return the longest wait. `waits`: each rank's wait in seconds. `training_s`: the training time."""
         rank = max(range(len(waits)), key=waits.__getitem__)
         fraction = min(1.0, waits[rank] / training_s) if training_s else 0.0
         return cls(rank=rank, host=hosts[rank], seconds=waits[rank], fraction=fraction)

@@ -63,8 +63,8 @@ class StragglerWatch:
         """Count the previous step; return the ranks that have become stragglers or have recovered.
 
         The result is empty until a window of steps is complete. `own_s`: seconds of each rank's own part of the
-        previous step, or all zero if unknown (at the first step of an epoch). `seconds`: duration of this step. The
-        next call gets its parts.
+        previous step, or all zero if unknown (at the first step of an epoch). `seconds`: duration of this step, whose
+        parts belong to the next call.
         """
         before_s, self._last_s = self._last_s, seconds
         if len(own_s) != len(self._hosts) or not any(own_s):
