@@ -83,9 +83,9 @@ def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Write the price list and print a summary.
+    """Replace the prices of the given regions' instances in the price list, and print a summary.
 
-    Returns 1, without writing, if prices cannot be read or a region has none; else 0.
+    Returns 1, without writing, if prices cannot be read or a region has no prices; else 0.
     """
     given = parse_arguments(argv)
     try:

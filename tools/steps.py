@@ -43,7 +43,10 @@ class Log:
     environ: Mapping[str, str]
 
     def run(self, command: Sequence[str], cwd: Path) -> str:
-        """Run `command` and return its standard output. Raises StepError with its last lines if it fails."""
+        """Run `command` in `cwd`, append its output to the log, and return its standard output.
+
+        Raises StepError with the log's last lines if the command fails.
+        """
         with self.path.open("a") as log:
             log.write(f"$ {' '.join(command)}\n")
             log.flush()
@@ -94,7 +97,10 @@ def run_steps(steps: Sequence[Step], state: Path, environ: Mapping[str, str], *,
 def run_lanes(
     lanes: Sequence[Sequence[Step]], state: Path, environ: Mapping[str, str], *, out: Callable[[str], None]
 ) -> None:
-    """Run several sequences of steps at the same time. After an error or Ctrl-C, start no further step and re-raise."""
+    """Run several sequences of steps at the same time. After an error or Ctrl-C, start no further step and re-raise.
+
+    The other arguments and the errors are those of `run_steps`.
+    """
     stopped = threading.Event()
 
     def run(lane: Sequence[Step]) -> None:

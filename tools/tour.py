@@ -218,7 +218,10 @@ def make_shards(directory: Path) -> None:
 
 
 def record(cloud: str, cores: int, load: float) -> str:
-    """Run all steps on a running cloud; return the document. `load`: the machine's load average before."""
+    """Run all steps on the running cloud `cloud`; return the document.
+
+    `cores` and `load`: the machine's cores, and its load average before the cloud was started.
+    """
 
     def laptop(*command: str) -> list[str]:
         return demo.localcloud("run", "--name", cloud, "--", *command)

@@ -100,7 +100,7 @@ def fees_table() -> str:
 
 
 def fee(item: str) -> Price:
-    """Return a price of the included price list. Raises LookupError if it has none."""
+    """Return a price of the included price list. Raises LookupError if the list lacks `item`."""
     found = included_price(REGION, item)
     if found is None:
         raise LookupError(

@@ -202,7 +202,7 @@ def sum_values(values: npt.NDArray[Any], *, name: str) -> npt.NDArray[Any]:
 
 
 def require_agreement(ranks: Ranks, digest: bytes, *, what: str, when: str, advice: str) -> None:
-    """Compare a 32-byte digest over all ranks (collective). Raises RanksDisagreeError on all ranks if one differs.
+    """Compare a 32-byte digest over all ranks (collective). Raises RanksDisagreeError on all ranks if digests differ.
 
     `what`, `when` and `advice` are parts of the message: "the ranks' WHAT differ WHEN: DIGESTS. ADVICE".
     """

@@ -230,7 +230,7 @@ def _note(error: RecordError, damage: list[str], skip: bool) -> None:
 
 
 def _kept(directory: Path, files: Sequence[str], places: Sequence[Path], *, skip: bool) -> RecordIndex | None:
-    """Return the first index in `places` that lists exactly these files with their present sizes; None if none does.
+    """Return the first index in `places` that lists exactly these files with their present sizes, or None.
 
     Without `skip`, an index that lists damaged records does not count.
     """

@@ -126,8 +126,8 @@ def folder_of(destination: Path, size: int) -> Path:
 def make_shard(job: ShardJob) -> ShardReport:
     """Write one shard and its report; return the report. Its files appear only after all of them are complete.
 
-    Raises DataError, which names the image, if one is missing or damaged. With `skip`, damaged images are left out,
-    unless all are damaged. Raises StorageError if the disk is full.
+    Raises DataError, which names the image, if an image is missing or damaged. With `skip`, damaged images are left
+    out, unless all are damaged. Raises StorageError if the disk is full.
     """
     partials = [job.file(size).with_name(f".{job.name}.partial") for size in job.sizes]
     skipped: list[str] = []

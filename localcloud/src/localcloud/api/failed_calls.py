@@ -19,7 +19,7 @@ def mark(ec2: Any, efs: Any) -> Callable[[], None]:
     """Return a function that undoes what the failed call has created since `mark`.
 
     It removes instances, volumes, interfaces, NAT gateways, mount targets, tags and security group rules, and frees
-    the subnets' addresses. Hold the API's lock until the function has returned. Otherwise it also undoes other calls.
+    the subnets' addresses. Hold the API's lock until the function has returned. Otherwise other calls are undone, too.
     Copying takes some microseconds for a hundred instances.
     """
     kept = [(registry, dict(registry)) for registry in _registries(ec2, efs)]

@@ -83,7 +83,7 @@ def _check_assumption(responses: Any) -> None:
 
 
 def trusts(document: str, account: str, service: str = "") -> bool:
-    """Return whether a trust policy allows a service, or the account's callers if none is given, to assume the role."""
+    """Return whether a trust policy allows a service to assume the role; without `service`, the account's callers."""
     known = {"*", account, f"arn:aws:iam::{account}:root"}
     for statement in statements(document):
         allowed = statement.get("Effect") == "Allow" and {"sts:AssumeRole", "sts:*", "*"} & set(

@@ -184,7 +184,7 @@ def _instance(ec2: Any, iam: Any, instance: Any) -> Instance:
 
 
 def _root_volume_gib(instance: Any) -> int:
-    """Return the size of an instance's root volume; of its first volume if none has the root's device name."""
+    """Return the size of an instance's root volume, or of its first volume if no volume has the root's device name."""
     volumes = instance.block_device_mapping
     return int((volumes.get(instance.root_device_name) or next(iter(volumes.values()))).size)
 

@@ -245,7 +245,8 @@ def keep(backend: Any) -> bool:
     """Replace missing, unhealthy and at-risk instances in all groups; return whether an instance or its state changed.
 
     `backend` is moto's Auto Scaling. AWS does this after its health checks. In a group with suspended health checks,
-    only instances with a timed out lifecycle hook are terminated.
+    only instances with a timed out lifecycle hook are terminated. Nothing is launched in a group after three
+    consecutive failed starts, or within 5 s of a failed launch.
     """
     changed = False
     for group in list(backend.autoscaling_groups.values()):
@@ -271,7 +272,7 @@ def _states(group: Any) -> list[tuple[str, str]]:
 def count_failure(instance: Any, *, has_run: bool) -> None:
     """Count a host failure for an instance's group, if it has one. If the host had run before, reset the count to 0.
 
-    `keep` launches no instances in a group after three failures.
+    `keep` launches no instances in a group after three consecutive failures.
     """
     group = getattr(instance, "autoscaling_group", None)
     if group is not None:

@@ -115,7 +115,8 @@ def complete_lifecycle_action(self: Any) -> ActionResult:
 def end(group: Any, states: Iterable[Any]) -> None:
     """Terminate instances of a group: immediately, or after the longest timeout of its lifecycle hooks.
 
-    Until then, they are in the state Terminating:Wait. Instances that already wait are skipped.
+    Until then, or until `complete_lifecycle_action`, they are in the state Terminating:Wait. Instances that already
+    wait are skipped.
     """
     leaving = [state for state in states if state.lifecycle_state != WAITING]
     hooks = group.autoscaling_backend.describe_lifecycle_hooks(group.name)
@@ -152,7 +153,10 @@ def _without_grace(original: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
 
 @instead(AutoScalingResponse, "set_instance_health")
 def _set_instance_health(self: Any) -> ActionResult:
-    """Set the health of a group's member. Within the group's grace period, Unhealthy has no effect by default."""
+    """Set the health of a group's member. Within the group's grace period, Unhealthy has no effect by default.
+
+    Reject an unknown state, and an instance that is in no group.
+    """
     instance_id, status = self._get_param("InstanceId"), self._get_param("HealthStatus")
     if status not in _STATES:
         raise invalid(f"Valid instance health states are: [{', '.join(_STATES)}].")

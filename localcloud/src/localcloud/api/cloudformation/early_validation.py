@@ -65,7 +65,7 @@ def known(scope: Scope, value: Any) -> Any:
 
 
 def _resolved(scope: Scope, value: Any) -> Any:
-    """Resolve an intrinsic function, or return UNKNOWN if that fails."""
+    """Resolve an intrinsic function; return UNKNOWN after an error."""
     try:
         return scope.resolve(value)
     except ServiceException:

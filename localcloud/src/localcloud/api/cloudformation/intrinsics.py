@@ -80,7 +80,7 @@ class Scope:
         self._conditions: dict[str, bool] = {}
 
     def condition(self, name: str) -> bool:
-        """Return the value of the template's condition with this name. Raises ValidationError if it has none."""
+        """Return the value of the template's condition with this name. Raises ValidationError for an unknown name."""
         if name not in self._conditions:
             declared = self._template.get("Conditions", {})
             if name not in declared:

@@ -54,8 +54,8 @@ class Operation:
         return thread
 
     def create(self) -> None:
-        """Create all resources of the stack's target, and set its outputs. After a failure, roll back unless it is
-        disabled.
+        """Create all resources of the stack's target, and set the stack's outputs. After a failure, roll back unless
+        rollback is disabled.
         """
         target = self._target()
         self._advance(target, "CREATE")
@@ -74,8 +74,8 @@ class Operation:
         self._status("ROLLBACK_FAILED" if left else "ROLLBACK_COMPLETE", reason if left else "")
 
     def update(self, former: Target) -> None:
-        """Update the stack to its target, and set its outputs. After a failure, roll back to `former` unless it is
-        disabled.
+        """Update the stack to its target, set its outputs, and delete the removed and replaced resources. After a
+        failure, roll back to `former` unless rollback is disabled.
         """
         target = self._target()
         self._advance(target, "UPDATE")

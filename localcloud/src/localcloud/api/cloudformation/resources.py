@@ -70,7 +70,7 @@ class ResourceChanger:
         return None
 
     def _resolve(self, declaration: Mapping[str, Any], target: Target) -> dict[str, Any]:
-        """Return a resource's properties with resolved functions. Raises ResourceError if one cannot be resolved."""
+        """Return a resource's properties with resolved functions. Raises ResourceError if a function has no value."""
         try:
             resolved = self.account.scope(self.stack, target).resolve(dict(declaration.get("Properties") or {}))
         except ServiceException as error:
@@ -88,7 +88,7 @@ class ResourceChanger:
     ) -> Wait | None:
         """Create a resource, or a replacement of the resource `replaces`. Return the signals to wait for, or None.
 
-        Raises ResourceError.
+        The way to undo this is added to `undo`. Raises ResourceError.
         """
         resource = Resource(logical_id=name, type=resource_type.name, declaration=declaration, properties=properties)
         with self.account.condition:
@@ -137,7 +137,8 @@ class ResourceChanger:
     ) -> None:
         """Update a resource in place, and replace a group's instances if its policy requires. Raises ResourceError.
 
-        `undoing`: the update restores old properties during a rollback. It cannot be undone, and waits for no signals.
+        The way to undo this is added to `undo`, except with `undoing`: the update restores old properties during a
+        rollback. It then waits for no signals.
         """
         old, old_declaration, old_made = resource.properties, resource.declaration, resource.physical
         if not undoing:

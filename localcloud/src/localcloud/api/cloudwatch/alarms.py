@@ -130,7 +130,10 @@ def _parsed(expression: str | None) -> Expression:
 
 
 def _ordered(sources: dict[str, Source]) -> Iterator[Source]:
-    """Yield each source after the sources that its expression needs. Raises ValidationError if that is impossible."""
+    """Yield each source after the sources that its expression needs.
+
+    Raises ValidationError if an expression uses an unknown id, or if expressions form a cycle.
+    """
     done: set[str] = set()
     while len(done) < len(sources):
         ready = [

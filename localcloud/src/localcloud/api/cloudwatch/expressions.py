@@ -114,7 +114,7 @@ def names(expression: Expression) -> set[str]:
 
 
 def evaluate(expression: Expression, series: Mapping[str, Series], length: int) -> Series:
-    """Return an expression's value in each of `length` periods. `series` maps each id in it to a series."""
+    """Return an expression's value in each of `length` periods. `series` maps the expression's ids to their series."""
     value = _value(expression, series)
     if isinstance(value, list):
         return list(value) or [None] * length  # no data: for example, the maximum of an empty series

@@ -30,7 +30,7 @@ class PublicAddresses:
         self._next = _FIRST_PUBLIC
 
     def take(self, held: set[str]) -> str:
-        """Return the next address that is not in `held`. Raises EC2's error if all are."""
+        """Return the next address that is not in `held`. Raises EC2's error if all addresses are in `held`."""
         for _ in range(int(_LAST_PUBLIC) - int(_FIRST_PUBLIC) + 1):
             address = self._next
             self._next = _FIRST_PUBLIC if address >= _LAST_PUBLIC else address + 1

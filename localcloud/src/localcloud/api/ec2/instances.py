@@ -40,10 +40,10 @@ class Launch:
 
 
 def launch(ec2: Any, what: Launch, subnet_id: str, count: int) -> list[Any]:
-    """Launch instances of a template into a subnet; return moto's instances.
+    """Launch `count` instances of a template into a subnet; return moto's instances.
 
     Raises EC2's errors like RunInstances: for missing capacity, an exceeded quota, or an unknown key pair, group,
-    profile or placement group.
+    profile or placement group. A template with several network interfaces is rejected.
     """
     version = ec2.get_launch_template(what.template_id).get_version(what.version)
     data: Mapping[str, Any] = version.data

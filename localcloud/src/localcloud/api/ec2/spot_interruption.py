@@ -19,8 +19,8 @@ class NotInterruptibleError(ValueError):
 def announce(ec2: Any, instance_id: str, notice_s: float) -> None:
     """Give a spot instance its interruption notice, and the rebalance recommendation if it has none.
 
-    It is terminated `notice_s` seconds later. A second notice changes nothing. Raises NotInterruptibleError for any
-    other instance.
+    `terminate_due` terminates the instance `notice_s` seconds later. A second notice changes nothing. Raises
+    NotInterruptibleError for any other instance.
     """
     instance = _interruptible(ec2, instance_id)
     if not recommended_at(instance):

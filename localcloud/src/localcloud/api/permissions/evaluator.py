@@ -163,7 +163,7 @@ class Evaluator:
         return self._process.pid if self._process else 0
 
     def decide(self, checks: Sequence[Check]) -> list[Decision]:
-        """Return the decision for each check, in the same order. Raises EvaluatorError if one cannot be decided."""
+        """Return the decision for each check, in the same order. Raises EvaluatorError if a check cannot be decided."""
         questions = [json.dumps(dataclasses.asdict(check)) for check in checks]
         with self._lock:
             fresh = [each for each in dict.fromkeys(questions) if each not in self._known]

@@ -58,7 +58,7 @@ class Responses(ChangeSetActions, StackActions):
         return ActionResult({"StackResources": [show_resource(stack, each) for each in found]})
 
     def _holder_of(self, physical_id: str) -> Stack:
-        """Return the stack that contains a resource. Raises ValidationError if none does."""
+        """Return the stack that contains the resource. Raises ValidationError if there is no such stack."""
         for stack in self._account.live():
             if any(each.physical_id == physical_id for each in stack.resources.values()):
                 return stack

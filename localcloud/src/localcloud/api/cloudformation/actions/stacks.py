@@ -62,7 +62,8 @@ class StackActions(Actions):
     def delete_stack(self) -> ActionResult:
         """Start the deletion of a stack. It is no error if the stack does not exist or is already being deleted.
 
-        Reject the deletion if the stack is protected, or if another stack imports its exports.
+        The stack's change sets are deleted, and the resources in RetainResources are kept. Reject the deletion if the
+        stack is protected, or if another stack imports its exports.
         """
         account = self._account
         stack = account.find(self._text("StackName"))

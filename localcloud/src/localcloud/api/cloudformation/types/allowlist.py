@@ -172,8 +172,8 @@ def _policy_problems(name: str, resource: Mapping[str, Any], resource_type: Reso
 
 
 def _at_least(value: Any, properties: Mapping[str, Any]) -> bool:
-    """Return whether a MinInstancesInService is the group's MaxSize or more; False if a function computes one of
-    them.
+    """Return whether a MinInstancesInService is the group's MaxSize or more; False if a function computes one of these
+    two values.
     """
     known = [str(each) for each in (value, properties.get("MaxSize")) if isinstance(each, str | int)]
     return len(known) == 2 and all(each.isdecimal() for each in known) and int(known[0]) >= int(known[1])

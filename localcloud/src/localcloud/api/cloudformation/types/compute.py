@@ -130,7 +130,10 @@ def _group_attributes(autoscaling: Any, name: str) -> dict[str, Any]:
 
 
 def _update_group(context: Context, resource: Physical, old: Properties, new: Properties) -> Physical:
-    """Update the group in place. Its instances stay unless its size changes or an UpdatePolicy replaces them."""
+    """Update the group in place, with its tags, notifications and metrics.
+
+    Its instances stay unless the group's size changes or an UpdatePolicy replaces them.
+    """
     autoscaling = context.aws.client("autoscaling")
     name = resource.id
     values = _group_values(autoscaling, new)
