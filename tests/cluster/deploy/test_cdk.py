@@ -231,4 +231,4 @@ def test_the_cli_uses_the_http_proxy(
     command = [str(CODE / cdk.CLI), "bootstrap", "aws://123456789012/us-east-1"]
     with pytest.raises(cdk.CdkError):
         cdk.run_quietly(command, tmp_path, "the bootstrap", aws.environment())
-    assert set(proxy.seen) == ({"aws.invalid"} if is_used else set())
+    assert ("aws.invalid" in proxy.seen) is is_used, proxy.seen  # it may also request its notices

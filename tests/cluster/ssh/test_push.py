@@ -178,7 +178,7 @@ def test_bytes_that_changed_on_the_way_leave_nothing(payload: Path, tmp_path: Pa
     command = bootstrap_command("receive", tree.sha256, str(tmp_path / tree.name))
     done = subprocess.run([sys.executable, *command[1:]], input=tree.archive[:-1], capture_output=True, check=False)
     assert done.returncode == 1
-    assert b"repeat the push" in done.stderr
+    assert b"the upload is damaged" in done.stderr
     assert not list(tmp_path.glob(f"{tree.name}*"))
 
 
