@@ -148,7 +148,7 @@ def test_damaged_and_foreign_files_are_errors_that_name_them(written: Written, t
     (tmp_path / "saved_model").mkdir()
     (tmp_path / "saved_model" / "saved_model.pb").write_bytes(b"no")
     keras.Sequential([keras.layers.Input((3,)), keras.layers.Dense(2)]).save(tmp_path / "other.keras")
-    for name, says in (("cut.keras", "cannot be loaded"), ("saved_model", "cannot be loaded"), ("other", "not an export")):
+    for name, says in (("cut.keras", "cannot be loaded"), ("saved_model", "cannot be loaded"), ("other", "is not an")):
         path = tmp_path / (name if "." in name or name == "saved_model" else f"{name}.keras")
         with pytest.raises(ModelError, match=f"{path.name}: .*{says}"):
             load(path, trust_model=True)
