@@ -230,9 +230,9 @@ def wait_until_allowed(aws: Aws, stack: str, report: Callable[[str], None]) -> N
                 "the budget is spent: new workers would be terminated immediately",
                 remedy="raise budget_usd, run `fab up`, then `fab release`",
             )
-        if not keys:
-            report(f"the alarm of {_keys(active)} has just terminated all workers; waiting until it is inactive")
-        keys = _keys(active)
+        is_first, keys = not keys, _keys(active)
+        if is_first:
+            report(f"the alarm of {keys} has just terminated all workers; waiting until it is inactive")
     raise DeepcdkError(
         f"the alarm of {keys} is still active after {TIMEOUT_S:.0f} s, and would terminate new workers immediately",
         remedy="repeat the command when `fab status` no longer shows that workers are terminated",

@@ -43,20 +43,20 @@ def python(installer: Installer) -> Path:
 def test_a_server_that_listens_is_enough() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         there = f"http://127.0.0.1:{server.getsockname()[1]}/simple"
-        assert unreachable([f"https://{UNKNOWN}/simple", there]) == ""
+        assert unreachable([f"https://{UNKNOWN}/packages", there]) == ""
     assert unreachable(["file:///srv/simple"]) == ""
 
 
 def test_each_server_that_cannot_be_reached_is_named_with_the_reason() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
-    said = unreachable([f"https://{UNKNOWN}/simple", f"http://127.0.0.1:{port}/simple"], tries=1)
+    said = unreachable([f"https://{UNKNOWN}/packages", f"http://127.0.0.1:{port}/simple"], tries=1)
     assert f"{UNKNOWN} cannot be reached (" in said
     assert "127.0.0.1 cannot be reached (Connection refused)" in said
 
 
 def test_pips_own_index_is_asked_for(python: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PIP_INDEX_URL", f"https://{UNKNOWN}/simple")
+    monkeypatch.setenv("PIP_INDEX_URL", f"https://{UNKNOWN}/packages")
     said = missing(python)
     assert said.startswith(f"This node cannot use a package index: {UNKNOWN} cannot be reached (")
     assert said.endswith(REMEDY)
@@ -67,7 +67,7 @@ def test_pips_own_index_is_asked_for(python: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_behind_a_proxy_pip_itself_finds_out(python: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PIP_INDEX_URL", f"https://{UNKNOWN}/simple")
+    monkeypatch.setenv("PIP_INDEX_URL", f"https://{UNKNOWN}/packages")
     monkeypatch.setenv("PIP_PROXY", "http://proxy.example:3128")
     assert missing(python) == ""
     monkeypatch.delenv("PIP_PROXY")
@@ -76,7 +76,7 @@ def test_behind_a_proxy_pip_itself_finds_out(python: Path, monkeypatch: pytest.M
 
 
 def test_failed_download_names_the_proxy_without_its_password(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PIP_INDEX_URL", f"https://{UNKNOWN}/simple")
+    monkeypatch.setenv("PIP_INDEX_URL", f"https://{UNKNOWN}/packages")
     monkeypatch.setenv("PIP_RETRIES", "0")
     monkeypatch.setenv("https_proxy", "http://user:s@cret@127.0.0.1:9")
     message = r"pip uses the proxy http://\*\*\*\*@127\.0\.0\.1:9\. .*NO_PROXY"

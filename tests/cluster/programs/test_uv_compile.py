@@ -113,7 +113,7 @@ def test_packages_come_through_the_proxy(tmp_path: Path, proxy: type[Proxy]) -> 
     write_stand_in(tmp_path, "toy", "1.0")
     proxy.answers["/simple/toy/"] = b'<a href="/toy-1.0-py3-none-any.whl">toy-1.0-py3-none-any.whl</a>'
     proxy.answers["/toy-1.0-py3-none-any.whl"] = (tmp_path / "toy-1.0-py3-none-any.whl").read_bytes()
-    assert ask_for_toy("http://index.invalid/simple", tmp_path).packages == {"toy": "1.0"}
+    assert ask_for_toy("http://index.invalid/packages", tmp_path).packages == {"toy": "1.0"}
     assert set(proxy.seen) == {"index.invalid"}
 
 
@@ -121,7 +121,7 @@ def test_proxy_that_asks_for_a_password_is_named_without_its_own(tmp_path: Path,
     with pytest.raises(
         UnresolvedHereError, match=rf"through the proxy http://\*\*\*\*@{proxy.address}: .*prox"
     ) as failed:
-        ask_for_toy("https://index.invalid/simple", tmp_path)
+        ask_for_toy("https://index.invalid/packages", tmp_path)
     assert ("word" in str(failed.value.what), "NO_PROXY" in failed.value.remedy) == (False, True)
     assert set(proxy.seen) == {"index.invalid:443"}
 
@@ -129,7 +129,7 @@ def test_proxy_that_asks_for_a_password_is_named_without_its_own(tmp_path: Path,
 def test_dead_proxy_is_named(tmp_path: Path, proxy: type[Proxy], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:9")
     with pytest.raises(UnresolvedHereError, match=r"through the proxy http://127\.0\.0\.1:9: .*refused"):
-        ask_for_toy("https://index.invalid/simple", tmp_path)
+        ask_for_toy("https://index.invalid/packages", tmp_path)
     assert proxy.seen == []
 
 
@@ -138,5 +138,5 @@ def test_index_in_no_proxy_is_called_directly(
 ) -> None:
     monkeypatch.setenv("NO_PROXY", "index.invalid")
     with pytest.raises(UnresolvedHereError) as failed:
-        ask_for_toy("https://index.invalid/simple", tmp_path)
+        ask_for_toy("https://index.invalid/packages", tmp_path)
     assert ("through the proxy" in failed.value.what, proxy.seen) == (False, [])
