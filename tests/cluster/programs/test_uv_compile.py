@@ -111,7 +111,7 @@ def ask_for_toy(index: str, directory: Path) -> Answer:
 
 def test_packages_come_through_the_proxy(tmp_path: Path, proxy: type[Proxy]) -> None:
     write_stand_in(tmp_path, "toy", "1.0")
-    proxy.answers["/simple/toy/"] = b'<a href="/toy-1.0-py3-none-any.whl">toy-1.0-py3-none-any.whl</a>'
+    proxy.answers["/packages/toy/"] = b'<a href="/toy-1.0-py3-none-any.whl">toy-1.0-py3-none-any.whl</a>'
     proxy.answers["/toy-1.0-py3-none-any.whl"] = (tmp_path / "toy-1.0-py3-none-any.whl").read_bytes()
     assert ask_for_toy("http://index.invalid/packages", tmp_path).packages == {"toy": "1.0"}
     assert set(proxy.seen) == {"index.invalid"}
