@@ -9,3 +9,10 @@ class ReportedError(Exception):
 
 class SpecError(ValueError):
     """Report an invalid specification of a run: a malformed node or field, or too few nodes."""
+
+
+def malformed(error: Exception) -> str:
+    """Return in words why JSON is malformed: a missing key, a value of the wrong type, or the parser's text."""
+    if isinstance(error, KeyError):
+        return f"{error.args[0]!r} is missing"
+    return "a value has the wrong type" if isinstance(error, TypeError | AttributeError) else str(error)

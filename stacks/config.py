@@ -140,10 +140,8 @@ class ClusterConfig(NetworkKeys, ComputeKeys, StorageKeys, LimitKeys, Observabil
         fields = {field.name: field for field in dataclasses.fields(cls)}
         for key, value in given.items():
             if key not in fields:
-                near = difflib.get_close_matches(key, fields, n=1, cutoff=0)
-                raise ConfigError(
-                    key, value, f"unknown key; did you mean {near[0]}? Known: {', '.join(sorted(fields))}"
-                )
+                (near,) = difflib.get_close_matches(key, fields, n=1, cutoff=0)
+                raise ConfigError(key, value, f"unknown key; did you mean {near}?")
         values = {key: coerce(key, value, str(fields[key].type)) for key, value in given.items()}
         return cls(**values)
 

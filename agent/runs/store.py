@@ -225,7 +225,10 @@ class Runs:
         with database.transaction() as changing:
             values = (claim.nodes is None, claim.run_id)
             if not changing.execute("UPDATE claims SET every_node = ? WHERE run_id = ?", values).rowcount:
-                raise RuntimeError(f"the nodes of run {claim.run_id} have been released")
+                raise RuntimeError(
+                    f"run {claim.run_id} has no claim on nodes any more: another command found it lost; "
+                    f"see `fab show {claim.run_id}`"
+                )
             changing.execute("DELETE FROM claimed_nodes WHERE run_id = ?", (claim.run_id,))
             claim.store_nodes(changing)
 

@@ -114,7 +114,10 @@ def clear(spec: RunSpec, home: Path, *, on_master: bool) -> None:
         spared=spared,
     )["left"]
     if left:
-        raise NodeError(f"processes of another run could not be killed: {', '.join(map(str, left))}")
+        raise NodeError(
+            f"processes of another run could not be killed: {', '.join(map(str, left))}; "
+            "replace the node with `fab replace`"
+        )
 
 
 def overlay_of(spec: RunSpec, runtime: Path, home: Path, log: Path) -> Layer | None:
@@ -145,7 +148,9 @@ def check_slots(host: Node, *, gpus: int, cores: int) -> None:
     """Raise NodeError if a host is assigned more ranks than it has GPUs, or cores if it has no GPUs."""
     have, what = (gpus, "GPUs") if gpus else (cores, "cores")
     if host.slots > have:
-        raise NodeError(f"{host.slots} ranks are requested on {host.name}, which has {have} {what}")
+        raise NodeError(
+            f"{host.slots} ranks are requested on {host.name}, which has {have} {what}; lower --ranks-per-node"
+        )
 
 
 def kind_of(spec: RunSpec) -> RuntimeKind:

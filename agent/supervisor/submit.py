@@ -260,7 +260,9 @@ def detach(runs: Runs, directory: RunDirectory, *, lost: str = "") -> None:
     with os.fdopen(ready, "rb") as pipe:
         if not select.select([pipe], [], [], START_TIMEOUT_S)[0]:
             process.kill()
-            raise RuntimeError(f"the supervisor did not start within {START_TIMEOUT_S:g} s")
+            raise RuntimeError(
+                f"the supervisor did not start within {START_TIMEOUT_S:g} s; its log on the master is {directory.log}"
+            )
         if pipe.read() != b"ready":
             raise RuntimeError("the supervisor did not start:\n" + "\n".join(run_log.last_lines(directory.log)))
     liveness.let_go(directory.run_id)  # Now only the supervisor holds the lock.

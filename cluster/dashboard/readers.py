@@ -96,13 +96,17 @@ class Background(Generic[T]):
     def last(self, of: object, compute: Callable[[], T], *, every_s: float = math.inf) -> T | None:
         """Return the value that was computed last; None before. Raises the error of `compute`.
 
-        Start to compute the value again if `of`, the data it depends on, has changed, or if it is older than `every_s`.
+        Start to compute the value again if `of`, the data it depends on, has changed, if it is older than `every_s`, or
+        after an error.
         """
         with self._lock:
             if self._future is None and (self._of != of or time.monotonic() - self._at > every_s):
                 self._of, self._future = of, DRAWER.submit(compute)
             elif self._future is not None and self._future.done():
-                self._value, self._at, self._future = self._future.result(), time.monotonic(), None
+                done, self._future = self._future, None
+                if done.exception():
+                    self._of = None
+                self._value, self._at = done.result(), time.monotonic()
             return self._value
 
 

@@ -113,7 +113,9 @@ class Program:
         """
         top = module.partition(".")[0]
         if is_directory(self.directory / top) or is_file(self.directory / f"{top}.py"):
-            raise UsageError("--entry", f"-m {module}", f"is not a runnable module in {self.directory}")
+            path = module.replace(".", "/")
+            rule = f"cannot be run: {self.directory} has neither {path}.py nor {path}/__main__.py"
+            raise UsageError("--entry", f"-m {module}", rule)
         if not self.requirements and top not in sys.stdlib_module_names | RUNTIME_MODULES:
             if is_directory(self.directory / "src" / top) or is_file(self.directory / "src" / f"{top}.py"):
                 rule = f"is in src/, which is not on Python's path: give 'env PYTHONPATH=src python -m {module}'"

@@ -174,10 +174,10 @@ class RunOptions:
         if both := {name for name, _ in self.environment} & set(self.secrets):
             raise UsageError("--secret", min(both), "is also given with --env; give it only once")
         if (launcher := self.ranks.launcher or HOROVOD) != HOROVOD:
-            if self.knobs != Knobs():
-                raise UsageError(
-                    "--launcher", launcher, "does not use Horovod, so Horovod's settings have no effect; leave them out"
-                )
+            for field in dataclasses.fields(Knobs):
+                if getattr(self.knobs, field.name) != field.default:
+                    rule = f"is a setting of Horovod, which --launcher {launcher} does not use; leave it out"
+                    raise UsageError(f"--{field.name.replace('_', '-')}", None, rule)
             if theirs := {*dict(self.environment), *self.secrets} & set(PLACE_VARIABLES):
                 raise UsageError("--env", min(theirs), f"is set by --launcher {launcher}; leave it out")
         if self.knobs.hierarchical_allreduce and self.ranks.controller != MPI:

@@ -16,6 +16,8 @@ from typing import IO, Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from agent.errors import malformed
+
 CHUNK: Final = 1 << 22
 """Bytes to hash and write at a time, small enough to stay in the processor's cache in between."""
 _HEADER_LIMIT: Final = 1 << 27
@@ -139,7 +141,7 @@ def _entries(text: bytes, size: int) -> list[tuple[str, Any, tuple[int, ...]]]:
             start, end = map(int, entry["data_offsets"])
             listed.append((start, end, name, str(entry["dtype"]), tuple(map(int, entry["shape"]))))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise TensorFileError(f"the file's header cannot be read: {error!r}") from None
+        raise TensorFileError(f"the file's header is malformed: {malformed(error)}") from None
     found = []
     at = 0
     for start, end, name, code, shape in sorted(listed, key=lambda entry: entry[:2]):

@@ -243,7 +243,8 @@ class CheckpointSaver:
                 self._error = error
             except Exception as error:
                 self._error = ReportedError(
-                    f"the checkpoint at step {progress.total_steps} could not be written: {error!r}"
+                    f"the checkpoint at step {progress.total_steps} could not be written: "
+                    f"{type(error).__name__}: {error}"
                 )
                 self._error.__cause__ = error
             else:

@@ -20,7 +20,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any, Final
 
-from agent.errors import ReportedError
+from agent.errors import ReportedError, malformed
 from agent.staging.s3_objects import Prefix
 from agent.staging.s3_streams import BucketClient
 from payload.settings import Settings
@@ -227,7 +227,7 @@ def read_header(storage: CheckpointStorage, name: str) -> Header:
     except OSError as error:
         raise _unreadable(address, error, MANIFEST) from error
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise DamagedCheckpointError(address, f"the manifest cannot be read: {error!r}", is_lost=True) from error
+        raise DamagedCheckpointError(address, f"the manifest is malformed: {malformed(error)}", is_lost=True) from error
     if number != _FORMAT:
         raise DamagedCheckpointError(
             address, f"the manifest has format {number}, but this version of deepcdk reads format {_FORMAT}"
@@ -237,7 +237,7 @@ def read_header(storage: CheckpointStorage, name: str) -> Header:
         header = Header(progress=progress, **manifest)
         _require_types(header)
     except (ValueError, KeyError, TypeError) as error:
-        raise DamagedCheckpointError(address, f"the manifest cannot be read: {error!r}") from error
+        raise DamagedCheckpointError(address, f"the manifest is malformed: {malformed(error)}") from error
     return header
 
 

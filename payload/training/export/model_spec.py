@@ -8,7 +8,7 @@ import typing
 from pathlib import Path
 from typing import Any
 
-from agent.errors import ReportedError
+from agent.errors import ReportedError, malformed
 from agent.files.atomic_write import replace_file
 from payload.settings import SETTINGS_FILE, Settings
 
@@ -57,7 +57,7 @@ def read_model_spec(run_dir: Path) -> ModelSpec:
         if isinstance(error, ReportedError):
             raise
         raise ModelSpecError(
-            f"{path}: cannot be read as the settings of a run: {error!r}; fetch the run again"
+            f"{path}: these are not the settings of a run: {malformed(error)}; fetch the run again"
         ) from error
 
 

@@ -160,7 +160,7 @@ def test_a_run_moves_to_nodes_that_no_other_has(tmp_path: Path) -> None:
     assert next(claim.names for claim in runs.held()) == ("deeplearning-worker1", "deeplearning-worker4")
     runs.claim("three", [make_node(2)])
     runs.release("one")
-    with pytest.raises(RuntimeError, match="the nodes of run one have been released"):
+    with pytest.raises(RuntimeError, match="run one has no claim on nodes any more"):
         runs.move("one", [make_node(5)])
 
 

@@ -155,7 +155,8 @@ def test_a_process_of_another_run_that_stays_is_told(
 ) -> None:
     monkeypatch.setattr("agent.supervisor.prepare_node.signal_run", lambda root, **how: {"signalled": [7], "left": [7]})
     status, output, errors = prepared(tmp_path, monkeypatch, capfd)
-    assert (status, output, errors) == (1, "", "processes of another run could not be killed: 7\n")
+    expected = "processes of another run could not be killed: 7; replace the node with `fab replace`\n"
+    assert (status, output, errors) == (1, "", expected)
 
 
 def test_other_live_runs_are_spared_on_the_master_and_none_is_on_a_host(

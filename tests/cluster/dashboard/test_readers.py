@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from typing import Any, cast
 
 import pytest
 
 from cluster.dashboard.pages import sweeps
-from cluster.dashboard.readers import MAX_LOG_LINES, RunReader, RunView
+from cluster.dashboard.readers import MAX_LOG_LINES, Background, RunReader, RunView
 from cluster.errors import ConnectionFailedError, DeepcdkError
 from cluster.report.page import Section
 from tests.cluster.dashboard.fakes import RECORDED, FakeCluster, FakeReaders, live_cluster, make_run, swept_cluster
@@ -115,3 +116,17 @@ def test_a_list_follows_an_error(cluster: FakeCluster) -> None:
     cluster.broken, cluster.asked = "", []
     readers._read_runs()
     assert cluster.asked == []
+
+
+def test_value_that_could_not_be_computed_is_computed_again() -> None:
+    drawing, tried = Background[str](), itertools.count()
+
+    def draw() -> str:
+        if next(tried) == 0:
+            raise OSError("no memory")
+        return "plot"
+
+    assert drawing.last("data", draw) is None
+    with pytest.raises(OSError, match="no memory"):
+        eventually(lambda: drawing.last("data", draw))
+    assert eventually(lambda: drawing.last("data", draw)) == "plot"

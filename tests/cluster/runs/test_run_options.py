@@ -52,7 +52,7 @@ def test_horovod_settings_and_variables_require_horovod() -> None:
         ranks = RankOptions(launcher=launcher)
         with pytest.raises(
             UsageError,
-            match=f"'{launcher}': does not use Horovod, so Horovod's settings have no effect; leave them out",
+            match=f"--cycle-time-ms: is a setting of Horovod, which --launcher {launcher} does not use; leave it out",
         ):
             RunOptions(ranks=ranks, knobs=knobs)
         with pytest.raises(UsageError, match=f"--env = 'RANK': is set by --launcher {launcher}"):

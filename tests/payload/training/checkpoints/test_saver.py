@@ -231,7 +231,7 @@ def test_no_failure_is_lost_whatever_its_kind(make: Make, storage: Gated) -> Non
     storage.gate.set()
     saver = make()
     saver.save(at(7))
-    with pytest.raises(ReportedError, match=r"the checkpoint at step 7 could not be written: KeyError\('x'\)"):
+    with pytest.raises(ReportedError, match="the checkpoint at step 7 could not be written: KeyError: 'x'"):
         saver.finish()
 
 

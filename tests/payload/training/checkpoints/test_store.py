@@ -127,9 +127,10 @@ def test_what_another_process_left_within_epochs_goes_with_the_next(tmp_path: Pa
         (FILE, b"", "ends after 0 bytes"),
         (FILE, None, "No such file"),
         ("manifest.json", None, "No such file"),
-        ("manifest.json", b"{", "manifest cannot be read"),
-        ("manifest.json", b"[]", "manifest cannot be read"),
-        ("manifest.json", b'{"format": 2, "progress": {"who": 1}}', "manifest cannot be read"),
+        ("manifest.json", b"{", "the manifest is malformed: Expecting property name"),
+        ("manifest.json", b"[]", "the manifest is malformed: a value has the wrong type"),
+        ("manifest.json", b'{"progress": {}}', "the manifest is malformed: 'format' is missing"),
+        ("manifest.json", b'{"format": 2, "progress": {"who": 1}}', "the manifest is malformed: a value"),
     ],
 )
 def test_damage_is_named(tmp_path: Path, file: str, content: bytes | None, fault: str) -> None:
