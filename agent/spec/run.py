@@ -39,8 +39,6 @@ TRAINING: Final = ("-m", "payload.train")
 """First words of a recipe's command, which resumes from a checkpoint."""
 PLACED: Final = "auto"
 UNPLACED: Final = "none"
-TF_KERAS: Final = "tf-keras==2.21.*"
-"""Keras 2 for the runtime's TensorFlow. The versions of the two must match."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -68,12 +66,10 @@ class RunSpec:
     """Name of the tree with `payload`, for a recipe; empty for a user program."""
     program: str = ""
     """Name of the tree with the user program; empty for a recipe."""
-    requirements: str = ""
-    """Requirements file of the program, a path in its tree or on the laptop; empty: none."""
     keras: int = 3
     """Major version of Keras for the program's `tf.keras` and `keras`: 3, or 2 (the package tf-keras)."""
     locked: bool = False
-    """Whether the laptop resolved the packages over the runtime. The nodes then install from the lock file."""
+    """Whether the nodes install the packages of the lock file in the program's tree over the runtime."""
     wheels: str = ""
     """Name of the pushed tree with wheels from the laptop; empty: none."""
     own_environment: bool = False
@@ -273,18 +269,8 @@ class RunSpec:
         return f"{self.run_directory}/{WORK_FOLDER}" if self.program else self.payload_directory
 
     @property
-    def further_requirements(self) -> tuple[str, ...]:
-        """Return the requirements of the ranks in addition to the program's own: tf-keras for Keras 2, else none."""
-        return (TF_KERAS,) if self.keras == 2 else ()
-
-    @property
-    def needs_overlay(self) -> bool:
-        """Return whether the ranks need packages on top of the runtime."""
-        return not self.own_environment and bool(self.locked or self.requirements or self.further_requirements)
-
-    @property
     def lock_file(self) -> str:
-        """Return the path of the lock file of the program's own environment."""
+        """Return the path of the lock file of the program's own packages."""
         return f"{self.efs_mount}/payloads/{self.program}/{LOCK_FILE}"
 
     def rank_command(self, python: str, values: Mapping[str, str] | None = None) -> list[str]:

@@ -24,7 +24,7 @@ from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Final
 
-from agent.environment.overlay import Layer, LockedOverlay, Overlay
+from agent.environment.overlay import LockedOverlay
 from agent.files.atomic_write import MAKE_ROOM, full_disk
 from agent.hardware.gpus import count_gpu_devices
 from agent.hardware.machine import this_node_kind
@@ -120,30 +120,6 @@ def clear(spec: RunSpec, home: Path, *, on_master: bool) -> None:
         )
 
 
-def overlay_of(spec: RunSpec, runtime: Path, home: Path, log: Path) -> Layer | None:
-    """Return the overlay with the program's own packages, not yet made; None if the runtime is enough.
-
-    `runtime` is the runtime's Python. The overlay is below the login user's `home`. `log` gets the installer's output.
-    """
-    if not spec.needs_overlay:
-        return None
-    program, root = Path(spec.program_directory), home / ".cache" / "deepcdk" / "layers"
-    wheelhouse = Path(spec.efs_mount) / "payloads" / ".wheelhouse"
-    if spec.locked:
-        lock = Path(spec.lock_file).read_text(encoding="utf-8")
-        return LockedOverlay(runtime=runtime, program=program, lock=lock, root=root, wheelhouse=wheelhouse, log=log)
-    # An older version submitted the run.
-    return Overlay(
-        runtime=runtime,
-        program=program,
-        requirements=spec.requirements,
-        further=spec.further_requirements,
-        root=root,
-        wheelhouse=wheelhouse,
-        log=log,
-    )
-
-
 def check_slots(host: Node, *, gpus: int, cores: int) -> None:
     """Raise NodeError if a host is assigned more ranks than it has GPUs, or cores if it has no GPUs."""
     have, what = (gpus, "GPUs") if gpus else (cores, "cores")
@@ -227,12 +203,21 @@ def prepare_master(spec: RunSpec) -> Prepared:
 
 
 def make_python(spec: RunSpec, runtime: Path, log: Path) -> Path:
-    """Make the overlay, if the ranks need one, and return the Python for the ranks. Raises RuntimeSetupError.
+    """Make the overlay with the program's own packages, if it has any, and return the Python for the ranks.
 
-    `runtime` is the runtime's Python, which is the result without an overlay. `log` gets the installer's output.
+    `runtime` is the runtime's Python, which is the result without an overlay. `log` gets the installer's output. Raises
+    RuntimeSetupError.
     """
-    overlay = overlay_of(spec, runtime, Path.home(), log)
-    return runtime if overlay is None else overlay.ensure()
+    if not spec.locked:
+        return runtime
+    return LockedOverlay(
+        runtime=runtime,
+        program=Path(spec.program_directory),
+        lock=Path(spec.lock_file).read_text(encoding="utf-8"),
+        root=Path.home() / ".cache" / "deepcdk" / "layers",
+        wheelhouse=Path(spec.efs_mount) / "payloads" / ".wheelhouse",
+        log=log,
+    ).ensure()
 
 
 def print_facts(spec: RunSpec, python: str, began: float) -> None:

@@ -101,7 +101,6 @@ def specify(
             bounds=options.bounds,
             notify=options.notify,
             stop_policy=options.stop_policy,
-            requirements=program.requirements if program else "",
             keras=2 if program and needs_tf_keras(program, environment) else 3,
             locked=environment.over_runtime,
             wheels=wheels,

@@ -16,7 +16,6 @@ from pathlib import Path
 import pytest
 
 from agent.environment.horovod_build import default_cache
-from agent.spec.run import TF_KERAS
 from cluster import demo
 from tests.e2e.conftest import EmbeddedCloud
 from tools.setup import node_environments
@@ -69,7 +68,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (root / "stand_in.py").write_text(STAND_IN)
     (root / "requirements.txt").write_text("--no-index\n--find-links wheels\n")
     python = node_environments(default_cache(os.environ))[1].python
-    download = ["-m", "pip", "download", "--quiet", "--no-deps", "--dest", str(root / "wheels"), TF_KERAS]
+    download = ["-m", "pip", "download", "--quiet", "--no-deps", "--dest", str(root / "wheels"), "tf-keras==2.21.*"]
     subprocess.run([python, *download], check=True)
     return root
 

@@ -93,7 +93,7 @@ def test_spec_with_unknown_fields_or_without_agent_is_rejected() -> None:
 def test_a_spec_comes_back_from_json_unchanged_whatever_its_words(words: list[str], path: str) -> None:
     knobs = Knobs(cycle_time_ms=2.5, autotune=True)
     values = {"environment": (("ANY", path),), "knobs": knobs, "bounds": Bounds(max_usd=5.0), "secrets": ("A", "B_2")}
-    spec = make_program_spec(command=("x", *words), requirements=path, **values)
+    spec = make_program_spec(command=("x", *words), **values)
     assert RunSpec.from_json(spec.to_json()) == spec
     spec.to_json().encode("ascii")
 
@@ -114,9 +114,8 @@ def test_an_environment_of_its_own_has_a_framework_under_horovod(changes: dict[s
         make_program_spec(**changes)
 
 
-def test_an_environment_of_its_own_is_laid_over_nothing_and_locked_in_the_programs_tree() -> None:
-    own = make_program_spec(requirements="requirements.txt", own_environment=True, horovod_for=("torch",))
-    assert not own.needs_overlay and make_program_spec(requirements="requirements.txt").needs_overlay
+def test_an_environment_of_its_own_is_locked_in_the_programs_tree() -> None:
+    own = make_program_spec(own_environment=True, horovod_for=("torch",))
     assert own.lock_file == "/mnt/efs/payloads/fedcba9876543210/environment.txt"
     assert RunSpec.from_json(own.to_json()) == own
     assert make_program_spec(own_environment=True, rank_launcher="plain").horovod_for == ()

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from agent.environment.overlay import LockedOverlay, Overlay
+from agent.environment.overlay import LockedOverlay
 from agent.remote.secret_files import TAKEN
 from agent.runs.store import Runs
 from agent.spec.nodes import NODE_PYTHON
-from agent.supervisor.prepare_node import NodeError, Prepared, check_slots, clear, main, overlay_of, parse
+from agent.supervisor.prepare_node import NodeError, Prepared, check_slots, clear, main, make_python, parse
 from tests.factories import make_node, make_program_spec, make_spec
 
 RUNTIME = Path("/opt/deepcdk/runtime/0123456789abcdef")
@@ -34,28 +34,18 @@ def test_with_gpus_the_cores_do_not_count() -> None:
         check_slots(host, gpus=1, cores=96)
 
 
-def test_only_packages_need_a_layer(tmp_path: Path) -> None:
+def test_a_layer_has_the_packages_that_the_laptop_locked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[LockedOverlay] = []
+    monkeypatch.setattr(LockedOverlay, "ensure", lambda self: made.append(self) or self.python)
     runtime, log = Path("/runtime/bin/python"), tmp_path / "log"
-    assert overlay_of(make_program_spec(), runtime, tmp_path, log) is None
-    overlay = overlay_of(make_program_spec(keras=2), runtime, tmp_path, log)
-    assert isinstance(overlay, Overlay) and overlay.further == ("tf-keras==2.21.*",)
-    assert overlay.program == Path("/mnt/efs/payloads/fedcba9876543210/program")
-
-
-def test_a_layer_that_the_laptop_locked_has_its_packages_alone(tmp_path: Path) -> None:
+    assert (make_python(make_program_spec(), runtime, log), made) == (runtime, [])
     spec = make_program_spec(efs_mount=str(tmp_path), locked=True)
     Path(spec.lock_file).parent.mkdir(parents=True)
     Path(spec.lock_file).write_text("toy==1\n")
-    overlay = overlay_of(spec, Path("/runtime/bin/python"), tmp_path, tmp_path / "log")
-    assert isinstance(overlay, LockedOverlay) and overlay.lock == "toy==1\n"
-    other, newer = dataclasses.replace(overlay, runtime=Path("/o")), dataclasses.replace(overlay, lock="toy==2\n")
-    assert len({overlay.fingerprint, other.fingerprint, newer.fingerprint}) == 3
-
-
-def test_keras_2_goes_with_the_runtimes_tensorflow() -> None:
-    locks = Path(__file__).parents[3] / "agent" / "environment"
-    assert "\ntensorflow-cpu==2.21." in (locks / "requirements.txt").read_text()
-    assert "\ntensorflow==2.21." in (locks / "requirements-gpu.txt").read_text()
+    assert make_python(spec, runtime, log) == made[0].python
+    assert (made[0].lock, made[0].program) == ("toy==1\n", Path(spec.program_directory))
+    others = (dataclasses.replace(made[0], runtime=Path("/o")), dataclasses.replace(made[0], lock="toy==2\n"))
+    assert len({each.fingerprint for each in (made[0], *others)}) == 3
 
 
 def prepared(
@@ -197,7 +187,7 @@ def test_a_program_with_an_environment_of_its_own_gets_that_and_no_runtime(
 
     monkeypatch.setattr("agent.environment.runtime.ensure_own", own)
     program: dict[str, Any] = {"program": "fedcba9876543210", "payload": "", "command": ("train.py",)}
-    program |= {"own_environment": True, "horovod_for": ("torch",), "requirements": "requirements.txt"}
+    program |= {"own_environment": True, "horovod_for": ("torch",)}
     status, output, _ = prepared(tmp_path, monkeypatch, capfd, ensure=runtime, **program)
     assert status == 0
     ready = Prepared(python="/home/me/environments/00aa/bin/python", runtime="/home/me/environments/00aa")
