@@ -37,10 +37,10 @@ from agent.files.listing import is_listed
 from agent.launch.rank_disks import DiskWatch
 from agent.launch.rank_memory import MemoryWatch
 from agent.launch.rank_tree import STUCK_S, RankTree, describe
-from agent.runs.going_on import STOP_FILE
 from agent.spec.launchers import MASTER_PORT
 from agent.spec.log_lines import MAX_LINE
 from agent.spec.run import RANK_VARIABLE, RUN_VARIABLE, RUNS_VARIABLE
+from agent.spec.states import STOP_FILE
 
 if TYPE_CHECKING:
     from agent.launch.rank_wait import WaitWatch

@@ -1,4 +1,10 @@
-"""The directory of a run on the shared file system: its files, and its state."""
+"""The directory of a run on the shared file system: its files, its state, and whether it continues automatically.
+
+If the supervisor of a run is lost, the scheduler starts a new one within seconds, under these conditions: this master
+has accepted the run's spec, the spec has no custom launcher, a supervisor has started the run, a restart is left
+(`--restarts`), and no stop was requested. Until then the run counts as live: no other run gets its nodes, and
+`fab follow` continues.
+"""
 
 from __future__ import annotations
 
@@ -11,15 +17,17 @@ from pathlib import Path
 from typing import Any, Final
 
 from agent.files.atomic_write import full_disk, move_directory, write_atomically
-from agent.files.listing import names_in, read_regular
-from agent.runs import database, going_on, liveness, run_log
+from agent.files.listing import names_in, read_listed, read_regular
+from agent.runs import accepted_spec, database, liveness, run_log
 from agent.runs import state as states
 from agent.runs.state import State
 from agent.spec import json_text
-from agent.spec.states import MAX_STOP_GRACE_S, STOP_GRACE_S
+from agent.spec.run import RunSpec
+from agent.spec.states import MAX_STOP_GRACE_S, STOP_FILE, STOP_GRACE_S
 from agent.spec.trial import Trial
 
 ORIGIN_FILE: Final = "origin.json"
+COURSE_FILE: Final = "course.json"
 _MAX_NAME: Final = 256
 LINKED: Final = "linked"
 APART: Final = "apart"
@@ -98,7 +106,24 @@ class RunDirectory:
 
     @property
     def stop_request(self) -> Path:
-        return self.path / going_on.STOP_FILE
+        return self.path / STOP_FILE
+
+    def document(self, name: str) -> dict[str, Any] | None:
+        """Return the JSON object in a file of the run; None if the file is missing or malformed."""
+        try:
+            found = json_text.parse(read_listed(self.path / name))
+        except (OSError, ValueError):
+            return None
+        return found if isinstance(found, dict) else None
+
+    def course(self) -> dict[str, Any]:
+        """Return the run's timeline (course.json); {} if it is missing or malformed."""
+        return self.document(COURSE_FILE) or {}
+
+    def restarts_made(self) -> list[dict[str, Any]]:
+        """Return the restarts since the run was started or resumed, from its timeline; [] if there are none."""
+        restarts = self.course().get("restarts")
+        return [each for each in restarts if isinstance(each, dict)] if isinstance(restarts, list) else []
 
     def write(self, path: Path, content: str | bytes) -> None:
         """Write a file of the run atomically. Raises OSError.
@@ -170,7 +195,7 @@ class RunDirectory:
         if not state.is_orphaned:
             return state
         reason = self.cause_of_death(state)
-        if going_on.may_go_on(self.path):
+        if self.may_go_on:
             return dataclasses.replace(state, state="starting", reason=f"{reason}; the run continues automatically")
         return dataclasses.replace(state, state="failed", reason=reason, last_lines=tuple(run_log.last_lines(self.log)))
 
@@ -186,9 +211,36 @@ class RunDirectory:
         return self.stored_state() if state.is_orphaned else state
 
     @property
+    def is_watched(self) -> bool:
+        """Return whether the scheduler watches the run's supervisor, to restart the run.
+
+        This is so if the run has restarts (`--restarts`), no custom launcher, and a spec that this master has accepted.
+        """
+        return self._restartable_spec() is not None
+
+    @property
+    def may_go_on(self) -> bool:
+        """Return whether the run continues automatically if its supervisor is lost now.
+
+        Besides `is_watched`, a supervisor must have started it, a restart must be left, and no stop was requested.
+        """
+        spec = self._restartable_spec()
+        if spec is None or self.stop_request.exists():
+            return False
+        times = self.course().get("times")
+        return isinstance(times, dict) and "started" in times and len(self.restarts_made()) < spec.restarts
+
+    def _restartable_spec(self) -> RunSpec | None:
+        try:
+            spec = accepted_spec.read(self.run_id)
+        except (OSError, ValueError):
+            return None
+        return spec if spec.restarts and not spec.launcher else None
+
+    @property
     def goes_on(self) -> bool:
         """Return whether the run has lost its supervisor and continues automatically. Raises like `stored_state`."""
-        return self.lost_state() is not None and going_on.may_go_on(self.path)
+        return self.lost_state() is not None and self.may_go_on
 
     def cause_of_death(self, state: State) -> str:
         """Return as text what happened to the supervisor of a lost run, and the number of restarts before, if there
@@ -196,7 +248,7 @@ class RunDirectory:
         """
         ended_by = liveness.end_cause(state.run_id)
         cause = f"{SUPERVISOR_DIED}: {ended_by}" if ended_by else SUPERVISOR_DIED
-        made = len(going_on.restarts_made(self.path))
+        made = len(self.restarts_made())
         return f"{cause} (after {made} restart{'s' if made > 1 else ''})" if made else cause
 
     def mark_failed(self, reason: str) -> None:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from agent.files.listing import is_listed, open_regular, read_regular
+from agent.files.listing import is_listed, open_regular
 from agent.runs import database, run_log, spending
 from agent.runs.directory import RunDirectory
 from agent.runs.run_queue import RunQueue
@@ -161,7 +161,7 @@ def _messages(
         if essence != sent and not state.has_ended:
             sent = essence
             yield {"type": "state", **document, "spent": _spent(directory)}
-        if not inspected and (report := _report(directory)):
+        if not inspected and (report := directory.document(directory.preflight.name)):
             inspected = True
             yield {"type": "preflight", **report}
         for lines in () if from_line is None else tail.batches():
@@ -223,14 +223,6 @@ def _log_message(directory: RunDirectory, number: int, lines: Sequence[str], ran
 def _spent(directory: RunDirectory) -> dict[str, Any] | None:
     spent = spending.read(directory)
     return spent.to_document() if spent else None
-
-
-def _report(directory: RunDirectory) -> dict[str, Any] | None:
-    try:
-        report = json_text.parse(read_regular(directory.preflight))
-    except (OSError, ValueError):
-        return None
-    return report if isinstance(report, dict) else None
 
 
 def _record(line: str) -> dict[str, Any] | None:

@@ -9,10 +9,9 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeVar
 
-from agent.files.listing import count_files, is_listed, names_in, read_listed
+from agent.files.listing import count_files, is_listed, names_in
 from agent.runs import accepted_spec, follow, spending
-from agent.runs.directory import ORIGIN_FILE, RunDirectory
-from agent.runs.going_on import COURSE_FILE, read_course
+from agent.runs.directory import COURSE_FILE, ORIGIN_FILE, RunDirectory
 from agent.runs.restart_costs import restart_costs
 from agent.runs.state import State
 from agent.spec import json_text
@@ -56,7 +55,7 @@ def reset_course(directory: RunDirectory) -> None:
 
     The address of the run's copy is kept. Nothing is written for a run without a timeline.
     """
-    if course := read_course(directory.path):
+    if course := directory.course():
         write_course(directory, {"archive": course.get("archive"), "times": {}})
 
 
@@ -69,20 +68,19 @@ def record(directory: RunDirectory, state: State | None = None) -> dict[str, Any
     files, size_bytes = count_files(directory.path)
     state = state or directory.effective_state()
     accepted = accepted_spec.text_of(directory.run_id)  # `fab resume` submits the spec that this record shows.
-    spec = _read(directory, "spec.json") if accepted is None else json_text.parse(accepted)
-    origin = _read(directory, ORIGIN_FILE)
-    course = _read(directory, COURSE_FILE)
+    spec = directory.document("spec.json") if accepted is None else json_text.parse(accepted)
+    origin, course = directory.document(ORIGIN_FILE), directory.document(COURSE_FILE)
     return {
         "run_id": directory.run_id,
         "directory": str(directory.path),
         "state": follow.summary(state, directory),
         "spec": spec,
         "origin": origin,
-        "launch": _read(directory, directory.launched.name),
+        "launch": directory.document(directory.launched.name),
         "course": course,
         "restart_costs": _restart_costs(directory, course, origin, spec),
-        "preflight": _read(directory, directory.preflight.name),
-        "result": _read(directory, "result.json"),
+        "preflight": directory.document(directory.preflight.name),
+        "result": directory.document("result.json"),
         "spent": spent.to_document() if (spent := spending.read(directory)) else None,
         "usd": _unless_spoilt(cost, origin, spec, state.updated - state.started),
         "spot": _unless_spoilt(on_spot, origin, spec, state.updated - state.started),
@@ -173,7 +171,7 @@ def on_spot(origin: Any, spec: Any, seconds: float) -> dict[str, Any] | None:
 def highest_usd_per_hour(directory: RunDirectory, spec: Any) -> float | None:
     """Return the maximum cost per hour of a run's nodes and the master, in USD; None if a price cannot be read."""
     try:
-        return usd_per_hour(_read(directory, ORIGIN_FILE), spec, at_most=True)
+        return usd_per_hour(directory.document(ORIGIN_FILE), spec, at_most=True)
     except (TypeError, ValueError, KeyError, AttributeError):  # a rank can change origin.json
         return None
 
@@ -208,11 +206,3 @@ def checkpoints(directory: RunDirectory) -> list[str]:
     """List the names of a run's checkpoints, oldest first; [] if there are none."""
     folder = directory.path / "checkpoints"
     return sorted(name for name in names_in(folder) if name.startswith("step-")) if is_listed(folder) else []
-
-
-def _read(directory: RunDirectory, name: str) -> Any:
-    try:
-        document = json_text.parse(read_listed(directory.path / name))
-    except (OSError, ValueError):
-        return None
-    return document if isinstance(document, dict) else None

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from agent.runs import accepted_spec, database, going_on, liveness, spending
+from agent.runs import accepted_spec, database, liveness, spending
 from agent.runs import claims as claiming
 from agent.runs.claims import Claim, ClaimedNode
 from agent.runs.directory import RunDirectory
@@ -85,7 +85,7 @@ class Runs:
     def watched(self) -> list[str]:
         """Return the ids of the runs that hold nodes and may be restarted if their supervisor is lost, oldest first."""
         runs = [claim.run_id for claim in self.claims() if not claim.task]
-        return [run_id for run_id in runs if going_on.is_watched(self.root / run_id)]
+        return [run_id for run_id in runs if self[run_id].is_watched]
 
     def claim(
         self,

@@ -31,7 +31,7 @@ from agent.files.listing import count_files, names_in, read_regular
 from agent.hardware.machine import own_addresses, this_node_kind
 from agent.remote.command import OWN_TREE
 from agent.runs import database
-from agent.runs.going_on import COURSE_FILE
+from agent.runs.directory import COURSE_FILE
 from agent.runs.store import Runs
 from agent.spec.kinds import runtime_kind
 from agent.spec.launchers import HOROVOD

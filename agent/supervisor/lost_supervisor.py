@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from agent.files.listing import is_listed
-from agent.runs import going_on
 from agent.runs.directory import SUPERVISOR_DIED, RunDirectory
 from agent.spec.nodes import Node
 from agent.spec.run import TRAINING, RunSpec
@@ -57,14 +56,14 @@ def read(directory: RunDirectory, spec: RunSpec, fault: str) -> LostSupervisor:
 
     `fault` describes what happened to the supervisor.
     """
-    course, state = going_on.read_course(directory.path), directory.stored_state()
+    course, state = directory.course(), directory.stored_state()
     wanted, names = course.get(WANTED), {host.name for host in spec.hosts}
     return LostSupervisor(
         fault=fault,
         started=state.started,
         reason=state.reason,
         course=course,
-        restarts=going_on.restarts_made(directory.path)[:-1],
+        restarts=directory.restarts_made()[:-1],
         wanted=wanted if type(wanted) is int and wanted > 0 else len(spec.hosts),
         left={name: host for name, host in _hosts(course.get(LEFT)).items() if name not in names},
     )

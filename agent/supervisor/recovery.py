@@ -1,6 +1,6 @@
 """Recover runs that lost their supervisor, for example because it was killed or the master rebooted.
 
-If the run may continue (`agent.runs.going_on`), it gets a new supervisor, which begins with a restart as after any
+If the run may continue (`agent.runs.directory`), it gets a new supervisor, which begins with a restart as after any
 other machine fault. All other lost runs are stored as failed. Only the scheduler calls this, and there is only one.
 """
 
@@ -16,7 +16,7 @@ from pathlib import Path
 from agent.files.listing import read_regular
 from agent.remote import secret_files
 from agent.remote.secret_files import SecretsError
-from agent.runs import accepted_spec, database, going_on, liveness, record, spending
+from agent.runs import accepted_spec, database, liveness, record, spending
 from agent.runs.directory import RunDirectory
 from agent.runs.state import State
 from agent.runs.store import Runs
@@ -58,7 +58,7 @@ def _restart(runs: Runs, directory: RunDirectory) -> str | None:
     if obstacle := _obstacle(directory, spec):
         return obstacle
     fault = liveness.end_cause(spec.run_id) or LOST
-    made = going_on.restarts_made(directory.path)
+    made = directory.restarts_made()
     with database.transaction():
         lost = directory.lost_state()
         if lost is None or not runs.take_over(spec.run_id):
@@ -67,7 +67,7 @@ def _restart(runs: Runs, directory: RunDirectory) -> str | None:
     # Count the restart before it begins: otherwise a supervisor that always fails early would be restarted forever.
     begun = {"time": time.time(), "for": fault, "waited_s": 0.0, "hosts": [host.name for host in spec.hosts]}
     try:
-        record.write_course(directory, {**going_on.read_course(directory.path), "restarts": [*made, begun]})
+        record.write_course(directory, {**directory.course(), "restarts": [*made, begun]})
         detach(runs, directory, lost=fault)
     except (OSError, RuntimeError) as error:
         directory.mark_failed(f"the run could not be restarted: {error}")

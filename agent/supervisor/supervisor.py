@@ -13,7 +13,7 @@ from typing import IO, Any, Final
 from agent.launch.hosts import tail
 from agent.remote import secret_files
 from agent.remote.command import Completed, execute
-from agent.runs import going_on, liveness, record, run_log
+from agent.runs import liveness, record, run_log
 from agent.runs.directory import RunDirectory
 from agent.runs.state import State, SupersededError
 from agent.runs.store import Runs
@@ -152,7 +152,7 @@ class Supervisor:
         the run has not succeeded and may continue.
         """
         asked = self._stop.why == ON_REQUEST
-        return asked and outcome.state != "succeeded" and going_on.may_go_on(self.directory.path)
+        return asked and outcome.state != "succeeded" and self.directory.may_go_on
 
     def _clean_up(self) -> None:
         """Kill remaining processes, notify the user, remove secrets, stop the workers on request, release the nodes."""

@@ -14,7 +14,6 @@ from typing import Final
 from agent.errors import SpecError
 from agent.runs import follow
 from agent.runs.directory import RunDirectory
-from agent.runs.going_on import read_course, restarts_made
 from agent.runs.state import State
 from agent.runs.store import Runs
 from agent.spec import json_text
@@ -96,7 +95,7 @@ def _failed_at_once(directory: RunDirectory, state: State) -> bool:
     Other failures have no exit status.
     """
     launched = _launched(directory)
-    is_own = state.state == "failed" and state.exit_code is not None and not restarts_made(directory.path)
+    is_own = state.state == "failed" and state.exit_code is not None and not directory.restarts_made()
     return is_own and launched is not None and state.updated - launched <= AT_ONCE_S
 
 
@@ -111,6 +110,6 @@ def _is_settled(directory: RunDirectory, state: State) -> bool:
 
 def _launched(directory: RunDirectory) -> float | None:
     """Return when the run was launched, in seconds since 1970, from its timeline; None if it was not."""
-    times = read_course(directory.path).get("times")
+    times = directory.course().get("times")
     launched = times.get("launched") if isinstance(times, dict) else None
     return launched if isinstance(launched, int | float) else None

@@ -17,8 +17,7 @@ from agent.files.build_once import COMPLETE
 from agent.files.file_lock import file_lock
 from agent.files.listing import count_files
 from agent.runs import database
-from agent.runs.directory import RunDirectory
-from agent.runs.going_on import COURSE_FILE
+from agent.runs.directory import COURSE_FILE, RunDirectory
 from agent.runs.store import Runs
 from agent.spec.provenance import Submission
 from agent.spec.run import RunSpec

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from agent.remote import secret_files
-from agent.runs import going_on, liveness, spending
+from agent.runs import liveness, spending
 from agent.runs.directory import RunDirectory
 from agent.runs.run_queue import RunQueue
 from agent.runs.spending import Spent
@@ -76,7 +76,7 @@ def test_a_lost_run_gets_a_supervisor_that_begins_with_a_restart_on_its_own_node
     assert [(claim.is_live, claim.names) for claim in runs.held()] == [
         (True, ("deeplearning-worker1", "deeplearning-worker2"))
     ]
-    made = going_on.restarts_made(directory.path)
+    made = directory.restarts_made()
     assert [each["for"] for each in made] == ["a rank was killed", "its supervisor was lost"]
     recover_lost_runs(runs)
     assert len(begun.supervised) == 1, "it is no longer lost"
@@ -202,7 +202,7 @@ def test_a_resume_by_a_person_counts_anew(runs: Runs) -> None:
     directory.mark_failed("over")
     spec = make_spec(run_id="one", hosts=make_nodes(2), restarts=3)
     resume.reopen(directory, spec, State.starting(spec))
-    assert going_on.read_course(directory.path) == {"archive": "s3://bucket/runs/one", "times": {}}
+    assert directory.course() == {"archive": "s3://bucket/runs/one", "times": {}}
 
 
 def test_the_next_supervisor_knows_with_how_many_nodes_the_run_began_and_which_it_has_left(runs: Runs) -> None:

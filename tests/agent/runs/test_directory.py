@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from agent.runs import accepted_spec, going_on
+from agent.runs import accepted_spec
 from agent.runs.directory import RunDirectory
 from agent.runs.store import LiveRunError, Runs
 from tests.agent.lost_runs import lose
@@ -66,7 +66,7 @@ def test_stopped_unstarted_or_modified_lost_runs_fail(
     change(directory)
     assert (directory.goes_on, directory.effective_state().state) == (False, "failed")
     assert (runs.live(), runs.held(), runs.lost()) == ([], [], ["one"])
-    assert going_on.is_watched(directory.path) == is_watched
+    assert directory.is_watched == is_watched
 
 
 @pytest.mark.parametrize(
