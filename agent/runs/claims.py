@@ -21,6 +21,12 @@ class ClaimedNode:
     """The name is claimed like the instance, because the replacement of a lost instance takes the lowest free name."""
     instance_id: str
 
+    @classmethod
+    def parse(cls, text: str) -> ClaimedNode:
+        """Parse a node from a command line, `NAME=INSTANCE`."""
+        name, _, instance_id = text.partition("=")
+        return cls(name=name, instance_id=instance_id)
+
     def is_same(self, node: Node | ClaimedNode) -> bool:
         """Return whether a node is this instance, or has its name."""
         return node.name == self.name or node.instance_id == self.instance_id

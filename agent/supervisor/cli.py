@@ -1,6 +1,6 @@
 """Start, watch and stop runs on the master. The laptop calls this command line over SSH, in the agent's pushed tree.
 
-    python3 -m agent.supervisor.cli --root /mnt/efs/runs start|enqueue|resume|status|show|follow|stop|remove ...
+    python3 -m agent.supervisor.cli --root /mnt/efs/runs start|enqueue|resume|status|show|follow|stop|remove|hold
 
 Exit status: 0 success, 1 failure, 2 invalid arguments or spec, 3 blocked by other live or queued runs, 4 no such run or
 several live runs.
@@ -29,6 +29,7 @@ from agent.files.listing import read_regular
 from agent.runs import accepted_spec, liveness, record
 from agent.runs import follow as followed
 from agent.runs import state as states
+from agent.runs.claims import ClaimedNode
 from agent.runs.directory import RunDirectory
 from agent.runs.run_queue import WITHDRAWN, RunQueue
 from agent.runs.state import State
@@ -46,7 +47,7 @@ NO_SUCH_RUN: Final = 4
 SHOWN_S: Final = 86400.0
 MAX_SHOWN: Final = 20
 """Age in seconds, and number, up to which replaced workers are shown."""
-CHANGING: Final = ("start", "enqueue", "resume", "stop", "remove")
+CHANGING: Final = ("start", "enqueue", "resume", "stop", "remove", "hold")
 """Commands that a new master rejects until it has its predecessor's data. Without these, it would store runs as failed
 that could continue."""
 
@@ -291,6 +292,11 @@ def _dispatch(runs: Runs, options: argparse.Namespace) -> int:
                 was_live = not directory.effective_state().has_ended
                 state = stop(runs, directory, options.grace)
                 print(json.dumps({**state.to_document(), "was_live": was_live}))
+        case "hold":
+            from agent.supervisor.hold import hold
+
+            nodes = [ClaimedNode.parse(text) for text in options.nodes]
+            hold(runs, options.task, None if options.every else nodes, sys.stdin.fileno())
     return 0
 
 
@@ -330,6 +336,10 @@ def _parser() -> argparse.ArgumentParser:
     end = commands.add_parser("stop", help="stop a run")
     end.add_argument("run", nargs="?", default="")
     end.add_argument("--grace", type=float, default=STOP_GRACE_S, help="seconds from SIGTERM to SIGKILL")
+    holding = commands.add_parser("hold", help="reserve nodes, or the size of the worker group, until stdin is closed")
+    holding.add_argument("--every", action="store_true", help="hold every node")
+    holding.add_argument("task", help="name of the task for messages, such as `fab scale`")
+    holding.add_argument("nodes", nargs="*", metavar="NAME=INSTANCE", help="default: the size of the group")
     return parser
 
 

@@ -239,7 +239,7 @@ class Supervisor:
         LiveRunError if a run has one of the nodes, HeldNodesError if a task on another machine holds one.
         """
         words = [*(["--every"] if every else []), task, *(f"{name}={found}" for name, found in nodes.items())]
-        command = [NODE_PYTHON, "-m", "agent.supervisor.hold", "--root", self.stack.runs_root, *words]
+        command = supervisor_command(self.stack, "hold", *words)
         over = threading.Event()
 
         def until_over() -> Iterator[bytes]:

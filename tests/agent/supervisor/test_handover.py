@@ -17,7 +17,7 @@ from agent.runs import accepted_spec
 from agent.runs.run_queue import RunQueue
 from agent.runs.store import Runs
 from agent.spec.states import QUEUED
-from agent.supervisor import boot_hook, cli, handover, handover_wait, hold, scheduler
+from agent.supervisor import boot_hook, cli, handover, handover_wait, scheduler
 from agent.supervisor.handover import Handover, take_over
 from tests.agent.lost_runs import lose
 from tests.factories import make_spec, make_state
@@ -364,13 +364,12 @@ def test_booting_master_changes_nothing_and_says_so(
     lose(runs)
     state = runs["one"].stored_state()
     monkeypatch.setattr(cli, "wait_until_settled", lambda: handover_wait.wait_until_settled(0.0))
-    monkeypatch.setattr(hold, "wait_until_settled", lambda: handover_wait.wait_until_settled(0.0))
     monkeypatch.setattr(scheduler, "TAKEN_OVER_S", 0.0)
     monkeypatch.setattr(scheduler, "ensure_running", pytest.fail)
     monkeypatch.setattr(scheduler, "recover_lost_runs", pytest.fail)
     root = ["--root", str(runs.root)]
     assert cli.main([*root, "stop", "one"]) == cli.FAILED
-    assert hold.main([*root, "--every", "fab down"]) == 1
+    assert cli.main([*root, "hold", "--every", "fab down"]) == cli.FAILED
     assert cli.main([*root, "status", "one"]) == 0
     assert capsys.readouterr().err.count("this master is new") == 3
     scheduler.run(runs)

@@ -24,7 +24,7 @@ ONE, TWO = "deeplearning-worker1=i-00000001", "deeplearning-worker2=i-00000002"
 
 
 def command(efs: Path, *words: str) -> list[str]:
-    return [sys.executable, "-m", "agent.supervisor.hold", "--root", str(efs / "runs"), *words]
+    return [sys.executable, "-m", "agent.supervisor.cli", "--root", str(efs / "runs"), "hold", *words]
 
 
 @contextmanager
