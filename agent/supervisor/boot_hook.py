@@ -14,8 +14,6 @@ from agent.runs.store import Runs
 
 HOOK: Final = ".deepcdk/at-boot"
 """Path in the login user's home, on the master's own disk. Ranks cannot change the script there."""
-LOCK_PATIENCE_S: Final = 300
-"""Maximum wait for the scheduler's lock. After a master is gone, the file server keeps its locks until a lease ends."""
 
 
 def scheduler_command(runs: Runs) -> list[str]:
@@ -26,8 +24,7 @@ def scheduler_command(runs: Runs) -> list[str]:
 def write_boot_hook(runs: Runs, tree: Path = OWN_TREE) -> None:
     """Write the script that a booting master runs. It uses the agent in `tree`, which is on the master's own disk."""
     path = Path.home() / HOOK
-    words = [*scheduler_command(runs), "--wait", str(LOCK_PATIENCE_S)]
-    text = f"#!/bin/sh\ncd {shlex.quote(str(tree))} && exec {shlex.join(words)}\n"
+    text = f"#!/bin/sh\ncd {shlex.quote(str(tree))} && exec {shlex.join(scheduler_command(runs))}\n"
     with contextlib.suppress(FileNotFoundError):
         if path.read_text(encoding="utf-8") == text:
             return

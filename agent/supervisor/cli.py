@@ -272,7 +272,7 @@ def _dispatch(runs: Runs, options: argparse.Namespace) -> int:
 
             ending = threading.Event()
             signal.signal(signal.SIGTERM, lambda *_: ending.set())  # for example, the master shuts down
-            scheduler.run(runs, ending, lock_s=options.wait)
+            scheduler.run(runs, ending)
         case "remove":
             from agent.supervisor.resume import remove
 
@@ -311,8 +311,7 @@ def _parser() -> argparse.ArgumentParser:
     for starter in (begin, again):
         starter.add_argument("--queue", action="store_true", help="queue the run if too few nodes are free")
     commands.add_parser("enqueue", help="queue the runs of the sweep on standard input")
-    scheduling = commands.add_parser("schedule", help="start queued runs in order, and restart lost runs")
-    scheduling.add_argument("--wait", type=float, default=0.0, help="seconds to wait for another scheduler; default: 0")
+    commands.add_parser("schedule", help="start queued runs in order, and restart lost runs")
     supervision = commands.add_parser("supervise", help="supervise a run; `start` calls this")
     supervision.add_argument("run")
     supervision.add_argument("ready_fd", type=int)

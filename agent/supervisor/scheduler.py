@@ -13,19 +13,17 @@ handover to another master (`agent.supervisor.handover`).
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import functools
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator
-from typing import IO, Final
+from collections.abc import Callable
+from typing import Final
 
-from agent.deadline import wait_until
 from agent.errors import SpecError
 from agent.files.atomic_write import open_to_append
-from agent.runs import accepted_spec, database
+from agent.files.file_lock import AlreadyLockedError
+from agent.runs import accepted_spec, database, liveness
 from agent.runs import state as states
 from agent.runs.run_queue import RunQueue
 from agent.runs.state import State
@@ -42,6 +40,8 @@ from agent.supervisor.submit import check_trees, detach
 
 TAKEN_OVER_S: Final = 1200.0
 """Maximum wait until a booting master has its predecessor's data. The master gives up after half of this time."""
+LOCK: Final = ".scheduler"
+"""Name of the scheduler's lock beside the locks of the runs. It is not a valid run id."""
 POLL_S: Final = 1.0
 WATCH_S: Final = 2.0
 """Interval of checks for lost supervisors while no run is queued."""
@@ -54,8 +54,8 @@ def ensure_running(runs: Runs) -> None:
     if not (RunQueue(runs=runs).ids() or runs.watched()):
         return
     # In a transaction: a scheduler that exits checks for runs and unlocks in one, so it cannot miss a run added before.
-    with database.transaction(), _scheduler_lock(runs) as alone:
-        if not alone:
+    with database.transaction():
+        if liveness.is_held(LOCK):
             return
     with open_to_append(runs.root / ".scheduler.log") as log:
         command = scheduler_command(runs)
@@ -66,56 +66,66 @@ def run(
     runs: Runs,
     ending: threading.Event | None = None,
     *,
-    lock_s: float = 0.0,
     nodes_path: str = NODES_PATH,
     poll_s: float = POLL_S,
     watch_s: float = WATCH_S,
 ) -> None:
     """Start the queued runs in order, and restart runs that lose their supervisor.
 
-    First waits for the data of a previous master, and up to `lock_s` seconds for another scheduler. Returns without
-    starting runs if these waits fail. Otherwise returns when no run is queued or watched, and stops the workers then if
-    a run requested it. Also returns when another master has replaced this one, and when `ending` is set while the
-    master shuts down: supervisors exit then, and no run may start. `poll_s` and `watch_s` are the seconds between
-    checks, with and without queued runs.
+    First waits for the data of a previous master. Returns without starting runs if this wait fails, or if another
+    scheduler is running. Otherwise returns when no run is queued or watched, and stops the workers then if a run
+    requested it. Also returns when another master has replaced this one, and when `ending` is set while the master
+    shuts down: supervisors exit then, and no run may start. `poll_s` and `watch_s` are the seconds between checks, with
+    and without queued runs.
     """
     if not wait_until_settled(TAKEN_OVER_S):
         log(handover_wait.UNKNOWN)
         return
-    queue, since = RunQueue(runs=runs), time.monotonic()
+    try:
+        liveness.hold(LOCK)
+    except AlreadyLockedError:
+        return
+    try:
+        with LostWorkers(runs, log, nodes_path=nodes_path).watched():
+            has_ended = _schedule(runs, ending, nodes_path, poll_s, watch_s)
+    finally:
+        liveness.let_go(LOCK)
+    if has_ended and (told := then_stop.stop_workers(runs)):
+        log(told)
+
+
+def _schedule(runs: Runs, ending: threading.Event | None, nodes_path: str, poll_s: float, watch_s: float) -> bool:
+    """Schedule with the scheduler's lock, which is released. Return whether no run is left that is queued or watched.
+
+    The parameters are as for `run`.
+    """
+    queue, since, first = RunQueue(runs=runs), time.monotonic(), ""
     handover = Handover(runs, log)
     warn = functools.lru_cache(maxsize=256)(log)  # Log an invalid line in the list of nodes once, not in each round.
-    with _scheduler_lock(runs, lock_s) as lock, LostWorkers(runs, log, nodes_path=nodes_path).watched():
-        if lock is None:
-            return
-        first = ""
-        while True:
-            if ending and ending.is_set():
-                return
-            if other := current_master.successor(runs.root):
-                log(current_master.replaced_message(other))
-                return
-            handover.keep_up()
-            states.import_copies(runs.root)  # If a backup has replaced the database, runs may have ended since.
-            recover_lost_runs(runs, between=handover.keep_up)
-            handover.keep_up()
-            with database.transaction():
-                waiting = queue.ids()
-                if not waiting and not runs.watched() and handover.is_settled:
-                    # Unlock in the transaction, because no other process can add a run meanwhile. The command that adds
-                    # the next run then starts a scheduler, which gets the lock.
-                    fcntl.flock(lock, fcntl.LOCK_UN)
-                    break
-            if not waiting:
-                first = ""
-                time.sleep(watch_s)
-                continue
-            if waiting[0] != first or runs.live():
-                first, since = waiting[0], time.monotonic()
-            if not _start_first(queue, first, nodes_path, warn, patient=time.monotonic() - since < NODES_PATIENCE_S):
-                time.sleep(poll_s)
-    if told := then_stop.stop_workers(runs):
-        log(told)
+    while not (ending and ending.is_set()):
+        if other := current_master.successor(runs.root):
+            log(current_master.replaced_message(other))
+            return False
+        handover.keep_up()
+        states.import_copies(runs.root)  # If a backup has replaced the database, runs may have ended since.
+        recover_lost_runs(runs, between=handover.keep_up)
+        handover.keep_up()
+        with database.transaction():
+            waiting = queue.ids()
+            if not waiting and not runs.watched() and handover.is_settled:
+                # Unlock in the transaction, because no other process can add a run meanwhile. The command that adds
+                # the next run then starts a scheduler, which gets the lock.
+                liveness.let_go(LOCK)
+                return True
+        if not waiting:
+            first = ""
+            time.sleep(watch_s)
+            continue
+        if waiting[0] != first or runs.live():
+            first, since = waiting[0], time.monotonic()
+        if not _start_first(queue, first, nodes_path, warn, patient=time.monotonic() - since < NODES_PATIENCE_S):
+            time.sleep(poll_s)
+    return False
 
 
 def _start_first(queue: RunQueue, run_id: str, nodes_path: str, warn: Callable[[str], None], *, patient: bool) -> bool:
@@ -161,19 +171,4 @@ def _start_first(queue: RunQueue, run_id: str, nodes_path: str, warn: Callable[[
     except (OSError, RuntimeError) as error:
         runs[run_id].mark_failed(f"could not start: {error}")
         runs.release(run_id)
-    return True
-
-
-@contextlib.contextmanager
-def _scheduler_lock(runs: Runs, patience_s: float = 0.0) -> Iterator[IO[bytes] | None]:
-    """Take the scheduler's lock for a block. Yield None if another process still holds it after `patience_s`."""
-    with open_to_append(runs.root / ".keeper") as file:
-        yield file if wait_until(lambda: _is_locked(file), timeout_s=patience_s, poll_s=POLL_S) else None
-
-
-def _is_locked(file: IO[bytes]) -> bool:
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
     return True

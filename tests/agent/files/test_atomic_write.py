@@ -12,10 +12,8 @@ import pytest
 
 from agent.files.atomic_write import StorageError, new_directory, open_to_append, replace_file, write_atomically
 from agent.files.file_lock import file_lock
-from agent.runs.store import Runs
 from agent.staging.dataset_files import write_verified
 from agent.staging.errors import DatasetError
-from agent.supervisor import scheduler
 
 
 def test_a_failure_keeps_the_old_content_and_says_path_and_free_space(
@@ -161,14 +159,13 @@ def test_nothing_is_appended_through_a_link(tmp_path: Path) -> None:
     assert target.read_text() == "mine\n"
 
 
-@pytest.mark.parametrize("place", ["lock", ".keeper", "data.part"])
+@pytest.mark.parametrize("place", ["lock", "data.part"])
 def test_no_link_in_place_of_a_lock_or_a_part_leads_to_another_file(tmp_path: Path, place: str) -> None:
     """With such a link, root on a worker could make the master's login user create or overwrite its own files."""
     target = tmp_path / "bashrc"
     (tmp_path / place).symlink_to(target)
     opens: dict[str, Callable[[], object]] = {
         "lock": lambda: file_lock(tmp_path / "lock").__enter__(),
-        ".keeper": lambda: scheduler._scheduler_lock(Runs(root=tmp_path)).__enter__(),
         "data.part": lambda: write_verified(str(tmp_path / place), str(tmp_path / "data"), [b"x"]),
     }
     with pytest.raises((OSError, DatasetError)):

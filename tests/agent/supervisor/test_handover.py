@@ -275,7 +275,7 @@ def test_the_next_master_has_the_agent_the_database_and_the_hook(
     assert accepted_spec.read("one").run_id == "one"
     hook = home / boot_hook.HOOK
     assert hook.read_text().splitlines()[1].startswith(f"cd {taken} && exec ")
-    assert hook.read_text().rstrip().endswith("schedule --wait 300")
+    assert hook.read_text().rstrip().endswith(" schedule")
 
 
 def test_runs_that_began_after_the_backup_are_taken_up_and_do_not_wait(

@@ -275,7 +275,7 @@ def test_a_scheduler_is_started_for_a_live_run_that_could_go_on(runs: Runs, monk
     lose(runs)
     scheduler.ensure_running(runs)
     assert len(started) == 1
-    with scheduler._scheduler_lock(runs) as lock:
-        assert lock is not None
-        scheduler.ensure_running(runs)
+    liveness.hold(scheduler.LOCK)
+    scheduler.ensure_running(runs)
+    liveness.let_go(scheduler.LOCK)
     assert len(started) == 1

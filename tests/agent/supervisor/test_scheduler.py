@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from agent.errors import SpecError
+from agent.runs import liveness
 from agent.runs import state as states
 from agent.runs.claims import Claim
 from agent.runs.store import LiveRunError, Runs
@@ -147,9 +148,9 @@ def test_nothing_starts_while_a_run_has_its_nodes(tmp_path: Path, nodes: Path, m
 def test_a_second_scheduler_leaves_the_queue_to_the_first(tmp_path: Path, nodes: Path) -> None:
     runs = Runs(root=tmp_path / "runs")
     enqueue(runs, submission(tmp_path, 1))
-    with scheduler._scheduler_lock(runs) as alone:
-        assert alone is not None
-        run(runs, nodes_path=str(nodes))
+    liveness.hold(scheduler.LOCK)
+    run(runs, nodes_path=str(nodes))
+    liveness.let_go(scheduler.LOCK)
     assert runs["one"].effective_state().state == "queued"
 
 
