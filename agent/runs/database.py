@@ -38,10 +38,7 @@ MIGRATIONS: Final = (
         name TEXT NOT NULL UNIQUE,
         instance_id TEXT NOT NULL UNIQUE
     ) STRICT;
-    CREATE TABLE queue (place INTEGER PRIMARY KEY AUTOINCREMENT, run_id TEXT NOT NULL UNIQUE) STRICT;
     CREATE TABLE specs (run_id TEXT PRIMARY KEY, spec TEXT NOT NULL) STRICT;
-    """,
-    """
     CREATE TABLE states (
         run_id TEXT PRIMARY KEY,
         state TEXT NOT NULL,
@@ -49,7 +46,6 @@ MIGRATIONS: Final = (
         place INTEGER UNIQUE CHECK ((place IS NOT NULL) = (state = 'queued')),
         summary TEXT
     ) STRICT;
-    DROP TABLE queue;
     """,
 )
 """Statements for each version of the schema, which change the version before it. `user_version` is their number.

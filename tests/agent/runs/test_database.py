@@ -31,24 +31,6 @@ from tests.factories import abandon, make_node, make_spec, make_state
 
 PROJECT = Path(__file__).resolve().parents[3]
 NODES = 4
-VERSION_1 = """
-CREATE TABLE claims (
-    place INTEGER PRIMARY KEY, run_id TEXT NOT NULL UNIQUE, task TEXT NOT NULL,
-    every_node INTEGER NOT NULL CHECK (every_node IN (0, 1))
-) STRICT;
-CREATE TABLE claimed_nodes (
-    run_id TEXT NOT NULL REFERENCES claims (run_id) ON DELETE CASCADE, name TEXT NOT NULL UNIQUE,
-    instance_id TEXT NOT NULL UNIQUE
-) STRICT;
-CREATE TABLE queue (place INTEGER PRIMARY KEY AUTOINCREMENT, run_id TEXT NOT NULL UNIQUE) STRICT;
-CREATE TABLE specs (run_id TEXT PRIMARY KEY, spec TEXT NOT NULL) STRICT;
-INSERT INTO claims VALUES (1, 'one', '', 0);
-INSERT INTO claimed_nodes VALUES ('one', 'deeplearning-worker1', 'i-00000001');
-INSERT INTO queue VALUES (3, 'two');
-INSERT INTO specs VALUES ('one', '{}');
-PRAGMA user_version = 1;
-"""
-"""The tables of version 1 with a row in each."""
 
 
 @pytest.fixture
@@ -77,17 +59,6 @@ def test_only_its_user_can_read_it_and_a_look_does_not_make_it(path: Path) -> No
     assert {each.name: each.stat().st_mode & 0o777 for each in path.parent.glob("runs.*")} == {
         "runs.sqlite": 0o600, "runs.sqlite.backup": 0o600, "runs.lock": 0o600,
     }  # fmt: skip
-
-
-def test_a_database_of_version_1_is_migrated_and_keeps_its_rows(path: Path) -> None:
-    path.parent.mkdir()
-    with contextlib.closing(sqlite3.connect(path)) as old:
-        old.executescript(VERSION_1)
-    assert rows() == [], "the states are imported from the runs' directories"
-    (version,) = database.rows("PRAGMA user_version")[0]
-    assert version == len(database.MIGRATIONS)
-    (claim,) = Runs(root=path.parent).claims()
-    assert (claim.run_id, claim.names) == ("one", ("deeplearning-worker1",))
 
 
 def test_a_database_of_a_newer_version_is_left_alone(path: Path) -> None:
