@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -33,12 +33,22 @@ PROGRAM_FOLDER: Final = "program"
 """Folder of the user's files in a pushed tree. The payload's files are in `payload`."""
 WORK_FOLDER: Final = "work"
 MAX_RESTARTS: Final = 1000
+MAX_NODES: Final = 9999
 MAX_COMMANDS: Final = 10
 MAX_STALL_S: Final = 86_400
 TRAINING: Final = ("-m", "payload.train")
 """First words of a recipe's command, which resumes from a checkpoint."""
 PLACED: Final = "auto"
 UNPLACED: Final = "none"
+_CHOICES: Final = {
+    "rank_launcher": LAUNCHERS,
+    "together": TOGETHER,
+    "placement": (PLACED, UNPLACED),
+    "controller": CONTROLLERS,
+    "preflight": ("auto", "full", "skip"),
+}
+_MAXIMUM: Final = {"restarts": MAX_RESTARTS, "min_nodes": MAX_NODES, "stall_after_s": MAX_STALL_S}
+"""Largest value of a whole number."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -156,22 +166,16 @@ class RunSpec:
             raise SpecError("horovod_for is empty: Horovod needs TensorFlow or PyTorch")
         if self.program and not self.command:
             raise SpecError("command is empty: a program needs --entry")
-        if type(self.entry_words) is not int or not 0 <= self.entry_words <= len(self.command):
-            raise SpecError(
-                f"entry_words = {self.entry_words!r}: must be 0 to {len(self.command)}, the command's words"
-            )
-        if self.rank_launcher not in LAUNCHERS:
-            raise SpecError(f"rank_launcher = {self.rank_launcher!r}: must be one of {', '.join(LAUNCHERS)}")
+        for name, choices in _CHOICES.items():
+            if (value := getattr(self, name)) not in choices:
+                raise SpecError(f"{name} = {value!r}: must be one of {', '.join(choices)}")
+        for name, most in {"entry_words": len(self.command), **_MAXIMUM}.items():
+            if type(value := getattr(self, name)) is not int or not 0 <= value <= most:
+                raise SpecError(f"{name} = {value!r}: must be a whole number from 0 to {most}")
         if self.rank_launcher != HOROVOD and not self.program:
             raise SpecError(f"rank_launcher = {self.rank_launcher!r}: a recipe needs {HOROVOD}")
-        if self.together not in TOGETHER:
-            raise SpecError(f"together = {self.together!r}: must be one of {', '.join(TOGETHER)}")
-        if self.placement not in (PLACED, UNPLACED):
-            raise SpecError(f"placement = {self.placement!r}: must be {PLACED} or {UNPLACED}")
         if self.own_gpu and not (self.program and self.placement == PLACED):
             raise SpecError(f"own_gpu needs a program and placement {PLACED}")
-        if self.controller not in CONTROLLERS:
-            raise SpecError(f"controller = {self.controller!r}: must be {' or '.join(CONTROLLERS)}")
         kind = self.runtime_kind
         if self.knobs.hierarchical_allreduce and not (kind and kind.has_gpus and self.controller == MPI):
             raise SpecError(
@@ -185,18 +189,10 @@ class RunSpec:
                 "recipes need "
                 f"{FIRST_SUPPORTED / 10} (Turing) or later, for example g4dn, g5, g6, p4d or p5"
             )
-        if type(self.restarts) is not int or not 0 <= self.restarts <= MAX_RESTARTS:
-            raise SpecError(f"restarts = {self.restarts!r}: must be a whole number from 0 to {MAX_RESTARTS}")
-        if type(self.min_nodes) is not int or self.min_nodes < 0:
-            raise SpecError(f"min_nodes = {self.min_nodes!r}: must be 0 or more")
-        if type(self.stall_after_s) is not int or not 0 <= self.stall_after_s <= MAX_STALL_S:
-            raise SpecError(f"stall_after_s = {self.stall_after_s!r}: must be a whole number from 0 to {MAX_STALL_S}")
         if any(not command.strip() or "\0" in command for command in self.notify) or len(self.notify) > MAX_COMMANDS:
             raise SpecError(f"notify: must be at most {MAX_COMMANDS} commands, none of them empty or with a NUL")
         if self.stop_policy and not re.fullmatch(r"arn:[a-z-]+:autoscaling:[a-z0-9-]+:[0-9]{12}:\S+", self.stop_policy):
             raise SpecError(f"stop_policy = {escaped(self.stop_policy)}: must be the ARN of a scaling policy")
-        if self.preflight not in ("auto", "full", "skip"):
-            raise SpecError(f"preflight = {self.preflight!r}: must be auto, full or skip")
         if self.preflight == "skip" and kind and kind.has_gpus and not self.allow_degraded:
             raise SpecError(
                 "without the pre-flight, idle GPUs would not be detected: on hosts with GPUs, --skip-preflight needs "
@@ -326,6 +322,11 @@ def started_by(python: str, command: Sequence[str]) -> list[str]:
     return [python, first, *rest] if first.startswith("-") or first.endswith(".py") else [first, *rest]
 
 
+_NESTED: Final[Mapping[str, Callable[..., object]]] = {
+    "knobs": Knobs, "bounds": Bounds, "floors": Floors, "replacements": Replacements
+}  # fmt: skip
+
+
 def _restore(key: str, value: Any) -> Any:
     """Convert the JSON value of a spec's field to the field's type. Raises SpecError, TypeError or ValueError."""
     if key == "hosts":
@@ -333,16 +334,10 @@ def _restore(key: str, value: Any) -> Any:
             return tuple(Node(**host) for host in value)
         except SpecError as error:
             raise SpecError(f"hosts: {error}") from None
-    if key == "knobs":
-        return Knobs(**value)
-    if key == "bounds":
-        return Bounds(**value)
-    if key == "floors":
-        return Floors(**value)
+    if key in _NESTED:
+        return _NESTED[key](**value)
     if key == "trial":
         return Trial.from_document(value)
-    if key == "replacements":
-        return Replacements(**value)
     if key == "environment":
         return tuple((str(name), str(content)) for name, content in value)
     return tuple(str(word) for word in value) if isinstance(value, list) else value
