@@ -65,7 +65,6 @@ class Supervisor:
         self._left: dict[str, Node] = {**before.left} if before else {}
         """Hosts of earlier attempts that the current attempt does not use, by name."""
         self._cleared: set[str] = set()
-        self._replacement_log = ReplacementLog()
         self._told_waiting = -1
         self._beat = time.monotonic()
         """When the last heartbeat was, by the monotonic clock."""
@@ -188,7 +187,18 @@ class Supervisor:
         self._stored.update(state="starting", reason=title, exit_code=None)
         answering = [host for host in last.spec.hosts if host.instance_id not in last.silent]
         last.hosts.signal_run(signal.SIGKILL, wait_s=5.0, hosts=[None, *answering])
-        spec = self._search(last).next_spec(title)
+        search = Restarts(
+            spec=last.spec,
+            wanted=self._wanted,
+            hosts=last.hosts,
+            silent=last.silent,
+            runs=self.runs,
+            is_stopped=self._stop.is_made,
+            set_reason=self._wait,
+            log_line=self._log,
+            replacements=self._replacements(time.time()),
+        )
+        spec = search.next_spec(title)
         self._report_replaced()
         if spec is None:
             return False
@@ -210,26 +220,12 @@ class Supervisor:
         self._notifier.tell(notification.RESTARTED, f"{title}, {spec.placed}")
         return True
 
-    def _search(self, last: Attempt) -> Restarts:
-        """Return the search for hosts to continue the run on after an attempt."""
-        return Restarts(
-            spec=last.spec,
-            wanted=self._wanted,
-            hosts=last.hosts,
-            silent=last.silent,
-            runs=self.runs,
-            is_stopped=self._stop.is_made,
-            set_reason=self._wait,
-            log_line=self._log,
-            replacements=self._replacements(time.time()),
-        )
-
     def _replacements(self, since: float) -> HostReplacements:
         """Return the replacements of this run's hosts since a time (seconds since 1970)."""
         spec = self._attempt.spec
         ids = {host.instance_id for host in (*spec.hosts, *self._left.values())}
         group = WorkerGroup(settings=spec.replacements, run=self._run)
-        return HostReplacements(group=group, log=self._replacement_log, hosts=frozenset(ids), since=since)
+        return HostReplacements(group=group, log=ReplacementLog(), hosts=frozenset(ids), since=since)
 
     def _report_replaced(self) -> None:
         """Record which hosts the master replaced, and which ones it could not replace."""
@@ -246,14 +242,15 @@ class Supervisor:
         It is `stopped` if a stop was requested while the run waited for nodes for a restart.
         """
         self._report_replaced()
+        state, reason, lines = outcome.state, outcome.reason, tuple[str, ...]()
         if outcome.fault and self._stop.is_made():  # while it waited for nodes
-            self._stored.update(state="stopped", reason=self._stop.why, exit_code=outcome.exit_code)
-        elif outcome.state == "failed":
+            state, reason = "stopped", self._stop.why
+        elif state == "failed":
             made = len(self._restarts)
-            again = f" (after {made} restart{'s' if made > 1 else ''})" if made else ""
-            self._fail(outcome.reason + again, exit_code=outcome.exit_code)
-        else:
-            self._stored.update(state=outcome.state, reason=outcome.reason, exit_code=outcome.exit_code)
+            reason += f" (after {made} restart{'s' if made > 1 else ''})" if made else ""
+            lines = self._last_lines(reason)
+            self._log(f"failed: {reason}")
+        self._stored.update(state=state, reason=reason, exit_code=outcome.exit_code, last_lines=lines)
 
     def _wait(self, reason: str) -> None:
         """Store the reason why a restart waits for nodes. Notify the user of it once for each restart.
@@ -309,14 +306,13 @@ class Supervisor:
             self._stored.record_step("told", notify=failures)
             self._stored.write_record()
 
-    def _fail(self, reason: str, exit_code: int | None = None) -> None:
+    def _last_lines(self, reason: str) -> tuple[str, ...]:
+        """Return the last lines of the log, or of the rank that exited first if the reason for the failure names it."""
         size = failure.log_bytes(self._attempt.spec.ranks)
         text = run_log.last_text(self.directory.log, size)
         first = failure.first_ended(failure.last_attempt(text))
         named = first[0] if first and f"rank {first[0]} on " in reason else None
-        lines = tuple(run_log.last_lines(self.directory.log, rank=named, size=size, text=text))
-        self._log(f"failed: {reason}")
-        self._stored.update(state="failed", reason=reason, exit_code=exit_code, last_lines=lines)
+        return tuple(run_log.last_lines(self.directory.log, rank=named, size=size, text=text))
 
     def _settle(self, state: State) -> None:
         """Write the time and cost of the run to spent.json, and the limit that stopped it, if one did. `state` is the
