@@ -38,6 +38,11 @@ class Completed:
     """Start and end of the command by this host's clock, seconds since 1970."""
     ended: float = 0.0
 
+    @property
+    def last_line(self) -> str:
+        """Return the last line of the output, or the status if the command printed nothing."""
+        return (self.output.strip().splitlines() or [f"status {self.status}"])[-1]
+
 
 def remote_command(host: Node | None, directory: str, argv: Sequence[str], *, as_rank: bool = False) -> list[str]:
     """Build the command that runs `argv` on a host in `directory`, or on this machine in OWN_TREE if `host` is None.

@@ -120,5 +120,5 @@ class Copier:
         excluded = (f"{WORK_FOLDER}/*",) if size > WORK_LIMIT else ()
         done = self._run(command(self.directory, self.address, self.region, excluded=excluded), TIMEOUT_S)
         if done.status != 0:
-            return (done.output.strip().splitlines() or [f"status {done.status}"])[-1]
+            return done.last_line
         return f"{WORK_FOLDER}/ was not copied, because it has {size:,} bytes" if excluded else ""

@@ -82,7 +82,7 @@ class LiveMetric:
 
 
 def _trouble(done: Completed) -> str:
-    why = (done.output.strip().splitlines() or [f"status {done.status}"])[-1]
+    why = done.last_line
     remedy = "read the error; the master must reach CloudWatch's endpoint"
     if "AccessDenied" in why:
         remedy = "run `fab up` to grant the master this permission; a permissions boundary must allow it too"

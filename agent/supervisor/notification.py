@@ -62,9 +62,7 @@ def publish(
     `document` contains the event's fields.
     """
     done = run(publish_command(topic, document), timeout_s)
-    if done.status == 0:
-        return ""
-    return (done.output.strip().splitlines() or [f"status {done.status}"])[-1]
+    return done.last_line if done.status else ""
 
 
 def call(command: str, document: dict[str, Any], directory: Path, timeout_s: float = TIMEOUT_S) -> str:

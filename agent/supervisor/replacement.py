@@ -153,8 +153,7 @@ class WorkerGroup:
         except OSError as error:
             raise AwsCallError(str(error)) from None
         if done.status:
-            lines = done.output.strip().splitlines() or [f"the AWS CLI exited with status {done.status}"]
-            raise AwsCallError(lines[-1][:_MAX_TEXT])
+            raise AwsCallError(done.last_line[:_MAX_TEXT])
         try:
             return json.loads(done.output or "null")
         except ValueError:

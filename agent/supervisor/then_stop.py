@@ -78,8 +78,7 @@ def stop_workers(
         done = run(command(policy), TIMEOUT_S)
         if done.status == 0:
             return STOPPED
-    why = (done.output.strip().splitlines() or [f"status {done.status}"])[-1]
-    return f"{NOT_STOPPED} and still cost money: {why}; to stop them: `fab scale 0`"
+    return f"{NOT_STOPPED} and still cost money: {done.last_line}; to stop them: `fab scale 0`"
 
 
 def _path(runs: Runs) -> Path:
