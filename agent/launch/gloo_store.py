@@ -29,7 +29,8 @@ from collections.abc import Callable, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import ClassVar, Final
 
-from agent.launch.rank_parent import EXITED, Lines
+from agent.launch.output_lines import Lines
+from agent.launch.rank_parent import EXITED
 from agent.spec.nodes import NODE_PYTHON
 from agent.spec.run import RUN_VARIABLE, RUNS_VARIABLE
 

@@ -22,7 +22,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final
 
-from agent.launch.rank_parent import SILENCE_S, Lines
+from agent.launch.output_lines import Lines
+from agent.launch.rank_parent import SILENCE_S
 from agent.spec.nodes import NODE_PYTHON
 from agent.spec.run import RUN_VARIABLE, RUNS_VARIABLE, RunSpec
 

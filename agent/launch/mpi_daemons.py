@@ -20,7 +20,7 @@ import time
 from collections.abc import Sequence
 from typing import IO, Final
 
-from agent.launch.rank_parent import Lines
+from agent.launch.output_lines import Lines, write_all
 from agent.remote.command import SSH_FAILED
 
 MAX_REQUEST: Final = 1 << 16
@@ -96,14 +96,12 @@ class MpiRun:
         A request for an unknown host, or for a second daemon on a host, is reported and terminates mpirun.
         """
         if not (request := parse_request(line)):
-            _write(line)
+            write_all(sys.stdout.fileno(), line)
             return
         host, command = request
         if host not in self._waiting:
-            _write(
-                f"[launcher] did not start a daemon on {host!a}: the host already has one, or is not in "
-                "this run\n".encode()
-            )
+            reason = "the host already has one, or is not in this run"
+            write_all(sys.stdout.fileno(), f"[launcher] did not start a daemon on {host!a}: {reason}\n".encode())
             self._input.close()  # Otherwise mpirun would wait for its daemon forever.
             return
         self._waiting.remove(host)
@@ -140,10 +138,4 @@ class MpiRun:
 
 
 def _report(host: str, status: int) -> None:
-    _write(f"[launcher] {host} ended: {status}\n".encode())
-
-
-def _write(data: bytes) -> None:
-    view = memoryview(data)
-    while view:
-        view = view[os.write(sys.stdout.fileno(), view) :]
+    write_all(sys.stdout.fileno(), f"[launcher] {host} ended: {status}\n".encode())

@@ -20,7 +20,8 @@ from pathlib import Path
 from typing import Final
 
 from agent.launch.host_ranks import END_GRACE_S
-from agent.launch.rank_parent import Lines, parse_end
+from agent.launch.output_lines import Lines, write_all
+from agent.launch.rank_parent import parse_end
 from agent.remote.command import remote_command
 from agent.runs.directory import RunDirectory
 from agent.spec.log_lines import MAX_LINE
@@ -83,7 +84,7 @@ class ProcessGroup:
                     host.reported = True
                     self._fail(f"[launcher] rank {rank} exited first: {status}")
             elif line.startswith(b"[") or not any(each.reported for each in self.hosts):
-                _write(self.out, line)  # After a failure, torchrun's tracebacks would hide the program's.
+                write_all(self.out, line)  # After a failure, torchrun's tracebacks would hide the program's.
 
     def _judge(self, host: Host) -> None:
         """Wait for the exit of a host's SSH, whose output has ended. Record a failure, unless one of its ranks has
@@ -116,13 +117,7 @@ class ProcessGroup:
     def _conclude(self) -> None:
         """Write the first failure as the last line of the log."""
         if self.failure:
-            _write(self.out, f"{self.failure}\n".encode())
-
-
-def _write(descriptor: int, data: bytes) -> None:
-    view = memoryview(data)
-    while view:
-        view = view[os.write(descriptor, view) :]
+            write_all(self.out, f"{self.failure}\n".encode())
 
 
 def connect(spec: RunSpec, python: str, index: int, module: Sequence[str]) -> Host:

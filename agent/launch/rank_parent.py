@@ -15,30 +15,25 @@ the rank's status.
 
 from __future__ import annotations
 
-import array
 import contextlib
-import fcntl
 import os
 import re
-import select
 import selectors
 import signal
 import socket
-import stat
 import subprocess
 import sys
-import termios
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from agent.files.listing import is_listed
+from agent.launch.output_lines import Lines, check_read, write, write_all
 from agent.launch.rank_disks import DiskWatch
 from agent.launch.rank_memory import MemoryWatch
 from agent.launch.rank_tree import STUCK_S, RankTree, describe
 from agent.spec.launchers import MASTER_PORT
-from agent.spec.log_lines import MAX_LINE
 from agent.spec.run import RANK_VARIABLE, RUN_VARIABLE, RUNS_VARIABLE
 from agent.spec.states import STOP_FILE
 
@@ -48,25 +43,12 @@ if TYPE_CHECKING:
 GLOO: Final = "gloo"
 MPI: Final = "mpi"
 GROUP: Final = "group"
-PIECE: Final = 4096
-"""Bytes that mpirun's daemon reads at once. Whole lines up to this size are one message, and stay together."""
-LINE_END: Final = re.compile(rb"(\r\n|\n|\r|\x1b\[[01]?G|\x1b\[\d{0,2}A)")
-"""The end of a line or of a state of a progress bar. Some bars move to column 1 instead of writing a carriage return.
-tqdm moves up after it has written a bar below another one.
-"""
-_PARTIAL: Final = re.compile(rb"(?:\r|\x1b(?:\[\d{0,2})?)$")
-"""The beginning of an end that is complete only in the next block."""
-_BLANK: Final = re.compile(rb"(?:[\b\t ]|\x1b\[[0-9;?]*[A-Za-z])*")
-"""Text that erases a progress bar: blanks, backspaces and terminal control sequences."""
-BAR_S: Final = 10.0
-"""Seconds between two states of a progress bar that are forwarded as lines."""
 SILENCE_S: Final = 1.0
 """How long the main process's leftovers may take to exit by themselves."""
 _ENDING_S: Final = 0.1
 EXITED: Final = "exited"
 """Scope for exited ranks in the store that connects ranks over Gloo (`agent.launch.gloo_store`)."""
 _STORE_S: Final = 3.0
-DRAIN_S: Final = 0.001
 _PLACES: Final = {f"HOROVOD_{name}": f"OMPI_COMM_WORLD_{name}" for name in ("RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE")}
 _END: Final = "[launcher] rank {rank} ended: {status}"
 _ENDED: Final = re.compile(rb"^\[launcher\] rank (\d{1,9}) ended: (-?\d{1,9})\n")
@@ -84,123 +66,6 @@ def place_in_mpi(environ: Mapping[str, str]) -> dict[str, str]:
     Raises KeyError if mpirun has not set them.
     """
     return {name: environ[theirs] for name, theirs in _PLACES.items()}
-
-
-class Lines:
-    """Split a stream into lines, each with a label.
-
-    A progress bar overwrites its state with carriage returns. Its last state becomes a line. Before that, one state
-    becomes a line every BAR_S seconds.
-    """
-
-    def __init__(self, mark: bytes, max_bytes: int = MAX_LINE, clock: Callable[[], float] = time.monotonic) -> None:
-        self._mark, self._max_bytes, self._clock, self._rest = mark, max_bytes, clock, b""
-        self._state = b""
-        """The last state of a progress bar that has not been returned as a line."""
-        self._shown_at = float("-inf")
-        self._is_above = False
-        """Whether the cursor has moved up, so that a line feed without text moves down again."""
-
-    def feed(self, block: bytes) -> list[bytes]:
-        """Add the next part of the stream, and return the lines that are now complete, each with its label and a line
-        feed.
-
-        A line that is too long is returned in parts of `max_bytes`, each as its own line.
-        """
-        text = self._rest + block
-        held = found[0] if (found := _PARTIAL.search(text)) else b""
-        *complete, self._rest = LINE_END.split(text.removesuffix(held))
-        ready = list[bytes]()
-        for line, end in zip(complete[::2], complete[1::2], strict=True):
-            full, last = self._cut(line)
-            ready += [*full, *self._collapsed(last, end)]
-        full, self._rest = self._cut(self._rest)
-        self._rest += held
-        return [self._mark + line + b"\n" for line in (*ready, *full)]
-
-    def _cut(self, line: bytes) -> tuple[list[bytes], bytes]:
-        """Return the full parts of a line, and the remaining part."""
-        most = self._max_bytes
-        full = (len(line) - 1) // most * most if line else 0
-        return [line[at : at + most] for at in range(0, full, most)], line[full:]
-
-    def _collapsed(self, text: bytes, end: bytes) -> list[bytes]:
-        """Return the text before the line end `end` as a line, or the state of a progress bar if that is due; at most
-        one item.
-
-        A state that is not due is kept until the next one, or until the line ends.
-        """
-        is_blank = bool(_BLANK.fullmatch(text))
-        is_up, was_above = end.endswith(b"A"), self._is_above
-        self._is_above = is_up or (was_above and is_blank and end not in (b"\n", b"\r\n"))
-        if end == b"\r" or end.startswith(b"\x1b") or (was_above and is_blank and end):
-            self._state = self._state if is_blank else text.rstrip(b"\b")  # Keras ends a state with backspaces
-            return self._due()
-        text, self._state = (self._state or text) if is_blank else text, b""
-        return [text]
-
-    def _due(self) -> list[bytes]:
-        """Return the last state of a progress bar if BAR_S have passed since the previous one; otherwise []."""
-        now = self._clock()
-        if not self._state or now - self._shown_at < BAR_S:
-            return []
-        self._shown_at, state, self._state = now, self._state, b""
-        return [state]
-
-    def idle(self) -> list[bytes]:
-        """Return the state of a progress bar, as a line, if it is due; otherwise []. Call this while the stream is
-        silent.
-        """
-        return [self._mark + line + b"\n" for line in self._due()]
-
-    def end(self) -> list[bytes]:
-        """Return the rest of a stream that has ended, as a line with its label; [] if nothing is left."""
-        rest, self._rest = self._rest.removesuffix(b"\r"), b""
-        lines = self._collapsed(rest, b"") if rest or self._state else []
-        return [self._mark + line + b"\n" for line in lines]
-
-
-def pieces(lines: Sequence[bytes]) -> list[bytes]:
-    """Join lines into pieces of at most PIECE bytes. A longer line is its own piece."""
-    found: list[bytes] = []
-    for line in lines:
-        if found and len(found[-1]) + len(line) <= PIECE:
-            found[-1] += line
-        else:
-            found.append(line)
-    return found
-
-
-def check_read(descriptor: int) -> None:
-    """Raise BrokenPipeError if a pipe has no reader any more."""
-    poll = select.poll()
-    poll.register(descriptor, 0)
-    if any(event & select.POLLERR for _, event in poll.poll(0)):
-        raise BrokenPipeError("mpirun's daemon has exited")
-
-
-def unread(descriptor: int) -> int:
-    """Return the number of unread bytes in a pipe; 0 for other files.
-
-    Raises BrokenPipeError if a pipe has no reader.
-    """
-    if not stat.S_ISFIFO(os.fstat(descriptor).st_mode):
-        return 0
-    check_read(descriptor)
-    count = array.array("i", [0])
-    fcntl.ioctl(descriptor, termios.FIONREAD, count)
-    return count[0]
-
-
-def write(descriptor: int, lines: Sequence[bytes]) -> None:
-    """Write lines to a pipe such that a reader of PIECE bytes never gets part of a line. Waits for the reader.
-
-    Raises BrokenPipeError if the pipe has no reader any more.
-    """
-    for piece in pieces(lines):
-        while unread(descriptor):
-            time.sleep(DRAIN_S)
-        _write_all(descriptor, piece)
 
 
 class Output:
@@ -225,7 +90,7 @@ class Output:
             write(self.descriptor, self._lines[name].feed(block) if block else self._lines[name].end())
         elif not self._is_lost:
             try:
-                _write_all((sys.stdout if name == "stdout" else sys.stderr).fileno(), block)
+                write_all((sys.stdout if name == "stdout" else sys.stderr).fileno(), block)
             except OSError:
                 self._is_lost = True
 
@@ -246,12 +111,6 @@ class Output:
             self.feed("stderr", line)
         else:
             write(self.descriptor, [line])
-
-
-def _write_all(descriptor: int, data: bytes) -> None:
-    view = memoryview(data)
-    while view:
-        view = view[os.write(descriptor, view) :]
 
 
 class Rank:

@@ -1,6 +1,6 @@
 """Long lines of a run's log. The log contains them in full; states, messages and views contain their beginning.
 
-A line that is longer than MAX_LINE is stored as several lines (`agent.launch.rank_parent.Lines`).
+A line that is longer than MAX_LINE is stored as several lines (`agent.launch.output_lines.Lines`).
 """
 
 from __future__ import annotations

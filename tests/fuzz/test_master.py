@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agent.errors import SpecError
-from agent.launch.rank_parent import BAR_S, Lines
+from agent.launch.output_lines import BAR_S, Lines
 from agent.preflight import checks, nccl_log
 from agent.preflight.node_facts import MARK, NodeFacts
 from agent.runs import follow, record

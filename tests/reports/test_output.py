@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 import pytest
 
 from agent.files.atomic_write import open_to_append
-from agent.launch.rank_parent import BAR_S, Lines
+from agent.launch.output_lines import BAR_S, Lines
 from agent.runs import liveness, run_log
 from agent.runs.directory import RunDirectory
 from agent.runs.follow import follow
