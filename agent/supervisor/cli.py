@@ -246,9 +246,10 @@ def _dispatch(runs: Runs, options: argparse.Namespace) -> int:
             directory = begin(runs, Submission.from_json(sys.stdin.read()), again=False, queueing=options.queue)
             print(json.dumps({"directory": str(directory.path), **begun(runs, directory)}))
         case "enqueue":
-            from agent.supervisor import boot_hook, sweep
+            from agent.supervisor import boot_hook, submit, sweep
 
-            print(json.dumps({"run_ids": sweep.enqueue_all(runs, sweep.parse(sys.stdin.read()))}))
+            submissions = sweep.parse(sys.stdin.read())
+            print(json.dumps({"run_ids": [submit.enqueue(runs, each).run_id for each in submissions]}))
             boot_hook.write_boot_hook(runs)
         case "supervise":
             return supervise(runs, options.run, options.ready_fd, options.lock_fd, options.lost)

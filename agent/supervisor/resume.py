@@ -10,7 +10,6 @@ import sys
 import time
 from typing import Any
 
-from agent.errors import SpecError
 from agent.files.atomic_write import open_to_append
 from agent.files.listing import count_files, read_regular
 from agent.remote import processes
@@ -24,12 +23,6 @@ from agent.spec.nodes import NODE_PYTHON
 from agent.spec.resume import resume_point
 from agent.spec.run import RunSpec
 from agent.supervisor import rank_files
-
-
-def check_resumable(directory: RunDirectory, state: State) -> None:
-    """Raise SpecError if a run cannot be resumed because it has succeeded."""
-    if state.state == "succeeded":
-        raise SpecError(f"run {directory.run_id} has succeeded; there is nothing left to resume")
 
 
 def rewrite(directory: RunDirectory, spec: RunSpec) -> None:

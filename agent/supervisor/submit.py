@@ -130,7 +130,8 @@ def _check_queue(runs: Runs) -> None:
 
 
 def _check_resumable(directory: RunDirectory, spec: RunSpec) -> None:
-    resuming.check_resumable(directory, directory.effective_state())
+    if directory.effective_state().state == "succeeded":
+        raise SpecError(f"run {directory.run_id} has succeeded; there is nothing left to resume")
     check_trees(spec)
 
 

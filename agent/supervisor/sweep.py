@@ -1,4 +1,4 @@
-"""Queue the runs of a sweep, and hold the rest if the first run fails soon after its launch.
+"""Read the runs of a sweep, and hold the rest if the first run fails soon after its launch.
 
 All runs of a sweep have the same program. If it has an error, or rejects a value, all runs would otherwise fail one
 after the other.
@@ -20,7 +20,6 @@ from agent.spec import json_text
 from agent.spec.provenance import Submission
 from agent.spec.run import RunSpec
 from agent.spec.states import QUEUED
-from agent.supervisor.submit import enqueue
 
 SETTLED_S: Final = 30.0
 """The other runs start after the first one has trained for this long, has completed an epoch, or has ended."""
@@ -46,14 +45,6 @@ def parse(text: str) -> list[Submission]:
         raise
     except (TypeError, ValueError, KeyError, AttributeError) as error:
         raise SpecError(f"invalid list of the runs of a sweep: {error}") from None
-
-
-def enqueue_all(runs: Runs, submissions: list[Submission]) -> list[str]:
-    """Queue runs in this order; return their ids. Raises FileExistsError or SpecError like `enqueue`.
-
-    If a run is rejected, the runs before it stay queued.
-    """
-    return [enqueue(runs, submission).run_id for submission in submissions]
 
 
 def reason_to_hold(runs: Runs, spec: RunSpec) -> str:

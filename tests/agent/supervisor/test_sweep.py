@@ -17,7 +17,7 @@ from agent.runs.state import State
 from agent.runs.store import Runs
 from agent.spec.run import RunSpec
 from agent.spec.trial import Trial
-from agent.supervisor import scheduler, sweep
+from agent.supervisor import scheduler, submit, sweep
 from tests.factories import AGENT, PAYLOAD, make_nodes, make_spec, make_state, nodes_text
 
 
@@ -45,7 +45,7 @@ def enqueue(runs: Runs) -> list[RunSpec]:
     found = specs(runs)
     entries = [{"spec": json.loads(spec.to_json()), "estimate": {"usd": n}} for n, spec in enumerate(found)]
     sent = json.dumps({"origin": {"stack": "deepcdk"}, "runs": entries})
-    assert sweep.enqueue_all(runs, sweep.parse(sent)) == ["one", "two", "three"]
+    assert [submit.enqueue(runs, each).run_id for each in sweep.parse(sent)] == ["one", "two", "three"]
     return found
 
 
