@@ -10,7 +10,6 @@ import signal
 import sqlite3
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -18,19 +17,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import settings
-from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from agent.runs import accepted_spec, database, liveness
+from agent.runs import accepted_spec, database
 from agent.runs import state as states
 from agent.runs.database import DatabaseError
 from agent.runs.run_queue import RunQueue
 from agent.runs.store import LiveRunError, Runs
-from tests.factories import abandon, make_node, make_spec, make_state
+from tests.factories import make_node, make_spec, make_state
 
 PROJECT = Path(__file__).resolve().parents[3]
-NODES = 4
 
 
 @pytest.fixture
@@ -260,129 +255,3 @@ def test_200_kills_leave_a_database_that_opens_and_lose_nothing_that_was_reporte
     states.import_copies(runs.root)
     ended = {state.run_id for state in states.every() if state.has_ended}
     assert {state.run_id for state in before if state.has_ended} <= ended, "a new master knows them from their copies"
-
-
-class ClaimsAndQueue(RuleBasedStateMachine):
-    """Submit, start, move, end, lose and resume runs, and compare with a model of their states and nodes."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.home = Path(tempfile.mkdtemp())
-        self.patch = pytest.MonkeyPatch()
-        self.patch.setenv("HOME", str(self.home))
-        self.runs = Runs(root=self.home / "runs")
-        self.queue = RunQueue(runs=self.runs)
-        self.held: dict[str, set[int]] = {}
-        self.lost: set[str] = set()
-        self.states: dict[str, str] = {}
-        self.waiting: list[str] = []
-        self.count = 0
-
-    def teardown(self) -> None:
-        for run_id in self.held:
-            liveness.let_go(run_id)
-        self.patch.undo()
-        shutil.rmtree(self.home)
-
-    def _store(self, name: str, state: str) -> None:
-        self.runs[name].write_state(make_state(run_id=name, state=state))
-        self.states[name] = state
-
-    def _claimed(self, name: str, nodes: set[int]) -> None:
-        """Update the model after a claim: it has ended the lost runs."""
-        for run_id in self.lost:
-            del self.held[run_id]
-            self.states[run_id] = "failed"
-        self.lost.clear()
-        self.held[name] = nodes
-
-    def _taken(self) -> set[int]:
-        return set().union(*(nodes for run_id, nodes in self.held.items() if run_id not in self.lost))
-
-    @rule(nodes=st.sets(st.integers(1, NODES), min_size=1))
-    def submit(self, nodes: set[int]) -> None:
-        self.count += 1
-        name = f"run{self.count}"
-        self.runs[name].path.mkdir(parents=True)
-        self._store(name, "starting")
-        try:
-            self.runs.claim(name, [make_node(index) for index in sorted(nodes)])
-        except LiveRunError:
-            assert nodes & self._taken()
-            self._store(name, "queued")
-            self.waiting.append(name)
-        else:
-            assert not nodes & self._taken()
-            self._claimed(name, nodes)
-
-    @precondition(lambda self: not {"stopped", "failed"}.isdisjoint(self.states.values()))
-    @rule(data=st.data())
-    def resume(self, data: st.DataObject) -> None:
-        ended = sorted(name for name, state in self.states.items() if state in ("stopped", "failed"))
-        name = data.draw(st.sampled_from(ended))
-        self._store(name, "queued")
-        self.waiting.append(name)
-
-    @precondition(lambda self: self.waiting)
-    @rule(node=st.integers(1, NODES), is_submitted_twice=st.booleans())
-    def start(self, node: int, is_submitted_twice: bool) -> None:
-        name = self.waiting[0]
-        try:
-            self.runs.claim(name, [make_node(node)])
-        except LiveRunError:
-            assert node in self._taken()
-            return
-        self._claimed(name, {node})
-        assert self.queue.start(make_state(run_id=name, state="starting"), "spec")
-        assert not (is_submitted_twice and self.queue.start(make_state(run_id=name, state="starting"), "spec"))
-        self.waiting.remove(name)
-        self.states[name] = "starting"
-
-    @precondition(lambda self: set(self.held) - self.lost)
-    @rule(data=st.data())
-    def end(self, data: st.DataObject) -> None:
-        name = data.draw(st.sampled_from(sorted(set(self.held) - self.lost)))
-        self.runs[name].mark_failed("over")
-        self.runs.release(name)
-        del self.held[name]
-        self.states[name] = "failed"
-
-    @precondition(lambda self: set(self.held) - self.lost)
-    @rule(data=st.data())
-    def lose(self, data: st.DataObject) -> None:
-        name = data.draw(st.sampled_from(sorted(set(self.held) - self.lost)))
-        abandon(name)
-        self.lost.add(name)
-
-    @precondition(lambda self: set(self.held) - self.lost)
-    @rule(data=st.data(), node=st.integers(1, NODES))
-    def move(self, data: st.DataObject, node: int) -> None:
-        name = data.draw(st.sampled_from(sorted(set(self.held) - self.lost)))
-        others = set().union(*(nodes for each, nodes in self.held.items() if each != name and each not in self.lost))
-        try:
-            self.runs.move(name, [make_node(node)])
-        except LiveRunError:
-            assert node in others
-        else:
-            assert node not in others
-            self.held[name] = {node}
-
-    @precondition(lambda self: self.waiting)
-    @rule(data=st.data())
-    def withdraw(self, data: st.DataObject) -> None:
-        name = data.draw(st.sampled_from(self.waiting))
-        assert self.queue.finish(name, "stopped", "out")
-        self.waiting.remove(name)
-        self.states[name] = "stopped"
-
-    @invariant()
-    def database_and_model_agree(self) -> None:
-        assert self.queue.ids() == self.waiting
-        assert {state.run_id: state.state for state in states.every()} == self.states
-        assert {claim.run_id for claim in self.runs.held()} == set(self.held) - self.lost
-        claimed = [name for claim in self.runs.held() for name in claim.names]
-        assert len(claimed) == len(set(claimed)), "a node has at most one live run"
-
-
-TestClaimsAndQueue = ClaimsAndQueue.TestCase
-TestClaimsAndQueue.settings = settings(max_examples=15, stateful_step_count=20, deadline=None)

@@ -4,13 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
-
-import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from agent.runs import follow
 from agent.runs import state as states
@@ -28,20 +23,6 @@ def queued(root: Path, names: Sequence[str]) -> RunQueue:
         directory.write_state(make_state(run_id=name, state="queued"))
         directory.spec.write_text("{}")
     return queue
-
-
-@settings(max_examples=25, deadline=None)  # each write waits for the disk
-@given(orders=st.lists(st.sampled_from("abcde"), unique=True, min_size=1), gone=st.sets(st.sampled_from("abcde")))
-def test_those_who_stay_keep_their_order(
-    tmp_path_factory: pytest.TempPathFactory, orders: list[str], gone: set[str]
-) -> None:
-    shutil.rmtree(Path.home() / ".deepcdk", ignore_errors=True)  # the database of the previous example
-    queue = queued(tmp_path_factory.mktemp("runs"), orders)
-    for name in gone:
-        assert queue.finish(name, "stopped", "") == (name in orders)
-    stay = [name for name in orders if name not in gone]
-    assert queue.ids() == stay
-    assert [queue.position(name) for name in stay] == list(range(1, len(stay) + 1))
 
 
 def test_a_run_begins_once_and_with_the_spec_of_that_moment(tmp_path: Path) -> None:

@@ -1,8 +1,9 @@
-"""Concurrent runs: however they are started, queued and ended, no two share a node, and they start in order."""
+"""Concurrent runs: however they are started, moved and ended, no two share a node, and they start in order."""
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from agent.errors import SpecError
+from agent.runs import accepted_spec
 from agent.runs.directory import RunDirectory
 from agent.runs.run_queue import RunQueue
 from agent.runs.store import LiveRunError, Runs
@@ -42,12 +44,17 @@ class Master:
         self.nodes_path.write_text(nodes_text([make_master(), *make_nodes(WORKERS)]))
         self.runs = Runs(root=efs / "runs")
         self.begun: list[str] = []
-        self.queued: list[str] = []
-        """Ids of the runs that had to wait, in order of submission."""
+        self.waiting: list[str] = []
+        """Ids of the runs that wait, in the order in which they were queued."""
+        self.states: dict[str, str] = {}
+        """The state that each run must have."""
 
     def detach(self, runs: Runs, directory: RunDirectory) -> None:
         """Replace the start of a supervisor."""
+        if directory.run_id in self.waiting:
+            assert self.waiting.pop(0) == directory.run_id
         self.begun.append(directory.run_id)
+        self.states[directory.run_id] = "starting"
 
     def submit(self, run_id: str, hosts: tuple[Node, ...]) -> None:
         """Start a run, or queue it, as `fab train --queue` does."""
@@ -56,7 +63,34 @@ class Master:
             submit.start(self.runs, submission)
         except LiveRunError:
             submit.enqueue(self.runs, submission)
-            self.queued.append(run_id)
+            self._queue(run_id)
+
+    def resume(self, run_id: str) -> None:
+        """Queue a run again that has ended."""
+        submit.enqueue_again(self.runs, Submission(spec=accepted_spec.read(run_id)))
+        self._queue(run_id)
+
+    def _queue(self, run_id: str) -> None:
+        self.waiting.append(run_id)
+        self.states[run_id] = "queued"
+
+    def withdraw(self, run_id: str) -> None:
+        """Remove a run from the queue."""
+        assert RunQueue(runs=self.runs).finish(run_id, "stopped", "out")
+        self.waiting.remove(run_id)
+        self.states[run_id] = "stopped"
+
+    def move(self, run_id: str, node: Node) -> None:
+        """Move a live run to a node, unless another run has the node."""
+        others = [name for other in self.runs.live() if other != run_id for name in self.hosts(other)]
+        try:
+            self.runs.move(run_id, [node])
+        except LiveRunError:
+            assert node.name in others
+        else:
+            assert node.name not in others
+            state = self.runs[run_id].stored_state()
+            self.runs[run_id].write_state(dataclasses.replace(state, hosts=(node.name,)))
 
     def schedule(self) -> None:
         """Schedule as the scheduler does until nothing more can start."""
@@ -76,23 +110,23 @@ class Master:
         else:
             self.runs[run_id].mark_failed("over")
             self.runs.release(run_id)
+        self.states[run_id] = "failed"
 
     def check(self) -> None:
-        """Check that no two live runs share a node, and that waiting runs started in order."""
+        """Check that no two live runs share a node, and the queue and the states."""
         live = self.runs.live()
         taken = [name for run_id in live for name in self.hosts(run_id)]
         assert len(taken) == len(set(taken))
         assert {claim.run_id: claim.names for claim in self.runs.held()} == {each: self.hosts(each) for each in live}
-        late = [run_id for run_id in self.begun if run_id in self.queued]
-        assert late == self.queued[: len(late)]
-        waiting = RunQueue(runs=self.runs).ids()
-        assert waiting == self.queued[len(self.queued) - len(waiting) :]
+        assert RunQueue(runs=self.runs).ids() == self.waiting
+        assert {run_id: self.runs[run_id].effective_state().state for run_id in self.runs.ids()} == self.states
 
 
 @pytest.fixture
 def no_commands(monkeypatch: pytest.MonkeyPatch) -> None:
     """Kill and copy nothing on other nodes, and do not wait for runs that clear their nodes."""
     monkeypatch.setattr(recovery, "kill", lambda runs, spec: None)
+    monkeypatch.setattr(submit, "_clear", lambda runs, directory, spec: None)
     monkeypatch.setattr("agent.supervisor.recovery.Copier.finish", lambda self: "")
     monkeypatch.setattr(submit, "READY_TIMEOUT_S", 0.0)
 
@@ -108,13 +142,15 @@ def master_in(efs: Path) -> Iterator[Master]:
 
 
 SUBMIT = st.sets(st.integers(1, WORKERS), min_size=1).map(sorted)
-STEPS = st.lists(SUBMIT | st.sampled_from(("schedule", "end first", "end last", "lose first")), max_size=14)
+OTHERS = ("schedule", "end first", "end last", "lose first", "withdraw", "resume")
+STEPS = st.lists(SUBMIT | st.integers(1, WORKERS) | st.sampled_from(OTHERS), max_size=14)
+"""Submit a run on these nodes, move the first live run to a node, or change others."""
 
 
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(steps=STEPS)
 def test_never_two_runs_on_a_node_and_those_that_wait_begin_in_order(
-    tmp_path_factory: pytest.TempPathFactory, no_commands: None, steps: list[list[int] | str]
+    tmp_path_factory: pytest.TempPathFactory, no_commands: None, steps: list[list[int] | int | str]
 ) -> None:
     with master_in(tmp_path_factory.mktemp("efs")) as master:
         for number, step in enumerate(steps):
@@ -123,15 +159,24 @@ def test_never_two_runs_on_a_node_and_those_that_wait_begin_in_order(
                 master.submit(f"run{number:02}", tuple(nodes[index - 1] for index in step))
             elif step == "schedule":
                 master.schedule()
+            elif step == "withdraw":
+                for run_id in master.waiting[-1:]:
+                    master.withdraw(run_id)
+            elif step == "resume":
+                for run_id in [each for each, state in master.states.items() if state in ("failed", "stopped")][:1]:
+                    master.resume(run_id)
             elif live := master.runs.live():
-                master.end(live[-1 if step == "end last" else 0], lost=step == "lose first")
+                if isinstance(step, int):
+                    master.move(live[0], make_node(step))
+                else:
+                    master.end(live[-1 if step == "end last" else 0], lost=step == "lose first")
             master.check()
         while master.runs.live() or RunQueue(runs=master.runs).ids():
             for run_id in master.runs.live():
                 master.end(run_id, lost=False)
             master.schedule()
             master.check()
-        assert sorted(master.begun) == [f"run{n:02}" for n, step in enumerate(steps) if isinstance(step, list)]
+        assert set(master.states.values()) <= {"failed", "stopped"} and not master.waiting
 
 
 def test_a_small_run_does_not_pass_a_large_one_and_both_begin_once_there_is_room(
@@ -144,7 +189,7 @@ def test_a_small_run_does_not_pass_a_large_one_and_both_begin_once_there_is_room
         assert master.begun == ["one", "two"], "the second takes other nodes than it asked for"
         assert master.hosts("two") == ("deeplearning-worker3", "deeplearning-worker4")
         master.schedule()
-        assert master.queued == RunQueue(runs=master.runs).ids() == ["large", "small"]
+        assert RunQueue(runs=master.runs).ids() == ["large", "small"]
         assert RunQueue(runs=master.runs).describe_position("large") == "position 1 in the queue, after one or two"
         master.end("one", lost=False)
         master.schedule()
@@ -225,7 +270,7 @@ def test_a_spec_of_an_older_version_begins_beside_none_and_is_waited_for(tmp_pat
         master.runs.claim("one", None)  # like a live run of that version
         master.submit("two", make_nodes(2)[1:])
         master.schedule()
-        assert (master.begun, master.queued) == (["one"], ["two"])
+        assert (master.begun, master.waiting) == (["one"], ["two"])
         master.end("one", lost=False)
         master.schedule()
         assert master.begun == ["one", "two"]
