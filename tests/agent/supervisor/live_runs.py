@@ -1,4 +1,4 @@
-"""Shell-script runs under the supervisor's command line: their specs, states, logs and processes."""
+"""Runs with a shell script as their launcher: their specs, supervision, states, logs and processes."""
 
 from __future__ import annotations
 
@@ -8,12 +8,19 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from agent.runs import liveness
+from agent.remote.command import Completed, execute
+from agent.runs import liveness, record
+from agent.runs.directory import RunDirectory
+from agent.runs.state import State
+from agent.runs.store import Runs
+from agent.spec.provenance import Origin
+from agent.spec.run import RunSpec
 from agent.spec.states import FINAL_STATES
+from agent.supervisor.supervisor import Supervisor
 from tests.factories import make_spec
 from tests.waiting import eventually
 
@@ -22,12 +29,32 @@ PROJECT = Path(__file__).resolve().parents[3]
 Call = Callable[..., subprocess.CompletedProcess[str]]
 
 
+def script_spec(efs: Path, script: str, **changes: Any) -> RunSpec:
+    """Return the spec of run `one` with a shell script as its launcher; $RUN is the run's directory."""
+    values = {"run_id": "one", "efs_mount": str(efs), "command": (), "hosts": (), "interface": "", **changes}
+    launcher = ("/bin/sh", "-c", f"RUN={efs}/runs/{values['run_id']}; {script}")
+    return make_spec(launcher=launcher, recipe="digits", **values)
+
+
 def spec(efs: Path, run_id: str, script: str) -> str:
-    """Return the spec of a run with a shell script as its launcher; $RUN is the run's directory."""
-    launcher = ("/bin/sh", "-c", f"RUN={efs}/runs/{run_id}; {script}")
-    return make_spec(
-        run_id=run_id, efs_mount=str(efs), command=(), hosts=(), interface="", launcher=launcher, recipe="digits"
-    ).to_json()
+    """Return the spec of a run with a shell script as JSON."""
+    return script_spec(efs, script, run_id=run_id).to_json()
+
+
+def supervise(
+    spec: RunSpec, origin: Origin | None = None, run: Callable[[Sequence[str], float], Completed] = execute
+) -> tuple[State, RunDirectory]:
+    """Supervise a run to its end in this process; return its final state and its directory."""
+    runs = Runs(root=Path(spec.runs_root))
+    directory = runs[spec.run_id]
+    directory.path.mkdir(parents=True, exist_ok=True)
+    directory.spec.write_text(spec.to_json())
+    if origin:
+        record.write_origin(directory, origin)
+    with directory.log.open("ab", buffering=0) as log:
+        supervisor = Supervisor(runs, spec, log, run)
+        directory.write_state(supervisor.state)
+        return supervisor.supervise(), directory
 
 
 def run_processes(efs: Path) -> list[int]:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from agent.runs import directory as run_directory
-from agent.runs import record, spending
+from agent.runs import spending
 from agent.runs import state as states
 from agent.runs.directory import RunDirectory
 from agent.runs.state import State
@@ -21,8 +21,9 @@ from agent.spec.bounds import Bounds
 from agent.spec.provenance import Origin
 from agent.supervisor import rank_files
 from agent.supervisor.supervisor import Supervisor
-from tests.agent.supervisor.live_runs import Call, run_processes, supervisor_of
-from tests.factories import MASTER_ID, make_spec
+from tests.agent.supervisor import live_runs
+from tests.agent.supervisor.live_runs import Call, run_processes, script_spec, supervisor_of
+from tests.factories import MASTER_ID
 from tests.waiting import eventually
 
 STUBBORN = "trap '' TERM; HOROVOD_RANK=0 sh -c \"trap '' TERM; while :; do sleep 0.1; done\"; exit 1"
@@ -31,21 +32,8 @@ ORIGIN = Origin(master=MASTER_ID, instance_types={MASTER_ID: "t3.medium"}, usd_p
 """A master that costs a dollar per second."""
 
 
-def supervise(efs: Path, script: str, bounds: Bounds, run_id: str = "one") -> tuple[State, RunDirectory]:
-    """Supervise a run to its end in this process; its launcher is this shell script."""
-    runs = Runs(root=efs / "runs")
-    spec = make_spec(
-        run_id=run_id, efs_mount=str(efs), command=(), hosts=(), interface="", bounds=bounds,
-        launcher=("/bin/sh", "-c", script),
-    )  # fmt: skip
-    directory = runs[run_id]
-    directory.path.mkdir(parents=True, exist_ok=True)
-    directory.spec.write_text(spec.to_json())
-    record.write_origin(directory, ORIGIN)
-    with directory.log.open("ab", buffering=0) as log:
-        supervisor = Supervisor(runs, spec, log)
-        directory.write_state(supervisor.state)
-        return supervisor.supervise(), directory
+def supervise(efs: Path, script: str, bounds: Bounds) -> tuple[State, RunDirectory]:
+    return live_runs.supervise(script_spec(efs, script, bounds=bounds), ORIGIN)
 
 
 def test_a_run_at_its_bound_is_stopped_with_a_checkpoint_and_the_record_says_why(efs: Path) -> None:
@@ -127,10 +115,7 @@ def test_a_user_who_stops_it_first_is_the_reason(efs: Path, monkeypatch: pytest.
 
 
 def test_the_time_after_a_supervisor_was_killed_counts_up_to_the_bound(efs: Path, supervisor: Call) -> None:
-    spec = make_spec(
-        run_id="one", efs_mount=str(efs), command=(), hosts=(), interface="", bounds=Bounds(max_hours=1.0),
-        launcher=("/bin/sh", "-c", "sleep 600"),
-    )  # fmt: skip
+    spec = script_spec(efs, "sleep 600", bounds=Bounds(max_hours=1.0))
     supervisor("start", stdin=spec.to_json())
     os.kill(supervisor_of(efs, "one"), signal.SIGKILL)
     path = efs / "runs" / "one" / spending.SPENT_FILE

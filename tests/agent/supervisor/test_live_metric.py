@@ -17,8 +17,8 @@ from agent.runs.store import Runs
 from agent.spec.provenance import Origin
 from agent.supervisor import live_metric
 from agent.supervisor.live_metric import LiveMetric, command
-from agent.supervisor.supervisor import Supervisor
-from tests.factories import make_spec, make_state
+from tests.agent.supervisor.live_runs import script_spec, supervise
+from tests.factories import make_state
 from tests.waiting import eventually
 
 DENIED = "An error occurred (AccessDenied) when calling the PutMetricData operation: no policy allows it"
@@ -153,18 +153,9 @@ class Repaired(Api):
 
 
 def test_a_run_that_cannot_publish_reports_it_until_it_can(efs: Path) -> None:
-    runs = Runs(root=efs / "runs")
-    wait = f"until grep -q 'LiveRuns is published' {efs}/runs/one/launcher.log; do sleep 0.1; done; sleep 1"
-    spec = make_spec(
-        run_id="one", efs_mount=str(efs), command=(), hosts=(), interface="", launcher=("/bin/sh", "-c", wait)
-    )
-    directory = runs["one"]
-    directory.path.mkdir(parents=True)
-    directory.spec.write_text(spec.to_json())
-    record.write_origin(directory, Origin(stack="lab", region="eu-west-1"))
-    with directory.log.open("ab", buffering=0) as log:
-        supervisor = Supervisor(runs, spec, log, Repaired(directory.log))
-        directory.write_state(supervisor.state)
-        assert supervisor.supervise().state == "succeeded"
-    assert directory.log.read_text().count("warning: the idle alarm may terminate the workers") == 1
+    log = efs / "runs/one/launcher.log"
+    wait = f"until grep -q 'LiveRuns is published' {log}; do sleep 0.1; done; sleep 1"
+    state, directory = supervise(script_spec(efs, wait), Origin(stack="lab", region="eu-west-1"), Repaired(log))
+    assert state.state == "succeeded"
+    assert log.read_text().count("warning: the idle alarm may terminate the workers") == 1
     assert record.record(directory)["course"]["unpublished"] == ""

@@ -19,7 +19,7 @@ from agent.spec.bounds import Bounds
 from agent.spec.states import is_topic, region_of
 from agent.supervisor import notification, recovery
 from agent.supervisor.notification import Notifier, call
-from tests.agent.supervisor.live_runs import Call, final_state, log_of
+from tests.agent.supervisor.live_runs import Call, final_state, log_of, script_spec
 from tests.factories import abandon, make_spec, make_state
 from tests.waiting import eventually
 
@@ -89,11 +89,8 @@ def told(directory: Path) -> list[dict[str, Any]]:
 
 
 def test_a_run_tells_of_its_bound_and_its_end_and_a_failing_command_ends_nothing(efs: Path, supervisor: Call) -> None:
-    spec = make_spec(
-        run_id="one", efs_mount=str(efs), command=(), hosts=(), interface="", bounds=Bounds(max_hours=4 / 3600),
-        launcher=("/bin/sh", "-c", "trap 'exit 0' TERM; while :; do sleep 0.1; done"),
-        notify=("cat >> events", "exit 5"),
-    )  # fmt: skip
+    script = "trap 'exit 0' TERM; while :; do sleep 0.1; done"
+    spec = script_spec(efs, script, bounds=Bounds(max_hours=4 / 3600), notify=("cat >> events", "exit 5"))
     supervisor("start", stdin=spec.to_json())
     state = final_state(efs, "one")
     assert state["state"] == "stopped"

@@ -14,7 +14,7 @@ from agent.runs.run_queue import RunQueue
 from agent.runs.store import LiveRunError, Runs
 from agent.supervisor import scheduler, then_stop
 from agent.supervisor.then_stop import STOPPED, TRIES, command, stop_workers
-from tests.agent.supervisor.live_runs import Call, final_state, log_of
+from tests.agent.supervisor.live_runs import Call, final_state, log_of, script_spec
 from tests.factories import make_node, make_spec, make_state
 from tests.waiting import eventually
 
@@ -104,11 +104,7 @@ def test_the_supervisor_ends_the_workers_however_the_run_ends_and_says_so(
     efs: Path, supervisor: Call, monkeypatch: pytest.MonkeyPatch, script: str
 ) -> None:
     called = fake_cli(efs, monkeypatch)
-    spec = make_spec(
-        run_id="one", efs_mount=str(efs), command=(), hosts=(), interface="", stop_policy=POLICY,
-        launcher=("/bin/sh", "-c", script),
-    )  # fmt: skip
-    supervisor("start", stdin=spec.to_json())
+    supervisor("start", stdin=script_spec(efs, script, stop_policy=POLICY).to_json())
     final_state(efs, "one")
     eventually(lambda: STOPPED in log_of(efs, "one"))
     assert called.read_text().startswith(f"autoscaling execute-policy --policy-name {POLICY} ")

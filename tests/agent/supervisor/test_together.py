@@ -10,10 +10,10 @@ import pytest
 
 from agent.runs.directory import APART, LINKED, RunDirectory
 from agent.runs.state import State
-from agent.runs.store import Runs
-from agent.supervisor.supervisor import Supervisor
 from agent.supervisor.together import ALONE_S, SAME_LINES, SAME_S, TogetherWatch
-from tests.factories import make_nodes, make_program_spec, make_spec
+from tests.agent.supervisor import live_runs
+from tests.agent.supervisor.live_runs import script_spec
+from tests.factories import PROGRAM, make_nodes, make_program_spec, make_spec
 
 ALONE = "no rank was connected to a rank on another node"
 SAME = "all ranks print the same lines"
@@ -171,19 +171,12 @@ PRINT = 'for n in 1 2 3 4 5 6; do echo "[0]<stdout>:loss $n"; echo "[1]<stdout>:
 
 def supervise(efs: Path, script: str, together: str) -> tuple[State, RunDirectory]:
     """Supervise a run on one node that reports its ranks apart; the launcher is this shell script."""
-    runs, directory = Runs(root=efs / "runs"), RunDirectory(path=efs / "runs" / "one")
-    apart = directory.links(APART, 1, make_nodes(1)[0].name)
-    spec = make_program_spec(
-        run_id="one", efs_mount=str(efs), hosts=make_nodes(1, slots=2), together=together, preflight="skip",
-        launcher=("/bin/sh", "-c", f"touch {apart}; {PRINT}{script}"),
-    )  # fmt: skip
-    directory.path.mkdir(parents=True)
+    hosts = make_nodes(1, slots=2)
+    apart = RunDirectory(path=efs / "runs" / "one").links(APART, 1, hosts[0].name)
+    program = {"program": PROGRAM, "payload": "", "command": ("train.py",), "hosts": hosts, "preflight": "skip"}
+    spec = script_spec(efs, f"touch {apart}; {PRINT}{script}", together=together, **program)
     Path(spec.program_directory).mkdir(parents=True)
-    directory.spec.write_text(spec.to_json())
-    with directory.log.open("ab", buffering=0) as log:
-        supervisor = Supervisor(runs, spec, log)
-        directory.write_state(supervisor.state)
-        return supervisor.supervise(), directory
+    return live_runs.supervise(spec)
 
 
 def test_a_run_that_succeeds_keeps_the_warning(efs: Path) -> None:
