@@ -121,12 +121,6 @@ def test_reader_of_a_later_part_hears_that_the_master_lives(
     assert set(kinds[:-1]) == {"heartbeat"} and kinds[-1] == "state"
 
 
-def test_a_reader_goes_on_where_it_left(directory: RunDirectory) -> None:
-    append(directory.metrics, '{"n": 0}\n{"n": 1}\n{"n": 2}\n')
-    end(directory)
-    assert [m["record"]["n"] for m in follow(directory, from_line=2) if m["type"] == "metric"] == [2]
-
-
 @pytest.mark.parametrize(
     ("line", "rank", "told"),
     [

@@ -61,13 +61,6 @@ def test_a_live_state_without_its_supervisor_counts_as_failed_and_stays_as_it_is
     assert (stored.updated > told.updated, directory.lost_state()) == (True, None)
 
 
-def test_an_ended_state_needs_no_supervisor(tmp_path: Path) -> None:
-    directory = Runs(root=tmp_path)["one"]
-    directory.path.mkdir()
-    directory.write_state(make_state(state="succeeded"))
-    assert directory.effective_state().state == "succeeded"
-
-
 @pytest.mark.parametrize("obstacle", ["full", "link", "directory", "no directory"])
 def test_state_is_stored_even_if_its_copy_cannot_be_written(
     tmp_path: Path, obstacle: str, monkeypatch: pytest.MonkeyPatch
@@ -173,15 +166,6 @@ def test_the_nodes_of_a_run_without_a_supervisor_are_claimed_and_the_run_is_stor
     runs.claim("two", make_nodes(1))
     assert (runs.live(), [claim.run_id for claim in runs.claims()]) == (["two"], ["two"])
     assert json.loads((tmp_path / "one" / "state.json").read_text())["state"] == "failed"
-
-
-def test_a_file_that_cannot_be_written_keeps_its_old_text(tmp_path: Path) -> None:
-    path = tmp_path / "state.json"
-    write_atomically(path, "old")
-    with pytest.raises(UnicodeEncodeError):
-        write_atomically(path, "new \udcff")
-    assert path.read_text() == "old"
-    assert [entry.name for entry in tmp_path.iterdir()] == ["state.json"]
 
 
 def test_only_the_end_of_a_long_log_is_read(tmp_path: Path) -> None:

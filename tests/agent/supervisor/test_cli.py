@@ -177,13 +177,6 @@ def test_what_is_no_spec_leaves_nothing_behind(efs: Path, supervisor: Call) -> N
     assert not (efs / "runs").exists()
 
 
-def test_all_runs_are_listed_oldest_first(efs: Path, supervisor: Call) -> None:
-    for run_id in ("20261120-1", "20261120-2"):
-        supervisor("start", stdin=spec(efs, run_id, "exit 0"))
-        final_state(efs, run_id)
-    assert [run["run_id"] for run in json.loads(supervisor("status", "--list").stdout)] == ["20261120-1", "20261120-2"]
-
-
 def test_an_ended_run_is_removed_whole_and_the_others_stay(efs: Path, supervisor: Call) -> None:
     for name in ("one", "two"):
         supervisor("start", stdin=spec(efs, name, "true"))

@@ -153,19 +153,3 @@ def test_what_a_killed_laptop_held_is_free_and_marks_no_run(efs: Path) -> None:
     runs = Runs(root=efs / "runs")
     assert (runs.held(), len(runs.lost())) == ([], 1)
     runs.claim("one", None)
-
-
-def test_a_run_that_lost_its_supervisor_is_marked_by_the_task_that_takes_its_nodes(tmp_path: Path) -> None:
-    runs = Runs(root=tmp_path)
-    runs["one"].path.mkdir()
-    runs["one"].write_state(make_state())
-    runs.claim("one", [make_node(1)])
-    abandon("one")
-    holding.claim(runs, "fab down", None)
-    assert runs["one"].stored_state().state == "failed"
-
-
-def test_the_hold_ends_with_the_connection(efs: Path) -> None:
-    with held(efs, "fab scale", ONE):
-        assert Runs(root=efs / "runs").held()
-    eventually(lambda: not Runs(root=efs / "runs").held())

@@ -183,14 +183,6 @@ def test_a_stop_in_the_moment_in_which_it_is_taken_up_reaches_its_new_supervisor
     assert signalled == [(1, signal.SIGTERM)], "and not to the scheduler, which has it meanwhile"
 
 
-def test_each_of_several_gets_its_own_nodes_and_what_waits_goes_on_waiting(runs: Runs, begun: Begun) -> None:
-    lose(runs)
-    runs["other"].path.mkdir()
-    runs.claim("other", [make_node(3)])
-    recover_lost_runs(runs)
-    assert sorted(runs.live()) == ["one", "other"]
-
-
 def test_the_workers_stay_for_a_run_that_goes_on(runs: Runs) -> None:
     lose(runs)
     policy = "arn:aws:autoscaling:us-east-1:1:scalingPolicy:x:autoScalingGroupName/w:policyName/none"

@@ -63,12 +63,6 @@ def test_a_replaced_node_is_taken_as_it_is_now_with_the_slots_that_were_asked_fo
     ]  # fmt: skip
 
 
-def test_too_few_nodes_are_told(nodes: Path) -> None:
-    nodes.write_text(listed(make_node(1)))
-    with pytest.raises(SpecError, match=r"2 nodes requested, but 1 ready"):
-        on_free_nodes(make_spec(), [], pytest.fail, str(nodes))
-
-
 def test_a_bad_line_leaves_out_its_node_alone_and_is_told(nodes: Path) -> None:
     nodes.write_bytes(
         listed(*make_nodes(2)).encode() + b"deeplearning-worker3 \xff i-0000003a 1 ens5 us-east-1a x86_64\n"
@@ -126,23 +120,6 @@ def test_a_run_takes_others_in_place_of_nodes_that_another_run_has(nodes: Path) 
         on_free_nodes(make_spec(hosts=make_nodes(3)), held, pytest.fail, str(nodes))
     with pytest.raises(SpecError, match="6 nodes requested, but 5 ready"):
         on_free_nodes(make_spec(hosts=make_nodes(6)), held, pytest.fail, str(nodes))
-
-
-def test_nothing_starts_while_a_run_has_its_nodes(tmp_path: Path, nodes: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    runs = Runs(root=tmp_path / "runs")
-    enqueue(runs, submission(tmp_path, 1))
-    nodes.write_text(listed(make_node(1)))
-    runs.claim("other", [make_node(1)])
-    begun: list[str] = []
-    monkeypatch.setattr(scheduler, "detach", lambda runs, directory: begun.append(directory.run_id))
-
-    def pause(_: float) -> None:
-        assert (runs.live(), begun) == (["other"], [])
-        runs.release("other")
-
-    monkeypatch.setattr("agent.supervisor.scheduler.time.sleep", pause)
-    run(runs, nodes_path=str(nodes))
-    assert begun == ["one"]
 
 
 def test_a_second_scheduler_leaves_the_queue_to_the_first(tmp_path: Path, nodes: Path) -> None:

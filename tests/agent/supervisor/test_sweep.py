@@ -117,18 +117,3 @@ def test_other_failures_of_the_first_run_hold_nothing(runs: Runs, why: str) -> N
     if why == "no sweep":
         two = dataclasses.replace(two, trial=Trial())
     assert sweep.reason_to_hold(runs, two) == ""
-
-
-def test_scheduler_takes_held_runs_out_of_the_queue_and_goes_on_with_others(
-    runs: Runs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    enqueue(runs)
-    RunQueue(runs=runs).finish("one", "failed", "")
-    first_is(runs, "failed")
-    (tmp_path / "nodes").write_text(nodes_text(make_nodes(1)))
-    monkeypatch.setattr("agent.supervisor.scheduler.time.sleep", lambda _: pytest.fail("a held run must not wait"))
-    scheduler.run(runs, nodes_path=str(tmp_path / "nodes"))
-    states = [runs[run_id].stored_state() for run_id in ("two", "three")]
-    assert [(state.state, state.reason[:11]) for state in states] == [("stopped", "not started")] * 2
-    assert RunQueue(runs=runs).ids() == []
-    assert isinstance(states[0], State)
