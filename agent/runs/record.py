@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 import json
 import os
@@ -82,8 +83,8 @@ def record(directory: RunDirectory, state: State | None = None) -> dict[str, Any
         "preflight": directory.document(directory.preflight.name),
         "result": directory.document("result.json"),
         "spent": spent.to_document() if (spent := spending.read(directory)) else None,
-        "usd": _unless_spoilt(cost, origin, spec, state.updated - state.started),
-        "spot": _unless_spoilt(on_spot, origin, spec, state.updated - state.started),
+        "usd": _unless_spoilt(functools.partial(cost, origin, spec, state.updated - state.started)),
+        "spot": _unless_spoilt(functools.partial(on_spot, origin, spec, state.updated - state.started)),
         "checkpoints": checkpoints(directory),
         "attempts": directory.attempt,
         "files": files,
@@ -170,16 +171,13 @@ def on_spot(origin: Any, spec: Any, seconds: float) -> dict[str, Any] | None:
 
 def highest_usd_per_hour(directory: RunDirectory, spec: Any) -> float | None:
     """Return the maximum cost per hour of a run's nodes and the master, in USD; None if a price cannot be read."""
-    try:
-        return usd_per_hour(directory.document(ORIGIN_FILE), spec, at_most=True)
-    except (TypeError, ValueError, KeyError, AttributeError):  # a rank can change origin.json
-        return None
+    return _unless_spoilt(lambda: usd_per_hour(directory.document(ORIGIN_FILE), spec, at_most=True))
 
 
-def _unless_spoilt(compute: Callable[[Any, Any, float], T], origin: Any, spec: Any, seconds: float) -> T | None:
-    """Return `compute(origin, spec, seconds)`; None if a rank has damaged the origin or the spec so that this fails."""
+def _unless_spoilt(compute: Callable[[], T]) -> T | None:
+    """Return the result of `compute`; None if a rank has damaged the origin or the spec so that this fails."""
     try:
-        return compute(origin, spec, seconds)
+        return compute()
     except (TypeError, ValueError, KeyError, AttributeError, OverflowError):
         return None
 
@@ -196,7 +194,7 @@ def _restart_costs(directory: RunDirectory, course: Any, origin: Any, spec: Any)
     return [
         {
             **dataclasses.asdict(each),
-            "usd": None if each.seconds is None else _unless_spoilt(cost, origin, spec, each.seconds),
+            "usd": None if each.seconds is None else _unless_spoilt(functools.partial(cost, origin, spec, each.seconds)),
         }
         for each in restart_costs(follow.metrics(directory), made)
     ]

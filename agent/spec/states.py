@@ -42,13 +42,7 @@ def is_generated_id(text: str) -> bool:
     return is_run_id(text) and re.fullmatch(r"[0-9]{8}-[0-9]{6}(-[a-z0-9]+)+-[0-9a-f]{4}", text) is not None
 
 
-def is_topic(command: str) -> bool:
-    """Return whether a `--notify` command is the ARN of an SNS topic."""
-    return _TOPIC.fullmatch(command) is not None
-
-
-def region_of(topic: str) -> str:
-    """Return the region of an SNS topic. Raises ValueError if the text is not a topic's ARN."""
-    if (found := _TOPIC.fullmatch(topic)) is None:
-        raise ValueError(f"not the ARN of an SNS topic: {topic!r:.100}")
-    return found[1]
+def topic_region(command: str) -> str:
+    """Return the region of an SNS topic if a `--notify` command is a topic's ARN; "" for other commands."""
+    found = _TOPIC.fullmatch(command)
+    return found[1] if found else ""

@@ -79,19 +79,18 @@ class Sizes:
             known = json.loads(read_regular(file))
             self._known = {str(key): value for key, value in known.items() if type(value) is int}
         self._found: dict[str, int] = {}
-        self._measured: dict[tuple[Path, bool], int] = {}
+        self._changing: dict[str, int] = {}
 
     def of(self, path: Path, *, final: bool) -> int:
         """Return the total bytes of the files in a directory.
 
         `final`: the directory is complete. Its content no longer changes, so a size that is stored in the file is used.
         """
-        known = self._known.get(str(path)) if final else None
-        if known is None and (known := self._measured.get((path, final))) is None:
-            known = self._measured[path, final] = count_files(path)[1]
-        if final:
-            self._found[str(path)] = known
-        return known
+        sizes, name = self._found if final else self._changing, str(path)
+        if name not in sizes:
+            known = self._known.get(name) if final else None
+            sizes[name] = count_files(path)[1] if known is None else known
+        return sizes[name]
 
     def store(self) -> None:
         """Write the sizes of the complete directories that were asked for. Failures are ignored."""

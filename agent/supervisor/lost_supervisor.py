@@ -77,12 +77,8 @@ def document_of(left: Mapping[str, Node]) -> list[dict[str, Any]]:
 def _hosts(documents: Any) -> dict[str, Node]:
     """Return the hosts in the output of `document_of`, by name. Invalid ones are left out."""
     found = {}
-    for each in _list(documents):
+    for each in documents if isinstance(documents, list) else ():
         with contextlib.suppress(TypeError, ValueError):
             node = Node(**each)
             found[node.name] = node
     return found
-
-
-def _list(document: Any) -> list[Any]:
-    return document if isinstance(document, list) else []

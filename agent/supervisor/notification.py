@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from agent.remote.command import Completed, execute
 from agent.runs.state import State
-from agent.spec.states import is_topic, region_of
+from agent.spec.states import topic_region
 from agent.staging.aws_cli import aws_command
 
 ENDED: Final = "ended"
@@ -48,7 +48,7 @@ def publish_command(topic: str, document: dict[str, Any]) -> list[str]:
     message = {"default": json.dumps({**document, "text": text}), "email": text}
     subject = f"deepcdk: {document['run_id']} {document['event']}"
     words = ("--topic-arn", topic, "--subject", subject[:MAX_SUBJECT], "--message-structure", "json")
-    return aws_command("sns", "publish", *words, "--message", json.dumps(message), region=region_of(topic))
+    return aws_command("sns", "publish", *words, "--message", json.dumps(message), region=topic_region(topic))
 
 
 def publish(
@@ -71,7 +71,7 @@ def call(command: str, document: dict[str, Any], directory: Path, timeout_s: flo
     `document` contains the event's fields. The command gets them as JSON on its standard input. It runs in `directory`.
     Waits for the command, which is killed after `timeout_s` seconds.
     """
-    if is_topic(command):
+    if topic_region(command):
         return publish(command, document, timeout_s)[:_SHOWN]
     variables = {
         "DEEPCDK_EVENT": str(document["event"]),

@@ -108,17 +108,19 @@ class WorkerGroup:
         instance = "Instances[].[InstanceId,LifecycleState,HealthStatus]"
         query = f"AutoScalingGroups[0].[{instance},SuspendedProcesses[].ProcessName]"
         name = ("--auto-scaling-group-names", self.settings.group)
-        instances, suspended = _pair(
-            self._call("describe-auto-scaling-groups", *name, "--query", query), self.settings.group
-        )
-        works = not {"HealthCheck", "ReplaceUnhealthy", "Terminate"} & set(map(str, suspended))
+        answer = self._call("describe-auto-scaling-groups", *name, "--query", query)
         try:
+            instances, suspended = answer
+            works = not {"HealthCheck", "ReplaceUnhealthy", "Terminate"} & set(map(str, suspended or ()))
             return {
                 str(instance_id): works and state == IN_SERVICE and str(health).lower() == HEALTHY
                 for instance_id, state, health in instances
             }
         except (TypeError, ValueError):
-            raise AwsCallError(f"unexpected answer of AWS about the group {self.settings.group}") from None
+            raise AwsCallError(
+                f"AWS lists no instances of the workers' Auto Scaling group {self.settings.group}; check in the EC2 "
+                "console whether it was deleted"
+            ) from None
 
     def mark_unhealthy(self, node: Node) -> None:
         """Make the group replace a worker. Raises AwsCallError.
@@ -158,15 +160,6 @@ class WorkerGroup:
             return json.loads(done.output or "null")
         except ValueError:
             raise AwsCallError(f"unexpected output of the AWS CLI: {done.output.strip()[-100:]!r}") from None
-
-
-def _pair(value: Any, group: str) -> tuple[Sequence[Any], Sequence[Any]]:
-    if not (isinstance(value, list) and len(value) == 2 and isinstance(value[0], list)):
-        raise AwsCallError(
-            f"the Auto Scaling group {group} of the workers does not exist; check in the EC2 console whether it was "
-            "deleted"
-        )
-    return value[0], value[1] if isinstance(value[1], list) else ()
 
 
 def _seconds(moment: str) -> float:

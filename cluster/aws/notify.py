@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from agent.spec.run import MAX_COMMANDS
-from agent.spec.states import is_topic
+from agent.spec.states import topic_region
 from cluster.aws.stack import Stack
 from cluster.errors import DeepcdkError, UsageError
 
@@ -42,7 +42,7 @@ def resolve_topics(given: Sequence[str], stack: Stack) -> tuple[str, ...]:
                 f"--notify {TOPIC}: the alarms of stack {stack.name} have no topic",
                 remedy="set alarms = true, and alarm_emails or alarm_topic, then run `fab up`",
             )
-        if is_topic(command) and command not in stack.topics:
+        if topic_region(command) and command not in stack.topics:
             told = ", ".join(stack.topics) or "none"
             raise DeepcdkError(
                 f"--notify {command}: the master of stack {stack.name} may not publish to this topic, only to {told}",
