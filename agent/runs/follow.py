@@ -16,9 +16,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from agent.files.listing import is_listed, open_regular
-from agent.runs import database, run_log, spending
+from agent.runs import database, run_log, run_queue, spending
 from agent.runs.directory import RunDirectory
-from agent.runs.run_queue import RunQueue
 from agent.runs.state import State
 from agent.runs.store import Runs
 from agent.spec import json_text
@@ -241,12 +240,18 @@ def is_of_rank(line: str, rank: int) -> bool:
 def with_queue_position(state: State, directory: RunDirectory, waiting: Sequence[str] | None = None) -> State:
     """Return the state; for a queued run without a reason, the reason is its place in the queue.
 
-    `waiting` are the ids in the queue, if the caller has them.
+    The text also names the run directly before it, or the live runs. `waiting` are the ids in the queue, if the caller
+    has them.
     """
     if state.state != QUEUED or state.reason:
         return state
-    queue = RunQueue(runs=Runs(root=directory.path.parent))
-    return dataclasses.replace(state, reason=queue.describe_position(state.run_id, waiting))
+    waiting = run_queue.ids() if waiting is None else waiting
+    if state.run_id not in waiting:
+        return state
+    place = waiting.index(state.run_id)
+    before = waiting[place - 1] if place else " or ".join(Runs(root=directory.path.parent).live())
+    after = f", after {before}" if before else ""
+    return dataclasses.replace(state, reason=f"position {place + 1} in the queue{after}")
 
 
 def _note_straggler(record: Mapping[str, Any], hosts: Sequence[str], known: dict[int, str]) -> None:
@@ -294,7 +299,7 @@ def summaries(runs: Runs) -> list[dict[str, Any]]:
 
     The summary of a run that has ended is stored in the database, so that its files are read only once.
     """
-    waiting, found, ended = RunQueue(runs=runs).ids(), [], []
+    waiting, found, ended = run_queue.ids(), [], []
     for document, stored in database.rows("SELECT document, summary FROM states ORDER BY run_id"):
         if stored is not None:
             found.append(json.loads(stored))
@@ -326,7 +331,7 @@ def summary(state: State, directory: RunDirectory, waiting: Sequence[str] | None
         if epoch is not None or _size(directory.metrics) <= size:
             break
     if waiting is None:
-        waiting = RunQueue(runs=Runs(root=directory.path.parent)).ids() if state.state == QUEUED else ()
+        waiting = run_queue.ids() if state.state == QUEUED else ()
     document = with_queue_position(state, directory, waiting).to_document()
     document.pop("last_lines")
     if state.state == "running" and not state.reason:

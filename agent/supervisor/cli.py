@@ -26,12 +26,11 @@ from typing import Any, Final
 from agent.errors import SpecError
 from agent.files.atomic_write import full_disk, open_to_append
 from agent.files.listing import read_regular
-from agent.runs import accepted_spec, liveness, record
+from agent.runs import accepted_spec, liveness, record, run_queue
 from agent.runs import follow as followed
 from agent.runs import state as states
 from agent.runs.claims import ClaimedNode
 from agent.runs.directory import RunDirectory
-from agent.runs.run_queue import WITHDRAWN, RunQueue
 from agent.runs.state import State
 from agent.runs.store import LiveRunError, Runs, describe
 from agent.spec.provenance import Submission
@@ -118,7 +117,7 @@ def stop(runs: Runs, directory: RunDirectory, grace_s: float) -> State:
     that has ended does not change.
     """
     if directory.effective_state().state == QUEUED:
-        RunQueue(runs=runs).finish(directory.run_id, "stopped", WITHDRAWN)
+        run_queue.finish(directory, "stopped", run_queue.WITHDRAWN)
     state = directory.effective_state()
     if state.is_live:
         with contextlib.suppress(IsADirectoryError):  # A rank may keep creating one. The signal below works anyway.
@@ -160,12 +159,13 @@ def begin(runs: Runs, submission: Submission, *, again: bool, queueing: bool) ->
     return directory
 
 
-def begun(runs: Runs, directory: RunDirectory) -> dict[str, Any]:
+def begun(directory: RunDirectory) -> dict[str, Any]:
     """Return JSON values about a run that was started or queued: `run_id`, `hosts` (names), and `position` in the
     queue.
     """
-    hosts = list(directory.stored_state().hosts)
-    return {"run_id": directory.run_id, "hosts": hosts, "position": RunQueue(runs=runs).position(directory.run_id)}
+    waiting, run_id = run_queue.ids(), directory.run_id
+    position = waiting.index(run_id) + 1 if run_id in waiting else None
+    return {"run_id": run_id, "hosts": list(directory.stored_state().hosts), "position": position}
 
 
 def occupancy(runs: Runs) -> dict[str, Any]:
@@ -185,7 +185,7 @@ def occupancy(runs: Runs) -> dict[str, Any]:
         live.append({"run_id": claim.run_id, "hosts": list(claim.names), "started_by": started_by})
     replaced = [dataclasses.asdict(each) for each in ReplacementLog().read(time.time() - SHOWN_S)]
     shown = {"replaced": replaced[-MAX_SHOWN:]} if replaced else {}
-    return {"live": live, "queued": RunQueue(runs=runs).ids(), **shown}
+    return {"live": live, "queued": run_queue.ids(), **shown}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -234,7 +234,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _ensure_scheduler(runs: Runs) -> None:
-    if RunQueue(runs=runs).ids() or runs.watched():
+    if run_queue.ids() or runs.watched():
         from agent.supervisor import scheduler
 
         scheduler.ensure_running(runs)
@@ -244,7 +244,7 @@ def _dispatch(runs: Runs, options: argparse.Namespace) -> int:
     match options.command:
         case "start":
             directory = begin(runs, Submission.from_json(sys.stdin.read()), again=False, queueing=options.queue)
-            print(json.dumps({"directory": str(directory.path), **begun(runs, directory)}))
+            print(json.dumps({"directory": str(directory.path), **begun(directory)}))
         case "enqueue":
             from agent.supervisor import boot_hook, submit, sweep
 
@@ -267,7 +267,7 @@ def _dispatch(runs: Runs, options: argparse.Namespace) -> int:
             submission = Submission.from_json(sys.stdin.read())
             with resolved(runs, submission.spec.run_id) as directory:
                 begin(runs, submission, again=True, queueing=options.queue)
-                print(json.dumps({"checkpoints": record.checkpoints(directory), **begun(runs, directory)}))
+                print(json.dumps({"checkpoints": record.checkpoints(directory), **begun(directory)}))
         case "schedule":
             from agent.supervisor import scheduler
 

@@ -31,9 +31,8 @@ from typing import Any, Final
 
 from agent.files.atomic_write import new_directory
 from agent.hardware.machine import NODE_CONF, read_node_conf
-from agent.runs import database, state
+from agent.runs import database, run_queue, state
 from agent.runs.claims import Claim
-from agent.runs.run_queue import RunQueue
 from agent.runs.store import Runs
 from agent.spec.nodes import MASTERS_TREES
 from agent.spec.run import RunSpec
@@ -102,7 +101,7 @@ class Handover:
                 return
             if self._call:
                 self._finish(self._call)
-            ids = sorted({*RunQueue(runs=self._runs).ids(), *self._runs.watched()})
+            ids = sorted({*run_queue.ids(), *self._runs.watched()})
             if ids and (stamp := database.stamp()) != self._stamp:
                 self._backup, self._stamp = database.backup(), stamp
             wanted = (self._tree(), ids, self._backup if ids else b"")

@@ -22,8 +22,7 @@ from agent.errors import SpecError
 from agent.hardware import gpu_health
 from agent.hardware.gpus import TIMEOUT_S
 from agent.remote.command import Completed, execute, remote_command
-from agent.runs import accepted_spec
-from agent.runs.run_queue import RunQueue
+from agent.runs import accepted_spec, run_queue
 from agent.runs.store import Runs
 from agent.spec.bounds import Replacements
 from agent.spec.kinds import NodeKind
@@ -152,7 +151,7 @@ class LostWorkers:
     def _specs(self) -> list[RunSpec]:
         """Return the specs of the live runs, and then of the queued runs."""
         found = []
-        for run_id in (*self._runs.live(), *RunQueue(runs=self._runs).ids()):
+        for run_id in (*self._runs.live(), *run_queue.ids()):
             with contextlib.suppress(OSError, SpecError):
                 found.append(accepted_spec.read(run_id))
         return found

@@ -23,9 +23,8 @@ from typing import Final
 from agent.errors import SpecError
 from agent.files.atomic_write import open_to_append
 from agent.files.file_lock import AlreadyLockedError
-from agent.runs import accepted_spec, database, liveness
+from agent.runs import accepted_spec, database, liveness, run_queue
 from agent.runs import state as states
-from agent.runs.run_queue import RunQueue
 from agent.runs.state import State
 from agent.runs.store import LiveRunError, Runs
 from agent.spec.nodes import NODES_PATH
@@ -51,7 +50,7 @@ NODES_PATIENCE_S: Final = 180.0
 
 def ensure_running(runs: Runs) -> None:
     """Start a scheduler if runs are queued or watched, and no scheduler is running."""
-    if not (RunQueue(runs=runs).ids() or runs.watched()):
+    if not (run_queue.ids() or runs.watched()):
         return
     # In a transaction: a scheduler that exits checks for runs and unlocks in one, so it cannot miss a run added before.
     with database.transaction():
@@ -99,7 +98,7 @@ def _schedule(runs: Runs, ending: threading.Event | None, nodes_path: str, poll_
 
     The parameters are as for `run`.
     """
-    queue, since, first = RunQueue(runs=runs), time.monotonic(), ""
+    since, first = time.monotonic(), ""
     handover = Handover(runs, log)
     warn = functools.lru_cache(maxsize=256)(log)  # Log an invalid line in the list of nodes once, not in each round.
     while not (ending and ending.is_set()):
@@ -111,7 +110,7 @@ def _schedule(runs: Runs, ending: threading.Event | None, nodes_path: str, poll_
         recover_lost_runs(runs, between=handover.keep_up)
         handover.keep_up()
         with database.transaction():
-            waiting = queue.ids()
+            waiting = run_queue.ids()
             if not waiting and not runs.watched() and handover.is_settled:
                 # Unlock in the transaction, because no other process can add a run meanwhile. The command that adds
                 # the next run then starts a scheduler, which gets the lock.
@@ -123,52 +122,52 @@ def _schedule(runs: Runs, ending: threading.Event | None, nodes_path: str, poll_
             continue
         if waiting[0] != first or runs.live():
             first, since = waiting[0], time.monotonic()
-        if not _start_first(queue, first, nodes_path, warn, patient=time.monotonic() - since < NODES_PATIENCE_S):
+        if not _start_first(runs, first, nodes_path, warn, patient=time.monotonic() - since < NODES_PATIENCE_S):
             time.sleep(poll_s)
     return False
 
 
-def _start_first(queue: RunQueue, run_id: str, nodes_path: str, warn: Callable[[str], None], *, patient: bool) -> bool:
+def _start_first(runs: Runs, run_id: str, nodes_path: str, warn: Callable[[str], None], *, patient: bool) -> bool:
     """Start the first run in the queue, `run_id`, if enough nodes are free. Return whether it left the queue.
 
     It also leaves the queue, as failed or stopped, if it cannot start or the first run of its sweep failed. If the
     cluster has too few nodes, the run keeps waiting while `patient`, and fails otherwise. `warn` is called with a
     message for each invalid line in the list of nodes.
     """
-    runs = queue.runs
+    directory = runs[run_id]
     try:
         queued = accepted_spec.read(run_id)
         check_trees(queued)
     except (SpecError, OSError) as error:
-        queue.finish(run_id, "failed", f"could not start from the queue: {error}")
+        run_queue.finish(directory, "failed", f"could not start from the queue: {error}")
         return True
     if held := sweep.reason_to_hold(runs, queued):
-        queue.finish(run_id, "stopped", held)
+        run_queue.finish(directory, "stopped", held)
         return True
     if waits := sweep.reason_to_wait(runs, queued):
-        queue.set_reason(run_id, waits)
+        run_queue.set_reason(directory, waits)
         return False
     try:
         spec = on_free_nodes(queued, runs.held(), warn, nodes_path)
         runs.claim(spec.run_id, spec.hosts or None)
     except LiveRunError:
-        queue.set_reason(run_id, "")  # The place in the queue is shown instead.
+        run_queue.set_reason(directory, "")  # The place in the queue is shown instead.
         return False
     except (SpecError, OSError) as error:
         if patient:
-            queue.set_reason(run_id, f"waiting: {error}")
+            run_queue.set_reason(directory, f"waiting: {error}")
             return False
         then_stop.remember(runs, queued.stop_policy)
         advice = "add nodes with `fab scale`, then `fab resume`"
-        queue.finish(run_id, "failed", f"could not start from the queue: {error}; {advice}")
+        run_queue.finish(directory, "failed", f"could not start from the queue: {error}; {advice}")
         return True
     state = State.starting(spec)
-    if not queue.start(state, accepted_spec.accept(spec)):
+    if not run_queue.start(directory, state, accepted_spec.accept(spec)):
         runs.release(run_id)  # The run was removed from the queue meanwhile.
         return True
     try:
-        detach(runs, runs[run_id])
+        detach(runs, directory)
     except (OSError, RuntimeError) as error:
-        runs[run_id].mark_failed(f"could not start: {error}")
+        directory.mark_failed(f"could not start: {error}")
         runs.release(run_id)
     return True

@@ -16,9 +16,8 @@ from agent.deadline import wait_until
 from agent.errors import SpecError
 from agent.files.atomic_write import new_directory, open_to_append
 from agent.files.listing import read_regular
-from agent.runs import accepted_spec, database, follow, liveness, record, run_log
+from agent.runs import accepted_spec, database, follow, liveness, record, run_log, run_queue
 from agent.runs.directory import RunDirectory
-from agent.runs.run_queue import RunQueue
 from agent.runs.state import State
 from agent.runs.store import LiveRunError, Runs
 from agent.spec.nodes import NODES_PATH, Node
@@ -125,7 +124,7 @@ def _check_new(runs: Runs, spec: RunSpec) -> None:
 
 def _check_queue(runs: Runs) -> None:
     """Raise LiveRunError if runs are queued, because the first of them must start next."""
-    if waiting := RunQueue(runs=runs).ids():
+    if waiting := run_queue.ids():
         raise LiveRunError(waiting[0], QUEUED, runs.held())
 
 

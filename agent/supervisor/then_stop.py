@@ -14,8 +14,7 @@ from typing import Final
 
 from agent.files.atomic_write import write_atomically
 from agent.remote.command import Completed, execute
-from agent.runs import database
-from agent.runs.run_queue import RunQueue
+from agent.runs import database, run_queue
 from agent.runs.store import Runs
 from agent.staging.aws_cli import aws_command
 
@@ -62,7 +61,7 @@ def stop_workers(
         policy = _remembered(runs)
         if not policy:
             return ""
-        if waiting := RunQueue(runs=runs).ids():
+        if waiting := run_queue.ids():
             return f"the workers are kept for run {waiting[0]}, which is queued"
         # If two runs end at the same time, the first to get here stops the workers: the other's end is already stored.
         if live := [run_id for run_id in runs.live() if not runs.is_over(run_id)]:

@@ -18,10 +18,9 @@ from typing import Any
 
 import pytest
 
-from agent.runs import accepted_spec, database
+from agent.runs import accepted_spec, database, run_queue
 from agent.runs import state as states
 from agent.runs.database import DatabaseError
-from agent.runs.run_queue import RunQueue
 from agent.runs.store import LiveRunError, Runs
 from tests.factories import make_node, make_spec, make_state
 
@@ -196,13 +195,11 @@ def test_another_masters_database_is_taken_over_by_a_master_without_runs_alone(
 
 CHANGES = """
 import sys
-from agent.runs import accepted_spec, database
+from agent.runs import accepted_spec, database, run_queue
 from agent.runs.store import Runs
-from agent.runs.run_queue import RunQueue
 from tests.factories import make_node, make_spec, make_state
 from pathlib import Path
 runs = Runs(root=Path(sys.argv[1]))
-queue = RunQueue(runs=runs)
 for number in range(int(sys.argv[2]), 100_000):
     name = f"run{number}"
     directory = runs[name]
@@ -212,7 +209,7 @@ for number in range(int(sys.argv[2]), 100_000):
         accepted_spec.accept(make_spec(run_id=name))
     print("queued", name, flush=True)
     runs.claim(name, [make_node(1)])
-    assert queue.start(make_state(run_id=name, state="starting"), "spec")
+    assert run_queue.start(directory, make_state(run_id=name, state="starting"), "spec")
     print("started", name, flush=True)
     directory.mark_failed("over")
     runs.release(name)
@@ -236,7 +233,7 @@ def test_200_kills_leave_a_database_that_opens_and_lose_nothing_that_was_reporte
         (found,) = database.rows("PRAGMA integrity_check")[0]
         assert found == "ok"
         started += [name for step, name in said if step == "started"]
-        waiting = RunQueue(runs=runs).ids()
+        waiting = run_queue.ids()
         assert len(started) == len(set(started)) and not set(started) & set(waiting)
         last: dict[str, str] = {name: step for step, name in said}
         for name, step in last.items():
@@ -248,7 +245,7 @@ def test_200_kills_leave_a_database_that_opens_and_lose_nothing_that_was_reporte
         for run_id in runs.lost():
             assert runs.release_lost(run_id)
         for run_id in waiting:
-            assert RunQueue(runs=runs).finish(run_id, "stopped", "out")
+            assert run_queue.finish(runs[run_id], "stopped", "out")
         first = 1 + max([first, *(int(each.name[3:]) for each in runs.root.glob("run*"))])
     before = states.every()
     shutil.rmtree(home / ".deepcdk")

@@ -9,8 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from agent.runs import accepted_spec, liveness
-from agent.runs.run_queue import RunQueue
+from agent.runs import accepted_spec, liveness, run_queue
 from agent.runs.store import Runs
 from agent.spec.provenance import Submission
 from agent.supervisor.submit import enqueue
@@ -41,7 +40,7 @@ def test_a_queued_run_waits_its_turn_and_they_go_in_order(efs: Path, supervisor:
     assert [state["state"] for state in states] == ["succeeded", "succeeded"]
     assert states[0]["updated"] <= states[1]["started"]
     eventually(lambda: not Runs(root=efs / "runs").claims())
-    assert RunQueue(runs=Runs(root=efs / "runs")).ids() == []
+    assert run_queue.ids() == []
 
 
 def test_ranks_may_enter_a_runs_directory_only_while_the_run_is_live(efs: Path, supervisor: Call) -> None:

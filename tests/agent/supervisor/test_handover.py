@@ -13,8 +13,7 @@ import pytest
 
 from agent.errors import SpecError
 from agent.remote.command import OWN_TREE
-from agent.runs import accepted_spec
-from agent.runs.run_queue import RunQueue
+from agent.runs import accepted_spec, run_queue
 from agent.runs.store import Runs
 from agent.spec.states import QUEUED
 from agent.supervisor import boot_hook, cli, handover, handover_wait, scheduler
@@ -293,7 +292,7 @@ def test_runs_that_began_after_the_backup_are_taken_up_and_do_not_wait(
     left = unpacked(runs, tmp_path / "left")
     monkeypatch.setenv("HOME", str(tmp_path / "next"))
     take_over(left, runs, tmp_path / "next")
-    assert (runs.live(), RunQueue(runs=runs).ids(), two.goes_on) == (["two"], [], True)
+    assert (runs.live(), run_queue.ids(), two.goes_on) == (["two"], [], True)
     assert runs["one"].stored_state().reason == "over", "it does not run again"
     assert runs.lost() == ["one", "two"]
 

@@ -13,9 +13,8 @@ from typing import Any
 import pytest
 
 from agent.remote import secret_files
-from agent.runs import liveness, spending
+from agent.runs import liveness, run_queue, spending
 from agent.runs.directory import RunDirectory
-from agent.runs.run_queue import RunQueue
 from agent.runs.spending import Spent
 from agent.runs.state import State
 from agent.runs.store import Runs
@@ -263,7 +262,7 @@ def test_a_scheduler_is_started_for_a_live_run_that_could_go_on(runs: Runs, monk
     scheduler.ensure_running(runs)
     lose(runs, restarts=0)
     scheduler.ensure_running(runs)
-    assert (started, RunQueue(runs=runs).ids()) == ([], [])
+    assert (started, run_queue.ids()) == ([], [])
     lose(runs)
     scheduler.ensure_running(runs)
     assert len(started) == 1

@@ -12,9 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from agent.errors import SpecError
-from agent.runs import accepted_spec
+from agent.runs import accepted_spec, follow, run_queue
 from agent.runs.directory import RunDirectory
-from agent.runs.run_queue import RunQueue
 from agent.runs.store import LiveRunError, Runs
 from agent.spec.nodes import Node
 from agent.spec.provenance import Submission
@@ -76,7 +75,7 @@ class Master:
 
     def withdraw(self, run_id: str) -> None:
         """Remove a run from the queue."""
-        assert RunQueue(runs=self.runs).finish(run_id, "stopped", "out")
+        assert run_queue.finish(self.runs[run_id], "stopped", "out")
         self.waiting.remove(run_id)
         self.states[run_id] = "stopped"
 
@@ -94,10 +93,9 @@ class Master:
 
     def schedule(self) -> None:
         """Schedule as the scheduler does until nothing more can start."""
-        queue = RunQueue(runs=self.runs)
-        while waiting := queue.ids():
+        while waiting := run_queue.ids():
             recovery.recover_lost_runs(self.runs)
-            if not scheduler._start_first(queue, waiting[0], str(self.nodes_path), pytest.fail, patient=True):
+            if not scheduler._start_first(self.runs, waiting[0], str(self.nodes_path), pytest.fail, patient=True):
                 break
 
     def hosts(self, run_id: str) -> tuple[str, ...]:
@@ -118,7 +116,7 @@ class Master:
         taken = [name for run_id in live for name in self.hosts(run_id)]
         assert len(taken) == len(set(taken))
         assert {claim.run_id: claim.names for claim in self.runs.held()} == {each: self.hosts(each) for each in live}
-        assert RunQueue(runs=self.runs).ids() == self.waiting
+        assert run_queue.ids() == self.waiting
         assert {run_id: self.runs[run_id].effective_state().state for run_id in self.runs.ids()} == self.states
 
 
@@ -171,7 +169,7 @@ def test_never_two_runs_on_a_node_and_those_that_wait_begin_in_order(
                 else:
                     master.end(live[-1 if step == "end last" else 0], lost=step == "lose first")
             master.check()
-        while master.runs.live() or RunQueue(runs=master.runs).ids():
+        while master.runs.live() or run_queue.ids():
             for run_id in master.runs.live():
                 master.end(run_id, lost=False)
             master.schedule()
@@ -189,8 +187,9 @@ def test_a_small_run_does_not_pass_a_large_one_and_both_begin_once_there_is_room
         assert master.begun == ["one", "two"], "the second takes other nodes than it asked for"
         assert master.hosts("two") == ("deeplearning-worker3", "deeplearning-worker4")
         master.schedule()
-        assert RunQueue(runs=master.runs).ids() == ["large", "small"]
-        assert RunQueue(runs=master.runs).describe_position("large") == "position 1 in the queue, after one or two"
+        assert run_queue.ids() == ["large", "small"]
+        told = follow.summaries(master.runs)[0]
+        assert (told["run_id"], told["reason"]) == ("large", "position 1 in the queue, after one or two")
         master.end("one", lost=False)
         master.schedule()
         assert master.begun == ["one", "two"], "three are free, and the large one needs four"

@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from agent.runs import database
+from agent.runs import database, run_queue
 from agent.runs.directory import RunDirectory
-from agent.runs.run_queue import RunQueue
 from agent.runs.store import LiveRunError, Runs
 from agent.spec.states import QUEUED
 from agent.supervisor import cli
@@ -89,7 +88,7 @@ def test_a_run_that_another_laptop_removed_since_one_looked_is_no_such_run(
     monkeypatch.setattr("sys.stdin", io.StringIO(spec(efs, "one", "exit 0")))
     assert cli.main(["--root", str(runs.root), command, *(["one"] if command != "resume" else [])]) == cli.NO_SUCH_RUN
     assert "unknown run one; " in capsys.readouterr().err
-    assert (runs.live(), RunQueue(runs=runs).ids()) == ([], [])
+    assert (runs.live(), run_queue.ids()) == ([], [])
 
 
 def test_of_two_laptops_that_queue_an_ended_run_again_at_once_one_is_refused(efs: Path, supervisor: Call) -> None:
@@ -103,6 +102,6 @@ def test_of_two_laptops_that_queue_an_ended_run_again_at_once_one_is_refused(efs
         done = list(pool.map(lambda _: supervisor("resume", "--queue", stdin=again), range(2)))
     assert sorted(each.returncode for each in done) == [0, 3]
     assert len(list((efs / "runs/one").glob("spec-*.json"))) == 1
-    assert RunQueue(runs=Runs(root=efs / "runs")).ids() == ["one"]
+    assert run_queue.ids() == ["one"]
     supervisor("stop", "one")
     supervisor("stop", "two", "--grace", "0")

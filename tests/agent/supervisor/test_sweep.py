@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from agent.errors import SpecError
-from agent.runs import liveness, record
-from agent.runs.run_queue import RunQueue
+from agent.runs import liveness, record, run_queue
 from agent.runs.state import State
 from agent.runs.store import Runs
 from agent.spec.run import RunSpec
@@ -64,7 +63,7 @@ def first_is(runs: Runs, state: str, *, after_s: float = 5.0, launched: bool = T
 
 def test_runs_of_a_sweep_wait_in_their_order_with_their_own_estimates(runs: Runs) -> None:
     enqueue(runs)
-    assert RunQueue(runs=runs).ids() == ["one", "two", "three"]
+    assert run_queue.ids() == ["one", "two", "three"]
     assert record.record(runs["three"])["origin"]["estimate"] == {"usd": 2}
     assert runs["two"].trial() == {
         "sweep": "s", "number": 0, "parameters": (), "repeat": 1, "seed": None, "first": "one",

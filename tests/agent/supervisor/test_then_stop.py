@@ -10,7 +10,7 @@ import pytest
 
 from agent.errors import SpecError
 from agent.remote.command import Completed
-from agent.runs.run_queue import RunQueue
+from agent.runs import run_queue
 from agent.runs.store import LiveRunError, Runs
 from agent.supervisor import scheduler, then_stop
 from agent.supervisor.then_stop import STOPPED, TRIES, command, stop_workers
@@ -63,7 +63,7 @@ def test_while_a_run_waits_the_workers_stay_and_the_last_one_ends_them(runs: Run
     waiting.write_state(make_state(run_id="two", state="queued"))
     assert stop(runs, POLICY, api) == "the workers are kept for run two, which is queued"
     assert not api.commands
-    RunQueue(runs=runs).finish("two", "succeeded", "")
+    run_queue.finish(waiting, "succeeded", "")
     assert stop(runs, "", api) == STOPPED, "the last run, which asked for nothing, ends them for the one before"
 
 
