@@ -43,7 +43,7 @@ class Hosts:
     ) -> None:
         """Configure the hosts. `run` runs a command with a time-out; `is_cancelled` returns whether to give up."""
         self._spec, self._runs_root, self._run = spec, runs_root, run
-        self._on_poll, self._is_cancelled, self._log = on_poll, is_cancelled, log_line
+        self._on_poll, self._is_cancelled, self.log_line = on_poll, is_cancelled, log_line
         self._unprepared: list[Node | None] = []
         """Nodes on which a preparation has started and may not have ended; None is the master."""
 
@@ -180,7 +180,7 @@ class Hosts:
         asked = [None, *self._spec.hosts] if hosts is None else list(hosts)
         for name, done in self.everywhere(asked, argv, 30.0 + wait_s, as_rank=as_rank).items():
             if done.status != 0:
-                self._log(f"{name}: {tail(done.output)}")
+                self.log_line(f"{name}: {tail(done.output)}")
 
 
 def login() -> dict[str, str]:

@@ -7,22 +7,19 @@ import dataclasses
 import signal
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import IO, Any, Final
 
-from agent.launch.hosts import tail
-from agent.remote import secret_files
 from agent.remote.command import Completed, execute
 from agent.runs import liveness, record, run_log
 from agent.runs.directory import RunDirectory
 from agent.runs.state import State, SupersededError
 from agent.runs.store import Runs
 from agent.spec.nodes import Node
-from agent.spec.remote_command import secrets_command
 from agent.spec.resume import resume_point
 from agent.spec.run import RunSpec
 from agent.spec.states import STOP_GRACE_S
 from agent.supervisor import failure, notification, rank_files, scheduler, then_stop
+from agent.supervisor.attempts import preparation
 from agent.supervisor.attempts.attempt import ON_REQUEST, Attempt, StopRequest
 from agent.supervisor.cost_meter import Meter
 from agent.supervisor.live_metric import METRIC, LiveMetric
@@ -159,10 +156,10 @@ class Supervisor:
         hosts.end_preparation()
         if self.state.state != "succeeded":
             hosts.signal_run(signal.SIGKILL, wait_s=5.0, ranks_only=self.state.is_live)
-        if self._left:
-            hosts.signal_run(signal.SIGKILL, wait_s=5.0, hosts=list(self._left.values()))
+        if left := list(self._left.values()):
+            hosts.signal_run(signal.SIGKILL, wait_s=5.0, hosts=left)
         self._notifier.tell_end(self.state)
-        self._remove_secrets()
+        preparation.remove_secrets(self._attempt.spec, hosts, left, self.runs, is_over=not self.state.is_live)
         self._stop_workers()
         self._finish_telling()
         self.runs.release(self._attempt.spec.run_id)
@@ -265,25 +262,6 @@ class Supervisor:
             self._told_waiting = len(self._restarts)
             self._notifier.tell(notification.WAITING, reason)
         self._stored.update(reason=reason)
-
-    def _remove_secrets(self) -> None:
-        """Remove the run's secrets on all nodes, and stale secrets of other runs on the master.
-
-        The master keeps the secrets of a run that is still live, for its next supervisor. Failures are logged or
-        ignored.
-        """
-        spec, hosts = self._attempt.spec, self._attempt.hosts
-        here = secret_files.master_directory(Path.home())
-        if spec.secrets:
-            if not self.state.is_live:
-                with contextlib.suppress(OSError):
-                    secret_files.remove(here, spec.run_id)  # first, because a user may remove the run meanwhile
-            drop, everyone = secrets_command("drop", spec.run_id), [None, *spec.hosts, *self._left.values()]
-            for name, done in hosts.everywhere(everyone, drop, 30.0, as_rank=True).items():
-                if done.status != 0:
-                    self._log(f"{name}: cannot remove secrets: {tail(done.output)}")
-        with contextlib.suppress(OSError):
-            secret_files.remove_stale(here, self.runs)
 
     def _stop_workers(self) -> None:
         """Stop the workers if this or an earlier run requested it (`--then-stop`), and no run is live or queued.

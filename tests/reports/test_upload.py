@@ -18,7 +18,7 @@ import pytest
 
 from agent.environment.virtual_environment import Installer, RuntimeSetupError
 from agent.files.atomic_write import StorageError, full_disk
-from agent.supervisor.attempts.program import stage
+from agent.supervisor.attempts.preparation import stage
 from agent.supervisor.failure import full_disk_hint
 from cluster.cli import PROJECT
 from cluster.cli.loader import collection

@@ -25,7 +25,6 @@ from agent.spec.run import RunSpec
 from agent.supervisor import failure
 from agent.supervisor.attempts import preparation
 from agent.supervisor.attempts.preparation import PreparationError
-from agent.supervisor.attempts.program import stage
 from agent.supervisor.restart import Outcome, ask_uptimes, machine_fault
 from agent.supervisor.stored_run import StoredRun
 from agent.supervisor.together import TogetherWatch
@@ -137,7 +136,7 @@ class Attempt:
         `failed` if --together=require is violated.
         """
         command = list(self.spec.launcher) or launcher_command(self.spec, pythons)
-        stage(self.spec)
+        preparation.stage(self.spec)
         self._tell_launch(command, pythons)
         began = time.monotonic()
         together = TogetherWatch(self.spec, self._directory)

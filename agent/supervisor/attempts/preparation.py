@@ -1,19 +1,26 @@
-"""Prepare the master and the hosts of an attempt: make environments, remove leftovers, and distribute secrets."""
+"""Prepare the master and the hosts of an attempt: make environments, remove leftovers, copy the program and secrets."""
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import os
+import shutil
+import stat
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from agent.files.atomic_write import MAKE_ROOM, reports_full_disk
+from agent.errors import SpecError
+from agent.files.atomic_write import MAKE_ROOM, new_directory, reports_full_disk
 from agent.launch.horovodrun_command import Interpreters
 from agent.launch.hosts import MASTER, Hosts, tail
 from agent.preflight.report import replace_remedy
 from agent.remote import rank_leftovers, secret_files
 from agent.remote.command import SSH_FAILED, Completed
+from agent.runs.store import Runs
 from agent.spec.nodes import NODE_PYTHON, Node
+from agent.spec.remote_command import secrets_command
 from agent.spec.run import RunSpec
 from agent.supervisor import prepare_node
 
@@ -132,3 +139,48 @@ def _remove_leftovers(hosts: Hosts, dirty: Sequence[Node]) -> None:
     """Remove the processes and files that ranks have left on these hosts. Raises PreparationError if this fails."""
     if dirty and (found := failures(hosts.clear(dirty, 30.0 + rank_leftovers.CLEARING_S))):
         raise PreparationError(found)
+
+
+def stage(spec: RunSpec) -> None:
+    """Copy the pushed program into the run's directory, unless an earlier attempt did. Does nothing for recipes.
+
+    So files that the ranks write belong to this run. The pushed tree, which other runs with the same program share,
+    does not change. Every user may write to the copy, but only this run's ranks can enter the run's directory. Raises
+    SpecError if the pushed tree does not exist.
+    """
+    if not spec.program:
+        return
+    source, target = Path(spec.program_directory), Path(spec.working_directory)
+    if target.exists():
+        return
+    if not source.is_dir():
+        raise SpecError(f"the uploaded program of run {spec.run_id} is missing: {source}; launch the run again")
+    with new_directory(target) as partial:
+        shutil.copytree(source, partial, symlinks=True, dirs_exist_ok=True, copy_function=_copy)
+        for directory, _, _ in os.walk(partial):
+            Path(directory).chmod(0o777)
+
+
+def _copy(source: str, target: str) -> None:
+    """Copy a file and let every user write to it. Executable files stay executable."""
+    shutil.copyfile(source, target)
+    Path(target).chmod(stat.S_IMODE(Path(source).stat().st_mode) | 0o666)
+
+
+def remove_secrets(spec: RunSpec, hosts: Hosts, left: Sequence[Node], runs: Runs, *, is_over: bool) -> None:
+    """Remove a run's secrets on all nodes, and stale secrets of other runs on the master.
+
+    `left` are hosts of earlier attempts. The master keeps the secrets of a run that is not over, for its next
+    supervisor. Failures are logged or ignored.
+    """
+    here = secret_files.master_directory(Path.home())
+    if spec.secrets:
+        if is_over:
+            with contextlib.suppress(OSError):
+                secret_files.remove(here, spec.run_id)  # first, because a user may remove the run meanwhile
+        drop, everyone = secrets_command("drop", spec.run_id), [None, *spec.hosts, *left]
+        for name, done in hosts.everywhere(everyone, drop, 30.0, as_rank=True).items():
+            if done.status != 0:
+                hosts.log_line(f"{name}: cannot remove secrets: {tail(done.output)}")
+    with contextlib.suppress(OSError):
+        secret_files.remove_stale(here, runs)

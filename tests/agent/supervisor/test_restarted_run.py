@@ -20,7 +20,7 @@ from agent.runs.store import Runs
 from agent.spec.nodes import Node
 from agent.supervisor import restart
 from agent.supervisor import supervisor as supervising
-from agent.supervisor.attempts import attempt
+from agent.supervisor.attempts import attempt, preparation
 from agent.supervisor.attempts.attempt import Attempt
 from agent.supervisor.lost_supervisor import LostSupervisor
 from agent.supervisor.notification import Notifier
@@ -37,14 +37,14 @@ def supervised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[...,
     in_haste = functools.partial(Restarts, nodes_path=str(tmp_path / "nodes"), poll_s=0.01, patience_s=0.05)
     pythons = Interpreters(launcher="python3", ranks="python3", runtime="")
     monkeypatch.setattr(supervising, "Restarts", in_haste)
-    monkeypatch.setattr(attempt, "stage", lambda spec: None)
+    monkeypatch.setattr(preparation, "stage", lambda spec: None)
     monkeypatch.setattr(Attempt, "_prepare", lambda self: (pythons, {}))
 
     def signal_run(
         self: Hosts, number: int, *args: Any, hosts: Sequence[Node] = (), ranks_only: bool = True, **keys: Any
     ) -> None:
         left = "what is left" if ranks_only else "what is left, launchers too"
-        self._log(f"signal {number:d} to {left} {' '.join(host.name if host else 'master' for host in hosts)}")
+        self.log_line(f"signal {number:d} to {left} {' '.join(host.name if host else 'master' for host in hosts)}")
 
     monkeypatch.setattr(Hosts, "signal_run", signal_run)
 

@@ -1,4 +1,4 @@
-"""Messages of a run's supervisor about hosts that it could not prepare."""
+"""The preparation of a run: hosts that fail are reported, and each run works in its own copy of the program."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from agent.errors import SpecError
 from agent.launch.hosts import MASTER, Hosts
 from agent.remote.command import Completed, execute
 from agent.runs import liveness
@@ -17,9 +18,9 @@ from agent.runs.store import Runs
 from agent.spec.nodes import NODE_PYTHON, Node
 from agent.spec.run import RunSpec
 from agent.supervisor import prepare_node
-from agent.supervisor.attempts.preparation import PreparationError, failures, interpreters, prepare
+from agent.supervisor.attempts.preparation import PreparationError, failures, interpreters, prepare, stage
 from agent.supervisor.supervisor import Supervisor
-from tests.factories import make_nodes, make_spec
+from tests.factories import make_nodes, make_program_spec, make_spec
 from tests.waiting import eventually
 
 ONE, TWO = make_nodes(2)
@@ -185,3 +186,56 @@ def test_stop_during_the_preparation_kills_it_on_all_nodes(efs: Path) -> None:
         state = supervised.result()
     assert (state.state, state.reason) == ("stopped", "stopped on request, before the launch")
     assert alive() == []
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> RunSpec:
+    """Write a pushed program and a run of it."""
+    spec = make_program_spec(efs_mount=str(tmp_path))
+    pushed = Path(spec.program_directory)
+    (pushed / "lib").mkdir(parents=True)
+    (pushed / "train.py").write_text("print()")
+    (pushed / "lib" / "start.sh").touch(mode=0o755)
+    Path(spec.run_directory).mkdir(parents=True)
+    return spec
+
+
+def test_the_run_works_in_a_copy_with_the_same_modes(program: RunSpec) -> None:
+    stage(program)
+    work = Path(program.working_directory)
+    assert (work / "train.py").read_text() == "print()"
+    assert (work / "lib" / "start.sh").stat().st_mode & 0o111
+    (work / "train.py").write_text("changed")
+    assert (Path(program.program_directory) / "train.py").read_text() == "print()"
+
+
+def test_the_ranks_may_change_all_of_the_copy_and_execute_what_was_executable(program: RunSpec) -> None:
+    stage(program)
+    work = Path(program.working_directory)
+    modes = {each.name: each.stat().st_mode & 0o7777 for each in (work, *work.rglob("*"))}
+    assert modes == {"work": 0o777, "lib": 0o777, "train.py": 0o666, "start.sh": 0o777}
+
+
+def test_a_second_attempt_goes_on_in_what_the_first_one_left(program: RunSpec) -> None:
+    stage(program)
+    (Path(program.working_directory) / "checkpoint").write_text("7")
+    stage(program)
+    assert (Path(program.working_directory) / "checkpoint").read_text() == "7"
+
+
+def test_a_copy_that_was_cut_short_is_made_anew(program: RunSpec) -> None:
+    partial = Path(program.run_directory) / ".work.partial"
+    partial.mkdir()
+    (partial / "half").touch()
+    stage(program)
+    assert not (Path(program.working_directory) / "half").exists()
+
+
+def test_a_run_of_the_payload_needs_no_copy(tmp_path: Path) -> None:
+    stage(make_spec(efs_mount=str(tmp_path)))
+    assert [each.name for each in tmp_path.iterdir()] == ["home"]
+
+
+def test_a_program_that_is_gone_is_told(tmp_path: Path) -> None:
+    with pytest.raises(SpecError, match=r"the uploaded program of run .* is missing: "):
+        stage(make_program_spec(efs_mount=str(tmp_path)))
