@@ -15,10 +15,18 @@ from hypothesis import strategies as st
 from agent.errors import SpecError
 from agent.files.atomic_write import write_atomically
 from agent.runs import liveness, run_log
+from agent.runs.directory import RunDirectory
 from agent.runs.store import LiveRunError, Runs
 from agent.spec.states import is_run_id
 from tests.factories import abandon, make_node, make_nodes, make_spec, make_state
 from tests.words import WORDS
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> RunDirectory:
+    found = Runs(root=tmp_path)["one"]
+    found.path.mkdir()
+    return found
 
 
 @given(text=WORDS | st.from_regex(r"[a-z0-9.-]{0,130}", fullmatch=True))
@@ -32,9 +40,7 @@ def test_a_launch_takes_just_what_a_run_can_be_called(text: str) -> None:
     assert not taken or (Path("/runs") / text).parent == Path("/runs")
 
 
-def test_state_is_read_back_and_copied_for_users(tmp_path: Path) -> None:
-    directory = Runs(root=tmp_path)["one"]
-    directory.path.mkdir()
+def test_state_is_read_back_and_copied_for_users(directory: RunDirectory) -> None:
     with pytest.raises(FileNotFoundError, match="run one has no state"):
         directory.stored_state()
     liveness.hold("one")
@@ -46,9 +52,7 @@ def test_state_is_read_back_and_copied_for_users(tmp_path: Path) -> None:
     assert shown == dataclasses.replace(state, updated=liveness.last_beat("one")), "the last heartbeat"
 
 
-def test_a_live_state_without_its_supervisor_counts_as_failed_and_stays_as_it_is_stored(tmp_path: Path) -> None:
-    directory = Runs(root=tmp_path)["one"]
-    directory.path.mkdir()
+def test_a_live_state_without_its_supervisor_counts_as_failed_and_stays_as_it_is_stored(directory: RunDirectory) -> None:
     directory.log.write_text("a\nb\n")
     directory.write_state(make_state())
     abandon("one")
@@ -96,9 +100,7 @@ def test_master_does_not_read_the_copy_of_a_state(tmp_path: Path) -> None:
     assert (directory.effective_state().state, Runs(root=tmp_path).ids()) == ("stopped", ["one"])
 
 
-def test_state_stored_while_the_lock_is_checked_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    directory = Runs(root=tmp_path)["one"]
-    directory.path.mkdir()
+def test_state_stored_while_the_lock_is_checked_counts(directory: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
     directory.write_state(make_state())
 
     def end_meanwhile(run_id: str) -> bool:
@@ -168,9 +170,7 @@ def test_the_nodes_of_a_run_without_a_supervisor_are_claimed_and_the_run_is_stor
     assert json.loads((tmp_path / "one" / "state.json").read_text())["state"] == "failed"
 
 
-def test_only_the_end_of_a_long_log_is_read(tmp_path: Path) -> None:
-    directory = Runs(root=tmp_path)["one"]
-    directory.path.mkdir()
+def test_only_the_end_of_a_long_log_is_read(directory: RunDirectory) -> None:
     with directory.log.open("wb") as file:
         file.truncate(1 << 40)  # a hole of 1 TiB: reading it whole would never end
         file.seek(0, os.SEEK_END)
@@ -178,9 +178,7 @@ def test_only_the_end_of_a_long_log_is_read(tmp_path: Path) -> None:
     assert run_log.last_lines(directory.log, 2) == ["line 1", "line 2"]
 
 
-def test_last_lines_of_one_rank_are_found_before_those_of_many_others(tmp_path: Path) -> None:
-    directory = Runs(root=tmp_path)["one"]
-    directory.path.mkdir()
+def test_last_lines_of_one_rank_are_found_before_those_of_many_others(directory: RunDirectory) -> None:
     others = "".join(f"[{rank}]<stderr>:{'x' * 5000}\n" for rank in range(64) if rank != 5)
     end = "[launcher] rank 5 exited first: 1\n"
     directory.log.write_text(f"[5]<stderr>:RuntimeError: the cause\n{others}{end}")

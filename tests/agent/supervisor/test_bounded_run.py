@@ -26,7 +26,6 @@ from tests.agent.supervisor.live_runs import Call, run_processes, script_spec, s
 from tests.factories import MASTER_ID
 from tests.waiting import eventually
 
-STUBBORN = "trap '' TERM; HOROVOD_RANK=0 sh -c \"trap '' TERM; while :; do sleep 0.1; done\"; exit 1"
 GENTLE = "trap 'echo checkpoint written; exit 0' TERM; while :; do sleep 0.1; done"
 ORIGIN = Origin(master=MASTER_ID, instance_types={MASTER_ID: "t3.medium"}, usd_per_hour={"t3.medium": 3600.0})
 """A master that costs a dollar per second."""
@@ -71,16 +70,6 @@ def test_files_are_closed_to_ranks_before_the_run_is_reported_as_ended(
     supervise(efs, "true", Bounds())
     # The ranks' user makes its own files readable, and must enter the directory to do so.
     assert (modes["running"], modes["made readable"], modes["succeeded"]) == (0o1770, 0o1770, 0o700)
-
-
-def test_ranks_that_ignore_sigterm_are_killed_after_the_grace(efs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run_directory, "STOP_GRACE_S", 1.0)
-    began = time.monotonic()
-    state, directory = supervise(efs, STUBBORN, Bounds(max_hours=1 / 3600))
-    assert (state.state, state.reason.partition(":")[0]) == ("stopped", "reached --max-hours 0.000277778")
-    assert 2.0 <= time.monotonic() - began < 20.0
-    assert "the grace period is over: sending SIGKILL to the ranks" in directory.log.read_text()
-    assert not run_processes(efs)
 
 
 def test_a_run_that_ends_before_its_bound_has_reached_none(efs: Path) -> None:

@@ -114,7 +114,8 @@ def test_a_rank_gets_sigterm_first_and_is_killed_after_the_grace(efs: Path, supe
     stopped = json.loads(supervisor("stop", "--grace", "1").stdout)
     assert stopped["state"] == "stopped"
     assert time.monotonic() - began >= 1.0
-    assert "rank heard" in (efs / "runs" / "one" / "launcher.log").read_text()
+    assert "rank heard" in log_of(efs, "one")
+    assert "the grace period is over: sending SIGKILL to the ranks" in log_of(efs, "one")
     eventually(lambda: not run_processes(efs))
 
 
