@@ -71,7 +71,6 @@ class Handover:
         self.parameter, self._region = facts.get("handover_parameter", ""), facts.get("region", "")
         self._runs, self._log, self._tree = runs, log, tree
         self._start, self._clock = start or _start, clock
-        self._packed: dict[Path, bytes] = {}
         self._call: subprocess.Popen[bytes] | None = None
         self._shared: tuple[Path, list[str], bytes] | None = None
         """The last data handed over, or in progress: the agent's tree, the ids of the runs, and the database."""
@@ -115,26 +114,12 @@ class Handover:
         self._shared, self._next = wanted, self._clock() + AGAIN_S
         self._digest = NOTHING
         if ids:
-            archive = self._pack(tree, ids, backup)
+            archive = pack(tree, ids, backup)
             self._digest = hashlib.sha256(archive).hexdigest()
             with _folder(self._runs.root / FOLDER) as folder:
                 _write(folder, f"{self._digest}.tar", archive)
         words = ("--name", self.parameter, "--type", "String", "--value", self._digest, "--overwrite")
         self._call = self._start(aws_command("ssm", "put-parameter", *words, region=self._region, in_background=True))
-
-    def _pack(self, tree: Path, ids: Sequence[str], backup: bytes) -> bytes:
-        """Return the archive with the agent in `tree`, the ids of the runs, and the backup of the database.
-
-        The same content results in the same bytes.
-        """
-        if tree not in self._packed:
-            self._packed = {tree: _packed_agent(tree)}
-        buffer = io.BytesIO(self._packed[tree])
-        contents = json.dumps({"tree": tree.name, "runs": ids}, sort_keys=True)
-        with tarfile.open(fileobj=buffer, mode="a:") as archive:
-            _add(archive, CONTENTS, contents.encode(), 0o600)
-            _add(archive, DATABASE, backup, 0o600)
-        return buffer.getvalue()
 
     def _finish(self, call: subprocess.Popen[bytes]) -> None:
         said, _ = call.communicate()
@@ -229,13 +214,20 @@ def _write(folder: int, name: str, data: bytes) -> None:
     os.replace(partial, name, src_dir_fd=folder, dst_dir_fd=folder)
 
 
-def _packed_agent(tree: Path) -> bytes:
+def pack(tree: Path, ids: Sequence[str], backup: bytes) -> bytes:
+    """Return the archive with the agent in `tree`, the ids of the runs, and the backup of the database.
+
+    The same content results in the same bytes.
+    """
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w:", format=tarfile.PAX_FORMAT) as archive:
         for path in sorted((tree / AGENT).rglob("*")):
             if path.is_file() and not path.is_symlink() and path.suffix != ".pyc":
                 mode = 0o755 if path.stat().st_mode & 0o100 else 0o644
                 _add(archive, path.relative_to(tree).as_posix(), path.read_bytes(), mode)
+        contents = json.dumps({"tree": tree.name, "runs": ids}, sort_keys=True)
+        _add(archive, CONTENTS, contents.encode(), 0o600)
+        _add(archive, DATABASE, backup, 0o600)
     return buffer.getvalue()
 
 

@@ -11,10 +11,8 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
-from agent.files.listing import read_regular
 from agent.remote.command import Completed
 from agent.runs.directory import ORIGIN_FILE, RunDirectory
-from agent.spec import json_text
 from agent.staging.aws_cli import aws_command
 
 METRIC: Final = "LiveRuns"
@@ -53,14 +51,11 @@ class LiveMetric:
             ended.set()
 
     def _command(self) -> list[str]:
-        try:
-            origin = json_text.parse(read_regular(self._directory.path / ORIGIN_FILE))
-            stack, region = origin["stack"], origin["region"]
-            self._has_alarm = origin["config"].get("idle_minutes") != 0
-        except (OSError, ValueError, KeyError, TypeError, AttributeError):
-            return []
-        known = isinstance(stack, str) and isinstance(region, str)
-        return command(stack, region) if known and stack and region else []
+        origin = self._directory.document(ORIGIN_FILE) or {}
+        stack, region, config = (origin.get(key) for key in ("stack", "region", "config"))
+        self._has_alarm = not (isinstance(config, dict) and config.get("idle_minutes") == 0)
+        known = isinstance(stack, str) and isinstance(region, str) and stack and region
+        return command(stack, region) if known else []
 
     def _keep_publishing(self, words: Sequence[str], ended: threading.Event) -> None:
         failures = 0

@@ -57,7 +57,7 @@ class StoredRun:
             self.record_step("ended")
             if trouble := rank_files.make_readable(self._directory, self._run):
                 self._log(f"the results are incomplete: {trouble}")
-            self._write_record(state)
+            self.write_record(state)
             if trouble := self.copier.finish():
                 self._log(f"the copy in the bucket is {'incomplete' if self.copier.address else 'missing'}: {trouble}")
                 self.record_step("ended", trouble=trouble)
@@ -72,13 +72,10 @@ class StoredRun:
         with contextlib.suppress(OSError):  # a full disk is reported when the state cannot be stored
             record.write_course(self._directory, self.course)
 
-    def write_record(self) -> None:
-        """Write the record again. Errors are ignored, for example a full disk."""
-        self._write_record(self.state)
-
-    def _write_record(self, state: State) -> None:
+    def write_record(self, state: State | None = None) -> None:
+        """Write the record, with a state that is not stored yet, or with the stored one. Errors are ignored."""
         with contextlib.suppress(OSError, ValueError):
-            record.write_record(self._directory, state)
+            record.write_record(self._directory, state or self.state)
 
     def check_ours(self) -> None:
         """Raise SupersededError if another master has taken over the run. Does nothing after the run has ended."""
