@@ -9,7 +9,7 @@ import shlex
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import IO, Final
 
 from agent.launch.horovodrun_command import Interpreters, document, launcher_command, launcher_environment
@@ -101,7 +101,7 @@ class Attempt:
             facts = self._preflight().run(pythons, answers)
             self.stored.record_step("inspected", runtime={**runtime, "versions": checks.software(facts)})
         except (PreparationError, PreflightError) as error:
-            fault = self._fault("", time.monotonic() - began, self._uptimes(""))
+            fault, _ = self._fault("", time.monotonic() - began)
             return Outcome(state="failed", reason=str(error), fault=fault)
         if self.stop.is_made():
             return Outcome(state="stopped", reason=f"{self.stop.why}, before the launch")
@@ -156,14 +156,13 @@ class Attempt:
             return Outcome(state="succeeded", reason=together.warning, exit_code=0)
         log = run_log.last_text(self._directory.log, failure.log_bytes(self.spec.ranks))
         ran_s = time.monotonic() - began
-        up = self._uptimes(log)
-        running = [name for name, up_s in up.items() if up_s >= ran_s]
+        fault, running = self._fault(log, ran_s)
         has_memory = not failure.out_of_memory(self.spec.hosts, failure.last_attempt(log))
         return Outcome(
             state="failed",
             reason=failure.reason(self.spec, status, log, running),
             exit_code=status,
-            fault=self._fault(log, ran_s, up),
+            fault=fault,
             memory_after_s=None if has_memory else round(ran_s, 1),
         )
 
@@ -231,26 +230,20 @@ class Attempt:
         if self._launcher is not None and self._launcher.poll() is None:
             os.killpg(self._launcher.pid, signal.SIGKILL)  # The launcher leads its own process group.
 
-    def _uptimes(self, log: str) -> dict[str, float]:
-        """Ask the hosts for their uptimes after a failure; return the seconds since boot by name of the hosts that
-        answer.
+    def _fault(self, log: str, ran_s: float) -> tuple[str, list[str]]:
+        """Ask the hosts for their uptimes after a failure. Return the machine fault that caused the failure, and the
+        names of the hosts that answer and did not reboot during the attempt.
 
-        `log` is the end of the launcher's output. Return {} without asking if the run was stopped, the spec has its own
-        launcher, or neither a restart nor the reason of the failure depends on the uptimes.
+        The fault is "" if there was none, the run was stopped, or no restart is left. Also sets `silent`. `log` is the
+        end of the launcher's output, and `ran_s` the duration of the attempt in seconds. The hosts are not asked if
+        neither a restart nor the reason of the failure depends on their answers.
         """
         is_needed = self.may_be_followed or failure.closing_hosts(log)
         if self.spec.launcher or self.stop.is_made() or not is_needed:
-            return {}
-        return ask_uptimes(self.hosts, self.spec.hosts)
-
-    def _fault(self, log: str, ran_s: float, up: Mapping[str, float]) -> str:
-        """Return the machine fault that caused a failure; "" if there was none, the run was stopped, or no restart is
-        left.
-
-        Also sets `silent`. `log` is the end of the launcher's output, `ran_s` the duration of the attempt in seconds,
-        and `up` the result of `_uptimes`.
-        """
-        if self.spec.launcher or self.stop.is_made() or not self.may_be_followed:
-            return ""
+            return "", []
+        up = ask_uptimes(self.hosts, self.spec.hosts)
+        running = [name for name, up_s in up.items() if up_s >= ran_s]
+        if not self.may_be_followed:
+            return "", running
         self.silent = {host.instance_id for host in self.spec.hosts if host.name not in up}
-        return machine_fault(self.spec, log, up, ran_s)
+        return machine_fault(self.spec, log, up, ran_s), running
