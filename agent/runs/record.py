@@ -194,7 +194,9 @@ def _restart_costs(directory: RunDirectory, course: Any, origin: Any, spec: Any)
     return [
         {
             **dataclasses.asdict(each),
-            "usd": None if each.seconds is None else _unless_spoilt(functools.partial(cost, origin, spec, each.seconds)),
+            "usd": None
+            if each.seconds is None
+            else _unless_spoilt(functools.partial(cost, origin, spec, each.seconds)),
         }
         for each in restart_costs(follow.metrics(directory), made)
     ]

@@ -54,8 +54,9 @@ class LiveMetric:
         origin = self._directory.document(ORIGIN_FILE) or {}
         stack, region, config = (origin.get(key) for key in ("stack", "region", "config"))
         self._has_alarm = not (isinstance(config, dict) and config.get("idle_minutes") == 0)
-        known = isinstance(stack, str) and isinstance(region, str) and stack and region
-        return command(stack, region) if known else []
+        if not (isinstance(stack, str) and isinstance(region, str) and stack and region):
+            return []
+        return command(stack, region)
 
     def _keep_publishing(self, words: Sequence[str], ended: threading.Event) -> None:
         failures = 0

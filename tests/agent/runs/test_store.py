@@ -13,7 +13,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.errors import SpecError
-from agent.files.atomic_write import write_atomically
 from agent.runs import liveness, run_log
 from agent.runs.directory import RunDirectory
 from agent.runs.store import LiveRunError, Runs
@@ -52,7 +51,9 @@ def test_state_is_read_back_and_copied_for_users(directory: RunDirectory) -> Non
     assert shown == dataclasses.replace(state, updated=liveness.last_beat("one")), "the last heartbeat"
 
 
-def test_a_live_state_without_its_supervisor_counts_as_failed_and_stays_as_it_is_stored(directory: RunDirectory) -> None:
+def test_a_live_state_without_its_supervisor_counts_as_failed_and_stays_as_it_is_stored(
+    directory: RunDirectory,
+) -> None:
     directory.log.write_text("a\nb\n")
     directory.write_state(make_state())
     abandon("one")
@@ -100,7 +101,9 @@ def test_master_does_not_read_the_copy_of_a_state(tmp_path: Path) -> None:
     assert (directory.effective_state().state, Runs(root=tmp_path).ids()) == ("stopped", ["one"])
 
 
-def test_state_stored_while_the_lock_is_checked_counts(directory: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_state_stored_while_the_lock_is_checked_counts(
+    directory: RunDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
     directory.write_state(make_state())
 
     def end_meanwhile(run_id: str) -> bool:

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from agent.runs import directory as run_directory
 from agent.runs import spending
 from agent.runs import state as states
 from agent.runs.directory import RunDirectory
@@ -22,7 +21,7 @@ from agent.spec.provenance import Origin
 from agent.supervisor import rank_files
 from agent.supervisor.supervisor import Supervisor
 from tests.agent.supervisor import live_runs
-from tests.agent.supervisor.live_runs import Call, run_processes, script_spec, supervisor_of
+from tests.agent.supervisor.live_runs import Call, script_spec, supervisor_of
 from tests.factories import MASTER_ID
 from tests.waiting import eventually
 

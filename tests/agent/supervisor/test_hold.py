@@ -17,8 +17,7 @@ from agent.runs.claims import ClaimedNode
 from agent.runs.store import LiveRunError, Runs
 from agent.supervisor import hold as holding
 from tests.agent.supervisor.live_runs import Call, spec
-from tests.factories import AGENT, abandon, make_node, make_state
-from tests.waiting import eventually
+from tests.factories import AGENT, make_node
 
 ONE, TWO = "deeplearning-worker1=i-00000001", "deeplearning-worker2=i-00000002"
 

@@ -36,7 +36,12 @@ def test_with_gpus_the_cores_do_not_count() -> None:
 
 def test_a_layer_has_the_packages_that_the_laptop_locked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[LockedOverlay] = []
-    monkeypatch.setattr(LockedOverlay, "ensure", lambda self: made.append(self) or self.python)
+
+    def ensure(self: LockedOverlay) -> Path:
+        made.append(self)
+        return self.python
+
+    monkeypatch.setattr(LockedOverlay, "ensure", ensure)
     runtime, log = Path("/runtime/bin/python"), tmp_path / "log"
     assert (make_python(make_program_spec(), runtime, log), made) == (runtime, [])
     spec = make_program_spec(efs_mount=str(tmp_path), locked=True)

@@ -23,7 +23,7 @@ from agent.spec.run import RunSpec
 from agent.supervisor import cli, lost_supervisor, recovery, resume, scheduler, then_stop
 from agent.supervisor.recovery import recover_lost_runs
 from tests.agent.lost_runs import lose
-from tests.factories import abandon, make_node, make_nodes, make_spec
+from tests.factories import abandon, make_nodes, make_spec
 
 
 @dataclasses.dataclass

@@ -12,12 +12,11 @@ import pytest
 
 from agent.errors import SpecError
 from agent.runs import liveness, record, run_queue
-from agent.runs.state import State
 from agent.runs.store import Runs
 from agent.spec.run import RunSpec
 from agent.spec.trial import Trial
-from agent.supervisor import scheduler, submit, sweep
-from tests.factories import AGENT, PAYLOAD, make_nodes, make_spec, make_state, nodes_text
+from agent.supervisor import submit, sweep
+from tests.factories import AGENT, PAYLOAD, make_nodes, make_spec, make_state
 
 
 @pytest.fixture
