@@ -133,6 +133,7 @@ def no_commands(monkeypatch: pytest.MonkeyPatch) -> None:
 def master_in(efs: Path) -> Iterator[Master]:
     master = Master(efs)
     with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HOME", str(efs))  # each example has its own database
         patch.setattr(submit, "detach", master.detach)
         patch.setattr(scheduler, "detach", master.detach)
         patch.setattr(submit, "NODES_PATH", str(master.nodes_path))
