@@ -83,8 +83,8 @@ def test_nodes_are_held_for_the_block_and_free_when_it_ends() -> None:
         raise KeyError
     assert master.held == [True, False, True, False]
     assert [command[3:] for command in master.commands] == [
-        ["--root", STACK.runs_root, "fab scale", "deeplearning-worker2=i-00000002"],
-        ["--root", STACK.runs_root, "--every", "fab down"],
+        ["--root", STACK.runs_root, "hold", "fab scale", "deeplearning-worker2=i-00000002"],
+        ["--root", STACK.runs_root, "hold", "--every", "fab down"],
     ]
 
 
