@@ -36,30 +36,30 @@ def points(definition: AlarmDefinition, reader: Reader, now: float, speed: float
     return found[definition.shown]
 
 
-Act = Callable[[str, Any, float | None], None]
-"""Takes an action's ARN, the alarm, and the latest value (None without data)."""
+class Watcher:
+    """Evaluates the alarms of an account and region, and executes their actions, as CloudWatch does once a minute."""
 
+    def __init__(self, backend: Callable[[str], Any], *, account: str, region: str, speed: float) -> None:
+        self._backend, self._account, self._region, self._speed = backend, account, region, speed
+        self._changed = False
 
-class Evaluator:
-    """Evaluates all alarms of an account and region, as CloudWatch does once a minute."""
+    def evaluate(self) -> bool:
+        """Evaluate all alarms once; return whether a group's size changed.
 
-    def __init__(self, backend: Any, act: Act, speed: float) -> None:
-        self._backend, self._act, self._speed = backend, act, speed
-
-    def evaluate(self) -> None:
-        """Evaluate all alarms once. Actions run when an alarm's state changes, scaling policies on each evaluation."""
-        alarms = list(self._backend.alarms.values())
-        if not alarms:
-            return
-        reader = Reader(self._backend.metric_data)
+        Actions run when an alarm's state changes, scaling policies on each evaluation.
+        """
+        self._changed = False
+        backend = self._backend("cloudwatch")
+        alarms = list(backend.alarms.values())
+        reader = Reader(backend.metric_data if alarms else [])
         now = epoch(utcnow())
         for alarm in alarms:
             try:
                 definition = read(alarm)
             except InvalidParameterValue:
                 continue  # a composite alarm, which bypasses put_metric_alarm
-            values = points(definition, reader, now, self._speed)
-            self._settle(alarm, definition, values)
+            self._settle(alarm, definition, points(definition, reader, now, self._speed))
+        return self._changed
 
     def _settle(self, alarm: Any, definition: AlarmDefinition, values: Series) -> None:
         """Update an alarm's state from the compared values, and run its actions."""
@@ -78,31 +78,6 @@ class Evaluator:
         for action in actions:
             if is_new or ":scalingPolicy:" in action:
                 self._act(action, alarm, latest)
-
-
-def _reason(definition: AlarmDefinition, values: Series, state: str) -> str:
-    """Return the text of the reason for an alarm's new state."""
-    rule = definition.rule
-    recent = [f"{value:g}" if value is not None else "-" for value in values[-rule.periods :]][-5:]
-    outcome = {states.ALARM: "beyond", states.OK: "not all beyond"}.get(state, "too few to compare with")
-    return (
-        f"Threshold Crossed: {rule.to_alarm} of the last {rule.periods} datapoints are needed; the latest, "
-        f"[{', '.join(recent)}], are {outcome} the threshold ({rule.comparison} {rule.threshold:g})."
-    )
-
-
-class Watcher:
-    """Evaluates the alarms of an account and region, and executes their actions."""
-
-    def __init__(self, backend: Callable[[str], Any], *, account: str, region: str, speed: float) -> None:
-        self._backend, self._account, self._region, self._speed = backend, account, region, speed
-        self._changed = False
-
-    def evaluate(self) -> bool:
-        """Evaluate all alarms once; return whether a group's size changed."""
-        self._changed = False
-        Evaluator(self._backend("cloudwatch"), self._act, self._speed).evaluate()
-        return self._changed
 
     def _act(self, action: str, alarm: Any, value: float | None) -> None:
         """Execute an alarm's scaling policy, or publish its notification to a topic. Failures are only logged."""
@@ -126,6 +101,17 @@ class Watcher:
             f"triggered policy {policy.name}"
         )
         self._changed |= scaling.execute(policy, value - float(alarm.threshold), cause)
+
+
+def _reason(definition: AlarmDefinition, values: Series, state: str) -> str:
+    """Return the text of the reason for an alarm's new state."""
+    rule = definition.rule
+    recent = [f"{value:g}" if value is not None else "-" for value in values[-rule.periods :]][-5:]
+    outcome = {states.ALARM: "beyond", states.OK: "not all beyond"}.get(state, "too few to compare with")
+    return (
+        f"Threshold Crossed: {rule.to_alarm} of the last {rule.periods} datapoints are needed; the latest, "
+        f"[{', '.join(recent)}], are {outcome} the threshold ({rule.comparison} {rule.threshold:g})."
+    )
 
 
 def notification(alarm: Any, account: str, region: str) -> str:
