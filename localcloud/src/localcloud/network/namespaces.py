@@ -16,9 +16,9 @@ import os
 import socket
 import struct
 import subprocess
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -91,21 +91,8 @@ def show_file(file: Path, at: Path) -> None:
 
 def _in_thread(action: Callable[[], T]) -> T:
     """Return the result of `action`, run in a new thread, so that a change of namespace affects no other thread."""
-    result: list[T] = []
-    failure: list[BaseException] = []
-
-    def target() -> None:
-        try:
-            result.append(action())
-        except BaseException as error:
-            failure.append(error)
-
-    thread = threading.Thread(target=target, name="namespace")
-    thread.start()
-    thread.join()
-    if failure:
-        raise failure[0]
-    return result[0]
+    with ThreadPoolExecutor(1, "namespace") as pool:
+        return pool.submit(action).result()
 
 
 def enter_path(path: str, action: Callable[[], T]) -> T:
