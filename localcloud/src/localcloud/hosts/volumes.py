@@ -8,17 +8,13 @@ containers, a volume is a plain directory, and its size is not enforced.
 from __future__ import annotations
 
 import dataclasses
-import errno
-import fcntl
-import os
 import shutil
-import struct
 import threading
 from pathlib import Path
 from typing import Final
 
 from localcloud.errors import CommandError
-from localcloud.network.namespaces import mount_device, run, unmount
+from localcloud.network.namespaces import run, unmount
 
 _BYTES_PER_INODE: Final = 1 << 16
 """A volume of 8 GiB has 131,072 inodes. With more inodes, new volumes take more time and space."""
@@ -27,11 +23,6 @@ _LAYOUT: Final = ("-m", "0", "-i", str(_BYTES_PER_INODE), "-O", "^has_journal,^r
 _MAKE: Final = ("mke2fs", "-q", "-F", "-t", "ext4", *_LAYOUT, "-E", "lazy_itable_init=1,nodiscard")
 _OPTIONS: Final = "barrier=0,noinit_itable"
 _PROBE_BYTES: Final = 1 << 20
-_LOOP_CONTROL: Final = Path("/dev/loop-control")
-# From linux/loop.h.
-_LOOP_CTL_GET_FREE: Final = 0x4C82
-_LOOP_CONFIGURE: Final = 0x4C0A
-_LO_FLAGS_AUTOCLEAR: Final = 4
 _MOUNTS: Final = Path("/proc/self/mounts")
 
 
@@ -59,7 +50,7 @@ class Volumes:
             if not empty.exists():
                 _make_file(empty, size_gib << 30)
         file = self._file(instance_id)
-        _copy_sparse(empty, file)
+        run(["cp", "--sparse=always", str(empty), str(file)])  # takes a tenth of the time of mke2fs
         _mount(file, self.path(instance_id))
 
     def remove(self, instance_id: str) -> None:
@@ -112,39 +103,6 @@ def _make_file(path: Path, size: int) -> None:
     new.rename(path)
 
 
-def _copy_sparse(source: Path, target: Path) -> None:
-    """Copy the data of a sparse file. For an empty volume, this takes a tenth of the time of mke2fs."""
-    with source.open("rb", buffering=0) as old, target.open("xb", buffering=0) as new:
-        size, at = os.fstat(old.fileno()).st_size, 0
-        new.truncate(size)
-        while at < size:
-            try:
-                at = os.lseek(old.fileno(), at, os.SEEK_DATA)
-            except OSError as error:
-                if error.errno == errno.ENXIO:  # only a hole is left
-                    break
-                raise
-            hole = os.lseek(old.fileno(), at, os.SEEK_HOLE)
-            while at < hole:
-                at += os.pwrite(new.fileno(), os.pread(old.fileno(), hole - at, at), at)
-
-
 def _mount(file: Path, at: Path) -> None:
-    """Mount a file through a loop device that the kernel frees when it is unmounted.
-
-    These calls take a millisecond. `mount -o loop` takes 20 ms, and waits when it competes for a device.
-    """
-    with file.open("r+b") as backing, _LOOP_CONTROL.open("rb") as control:
-        # struct loop_config: the file, the block size, and a loop_info64 with its flags after 52 bytes.
-        config = struct.pack("=II52xI176x64x", backing.fileno(), 0, _LO_FLAGS_AUTOCLEAR)
-        while True:
-            path = Path(f"/dev/loop{fcntl.ioctl(control, _LOOP_CTL_GET_FREE)}")
-            with path.open("r+b", buffering=0) as device:
-                try:
-                    fcntl.ioctl(device, _LOOP_CONFIGURE, config)
-                except OSError as error:
-                    if error.errno == errno.EBUSY:  # another process has taken it
-                        continue
-                    raise
-                mount_device(str(path), at, "ext4", _OPTIONS)
-                return
+    """Mount a file through a loop device that the kernel frees when it is unmounted."""
+    run(["mount", "-n", "-t", "ext4", "-o", f"loop,noatime,{_OPTIONS}", str(file), str(at)])

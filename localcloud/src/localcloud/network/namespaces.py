@@ -29,7 +29,6 @@ T = TypeVar("T")
 CLONE_NEWNS: Final = 0x00020000
 CLONE_NEWNET: Final = 0x40000000
 MNT_DETACH: Final = 2
-MS_NOATIME: Final = 0x400
 MS_BIND: Final = 0x1000
 MS_REC: Final = 0x4000
 MS_SLAVE: Final = 0x80000
@@ -72,11 +71,6 @@ def leave_mount_namespace() -> None:
 def mount_tmpfs(path: Path, options: str) -> None:
     """Mount an empty memory file system at `path`."""
     _call("mount", b"localcloud", os.fsencode(path), b"tmpfs", ctypes.c_ulong(0), options.encode())
-
-
-def mount_device(device: str, at: Path, kind: str, options: str) -> None:
-    """Mount a device with a file system of a kind, without times of access."""
-    _call("mount", device.encode(), os.fsencode(at), kind.encode(), ctypes.c_ulong(MS_NOATIME), options.encode())
 
 
 def unmount(path: Path) -> None:
