@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 from urllib.parse import unquote, urlparse
 
@@ -91,13 +91,13 @@ class Actions(BaseResponse):
                 self._get_param("Capabilities", []),
             )
 
-    def _body(self, stack: Stack | None) -> str:
+    def _body(self, stack: Stack) -> str:
         """Return the template's text: from the request, from S3, or with UsePreviousTemplate the stack's current
         template.
 
         Raises ValidationError if there is no template, if it cannot be read, or if it is too large.
         """
-        if self._get_bool_param("UsePreviousTemplate", False) and stack is not None and stack.target is not None:
+        if self._get_bool_param("UsePreviousTemplate", False) and stack.target is not None:
             return stack.target.body
         body, url = self._text("TemplateBody"), self._text("TemplateURL")
         if body:
@@ -174,21 +174,6 @@ def show_parameters(target: Target) -> list[dict[str, Any]]:
             shown["ResolvedValue"] = ",".join(value) if isinstance(value, list) else str(value)
         found.append(shown)
     return found
-
-
-def show_declared(document: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return a template's parameters in the form of GetTemplateSummary."""
-    return [
-        {
-            "ParameterKey": key,
-            "DefaultValue": str(each["Default"]) if "Default" in each else None,
-            "ParameterType": each.get("Type", "String"),
-            "NoEcho": str(each.get("NoEcho", False)).lower() == "true",
-            "Description": each.get("Description"),
-            "ParameterConstraints": {"AllowedValues": [str(value) for value in each.get("AllowedValues", [])]},
-        }
-        for key, each in document.get("Parameters", {}).items()
-    ]
 
 
 def show_tags(target: Target) -> list[dict[str, str]]:

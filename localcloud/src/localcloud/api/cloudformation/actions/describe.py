@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from moto.core.responses import ActionResult
 from moto.moto_server.werkzeug_app import BackendRequest
 
-from localcloud.api.cloudformation import template
 from localcloud.api.cloudformation.account import Account
-from localcloud.api.cloudformation.actions.base import show_declared, show_resource, show_stack, sorted_resources
+from localcloud.api.cloudformation.actions.base import show_resource, show_stack, sorted_resources
 from localcloud.api.cloudformation.actions.change_sets import ChangeSetActions
 from localcloud.api.cloudformation.actions.stacks import StackActions
 from localcloud.api.cloudformation.errors import ValidationError
-from localcloud.api.cloudformation.stacks import Stack
-from localcloud.api.cloudformation.types.allowlist import needed_capabilities
 from localcloud.api.permissions.caller import CALLER
 
 
@@ -48,21 +45,11 @@ class Responses(ChangeSetActions, StackActions):
             return ActionResult({"StackEvents": list(reversed(stack.events))})
 
     def describe_stack_resources(self) -> ActionResult:
-        """Show a stack's resources, or one of them. The stack can be found by a resource's physical id."""
-        if self._text("PhysicalResourceId") and not self._text("StackName"):
-            stack = self._holder_of(self._text("PhysicalResourceId"))
-        else:
-            stack = self._account.get(self._text("StackName"))
+        """Show a stack's resources, or one of them."""
+        stack = self._account.get(self._text("StackName"))
         name = self._text("LogicalResourceId")
         found = [each for each in sorted_resources(stack) if not name or each.logical_id == name]
         return ActionResult({"StackResources": [show_resource(stack, each) for each in found]})
-
-    def _holder_of(self, physical_id: str) -> Stack:
-        """Return the stack that contains the resource. Raises ValidationError if there is no such stack."""
-        for stack in self._account.live():
-            if any(each.physical_id == physical_id for each in stack.resources.values()):
-                return stack
-        raise ValidationError(f"Stack for {physical_id} does not exist")
 
     def describe_stack_resource(self) -> ActionResult:
         """Show one resource of a stack."""
@@ -88,40 +75,6 @@ class Responses(ChangeSetActions, StackActions):
         # A stack that only has a change set has no template yet. AWS does not treat this as an error.
         body = target.body if target is not None else ""
         return ActionResult({"TemplateBody": body, "StagesAvailable": ["Original", "Processed"]})
-
-    def get_template_summary(self) -> ActionResult:
-        """Return a template's parameters, resource types and required capabilities."""
-        name = self._text("StackName")
-        if name:
-            target = self._account.get(name).target
-            if target is None:
-                raise ValidationError("GetTemplateSummary cannot be called on REVIEW_IN_PROGRESS stacks.")
-            document: Mapping[str, Any] = target.template
-        else:
-            document = template.parse(self._body(None))
-        needed = needed_capabilities(document)
-        return ActionResult(
-            {
-                "Parameters": show_declared(document),
-                "Description": document.get("Description"),
-                "ResourceTypes": sorted({each["Type"] for each in document["Resources"].values()}),
-                "Capabilities": needed,
-                "CapabilitiesReason": f"The following resource(s) require capabilities: {needed}" if needed else None,
-                "Version": document.get("AWSTemplateFormatVersion"),
-            }
-        )
-
-    def validate_template(self) -> ActionResult:
-        """Check that a template can be parsed; return its parameters and required capabilities."""
-        document = template.parse(self._body(None))
-        needed = needed_capabilities(document)
-        return ActionResult(
-            {
-                "Parameters": show_declared(document),
-                "Description": document.get("Description"),
-                "Capabilities": needed,
-            }
-        )
 
     def list_exports(self) -> ActionResult:
         """List the exports of all stacks."""
