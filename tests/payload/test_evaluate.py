@@ -10,26 +10,13 @@ import pytest
 from payload import evaluate
 from payload.data import local_copy
 from payload.settings import Settings
+from tests.payload.training.export.test_model_card import CARD
 
 
 def card(**changes: Any) -> dict[str, Any]:
-    values: dict[str, Any] = {
-        "recipe": "digits",
-        "network": "lenet",
-        "dataset": "fashion-mnist",
-        "labels": ["0", "1"],
-        "size": [28, 28],
-        "channels": 1,
-        "rectangular": False,
-        "margin": 1.0,
-        "data_dir": "/absent/data",
-        "settings": dataclasses.asdict(Settings(dataset="fashion-mnist")),
-        "steps": 1,
-        "averaged": False,
-        "weights_sha256": "",
-        "versions": {},
-    }
-    return {**values, **changes}
+    settings = dataclasses.asdict(Settings(dataset="fashion-mnist"))
+    plain = dataclasses.replace(CARD, dataset="fashion-mnist", data_dir="/absent/data", settings=settings)
+    return {**dataclasses.asdict(plain), **changes}
 
 
 def export(folder: Path, document: dict[str, Any] | None) -> Path:

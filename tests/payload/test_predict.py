@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -8,7 +9,7 @@ import pytest
 from PIL import Image
 
 from payload import predict
-from payload.training.export.model_card import ModelCard
+from tests.payload.training.export.test_model_card import CARD
 
 
 @pytest.fixture
@@ -62,11 +63,7 @@ def test_images_of_any_size_are_told_with_their_likeliest_classes(
     last = model.layers[-1]
     last.kernel.assign(np.zeros(last.kernel.shape))  # its random values might outweigh the biases
     last.bias.assign([1.0, 3.0, 2.0])
-    card = ModelCard(
-        recipe="digits", network="lenet", dataset="digits", labels=("cat", "dog", "cow"), size=(28, 28), channels=1,
-        steps=1, averaged=False, rectangular=False, margin=1.0, data_dir=None, settings={},
-        weights_sha256="", versions={},
-    )  # fmt: skip
+    card = dataclasses.replace(CARD, labels=("cat", "dog", "cow"), margin=1.0)
     write_export(tmp_path / "run" / "export", model, card)
     words = ["--run-dir", str(tmp_path / "run"), str(image), str(image)]
     assert predict.main([*words, "--json", "--top", "2"]) == 0

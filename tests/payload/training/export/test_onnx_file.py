@@ -15,24 +15,12 @@ import pytest
 
 from payload.models.registry import NETWORKS, Network
 from payload.training.export.model_card import ModelCard, ModelError
+from tests.payload.training.export import test_model_card
 
 ROOT = Path(__file__).parents[4]
 CLASSES = 5
-CARD = ModelCard(
-    recipe="digits",
-    network="small",
-    dataset="digits",
-    labels=("a", "b", "Ünïcode", "d", "e"),
-    size=(32, 32),
-    channels=3,
-    rectangular=False,
-    margin=0.875,
-    data_dir=None,
-    settings={"epochs": 3},
-    steps=7,
-    averaged=False,
-    weights_sha256="00",
-    versions={"keras": "3"},
+CARD = dataclasses.replace(
+    test_model_card.CARD, network="small", labels=("a", "b", "Ünïcode", "d", "e"), size=(32, 32), channels=3
 )
 WITHOUT_TENSORFLOW = """
 import sys

@@ -12,26 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from payload.training.export.model_card import ModelCard
+from tests.payload.training.export import test_model_card
 
 pytestmark = pytest.mark.tensorflow
 
-CARD = ModelCard(
-    recipe="digits",
-    network="small",
-    dataset="digits",
-    labels=tuple("abcde"),
-    size=(32, 32),
-    channels=3,
-    rectangular=False,
-    margin=0.875,
-    data_dir=None,
-    settings={"epochs": 3},
-    steps=7,
-    averaged=False,
-    weights_sha256="00",
-    versions={"keras": "3"},
-)
+CARD = dataclasses.replace(test_model_card.CARD, network="small", labels=tuple("abcde"), size=(32, 32), channels=3)
 FRESH = """
 import sys
 sys.modules["payload"] = None  # as where this project is not installed
