@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from payload.models.registry import network, parameter_count
 from payload.settings import Settings
-from payload.training.rank_setup import set_up_rank
+from payload.training.rank_setup import set_up_rank, set_up_tensorflow
 
 LEARNING_RATE: Final = 1e-6
 """Small, so that weights stay finite with random labels. It does not affect the time of a step."""
@@ -88,10 +88,7 @@ def _tune(cell: Cell) -> str:
         inter_op_threads=cell.inter_op_threads,
     )
     rank_setup = set_up_rank(settings, os.environ)
-    import tensorflow as tf
-
-    tf.config.threading.set_intra_op_parallelism_threads(rank_setup.tuning.intra_op_threads)
-    tf.config.threading.set_inter_op_parallelism_threads(rank_setup.tuning.inter_op_threads)
+    set_up_tensorflow(rank_setup, 0)
     return str(rank_setup)
 
 
@@ -122,7 +119,7 @@ def _training_step(model: Any, images: Any, labels: Any) -> Callable[[], Any]:
         optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
         return loss
 
-    return _compiled(step)
+    return tf.function(step, autograph=False)  # type: ignore[no-any-return]  # TensorFlow has no types
 
 
 def _inference_step(model: Any, images: Any) -> Callable[[], Any]:
@@ -134,13 +131,6 @@ def _inference_step(model: Any, images: Any) -> Callable[[], Any]:
 
     forward = tf.function(lambda batch: tf.reduce_sum(model(batch, training=False)), autograph=False)
     return lambda: forward(images)
-
-
-def _compiled(step: Callable[[], Any]) -> Callable[[], Any]:
-    import tensorflow as tf
-
-    graph: Callable[[], Any] = tf.function(step, autograph=False)
-    return graph
 
 
 if __name__ == "__main__":

@@ -20,21 +20,14 @@ STANDARD_DEVIATION: Final = 0.3530
 `norm_input` but does not describe it. Such a layer standardises pixels."""
 
 
-def fashion_vgg(
-    image_shape: tuple[int, int, int],
-    classes: int,
-    *,
-    mean: float = MEAN,
-    standard_deviation: float = STANDARD_DEVIATION,
-    dropout: float = 0.5,
-) -> Any:
+def fashion_vgg(image_shape: tuple[int, int, int], classes: int, *, dropout: float = 0.5) -> Any:
     """Build the network: float32 [B, height, width, channels], 0 to 1, to logits, float32 [B, classes].
 
     `dropout`: fraction of units to drop after each layer of 512 units. Half of it is used after each of the first three
     stages.
     """
     inputs = keras.layers.Input(image_shape)
-    x = keras.layers.Rescaling(1 / standard_deviation, -mean / standard_deviation, name="normalise")(inputs)
+    x = keras.layers.Rescaling(1 / STANDARD_DEVIATION, -MEAN / STANDARD_DEVIATION, name="normalise")(inputs)
     x = _pair(x, 32, "conv1")
     x = BatchNormalization(momentum=0.9, name="conv1_bn")(x)
     x = keras.layers.Dropout(dropout / 2, name="dropout1")(x)

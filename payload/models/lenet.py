@@ -6,25 +6,18 @@ It has two 5 x 5 convolutions with 20 and 50 filters and no padding, each follow
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any
 
 import keras
 
 from payload.models.layers import weight_type
 
-MIN_SIZE: Final = 16
-"""Smallest image side in pixels. Smaller images vanish in the second pooling."""
-
 
 def lenet(image_shape: tuple[int, int, int], classes: int) -> Any:
     """Build the network: float32 [B, height, width, channels] to logits, float32 [B, classes].
 
-    The last layer is linear. The loss applies the softmax and can thereby avoid overflow. Raises ValueError for images
-    smaller than MIN_SIZE.
+    The last layer is linear. The loss applies the softmax and can thereby avoid overflow.
     """
-    height, width, _ = image_shape
-    if min(height, width) < MIN_SIZE:
-        raise ValueError(f"images of {height} x {width}: LeNet needs at least {MIN_SIZE} x {MIN_SIZE}")
     return keras.Sequential(
         [
             keras.layers.Input(image_shape),

@@ -62,13 +62,5 @@ class Settings(
         return self.epochs + max(0, self.augmented_epochs)
 
 
-GROUPS = (
-    DataSettings,
-    ScheduleSettings,
-    OptimizationSettings,
-    AugmentationSettings,
-    PrecisionSettings,
-    OutputSettings,
-    MachineSettings,
-)
+GROUPS: Final = Settings.__bases__
 """All groups, in display order."""

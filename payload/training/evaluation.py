@@ -90,7 +90,7 @@ class Evaluator:
                 threads=self.threads,
                 ranks_on_node=self.ranks.local_size,
             )
-            with self.state.averaged():
+            with self.state.optimizer.averaged():
                 return sum((measure(batch) for batch in reading_errors(batches)), start)
 
         return distributed.sum_values(distributed.attempt(self.ranks, own), name=name)

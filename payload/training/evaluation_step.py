@@ -37,7 +37,8 @@ def make_evaluation_step(model: Any, *, confusion: bool = False) -> EvaluationSt
 
     def step(images: Any, labels: Any, weights: Any) -> Any:
         logits = model(pixels(images), training=False)
-        measures = tf.stack([tf.cast(losses_of(logits, labels), tf.float64), *_doubles(hits(logits, labels))])
+        found = [losses_of(logits, labels), *hits(logits, labels)]
+        measures = tf.stack([tf.cast(values, tf.float64) for values in found])
         sums = tf.linalg.matvec(measures, tf.cast(weights, tf.float64))
         if not confusion:
             return sums
@@ -47,7 +48,3 @@ def make_evaluation_step(model: Any, *, confusion: bool = False) -> EvaluationSt
         return sums, matrix, taken_for, tf.reduce_max(tf.nn.softmax(tf.cast(logits, tf.float32)), axis=1)
 
     return tf.function(step, autograph=False)  # type: ignore[no-any-return]  # TensorFlow has no types
-
-
-def _doubles(values: Any) -> list[Any]:
-    return [tf.cast(value, tf.float64) for value in values]

@@ -7,19 +7,10 @@ ranks. Standard library only.
 from __future__ import annotations
 
 import dataclasses
-from typing import Protocol
 
 from payload.settings import SettingError, Settings
 from payload.settings.image_phases import ImagePhase, parse_phases
-from payload.settings.rates import Decay, parse_pieces
-
-
-class Rates(Protocol):
-    """Learning rates by epoch."""
-
-    def rate(self, epoch: float) -> float:
-        """Return the learning rate at an epoch, which may be fractional."""
-        ...
+from payload.settings.rates import Decay, Piecewise, parse_pieces
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -30,7 +21,7 @@ class Schedule:
     examples: int
     """Number of training images."""
     phases: tuple[ImagePhase, ...]
-    rates: Rates
+    rates: Piecewise | Decay
     base_batch: int
     """Global batch for which `rates` are meant. Rates scale with the batch. 0: they apply to any batch."""
     augmented_from: int
@@ -101,7 +92,7 @@ def schedule_for(settings: Settings, *, examples: int, ranks: int) -> Schedule:
             rule = f"more than the {examples} training images; use a smaller batch or fewer ranks"
             raise SettingError(flag, phase.global_batch, rule)
     if settings.rate_phases:
-        rates: Rates = parse_pieces(settings.rate_phases, epochs)
+        rates: Piecewise | Decay = parse_pieces(settings.rate_phases, epochs)
         base = 0
     else:
         rates, base = _decay(settings, epochs, phases[0].global_batch), settings.base_batch

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 from collections.abc import Iterable, Mapping
-from contextlib import AbstractContextManager
 from typing import Any, Final
 
 import keras
@@ -82,10 +81,6 @@ class TrainState:
                 seed, drawn = (int(value) for value in variable.numpy())
                 further = rank * _SEED_STRIDE
                 variable.assign([(seed + further) % _SEED_RANGE if further else seed, drawn])
-
-    def averaged(self) -> AbstractContextManager[None]:
-        """Use the moving average of the weights within a block, if the optimizer keeps one."""
-        return self.optimizer.averaged()
 
     def digest(self) -> bytes:
         """Return the SHA-256 of all variables of model and optimizer, except the seeds of dropout."""

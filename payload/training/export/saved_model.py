@@ -38,7 +38,7 @@ def export_network(directory: Path, spec: ModelSpec, state: TrainState, steps: i
 
     `onnx`: also write model.onnx. Raises StorageError, OnnxError.
     """
-    with state.averaged():
+    with state.optimizer.averaged():
         return write_export(directory, state.model, card_of(spec, state, steps), onnx=onnx)
 
 

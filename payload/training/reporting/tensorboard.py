@@ -80,7 +80,7 @@ class TensorBoard:
         count = image_count(split.examples, before.shape[-1])
         chosen = split.pick(np.linspace(0, split.examples - 1, count).astype(np.int64))
         view = View(size=self._plan.last_test_view.size)
-        with self._state.averaged():
+        with self._state.optimizer.averaged():
             features, found, labels, images = _through(
                 keras.Model(model.inputs, [before, model.outputs[0]]),
                 test_batches(chosen, view, slots=SLOTS, rank=0, ranks=1),
