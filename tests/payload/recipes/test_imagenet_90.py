@@ -48,11 +48,6 @@ def test_from_128_gpus_on_larc_has_the_published_settings() -> None:
         assert rate(schedule(ranks), 5) == pytest.approx(3.7)
 
 
-def test_the_rate_follows_the_global_batch() -> None:
-    assert schedule(8).peak == pytest.approx(0.8)
-    assert schedule(8, "--batch-per-rank", "128").peak == pytest.approx(0.4)
-
-
 @given(st.sampled_from([1, 2, 8, 64, 127, 128, 512]), st.lists(st.floats(0, 90), min_size=2, max_size=20))
 def test_the_rate_climbs_to_its_peak_and_then_falls(ranks: int, epochs: list[float]) -> None:
     laid, warmup = schedule(ranks), configuration(ranks).settings.warmup_epochs

@@ -45,15 +45,6 @@ def test_rates_are_the_published_ones_point_by_point(nodes: int) -> None:
         assert rates.rate(at) == pytest.approx(lr * float(factor), rel=1e-6), f"epoch {epoch}"
 
 
-@pytest.mark.parametrize("nodes", RATES)
-def test_the_rate_of_a_step_is_that_of_its_place_in_the_epoch(nodes: int) -> None:
-    laid = schedule(nodes)
-    for epoch in range(laid.epochs):
-        steps = laid.steps(epoch)
-        for step in (0, steps // 2, steps - 1):
-            assert laid.rate(epoch, step) == laid.rates.rate(epoch + step / steps)
-
-
 @pytest.mark.parametrize("nodes", IMAGES)
 def test_sizes_and_batches_are_the_published_ones(nodes: int) -> None:
     laid = schedule(nodes)

@@ -85,13 +85,6 @@ def test_other_text_is_refused_with_the_grammar(text: str, said: str) -> None:
     assert str(caught.value) == f"--rate-phases {text}: {said}"
 
 
-def test_pieces_without_order_are_refused() -> None:
-    with pytest.raises(ValueError, match="each other piece at the end"):
-        Piecewise(pieces=(Piece(start=1, end=2, first=1, last=1),))
-    with pytest.raises(ValueError, match="each other piece at the end"):
-        Piecewise(pieces=())
-
-
 def test_pieces_are_written_as_they_are_read() -> None:
     assert pieces_text([(0, 5, 0.1, 1.0), (5, 20, 1.0, 1.0)]) == "0-5:0.1..1,5-20:1"
     assert parse_pieces("0-5:0.1..1,5-20:1", 20).end == 20
@@ -102,13 +95,6 @@ def test_a_rate_may_be_zero_and_not_infinite() -> None:
     assert parse_pieces("0-:0", 2).rate(1) == 0
     with pytest.raises(SettingError, match="rates must be numbers of 0 or more"):
         parse_pieces("0-:inf", 2)
-
-
-def test_a_decay_without_a_power_is_quadratic_and_a_drop_without_a_factor_to_a_tenth() -> None:
-    assert Decay(kind="polynomial", start=0, peak=1, warmup_epochs=0, epochs=4).rate(2) == pytest.approx(0.25)
-    step = Decay(kind="step", start=0, peak=1, warmup_epochs=0, epochs=4, drops=(2,))
-    assert [step.rate(1), step.rate(2)] == pytest.approx([1, 0.1])
-    assert Decay(kind="step", start=0, peak=1, warmup_epochs=0, epochs=4).rate(4) == 1
 
 
 def test_a_run_that_is_all_warm_up_ends_where_a_decay_would() -> None:

@@ -21,13 +21,12 @@ from pathlib import Path
 from typing import IO, Any
 from unittest import mock
 
-import keras
 import numpy as np
 import tensorflow as tf
 
 from agent.errors import ReportedError
 from payload.data.pipeline.batches import test_batches, training_batches
-from payload.data.types import Batch, DataError, Dataset, View
+from payload.data.types import Batch, DataError, Dataset
 from payload.models import lenet
 from payload.recipes.config import TrainConfig
 from payload.settings import Settings
@@ -43,7 +42,6 @@ from payload.training.epoch import TrainingContext
 from payload.training.progress import StepSums
 from payload.training.schedule import Schedule, schedule_for
 from payload.training.state import TrainState, new_state
-from payload.training.train_step import make_train_step
 from tests.payload.training.checkpoints.test_storage import Memory
 from tests.payload.training.small_network import small_network
 from tests.payload.training.small_run import DATA, configuration, train
@@ -362,34 +360,6 @@ def fresh_state(settings: Settings) -> TrainState:
     return new_state(settings, DATA, schedule_for(settings, examples=DATA.train.examples, ranks=1))
 
 
-def gradient_difference(root: Path, ranks: Ranks) -> float:
-    """Train an epoch on both ranks, and the same on this one alone; return the largest difference of a weight."""
-    settings = configuration(root / "unused").settings
-    together, alone = fresh_state(settings), fresh_state(settings)
-    step = make_train_step(together.model, together.optimizer, settings)
-    for batch in batches(settings, ranks.rank, ranks.size):
-        step(batch.images, batch.labels, batch.weights, batch.batch_size, 0.1, False, 0)
-    textbook = keras.optimizers.SGD(learning_rate=0.1, momentum=settings.momentum)
-    for batch in batches(settings, 0, 1):
-        reference_step(alone.model, textbook, batch.images[: batch.batch_size], batch.labels[: batch.batch_size])
-    pairs = zip(together.model.get_weights(), alone.model.get_weights(), strict=True)
-    return max(float(np.abs(a - b).max()) for a, b in pairs)
-
-
-def batches(settings: Settings, rank: int, ranks: int) -> Iterator[Batch]:
-    view = View(size=(28, 28), rotation_deg=settings.rotation_deg, zoom_fraction=settings.zoom_fraction)
-    return training_batches(DATA.train, view, seed=1, epoch=0, global_batch=33, rank=rank, ranks=ranks)
-
-
-def reference_step(model: Any, optimizer: Any, images: Any, labels: Any) -> None:
-    """Take a textbook step on one process: the gradient of the mean over the whole batch."""
-    variables = [variable.value for variable in model.trainable_variables]
-    with tf.GradientTape() as tape:
-        logits = model(tf.cast(images, tf.float32) / 255, training=True)
-        loss = tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits))
-    optimizer.apply_gradients(zip(tape.gradient(loss, variables), model.trainable_variables, strict=True))
-
-
 def one_bit(ranks: Ranks, root: Path) -> str:
     """Flip the last bit of one weight on rank 1 and compare."""
     state = fresh_state(configuration(root / "unused").settings)
@@ -444,7 +414,6 @@ def together(root: Path) -> dict[str, Any]:
         "diverged": diverged(root),
         "nan": loss_of_rank_1(root, ranks),
         "unaveraged": unaveraged(root),
-        "gradient_difference": gradient_difference(root, ranks),
         "hosts": ranks.hosts,
         "one_bit": one_bit(ranks, root),
         "sums": distributed.sum_values(np.array([1, 2**40 + 1], np.int64), name="count").tolist(),

@@ -50,11 +50,3 @@ def test_what_is_picked_has_its_images_and_labels() -> None:
     picked = small().pick(np.array([2, 0]))
     assert np.array_equal(picked.images, small().images[[2, 0]])
     assert picked.labels.tolist() == [1, 0]
-
-
-def test_an_order_is_a_permutation_by_seed_and_epoch() -> None:
-    part = small(images=np.zeros((50, 2, 2, 1), np.uint8), labels=np.zeros(50, np.int32))
-    order = part.order(seed=1, epoch=2)
-    assert sorted(order) == list(range(50))
-    assert np.array_equal(order, part.order(seed=1, epoch=2))
-    assert not np.array_equal(order, part.order(seed=1, epoch=3))

@@ -80,13 +80,6 @@ def test_the_plain_file_is_taken_before_the_compressed_one(tmp_path: Path) -> No
     assert find_idx(tmp_path, "a") == tmp_path / "a"
 
 
-def test_images_get_a_channel_and_labels_are_whole_numbers(tmp_path: Path) -> None:
-    write_part(tmp_path, "train", 5)
-    images, labels = read_idx_pair(tmp_path, "train", classes=10)
-    assert (images.shape, images.dtype.name) == ((5, 28, 28, 1), "uint8")
-    assert (labels.shape, labels.dtype.name) == ((5,), "int32")
-
-
 def test_a_label_that_is_no_class_is_refused(tmp_path: Path) -> None:
     write_part(tmp_path, "train", 20)
     highest = int(read_idx_pair(tmp_path, "train", classes=10)[1].max())
@@ -129,15 +122,6 @@ def test_labels_and_images_must_match(tmp_path: Path) -> None:
     write_part(tmp_path, "train", 20, labels=19)
     write_part(tmp_path, "t10k", 10)
     with pytest.raises(IdxError, match="train-labels-idx1-ubyte: 19 labels, but train-images-idx3-ubyte has 20 images"):
-        load_fashion_mnist(tmp_path)
-
-
-def test_a_label_beyond_the_classes_is_refused(tmp_path: Path) -> None:
-    write_part(tmp_path, "train", 20)
-    write_part(tmp_path, "t10k", 1)
-    path = tmp_path / "t10k-labels-idx1-ubyte"
-    path.write_bytes(path.read_bytes()[:-1] + b"\x0b")
-    with pytest.raises(IdxError, match="label 11"):
         load_fashion_mnist(tmp_path)
 
 

@@ -25,11 +25,6 @@ def test_the_order_depends_on_seed_and_epoch_alone() -> None:
     assert not np.array_equal(order, epoch_order(100, seed=4, epoch=5))
 
 
-def test_a_rank_that_is_not_there_is_refused() -> None:
-    with pytest.raises(ValueError, match="rank = 2"):
-        shard_bounds(10, 2, 2)
-
-
 def shares(examples: int, batch: int, ranks: int, *, by_place: bool) -> list[Shares]:
     order = epoch_order(examples, seed=1, epoch=0)
     return [Shares(order=order, global_batch=batch, rank=rank, ranks=ranks, by_place=by_place) for rank in range(ranks)]
@@ -57,12 +52,6 @@ def test_shares_lose_and_repeat_nothing_and_make_the_same_batches_on_any_number_
         assert all(part.weights.sum() == part.used and (part.weights[: part.used] == 1).all() for part in parts)
         everything += together
     assert sorted(everything) == list(range(examples))
-
-
-def test_a_batch_dealt_by_place_gives_each_rank_neighbours() -> None:
-    first, second = (each[0] for each in shares(100, 20, 2, by_place=True))
-    assert used(first) == sorted(used(first))
-    assert max(used(first)) < min(used(second))
 
 
 def test_shares_refuse_a_step_or_a_rank_that_is_not_there() -> None:

@@ -10,7 +10,6 @@ from PIL import Image
 
 from payload.data.records.example import LazyBytes
 from payload.data.records.image_header import JPEG, PNG, ImageHeader, read_header
-from payload.data.records.index import RECORD
 
 
 def header_of(content: bytes) -> ImageHeader:
@@ -94,9 +93,3 @@ def test_a_jpeg_of_ten_thousand_segments_without_a_frame_is_given_up() -> None:
     assert header_of(b"\xff\xd8" + b"\xff\x01" * 9_999 + frame()).width == 5
     with pytest.raises(ValueError, match="it has no size"):
         header_of(b"\xff\xd8" + b"\xff\x01" * 10_000 + frame())
-
-
-def test_an_index_can_store_every_kind_and_none_is_the_one_of_a_damaged_image() -> None:
-    stored = np.array([JPEG, PNG], RECORD["kind"])
-    assert 0 not in stored and len(set(stored)) == 2
-    assert list(stored) == [1, 2], "indexes that are written already have these"

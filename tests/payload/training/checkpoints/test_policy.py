@@ -139,32 +139,11 @@ def test_a_policy_of_epochs_alone_is_not_moved_by_accuracy() -> None:
     assert policy.best == 0.9
     assert not policy.after_epoch(2, 0.8)
     assert policy.best == 0.9
-    names = after_epochs({f"step-{n:08d}": float(-n) for n in range(5)})
-    assert Retention(newest=3).kept(names) == {"step-00000002", "step-00000003", "step-00000004"}
-    assert Retention(newest=1, best=True).kept(names) == {"step-00000000", "step-00000004"}
-
-
-def test_by_default_neither_the_clock_nor_the_accuracy_asks_for_a_checkpoint_or_retains_one() -> None:
-    policy = SavePolicy(epochs=1, last_epoch=1)
-    assert (policy.minutes, policy.interval_s, policy.keep_best, policy.best) == (0, 0, False, None)
-    assert Retention(newest=1).best is False
-
-
-def test_half_a_minute_is_a_time_too() -> None:
-    now = 0.0
-    policy = SavePolicy(epochs=1, last_epoch=1, minutes=0.5, clock=lambda: now)
-    now = 30.0
-    assert policy.within_epoch()
 
 
 def test_of_equally_good_checkpoints_the_newest_stays() -> None:
     equal = after_epochs({"step-1": 0.5, "step-2": 0.5, "step-3": 0.1})
     assert Retention(newest=1, best=True).kept(equal) == {"step-2", "step-3"}
-
-
-def test_an_epoch_that_is_only_as_good_as_the_best_ends_with_no_checkpoint() -> None:
-    policy = SavePolicy(epochs=10, last_epoch=100, keep_best=True, best=0.5)
-    assert [policy.after_epoch(1, 0.5), policy.after_epoch(2, 0.6), policy.best] == [False, True, 0.6]
 
 
 class Steps:

@@ -81,22 +81,6 @@ def test_the_best_is_kept_also_by_a_run_that_goes_on(tmp_path: Path) -> None:
     assert store(tmp_path, best=True).best_accuracy() == 0.9
 
 
-def test_a_damaged_one_is_passed_over_for_the_one_before(tmp_path: Path) -> None:
-    checkpoints = store(tmp_path)
-    checkpoints.save(progress(1), ARRAYS)
-    newest, _ = checkpoints.save(progress(2), ARRAYS)
-    file = path_of(checkpoints, newest) / FILE
-    content = bytearray(file.read_bytes())
-    content[-9] ^= 1
-    file.write_bytes(content)
-    found, faults = checkpoints.newest_valid()
-    assert found is not None
-    assert found.progress.total_steps == 1
-    (fault,) = faults
-    assert fault.address == checkpoints.storage.address(newest)
-    assert "SHA-256" in str(fault)
-
-
 def test_a_damaged_one_takes_no_place_of_a_sound_one_and_goes_after_a_newer_one(tmp_path: Path) -> None:
     checkpoints = store(tmp_path, keep=2)
     checkpoints.save(progress(4), ARRAYS)

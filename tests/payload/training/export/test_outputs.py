@@ -231,7 +231,7 @@ def test_a_checkpoint_of_the_run_gives_the_same_export(
 
     stopped = tmp_path / "stopped"  # like a stopped run: no result, no export
     shutil.copytree(run_dir, stopped, ignore=shutil.ignore_patterns("result.json", "export", "events"))
-    assert export.main(["--run-dir", str(stopped), "--onnx"]) == 0
+    assert export.main(["--run-dir", str(stopped), "--onnx", "--checkpoint", "step-00000012"]) == 0
     said = capsys.readouterr().out
     assert "lenet of step-00000012, the moving average of its weights; the probabilities of model.onnx differ" in said
     images = np.random.default_rng(0).integers(0, 256, (4, 28, 28, 1), np.uint8)
@@ -255,10 +255,16 @@ def test_damaged_checkpoint_is_reported_and_nothing_written_without_a_valid_one(
 
     damaged = tmp_path / "damaged"
     shutil.copytree(run_dir, damaged, ignore=shutil.ignore_patterns("result.json", "export", "events"))
-    for path in damaged.glob("checkpoints/*/arrays.safetensors"):
-        path.write_bytes(path.read_bytes()[:-1])
+    whole, cut = (damaged / "checkpoints" / name / "arrays.safetensors" for name in ("step-00000012", "step-00000013"))
+    shutil.copytree(whole.parent, cut.parent)
+    cut.write_bytes(whole.read_bytes()[:-1])
+    assert export.main(["--run-dir", str(damaged), "--into", str(tmp_path / "into")]) == 0
+    said = capsys.readouterr()
+    assert "warning: skipped " in said.err and "step-00000013: damaged checkpoint" in said.err
+    assert said.out.startswith(f"{tmp_path / 'into'}: lenet of step-00000012")
+    shutil.copy(cut, whole)
     assert export.main(["--run-dir", str(damaged)]) == 1
-    assert "no checkpoint to use; none of " in capsys.readouterr().err
+    assert "no checkpoint to use; none of 2 is whole: " in capsys.readouterr().err
     assert not (damaged / "export").exists()
 
 
@@ -306,6 +312,7 @@ def test_evaluate_reads_the_record_files_again(photographs: Path, capsys: pytest
     assert evaluate.main(["--run-dir", str(photographs / "run")]) == 0
     said = capsys.readouterr().out
     expected = json.loads((photographs / "run" / "result.json").read_text())
+    assert expected["exported"] == ["model.keras", "saved_model"]
     assert f"accuracy        {expected['test_accuracy']:.2%}" in said
     assert f"loss            {expected['test_loss']:.4f}" in said
     assert said.startswith("lenet on 40 test images of imagenet, ")

@@ -195,18 +195,7 @@ _SHARED: list[Steps] = []
 
 @pytest.fixture
 def net() -> Any:
-    import keras
-
-    keras.utils.set_random_seed(1)
-    return keras.Sequential(
-        [
-            keras.layers.Input((2,)),
-            keras.layers.Dense(3, name="fc"),
-            keras.layers.BatchNormalization(name="bn"),
-            keras.layers.Dropout(0.1),
-        ],
-        name="net",
-    )
+    return model()
 
 
 def test_the_average_follows_by_its_decay_and_more_quickly_at_first(net: Any) -> None:
@@ -243,7 +232,7 @@ def test_the_model_gets_its_own_weights_back_even_after_an_error(net: Any) -> No
     from payload.training.optimizers.optimizer import WeightAverage
 
     average = WeightAverage(net.variables, decay=0.9)
-    net.get_layer("fc").kernel.assign(np.full((2, 3), 7.0))
+    net.get_layer("fc").kernel.assign(np.full((3, 4), 7.0))
     weights, averages = ([np.asarray(v) for v in values] for values in (net.variables, average.variables))
     with pytest.raises(KeyError), average.in_use():
         assert (np.asarray(net.get_layer("fc").kernel) != 7.0).all()

@@ -94,8 +94,3 @@ def test_the_file_names_the_classes(tmp_path: Path) -> None:
     (found,) = json.loads((tmp_path / "mistakes.json").read_text())["images"]
     assert (found["class"], found["recognised_as"], found["confidence"]) == ("dog", "cat", 0.9877)
     assert base64.b64decode(found["png"]) == png
-
-
-def test_a_directory_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(StorageError, match="absent"):
-        write_mistakes(tmp_path / "absent", [], [])

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import contextlib
-import io
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,10 +20,7 @@ def read(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
     run_dir = tmp_path_factory.mktemp("run")
     with contextlib.closing(Events(run_dir)) as events:
-        events.scalars(1, {"loss/train": 2.5, "loss/test": 3.0})
-        events.scalars(2, {"loss/train": 1.25}, flush=False)
         events.histograms(1, {"weights/conv": np.array([[0.0, 1.0], [3.0, np.nan]]), "weights/none": np.zeros(3)})
-        events.pictures(3, "filters", np.full((2, 4, 5, 1), 7, np.uint8))
         events.text("configuration", markdown_table(["setting", "value"], [["epochs", 3], ["odd", "a|b\nc"]]))
     accumulator = EventAccumulator(str(run_dir / "events"))
     accumulator.Reload()
@@ -37,11 +33,6 @@ def tensors(read: Any, tag: str) -> list[tuple[int, Any]]:
     return [(event.step, make_ndarray(event.tensor_proto)) for event in read.Tensors(tag)]
 
 
-def test_curves_have_each_point_at_its_step(read: Any) -> None:
-    assert tensors(read, "loss/train") == [(1, 2.5), (2, 1.25)]
-    assert tensors(read, "loss/test") == [(1, 3.0)]
-
-
 def test_histograms_count_every_finite_number_where_it_lies(read: Any) -> None:
     ((step, found),) = tensors(read, "weights/conv")
     assert (step, found.shape, found[0, 0], found[-1, 1]) == (1, (30, 3), 0, 3)
@@ -49,16 +40,6 @@ def test_histograms_count_every_finite_number_where_it_lies(read: Any) -> None:
     ((_, zeros),) = tensors(read, "weights/none")
     assert zeros[:, 2].sum() == 3
     assert read.summary_metadata["weights/conv"].plugin_data.plugin_name == "histograms"
-
-
-def test_pictures_come_back_as_they_were(read: Any) -> None:
-    from PIL import Image
-
-    ((step, found),) = tensors(read, "filters")
-    assert (step, found[0], found[1]) == (3, b"5", b"4")
-    for encoded in found[2:]:
-        assert (np.asarray(Image.open(io.BytesIO(encoded))) == np.full((4, 5), 7)).all()
-    assert len(found) == 4
 
 
 def test_the_configuration_is_a_table_that_no_cell_breaks(read: Any) -> None:

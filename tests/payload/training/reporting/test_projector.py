@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import io
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +11,7 @@ from PIL import Image
 from tensorboard.plugins.projector import ProjectorConfig
 
 from agent.files.atomic_write import StorageError
-from payload.training.reporting.projector import MAX_NUMBERS, image_count, png, write_projector
+from payload.training.reporting.projector import MAX_NUMBERS, image_count, write_projector
 
 
 @given(st.integers(1, 100_000), st.integers(1, 10_000_000))
@@ -51,8 +50,3 @@ def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
         write_projector(
             tmp_path, features=np.zeros((1, 1)), truth="a", recognised="a", images=np.zeros((1, 4, 4, 1), np.uint8)
         )
-
-
-def test_a_png_holds_the_pixels() -> None:
-    coloured = np.arange(24, dtype=np.uint8).reshape(2, 4, 3)
-    assert (np.asarray(Image.open(io.BytesIO(png(coloured)))) == coloured).all()
