@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+from refusals import templates
 from refusals.templates import ref, resource
 from waiting import eventually
 
@@ -31,17 +32,28 @@ class Stacks:
             self.settle(name)
         return name
 
+    def create_named(self, name: str, template: dict[str, Any], **options: Any) -> str:
+        """Create a stack with this name from a whole template; return its last status."""
+        self.names.append(name)
+        self._cf.create_stack(StackName=name, TemplateBody=json.dumps(template), **options)
+        return self.settle(name)
+
+    def update_named(self, name: str, template: dict[str, Any]) -> str:
+        """Update a stack to a whole template; return its last status."""
+        self._cf.update_stack(StackName=name, TemplateBody=json.dumps(template))
+        return self.settle(name)
+
     def update(self, name: str, resources: dict[str, Any], *, wait: bool = True, **more: Any) -> None:
         """Update a stack to these resources."""
         self._cf.update_stack(StackName=name, TemplateBody=_body(resources, more), **_options(more))
         if wait:
             self.settle(name)
 
-    def delete(self, name: str) -> None:
-        """Delete a stack and wait until it is deleted."""
+    def delete(self, name: str) -> str:
+        """Delete a stack; return its last status."""
         found = self._cf.describe_stacks(StackName=name)["Stacks"][0]["StackId"]
         self._cf.delete_stack(StackName=name)
-        self.settle(found)
+        return self.settle(found)
 
     def describe(self, name: str) -> dict[str, Any]:
         """Return a stack's description."""
@@ -63,13 +75,13 @@ class Stacks:
         physical: str = found["StackResourceDetail"]["PhysicalResourceId"]
         return physical
 
-    def reasons(self, name: str, logical: str) -> list[str]:
-        """Return status and reason of a resource's events, oldest first."""
+    def reasons(self, name: str, logical: str = "") -> list[str]:
+        """Return status and reason of a resource's events, or of all events of a stack, oldest first."""
         events = self._cf.describe_stack_events(StackName=name)["StackEvents"]
         return [
             f"{event['ResourceStatus']}: {event.get('ResourceStatusReason', '')}"
             for event in reversed(events)
-            if event["LogicalResourceId"] == logical
+            if logical in ("", event["LogicalResourceId"])
         ]
 
     def await_status(self, name: str, logical: str, status: str, timeout_s: float = 120.0) -> None:
@@ -93,22 +105,8 @@ def _options(more: dict[str, Any]) -> dict[str, Any]:
 
 def network() -> dict[str, Any]:
     """Return a VPC with two subnets in two zones, and a security group."""
-    number = next(_numbers) % 250
-    return {
-        "Vpc": resource("EC2::VPC", CidrBlock=f"10.{number}.0.0/16"),
-        "A": _subnet(number, 1, 0),
-        "B": _subnet(number, 2, 1),
-        "Group": resource("EC2::SecurityGroup", GroupDescription="nodes", VpcId=ref("Vpc")),
-    }
-
-
-def _subnet(number: int, third: int, zone: int) -> dict[str, Any]:
-    return resource(
-        "EC2::Subnet",
-        VpcId=ref("Vpc"),
-        CidrBlock=f"10.{number}.{third}.0/24",
-        AvailabilityZone={"Fn::Select": [zone, {"Fn::GetAZs": ""}]},
-    )
+    found: dict[str, Any] = templates.network()["Resources"]
+    return found
 
 
 def nodes(count: int, *, data: dict[str, Any] | None = None, **attributes: Any) -> dict[str, Any]:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from api.conftest import stacks
 from localcloud.api.cloud import Cloud
 from refusals.templates import Client
+
+__all__ = ["stacks"]  # a fixture
 
 
 @pytest.fixture(scope="module")

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import itertools
-import json
 
 import pytest
 from botocore.exceptions import ClientError
 
+from api.templates import Stacks
 from refusals import call_cases, stack_cases
 from refusals.templates import Calls, Case, Client, Template
-from waiting import eventually
 
 _numbers = itertools.count(1)
 
@@ -25,28 +24,21 @@ def test_a_call_is_rejected_with_the_code_of_aws(case: Case[Calls], client: Clie
 
 
 @pytest.mark.parametrize("case", stack_cases.CASES, ids=str)
-def test_a_stack_is_rejected_and_rolled_back(case: Case[Template], client: Client) -> None:
-    status, error = create(client, case.violation)
+def test_a_stack_is_rejected_and_rolled_back(case: Case[Template], stacks: Stacks) -> None:
+    status, error = create(stacks, case.violation)
     assert case.error in error
     assert "InternalFailure" not in error
     assert status in ("", "ROLLBACK_COMPLETE")
-    assert create(client, case.valid) == ("CREATE_COMPLETE", "")
+    assert create(stacks, case.valid) == ("CREATE_COMPLETE", "")
 
 
-def create(client: Client, template: Template) -> tuple[str, str]:
+def create(stacks: Stacks, template: Template) -> tuple[str, str]:
     """Create and delete a stack; return its status ("" if the call was rejected) and the errors, one per line."""
-    formation, name = client("cloudformation"), f"case{next(_numbers)}"
+    name = f"case{next(_numbers)}"
     try:
-        formation.create_stack(StackName=name, TemplateBody=json.dumps(template), Capabilities=["CAPABILITY_NAMED_IAM"])
+        status = stacks.create_named(name, template, Capabilities=["CAPABILITY_NAMED_IAM"])
     except ClientError as error:
         return "", str(error)
-
-    def settled() -> str | None:
-        status: str = formation.describe_stacks(StackName=name)["Stacks"][0]["StackStatus"]
-        return None if status.endswith("_IN_PROGRESS") else status
-
-    status = eventually(settled, 60, f"the end of the creation of {name}")
-    events = formation.describe_stack_events(StackName=name)["StackEvents"]
-    failed = [event for event in reversed(events) if event["ResourceStatus"].endswith("_FAILED")]
-    formation.delete_stack(StackName=name)
-    return status, "\n".join(event.get("ResourceStatusReason", "") for event in failed)
+    failed = [reason for reason in stacks.reasons(name) if "_FAILED: " in reason]
+    stacks.delete(name)
+    return status, "\n".join(failed)

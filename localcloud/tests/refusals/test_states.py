@@ -2,64 +2,18 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError
 
+from api.templates import Stacks
 from refusals.templates import Client, Template, network, only, ref, resource, template
-from waiting import eventually
 
 
-class Formation:
-    """Stacks that a test creates, updates and deletes."""
-
-    def __init__(self, client: Client) -> None:
-        self._api = client("cloudformation")
-        self.made: list[str] = []
-
-    def create(self, name: str, made: Template) -> str:
-        """Create a stack; return its last status."""
-        self.made.append(name)
-        self._api.create_stack(StackName=name, TemplateBody=json.dumps(made))
-        return self._settled(name)
-
-    def update(self, name: str, made: Template) -> str:
-        """Update a stack; return its last status."""
-        self._api.update_stack(StackName=name, TemplateBody=json.dumps(made))
-        return self._settled(name)
-
-    def delete(self, name: str) -> str:
-        """Delete a stack; return its last status."""
-        found = self._api.describe_stacks(StackName=name)["Stacks"][0]["StackId"]
-        self._api.delete_stack(StackName=name)
-        return self._settled(found)
-
-    def reasons(self, name: str) -> str:
-        """Return the status reasons in a stack's history, one per line."""
-        events = self._api.describe_stack_events(StackName=name)["StackEvents"]
-        return "\n".join(event.get("ResourceStatusReason", "") for event in events)
-
-    def _settled(self, name: str) -> str:
-        def settled() -> str | None:
-            status: str = self._api.describe_stacks(StackName=name)["Stacks"][0]["StackStatus"]
-            return None if status.endswith("_IN_PROGRESS") else status
-
-        return eventually(settled, 60, f"an end of what stack {name} is doing")
-
-
-@pytest.fixture
-def formation(client: Client) -> Iterator[Formation]:
-    """Return a driver of stacks; delete its stacks after the test."""
-    formation = Formation(client)
-    yield formation
-    for name in reversed(formation.made):
-        try:
-            formation.delete(name)
-        except ClientError:
-            continue  # the test deleted it
+def _reasons(stacks: Stacks, name: str) -> str:
+    """Return the events of a stack with their reasons, one per line."""
+    return "\n".join(stacks.reasons(name))
 
 
 def _topic(name: str, **more: Any) -> Template:
@@ -85,58 +39,51 @@ def _budget(address: str) -> Template:
     )
 
 
-def test_an_export_has_a_name_once_in_account_and_region(formation: Formation) -> None:
-    assert formation.create("e1", _exporting("one", "lab-t")) == "CREATE_COMPLETE"
-    assert formation.create("e2", _exporting("two", "lab-t")) == "ROLLBACK_COMPLETE"
+def test_an_export_has_a_name_once_in_account_and_region(stacks: Stacks) -> None:
+    assert stacks.create_named("e1", _exporting("one", "lab-t")) == "CREATE_COMPLETE"
+    assert stacks.create_named("e2", _exporting("two", "lab-t")) == "ROLLBACK_COMPLETE"
     refused = "Export with name lab-t is already exported by stack e1. Rollback requested by user."
-    assert refused in formation.reasons("e2")
-    assert formation.create("e3", _exporting("three", "lab-u")) == "CREATE_COMPLETE"
+    assert refused in _reasons(stacks, "e2")
+    assert stacks.create_named("e3", _exporting("three", "lab-u")) == "CREATE_COMPLETE"
 
 
-def test_an_export_that_is_in_use_is_not_deleted(formation: Formation) -> None:
-    formation.create("e1", _exporting("one", "lab-t"))
-    formation.create("e3", _importing("lab-t"))
+def test_an_export_that_is_in_use_is_not_deleted(stacks: Stacks) -> None:
+    stacks.create_named("e1", _exporting("one", "lab-t"))
+    stacks.create_named("e3", _importing("lab-t"))
     with pytest.raises(ClientError, match="Cannot delete export lab-t as it is in use by e3"):
-        formation.delete("e1")
-    assert formation.delete("e3") == "DELETE_COMPLETE"
-    assert formation.delete("e1") == "DELETE_COMPLETE"
+        stacks.delete("e1")
+    assert stacks.delete("e3") == "DELETE_COMPLETE"
+    assert stacks.delete("e1") == "DELETE_COMPLETE"
 
 
-def test_a_resource_with_a_name_of_its_own_is_not_replaced(formation: Formation) -> None:
+def test_a_resource_with_a_name_of_its_own_is_not_replaced(stacks: Stacks) -> None:
     def group(name: str, description: str) -> Template:
         found = resource("EC2::SecurityGroup", GroupName=name, GroupDescription=description, VpcId=ref("Vpc"))
         return network(Named=found)
 
-    formation.create("one", group("fixed", "before"))
-    assert formation.update("one", group("fixed", "after")) == "UPDATE_ROLLBACK_COMPLETE"
+    stacks.create_named("one", group("fixed", "before"))
+    assert stacks.update_named("one", group("fixed", "after")) == "UPDATE_ROLLBACK_COMPLETE"
     refused = "CloudFormation cannot update a stack when a custom-named resource requires replacing. "
-    assert f"{refused}Rename fixed and update the stack again." in formation.reasons("one")
-    assert formation.update("one", group("other", "after")) == "UPDATE_COMPLETE"
+    assert f"{refused}Rename fixed and update the stack again." in _reasons(stacks, "one")
+    assert stacks.update_named("one", group("other", "after")) == "UPDATE_COMPLETE"
 
 
-def test_a_stack_that_was_rolled_back_can_only_be_deleted(formation: Formation) -> None:
+def test_a_stack_that_was_rolled_back_can_only_be_deleted(stacks: Stacks) -> None:
     parameter = {"Type": "String", "Value": "v"}
-    assert formation.create("one", only("SSM::Parameter", Name="lab/x", **parameter)) == "ROLLBACK_COMPLETE"
+    assert stacks.create_named("one", only("SSM::Parameter", Name="lab/x", **parameter)) == "ROLLBACK_COMPLETE"
     with pytest.raises(ClientError, match="is in ROLLBACK_COMPLETE state and can not be updated"):
-        formation.update("one", only("SSM::Parameter", Name="/lab/x", **parameter))
-    assert formation.delete("one") == "DELETE_COMPLETE"
+        stacks.update_named("one", only("SSM::Parameter", Name="/lab/x", **parameter))
+    assert stacks.delete("one") == "DELETE_COMPLETE"
 
 
-def test_a_subnet_with_an_interface_in_it_is_not_deleted(client: Client, formation: Formation) -> None:
-    formation.create("one", network())
-    found = client("cloudformation").describe_stack_resource(StackName="one", LogicalResourceId="A")
-    subnet = found["StackResourceDetail"]["PhysicalResourceId"]
+def test_a_subnet_with_an_interface_in_it_is_not_deleted(client: Client, stacks: Stacks) -> None:
+    stacks.create_named("one", network())
+    subnet = stacks.physical("one", "A")
     interface = client("ec2").create_network_interface(SubnetId=subnet)["NetworkInterface"]["NetworkInterfaceId"]
-    assert formation.delete("one") == "DELETE_FAILED"
-    assert f"The subnet '{subnet}' has dependencies and cannot be deleted." in formation.reasons("one")
+    assert stacks.delete("one") == "DELETE_FAILED"
+    assert f"The subnet '{subnet}' has dependencies and cannot be deleted." in _reasons(stacks, "one")
     client("ec2").delete_network_interface(NetworkInterfaceId=interface)
-    assert formation.delete("one") == "DELETE_COMPLETE"
-
-
-def _id(client: Client, name: str) -> str:
-    """Return the physical id of a resource of stack `one`."""
-    found = client("cloudformation").describe_stack_resource(StackName="one", LogicalResourceId=name)
-    return str(found["StackResourceDetail"]["PhysicalResourceId"])
+    assert stacks.delete("one") == "DELETE_COMPLETE"
 
 
 def _retained() -> Template:
@@ -147,80 +94,80 @@ def _retained() -> Template:
     return made
 
 
-def test_a_group_of_an_interface_is_not_deleted(client: Client, formation: Formation) -> None:
-    formation.create("one", _retained())
-    vpc, subnets, group = _id(client, "Vpc"), (_id(client, "A"), _id(client, "B")), _id(client, "Group")
+def test_a_group_of_an_interface_is_not_deleted(client: Client, stacks: Stacks) -> None:
+    stacks.create_named("one", _retained())
+    vpc, subnets, group = stacks.physical("one", "Vpc"), (stacks.physical("one", "A"), stacks.physical("one", "B")), stacks.physical("one", "Group")
     ec2 = client("ec2")
     made = ec2.create_network_interface(SubnetId=subnets[0], Groups=[group])["NetworkInterface"]["NetworkInterfaceId"]
-    assert formation.delete("one") == "DELETE_FAILED"
-    assert f"resource {group} has a dependent object" in formation.reasons("one")
+    assert stacks.delete("one") == "DELETE_FAILED"
+    assert f"resource {group} has a dependent object" in _reasons(stacks, "one")
     with pytest.raises(ClientError, match="DependencyViolation"):
         ec2.delete_security_group(GroupId=group)
     with pytest.raises(ClientError, match="DependencyViolation"):
         ec2.delete_subnet(SubnetId=subnets[0])
     ec2.delete_network_interface(NetworkInterfaceId=made)
-    assert formation.delete("one") == "DELETE_COMPLETE"
+    assert stacks.delete("one") == "DELETE_COMPLETE"
     for subnet in subnets:
         ec2.delete_subnet(SubnetId=subnet)
     ec2.delete_vpc(VpcId=vpc)
 
 
 def test_a_group_that_a_rule_of_another_one_names_is_not_deleted_nor_their_vpc(
-    client: Client, formation: Formation
+    client: Client, stacks: Stacks
 ) -> None:
-    formation.create("one", network())
-    ec2, vpc, group = client("ec2"), _id(client, "Vpc"), _id(client, "Group")
+    stacks.create_named("one", network())
+    ec2, vpc, group = client("ec2"), stacks.physical("one", "Vpc"), stacks.physical("one", "Group")
     other = ec2.create_security_group(GroupName="other", Description="other", VpcId=vpc)["GroupId"]
     permission = {"IpProtocol": "tcp", "FromPort": 22, "ToPort": 22, "UserIdGroupPairs": [{"GroupId": group}]}
     ec2.authorize_security_group_ingress(GroupId=other, IpPermissions=[permission])
-    assert formation.delete("one") == "DELETE_FAILED"
-    assert f"resource {group} has a dependent object" in formation.reasons("one")
+    assert stacks.delete("one") == "DELETE_FAILED"
+    assert f"resource {group} has a dependent object" in _reasons(stacks, "one")
     ec2.revoke_security_group_ingress(GroupId=other, IpPermissions=[permission])
-    assert formation.delete("one") == "DELETE_FAILED"
-    assert f"The vpc '{vpc}' has dependencies and cannot be deleted." in formation.reasons("one")
+    assert stacks.delete("one") == "DELETE_FAILED"
+    assert f"The vpc '{vpc}' has dependencies and cannot be deleted." in _reasons(stacks, "one")
     ec2.delete_security_group(GroupId=other)
     gateway = ec2.create_internet_gateway()["InternetGateway"]["InternetGatewayId"]
     ec2.attach_internet_gateway(InternetGatewayId=gateway, VpcId=vpc)
-    assert formation.delete("one") == "DELETE_FAILED"
+    assert stacks.delete("one") == "DELETE_FAILED"
     ec2.detach_internet_gateway(InternetGatewayId=gateway, VpcId=vpc)
     ec2.delete_internet_gateway(InternetGatewayId=gateway)
-    assert formation.delete("one") == "DELETE_COMPLETE"
+    assert stacks.delete("one") == "DELETE_COMPLETE"
 
 
-def test_a_bucket_with_a_delete_marker_is_not_deleted(client: Client, formation: Formation) -> None:
+def test_a_bucket_with_a_delete_marker_is_not_deleted(client: Client, stacks: Stacks) -> None:
     versioned = {"VersioningConfiguration": {"Status": "Enabled"}}
-    formation.create("one", only("S3::Bucket", BucketName="lab-versions", **versioned))
+    stacks.create_named("one", only("S3::Bucket", BucketName="lab-versions", **versioned))
     client("s3").put_object(Bucket="lab-versions", Key="k")
     client("s3").delete_object(Bucket="lab-versions", Key="k")
-    assert formation.delete("one") == "DELETE_FAILED"
-    assert "You must delete all versions in the bucket." in formation.reasons("one")
+    assert stacks.delete("one") == "DELETE_FAILED"
+    assert "You must delete all versions in the bucket." in _reasons(stacks, "one")
     for each in client("s3").list_object_versions(Bucket="lab-versions")["DeleteMarkers"]:
         client("s3").delete_object(Bucket="lab-versions", Key="k", VersionId=each["VersionId"])
     for each in client("s3").list_object_versions(Bucket="lab-versions")["Versions"]:
         client("s3").delete_object(Bucket="lab-versions", Key="k", VersionId=each["VersionId"])
-    assert formation.delete("one") == "DELETE_COMPLETE"
+    assert stacks.delete("one") == "DELETE_COMPLETE"
 
 
-def test_the_name_of_a_log_group_that_was_retained_is_taken(client: Client, formation: Formation) -> None:
+def test_the_name_of_a_log_group_that_was_retained_is_taken(client: Client, stacks: Stacks) -> None:
     kept = only("Logs::LogGroup", LogGroupName="lab-log")
     kept["Resources"]["It"]["DeletionPolicy"] = "Retain"
-    formation.create("one", kept)
-    formation.delete("one")
-    assert formation.create("one", kept) == "ROLLBACK_COMPLETE"
-    assert "lab-log already exists" in formation.reasons("one")
+    stacks.create_named("one", kept)
+    stacks.delete("one")
+    assert stacks.create_named("one", kept) == "ROLLBACK_COMPLETE"
+    assert "lab-log already exists" in _reasons(stacks, "one")
     client("logs").delete_log_group(logGroupName="lab-log")
-    assert formation.create("two", kept) == "CREATE_COMPLETE"
+    assert stacks.create_named("two", kept) == "CREATE_COMPLETE"
 
 
-def test_other_subscribers_are_another_budget_which_a_name_of_its_own_forbids(formation: Formation) -> None:
-    formation.create("one", _budget("a@example.com"))
-    assert formation.update("one", _budget("b@example.com")) == "UPDATE_ROLLBACK_COMPLETE"
-    assert "Error creating budget: lab - the budget already exists." in formation.reasons("one")
+def test_other_subscribers_are_another_budget_which_a_name_of_its_own_forbids(stacks: Stacks) -> None:
+    stacks.create_named("one", _budget("a@example.com"))
+    assert stacks.update_named("one", _budget("b@example.com")) == "UPDATE_ROLLBACK_COMPLETE"
+    assert "Error creating budget: lab - the budget already exists." in _reasons(stacks, "one")
 
 
-def test_a_throughput_mode_is_changed_once_in_a_day(formation: Formation) -> None:
-    formation.create("one", only("EFS::FileSystem", ThroughputMode="bursting"))
-    assert formation.update("one", only("EFS::FileSystem", ThroughputMode="elastic")) == "UPDATE_COMPLETE"
+def test_a_throughput_mode_is_changed_once_in_a_day(stacks: Stacks) -> None:
+    stacks.create_named("one", only("EFS::FileSystem", ThroughputMode="bursting"))
+    assert stacks.update_named("one", only("EFS::FileSystem", ThroughputMode="elastic")) == "UPDATE_COMPLETE"
     back = only("EFS::FileSystem", ThroughputMode="bursting", FileSystemTags=[{"Key": "a", "Value": "b"}])
-    assert formation.update("one", back) == "UPDATE_ROLLBACK_COMPLETE"
-    assert "HandlerErrorCode: TooManyRequests" in formation.reasons("one")
+    assert stacks.update_named("one", back) == "UPDATE_ROLLBACK_COMPLETE"
+    assert "HandlerErrorCode: TooManyRequests" in _reasons(stacks, "one")
