@@ -24,10 +24,6 @@ def _exporting(topic: str, export: str) -> Template:
     return {**_topic(topic), "Outputs": {"One": {"Value": ref("Words"), "Export": {"Name": export}}}}
 
 
-def _importing(export: str) -> Template:
-    return _topic("importer", DisplayName={"Fn::ImportValue": export})
-
-
 def _budget(address: str) -> Template:
     who = [{"SubscriptionType": "EMAIL", "Address": address}]
     what = {"NotificationType": "ACTUAL", "ComparisonOperator": "GREATER_THAN", "Threshold": 80}
@@ -47,15 +43,6 @@ def test_an_export_has_a_name_once_in_account_and_region(stacks: Stacks) -> None
     assert stacks.create_named("e3", _exporting("three", "lab-u")) == "CREATE_COMPLETE"
 
 
-def test_an_export_that_is_in_use_is_not_deleted(stacks: Stacks) -> None:
-    stacks.create_named("e1", _exporting("one", "lab-t"))
-    stacks.create_named("e3", _importing("lab-t"))
-    with pytest.raises(ClientError, match="Cannot delete export lab-t as it is in use by e3"):
-        stacks.delete("e1")
-    assert stacks.delete("e3") == "DELETE_COMPLETE"
-    assert stacks.delete("e1") == "DELETE_COMPLETE"
-
-
 def test_a_resource_with_a_name_of_its_own_is_not_replaced(stacks: Stacks) -> None:
     def group(name: str, description: str) -> Template:
         found = resource("EC2::SecurityGroup", GroupName=name, GroupDescription=description, VpcId=ref("Vpc"))
@@ -66,14 +53,6 @@ def test_a_resource_with_a_name_of_its_own_is_not_replaced(stacks: Stacks) -> No
     refused = "CloudFormation cannot update a stack when a custom-named resource requires replacing. "
     assert f"{refused}Rename fixed and update the stack again." in _reasons(stacks, "one")
     assert stacks.update_named("one", group("other", "after")) == "UPDATE_COMPLETE"
-
-
-def test_a_stack_that_was_rolled_back_can_only_be_deleted(stacks: Stacks) -> None:
-    parameter = {"Type": "String", "Value": "v"}
-    assert stacks.create_named("one", only("SSM::Parameter", Name="lab/x", **parameter)) == "ROLLBACK_COMPLETE"
-    with pytest.raises(ClientError, match="is in ROLLBACK_COMPLETE state and can not be updated"):
-        stacks.update_named("one", only("SSM::Parameter", Name="/lab/x", **parameter))
-    assert stacks.delete("one") == "DELETE_COMPLETE"
 
 
 def test_a_subnet_with_an_interface_in_it_is_not_deleted(client: Client, stacks: Stacks) -> None:

@@ -228,3 +228,5 @@ def test_exports_are_imported_and_guarded(client: Client, stacks: Stacks) -> Non
     assert [(each["Name"], each["Value"]) for each in exports] == [("the-vpc", stacks.physical(exporter, "Vpc"))]
     with pytest.raises(ClientError, match=f"in use by {importer}"):
         client("cloudformation").delete_stack(StackName=exporter)
+    stacks.delete(importer)
+    assert stacks.delete(exporter) == "DELETE_COMPLETE"
