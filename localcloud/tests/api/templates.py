@@ -1,12 +1,19 @@
-"""Small templates, and a driver that creates stacks from them."""
+"""Small templates, a driver that creates stacks from them, and clients of a cloud."""
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
-from collections.abc import Callable
+import socket
+from collections.abc import Callable, Iterator
 from typing import Any
 
+import boto3
+from botocore.config import Config
+
+from localcloud.api.cloud import REGION, Cloud
+from localcloud.laptop import ACCESS_KEY_ID
 from refusals import templates
 from refusals.templates import ref, resource
 from waiting import eventually
@@ -14,6 +21,36 @@ from waiting import eventually
 Client = Callable[[str], Any]
 
 _numbers = itertools.count(1)
+
+
+@contextlib.contextmanager
+def served(cloud: Cloud) -> Iterator[str]:
+    """Serve a cloud's API on an ephemeral port within a block; yield its address."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(64)
+        cloud.serve(listener)
+        try:
+            yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        finally:
+            cloud.close()
+
+
+def connect(
+    endpoint: str,
+    service: str,
+    *,
+    key: str = ACCESS_KEY_ID,
+    secret: str = "secret",
+    token: str | None = None,
+    region: str = REGION,
+    check_parameters: bool = True,
+) -> Any:
+    """Return a client of a service that never repeats a call, with the laptop's credentials unless others are given."""
+    session: Any = boto3.Session(key, secret, token, region_name=region)
+    style: Any = {"addressing_style": "path"}
+    config = Config(retries={"max_attempts": 0}, s3=style, parameter_validation=check_parameters)
+    return session.client(service, endpoint_url=endpoint, config=config)
 
 
 class Stacks:

@@ -8,17 +8,14 @@ import pkgutil
 import threading
 from typing import Any
 
-import boto3
 import pytest
-from botocore.config import Config
 from botocore.exceptions import ClientError
 
-from api.templates import Client, Stacks, nodes
+from api.templates import Client, Stacks, connect, nodes
 from localcloud import api
 from localcloud.api import monkeypatch as corrections
 from localcloud.api.cloud import Cloud
 from localcloud.api.error_replies import WrongMotoError
-from localcloud.laptop import ACCESS_KEY_ID
 from refusals.templates import ref, resource
 
 _PUBLIC_KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIIuR6nDqj0yVq0Xl3xgBXlmqpHkVXfqhYBBbGJhqVdzc someone"
@@ -110,21 +107,12 @@ def test_console_output_is_what_the_host_printed(cloud: Cloud, client: Client, s
 
 
 def test_credentials_of_a_role_are_taken_by_the_api(cloud: Cloud, client: Client, endpoint: str) -> None:
-    import boto3
-
     allowed = {"Effect": "Allow", "Principal": {"Service": "ec2.amazonaws.com"}, "Action": "sts:AssumeRole"}
     trust = json.dumps({"Version": "2012-10-17", "Statement": [allowed]})
     client("iam").create_role(RoleName="nodes", AssumeRolePolicyDocument=trust)
     given = cloud.role_credentials("nodes", "i-0123456789abcdef0")
     assert given["Expiration"].endswith("Z")
-    sts = boto3.Session().client(
-        "sts",
-        endpoint_url=endpoint,
-        region_name="us-east-1",
-        aws_access_key_id=given["AccessKeyId"],
-        aws_secret_access_key=given["SecretAccessKey"],
-        aws_session_token=given["Token"],
-    )
+    sts = connect(endpoint, "sts", key=given["AccessKeyId"], secret=given["SecretAccessKey"], token=given["Token"])
     assert sts.get_caller_identity()["Arn"].endswith(":assumed-role/nodes/i-0123456789abcdef0")
 
 
@@ -210,7 +198,7 @@ def test_hosts_that_die_after_they_have_run_are_all_replaced(cloud: Cloud, stack
 
 @pytest.mark.parametrize("service", ["ec2", "cloudformation", "ssm", "autoscaling", "s3"])
 def test_region_that_does_not_exist_is_rejected(endpoint: str, service: str) -> None:
-    made = in_region("us-est-1", endpoint, service)
+    made = connect(endpoint, service, region="us-est-1")
     calls = {"ec2": "describe_instances", "cloudformation": "describe_stacks", "ssm": "describe_parameters",
              "autoscaling": "describe_auto_scaling_groups", "s3": "list_buckets"}  # fmt: skip
     with pytest.raises(ClientError, match="scoped to a valid region: us-est-1") as caught:
@@ -220,15 +208,10 @@ def test_region_that_does_not_exist_is_rejected(endpoint: str, service: str) -> 
 
 def test_stack_is_in_its_own_region_alone(endpoint: str, client: Client, stacks: Stacks) -> None:
     home = stacks.create({"Queue": resource("SQS::Queue")})
-    elsewhere = in_region("eu-west-1", endpoint, "cloudformation")
+    elsewhere = connect(endpoint, "cloudformation", region="eu-west-1")
     assert elsewhere.describe_stacks()["Stacks"] == []
     with pytest.raises(ClientError, match="does not exist"):
         elsewhere.describe_stacks(StackName=home)
     with pytest.raises(ClientError, match="only supports stacks in us-east-1, not in eu-west-1"):
         elsewhere.create_stack(StackName="other", TemplateBody="{}")
     assert client("cloudformation").describe_stacks(StackName=home)["Stacks"]
-
-
-def in_region(region: str, endpoint: str, service: str) -> Any:
-    session: Any = boto3.Session(ACCESS_KEY_ID, "secret", region_name=region)
-    return session.client(service, endpoint_url=endpoint, config=Config(retries={"max_attempts": 0}))

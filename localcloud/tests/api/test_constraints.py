@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import boto3
 import pytest
-from botocore.config import Config
 from botocore.exceptions import ClientError
 from moto.core.utils import get_service_model
 
-from api.templates import Client
-from localcloud.api.cloud import REGION, Cloud
+from api.templates import Client, connect
+from localcloud.api.cloud import Cloud
 from localcloud.api.constraints import CODES, compiled
-from localcloud.laptop import ACCESS_KEY_ID
 
 _MUST = "failed to satisfy constraint: Member must"
 
@@ -57,15 +52,7 @@ def test_a_parameter_outside_its_constraint_is_refused(
     client: Client, call: str, parameters: dict[str, object], code: str, text: str
 ) -> None:
     service, action = call.split(":")
-    session: Any = boto3.Session()
-    unchecked = session.client(
-        service,
-        region_name=REGION,
-        endpoint_url=client(service).meta.endpoint_url,
-        aws_access_key_id=ACCESS_KEY_ID,
-        aws_secret_access_key="secret",
-        config=Config(retries={"max_attempts": 0}, parameter_validation=False),
-    )
+    unchecked = connect(client(service).meta.endpoint_url, service, check_parameters=False)
     with pytest.raises(ClientError) as refusal:
         getattr(unchecked, action)(**parameters)
     error = refusal.value.response["Error"]

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from moto.ec2.exceptions import EC2ClientError
 
 from api.templates import Stacks, nodes
-from api_faults.clouds import client, quiet_cloud, served
 from localcloud.api.autoscaling import groups
 from localcloud.api.cloud import Cloud
 from localcloud.api_faults import capacity
@@ -61,21 +60,14 @@ def test_a_zone_lacks_a_type_for_good_and_never_the_first() -> None:
 
 
 @pytest.fixture
-def cloud(monkeypatch: pytest.MonkeyPatch) -> Cloud:
+def cloud(cloud: Cloud, monkeypatch: pytest.MonkeyPatch) -> Cloud:
     """Return a cloud without any type in zone b, and with a shortage in zone a at first."""
-    made = quiet_cloud(monkeypatch)
     monkeypatch.setattr(capacity, "SHORTAGES", 1.0)
     monkeypatch.setattr(capacity, "MAX_IN_SHORTAGE", 0)
     monkeypatch.setattr(capacity, "SHORT_S", (2.0, 2.0))
     monkeypatch.setattr(Capacity, "lacking", lambda self, instance_type, zones: "us-east-1b")
     monkeypatch.setattr(groups, "_RETRY_S", 0.2)
-    return made
-
-
-@pytest.fixture
-def aws(cloud: Cloud) -> Iterator[Callable[[str], Any]]:
-    with served(cloud) as address:
-        yield lambda service: client(address, service)
+    return cloud
 
 
 def test_a_group_tries_its_zones_and_then_again_until_it_has_its_size(cloud: Cloud, aws: Callable[[str], Any]) -> None:

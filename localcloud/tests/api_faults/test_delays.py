@@ -2,28 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
-import pytest
-
 from api.templates import Stacks
-from api_faults.clouds import client, quiet_cloud, served
 from localcloud.api.cloud import Cloud
 from localcloud.api.ec2.instances import Console
 from localcloud.api_faults.delays import Delays
 from localcloud.api_faults.throttling import Draws
-
-
-@pytest.fixture
-def cloud(monkeypatch: pytest.MonkeyPatch) -> Cloud:
-    return quiet_cloud(monkeypatch)
-
-
-@pytest.fixture
-def aws(cloud: Cloud) -> Iterator[Callable[[str], Any]]:
-    with served(cloud) as address:
-        yield lambda service: client(address, service)
 
 
 def test_an_instance_is_pending_without_a_host_until_its_time_has_come(cloud: Cloud, aws: Callable[[str], Any]) -> None:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError
 
 from api.templates import Stacks, nodes
-from api_faults.clouds import client, served
 from localcloud.api import visibility
 from localcloud.api.cloud import Cloud
 from localcloud.api_faults import throttling
@@ -44,12 +43,11 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 @pytest.fixture
-def aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], Any]]:
-    """Serve a cloud without throttling that hides every new object; return a function that creates clients."""
+def cloud(monkeypatch: pytest.MonkeyPatch) -> Cloud:
+    """Return a cloud without throttling that hides every new object."""
     monkeypatch.setattr(throttling, "PROBABILITY", 0.0)
     monkeypatch.setattr("localcloud.api_faults.propagation.PROBABILITY", 1.0)
-    with served(Cloud(fault_seed=1)) as address:
-        yield lambda service: client(address, service)
+    return Cloud(fault_seed=1)
 
 
 def code(call: Callable[[], Any]) -> tuple[str, str]:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 from botocore.exceptions import ClientError
 
-from api_faults.clouds import client, served
+from api.templates import connect, served
 from localcloud.api.cloud import Cloud
 from localcloud.api_faults import throttling
 from localcloud.api_faults.throttling import BURST_S, LENGTHS, Draws, Throttle
@@ -82,7 +82,7 @@ def test_a_client_is_throttled_in_the_words_of_the_service(
 ) -> None:
     monkeypatch.setattr(throttling, "PROBABILITY", 1.0)
     with pytest.raises(ClientError) as caught:
-        getattr(client(endpoint, service), call)()
+        getattr(connect(endpoint, service), call)()
     answer = caught.value.response
     assert (answer["Error"]["Code"], answer["Error"]["Message"]) == (code, message)
     assert answer["ResponseMetadata"]["HTTPStatusCode"] == status

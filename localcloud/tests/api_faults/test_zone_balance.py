@@ -3,27 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from api.templates import Stacks, nodes
-from api_faults.clouds import client, quiet_cloud, served
 from localcloud.api.cloud import Cloud
 from localcloud.api_faults import zone_balance
 
 
-@pytest.fixture
-def cloud(monkeypatch: pytest.MonkeyPatch) -> Cloud:
+@pytest.fixture(autouse=True)
+def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(zone_balance, "WAIT_S", (0.5, 1.0))
-    return quiet_cloud(monkeypatch)
-
-
-@pytest.fixture
-def aws(cloud: Cloud) -> Iterator[Callable[[str], Any]]:
-    with served(cloud) as address:
-        yield lambda service: client(address, service)
 
 
 def make_uneven(cloud: Cloud, aws: Callable[[str], Any], *suspended: str) -> str:

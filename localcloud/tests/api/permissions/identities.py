@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import json
 from collections.abc import Mapping
 from typing import Any
 
-import boto3
-from botocore.config import Config
 from botocore.exceptions import ClientError
 
-from api.templates import Client
-from localcloud.api.cloud import ACCOUNT, REGION, Cloud
+from api.templates import Client, connect
+from localcloud.api.cloud import ACCOUNT, Cloud
 
 Statement = Mapping[str, Any]
 _numbers = itertools.count(1)
@@ -70,13 +69,7 @@ class Identities:
 
     def clients(self, key: str, secret: str, token: str | None = None) -> Client:
         """Return a function that creates a client of a service with these credentials."""
-
-        def of(service: str) -> Any:
-            session: Any = boto3.Session(key, secret, token, region_name=REGION)
-            style = Config(retries={"max_attempts": 0}, s3={"addressing_style": "path"})
-            return session.client(service, endpoint_url=self._endpoint, config=style)
-
-        return of
+        return functools.partial(connect, self._endpoint, key=key, secret=secret, token=token)
 
 
 def refusal(error: ClientError) -> tuple[str, int, str]:
