@@ -75,7 +75,7 @@ def _retained() -> Template:
 
 def test_a_group_of_an_interface_is_not_deleted(client: Client, stacks: Stacks) -> None:
     stacks.create_named("one", _retained())
-    vpc, subnets, group = stacks.physical("one", "Vpc"), (stacks.physical("one", "A"), stacks.physical("one", "B")), stacks.physical("one", "Group")
+    vpc, group, *subnets = (stacks.physical("one", name) for name in ("Vpc", "Group", "A", "B"))
     ec2 = client("ec2")
     made = ec2.create_network_interface(SubnetId=subnets[0], Groups=[group])["NetworkInterface"]["NetworkInterfaceId"]
     assert stacks.delete("one") == "DELETE_FAILED"
@@ -91,9 +91,7 @@ def test_a_group_of_an_interface_is_not_deleted(client: Client, stacks: Stacks) 
     ec2.delete_vpc(VpcId=vpc)
 
 
-def test_a_group_that_a_rule_of_another_one_names_is_not_deleted_nor_their_vpc(
-    client: Client, stacks: Stacks
-) -> None:
+def test_a_group_that_a_rule_of_another_one_names_is_not_deleted_nor_their_vpc(client: Client, stacks: Stacks) -> None:
     stacks.create_named("one", network())
     ec2, vpc, group = client("ec2"), stacks.physical("one", "Vpc"), stacks.physical("one", "Group")
     other = ec2.create_security_group(GroupName="other", Description="other", VpcId=vpc)["GroupId"]
@@ -125,17 +123,6 @@ def test_a_bucket_with_a_delete_marker_is_not_deleted(client: Client, stacks: St
     for each in client("s3").list_object_versions(Bucket="lab-versions")["Versions"]:
         client("s3").delete_object(Bucket="lab-versions", Key="k", VersionId=each["VersionId"])
     assert stacks.delete("one") == "DELETE_COMPLETE"
-
-
-def test_the_name_of_a_log_group_that_was_retained_is_taken(client: Client, stacks: Stacks) -> None:
-    kept = only("Logs::LogGroup", LogGroupName="lab-log")
-    kept["Resources"]["It"]["DeletionPolicy"] = "Retain"
-    stacks.create_named("one", kept)
-    stacks.delete("one")
-    assert stacks.create_named("one", kept) == "ROLLBACK_COMPLETE"
-    assert "lab-log already exists" in _reasons(stacks, "one")
-    client("logs").delete_log_group(logGroupName="lab-log")
-    assert stacks.create_named("two", kept) == "CREATE_COMPLETE"
 
 
 def test_other_subscribers_are_another_budget_which_a_name_of_its_own_forbids(stacks: Stacks) -> None:
