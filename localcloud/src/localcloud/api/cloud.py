@@ -44,9 +44,9 @@ from localcloud.api.ec2 import (
 )
 from localcloud.api.error_replies import Outage, Reply
 from localcloud.api.loopback import Loopback
-from localcloud.api.permissions import gate
 from localcloud.api.permissions.caller import Caller
 from localcloud.api.permissions.evaluator import Evaluator
+from localcloud.api.permissions.gate import Gate
 from localcloud.api.permissions.request import Signature
 from localcloud.api.server import Application
 from localcloud.api.session_manager import Application as Sessions
@@ -91,26 +91,13 @@ class Cloud:
         self._seen = 0
         self.evaluator = Evaluator()
         self.evaluator.start()
-        account = gate.Account(
-            id=ACCOUNT,
-            region=REGION,
-            backend=self._backend,
-            stack_id=lambda name: self.formation.id_of(name),
-            lock=self.lock,
-        )
-        self._gate = gate.Gate(account, self.evaluator)
+        self._gate = Gate(self._backend, lambda name: self.formation.id_of(name), self.lock, self.evaluator)
         self._outage = Outage()
         self._application = Application(self.lock, self.announce, self._mark, self._gate.refusal, self._fault_reply)
-        self.loopback = Loopback(self._application, REGION)
-        self.formation = Account(
-            self.loopback,
-            ACCOUNT,
-            REGION,
-            self._gate.assumed_by_cloudformation,
-            self._is_stable,
-        )
+        self.loopback = Loopback(self._application)
+        self.formation = Account(self.loopback, self._gate.assumed_by_cloudformation, self._is_stable)
         self._application.own["cloudformation"] = Formation(self.formation)
-        self._application.elsewhere = Formation(Account(self.loopback, ACCOUNT, REGION))
+        self._application.elsewhere = Formation(Account(self.loopback))
         find: Any = get_backend  # overloaded for a literal name each
         self._application.regions = find("ec2")[ACCOUNT].regions
         self._server: Any = None
@@ -320,7 +307,7 @@ class Cloud:
             recorder.hosts(loads)
             recorder.groups(self._backend("autoscaling"))
             recorder.queues(self._backend("sqs"))
-            watcher = Watcher(self._backend, account=ACCOUNT, region=REGION, speed=self._metrics_speed)
+            watcher = Watcher(self._backend, self._metrics_speed)
             if watcher.evaluate():
                 self.announce()
 

@@ -17,6 +17,7 @@ from botocore.config import Config
 from werkzeug.test import EnvironBuilder, run_wsgi_app
 
 from localcloud.api.permissions.caller import CALLER, TRUSTED, Caller
+from localcloud.snapshot import REGION
 
 ACCESS_KEY: Final = "AKIAEMBEDDEDCLOUD000"
 """Access key that identifies this package's own requests."""
@@ -49,9 +50,8 @@ class _Raw(io.BytesIO):
 class Loopback:
     """Factory of clients for one region. Clients are reused."""
 
-    def __init__(self, application: WsgiApp, region: str) -> None:
+    def __init__(self, application: WsgiApp) -> None:
         self._application = application
-        self._region = region
         self._session = botocore.session.Session()
         self._session.set_credentials(ACCESS_KEY, "embedded")
         self._clients: dict[str, Any] = {}
@@ -61,7 +61,7 @@ class Loopback:
         if service not in self._clients:
             client = self._session.create_client(
                 service,
-                region_name=self._region,
+                region_name=REGION,
                 endpoint_url=_ENDPOINT,
                 config=Config(retries={"max_attempts": 0}, s3={"addressing_style": "path"}, parameter_validation=True),
             )

@@ -18,6 +18,7 @@ from localcloud.api.cloudformation.template import parse
 from localcloud.api.cloudformation.types import allowlist
 from localcloud.api.cloudformation.types.resource_type import Clients, Context, Physical
 from localcloud.api.permissions.caller import CLOUDFORMATION, Caller
+from localcloud.snapshot import ACCOUNT, REGION
 
 _STABLE_WITHIN_S: Final = 120.0
 _POLL_S: Final = 0.1
@@ -32,8 +33,6 @@ class Account:
     def __init__(
         self,
         aws: Clients,
-        account: str,
-        region: str,
         assume: Callable[[str], Caller | None] = lambda role_arn: None,
         is_stable: Callable[[str, str], bool] = lambda resource_type, physical_id: True,
     ) -> None:
@@ -41,8 +40,6 @@ class Account:
         self._assume = assume
         self._is_stable = is_stable
         """Takes a resource type and a physical id; returns whether other resources can use the resource yet."""
-        self.account = account
-        self.region = region
         self.condition = threading.Condition()
         """Notified after every change of a stack and every signal."""
         self.stacks: dict[str, Stack] = {}
@@ -91,7 +88,7 @@ class Account:
 
     def new_stack(self, name: str) -> Stack:
         """Create and register a stack with a new id."""
-        stack_id = f"arn:aws:cloudformation:{self.region}:{self.account}:stack/{name}/{uuid.uuid4()}"
+        stack_id = f"arn:aws:cloudformation:{REGION}:{ACCOUNT}:stack/{name}/{uuid.uuid4()}"
         stack = Stack(stack_id=stack_id, name=name)
         self.stacks[stack_id] = stack
         return stack
@@ -133,8 +130,6 @@ class Account:
             stack_name=stack.name,
             stack_id=stack.stack_id,
             logical_id=logical_id,
-            account=self.account,
-            region=self.region,
             suffix=uuid.uuid4().hex[:12],
             stack_tags=tags,
             report=report,
@@ -164,15 +159,15 @@ class Account:
             target.template,
             parameters={key: parameter.value for key, parameter in target.parameters.items()},
             pseudo={
-                "AWS::AccountId": self.account,
+                "AWS::AccountId": ACCOUNT,
                 "AWS::NotificationARNs": [],
                 "AWS::Partition": "aws",
-                "AWS::Region": self.region,
+                "AWS::Region": REGION,
                 "AWS::StackId": stack.stack_id,
                 "AWS::StackName": stack.name,
                 "AWS::URLSuffix": "amazonaws.com",
             },
-            zones=[f"{self.region}{letter}" for letter in "abcdef"],
+            zones=[f"{REGION}{letter}" for letter in "abcdef"],
             exports={name: value for name, (value, _) in self.exports().items()},
             reference=reference,
             attribute=attribute,

@@ -14,6 +14,7 @@ from localcloud.api.cloudwatch import scaling, states
 from localcloud.api.cloudwatch.alarms import HOUR_S, AlarmDefinition, read
 from localcloud.api.cloudwatch.expressions import Series, evaluate
 from localcloud.api.cloudwatch.metrics import Reader, epoch
+from localcloud.snapshot import ACCOUNT, REGION
 
 log = logging.getLogger("localcloud.api")
 
@@ -39,8 +40,8 @@ def points(definition: AlarmDefinition, reader: Reader, now: float, speed: float
 class Watcher:
     """Evaluates the alarms of an account and region, and executes their actions, as CloudWatch does once a minute."""
 
-    def __init__(self, backend: Callable[[str], Any], *, account: str, region: str, speed: float) -> None:
-        self._backend, self._account, self._region, self._speed = backend, account, region, speed
+    def __init__(self, backend: Callable[[str], Any], speed: float) -> None:
+        self._backend, self._speed = backend, speed
         self._changed = False
 
     def evaluate(self) -> bool:
@@ -85,7 +86,7 @@ class Watcher:
             self._scale(action, alarm, value)
             return
         try:
-            text = notification(alarm, self._account, self._region)
+            text = notification(alarm)
             self._backend("sns").publish(text, action, subject=f'{alarm.state_value}: "{alarm.name}"'[:100])
         except Exception as error:  # CloudWatch does not report failed actions either.
             log.warning("alarm %s could not notify %s: %s", alarm.name, action, error)
@@ -114,14 +115,14 @@ def _reason(definition: AlarmDefinition, values: Series, state: str) -> str:
     )
 
 
-def notification(alarm: Any, account: str, region: str) -> str:
+def notification(alarm: Any) -> str:
     """Return CloudWatch's message to a topic about an alarm's state, as JSON."""
     return json.dumps(
         {
             "AlarmName": alarm.name,
             "AlarmDescription": alarm.description,
-            "AWSAccountId": account,
-            "Region": region,
+            "AWSAccountId": ACCOUNT,
+            "Region": REGION,
             "NewStateValue": alarm.state_value,
             "NewStateReason": alarm.state_reason,
             "StateChangeTime": f"{utcnow():%Y-%m-%dT%H:%M:%S.000+0000}",

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from localcloud.api.permissions.request import Signature
+from localcloud.snapshot import ACCOUNT, REGION
 
 CLOUDFORMATION: Final = "cloudformation.amazonaws.com"
 CALLER: Final = "localcloud.caller"
@@ -59,8 +60,8 @@ class Caller:
 class Callers:
     """Finds callers by their credentials."""
 
-    def __init__(self, *, account: str, backend: Callable[[str], Any]) -> None:
-        self._account, self._backend = account, backend
+    def __init__(self, backend: Callable[[str], Any]) -> None:
+        self._backend = backend
 
     def find(self, signature: Signature) -> Caller:
         """Return the caller with these credentials. Raises UnknownCallerError."""
@@ -101,11 +102,9 @@ class Callers:
         """Return the caller for a session of a role. `policy` is the session policy, if any."""
         context = {"aws:userid": f"{role.id}:{session_name}", "aws:PrincipalType": "AssumedRole"}
         if session_name.startswith("i-"):
-            context["ec2:SourceInstanceARN"] = (
-                f"arn:aws:ec2:{self._backend('ec2').region_name}:{self._account}:instance/{session_name}"
-            )
+            context["ec2:SourceInstanceARN"] = f"arn:aws:ec2:{REGION}:{ACCOUNT}:instance/{session_name}"
         return Caller(
-            arn=f"arn:aws:sts::{self._account}:assumed-role/{role.name}/{session_name}",
+            arn=f"arn:aws:sts::{ACCOUNT}:assumed-role/{role.name}/{session_name}",
             owner=role.arn,
             name=role.name,
             is_role=True,

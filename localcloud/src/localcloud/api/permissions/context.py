@@ -8,6 +8,7 @@ from typing import Any, Final
 from localcloud.api.permissions.caller import Caller
 from localcloud.api.permissions.request import Call
 from localcloud.api.permissions.resource_arns import values
+from localcloud.snapshot import ACCOUNT, REGION
 
 Context = dict[str, str | list[str]]
 
@@ -83,18 +84,18 @@ def is_known(key: str) -> bool:
     return lower in _KNOWN or lower.startswith(_KNOWN_PREFIXES)
 
 
-def of(call: Call, caller: Caller, *, account: str, region: str) -> Context:
+def of(call: Call, caller: Caller) -> Context:
     """Return a call's condition keys that do not depend on the resource."""
     found: Context = {
         "aws:PrincipalArn": caller.owner,
-        "aws:PrincipalAccount": account,
-        "aws:RequestedRegion": region,
-        "aws:ResourceAccount": account,
+        "aws:PrincipalAccount": ACCOUNT,
+        "aws:RequestedRegion": REGION,
+        "aws:ResourceAccount": ACCOUNT,
         # The API is on the same machine. Report it as TLS 1.3.
         "aws:SecureTransport": "true",
         "s3:TlsVersion": "1.3",
-        "s3:ResourceAccount": account,
-        "kms:CallerAccount": account,
+        "s3:ResourceAccount": ACCOUNT,
+        "kms:CallerAccount": ACCOUNT,
         "aws:ViaAWSService": "true" if caller.via else "false",
         **caller.context,
     }

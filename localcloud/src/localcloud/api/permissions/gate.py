@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import dataclasses
 import json
 import logging
 import threading
@@ -24,37 +23,32 @@ from localcloud.api.permissions.needs import Need, Needs
 from localcloud.api.permissions.policies import Policies, condition_keys
 from localcloud.api.permissions.request import Call, Signature, UndecidableError, UnknownOperationError, read, signature
 from localcloud.api.permissions.resource_arns import Resources
-from localcloud.snapshot import identity_signature
+from localcloud.snapshot import ACCOUNT, identity_signature
 
 log = logging.getLogger("localcloud.api")
 
 _OF_HELPER_SCRIPTS: Final = frozenset({"SignalResource", "DescribeStackResource"})
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Account:
-    """The gate's view of the account: its state and its stacks."""
-
-    id: str
-    region: str
-    backend: Callable[[str], Any]
-    """Returns moto's state of a service."""
-    stack_id: Callable[[str], str]
-    """Returns a stack's id by its name or by a change set's ARN, or ""."""
-    lock: threading.RLock
-
-
 class Gate:
     """Authorizes requests."""
 
-    def __init__(self, account: Account, evaluator: Evaluator) -> None:
-        self._account, self._evaluator = account, evaluator
-        self._callers = Callers(account=account.id, backend=account.backend)
-        self._policies = Policies(account.backend)
-        self._resources = Resources(
-            account=account.id, region=account.region, backend=account.backend, stack_id=account.stack_id
-        )
-        self._needs = Needs(self._resources, account.backend, account.region)
+    def __init__(
+        self,
+        backend: Callable[[str], Any],
+        stack_id: Callable[[str], str],
+        lock: threading.RLock,
+        evaluator: Evaluator,
+    ) -> None:
+        """Authorize against the state that `backend` returns for a service. Hold `lock` to read it.
+
+        `stack_id` returns a stack's id by its name or by a change set's ARN, or "".
+        """
+        self._backend, self._lock, self._evaluator = backend, lock, evaluator
+        self._callers = Callers(backend)
+        self._policies = Policies(backend)
+        self._resources = Resources(backend, stack_id)
+        self._needs = Needs(self._resources, backend)
 
     def refusal(self, environ: dict[str, Any]) -> Reply | None:
         """Return an error reply if a request is denied. Otherwise store its caller in `environ` and return None.
@@ -107,7 +101,7 @@ class Gate:
             return f"The identity of instance {instance or 'unknown'} is not signed by EC2"
         if call.operation not in _OF_HELPER_SCRIPTS:
             return f"Instance {instance} is not authorized to perform: cloudformation:{call.operation}"
-        tags = self._account.backend("ec2").tags.get(instance, {}) if instance else {}
+        tags = self._backend("ec2").tags.get(instance, {}) if instance else {}
         stack = str(call.params.get("StackName", ""))
         if stack in [tags.get(f"aws:cloudformation:stack-{key}") for key in ("name", "id")]:
             return ""
@@ -119,7 +113,7 @@ class Gate:
 
     def caller(self, given: Signature) -> Caller:
         """Return the caller that a signature's credentials belong to. Raises UnknownCallerError."""
-        with self._account.lock:
+        with self._lock:
             return self._callers.find(given)
 
     def denial(self, caller: Caller, call: Call) -> tuple[Need, Decision] | None:
@@ -127,9 +121,9 @@ class Gate:
 
         Raises EvaluatorError or UndecidableError.
         """
-        with self._account.lock:
+        with self._lock:
             needs = self._needs.of(call)
-            keys = context.of(call, caller, account=self._account.id, region=self._account.region)
+            keys = context.of(call, caller)
             checks = [self._check(caller, need, {**keys, **need.context}) for need in needs]
         for need in needs:
             log.info("  %s needs %s on %s", caller.arn, need.action, need.resource)
@@ -141,28 +135,28 @@ class Gate:
 
         Actions of ssm are checked on the instance itself, other actions on the resource *.
         """
-        with self._account.lock:
-            role = next((each for each in self._account.backend("iam").roles.values() if each.name == role_name), None)
+        with self._lock:
+            role = next((each for each in self._backend("iam").roles.values() if each.name == role_name), None)
             if role is None:
                 return list(actions)
             caller = self._callers.of_role(role, instance_id)
             own = self._resources.arn("ec2", "instance", instance_id)
             needs = [Need(action=each, resource=own if each.startswith("ssm:") else "*") for each in actions]
             nothing = Call(service="", operation="", params={}, address="")
-            keys = context.of(nothing, caller, account=self._account.id, region=self._account.region)
+            keys = context.of(nothing, caller)
             checks = [self._check(caller, need, keys) for need in needs]
         decisions = self._evaluator.decide(checks)
         return [need.action for need, decision in zip(needs, decisions, strict=True) if not decision.allowed]
 
     def assumed_by_cloudformation(self, role_arn: str) -> Caller | None:
         """Return CloudFormation's session of a role; None for an unknown role, or without trust in CloudFormation."""
-        with self._account.lock:
+        with self._lock:
             trust = self._policies.trust(role_arn)
-            role = next((each for each in self._account.backend("iam").roles.values() if each.arn == role_arn), None)
+            role = next((each for each in self._backend("iam").roles.values() if each.arn == role_arn), None)
         if trust is None or role is None:
             return None
         check = Check(
-            principal=CLOUDFORMATION, action="sts:AssumeRole", resource=role_arn, account=self._account.id, policy=trust
+            principal=CLOUDFORMATION, action="sts:AssumeRole", resource=role_arn, account=ACCOUNT, policy=trust
         )
         (decision,) = self._evaluator.decide([check])
         return self._callers.of_role(role, "AWSCloudFormation") if decision.allowed else None
@@ -177,7 +171,7 @@ class Gate:
             principal=caller.arn,
             action=need.action,
             resource=_literal(need.resource),
-            account=self._account.id,
+            account=ACCOUNT,
             context=keys,
             identity=policies.identity(caller),
             boundary=policies.boundary(caller),

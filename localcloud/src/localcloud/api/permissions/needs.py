@@ -14,6 +14,7 @@ from localcloud.api.permissions import s3_actions
 from localcloud.api.permissions.context import Context
 from localcloud.api.permissions.request import Call
 from localcloud.api.permissions.resource_arns import Resources, action, values
+from localcloud.snapshot import REGION
 
 # Operations whose actions have other names.
 _ACTIONS: Final = {
@@ -60,8 +61,8 @@ class Need:
 class Needs:
     """Determines the permissions that calls require."""
 
-    def __init__(self, resources: Resources, backend: Callable[[str], Any], region: str) -> None:
-        self._resources, self._backend, self._region = resources, backend, region
+    def __init__(self, resources: Resources, backend: Callable[[str], Any]) -> None:
+        self._resources, self._backend = resources, backend
 
     def of(self, call: Call) -> list[Need]:
         """Return the permissions that a call requires. Raises UndecidableError."""
@@ -137,7 +138,7 @@ class Needs:
         return Need(
             action=f"kms:{name}",
             resource=self._resources.key(key),
-            context={"kms:ViaService": f"s3.{self._region}.amazonaws.com"},
+            context={"kms:ViaService": f"s3.{REGION}.amazonaws.com"},
         )
 
     def _key(self, bucket: str, key: Any, call: Call) -> str:

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from localcloud.api.permissions.evaluator import PACKAGES
 from localcloud.api.permissions.request import Call, UndecidableError
+from localcloud.snapshot import ACCOUNT, REGION
 
 Named = dict[str, list[str]]
 """ARNs by resource type."""
@@ -101,10 +102,8 @@ def _read(kind: str, service: str) -> dict[str, Any]:
 class Resources:
     """Finds the resources of calls in one account and region."""
 
-    def __init__(
-        self, *, account: str, region: str, backend: Callable[[str], Any], stack_id: Callable[[str], str]
-    ) -> None:
-        self._account, self._region, self._backend, self._stack_id = account, region, backend, stack_id
+    def __init__(self, backend: Callable[[str], Any], stack_id: Callable[[str], str]) -> None:
+        self._backend, self._stack_id = backend, stack_id
         self._readers: dict[str, Callable[[Call], Iterable[tuple[str, str]]]] = {
             "autoscaling": self._autoscaling,
             "cloudformation": self._cloudformation,
@@ -151,7 +150,7 @@ class Resources:
     def arn(self, service: str, kind: str, *values: str) -> str:
         """Return the ARN of a resource. `values` are the names and ids in it, in order; * replaces missing ones."""
         left = list(values)
-        fixed = {"Partition": "aws", "Region": self._region, "Account": self._account}
+        fixed = {"Partition": "aws", "Region": REGION, "Account": ACCOUNT}
 
         def fill(match: re.Match[str]) -> str:
             return fixed.get(match[1]) or (left.pop(0) if left else "*")
@@ -160,7 +159,7 @@ class Resources:
 
     def unnamed(self, service: str, kind: str) -> str:
         """Return an ARN for a call that names no resource. No pattern except * matches this ARN."""
-        return self.arn(service, kind).replace(self._region, _UNNAMED).replace(self._account, _UNNAMED)
+        return self.arn(service, kind).replace(REGION, _UNNAMED).replace(ACCOUNT, _UNNAMED)
 
     def _ec2(self, call: Call) -> Iterator[tuple[str, str]]:
         for text in strings(call.params):
@@ -253,10 +252,10 @@ class Resources:
     def _ssm(self, call: Call) -> Iterator[tuple[str, str]]:
         for name in values(call.params, "Name", "Names", "Path") if "Parameter" in call.operation else ():
             arn = name if name.startswith("arn:") else self.arn("ssm", "parameter", name.lstrip("/"))
-            yield "parameter", arn.replace(f":{self._account}:", "::") if name.startswith("/aws/service/") else arn
+            yield "parameter", arn.replace(f":{ACCOUNT}:", "::") if name.startswith("/aws/service/") else arn
         for name in values(call.params, "DocumentName"):
             arn = self.arn("ssm", "document", name)
-            yield "document", arn.replace(self._account, "") if name.startswith(("AWS-", "Amazon")) else arn
+            yield "document", arn.replace(ACCOUNT, "") if name.startswith(("AWS-", "Amazon")) else arn
 
     def _efs(self, call: Call) -> Iterator[tuple[str, str]]:
         targets = self._backend("efs").mount_targets_by_id

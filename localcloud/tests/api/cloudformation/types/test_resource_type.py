@@ -19,8 +19,6 @@ def context_of(stack_name: str = "one", **stack_tags: str) -> Context:
         stack_name=stack_name,
         stack_id="arn:stack",
         logical_id="Bucket",
-        account="1",
-        region="us-east-1",
         suffix="0123456789ab",
         stack_tags=stack_tags,
     )

@@ -14,6 +14,7 @@ from localcloud.api.cloudformation.actions.base import Actions, show_parameters,
 from localcloud.api.cloudformation.early_validation import FAILED
 from localcloud.api.cloudformation.errors import FormationError, ValidationError
 from localcloud.api.cloudformation.stacks import ChangeSet, Stack, Target, same
+from localcloud.snapshot import ACCOUNT, REGION
 
 _NAME: Final = re.compile(r"[a-zA-Z][-a-zA-Z0-9]{0,127}")
 _UNCHANGED = "The submitted information didn't contain changes. Submit different information to create a change set."
@@ -68,7 +69,7 @@ class ChangeSetActions(Actions):
     def _change_set(self, name: str, stack: Stack, target: Target) -> ChangeSet:
         """Return a new change set of the request. It is FAILED if a property is invalid or nothing would change."""
         account = self._account
-        arn = f"arn:aws:cloudformation:{account.region}:{account.account}:changeSet/{name}/{uuid.uuid4()}"
+        arn = f"arn:aws:cloudformation:{REGION}:{ACCOUNT}:changeSet/{name}/{uuid.uuid4()}"
         found = changes.describe(stack, target, account.active_resources(stack, target))
         change_set = ChangeSet(
             change_set_id=arn,

@@ -25,6 +25,7 @@ from localcloud.api.cloudformation.types.resource_type import (
     text,
     unless_gone,
 )
+from localcloud.snapshot import ACCOUNT, REGION
 
 _NO_TOPIC = ("NotFound", "NotFoundException")
 
@@ -32,7 +33,7 @@ _NO_TOPIC = ("NotFound", "NotFoundException")
 def _create_topic(context: Context, properties: Properties) -> Physical:
     sns = context.aws.client("sns")
     name = properties.get("TopicName") or context.name()
-    arn = f"arn:aws:sns:{context.region}:{context.account}:{name}"
+    arn = f"arn:aws:sns:{REGION}:{ACCOUNT}:{name}"
     if any(topic["TopicArn"] == arn for topic in sns.list_topics()["Topics"]):
         raise ResourceError(f"{name} already exists")
     sns.create_topic(Name=name, Tags=context.user_tags(properties.get("Tags")))
@@ -120,7 +121,7 @@ def _create_budget(context: Context, properties: Properties) -> Physical:
     name = given.get("BudgetName") or context.name(100)
     limit = {key: str(value) for key, value in given["BudgetLimit"].items()}
     context.aws.client("budgets").create_budget(
-        AccountId=context.account,
+        AccountId=ACCOUNT,
         Budget={**given, "BudgetName": name, "BudgetLimit": limit},
         NotificationsWithSubscribers=[
             {
@@ -146,7 +147,7 @@ def _delete_budget(context: Context, resource: Physical, properties: Properties)
     unless_gone(
         ("NotFoundException",),
         context.aws.client("budgets").delete_budget,
-        AccountId=context.account,
+        AccountId=ACCOUNT,
         BudgetName=resource.id,
     )
 

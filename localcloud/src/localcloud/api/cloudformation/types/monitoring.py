@@ -18,6 +18,7 @@ from localcloud.api.cloudformation.types.resource_type import (
     names,
     shaped,
 )
+from localcloud.snapshot import ACCOUNT, REGION
 
 _ALARM = names(
     "AlarmName AlarmDescription ActionsEnabled AlarmActions OKActions InsufficientDataActions MetricName Namespace "
@@ -60,7 +61,7 @@ def _create_group(context: Context, properties: Properties) -> Physical:
         raise ResourceError(f"{name} already exists")
     tags = as_mapping(context.user_tags(properties.get("Tags")))
     logs.create_log_group(logGroupName=name, **({"tags": tags} if tags else {}))
-    arn = f"arn:aws:logs:{context.region}:{context.account}:log-group:{name}:*"
+    arn = f"arn:aws:logs:{REGION}:{ACCOUNT}:log-group:{name}:*"
     physical = Physical(id=name, attributes={"Arn": arn})
     context.report(physical)
     _set_retention(logs, name, properties)

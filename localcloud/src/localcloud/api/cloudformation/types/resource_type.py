@@ -40,8 +40,6 @@ class Context:
     stack_name: str
     stack_id: str
     logical_id: str
-    account: str
-    region: str
     suffix: str
     """Random part of the physical names."""
     stack_tags: Mapping[str, str]

@@ -22,6 +22,7 @@ from localcloud.api.cloudformation.types.resource_type import (
     shaped,
     unless_gone,
 )
+from localcloud.snapshot import REGION
 
 
 def _create_bucket(context: Context, properties: Properties) -> Physical:
@@ -38,7 +39,7 @@ def _create_bucket(context: Context, properties: Properties) -> Physical:
         attributes={
             "Arn": f"arn:aws:s3:::{name}",
             "DomainName": domain,
-            "RegionalDomainName": f"{name}.s3.{context.region}.amazonaws.com",
+            "RegionalDomainName": f"{name}.s3.{REGION}.amazonaws.com",
         },
     )
     context.report(physical)
