@@ -63,7 +63,7 @@ class Daemon:
         )
         relay = Relay(self.internet.listen(SESSIONS_PORT))
         self.cloud.serve_sessions(
-            SessionService(relay=relay, hosts=self.reconciler.hosts, denied=self.cloud.denied_actions)
+            SessionService(relay=relay, hosts=self.reconciler.hosts, denied=self.cloud.gate.denied_actions)
         )
         self.cloud.serve(self.internet.listen())
         self._control = ControlServer(self.layout.control, self._act, self.cloud.announce)

@@ -20,7 +20,9 @@ NOBODY = "i-0123456789abcdef0"
 @pytest.fixture(scope="module", autouse=True)
 def service(cloud: Cloud) -> Iterator[SessionService]:
     """Return the session service of a cloud without hosts."""
-    made = SessionService(relay=Relay(socket.create_server(("127.0.0.1", 0))), hosts={}, denied=cloud.denied_actions)
+    made = SessionService(
+        relay=Relay(socket.create_server(("127.0.0.1", 0))), hosts={}, denied=cloud.gate.denied_actions
+    )
     cloud.serve_sessions(made)
     yield made
     made.relay.close()

@@ -44,10 +44,8 @@ from localcloud.api.ec2 import (
 )
 from localcloud.api.error_replies import Outage, Reply
 from localcloud.api.loopback import Loopback
-from localcloud.api.permissions.caller import Caller
 from localcloud.api.permissions.evaluator import Evaluator
 from localcloud.api.permissions.gate import Gate
-from localcloud.api.permissions.request import Signature
 from localcloud.api.server import Application
 from localcloud.api.session_manager import Application as Sessions
 from localcloud.api_faults.faults import ApiFaults
@@ -91,11 +89,11 @@ class Cloud:
         self._seen = 0
         self.evaluator = Evaluator()
         self.evaluator.start()
-        self._gate = Gate(self._backend, lambda name: self.formation.id_of(name), self.lock, self.evaluator)
+        self.gate = Gate(self._backend, lambda name: self.formation.id_of(name), self.lock, self.evaluator)
         self._outage = Outage()
-        self._application = Application(self.lock, self.announce, self._mark, self._gate.refusal, self._fault_reply)
+        self._application = Application(self.lock, self.announce, self._mark, self.gate.refusal, self._fault_reply)
         self.loopback = Loopback(self._application)
-        self.formation = Account(self.loopback, self._gate.assumed_by_cloudformation, self._is_stable)
+        self.formation = Account(self.loopback, self.gate.assumed_by_cloudformation, self._is_stable)
         self._application.own["cloudformation"] = Formation(self.formation)
         self._application.elsewhere = Formation(Account(self.loopback))
         find: Any = get_backend  # overloaded for a literal name each
@@ -146,14 +144,6 @@ class Cloud:
     def serve_sessions(self, service: SessionService) -> None:
         """Answer Session Manager's requests with `service` from now on."""
         self._application.own["ssm"] = Sessions(self._application.moto, self.lock, service)
-
-    def denied_actions(self, role_name: str, instance_id: str, actions: tuple[str, ...]) -> list[str]:
-        """Return the actions that the role's policies deny to an instance with this role."""
-        return self._gate.denied_actions(role_name, instance_id, actions)
-
-    def caller(self, signature: Signature) -> Caller:
-        """Return the caller that a signature's credentials belong to. Raises UnknownCallerError."""
-        return self._gate.caller(signature)
 
     def close(self) -> None:
         """Stop serving, and stop the policy evaluator. From then on every call is denied."""

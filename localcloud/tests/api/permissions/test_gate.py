@@ -277,11 +277,11 @@ def test_who_tags_what_is_created_needs_the_right_to_tag(identities: Identities)
 def test_the_agent_of_session_manager_needs_each_of_its_rights(cloud: Cloud, identities: Identities) -> None:
     instance = "i-0123456789abcdef0"
     whole = identities.role(allow(list(REQUIRED_ACTIONS)))
-    assert cloud.denied_actions(whole, instance, REQUIRED_ACTIONS) == []
+    assert cloud.gate.denied_actions(whole, instance, REQUIRED_ACTIONS) == []
     for missing in REQUIRED_ACTIONS:
         role = identities.role(allow([each for each in REQUIRED_ACTIONS if each != missing]))
-        assert cloud.denied_actions(role, instance, REQUIRED_ACTIONS) == [missing]
-    assert cloud.denied_actions("nobody", instance, REQUIRED_ACTIONS) == list(REQUIRED_ACTIONS)
+        assert cloud.gate.denied_actions(role, instance, REQUIRED_ACTIONS) == [missing]
+    assert cloud.gate.denied_actions("nobody", instance, REQUIRED_ACTIONS) == list(REQUIRED_ACTIONS)
 
 
 def test_once_the_evaluator_has_died_every_call_is_refused() -> None:
