@@ -8,7 +8,7 @@ import ast
 import dataclasses
 import re
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Final, TypeGuard
 
@@ -230,9 +230,9 @@ def is_guard(node: ast.AST) -> bool:
     return isinstance(node, ast.With) and any(names_in(item.context_expr) & _GUARDS for item in node.items)
 
 
-def names_in(node: ast.AST) -> set[str]:
-    """Return all names and attribute names in a part of a program."""
-    walked = list(ast.walk(node))
+def names_in(node: ast.AST, left_out: Collection[int] = ()) -> set[str]:
+    """Return all names and attribute names in a part of a program, except nodes whose ids are in `left_out`."""
+    walked = [each for each in ast.walk(node) if id(each) not in left_out]
     names = {each.id for each in walked if isinstance(each, ast.Name)}
     return names | {each.attr for each in walked if isinstance(each, ast.Attribute)}
 

@@ -163,8 +163,8 @@ class Sources:
                 self.others.append(Use(file=file, line=node.lineno, name=str(node.value)))
         chosen = asked | _chosen(tree)
         self.names |= names_in(tree)
-        self.sure_names |= _names_outside(tree, asked)
-        self.free_names |= _names_outside(tree, chosen)
+        self.sure_names |= names_in(tree, asked)
+        self.free_names |= names_in(tree, chosen)
         for node, name in own_addresses(tree):
             if id(node) not in chosen:
                 value = "1" if name == "WORLD_SIZE" else "an address of the node itself"
@@ -285,13 +285,6 @@ def _behind(tree: ast.AST, is_choice: Callable[[ast.AST], bool], exits: type | t
 def _quits(statement: ast.Expr) -> bool:
     """Return whether a statement such as `sys.exit()` ends the program."""
     return isinstance(statement.value, ast.Call) and dotted(statement.value.func) in _QUITS
-
-
-def _names_outside(tree: ast.AST, left_out: Collection[int]) -> set[str]:
-    """Return the names and attributes that a module uses outside of the AST nodes whose ids are in `left_out`."""
-    walked = [node for node in ast.walk(tree) if id(node) not in left_out]
-    names = {node.id for node in walked if isinstance(node, ast.Name)}
-    return names | {node.attr for node in walked if isinstance(node, ast.Attribute)}
 
 
 def _targets(target: ast.AST) -> Iterator[str]:
