@@ -20,7 +20,7 @@ from cluster.nodes import worker_group
 from cluster.ssh.connect import connect
 from cluster.ssh.host_keys import KeptHostKeys
 from cluster.ssh.master import Master
-from cluster.ssh.push import Pushed, Tree, checked_file, find_pushed, package_tree, push
+from cluster.ssh.push import Pushed, Tree, find_pushed, package_tree, push
 from cluster.terminal.status_line import doing, warn
 from cluster.terminal.wrap import fitted
 from stacks.config import ClusterConfig, ConfigError
@@ -168,7 +168,7 @@ class Session:
     @functools.cached_property
     def agent_tree(self) -> Tree:
         """Return the packed agent, which every task needs on the master. Raises BrokenPackageError."""
-        return package_tree(FOR_NODES / "agent", checked_file(Path.home()))
+        return package_tree(FOR_NODES / "agent")
 
     def find_pushed(self, master: Master, trees: Sequence[Tree]) -> bool:
         """Return whether all of these trees are pushed. Those that are pushed are remembered for later calls of `push`.

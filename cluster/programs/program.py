@@ -73,7 +73,7 @@ class Program:
         script = self.script
         if script is not None:
             self.check_uploaded("--entry", str(script.relative_to(self.directory)), script.relative_to(self.directory))
-            check_syntax(self.directory, [script.relative_to(self.directory)])
+            check_syntax(script)
             if line := line_of_ipython_call(_read(script)):
                 rule = f"has a Jupyter command at line {line}, which Python cannot run: remove it"
                 raise UsageError(

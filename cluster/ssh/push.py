@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import hashlib
 import heapq
 import io
 import os
-import sys
 import tarfile
 import tokenize
 import warnings
@@ -16,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from agent.files.atomic_write import reports_full_disk, write_atomically
+from agent.files.atomic_write import reports_full_disk
 from agent.files.listing import open_regular
 from agent.spec.nodes import MASTERS_TREES, NODE_PYTHON
 from cluster.answers import AnswerError
@@ -41,12 +39,10 @@ ASKED_BYTES: Final = 50_000_000
 ASKED_FILES: Final = 10_000
 """The user must confirm an upload that exceeds either of these."""
 LARGEST_SHOWN: Final = 5
-CHECKED_KEPT: Final = 50
-"""Number of trees to remember as checked."""
 
 
 class BrokenPackageError(DeepcdkError, SyntaxError):
-    """Report a package that cannot run: a syntax error, or a file that cannot be read."""
+    """Report code that cannot run: a syntax error, or a file that cannot be read."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -135,29 +131,24 @@ def package_files(root: Path) -> list[Path]:
     return found
 
 
-def check_syntax(root: Path, files: Iterable[Path]) -> None:
-    """Compile every Python file of `files`, without running it. Raises BrokenPackageError for the first error, with
-    file and line.
-    """
-    for relative in files:
-        if relative.suffix != ".py":
-            continue
-        path = root / relative
-        try:
-            source = path.read_bytes()
-            source.decode(tokenize.detect_encoding(io.BytesIO(source).readline)[0])  # compile() skips comments
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                compile(source, str(path), "exec", dont_inherit=True)
-        except (RecursionError, MemoryError):
-            continue  # a very long expression: the limit depends on the Python version
-        except SyntaxError as error:
-            line = f":{error.lineno}" if error.lineno else ""
-            remedy = "correct the file; nothing was uploaded"
-            raise BrokenPackageError(f"{path}{line}: {error.msg}", remedy=remedy) from None
-        except (ValueError, OSError) as error:
-            reason = getattr(error, "strerror", None) or error
-            raise BrokenPackageError(f"{path}: {reason}", remedy="correct the file; nothing was uploaded") from None
+def check_syntax(path: Path) -> None:
+    """Compile a Python file, without running it. Raises BrokenPackageError with file and line."""
+    try:
+        source = path.read_bytes()
+        source.decode(tokenize.detect_encoding(io.BytesIO(source).readline)[0])  # compile() skips comments
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            compile(source, str(path), "exec", dont_inherit=True)
+    except (RecursionError, MemoryError):
+        return  # a very long expression: the limit depends on the Python version
+    except SyntaxError as error:
+        line = f":{error.lineno}" if error.lineno else ""
+        raise BrokenPackageError(
+            f"{path}{line}: {error.msg}", remedy="correct the file; nothing was uploaded"
+        ) from None
+    except (ValueError, OSError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise BrokenPackageError(f"{path}: {reason}", remedy="correct the file; nothing was uploaded") from None
 
 
 def pack(
@@ -220,45 +211,16 @@ def printable(path: Path) -> str:
     return str(path) if str(path).isprintable() else ascii(str(path))
 
 
-def checked_file(home: Path) -> Path:
-    """Return the path of the file that lists the trees with checked syntax."""
-    return home / ".cache" / "deepcdk" / "checked-packages"
-
-
-def package_tree(root: Path, checked: Path | None = None) -> Tree:
-    """Check the syntax of a whole package, `agent` or `payload`, and pack it. Raises BrokenPackageError.
-
-    A tree that the file `checked` lists is not checked again. A checked tree is added to the file.
-    """
+def package_tree(root: Path) -> Tree:
+    """Pack a whole package, `agent` or `payload`. Raises BrokenPackageError if it has no or an unreadable file."""
     files = package_files(root)
     if not files:
         raise BrokenPackageError(f"no {root.name} at {root}", remedy="run from the project's root")
     try:
-        tree = pack(root, files, root.name)
+        return pack(root, files, root.name)
     except OSError as error:
         what = f"{error.filename or root} cannot be read: {error.strerror or error}"
         raise BrokenPackageError(what, remedy="make it readable; nothing was uploaded") from None
-    mark = f"{sys.version_info[0]}.{sys.version_info[1]} {tree.sha256}"
-    known = _lines(checked) if checked else []
-    if mark not in known:
-        check_syntax(root, files)
-        if checked:
-            _remember(checked, [*known, mark][-CHECKED_KEPT:])
-    return tree
-
-
-def _lines(path: Path) -> list[str]:
-    try:
-        return path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError):
-        return []
-
-
-def _remember(path: Path, marks: Sequence[str]) -> None:
-    """Store the marks of checked trees in the file `path`, so that they are not checked again. Errors are ignored."""
-    with contextlib.suppress(OSError):  # without the file, the next push checks again
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, "".join(f"{mark}\n" for mark in marks))
 
 
 def bootstrap_command(*arguments: str) -> list[str]:

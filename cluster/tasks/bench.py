@@ -17,7 +17,7 @@ from cluster.runs.run_options import PreflightOptions, RunOptions
 from cluster.runs.run_spec import Stamp, specify
 from cluster.runs.work import Benchmark
 from cluster.session import Session
-from cluster.ssh.push import checked_file, package_tree
+from cluster.ssh.push import package_tree
 from cluster.tasks.launch import Following, Launch, watch_to_end
 from cluster.terminal.output import print_line, print_result
 from payload.settings import SettingError
@@ -127,7 +127,7 @@ def measure(
     count = settings.nodes[-1]
     check_maximum(count, session.load_inventory(), session.config.max_workers)
     launch = Launch(session, CODE, task=task, queue=queue, yes=yes, following=following)
-    tree = package_tree(FOR_NODES / "payload", checked_file(Path.home()))
+    tree = package_tree(FOR_NODES / "payload")
     with session.connect() as master:
         session.find_pushed(master, [session.agent_tree, tree])
         supervisor = session.supervisor(master)

@@ -47,7 +47,7 @@ from cluster.session import Session, confirm
 from cluster.ssh import fanout
 from cluster.ssh.fanout import words_after_dashes
 from cluster.ssh.master import Master
-from cluster.ssh.push import Tree, checked_file, package_tree
+from cluster.ssh.push import Tree, package_tree
 from cluster.tasks.launch import Following, Launch
 from cluster.terminal.output import print_result, print_sentence, progress_printer
 from cluster.terminal.paths import resolved
@@ -75,7 +75,7 @@ def push(
             progress(note)
         tree = program.tree()
     else:
-        tree = package_tree(FOR_NODES / "payload", checked_file(Path.home()))
+        tree = package_tree(FOR_NODES / "payload")
     trees = [session.agent_tree, tree]
     with session.connect() as master:
         began = time.monotonic()
@@ -301,7 +301,7 @@ class TrainRequest:
         DeepcdkError.
         """
         if not isinstance(self.work, Program):
-            tree = package_tree(FOR_NODES / "payload", checked_file(Path.home()))
+            tree = package_tree(FOR_NODES / "payload")
             return PackedProgram(tree=tree, environment=RUNTIME, kind=None)
         launcher, variables = self.options.ranks.launcher, [name for name, _ in self.options.environment]
         return pack(self.work, nodes, self.nodes, launcher, project=FOR_NODES, report=report, variables=variables)

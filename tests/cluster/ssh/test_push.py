@@ -7,11 +7,13 @@ import subprocess
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
 from cluster.answers import AnswerError
 from cluster.errors import RemoteError
+from cluster.ssh import push as push_module
 from cluster.ssh.master import Completed
 from cluster.ssh.push import (
     BrokenPackageError,
@@ -83,28 +85,15 @@ def test_a_changed_byte_or_mode_changes_the_name(payload: Path) -> None:
     assert len({first, second, package_tree(payload).name}) == 3
 
 
-def test_a_syntax_error_is_named_by_file_and_line(payload: Path) -> None:
-    (payload / "broken.py").write_text("x = 1\ndef f(:\n")
-    with pytest.raises(BrokenPackageError, match=r"broken\.py:2: ") as caught:
+def test_a_missing_or_unreadable_package_is_reported(payload: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def denied(path: Path) -> NoReturn:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(push_module, "open_regular", denied)
+    with pytest.raises(BrokenPackageError, match=r"payload/__init__\.py cannot be read: Permission denied"):
         package_tree(payload)
-    assert "nothing was uploaded" in caught.value.remedy
-
-
-def test_a_package_is_checked_once_and_a_changed_one_again(
-    payload: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    compiled: list[Path] = []
-    monkeypatch.setattr("cluster.ssh.push.check_syntax", lambda root, files: compiled.append(root))
-    checked = tmp_path / "cache" / "checked"
-    first = package_tree(payload, checked)
-    assert package_tree(payload, checked) == first
-    assert len(compiled) == 1
-    (payload / "run").write_text("#!/bin/sh -e\n")
-    assert package_tree(payload, checked) != first
-    assert len(compiled) == 2
-    checked.write_bytes(b"\xff")
-    package_tree(payload, checked)
-    assert len(compiled) == 3
+    with pytest.raises(BrokenPackageError, match="no nowhere at "):
+        package_tree(payload / "nowhere")
 
 
 def test_a_push_arrives_whole_and_the_second_one_uploads_nothing(payload: Path, tmp_path: Path) -> None:
