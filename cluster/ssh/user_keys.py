@@ -9,7 +9,6 @@ import base64
 import binascii
 import contextlib
 import dataclasses
-import hashlib
 import io
 import re
 import socket
@@ -33,8 +32,6 @@ _BEGIN: Final = "-----BEGIN OPENSSH PRIVATE KEY-----"
 _MAGIC: Final = b"openssh-key-v1\0"
 _CERTIFICATE: Final = "-cert-v01@openssh.com"
 _PASSPHRASE_ATTEMPTS: Final = 3
-_SHA1_TEXT: Final = 59
-"""Length of a SHA-1 fingerprint with colons."""
 
 
 class LockedKeyError(ConnectionFailedError):
@@ -297,46 +294,7 @@ def _from_pkcs8(path: Path, passphrase: bytes | None) -> paramiko.PKey | None:
     return kind.from_private_key(io.StringIO(converted.decode()))
 
 
-def fingerprints(key: UserKey) -> tuple[str, ...]:
-    """Return the fingerprints that EC2 may list for a key ("Verify the fingerprint", Amazon EC2 user guide); () for
-    other algorithms.
-
-    ed25519: SHA-256 of the public key. RSA: MD5 of the public key if it was imported, or SHA-1 of the private key if
-    EC2 created it. The SHA-1 is known only if the private key was loaded.
-    """
-    from cryptography.hazmat.primitives import serialization
-
-    if key.algorithm == "ssh-ed25519":
-        return (base64.b64encode(hashlib.sha256(key.blob).digest()).decode().rstrip("="),)
-    if key.algorithm != "ssh-rsa":
-        return ()
-    import paramiko
-
-    found = []
-    der, spki = serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
-    with contextlib.suppress(paramiko.SSHException, ValueError):
-        public: Any = paramiko.RSAKey(data=key.blob)
-        found.append(hashlib.md5(public.key.public_bytes(der, spki), usedforsecurity=False).hexdigest())
-    for private in key.unlocked:
-        holder: Any = private
-        body = holder.key.private_bytes(der, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-        found.append(hashlib.sha1(body, usedforsecurity=False).hexdigest())
-    return tuple(":".join(text[i : i + 2] for i in range(0, len(text), 2)) for text in found)
-
-
 def same(keys: Sequence[UserKey], described: Mapping[str, Any]) -> tuple[UserKey, ...]:
-    """Return the keys that match EC2's description of a key pair, by its public key or else its fingerprint; () for an
-    empty description.
-
-    Files of private keys without a passphrase are loaded if their SHA-1 is needed.
-    """
+    """Return the keys that match the public key in EC2's description of a key pair; () if it shows none."""
     parsed = parse_public_key(str(described.get("PublicKey") or ""))
-    if parsed is not None:
-        return tuple(key for key in keys if key.blob == parsed[1])
-    fingerprint = str(described.get("KeyFingerprint") or "").removeprefix("SHA256:").rstrip("=")
-    if len(fingerprint) == _SHA1_TEXT:
-        for key in keys:
-            if key.path is not None and not key.unlocked:
-                with contextlib.suppress(ConnectionFailedError):
-                    key.unlocked.append(_load(key.path, ask=False))
-    return tuple(key for key in keys if fingerprint and fingerprint in fingerprints(key))
+    return tuple(key for key in keys if parsed is not None and key.blob == parsed[1])

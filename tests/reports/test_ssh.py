@@ -458,33 +458,6 @@ def test_the_public_file_of_a_key_stands_for_the_key(laptop: Laptop) -> None:
         assert master.run(["true"]).status == 0
 
 
-@pytest.mark.parametrize("kind", ["rsa", "ed25519"])
-def test_a_key_pair_whose_public_key_ec2_does_not_show_is_found_by_its_fingerprint(
-    laptop: Laptop, monkeypatch: pytest.MonkeyPatch, kind: str
-) -> None:
-    """Source: paramiko #1390: EC2 lists MD5 or SHA-1 for RSA, and SHA-256 for ed25519."""
-    for number in range(3):
-        made = kind if number == 2 else "ed25519"
-        make_key(laptop.home / ".ssh" / f"id{number}", made, "", *(["-m", "PEM"] if made == "rsa" else []))
-    path = laptop.home / ".ssh" / "id2"
-
-    def shown(*commands: str) -> str:
-        return subprocess.run(["sh", "-c", commands[0]], capture_output=True, text=True, check=True).stdout.split()[-1]
-
-    prints = (
-        [
-            shown(f"ssh-keygen -ef {path} -m PKCS8 | openssl pkey -pubin -outform DER | openssl md5 -c"),
-            shown(f"openssl pkcs8 -in {path} -inform PEM -outform DER -topk8 -nocrypt | openssl sha1 -c"),
-        ]
-        if kind == "rsa"
-        else [shown(f"ssh-keygen -lf {path} | cut -d' ' -f2").removeprefix("SHA256:") + "="]
-    )
-    for fingerprint in prints:
-        keys = ordered(laptop, monkeypatch, {"KeyName": "deepcdk", "KeyFingerprint": fingerprint})
-        assert keys[0].place == str(path)
-        assert len(keys) == 3
-
-
 @pytest.mark.parametrize("proxy", ["ProxyJump {user}@localhost:{port}", "ProxyCommand {relay} %h %p"])
 def test_the_users_proxy_is_used(laptop: Laptop, proxy: str) -> None:
     """elpy1/ssh-over-ssm #14."""
