@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import math
 import shlex
 import shutil
@@ -28,13 +27,8 @@ DOCUMENT: Final = "AWS-StartSSHSession"
 CLI: Final = "aws"
 PLUGIN: Final = "session-manager-plugin"
 REGISTER_TIMEOUT_S: Final = 300.0
-"""Maximum time for a newly booted node to register with Session Manager. The agent retries with growing pauses until
+"""Maximum time for a node to register with Session Manager after its boot. The agent retries with growing pauses until
 its role's credentials and its network are available, and may update itself at the first boot.
-"""
-_NEW: Final = datetime.timedelta(minutes=10)
-REGISTERED_TIMEOUT_S: Final = 60.0
-"""The same for a node that was launched longer ago. Its agent registers soon after a reboot. A new node looks old if
-the laptop's clock is minutes fast.
 """
 _TELL_AFTER_S: Final = 15.0
 BANNER_TIMEOUT_S: Final = 30.0
@@ -71,13 +65,6 @@ def check_programs(find: Callable[[str], str | None] = shutil.which) -> None:
                 where="ssh_access = session-manager",
                 remedy=_REMEDIES[program],
             )
-
-
-def register_timeout_s(launched: datetime.datetime) -> float:
-    """Return how long to wait for the SSM agent of a node to register, s. It is longer for a node that was launched
-    recently.
-    """
-    return REGISTER_TIMEOUT_S if datetime.datetime.now(datetime.UTC) - launched < _NEW else REGISTERED_TIMEOUT_S
 
 
 class Tunnel:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import shlex
 
 import pytest
@@ -72,12 +71,6 @@ def test_a_node_that_is_not_known_yet_is_asked_again_and_the_wait_is_reported(
     assert mark.exists()
     assert "has not registered yet; waiting up to 5 min for it" in capsys.readouterr().err
     opened.close()
-
-
-@pytest.mark.parametrize(("minutes", "timeout_s"), [(0, 300.0), (9, 300.0), (11, 60.0), (10000, 60.0)])
-def test_only_a_new_node_is_waited_for_until_its_agent_registers(minutes: int, timeout_s: float) -> None:
-    launched = datetime.datetime.now(datetime.UTC) - datetime.timedelta(minutes=minutes)
-    assert session_manager.register_timeout_s(launched) == timeout_s
 
 
 @pytest.mark.parametrize(
