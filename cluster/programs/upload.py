@@ -14,7 +14,7 @@ import re
 import shlex
 import stat
 import subprocess
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -196,7 +196,9 @@ class _Search:
         is_repository = not below or os.path.lexists(directory / ".git")  # not so: a submodule that is not initialised
         listed = self._git(directory, "ls-files", "-cot", "--exclude-standard") if is_repository else None
         if not listed:  # git lists nothing if the repository ignores the whole directory
-            self._walk(below)
+            files, empty = self._walk(below)
+            self.paths |= files
+            self.folders |= empty
             return
         for line in listed:
             state, name = line[:2], below + line[2:]
@@ -214,24 +216,13 @@ class _Search:
         empty = [
             name[len(below) :]
             for each in untracked
-            if each.endswith("/") and not os.path.lexists(directory / each / ".git")
-            for name in self._empty_below(below + each, ignored)
+            if each.endswith("/") and below + each not in ignored and not self._is_cached(below + each)
+            if not os.path.lexists(directory / each / ".git")
+            for name in self._walk(below + each, ignored)[1]
         ]
         if empty:
             dropped = self._git(directory, "check-ignore", "--stdin", stdin=[f"{name}/" for name in empty]) or []
             self.folders |= {below + name for name in empty if f"{name}/" not in dropped}
-
-    def _empty_below(self, name: str, ignored: Collection[str]) -> Iterator[str]:
-        """Yield the empty directories below a directory, or the directory itself if it is empty.
-
-        Caches, virtual environments and the names in `ignored` are not searched.
-        """
-        if name not in ignored and not self._is_cached(name):
-            folders, others = self._entries(name)
-            if not folders and not others:
-                yield name.rstrip("/")
-            for folder in folders:
-                yield from self._empty_below(folder, ignored)
 
     def _add_ignored(self, directory: Path, below: str) -> set[str]:
         """Add the names that git ignores, and files among them that `.deepcdkignore` includes. Return the ignored
@@ -245,18 +236,20 @@ class _Search:
             self.paths |= {name for name in wanted if not name.endswith("/") and self.verdict(name) is False}
         return names
 
-    def _walk(self, below: str) -> None:
-        """Add all files and empty directories below a directory, except caches and virtual environments. Git is not
-        asked.
+    def _walk(self, below: str, ignored: Collection[str] = ()) -> tuple[set[str], set[str]]:
+        """Return all files and all empty directories below a directory, or the directory itself if it is empty.
+
+        Git is not asked. Caches, virtual environments and the names in `ignored` are not searched.
         """
-        waiting = [below]
+        waiting, files, empty = [below], set[str](), set[str]()
         while waiting:
             name = waiting.pop()
             folders, others = self._entries(name)
-            waiting += folders
-            self.paths |= {*others}
+            waiting += [folder for folder in folders if folder not in ignored]
+            files |= {*others}
             if name and not folders and not others:
-                self.folders.add(name.rstrip("/"))
+                empty.add(name.rstrip("/"))
+        return files, empty
 
     def _entries(self, below: str) -> tuple[list[str], list[str]]:
         """Return the directories (with a slash) and the other entries of a directory, without caches and excluded
