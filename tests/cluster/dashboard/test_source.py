@@ -9,13 +9,12 @@ import time
 from pathlib import Path
 from typing import Any, cast
 
-import paramiko
 import pytest
 
 from cluster.dashboard.source import FAILURES_TO_RENEW, Link, Source
 from cluster.errors import ConnectionFailedError, DeepcdkError
 from cluster.ssh.master import Master
-from tests.cluster.ssh.ssh_server import SshServer, connect_to, serving
+from tests.cluster.ssh.ssh_server import SshServer, connect_to, make_key, serving
 from tests.waiting import eventually
 
 
@@ -126,13 +125,12 @@ class Proxy:
 
 
 def test_data_is_live_again_after_the_laptop_slept(tmp_path: Path) -> None:
-    key = paramiko.ECDSAKey.generate()
-    key.write_private_key_file(str(tmp_path / "id_ecdsa"))
+    key = make_key(tmp_path / "id_ecdsa", "ecdsa")
     with serving(key) as server:
         proxy = Proxy(server)
 
         def connect() -> Master:
-            return connect_to(cast("Any", proxy), tmp_path / "id_ecdsa")
+            return connect_to(cast("Any", proxy), key)
 
         class Session(FakeSession):
             def connect(self) -> Any:

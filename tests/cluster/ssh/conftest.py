@@ -5,23 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-import paramiko
 import pytest
 
 from cluster.ssh.master import Master
-from tests.cluster.ssh.ssh_server import SshServer, connect_to, serving
+from tests.cluster.ssh.ssh_server import SshServer, connect_to, make_key, serving
 
 
 @pytest.fixture(scope="module")
 def user_key(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("ssh") / "id_ecdsa"
-    paramiko.ECDSAKey.generate().write_private_key_file(str(path))
-    return path
+    return make_key(tmp_path_factory.mktemp("ssh") / "id_ecdsa", "ecdsa")
 
 
 @pytest.fixture(scope="module")
 def server(user_key: Path) -> Iterator[SshServer]:
-    with serving(paramiko.ECDSAKey.from_private_key_file(str(user_key))) as running:
+    with serving(user_key) as running:
         yield running
 
 

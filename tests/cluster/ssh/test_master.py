@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import paramiko
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -60,7 +59,7 @@ def test_a_stream_that_falls_silent_is_told(master: Master) -> None:
 
 def test_a_broken_connection_is_told_and_not_taken_for_the_end(user_key: Path) -> None:
     with (
-        serving(paramiko.ECDSAKey.from_private_key_file(str(user_key))) as own,
+        serving(user_key) as own,
         connect_to(own, user_key) as connected,
         pytest.raises(SilenceError),
     ):
@@ -108,7 +107,7 @@ def test_of_errors_without_end_the_last_ones_are_kept(master: Master) -> None:
 def test_a_connection_that_broke_between_two_commands_is_opened_again_and_told(
     user_key: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with serving(paramiko.ECDSAKey.from_private_key_file(str(user_key))) as own:
+    with serving(user_key) as own:
         with connect_to(own, user_key).reopen_with(lambda: connect_to(own, user_key)) as connected:
             assert connected.run(["echo", "first"]).text == "first\n"
             own.cut()
@@ -127,7 +126,7 @@ def test_threads_that_meet_a_broken_connection_open_one_other(user_key: Path) ->
         return opened[-1]
 
     with (
-        serving(paramiko.ECDSAKey.from_private_key_file(str(user_key))) as own,
+        serving(user_key) as own,
         connect(own).reopen_with(lambda: connect(own)) as connected,
         ThreadPoolExecutor(4) as pool,
     ):
@@ -148,7 +147,7 @@ def test_a_connection_over_which_something_goes_on_is_not_replaced(user_key: Pat
         yield from ()
 
     with (
-        serving(paramiko.ECDSAKey.from_private_key_file(str(user_key))) as own,
+        serving(user_key) as own,
         connect(own).reopen_with(lambda: connect(own)) as connected,
     ):
         holding = connected.lines(["sh", "-c", "echo held; exec cat"], feed=feed())
@@ -164,8 +163,8 @@ def test_a_connection_over_which_something_goes_on_is_not_replaced(user_key: Pat
 
 
 def test_a_connection_that_cannot_be_opened_again_is_told_with_both_reasons(user_key: Path) -> None:
-    own = SshServer(paramiko.ECDSAKey.from_private_key_file(str(user_key)))
-    with connect_to(own, user_key).reopen_with(lambda: connect_to(own, user_key)) as connected:
+    with serving(user_key) as own, connect_to(own, user_key) as connected:
+        connected.reopen_with(lambda: connect_to(own, user_key))
         own.close()
         with pytest.raises(SilenceError, match=r"broke: .+, and reconnecting failed: .+ refused") as caught:
             connected.run(["true"])
@@ -177,7 +176,7 @@ def test_a_server_that_opens_no_session_is_not_connected_to_again(user_key: Path
         raise AssertionError("the connection is up")
 
     with (
-        serving(paramiko.ECDSAKey.from_private_key_file(str(user_key)), opens_sessions=False) as own,
+        serving(user_key, "MaxSessions 0") as own,
         connect_to(own, user_key).reopen_with(never) as connected,
         pytest.raises(SilenceError, match="ChannelException"),
     ):
