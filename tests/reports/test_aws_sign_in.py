@@ -69,11 +69,9 @@ SETTINGS: dict[str, tuple[dict[str, str], str, str, str]] = {
     # variables, ~/.aws/config, ~/.aws/credentials, the expected message
     "unknown profile": ({"AWS_PROFILE": "nope"}, "", "", r"nope.*list-profiles"),
     "no bracket": ({}, f"[default\n{REGION}", "", r"aws/config.*correct ~/.aws/config"),
-    "duplicate section": ({}, "[default]\n[default]\n", "", r"aws/config"),
     "not utf-8": ({}, "\udcff\udcfe[default]", "", r"aws/config"),
     "nothing": ({}, "", "", r"(no AWS credentials|no AWS region).*(aws configure|AWS_REGION)"),
     "half of the keys": ({"AWS_ACCESS_KEY_ID": "x", **HERE}, "", "", r"incomplete.*set both"),
-    "half in the file": (HERE, "", DEFAULT.rpartition("aws_")[0], r"incomplete.*set both"),
     "no source profile": ({}, f"[default]\nrole_arn = a\nsource_profile = gone\n{REGION}", "", r"invalid.*gone"),
     "circular roles": (
         {"AWS_PROFILE": "a"},

@@ -46,43 +46,41 @@ def project(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     ("entry", "reason"),
     [
+        ("", "must be the command of each rank"),
+        ("'open", "cannot be split into words"),
+        ("/etc/train.py", "is not a file in "),
+        ("python train.py && python train.py", "has &&, which only a shell interprets"),
+        ("python train.py; true", "has ;"),
+        ("A=1 python train.py", "put `env` before it"),
+        ("uv run train.py", "give only the command after `run`"),
+        ("train.ipynb", "jupyter nbconvert --to script train.ipynb"),
         ("./plain.sh", "is not executable: `chmod \\+x"),
         ("./windows.sh --lr 3", "has Windows line ends"),
         ("bash windows.sh", "has Windows line ends"),
-        ("sh -eu ./windows.sh", "has Windows line ends"),
         ("./bare.sh", "does not start with the line of its interpreter"),
         ("bare.sh", "is a file, not a command: give ./bare.sh"),
         ("./missing.sh", "is not a file in"),
-        ("bash missing.sh", "is not a file in"),
         ("./package", "is not a file in"),
-        ("./../other.sh", "is not a file in "),
         ("python -u missing.py", "is not a file in"),
         ("-m nomod", "is neither in .* nor in the nodes' environment"),
-        ("python -m nomod.train --x", "is neither in"),
         ("-m package.nomod", "has neither package/nomod.py nor package/nomod/__main__.py"),
-        ("-m package", "has neither package.py nor package/__main__.py"),
         ("train.py --rank $RANK", r"has \$RANK, which only a shell interprets: give \{rank\}, sh -c"),
-        ("train.py --n ${COUNT}", r"has \$\{, which only a shell interprets: give sh -c"),
         ("train.py --n $(nproc)", "only a shell interprets"),
         ("train.py --n `nproc`", "only a shell interprets"),
         ("train.py > out.txt 2>&1", "has >, which only a shell interprets"),
         ("train.py 2>/dev/null", "has 2>/dev/null, which"),
         ("train.py &", "has &, which only a shell interprets"),
-        ("python", "starts no program: name the program in the same --entry"),
         ("python -u", "starts no program"),
-        ("python -m", "starts no program"),
         ("-m", "starts no program"),
-        ("bash -l", "starts no program"),
         ("sh -c", "starts no program"),
         ("bash -c python train.py", r"runs only python: give bash -c 'python train\.py'"),
         ("sh -ec ./plain.sh 3", "runs only ./plain.sh: give sh -ec './plain.sh 3'"),
-        ("exec python train.py", "is a command of the shell"),
         ("ulimit -n 4096", "is a command of the shell"),
     ],
 )
 def test_entry_that_cannot_start_is_rejected_on_the_laptop(project: Path, entry: str, reason: str) -> None:
     """Such an entry failed only on the nodes, after they had been paid for."""
-    with pytest.raises(UsageError, match=f"--entry = .*{reason}"):
+    with pytest.raises(UsageError, match=f"--entry.*{reason}"):
         Program.from_arguments(str(project), entry, ())
 
 

@@ -124,16 +124,14 @@ def start_rank(folder: Path, launcher: str, *words: str) -> subprocess.Popen[byt
         f"exec {PYTHON}",
         f"{PYTHON}; echo done",
         f"{PYTHON} 2>&1 | tee copy; echo done",
-        f"out=$({PYTHON} | tee /dev/stderr); echo done",
         f"trap 'echo trapped' TERM; {PYTHON}",
         f"trap 'kill -TERM $child; wait' TERM; {PYTHON} & child=$!; wait",
         f"trap 'echo trapped' TERM; {PYTHON} & wait",
         f"trap '' HUP; (env -i {PYTHON} < /dev/null; echo done)",
         f"setsid --wait {PYTHON}; echo done",
-        f"timeout 60 {PYTHON}; echo done",
         f'{sys.executable} -c \'import subprocess; subprocess.run(["sh", "-c", "{PYTHON}; echo done"])\'',
     ],
-    ids=["exec", "script", "tee", "captured", "trap", "trap-kill", "trap-only", "env", "setsid", "timeout", "wrapper"],
+    ids=["exec", "script", "tee", "trap", "trap-kill", "trap-only", "env", "setsid", "wrapper"],
 )
 def test_request_to_stop_reaches_the_program_once_below_any_wrapper(tmp_path: Path, entry: str) -> None:
     """Reported as wandb #3667, submitit #1677."""
@@ -156,8 +154,7 @@ def check_stop(tmp_path: Path, launcher: str, entry: str) -> None:
         rank.kill()
     assert (tmp_path / "saved").read_text() == "once "
     assert "done" not in log.read_text(), "no later command of the script starts"
-    if "out=" not in entry:
-        assert "caught 15" in log.read_text()
+    assert "caught 15" in log.read_text()
 
 
 def test_request_to_stop_reaches_a_program_that_is_stopped(tmp_path: Path) -> None:

@@ -81,7 +81,11 @@ def test_without_a_running_master_no_run_is_live() -> None:
     assert find_live_runs(fake("one", states=("terminated",))) == LiveRuns()
     never_whole = fake("one")
     never_whole.deployed_stack.master_group = ""
-    assert find_live_runs(never_whole) == LiveRuns()
+    without_files, without_master = fake("one"), fake("one")
+    without_files.deployed_stack.efs_mount = ""
+    without_master.instances = [SimpleNamespace(role="worker", state="running")]
+    for session in (never_whole, without_files, without_master):
+        assert find_live_runs(session) == LiveRuns()
     assert find_live_runs(fake(error=NoStackError("deepcdk", "us-east-1"))) == LiveRuns()
 
 
@@ -101,13 +105,6 @@ def test_what_is_forced_ends_the_run_with_a_checkpoint() -> None:
     assert "run one" in told[0]
     stop_runs(session, (), told.append)
     assert len(session.stopped) == 1
-
-
-def test_a_stack_without_its_file_system_and_a_worker_without_a_master_have_no_run() -> None:
-    without_files, without_master = fake("one"), fake("one")
-    without_files.deployed_stack.efs_mount = ""
-    without_master.instances = [SimpleNamespace(role="worker", state="running")]
-    assert find_live_runs(without_files) == find_live_runs(without_master) == LiveRuns()
 
 
 def held(session: Any, *, force: bool = False) -> tuple[list[str], list[str]]:

@@ -54,28 +54,6 @@ def make(directory: Path, entry: str, *further: str) -> Program:
     return Program.from_arguments(str(directory), entry, further)
 
 
-@pytest.mark.parametrize(
-    ("entry", "says"),
-    [
-        ("", "must be the command of each rank"),
-        ("'open", "cannot be split into words"),
-        ("trian.py --flag", "is not a file in "),
-        ("../other/train.py", "is not a file in "),
-        ("/etc/train.py", "is not a file in "),
-        ("python train.py && python train.py", "has &&, which only a shell interprets"),
-        ("python train.py; true", "has ;"),
-        ("python train.py | cat", "quote it"),
-        ("A=1 python train.py", "put `env` before it"),
-        ("cd package", "give sh -c"),
-        ("uv run train.py", "give only the command after `run`"),
-        ("train.ipynb", "jupyter nbconvert --to script train.ipynb"),
-    ],
-)
-def test_an_entry_that_cannot_be_is_refused(directory: Path, entry: str, says: str) -> None:
-    with pytest.raises(UsageError, match=says):
-        make(directory, entry)
-
-
 def test_quoted_signs_of_a_shell_are_words(directory: Path) -> None:
     assert make(directory, "train.py ';' \"a && b\" '|'").entry == ("train.py", ";", "a && b", "|")
 
@@ -180,15 +158,6 @@ def test_a_script_that_would_not_be_on_the_nodes_is_refused(directory: Path) -> 
         ):
             make(directory, entry)
     assert make(directory, "./train.py").script == directory / "train.py"
-
-
-def test_no_cache_no_environment_and_no_link_to_the_outside_is_uploaded(directory: Path) -> None:
-    found = make(directory, "train.py").upload
-    assert {str(path) for path in found.files} == {
-        "train.py", "old.py", "broken.py", "start.sh", "package/__main__.py", "package/train.py",
-    }  # fmt: skip
-    assert found.links == ()
-    assert found.outside == ("data -> /usr/share",)
 
 
 def test_a_directory_too_large_to_be_code_is_refused_by_its_largest_file(

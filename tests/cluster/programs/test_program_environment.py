@@ -80,32 +80,19 @@ def test_a_programs_own_environment_is_told_and_goes_with_its_tree(tmp_path: Pat
 
 
 def test_requirements_of_a_notebook_are_locked_on_the_laptop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    lock, asked = "jupyterlab==4.4.1\n", list[Wanted]()
+    lock, asked = "jupyterlab==4.4.1\n", list[tuple[str, bool]]()
 
     def resolve(self: Resolver, wanted: Wanted) -> Environment:
-        asked.append(wanted)
+        asked.append(((wanted.directory / wanted.requirements).read_text(), wanted.uses_torch))
         return Environment(lock=lock, over_runtime=True)
 
     monkeypatch.setattr(Resolver, "resolve", resolve)
-    program = make_program(tmp_path, requirements="jupyterlab\n", script="import horovod.torch\n")
-    packed = pack_for_notebook(program, nodes(HERE)[1], project=PROJECT, report=print)
-    assert packed.tree == program.tree(lock)
-    assert (asked[0].requirements, asked[0].uses_torch) == ("requirements.txt", False)
-
-
-def test_notebook_without_requirements_is_locked_on_the_laptop_too(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    lock, asked = "jupyterlab==4.4.1\n", list[str]()
-
-    def resolve(self: Resolver, wanted: Wanted) -> Environment:
-        asked.append((wanted.directory / wanted.requirements).read_text())
-        return Environment(lock=lock, over_runtime=True)
-
-    monkeypatch.setattr(Resolver, "resolve", resolve)
-    program = default_notebook(tmp_path)
-    packed = pack_for_notebook(program, nodes(HERE)[0], project=PROJECT, report=print)
-    assert (asked, packed.tree) == (["jupyterlab>=4,<5\n"], program.tree(lock))
+    (other := tmp_path / "default").mkdir()
+    own = make_program(tmp_path, requirements="jupyterlab\n", script="import horovod.torch\n")
+    for program in (own, default_notebook(other)):
+        packed = pack_for_notebook(program, nodes(HERE)[0], project=PROJECT, report=print)
+        assert packed.tree == program.tree(lock)
+    assert asked == [("jupyterlab\n", False), ("jupyterlab>=4,<5\n", False)]
 
 
 @pytest.mark.parametrize(
