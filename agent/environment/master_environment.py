@@ -20,7 +20,7 @@ from typing import ClassVar, Final
 
 from agent.environment.horovod_source import VERSION, download_arguments, unpack
 from agent.environment.toolchain import check_platform
-from agent.environment.virtual_environment import DEFAULT_ROOT, LockedEnvironment, print_made, this_platform
+from agent.environment.virtual_environment import DEFAULT_ROOT, VirtualEnvironment, print_made, this_platform
 from agent.files.build_once import temporary_directory_of
 from agent.spec.frameworks import HOROVOD_SHA256
 
@@ -31,7 +31,7 @@ CHECK: Final = "from horovod.runner import launch; import tensorboard.main"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class MasterEnvironment(LockedEnvironment):
+class MasterEnvironment(VirtualEnvironment):
     """The Python environment of the master."""
 
     name: ClassVar[str] = "the master's environment"

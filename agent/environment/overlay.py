@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import ClassVar, Final
 
-from agent.environment.virtual_environment import LockedEnvironment
+from agent.environment.virtual_environment import VirtualEnvironment
 
 TENSORFLOW: Final = ("tensorflow", "tensorflow-cpu")
 """The same package under two names. Each satisfies a requirement for the other."""
@@ -25,8 +25,8 @@ print(json.dumps([sysconfig.get_path('purelib'), found]))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class LockedOverlay(LockedEnvironment):
-    """The packages of a program's lock file, on top of the runtime, whose packages its Python also imports."""
+class Overlay(VirtualEnvironment):
+    """The packages of a program's lock file, in an environment whose Python also imports those of the runtime."""
 
     name: ClassVar[str] = "the environment with the program's packages"
     runtime: Path
@@ -38,13 +38,16 @@ class LockedOverlay(LockedEnvironment):
         return {**super().inputs, "runtime": str(self.runtime)}
 
     def prepare(self) -> None:
-        """Make the runtime's packages importable after the overlay's own, and provide both names of TensorFlow."""
+        """Make the runtime's packages importable after the overlay's own, and provide both names of TensorFlow.
+
+        Raises RuntimeSetupError.
+        """
         output = self.run("Listing the runtime's packages", [str(self.runtime), "-c", _PACKAGES])
-        below, found = json.loads(output.splitlines()[-1])
+        below, versions = json.loads(output.splitlines()[-1])
         (self.site_packages / "runtime.pth").write_text(f"import site; site.addsitedir({below!r})\n")
         for name in TENSORFLOW:
-            if name not in found:
-                self._stand_in(name, next(found[other] for other in TENSORFLOW if other in found))
+            if name not in versions:
+                self._stand_in(name, next(versions[other] for other in TENSORFLOW if other in versions))
 
     def _stand_in(self, name: str, version: str) -> None:
         """Add metadata of a package `name` with this version: TensorFlow's other name, for packages that require it."""

@@ -25,9 +25,9 @@ from agent.environment.toolchain import NotCoveredError, check_platform
 from agent.environment.virtual_environment import (
     DEFAULT_ROOT,
     LOCK,
-    LockedEnvironment,
     Platform,
     RuntimeSetupError,
+    VirtualEnvironment,
     print_made,
     requirement_lines,
     this_platform,
@@ -44,7 +44,7 @@ LOCKS: Final = {
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class HorovodEnvironment(LockedEnvironment):
+class HorovodEnvironment(VirtualEnvironment):
     """An environment with Horovod, built against the environment's packages."""
 
     settings: Settings | None

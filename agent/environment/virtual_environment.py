@@ -141,12 +141,16 @@ def reason_lines(output: str) -> list[str]:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class VirtualEnvironment:
-    """A virtual environment. A subclass defines its inputs and its packages."""
+    """A virtual environment with the packages of a lock file."""
 
     name: ClassVar[str]
     """Name of the environment in messages."""
     command: ClassVar[str] = ""
     """Arguments of `python -m` that make the environment; empty if no command makes it."""
+    lock: str
+    """Text of the lock file: every package with its version and hashes."""
+    program: Path = AGENT_TREE
+    """Base directory for relative paths in the lock file."""
     root: Path
     wheelhouse: Path | None = None
     """Shared folder of wheels. None: the wheels are removed after the installation."""
@@ -156,12 +160,29 @@ class VirtualEnvironment:
 
     @property
     def inputs(self) -> Mapping[str, str]:
-        """Return everything that determines the environment's content, by name, for the fingerprint."""
-        raise NotImplementedError
+        """Return everything that determines the environment's content, by name: the platform and the packages."""
+        return {**this_platform().inputs, "lock": "\n".join(requirement_lines(self.lock))}
 
     def bring(self, wheels: Path) -> None:
-        """Put the wheels of the environment's packages into the folder `wheels`. A subclass defines this."""
-        raise NotImplementedError
+        """Download the lock file's packages to `wheels`, check their hashes, and build wheels for packages that have
+        none.
+
+        Raises RuntimeSetupError, with a hint if this node's pip has no package index or uses a proxy.
+        """
+        temporary = temporary_directory_of(self.directory)
+        text = package_index.with_local_wheels(package_index.with_absolute_paths(self.lock, self.program))
+        text, credentials = package_index.without_credentials(text)
+        lock = temporary / LOCK
+        lock.write_text(text, encoding="utf-8")
+        environ = package_index.netrc_environment(credentials, os.environ, temporary)
+        # Without this check, pip would retry an unreachable index for most of a minute.
+        trouble = "" if package_index.is_named_in(self.lock) else package_index.missing(self.installer.python)
+        options = ["--no-deps", "--require-hashes", "--wheel-dir", str(wheels), *(["--no-index"] if trouble else [])]
+        try:
+            step = f"Downloading the packages of {self.name}"
+            self.pip(step, "wheel", *options, "--requirement", str(lock), cwd=self.program, environ=environ)
+        except RuntimeSetupError as error:
+            raise RuntimeSetupError(f"{error}\n{trouble or package_index.proxies_in_use()}".rstrip()) from None
 
     def prepare(self) -> None:
         """Change the new, empty environment before packages are fetched and installed.
@@ -264,7 +285,7 @@ class VirtualEnvironment:
                 lambda: self._fill(wheels),
                 lock=wheels.with_suffix(".lock"),
                 on_wait=lambda: self.report(f"waiting for the node that downloads packages to {wheels}"),
-                keep_partial=True,  # an interrupted download is continued, because all files have hashes
+                keep_partial=True,  # pip checks the hashes of the wheels that are there
             )
             if not filled_here:
                 self.install(wheels)
@@ -309,7 +330,7 @@ class VirtualEnvironment:
         environ = {name: value for name, value in os.environ.items() if not name.startswith("UV_")}
         self.run(f"uv {arguments[0]}", [str(program), *arguments, *options], environ=environ)
 
-    def pip(self, step: str, *arguments: str, cwd: Path = AGENT_TREE, environ: Mapping[str, str] | None = None) -> None:
+    def pip(self, step: str, *arguments: str, cwd: Path = AGENT_TREE, environ: Mapping[str, str] = os.environ) -> None:
         """Run the installer's pip on this environment, which has no pip itself. Raises RuntimeSetupError.
 
         `step` names the step in errors, as "Building wheels". `environ` replaces this process's variables.
@@ -324,7 +345,7 @@ class VirtualEnvironment:
         command: Sequence[str],
         *,
         cwd: Path = AGENT_TREE,
-        environ: Mapping[str, str] | None = None,
+        environ: Mapping[str, str] = os.environ,
         shows_progress: bool = False,
     ) -> str:
         """Run a step's command and return its stdout and stderr, or only stdout with `shows_progress`, which shows
@@ -336,9 +357,7 @@ class VirtualEnvironment:
         finished = subprocess.run(
             command,
             cwd=cwd,
-            env=with_temporary_files(
-                os.environ if environ is None else environ, temporary_directory_of(self.directory)
-            ),
+            env=with_temporary_files(environ, temporary_directory_of(self.directory)),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=None if shows_progress else subprocess.STDOUT,
@@ -346,61 +365,25 @@ class VirtualEnvironment:
             check=False,
         )
         if finished.returncode != 0:
-            where = [self._keep(finished.stdout)] if self.log and finished.stdout else []
-            lines = reason_lines(finished.stdout or "")
-            full = [found] if (found := full_disk(self.directory, finished.stdout or "")) else []
-            raise RuntimeSetupError(
-                "\n".join([f"{step} failed with exit status {finished.returncode}", *lines, *full, *where])
-            )
+            output = finished.stdout
+            lines = [f"{step} failed with exit status {finished.returncode}", *reason_lines(output)]
+            lines += [full] if (full := full_disk(self.directory, output)) else []
+            lines += [_keep(output, self.log)] if self.log and output else []
+            raise RuntimeSetupError("\n".join(lines))
         return finished.stdout
 
-    def _keep(self, output: str) -> str:
-        """Write a failed step's output to the log; return a line with the log's location, or why it was not written."""
-        try:
-            (self.log or Path(os.devnull)).write_text(output, encoding="utf-8")
-        except OSError as error:
-            return f"(the full log could not be written: {error.strerror})"
-        return "the full log is install-NODE.log in the run's directory; `fab fetch` downloads it"
+
+def _keep(output: str, log: Path) -> str:
+    """Write a failed step's output to its log; return a line with the log's location, or why it was not written."""
+    try:
+        log.write_text(output, encoding="utf-8")
+    except OSError as error:
+        return f"(the full log could not be written: {error.strerror})"
+    return "the full log is install-NODE.log in the run's directory; `fab fetch` downloads it"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class LockedEnvironment(VirtualEnvironment):
-    """An environment with the packages of a lock file."""
-
-    lock: str
-    """Text of the lock file: every package with its version and hashes."""
-    program: Path = AGENT_TREE
-    """Base directory for relative paths in the lock file."""
-
-    @property
-    def inputs(self) -> Mapping[str, str]:
-        """Return the inputs of the fingerprint: the platform and the packages of the lock file."""
-        return {**this_platform().inputs, "lock": "\n".join(requirement_lines(self.lock))}
-
-    def bring(self, wheels: Path) -> None:
-        """Download the lock file's packages to `wheels`, check their hashes, and build wheels for packages that have
-        none.
-
-        Raises RuntimeSetupError, with a hint if this node's pip has no package index or uses a proxy.
-        """
-        temporary = temporary_directory_of(self.directory)
-        text = package_index.with_local_wheels(package_index.with_absolute_paths(self.lock, self.program))
-        text, credentials = package_index.without_credentials(text)
-        lock = temporary / LOCK
-        lock.write_text(text, encoding="utf-8")
-        environ = package_index.netrc_environment(credentials, os.environ, temporary)
-        # Without this check, pip would retry an unreachable index for most of a minute.
-        trouble = "" if package_index.is_named_in(self.lock) else package_index.missing(self.installer.python)
-        options = ["--no-deps", "--require-hashes", "--wheel-dir", str(wheels), *(["--no-index"] if trouble else [])]
-        try:
-            step = f"Downloading the packages of {self.name}"
-            self.pip(step, "wheel", *options, "--requirement", str(lock), cwd=self.program, environ=environ)
-        except RuntimeSetupError as error:
-            raise RuntimeSetupError(f"{error}\n{trouble or package_index.proxies_in_use()}".rstrip()) from None
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Installer(LockedEnvironment):
+class Installer(VirtualEnvironment):
     """The environment with pip and uv, which makes the other environments."""
 
     name: ClassVar[str] = "the environment with pip and uv"

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Final
 
 from agent.environment import runtime
-from agent.environment.overlay import LockedOverlay
+from agent.environment.overlay import Overlay
 from agent.environment.virtual_environment import RuntimeSetupError
 from agent.hardware.machine import this_node_kind
 from agent.remote.command import OWN_TREE, SSH
@@ -98,9 +98,7 @@ def make_python(request: NotebookRequest, home: Path) -> Path:
     root = home / ".cache" / "deepcdk" / "layers"
     program = Path(request.tree) / PROGRAM_FOLDER
     lock = (Path(request.tree) / LOCK_FILE).read_text(encoding="utf-8")
-    return LockedOverlay(
-        runtime=python, program=program, lock=lock, root=root, wheelhouse=wheelhouse, report=report
-    ).ensure()
+    return Overlay(runtime=python, program=program, lock=lock, root=root, wheelhouse=wheelhouse, report=report).ensure()
 
 
 def serve(command: Sequence[str], port: int, *, asker: int | None) -> int:

@@ -24,7 +24,7 @@ from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Final
 
-from agent.environment.overlay import LockedOverlay
+from agent.environment.overlay import Overlay
 from agent.files.atomic_write import MAKE_ROOM, full_disk
 from agent.hardware.gpus import count_gpu_devices
 from agent.hardware.machine import this_node_kind
@@ -210,7 +210,7 @@ def make_python(spec: RunSpec, runtime: Path, log: Path) -> Path:
     """
     if not spec.locked:
         return runtime
-    return LockedOverlay(
+    return Overlay(
         runtime=runtime,
         program=Path(spec.program_directory),
         lock=Path(spec.lock_file).read_text(encoding="utf-8"),

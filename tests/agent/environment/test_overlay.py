@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.environment.overlay import LockedOverlay
+from agent.environment.overlay import Overlay
 from agent.environment.virtual_environment import RuntimeSetupError
 from tests.agent.environment.wheels import write_wheel
 
@@ -39,7 +39,7 @@ def test_a_layer_has_the_laptops_wheels_and_leaves_the_runtime_alone(tmp_path: P
     program.mkdir(parents=True)
     lines = write_wheel(wheels, "newer", "3.0") + write_wheel(wheels, "toy", "1.2")
     lock = f"--find-links ../../0123456789abcdef/wheels\n--no-index\n--only-binary :all:\n{lines}"
-    layer = LockedOverlay(
+    layer = Overlay(
         runtime=runtime, program=program, lock=lock, root=tmp_path / "layers", wheelhouse=tmp_path / "wheelhouse",
         log=tmp_path / "log",
     )  # fmt: skip
@@ -65,5 +65,5 @@ def test_the_laptops_wheel_is_chosen_before_another_file_of_the_same_version(tmp
     write_wheel(tmp_path / "index", "some_fork", "3.0", build="-1")
     line = line.replace("some_fork", "some-fork")
     lock = f"--find-links ../../0123456789abcdef/wheels\n--find-links {tmp_path}/index\n--no-index\n{line}"
-    layer = LockedOverlay(runtime=runtime, program=program, lock=lock, root=tmp_path / "layers")
+    layer = Overlay(runtime=runtime, program=program, lock=lock, root=tmp_path / "layers")
     assert said(layer.ensure(), "import some_fork; print(some_fork.VERSION, some_fork.BUILD)") == "3.0"

@@ -19,16 +19,16 @@ import pytest
 from agent.environment import package_index, virtual_environment
 from agent.environment.virtual_environment import (
     Installer,
-    LockedEnvironment,
     Platform,
     RuntimeSetupError,
+    VirtualEnvironment,
     this_platform,
 )
 from agent.files.build_once import COMPLETE
 from tests.agent.environment.wheels import write_source, write_wheel
 
 
-class Toy(LockedEnvironment):
+class Toy(VirtualEnvironment):
     """An environment for tests."""
 
     name: ClassVar[str] = "the toy environment"

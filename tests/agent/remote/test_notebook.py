@@ -88,7 +88,7 @@ def test_packages_that_cannot_be_installed_are_told(
 def test_jupyterlab_comes_from_the_lock_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     locked = mock.Mock()
     monkeypatch.setattr("agent.environment.runtime.ensure", lambda *_: tmp_path)
-    monkeypatch.setattr(notebook, "LockedOverlay", locked)
+    monkeypatch.setattr(notebook, "Overlay", locked)
     request = NotebookRequest(node="deeplearning-master", efs_mount=str(tmp_path), tree=str(tmp_path))
     (tmp_path / "environment.txt").write_text("jupyterlab==4.9\n")
     notebook.make_python(request, tmp_path)

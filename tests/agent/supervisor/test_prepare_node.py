@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from agent.environment.overlay import LockedOverlay
+from agent.environment.overlay import Overlay
 from agent.remote.secret_files import TAKEN
 from agent.runs.store import Runs
 from agent.spec.nodes import NODE_PYTHON
@@ -35,13 +35,13 @@ def test_with_gpus_the_cores_do_not_count() -> None:
 
 
 def test_a_layer_has_the_packages_that_the_laptop_locked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made: list[LockedOverlay] = []
+    made: list[Overlay] = []
 
-    def ensure(self: LockedOverlay) -> Path:
+    def ensure(self: Overlay) -> Path:
         made.append(self)
         return self.python
 
-    monkeypatch.setattr(LockedOverlay, "ensure", ensure)
+    monkeypatch.setattr(Overlay, "ensure", ensure)
     runtime, log = Path("/runtime/bin/python"), tmp_path / "log"
     assert (make_python(make_program_spec(), runtime, log), made) == (runtime, [])
     spec = make_program_spec(efs_mount=str(tmp_path), locked=True)
