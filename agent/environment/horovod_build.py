@@ -150,16 +150,15 @@ def build(
     *,
     cache: Path,
     base: Mapping[str, str],
-    jobs: int,
     report: Callable[[str], None],
     sdist: Path | None = None,
 ) -> Path:
     """Return the path of Horovod's wheel for `toolchain` in `cache`.
 
     A missing wheel is first looked up in the wheelhouse of `settings`, then built. `base` is the environment to start
-    from, and `jobs` the number of concurrent compilers. `report` receives a line before each step that takes time.
-    `sdist` is the source distribution; None: pip downloads it. Raises BuildError, or WheelhouseError if the wheelhouse
-    cannot be read or its wheel cannot be imported.
+    from. `report` receives a line before each step that takes time. `sdist` is the source distribution; None: pip
+    downloads it. Raises BuildError, or WheelhouseError for a wheelhouse that cannot be read or a wheel that cannot be
+    imported.
     """
     # The commands of a build run in other directories.
     directory = cache.absolute() / "horovod" / fingerprint(settings, toolchain)
@@ -173,7 +172,7 @@ def build(
                     f"building Horovod {VERSION} for {built_for(toolchain)}, {toolchain.platform.python_tag}, "
                     f"{settings.operations}; this takes 1 to 3 minutes on two cores"
                 )
-                env = _build_environment(settings, toolchain, base=base, jobs=jobs, scratch=scratch)
+                env = _build_environment(settings, toolchain, base=base, scratch=scratch)
                 built = _build_in(scratch, env, directory.with_suffix(".log"), sdist)
             directory.mkdir(exist_ok=True)
             partial = directory / f"{built.name}.part"
@@ -213,7 +212,7 @@ def _published(settings: Settings, toolchain: Toolchain, scratch: Path, report: 
 
 
 def _build_environment(
-    settings: Settings, toolchain: Toolchain, *, base: Mapping[str, str], jobs: int, scratch: Path
+    settings: Settings, toolchain: Toolchain, *, base: Mapping[str, str], scratch: Path
 ) -> dict[str, str]:
     nccl = linkable_nccl(packaged_nccl(sys.path), scratch) if settings.gpu else None
     headers = toolchain.tensorflow_include
@@ -223,7 +222,7 @@ def _build_environment(
     temporary.mkdir()
     return {
         **environment(
-            settings, toolchain, base=base, jobs=jobs, lacks_header=lacks_header, compiler=compiler, nccl=nccl
+            settings, toolchain, base=base, jobs=default_jobs(), lacks_header=lacks_header, compiler=compiler, nccl=nccl
         ),
         "TMPDIR": str(temporary),  # for pip's and the compilers' own files
     }
@@ -335,15 +334,7 @@ def main(argv: Sequence[str]) -> int:
             check_capabilities(cuda, settings.compute_capabilities)
         toolchain = detect(search_path=os.environ.get("PATH", os.defpath), cuda=cuda, frameworks=settings.frameworks)
         cache = arguments.cache or default_cache(os.environ)
-        return build(
-            settings,
-            toolchain,
-            cache=cache,
-            base=os.environ,
-            jobs=default_jobs(),
-            report=print_line,
-            sdist=arguments.sdist,
-        )
+        return build(settings, toolchain, cache=cache, base=os.environ, report=print_line, sdist=arguments.sdist)
 
     return print_made(make if arguments.command == "build" else lambda: prove(environ=os.environ))
 

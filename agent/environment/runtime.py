@@ -32,7 +32,7 @@ from agent.environment.virtual_environment import (
     requirement_lines,
     this_platform,
 )
-from agent.spec.frameworks import HOROVOD_FILE
+from agent.spec.frameworks import HOROVOD_FILE, TENSORFLOW
 from agent.spec.kinds import RuntimeKind
 
 LOCKS: Final = {
@@ -45,8 +45,9 @@ LOCKS: Final = {
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class HorovodEnvironment(VirtualEnvironment):
-    """An environment with Horovod, built against the environment's packages."""
+    """The environment of a program with its own lock file. Horovod is built against the environment's packages."""
 
+    name: ClassVar[str] = "the program's own environment"
     settings: Settings | None
     """Settings of Horovod's build; None: without Horovod."""
     cache: Path = dataclasses.field(compare=False)
@@ -149,13 +150,6 @@ class Runtime(HorovodEnvironment):
         self.run("Building the custom TensorFlow op", command)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class OwnEnvironment(HorovodEnvironment):
-    """The environment of a program with its own lock file, which the laptop has resolved."""
-
-    name: ClassVar[str] = "the program's own environment"
-
-
 def lock_file(here: Platform, settings: Settings) -> Path:
     """Return the path of the runtime's lock file for these settings. Raises NotCoveredError if there is none."""
     name = LOCKS.get((here.machine, settings.operations))
@@ -168,83 +162,72 @@ def lock_file(here: Platform, settings: Settings) -> Path:
 
 
 def runtime_for(
-    settings: Settings, *, root: Path = DEFAULT_ROOT, wheelhouse: Path | None = None, cache: Path
+    settings: Settings, *, root: Path = DEFAULT_ROOT, wheelhouse: Path | None = None, cache: Path | None = None
 ) -> Runtime:
     """Return the runtime for these settings on this machine, which may not have been made yet.
 
     It is below `root`. `wheelhouse` is the shared folder of wheels, and `cache` the folder of Horovod's wheels on this
-    node. Raises NotCoveredError if TensorFlow or Horovod does not support this platform.
+    node, by default in this user's home. Raises NotCoveredError if TensorFlow or Horovod does not support this
+    platform.
     """
     here = this_platform()
     check_platform(here)
     # All locked packages of the runtime have wheels, so a source distribution is an error.
     lock = f"--only-binary :all:\n{lock_file(here, settings).read_text(encoding='utf-8')}"
+    cache = cache or default_cache(os.environ)
     return Runtime(root=root, wheelhouse=wheelhouse, lock=lock, settings=settings, cache=cache)
 
 
-def options_for(kind: RuntimeKind, horovod_wheelhouse: str = "") -> tuple[str, ...]:
-    """Return the options of `ensure` for the runtime of nodes of this kind.
+def settings_for(
+    kind: RuntimeKind, horovod_wheelhouse: str = "", frameworks: tuple[str, ...] = (TENSORFLOW,)
+) -> Settings:
+    """Return the settings of Horovod's build for nodes of this kind. Raises ValueError for GPUs of unknown capability.
 
     `horovod_wheelhouse` is the address of a wheelhouse, or "".
     """
-    found = ("--horovod-wheelhouse", horovod_wheelhouse) if horovod_wheelhouse else ()
-    if not kind.has_gpus:
-        return found
-    return "--operations", kind.operations, "--cc", ",".join(map(str, kind.capabilities)), *found
+    return Settings(
+        operations=kind.operations,
+        compute_capabilities=kind.capabilities,
+        frameworks=frameworks,
+        wheelhouse=horovod_wheelhouse,
+    )
 
 
-def current(options: Sequence[str]) -> Runtime:
-    """Return the runtime that `ensure` makes with these options, without making it. Raises the same
-    errors as `ensure`.
+def ensure(settings: Settings, wheelhouse: Path) -> Path:
+    """Return the path of the runtime's Python on this node; make the runtime unless it is complete.
+
+    `wheelhouse` is the shared folder of wheels. Raises RuntimeSetupError, ValueError or OSError.
     """
-    return _runtime(_parser().parse_args(["ensure", *options]))
-
-
-def ensure(*options: str) -> Path:
-    """Run the command `ensure` with these options in this process; return the path of the runtime's Python.
-
-    Raises RuntimeSetupError, ValueError or OSError.
-    """
-    return current(options).ensure()
+    return runtime_for(settings, wheelhouse=wheelhouse).ensure()
 
 
 def ensure_own(
-    lock: Path,
-    *,
-    program: Path,
-    wheelhouse: Path,
-    root: Path,
-    frameworks: Sequence[str],
-    options: Sequence[str],
-    log: Path | None = None,
+    lock: Path, *, program: Path, wheelhouse: Path, root: Path, settings: Settings | None, log: Path | None = None
 ) -> Path:
     """Return the path of the Python in a program's own environment on this node; make the environment if necessary.
 
-    `lock` is the pushed lock file, `program` the base of its relative paths, and `frameworks` are those to build
-    Horovod for (none: without Horovod). The environment is below `root`. `wheelhouse` is the shared folder of wheels.
-    `options` are the options of `ensure` for the node's kind. `log` receives the output of a step that fails. Raises
-    the same errors as `ensure`.
+    `lock` is the pushed lock file, `program` the base of its relative paths, and `settings` are those of Horovod's
+    build (None: without Horovod). The environment is below `root`. `wheelhouse` is the shared folder of wheels. `log`
+    receives the output of a step that fails. Raises the same errors as `ensure`.
     """
     check_platform(this_platform())
-    arguments = _parser().parse_args(["ensure", *options, "--frameworks", ",".join(frameworks)])
-    own = OwnEnvironment(
+    own = HorovodEnvironment(
         root=root,
         wheelhouse=wheelhouse,
         lock=lock.read_text(encoding="utf-8"),
         program=program,
-        settings=settings_from(arguments) if frameworks else None,
+        settings=settings,
         cache=default_cache(os.environ),
         log=log,
     )
     return own.ensure()
 
 
-def _runtime(arguments: argparse.Namespace) -> Runtime:
-    cache = arguments.cache or default_cache(os.environ)
-    return runtime_for(settings_from(arguments), root=arguments.root, wheelhouse=arguments.wheelhouse, cache=cache)
+def main(argv: Sequence[str]) -> int:
+    """Make the runtime with the options in `argv`, and print the path of its Python, or the error.
 
-
-def _parser() -> argparse.ArgumentParser:
+    Return the exit status, 0 or 1.
+    """
     parser = argparse.ArgumentParser(
         prog="python -m agent.environment.runtime", description=(__doc__ or "").split("\n")[0]
     )
@@ -255,16 +238,9 @@ def _parser() -> argparse.ArgumentParser:
         "--cache", type=Path, metavar="DIR", help="default: $XDG_CACHE_HOME/deepcdk or ~/.cache/deepcdk"
     )
     add_settings(parser)
-    return parser
-
-
-def main(argv: Sequence[str]) -> int:
-    """Make the runtime with the options in `argv`, and print the path of its Python, or the error.
-
-    Return the exit status, 0 or 1.
-    """
-    arguments = _parser().parse_args(argv)
-    return print_made(lambda: _runtime(arguments).ensure())
+    given = parser.parse_args(argv)
+    places = {"root": given.root, "wheelhouse": given.wheelhouse, "cache": given.cache}
+    return print_made(lambda: runtime_for(settings_from(given), **places).ensure())
 
 
 if __name__ == "__main__":

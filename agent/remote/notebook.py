@@ -94,7 +94,7 @@ def make_python(request: NotebookRequest, home: Path) -> Path:
     """
     wheelhouse = Path(request.efs_mount) / "payloads" / ".wheelhouse"
     kind = runtime_kind({request.node: this_node_kind()})
-    python = runtime.ensure("--wheelhouse", str(wheelhouse), *runtime.options_for(kind, request.horovod_wheelhouse))
+    python = runtime.ensure(runtime.settings_for(kind, request.horovod_wheelhouse), wheelhouse)
     root = home / ".cache" / "deepcdk" / "layers"
     program = Path(request.tree) / PROGRAM_FOLDER
     lock = (Path(request.tree) / LOCK_FILE).read_text(encoding="utf-8")

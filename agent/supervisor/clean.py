@@ -181,7 +181,7 @@ def node_items(home: Path, sizes: Sizes, roots: Sequence[Path] = ()) -> Iterator
     names = names_in_processes()
     try:
         kind = runtime_kind({"this node": this_node_kind()})
-        names |= {runtime.current(runtime.options_for(kind)).fingerprint, MasterEnvironment().fingerprint}
+        names |= {runtime.runtime_for(runtime.settings_for(kind)).fingerprint, MasterEnvironment().fingerprint}
         names |= {Installer(root=DEFAULT_ROOT).fingerprint}
         made_here: tuple[Path, ...] = (DEFAULT_ROOT,)
     except (ValueError, RuntimeError, OSError):  # It is unknown which runtime this node needs, so all of them stay.

@@ -150,20 +150,20 @@ def prepare_host(spec: RunSpec, host: Node) -> Prepared:
     if spec.ranks_per_node:
         check_slots(host, gpus=count_gpu_devices(), cores=len(os.sched_getaffinity(0)))
     wheelhouse = Path(spec.efs_mount) / "payloads" / ".wheelhouse"
-    options = runtime.options_for(kind_of(spec), spec.horovod_wheelhouse)
+    kind = kind_of(spec)
     log = Path(spec.run_directory) / f"install-{host.name}.log"
     if spec.own_environment:
+        frameworks = spec.horovod_for
         made = runtime.ensure_own(
             Path(spec.lock_file),
             program=Path(spec.program_directory),
             wheelhouse=wheelhouse,
             root=Path.home() / ".cache" / "deepcdk" / "environments",
-            frameworks=spec.horovod_for,
-            options=options,
+            settings=runtime.settings_for(kind, spec.horovod_wheelhouse, frameworks) if frameworks else None,
             log=log,
         )
         return ready(made, made.parents[1])
-    made = runtime.ensure("--wheelhouse", str(wheelhouse), *options)
+    made = runtime.ensure(runtime.settings_for(kind, spec.horovod_wheelhouse), wheelhouse)
     return ready(make_python(spec, made, log), made.parents[1])
 
 

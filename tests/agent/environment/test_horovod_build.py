@@ -42,7 +42,7 @@ def build_into(cache: Path, sdist: Path | None = None) -> tuple[Path, list[str]]
     """Build with TOOLCHAIN; return the wheel and the progress messages."""
     told: list[str] = []
     base = {"PATH": "/usr/bin:/bin"}
-    made = build(Settings(), TOOLCHAIN, cache=cache, base=base, jobs=1, report=told.append, sdist=sdist)
+    made = build(Settings(), TOOLCHAIN, cache=cache, base=base, report=told.append, sdist=sdist)
     return made, told
 
 

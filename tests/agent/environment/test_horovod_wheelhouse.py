@@ -42,7 +42,7 @@ def build_with(wheelhouse: str, cache: Path) -> tuple[Path, list[str]]:
     settings = Settings(wheelhouse=wheelhouse)
     base = {"PATH": "/usr/bin:/bin"}
     no_source = cache.parent / "no source"
-    made = build(settings, TOOLCHAIN, cache=cache, base=base, jobs=1, report=told.append, sdist=no_source)
+    made = build(settings, TOOLCHAIN, cache=cache, base=base, report=told.append, sdist=no_source)
     return made, told
 
 
@@ -82,7 +82,7 @@ def test_wheel_with_another_fingerprint_is_never_used(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="no source"):
         build(
             Settings(wheelhouse=f"{tmp_path}/wheels"), TOOLCHAIN, cache=tmp_path / "cache", base=dict(os.environ),
-            jobs=1, report=told.append, sdist=tmp_path / "no source",
+            report=told.append, sdist=tmp_path / "no source",
         )  # fmt: skip
     assert told[0] == f"{tmp_path}/wheels does not contain {NAME}"
     assert told[1].startswith("building Horovod")

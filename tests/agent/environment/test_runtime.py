@@ -15,7 +15,7 @@ from agent.environment import runtime as module
 from agent.environment import site_changes
 from agent.environment.horovod_build import default_cache
 from agent.environment.horovod_build_settings import Settings
-from agent.environment.runtime import OwnEnvironment, Runtime, lock_file, options_for
+from agent.environment.runtime import HorovodEnvironment, Runtime, lock_file, settings_for
 from agent.environment.toolchain import NotCoveredError
 from agent.environment.virtual_environment import LOCK, Platform, RuntimeSetupError, VirtualEnvironment
 from agent.preflight import nccl_log
@@ -53,7 +53,7 @@ def test_environment_depends_on_horovods_frameworks_but_not_on_their_order() -> 
     made = [
         *(a_runtime(settings=each) for each in settings),
         *(
-            OwnEnvironment(root=Path("/r"), lock="keras==3.15.1", settings=each, cache=Path("/c"))
+            HorovodEnvironment(root=Path("/r"), lock="keras==3.15.1", settings=each, cache=Path("/c"))
             for each in (*settings, None)
         ),
     ]
@@ -100,19 +100,10 @@ def test_where_tensorflow_has_no_build_that_is_said(machine: str, settings: Sett
         lock_file(dataclasses.replace(HERE, machine=machine), settings)
 
 
-def test_a_kind_of_hosts_is_told_to_the_runtime_by_options() -> None:
-    assert options_for(RuntimeKind(processor="aarch64")) == ()
-    kind = RuntimeKind(processor="x86_64", has_gpus=True, capabilities=(80, 90))
-    assert options_for(kind) == ("--operations", "gpu", "--cc", "80,90")
-
-
 def test_wheelhouse_is_an_option_of_the_build_but_not_another_runtime() -> None:
-    options = options_for(RuntimeKind(processor="x86_64"), "s3://wheels/horovod")
-    made = module.current(["--root", "/r", *options])
-    assert made.settings is not None
-    assert made.settings.wheelhouse == "s3://wheels/horovod"
-    assert made.settings.options[-2:] == ("--horovod-wheelhouse", "s3://wheels/horovod")
-    assert made.fingerprint == module.current(["--root", "/r"]).fingerprint
+    made = settings_for(RuntimeKind(processor="x86_64"), "s3://wheels/horovod")
+    assert made.options[-2:] == ("--horovod-wheelhouse", "s3://wheels/horovod")
+    assert a_runtime(settings=made).fingerprint == a_runtime().fingerprint
 
 
 def test_one_node_builds_horovod_against_its_packages_and_the_next_installs_the_wheel(
@@ -169,7 +160,7 @@ def test_horovod_of_a_program_is_built_from_the_uploaded_source(
 
     monkeypatch.setattr(VirtualEnvironment, "run", pretend)
     lock = "--find-links brought\ntorch==2.13.0\n"
-    own = OwnEnvironment(root=tmp_path, lock=lock, program=tmp_path, settings=Settings(), cache=tmp_path)
+    own = HorovodEnvironment(root=tmp_path, lock=lock, program=tmp_path, settings=Settings(), cache=tmp_path)
     own.build(tmp_path / "wheels")
     assert "--sdist" not in ran
     (tmp_path / "brought" / HOROVOD_FILE).touch()

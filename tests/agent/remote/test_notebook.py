@@ -76,7 +76,7 @@ def test_packages_that_cannot_be_installed_are_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
 
-    def fail(*options: str) -> Path:
+    def fail(*_: object) -> Path:
         raise RuntimeSetupError("Downloading the packages of the runtime failed")
 
     monkeypatch.setattr("agent.environment.runtime.ensure", fail)

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from agent.environment.horovod_build_settings import Settings
 from agent.environment.overlay import Overlay
 from agent.remote.secret_files import TAKEN
 from agent.runs.store import Runs
@@ -58,7 +59,7 @@ def prepared(
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
     *,
-    ensure: Callable[..., Path] = lambda *options: RUNTIME / "bin" / "python",
+    ensure: Callable[..., Path] = lambda settings, wheelhouse: RUNTIME / "bin" / "python",
     **changes: object,
 ) -> tuple[int, str, str]:
     """Prepare this machine for a run, with the tests' Python as its runtime; return status, output and errors."""
@@ -116,19 +117,19 @@ def test_a_master_prepares_no_more_than_what_its_launcher_runs_in(
 def test_hosts_with_gpus_get_the_runtime_of_their_compute_capabilities(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    asked: list[tuple[str, ...]] = []
+    asked: list[tuple[Settings, Path]] = []
     monkeypatch.setattr("agent.supervisor.prepare_node.this_host", lambda spec: spec.hosts[0])
     hosts = (make_node(1, kind="x86_64-sm86"), make_node(2, kind="x86_64-sm80"))
 
-    def ensure(*options: str) -> Path:
-        asked.append(options)
+    def ensure(settings: Settings, wheelhouse: Path) -> Path:
+        asked.append((settings, wheelhouse))
         return RUNTIME / "bin" / "python"
 
     places = {"horovod_wheelhouse": "/mnt/efs/wheels"}
     status, _, _ = prepared(tmp_path, monkeypatch, capfd, ensure=ensure, hosts=hosts, **places)
     assert status == 0
-    shared = ("--wheelhouse", f"{tmp_path}/payloads/.wheelhouse")
-    assert asked == [(*shared, "--operations", "gpu", "--cc", "80,86", "--horovod-wheelhouse", "/mnt/efs/wheels")]
+    settings = Settings(operations="gpu", compute_capabilities=(80, 86), wheelhouse="/mnt/efs/wheels")
+    assert asked == [(settings, tmp_path / "payloads" / ".wheelhouse")]
 
 
 @pytest.mark.parametrize("output", ["", "facts\n", f"{Prepared(python='a').line}\n" * 2])
@@ -187,8 +188,8 @@ def test_a_program_with_an_environment_of_its_own_gets_that_and_no_runtime(
         asked.append((lock, options))
         return Path("/home/me/environments/00aa/bin/python")
 
-    def runtime(*options: str) -> Path:
-        raise AssertionError(options)
+    def runtime(settings: Settings, wheelhouse: Path) -> Path:
+        raise AssertionError(settings)
 
     monkeypatch.setattr("agent.environment.runtime.ensure_own", own)
     program: dict[str, Any] = {"program": "fedcba9876543210", "payload": "", "command": ("train.py",)}
@@ -200,5 +201,5 @@ def test_a_program_with_an_environment_of_its_own_gets_that_and_no_runtime(
     ((lock, options),) = asked
     assert lock == tmp_path / "payloads" / "fedcba9876543210" / "environment.txt"
     assert options["program"] == lock.with_name("program")
-    assert (options["frameworks"], options["options"]) == (("torch",), ())
+    assert options["settings"] == Settings(frameworks=("torch",))
     assert options["wheelhouse"] == tmp_path / "payloads" / ".wheelhouse"
