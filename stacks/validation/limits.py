@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from stacks.config import ClusterConfig
 from stacks.instance_types import find
-from stacks.validation.problem import Problem
+from stacks.validation.problem import Problem, unused
 
 
 def check(config: ClusterConfig) -> Iterator[Problem]:
@@ -20,13 +20,8 @@ def check(config: ClusterConfig) -> Iterator[Problem]:
 
 def _idle(config: ClusterConfig) -> Iterator[Problem]:
     if not config.idle_minutes:
-        if config.idle_cpu_percent:
-            yield Problem(
-                key="idle_cpu_percent",
-                value=config.idle_cpu_percent,
-                rule="has no effect with idle_minutes = 0, which never stops idle workers",
-                remedy="set idle_minutes, or remove idle_cpu_percent",
-            )
+        why = "with idle_minutes = 0, which never stops idle workers"
+        yield from unused(config, ["idle_cpu_percent"], why, "set idle_minutes")
         return
     unknown = config.allow_unknown_instance_types and find(config.worker_instance_type) is None
     if unknown and not config.idle_cpu_percent:
@@ -49,13 +44,8 @@ def _hours(config: ClusterConfig) -> Iterator[Problem]:
 
 
 def _budget(config: ClusterConfig) -> Iterator[Problem]:
-    if config.budget_emails and not config.budget_usd:
-        yield Problem(
-            key="budget_emails",
-            value=config.budget_emails,
-            rule="has no effect without a budget (budget_usd = 0)",
-            remedy="set budget_usd, or remove budget_emails",
-        )
+    if not config.budget_usd:
+        yield from unused(config, ["budget_emails"], "without a budget (budget_usd = 0)", "set budget_usd")
     yield from _repeated_addresses("budget_emails", config.budget_emails)
     if config.budget_usd and not config.budget_emails and not config.budget_stops_workers:
         yield Problem(
@@ -78,14 +68,9 @@ def _protection(config: ClusterConfig) -> Iterator[Problem]:
 
 
 def _alarms(config: ClusterConfig) -> Iterator[Problem]:
-    for key in ("alarm_emails", "alarm_topic"):
-        if getattr(config, key) and not config.alarms:
-            yield Problem(
-                key=key,
-                value=getattr(config, key),
-                rule="has no effect without alarms (alarms = false)",
-                remedy=f"set alarms = true, or remove {key}",
-            )
+    if not config.alarms:
+        keys = ("alarm_emails", "alarm_topic")
+        yield from unused(config, keys, "without alarms (alarms = false)", "set alarms = true")
     yield from _repeated_addresses("alarm_emails", config.alarm_emails)
 
 

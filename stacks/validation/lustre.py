@@ -10,7 +10,7 @@ from pathlib import PurePosixPath
 from stacks import images
 from stacks.config import ClusterConfig
 from stacks.config_keys.lustre import FSX_THROUGHPUTS, LustreKeys
-from stacks.validation.problem import Problem
+from stacks.validation.problem import Problem, unused
 
 
 def check(config: ClusterConfig) -> Iterator[Problem]:
@@ -19,23 +19,11 @@ def check(config: ClusterConfig) -> Iterator[Problem]:
         yield from _throughput(config)
         yield from _client(config)
     else:
-        yield from _absent(config)
+        keys = (field.name for field in dataclasses.fields(LustreKeys))
+        why = "without a Lustre file system (fsx_capacity_gib = 0)"
+        yield from unused(config, keys, why, "set fsx_capacity_gib to 1200 or more")
     yield from _link(config)
     yield from _mounts(config)
-
-
-def _absent(config: ClusterConfig) -> Iterator[Problem]:
-    """Yield a problem for each key of a Lustre file system that is not its default, because there is no such file
-    system.
-    """
-    for field in dataclasses.fields(LustreKeys):
-        if getattr(config, field.name) != field.default:
-            yield Problem(
-                key=field.name,
-                value=getattr(config, field.name),
-                rule="has no effect without a Lustre file system (fsx_capacity_gib = 0)",
-                remedy=f"set fsx_capacity_gib to 1200 or more, or remove {field.name}",
-            )
 
 
 def _throughput(config: ClusterConfig) -> Iterator[Problem]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterable, Iterator
 
 from stacks.config_keys.rules import ConfigError
 
@@ -24,6 +25,17 @@ class Problem:
     def __str__(self) -> str:
         """Return two lines: the problem, and how to fix it."""
         return f"cluster.{self.what}\n    do: {self.remedy}"
+
+
+def unused(config: object, keys: Iterable[str], why: str, remedy: str) -> Iterator[Problem]:
+    """Yield a problem for each of the keys that has no effect in this configuration, but is not its default.
+
+    `why` completes the sentence "has no effect". `remedy` is what would give the key an effect.
+    """
+    for key in keys:
+        value = getattr(config, key)
+        if value != getattr(type(config), key):
+            yield Problem(key=key, value=value, rule=f"has no effect {why}", remedy=f"{remedy}, or remove {key}")
 
 
 class InvalidClusterError(ConfigError):

@@ -6,9 +6,8 @@ from collections.abc import Iterator
 from typing import Final
 
 from stacks.config import ClusterConfig
-from stacks.config_keys.compute import ComputeKeys
 from stacks.instance_types import InstanceType, find
-from stacks.validation.problem import Problem
+from stacks.validation.problem import Problem, unused
 
 # Maximum number of overrides in a mixed instances policy (Auto Scaling's API reference, LaunchTemplate).
 MAX_TYPES: Final = 40
@@ -48,13 +47,9 @@ def _alternatives(config: ClusterConfig) -> Iterator[Problem]:
             rule=f"an Auto Scaling group can have at most {MAX_TYPES} types, including worker_instance_type",
             remedy=f"list at most {MAX_TYPES - 1} alternatives",
         )
-    if config.on_demand_allocation != _default("on_demand_allocation") and not config.worker_alternatives:
-        yield Problem(
-            key="on_demand_allocation",
-            value=config.on_demand_allocation,
-            rule="has no effect with only one instance type",
-            remedy="set worker_alternatives, or remove on_demand_allocation",
-        )
+    if not config.worker_alternatives:
+        why = "with only one instance type"
+        yield from unused(config, ["on_demand_allocation"], why, "set worker_alternatives")
 
 
 def _differences(first: InstanceType, other: InstanceType, *, efa: bool) -> Iterator[str]:
@@ -92,27 +87,9 @@ def _spot(config: ClusterConfig) -> Iterator[Problem]:
                 remedy="set termination_notice_s = 120, or remove capacity_rebalance",
             )
         return
-    if config.on_demand_workers:
-        yield Problem(
-            key="on_demand_workers",
-            value=config.on_demand_workers,
-            rule="has no effect with spot = false, when all workers are on-demand instances",
-            remedy="set spot = true, or remove on_demand_workers",
-        )
-    if config.spot_allocation != _default("spot_allocation"):
-        yield Problem(
-            key="spot_allocation",
-            value=config.spot_allocation,
-            rule="has no effect with spot = false",
-            remedy="set spot = true, or remove spot_allocation",
-        )
-    if config.capacity_rebalance:
-        yield Problem(
-            key="capacity_rebalance",
-            value=True,
-            rule="has no effect with spot = false",
-            remedy="set spot = true, or remove capacity_rebalance",
-        )
+    why = "with spot = false, when all workers are on-demand instances"
+    yield from unused(config, ["on_demand_workers"], why, "set spot = true")
+    yield from unused(config, ["spot_allocation", "capacity_rebalance"], "with spot = false", "set spot = true")
 
 
 def _reservation(config: ClusterConfig) -> Iterator[Problem]:
@@ -156,7 +133,3 @@ def _reservation(config: ClusterConfig) -> Iterator[Problem]:
             rule="a capacity block already places its instances close together, and a placement group would conflict",
             remedy="set placement_group = false",
         )
-
-
-def _default(key: str) -> object:
-    return next(field.default for field in ComputeKeys.__dataclass_fields__.values() if field.name == key)

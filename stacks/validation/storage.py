@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator
 from typing import Final
 
 from stacks.config import ClusterConfig
 from stacks.validation import lustre
-from stacks.validation.problem import Problem
+from stacks.validation.problem import Problem, unused
 
 # Keys that apply only to a file system that the stack creates.
 _OF_A_NEW_FILE_SYSTEM: Final = (
@@ -42,9 +41,8 @@ def check(config: ClusterConfig) -> Iterator[Problem]:
 
 def _existing(config: ClusterConfig) -> Iterator[Problem]:
     """Reject keys of a new file system together with an existing one, because they would have no effect."""
-    defaults = {field.name: field.default for field in dataclasses.fields(config)}
     for key in _OF_A_NEW_FILE_SYSTEM:
-        if getattr(config, key) != defaults[key]:
+        if getattr(config, key) != getattr(type(config), key):
             yield Problem(
                 key=key,
                 value=getattr(config, key),
@@ -62,13 +60,9 @@ def _throughput(config: ClusterConfig) -> Iterator[Problem]:
             rule="must be set with efs_throughput = provisioned",
             remedy="set the MiB/s to provision, or set efs_throughput = bursting or elastic",
         )
-    if config.efs_throughput_mibps and not provisioned:
-        yield Problem(
-            key="efs_throughput_mibps",
-            value=config.efs_throughput_mibps,
-            rule=f"has no effect with efs_throughput = {config.efs_throughput}",
-            remedy="set efs_throughput = provisioned, or remove efs_throughput_mibps",
-        )
+    if not provisioned:
+        why = f"with efs_throughput = {config.efs_throughput}"
+        yield from unused(config, ["efs_throughput_mibps"], why, "set efs_throughput = provisioned")
     if config.efs_performance == "maxIO" and config.efs_throughput == "elastic":
         yield Problem(
             key="efs_performance",
@@ -103,15 +97,10 @@ def _classes(config: ClusterConfig) -> Iterator[Problem]:
 
 
 def _versions(config: ClusterConfig) -> Iterator[Problem]:
-    """Reject an expiry of older versions if there are none. The default value is permitted."""
-    said = config.bucket_expire_versions_days not in (0, type(config).bucket_expire_versions_days)
-    if said and not config.bucket_versioning:
-        yield Problem(
-            key="bucket_expire_versions_days",
-            value=config.bucket_expire_versions_days,
-            rule="has no effect with bucket_versioning = false",
-            remedy="set bucket_versioning = true, or remove bucket_expire_versions_days",
-        )
+    """Reject an expiry of older versions if there are none. The default value is permitted, and 0."""
+    if config.bucket_expire_versions_days and not config.bucket_versioning:
+        why = "with bucket_versioning = false"
+        yield from unused(config, ["bucket_expire_versions_days"], why, "set bucket_versioning = true")
 
 
 def _policy(key: str, buckets: tuple[str, ...]) -> Iterator[Problem]:
