@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
-from typing import Final
+from typing import Final, cast
 
 from aws_cdk import Aws, Duration
 from aws_cdk import aws_autoscaling as autoscaling
@@ -147,16 +147,14 @@ class Alarms(Construct):
 
         Does nothing without topics.
         """
-        resource = group.node.default_child
-        if self.topics and isinstance(resource, autoscaling.CfnAutoScalingGroup):
-            resource.notification_configurations = [
-                autoscaling.CfnAutoScalingGroup.NotificationConfigurationProperty(
-                    topic_arn=topic, notification_types=list(_LAUNCH_FAILURES)
-                )
-                for topic in self.topics
-            ]
-            if self._policy:
-                group.node.add_dependency(self._policy)
+        if not self.topics:
+            return
+        notification = autoscaling.CfnAutoScalingGroup.NotificationConfigurationProperty
+        cast(autoscaling.CfnAutoScalingGroup, group.node.default_child).notification_configurations = [
+            notification(topic_arn=topic, notification_types=list(_LAUNCH_FAILURES)) for topic in self.topics
+        ]
+        if self._policy:
+            group.node.add_dependency(self._policy)
 
     def _create_topic(self, config: ClusterConfig) -> str:
         # Not encrypted: alarms cannot use AWS's own key for SNS, and a customer key costs money each month.

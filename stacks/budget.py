@@ -9,8 +9,7 @@ again until the queue is purged.
 
 from __future__ import annotations
 
-import dataclasses
-from typing import Final
+from typing import Final, cast
 
 from aws_cdk import Acknowledgment, Aws, Duration, RemovalPolicy, Validations
 from aws_cdk import aws_budgets as budgets
@@ -35,7 +34,6 @@ _Notification = budgets.CfnBudget.NotificationWithSubscribersProperty
 _Subscriber = budgets.CfnBudget.SubscriberProperty
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class BudgetProps:
     config: ClusterConfig
 
@@ -43,10 +41,10 @@ class BudgetProps:
 class Budget(Construct):
     """The budget and, if it stops workers, the topic and the queue for its message."""
 
-    def __init__(self, scope: Construct, id: str, props: BudgetProps) -> None:
+    def __init__(self, scope: Construct, id: str, config: ClusterConfig) -> None:
         super().__init__(scope, id)
-        config = props.config
         self.queue_name = ""
+        """Name of the queue for the message; empty if the budget does not stop workers."""
         topic = self._create_way() if config.budget_stops_workers else None
         emails = [_Subscriber(subscription_type="EMAIL", address=address) for address in config.budget_emails]
         stops = [_Subscriber(subscription_type="SNS", address=topic.topic_arn)] if topic else []
@@ -95,9 +93,7 @@ class Budget(Construct):
             retention_period=HELD,
             removal_policy=RemovalPolicy.DESTROY,
         )
-        resource = queue.node.default_child
-        if isinstance(resource, sqs.CfnQueue):
-            resource.override_logical_id(LimitId.QUEUE)
+        cast(sqs.CfnQueue, queue.node.default_child).override_logical_id(LimitId.QUEUE)
         Validations.of(queue).acknowledge(
             Acknowledgment(
                 id="AwsSolutions-SQS3",
@@ -130,6 +126,7 @@ class Budget(Construct):
             alarm_actions=[topic.topic_arn],
         )
         alarm.override_logical_id(LimitId.RENEWAL)
+        alarms = f"arn:{Aws.PARTITION}:cloudwatch:{Aws.REGION}:{Aws.ACCOUNT_ID}:alarm"
         topic.add_to_resource_policy(
             iam.PolicyStatement(
                 sid="TheAlarmOfThisStackTells",
@@ -138,14 +135,10 @@ class Budget(Construct):
                 resources=[topic.topic_arn],
                 conditions={
                     "StringEquals": {"aws:SourceAccount": Aws.ACCOUNT_ID},
-                    "ArnLike": {"aws:SourceArn": f"{_alarm_arn_prefix()}{Aws.STACK_NAME}-{LimitId.RENEWAL}-*"},
+                    "ArnLike": {"aws:SourceArn": f"{alarms}:{Aws.STACK_NAME}-{LimitId.RENEWAL}-*"},
                 },
             )
         )
-
-
-def _alarm_arn_prefix() -> str:
-    return f"arn:{Aws.PARTITION}:cloudwatch:{Aws.REGION}:{Aws.ACCOUNT_ID}:alarm:"
 
 
 def _notification(kind: str, percent: int, subscribers: list[_Subscriber]) -> _Notification:

@@ -9,18 +9,18 @@ from typing import Final
 from aws_cdk import Annotations, Aws, CfnOutput, Duration, Fn, Stack, Tags
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_iam as iam
-from constructs import Construct, IDependable
+from constructs import Construct
 
-from stacks import gpus, images, purchasing
+from stacks import gpus, images
 from stacks.compute import NodeGroup, NodeGroupProps, Volume
 from stacks.config import CLUSTER_TAG, KEPT_IMAGES, MASTER, WORKER, ClusterConfig, ConfigError, Output
-from stacks.encryption import Encryption, EncryptionProps
+from stacks.encryption import Encryption
 from stacks.endpoints import Endpoints, EndpointsProps
 from stacks.flowlogs import FlowLogs, FlowLogsProps
 from stacks.grants import grant_read, grant_sessions, grant_write
 from stacks.limits import Limits, LimitsProps
 from stacks.lustre import Lustre, LustreProps
-from stacks.network import Network, NetworkProps
+from stacks.network import Network
 from stacks.observability import Observability, ObservabilityProps, Telemetry, TelemetryProps
 from stacks.security import Firewall, FirewallProps, NodeRoles, NodeRolesProps
 from stacks.storage import Storage, StorageProps
@@ -44,24 +44,11 @@ class ClusterStack(Stack):
         )
         self.config = config
         kept = json.loads(scope.node.try_get_context(KEPT_IMAGES) or "{}")
-        self.master_image = images.image(
-            id=config.master_image_id,
-            parameter=config.master_image_parameter,
-            root_device=config.master_root_device,
-            instance_type=config.master_instance_type,
-            kept=kept,
-        )
-        self.worker_image = images.image(
-            id=config.worker_image_id,
-            parameter=config.worker_image_parameter,
-            root_device=config.worker_root_device,
-            instance_type=config.worker_instance_type,
-            kept=kept,
-        )
-        self.login_user = config.login_user or images.login_user(self.worker_image.parameter)
-        self.network = Network(self, "Network", NetworkProps(config=config))
+        self.images = {role: images.image(config, role, kept) for role in (MASTER, WORKER)}
+        self.login_user = config.login_user or images.login_user(self.images[WORKER].parameter)
+        self.network = Network(self, "Network", config)
         self.firewall = Firewall(self, "Firewall", FirewallProps(config=config, vpc=self.network.vpc))
-        self.encryption = Encryption(self, "Encryption", EncryptionProps(config=config))
+        self.encryption = Encryption(self, "Encryption", config)
         self.endpoints = Endpoints(
             self, "Endpoints", EndpointsProps(config=config, network=self.network, firewall=self.firewall)
         )
@@ -131,9 +118,8 @@ class ClusterStack(Stack):
 
     def _create_master(self) -> NodeGroup:
         config = self.config
-        props = self._node_props(MASTER, self.master_image, self.network.master, self.firewall.master)
-        master = NodeGroup(
-            self,
+        props = self._node_props(MASTER, self.network.master, self.firewall.master)
+        return self._create_nodes(
             "Master",
             dataclasses.replace(
                 props,
@@ -141,14 +127,11 @@ class ClusterStack(Stack):
                 replaced_at_once=1 if config.update_policy == "rolling" else 0,
             ),
         )
-        self._wait_for_parts(master, self.network.masters_ways_out)
-        return master
 
     def _create_workers(self) -> NodeGroup:
         config = self.config
-        props = self._node_props(WORKER, self.worker_image, self.network.workers, self.firewall.workers)
-        workers = NodeGroup(
-            self,
+        props = self._node_props(WORKER, self.network.workers, self.firewall.workers)
+        return self._create_nodes(
             "Workers",
             dataclasses.replace(
                 props,
@@ -159,15 +142,13 @@ class ClusterStack(Stack):
                 notice=Duration.seconds(config.termination_notice_s) if config.termination_notice_s else None,
                 replaced_at_once=config.update_batch if config.update_policy == "rolling" else 0,
                 clustered=config.clustered,
-                market=purchasing.of(config),
+                purchase=config,
                 efa=config.efa,
             ),
         )
-        self._wait_for_parts(workers, self.network.workers_ways_out)
-        return workers
 
     def _node_props(
-        self, role: str, image: images.Image, subnets: ec2.SubnetSelection, security_group: ec2.ISecurityGroup
+        self, role: str, subnets: ec2.SubnetSelection, security_group: ec2.ISecurityGroup
     ) -> NodeGroupProps:
         """Return the properties of a role's node group that both roles have, such as image, network, volume and user
         data.
@@ -176,7 +157,7 @@ class ClusterStack(Stack):
         """
         config = self.config
         is_master = role == MASTER
-        instance_type = config.master_instance_type if is_master else config.worker_instance_type
+        instance_type = getattr(config, f"{role}_instance_type")
         group = MASTER_GROUP if is_master else WORKER_GROUP
         return NodeGroupProps(
             role=role,
@@ -186,12 +167,12 @@ class ClusterStack(Stack):
             security_group=security_group,
             instance_role=self.roles.master if is_master else self.roles.workers,
             instance_type=instance_type,
-            image=image,
+            image=self.images[role],
             key_pair=self.key_pair,
             volume=Volume(
-                gib=config.master_volume_gib if is_master else config.worker_volume_gib,
-                iops=config.master_volume_iops if is_master else config.worker_volume_iops,
-                mib_s=config.master_volume_mib_s if is_master else config.worker_volume_mib_s,
+                gib=getattr(config, f"{role}_volume_gib"),
+                iops=getattr(config, f"{role}_volume_iops"),
+                mib_s=getattr(config, f"{role}_volume_mib_s"),
                 key=self.encryption.key,
             ),
             user_data=self._boot(role, group, instance_type),
@@ -199,9 +180,12 @@ class ClusterStack(Stack):
             ready_timeout=Duration.minutes(config.ready_min),
         )
 
-    def _wait_for_parts(self, nodes: NodeGroup, ways_out: list[IDependable]) -> None:
-        """Launch nodes only after everything that their boot needs exists. `ways_out`: their routes to the internet."""
+    def _create_nodes(self, id: str, props: NodeGroupProps) -> NodeGroup:
+        """Create the nodes of a role. They are launched only after everything that their boot needs exists."""
+        nodes = NodeGroup(self, id, props)
+        ways_out = [subnet.internet_connectivity_established for subnet in props.subnets.subnets or ()]
         nodes.wait_for(*ways_out, self.endpoints, *self.storage.mount_targets, self.firewall, self.roles)
+        return nodes
 
     def _boot(self, role: str, group: str, instance_type: str) -> str:
         """Return the user data of a role. Raises ConfigError if boot_commands make it too long.

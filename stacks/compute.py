@@ -13,11 +13,11 @@ from aws_cdk import aws_iam as iam
 from aws_cdk import aws_kms as kms
 from constructs import Construct, IDependable
 
-from stacks.config import IMAGE_PARAMETER, ROLE_TAG, ConfigError
+from stacks.config import IMAGE_PARAMETER, ROLE_TAG, ClusterConfig, ConfigError
 from stacks.config_keys.compute import BASE_IOPS, BASE_MIB_S
 from stacks.images import Image
 from stacks.instance_types import find
-from stacks.purchasing import Market, mixed_policy, reserve
+from stacks.purchasing import mixed_policy, reserve
 
 # cfn-lint, which the CDK runs at synth, knows gp3's limits only up to here.
 _LINTED_IOPS: Final = 16000
@@ -66,7 +66,8 @@ class NodeGroupProps:
     public_address: bool = False
     clustered: bool = False
     """Place all nodes of the group in one cluster placement group."""
-    market: Market = dataclasses.field(default_factory=Market)
+    purchase: ClusterConfig | None = None
+    """Configuration with the purchase options; None: on-demand instances of the launch template's type."""
     efa: bool = False
     """Attach all EFA devices of the instance type to each node."""
 
@@ -81,7 +82,8 @@ class NodeGroup(Construct):
             self._place_together(template, props)
         if props.efa:
             _attach_efa(template, props)
-        reserve(template, props.market)
+        if props.purchase:
+            reserve(template, props.purchase)
         self.group = self._create_group(template, props)
         if props.notice is not None:
             # CONTINUE: the instance is terminated after this time in any case. Nobody needs to confirm it.
@@ -115,7 +117,7 @@ class NodeGroup(Construct):
             user_data=ec2.UserData.custom(props.user_data),
             block_devices=[_root_volume(props.image.root_device, props.volume)],
         )
-        if props.image.id and props.image.parameter and template.node.default_child:
+        if props.image.id and props.image.parameter:
             cast(CfnResource, template.node.default_child).add_metadata(IMAGE_PARAMETER, props.image.parameter)
         if props.volume.iops > _LINTED_IOPS or props.volume.mib_s > _LINTED_MIB_S:
             Validations.of(template).acknowledge(
@@ -130,9 +132,8 @@ class NodeGroup(Construct):
         """Create a placement group and set it in the launch template. The construct has no property for it."""
         group = ec2.CfnPlacementGroup(self, "Placement", strategy="cluster")
         Tags.of(group).add("Name", props.name)
-        resource = template.node.default_child
-        if isinstance(resource, ec2.CfnLaunchTemplate):
-            resource.add_property_override("LaunchTemplateData.Placement.GroupName", group.ref)
+        resource = cast(ec2.CfnLaunchTemplate, template.node.default_child)
+        resource.add_property_override("LaunchTemplateData.Placement.GroupName", group.ref)
 
     def _create_group(self, template: ec2.LaunchTemplate, props: NodeGroupProps) -> autoscaling.AutoScalingGroup:
         ready = None  # without nodes there is nothing to wait for
@@ -140,25 +141,24 @@ class NodeGroup(Construct):
             ready = autoscaling.Signals.wait_for_count(
                 props.desired, timeout=props.ready_timeout, min_success_percentage=_sufficient(props)
             )
+        mixed = mixed_policy(template, props.purchase) if props.purchase else None
         group = autoscaling.AutoScalingGroup(
             self,
             "Group",
             vpc=props.vpc,
             vpc_subnets=props.subnets,
-            launch_template=None if props.market.mixed else template,
-            mixed_instances_policy=mixed_policy(template, props.instance_type, props.market)
-            if props.market.mixed
-            else None,
+            launch_template=None if mixed else template,
+            mixed_instances_policy=mixed,
             min_capacity=props.minimum,
             desired_capacity=props.desired,
             max_capacity=props.maximum,
             signals=ready,
             update_policy=_rolling(props) if props.replaced_at_once else None,
         )
-        resource = group.node.default_child
-        if isinstance(resource, autoscaling.CfnAutoScalingGroup):
-            resource.override_logical_id(props.logical_id)
-            resource.capacity_rebalance = props.market.rebalanced or None  # The construct has no property for it.
+        resource = cast(autoscaling.CfnAutoScalingGroup, group.node.default_child)
+        resource.override_logical_id(props.logical_id)
+        if props.purchase and props.purchase.capacity_rebalance:
+            resource.capacity_rebalance = True  # The construct has no property for it.
         Validations.of(group).acknowledge(
             Acknowledgment(
                 id="@aws-cdk/aws-autoscaling:desiredCapacitySet",
@@ -169,7 +169,7 @@ class NodeGroup(Construct):
                 reason="The registry on the shared file system records which nodes join and leave.",
             ),
         )
-        if props.market.mixed:
+        if mixed:
             Validations.of(group).acknowledge(
                 Acknowledgment(
                     id="AwsSolutions-EC26",
@@ -255,11 +255,10 @@ def _attach_efa(template: ec2.LaunchTemplate, props: NodeGroupProps) -> None:
 
     Raises ConfigError if the type is unknown or has no EFA devices.
     """
-    resource = template.node.default_child
-    if isinstance(resource, ec2.CfnLaunchTemplate):
-        groups = [props.security_group.security_group_id]
-        interfaces = [{**interface, "Groups": groups} for interface in efa_interfaces(props.instance_type)]
-        resource.add_property_override("LaunchTemplateData.NetworkInterfaces", interfaces)
+    groups = [props.security_group.security_group_id]
+    interfaces = [{**interface, "Groups": groups} for interface in efa_interfaces(props.instance_type)]
+    resource = cast(ec2.CfnLaunchTemplate, template.node.default_child)
+    resource.add_property_override("LaunchTemplateData.NetworkInterfaces", interfaces)
 
 
 def efa_interfaces(instance_type: str) -> list[dict[str, object]]:

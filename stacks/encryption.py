@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
-from typing import Final
+from typing import Final, cast
 
 from aws_cdk import Aws, Duration, RemovalPolicy
 from aws_cdk import aws_iam as iam
@@ -28,7 +27,6 @@ _USE: Final = (
 )
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class EncryptionProps:
     config: ClusterConfig
 
@@ -38,13 +36,12 @@ class Encryption(Construct):
 
     key: kms.IKey | None = None
 
-    def __init__(self, scope: Construct, id: str, props: EncryptionProps) -> None:
+    def __init__(self, scope: Construct, id: str, config: ClusterConfig) -> None:
         super().__init__(scope, id)
-        wanted = props.config.kms_key
-        if wanted == CREATE:
-            self.key = self._create(props.config)
-        elif wanted:
-            self.key = kms.Key.from_key_arn(self, "Existing", wanted)
+        if config.kms_key == CREATE:
+            self.key = self._create(config)
+        elif config.kms_key:
+            self.key = kms.Key.from_key_arn(self, "Existing", config.kms_key)
 
     def _create(self, config: ClusterConfig) -> kms.Key:
         # Retained data would be lost without its key, so the key is retained too.
@@ -57,9 +54,7 @@ class Encryption(Construct):
             removal_policy=kept,
             pending_window=None if config.retain_data else Duration.days(7),  # KMS's minimum
         )
-        resource = key.node.default_child
-        if isinstance(resource, kms.CfnKey):
-            resource.override_logical_id(STORAGE_KEY)
+        cast(kms.CfnKey, key.node.default_child).override_logical_id(STORAGE_KEY)
         self._admit_auto_scaling(key)
         return key
 
@@ -95,3 +90,20 @@ class Encryption(Construct):
                 conditions={**whose, "Bool": {"kms:GrantIsForAWSResource": "true"}},
             )
         )
+
+
+def admit_logs(key: kms.IKey) -> None:
+    """Allow CloudWatch Logs to encrypt the stack's log groups. An existing key must allow it in its own policy.
+
+    "Encrypt log data in CloudWatch Logs using AWS KMS", in the CloudWatch Logs user guide.
+    """
+    groups = f"arn:{Aws.PARTITION}:logs:{Aws.REGION}:{Aws.ACCOUNT_ID}:log-group:{Aws.STACK_NAME}-*"
+    key.add_to_resource_policy(
+        iam.PolicyStatement(
+            sid="LogsUseTheKey",
+            principals=[iam.ServicePrincipal(f"logs.{Aws.REGION}.{Aws.URL_SUFFIX}")],
+            actions=list(_USE),
+            resources=["*"],
+            conditions={"ArnLike": {"kms:EncryptionContext:aws:logs:arn": groups}},
+        )
+    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Final
 
-from aws_cdk import Acknowledgment, RemovalPolicy, Validations
+from aws_cdk import Acknowledgment, Validations
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_kms as kms
@@ -14,8 +14,9 @@ from constructs import Construct
 
 from stacks.config import ClusterConfig
 from stacks.config_keys.network import FLOW_LOGS_TO_GROUP, NO_FLOW_LOGS
+from stacks.encryption import admit_logs
 from stacks.network import Network
-from stacks.observability import admit_logs
+from stacks.observability import create_log_group
 
 # Logical ID, so that people find the log group: CloudFormation derives its name from this.
 FLOW_LOGS: Final = "FlowLogs"
@@ -39,7 +40,7 @@ class FlowLogs(Construct):
         if config.flow_logs == FLOW_LOGS_TO_GROUP:
             if props.key and not config.node_logs:  # with node_logs, the key already allows CloudWatch Logs
                 admit_logs(props.key)
-            group = self._create_group(config, props.key)
+            group = create_log_group(self, FLOW_LOGS, config, props.key)
             role = self._create_role(group)
             self._watch(props.network, config, log_group_name=group.ref, role_arn=role.role_arn)
         else:
@@ -74,14 +75,6 @@ class FlowLogs(Construct):
                 log_group_name=log_group_name,
                 deliver_logs_permission_arn=role_arn,
             )
-
-    def _create_group(self, config: ClusterConfig, key: kms.IKey | None) -> logs.CfnLogGroup:
-        group = logs.CfnLogGroup(
-            self, FLOW_LOGS, retention_in_days=config.log_retention_days, kms_key_id=key.key_arn if key else None
-        )
-        group.override_logical_id(FLOW_LOGS)
-        group.apply_removal_policy(RemovalPolicy.RETAIN if config.retain_data else RemovalPolicy.DESTROY)
-        return group
 
     def _create_role(self, group: logs.CfnLogGroup) -> iam.Role:
         """Create the role of VPC flow logs, which may write only to this group, and return it."""

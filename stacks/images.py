@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-from stacks.config import WORKER
+from stacks.config import WORKER, ClusterConfig
 from stacks.instance_types import InstanceType, find
 
 # Amazon Linux 2023 (its user guide, "Launching AL2023 using the SSM parameter and AWS CLI").
@@ -55,17 +55,15 @@ class Image:
     """Device name of the root volume. Only a mapping with this name changes that volume's size and encryption."""
 
 
-def image(
-    *, id: str, parameter: str, root_device: str, instance_type: str, kept: Mapping[str, str] | None = None
-) -> Image:
-    """Return the image given by ID or by parameter, else the default image for the instance type.
+def image(config: ClusterConfig, role: str, kept: Mapping[str, str] | None = None) -> Image:
+    """Return the image of a role: given by ID or by parameter, else the default image for the instance type.
 
-    `root_device`: device name of its root volume; "": derived from the parameter. `kept` maps parameters to IDs, for a
-    deployed cluster that keeps its images when the parameters change.
+    `kept` maps parameters to IDs, for a deployed cluster that keeps its images when the parameters change.
     """
-    named = "" if id else choose(parameter, instance_type)
-    id = id or (kept or {}).get(named, "")
-    return Image(parameter=named, id=id, root_device=root_device or default_root_device(named))
+    id = getattr(config, f"{role}_image_id")
+    named = "" if id else choose(getattr(config, f"{role}_image_parameter"), getattr(config, f"{role}_instance_type"))
+    device = getattr(config, f"{role}_root_device") or default_root_device(named)
+    return Image(parameter=named, id=id or (kept or {}).get(named, ""), root_device=device)
 
 
 def choose(given: str, instance_type: str) -> str:

@@ -17,14 +17,6 @@ TABLE: Final = Path(__file__).with_suffix(".csv")
 COMMENT: Final = "# "
 
 
-class TableError(ValueError):
-    """Report an unreadable table of instance types. Carries `path`, `line` and `rule`."""
-
-    def __init__(self, path: Path, line: int, rule: str) -> None:
-        self.path, self.line, self.rule = path, line, rule
-        super().__init__(f"{path}, line {line}: {rule}; regenerate the table with `python -m tools.instance_types`")
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class InstanceType:
     """The properties of an EC2 instance type."""
@@ -67,12 +59,14 @@ _LISTS: Final = frozenset({"architectures", "placements"})
 
 
 def find(name: str) -> InstanceType | None:
-    """Return the instance type with this name (`p5.48xlarge`), or None if the table does not contain it.
-
-    Raises TableError if the table is malformed.
-    """
-    rows = _rows()
-    return _parse(*rows[name]) if name in rows else None
+    """Return the instance type with this name (`p5.48xlarge`), or None if the table does not contain it."""
+    line = _rows().get(name)
+    if line is None:
+        return None
+    values: dict[str, object] = {}
+    for field, cell in zip(FIELDS, line.split(","), strict=True):
+        values[field] = int(cell) if field in _NUMBERS else tuple(cell.split()) if field in _LISTS else cell
+    return InstanceType(**values)  # type: ignore[arg-type]  # the loop above converts each field to its type
 
 
 def is_xen(name: str) -> bool:
@@ -113,28 +107,7 @@ def render(types: list[InstanceType], about: str) -> str:
 
 
 @functools.cache
-def _rows() -> dict[str, tuple[int, str]]:
-    """Return the line number and the line of each type by name. Raises TableError.
-
-    Lines are split into cells only on request, in `_parse`.
-    """
-    try:
-        lines = TABLE.read_text(encoding="utf-8").splitlines()
-    except OSError as error:
-        raise TableError(TABLE, 0, f"cannot be read ({error.strerror})") from None
-    start = next((index for index, line in enumerate(lines) if not line.startswith(COMMENT)), len(lines))
-    if lines[start : start + 1] != [",".join(FIELDS)]:
-        raise TableError(TABLE, start + 1, f"the columns must be {', '.join(FIELDS)}")
-    return {line.partition(",")[0]: (number, line) for number, line in enumerate(lines[start + 1 :], start=start + 2)}
-
-
-def _parse(number: int, line: str) -> InstanceType:
-    cells = line.split(",")
-    if len(cells) != len(FIELDS):
-        raise TableError(TABLE, number, f"has {len(cells)} cells instead of {len(FIELDS)}")
-    values: dict[str, object] = {}
-    for field, cell in zip(FIELDS, cells, strict=True):
-        if field in _NUMBERS and not cell.isdecimal():
-            raise TableError(TABLE, number, f"{field} = {cell!r} must be a whole number")
-        values[field] = int(cell) if field in _NUMBERS else tuple(cell.split()) if field in _LISTS else cell
-    return InstanceType(**values)  # type: ignore[arg-type]  # the loop above converts each field to its type
+def _rows() -> dict[str, str]:
+    """Return the line of each type by name. Lines are split into cells only on request, in `find`."""
+    lines = [line for line in TABLE.read_text(encoding="utf-8").splitlines() if not line.startswith(COMMENT)]
+    return {line.partition(",")[0]: line for line in lines[1:]}

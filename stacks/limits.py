@@ -17,7 +17,7 @@ from aws_cdk import aws_cloudwatch as cloudwatch
 from aws_cdk import aws_iam as iam
 from constructs import Construct
 
-from stacks.budget import Budget, BudgetProps
+from stacks.budget import Budget
 from stacks.config import ClusterConfig, LimitId
 from stacks.config_keys.limits import DAY_H
 from stacks.instance_types import find
@@ -54,9 +54,7 @@ class Limits(Construct):
         super().__init__(scope, id)
         config = props.config
         self._group = props.workers.auto_scaling_group_name
-        has_budget_stop = bool(config.budget_usd) and config.budget_stops_workers
-        if config.budget_usd:
-            self.budget = Budget(self, "Budget", BudgetProps(config=config))
+        budget = Budget(self, "Budget", config) if config.budget_usd else None
         self.stop = self._create_policy()
         self._admit(props.master, namespace(config), replaces=config.max_replacements_per_hour > 0)
         if config.idle_minutes or config.max_hours:
@@ -65,8 +63,8 @@ class Limits(Construct):
             self._watch_idleness(config)
         if config.max_hours:
             self._watch_hours(config)
-        if has_budget_stop:
-            self._watch_budget(self.budget.queue_name)
+        if budget and budget.queue_name:
+            self._watch_budget(budget.queue_name)
 
     def _create_policy(self) -> autoscaling.CfnScalingPolicy:
         policy = autoscaling.CfnScalingPolicy(

@@ -60,14 +60,12 @@ class MetricSources:
         return metric("AWS/NATGateway", name, {"NatGatewayId": nat}, statistic)
 
 
-def metric(
-    namespace: str, name: str, dimensions: Mapping[str, str], statistic: str, period_s: int = 60
-) -> cloudwatch.Metric:
-    """Return a metric with its statistic over periods of `period_s`."""
+def metric(namespace: str, name: str, dimensions: Mapping[str, str], statistic: str) -> cloudwatch.Metric:
+    """Return a metric with its statistic over periods of a minute."""
     return cloudwatch.Metric(
         namespace=namespace,
         metric_name=name,
         dimensions_map=dict(dimensions),
         statistic=statistic,
-        period=Duration.seconds(period_s),
+        period=Duration.minutes(1),
     )

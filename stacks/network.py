@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Final
 
 from aws_cdk import Acknowledgment, Validations
 from aws_cdk import aws_ec2 as ec2
-from constructs import Construct, IDependable
+from constructs import Construct
 
 from stacks.config import ClusterConfig
 from stacks.config_keys.network import NO_FLOW_LOGS, ONE_NAT_GATEWAY
@@ -16,7 +15,6 @@ from stacks.config_keys.network import NO_FLOW_LOGS, ONE_NAT_GATEWAY
 UNKNOWN: Final = "unknown"
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class NetworkProps:
     config: ClusterConfig
 
@@ -31,9 +29,8 @@ class Network(Construct):
     master: ec2.SubnetSelection
     workers: ec2.SubnetSelection
 
-    def __init__(self, scope: Construct, id: str, props: NetworkProps) -> None:
+    def __init__(self, scope: Construct, id: str, config: ClusterConfig) -> None:
         super().__init__(scope, id)
-        config = props.config
         self.vpc, public, private = self._find(config) if config.vpc_id else self._create(config)
         self.workers = ec2.SubnetSelection(subnets=private)
         self.master = ec2.SubnetSelection(subnets=public if config.opens_ssh_port else private)
@@ -96,18 +93,3 @@ class Network(Construct):
             )
         )
         return subnet
-
-    @property
-    def masters_ways_out(self) -> list[IDependable]:
-        """Return the resources that the master needs to reach the internet."""
-        return _ways_out(self.master)
-
-    @property
-    def workers_ways_out(self) -> list[IDependable]:
-        """Return the resources that a worker needs to reach the internet."""
-        return _ways_out(self.workers)
-
-
-def _ways_out(selection: ec2.SubnetSelection) -> list[IDependable]:
-    """Return the dependencies that give subnets access to the internet."""
-    return [subnet.internet_connectivity_established for subnet in selection.subnets or ()]

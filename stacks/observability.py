@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, cast
 
 from aws_cdk import Acknowledgment, Aws, RemovalPolicy, Stack, Validations
 from aws_cdk import aws_autoscaling as autoscaling
@@ -20,6 +20,7 @@ from stacks import dashboard
 from stacks.alarms import Alarms, AlarmsProps
 from stacks.cloudwatch_agent import AgentSettings, configuration
 from stacks.config import MASTER, WORKER, ClusterConfig
+from stacks.encryption import admit_logs
 from stacks.metrics import GROUP_METRICS, MetricSources
 from stacks.user_data import may_have_gpus
 
@@ -46,11 +47,11 @@ class Telemetry(Construct):
     def __init__(self, scope: Construct, id: str, props: TelemetryProps) -> None:
         super().__init__(scope, id)
         config = props.config
-        self._config, self._key = config, props.key
+        self._config = config
         if config.node_logs and props.key:
             admit_logs(props.key)
-        self.node_logs = self._create_log_group(NODE_LOGS) if config.node_logs else None
-        self.run_logs = self._create_log_group(RUN_LOGS) if config.node_logs else None
+        self.node_logs = create_log_group(self, NODE_LOGS, config, props.key) if config.node_logs else None
+        self.run_logs = create_log_group(self, RUN_LOGS, config, props.key) if config.node_logs else None
         self._parameters: dict[str, ssm.CfnParameter] = {}
         if config.has_agent:
             self._parameters = {role: self._create_parameter(role) for role in (MASTER, WORKER)}
@@ -77,19 +78,6 @@ class Telemetry(Construct):
                         reason="PutMetricData supports no resources. A condition limits it to the cluster's namespace.",
                     )
                 )
-
-    def _create_log_group(self, logical_id: str) -> logs.CfnLogGroup:
-        group = logs.CfnLogGroup(
-            self,
-            logical_id,
-            retention_in_days=self._config.log_retention_days,
-            kms_key_id=self._key.key_arn if self._key else None,
-        )
-        group.override_logical_id(logical_id)
-        # Retained even if the first deployment fails, because then the boot logs are needed. They expire by themselves.
-        keep = self._config.retain_data
-        group.apply_removal_policy(RemovalPolicy.RETAIN if keep else RemovalPolicy.DESTROY)
-        return group
 
     def _create_parameter(self, role: str) -> ssm.CfnParameter:
         config = self._config
@@ -132,29 +120,17 @@ class Telemetry(Construct):
         return found
 
 
-def admit_logs(key: kms.IKey) -> None:
-    """Allow CloudWatch Logs to encrypt the stack's log groups. An existing key must allow it in its own policy.
-
-    "Encrypt log data in CloudWatch Logs using AWS KMS", in the CloudWatch Logs user guide.
-    """
-    groups = f"arn:{Aws.PARTITION}:logs:{Aws.REGION}:{Aws.ACCOUNT_ID}:log-group:{Aws.STACK_NAME}-*"
-    key.add_to_resource_policy(
-        iam.PolicyStatement(
-            sid="LogsUseTheKey",
-            principals=[iam.ServicePrincipal(f"logs.{Aws.REGION}.{Aws.URL_SUFFIX}")],
-            actions=[
-                "kms:Encrypt",
-                "kms:Decrypt",
-                "kms:ReEncryptFrom",
-                "kms:ReEncryptTo",
-                "kms:GenerateDataKey",
-                "kms:GenerateDataKeyWithoutPlaintext",
-                "kms:DescribeKey",
-            ],
-            resources=["*"],  # in a key's policy: this key
-            conditions={"ArnLike": {"kms:EncryptionContext:aws:logs:arn": groups}},
-        )
+def create_log_group(
+    scope: Construct, logical_id: str, config: ClusterConfig, key: kms.IKey | None
+) -> logs.CfnLogGroup:
+    """Create a log group with this logical ID, encrypted with `key`, or with AWS's own key if it is None."""
+    group = logs.CfnLogGroup(
+        scope, logical_id, retention_in_days=config.log_retention_days, kms_key_id=key.key_arn if key else None
     )
+    group.override_logical_id(logical_id)
+    # Retained even if the first deployment fails, because then the boot logs are needed. They expire by themselves.
+    group.apply_removal_policy(RemovalPolicy.RETAIN if config.retain_data else RemovalPolicy.DESTROY)
+    return group
 
 
 def _has_gpus(config: ClusterConfig, role: str) -> bool:
@@ -202,13 +178,9 @@ class Observability(Construct):
 
 def collect_group_metrics(group: autoscaling.AutoScalingGroup) -> None:
     """Make an Auto Scaling group publish its instance counts once a minute, which is free."""
-    resource = group.node.default_child
-    if isinstance(resource, autoscaling.CfnAutoScalingGroup):
-        resource.metrics_collection = [
-            autoscaling.CfnAutoScalingGroup.MetricsCollectionProperty(
-                granularity="1Minute", metrics=list(GROUP_METRICS)
-            )
-        ]
+    cast(autoscaling.CfnAutoScalingGroup, group.node.default_child).metrics_collection = [
+        autoscaling.CfnAutoScalingGroup.MetricsCollectionProperty(granularity="1Minute", metrics=list(GROUP_METRICS))
+    ]
 
 
 def _metric_sources(props: ObservabilityProps) -> MetricSources:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Final
+from typing import Final, cast
 
 from aws_cdk import Acknowledgment, Aws, Duration, RemovalPolicy, Validations
 from aws_cdk import aws_ec2 as ec2
@@ -95,9 +95,7 @@ class Storage(Construct):
             lifecycle_rules=_rules(props.config),
             removal_policy=removal,  # never auto_delete_objects, which takes a Lambda
         )
-        resource = bucket.node.default_child
-        if isinstance(resource, s3.CfnBucket):
-            resource.override_logical_id(RUN_BUCKET)
+        cast(s3.CfnBucket, bucket.node.default_child).override_logical_id(RUN_BUCKET)
         Validations.of(bucket).acknowledge(
             Acknowledgment(
                 id="AwsSolutions-S1",

@@ -28,7 +28,7 @@ def image(subject: Subject) -> Iterator[Finding]:
     Yields one finding for each role. Raises AwsError.
     """
     config = subject.config
-    wanted = {role: wanted_image(config, role) for role in ROLES}
+    wanted = {role: images.image(config, role) for role in ROLES}
     parameters = sorted({each.parameter for each in wanted.values() if each.parameter})
     with aws_errors("reading the image parameters"):
         entries = subject.aws.client("ssm").get_parameters(Names=parameters)["Parameters"] if parameters else []
@@ -43,16 +43,6 @@ def image(subject: Subject) -> Iterator[Finding]:
     now = datetime.datetime.now(datetime.UTC)
     for role, each in wanted.items():
         yield judge_image(config, role, each, chosen[role], found.get(chosen[role]), now)
-
-
-def wanted_image(config: ClusterConfig, role: str) -> images.Image:
-    """Return the image of a role, as the stack chooses it."""
-    return images.image(
-        id=getattr(config, f"{role}_image_id"),
-        parameter=getattr(config, f"{role}_image_parameter"),
-        root_device=getattr(config, f"{role}_root_device"),
-        instance_type=_types(config, role)[0],
-    )
 
 
 def _types(config: ClusterConfig, role: str) -> tuple[str, ...]:

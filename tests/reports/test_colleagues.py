@@ -191,9 +191,8 @@ def test_deployed_image_is_kept_while_the_parameter_names_another(
 def test_image_by_id_is_the_users_own(tmp_path: Path) -> None:
     """Source: aws-cdk #5675."""
     assert kept_images.deployed({}, launch_template("ami-own")) == {}
-    assert image(id="ami-own", parameter="", root_device="", instance_type="c5.large", kept={"": "ami-old"}).id == (
-        "ami-own"
-    )
+    config = ClusterConfig(worker_image_id="ami-0123456789abcdef0")
+    assert image(config, "worker", kept={"": "ami-old"}).id == "ami-0123456789abcdef0"
 
 
 def test_template_holds_the_kept_image_and_its_parameter(monkeypatch: pytest.MonkeyPatch) -> None:

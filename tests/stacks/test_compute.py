@@ -13,7 +13,7 @@ from stacks.compute import efa_interfaces, least_percent
 from stacks.config import ConfigError
 from stacks.config_keys.compute import ON_DEMAND_ALLOCATIONS, SPOT_ALLOCATIONS
 from stacks.instance_types import find, names
-from stacks.purchasing import Market, _on_demand, _spot
+from stacks.purchasing import on_demand_strategy, spot_strategy
 from tests.stacks.clusters.synthesis import Inspected
 from tests.stacks.clusters.template import Template
 from tests.stacks.conftest import BLOCK, POOL, UBUNTU, Variant
@@ -118,8 +118,8 @@ def test_alternatives_on_demand_launch_into_a_group_of_reservations(variant: Var
 
 
 def test_every_allocation_strategy_is_one_of_the_cdk() -> None:
-    assert all(_spot(Market(spot_allocation=each)) for each in SPOT_ALLOCATIONS)
-    assert all(_on_demand(Market(on_demand_allocation=each)) for each in ON_DEMAND_ALLOCATIONS)
+    assert all(map(spot_strategy, SPOT_ALLOCATIONS))
+    assert all(map(on_demand_strategy, ON_DEMAND_ALLOCATIONS))
 
 
 def test_a_capacity_block_is_a_market_of_its_own_and_places_its_instances_itself(variant: Variant) -> None:

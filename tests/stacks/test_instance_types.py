@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from stacks import instance_types
-from stacks.instance_types import InstanceType, TableError, find, names, nearest, origin, render
+from stacks.instance_types import InstanceType, find, names, nearest, origin, render
 
 HEADER = ",".join(instance_types.FIELDS) + "\n"
 
@@ -92,32 +92,6 @@ def test_what_is_written_is_what_is_read(tmp_path: Path, monkeypatch: pytest.Mon
     assert names() == ("a1.odd", "p5.48xlarge")
     assert find("p5.48xlarge") == one
     assert find("a1.odd") == dataclasses.replace(other, network="10; or 20 Gigabit")
-
-
-@pytest.mark.parametrize(
-    ("text", "line", "said"),
-    [
-        (None, 0, "cannot be read (No such file or directory)"),
-        ("", 1, f"the columns must be {', '.join(instance_types.FIELDS)}"),
-        ("# about\nname,vcpus\n", 2, f"the columns must be {', '.join(instance_types.FIELDS)}"),
-        ("name,vcpus\n" + HEADER, 1, f"the columns must be {', '.join(instance_types.FIELDS)}"),
-        (HEADER + "x,1\n", 2, "has 2 cells instead of 16"),
-        ("# about\n" + HEADER + "y,1\nx,many" + "," * 14 + "\n", 4, "vcpus = 'many' must be a whole number"),
-    ],
-)
-def test_a_broken_table_is_named_with_its_line_and_the_remedy(
-    text: str | None, line: int, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fresh: object
-) -> None:
-    path = tmp_path / "table.csv"
-    if text is not None:
-        path.write_text(text)
-    monkeypatch.setattr(instance_types, "TABLE", path)
-    with pytest.raises(TableError) as caught:
-        find("x")
-    assert (caught.value.path, caught.value.line, caught.value.rule) == (path, line, said)
-    assert (
-        str(caught.value) == f"{path}, line {line}: {said}; regenerate the table with `python -m tools.instance_types`"
-    )
 
 
 def test_a_table_may_say_in_several_lines_what_it_was_made_from(
