@@ -172,7 +172,6 @@ class Hosts:
             sys.executable if self._spec.launcher else NODE_PYTHON,
             str(self._runs_root),
             run_id=self._spec.run_id,
-            others=False,
             ranks_only=ranks_only,
             number=number,
             wait_s=wait_s,

@@ -1,12 +1,9 @@
 """Signal the processes of a run on this node, and no others: those with the run's id in their environment, which
 includes the preparation of the node, and all that are below its ranks.
-
-`python3 -m agent.remote.processes --runs ROOT --run ID --signal TERM --wait 0` prints JSON if it found any.
 """
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import dataclasses
 import json
@@ -171,40 +168,25 @@ def _signal(targets: Sequence[RunProcess], number: signal.Signals) -> list[int]:
 
 
 def command(
-    python: str, runs_root: str, *, run_id: str, others: bool, ranks_only: bool, number: signal.Signals, wait_s: float
+    python: str, runs_root: str, *, run_id: str, ranks_only: bool, number: signal.Signals, wait_s: float
 ) -> list[str]:
     """Build the command line that runs `signal_run` on another node with the Python `python`. The others are its
     parameters.
     """
-    return [
-        *(python, "-m", "agent.remote.processes"),
-        *("--runs", runs_root, "--run", run_id),
-        *(["--others"] if others else []),
-        *(["--ranks-only"] if ranks_only else []),
-        *("--signal", number.name.removeprefix("SIG"), "--wait", f"{wait_s:g}"),
-    ]
+    options = ["--ranks-only"] if ranks_only else []
+    return [python, "-m", "agent.remote.processes", runs_root, run_id, number.name, f"{wait_s:g}", *options]
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run `signal_run` with the options of the command line, and print its result as JSON.
+def main(argv: Sequence[str]) -> int:
+    """Run `signal_run` with the arguments of a command line from `command`, and print its result as JSON if it found
+    processes.
 
     Returns 0 if no process is left, else 1.
     """
-    parser = argparse.ArgumentParser(prog="agent.remote.processes", description=__doc__)
-    parser.add_argument("--runs", required=True, help="directory of all runs")
-    parser.add_argument("--run", required=True, help="id of the run")
-    parser.add_argument("--others", action="store_true", help="select all other runs instead of this run")
-    parser.add_argument("--ranks-only", action="store_true", help="select only ranks, not the launcher")
-    parser.add_argument("--signal", choices=("TERM", "KILL"), default="TERM")
-    parser.add_argument("--wait", type=float, default=0.0, help="seconds to wait for the processes to exit")
-    options = parser.parse_args(argv)
+    runs_root, run_id, name, wait_s, *options = argv
+    number = signal.Signals[name]
     result = signal_run(
-        options.runs,
-        run_id=options.run,
-        others=options.others,
-        ranks_only=options.ranks_only,
-        number=signal.Signals[f"SIG{options.signal}"],
-        wait_s=options.wait,
+        runs_root, run_id=run_id, others=False, ranks_only=bool(options), number=number, wait_s=float(wait_s)
     )
     if any(result.values()):
         print(json.dumps(result))
@@ -212,4 +194,4 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

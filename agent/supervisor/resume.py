@@ -82,7 +82,7 @@ def kill(runs: Runs, spec: RunSpec) -> None:
     """
     python = sys.executable if spec.launcher else NODE_PYTHON
     argv = processes.command(
-        python, str(runs.root), run_id=spec.run_id, others=False, ranks_only=False, number=signal.SIGKILL, wait_s=5.0
+        python, str(runs.root), run_id=spec.run_id, ranks_only=False, number=signal.SIGKILL, wait_s=5.0
     )
     tree = f"{spec.efs_mount}/payloads/{OWN_TREE.name}"
     commands = [remote_command(host, tree, argv) for host in (None, *spec.hosts)]

@@ -95,7 +95,7 @@ def test_signal_reaches_only_ranks_of_the_run_and_waits_for_their_exit() -> None
     assert len(sent) == 3
     for argv, timeout_s in sent:
         words = " ".join(argv)
-        assert "--run one" in words and "--ranks-only" in words and "--signal TERM --wait 5" in words
+        assert " one SIGTERM 5 --ranks-only" in words
         assert "--others" not in words
         assert timeout_s > 5.0
     here, *hosts_words = sorted((argv for argv, _ in sent), key=lambda argv: "deepcdk-rank" in argv)
@@ -120,7 +120,7 @@ def test_preparation_is_killed_only_on_nodes_where_it_has_not_ended() -> None:
     own.end_preparation()
     (only,) = sent
     assert only[1] == "deeplearning-worker2", "the login user's processes, so no other user may kill them"
-    assert "--run one --signal KILL" in only[-1] and "--ranks-only" not in only[-1]
+    assert " one SIGKILL " in only[-1] and "--ranks-only" not in only[-1]
 
 
 def test_a_killed_launcher_is_gone_even_when_it_ignores_to_be_asked(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -124,15 +124,7 @@ def test_live_runs_on_other_nodes_keep_their_launchers_on_the_master() -> None:
 def test_the_command_line_does_what_the_function_does(tmp_path: Path) -> None:
     mine = start(tmp_path, "one")
     try:
-        argv = command(
-            sys.executable,
-            str(tmp_path),
-            run_id="one",
-            others=False,
-            ranks_only=False,
-            number=signal.SIGTERM,
-            wait_s=0,
-        )
+        argv = command(sys.executable, str(tmp_path), run_id="one", ranks_only=False, number=signal.SIGTERM, wait_s=0)
         done = subprocess.run(argv, cwd=PROJECT, capture_output=True, text=True, check=False)
         assert str(mine.pid) in done.stdout
         assert mine.wait(timeout=10) == -signal.SIGTERM
