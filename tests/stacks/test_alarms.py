@@ -79,17 +79,6 @@ def test_burst_credits_alarm_an_hour_before_they_run_out(notified: Template) -> 
     assert (alarm["ComparisonOperator"], alarm["Threshold"]) == ("LessThanThreshold", HOUR_OF_BURSTING)
 
 
-def test_missing_nodes_are_those_wanted_minus_those_in_service(notified: Template) -> None:
-    (alarm,) = [item for id, item in for_people(notified).items() if "WorkerMissing" in id]
-    queries = {query["Id"]: query for query in alarm["Metrics"]}
-    names = [queries[id]["MetricStat"]["Metric"]["MetricName"] for id in ("wanted", "running")]
-    assert names == ["GroupDesiredCapacity", "GroupInServiceInstances"]
-    assert [query["Expression"] for query in alarm["Metrics"] if query["ReturnData"]] == ["wanted - running"]
-    for group in ("MasterGroup", "WorkerGroup"):
-        (collected,) = notified.resources[group]["Properties"]["MetricsCollection"]
-        assert set(names) <= set(collected["Metrics"])
-
-
 def test_mail_and_topic_are_notified_of_every_alarm_and_of_failed_launches(notified: Template) -> None:
     own = {"Ref": notified.only("AWS::SNS::Topic")}
     for item in for_people(notified).values():
@@ -104,14 +93,6 @@ def test_mail_and_topic_are_notified_of_every_alarm_and_of_failed_launches(notif
         assert [item["TopicARN"] for item in found] == [TOPIC, own]
         assert all("autoscaling:EC2_INSTANCE_LAUNCH_ERROR" in item["NotificationTypes"] for item in found)
         assert notified.only("AWS::SNS::TopicPolicy") in resource["DependsOn"]
-
-
-def test_only_alarms_of_this_account_may_publish_and_only_over_tls(notified: Template) -> None:
-    (policy,) = notified.of("AWS::SNS::TopicPolicy").values()
-    allow, deny = policy["PolicyDocument"]["Statement"]
-    assert (allow["Effect"], allow["Principal"]) == ("Allow", {"Service": "cloudwatch.amazonaws.com"})
-    assert allow["Condition"] == {"StringEquals": {"aws:SourceAccount": {"Ref": "AWS::AccountId"}}}
-    assert (deny["Effect"], deny["Condition"]) == ("Deny", {"Bool": {"aws:SecureTransport": "false"}})
 
 
 def test_alarms_without_recipients_only_show(variant: Variant) -> None:

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import ipaddress
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -51,58 +48,13 @@ def test_any_text_builds_or_is_refused_under_its_own_key(key: str, value: str) -
         }
 
 
-@given(key=keys, value=st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.lists(st.text()), st.text()))
-def test_any_json_value_builds_or_is_refused(key: str, value: object) -> None:
-    try:
-        config = build(**{key: value})
-    except ConfigError:
-        return
-    kind = {f.name: str(f.type) for f in dataclasses.fields(config)}[key]
-    assert type(getattr(config, key)).__name__ == kind.partition("[")[0]
-
-
-@given(number=st.integers(min_value=-(10**12), max_value=10**12))
-def test_a_number_means_the_same_as_text_as_with_dash_c(number: int) -> None:
-    def outcome(value: object) -> object:
-        try:
-            return build(max_workers=value, workers=0)
-        except ConfigError as error:
-            return error.key
-
-    assert outcome(number) == outcome(str(number))
-
-
-@given(address=st.ip_addresses(v=4), prefix=st.integers(8, 32))
-def test_any_network_that_an_organisation_may_have_may_be_the_source_of_ssh(
-    address: ipaddress.IPv4Address, prefix: int
-) -> None:
-    network = ipaddress.IPv4Network((int(address), prefix), strict=False)
-    assert build(ssh_cidr=str(network)).ssh_cidr == (str(network),)
-
-
-@given(key=st.text(min_size=1).filter(lambda key: key not in FIELDS))
-def test_unknown_keys_are_refused_with_the_nearest_known_one(key: str) -> None:
-    with pytest.raises(ConfigError, match="unknown key; did you mean ") as caught:
-        build(**{key: 1})
-    assert caught.value.key == key
-
-
-@given(
-    prefix=st.integers(min_value=16, max_value=24),
-    zones=st.integers(min_value=1, max_value=2),
-)
-def test_the_subnets_always_fit_into_the_vpc(prefix: int, zones: int) -> None:
-    config = build(vpc_cidr=f"10.0.0.0/{prefix}", availability_zones=zones)
-    taken = zones * (2 ** (32 - config.private_prefix) + 2 ** (32 - config.public_prefix))
-    assert taken <= 2 ** (32 - prefix)
-
-
 @pytest.mark.parametrize(
     ("typed", "meant"), [("worker", "workers"), ("ssh_cdir", "ssh_cidr"), ("max_worker", "max_workers")]
 )
 def test_a_slip_of_the_pen_is_answered_with_what_was_meant(typed: str, meant: str) -> None:
-    with pytest.raises(ConfigError, match=f"did you mean {meant}\\?"):
+    with pytest.raises(ConfigError, match=f"unknown key; did you mean {meant}\\?") as caught:
         build(**{typed: "x"})
+    assert caught.value.key == typed
 
 
 @pytest.mark.parametrize(
@@ -153,14 +105,6 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, content: str | None
         file.write_text(content)
     with pytest.raises(ConfigError, match=r"cdk\.json"):
         ClusterConfig.from_file(file)
-
-
-def test_reading_the_configuration_costs_no_third_party_import() -> None:
-    program = (
-        "import sys, stacks.config; print([n for n in ('aws_cdk', 'jsii', 'boto3', 'fabric') if n in sys.modules])"
-    )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
 
 
 def test_feature_flags_are_the_cdks_own_keys_alone() -> None:

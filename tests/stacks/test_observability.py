@@ -3,28 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from typing import Any
 
-from stacks.dashboard import COLUMNS
-from tests.stacks.clusters.synthesis import Inspected
 from tests.stacks.clusters.template import Template, filled
 from tests.stacks.conftest import Variant
 
 
-def test_a_cluster_without_it_has_nothing_of_it(template: Template) -> None:
-    services = {item["Type"].split("::")[1] for item in template.resources.values()}
-    assert not services & {"Logs", "SNS"}
-    assert not template.of("AWS::CloudWatch::Dashboard")
-    assert "DEEPCDK_AGENT" not in template.user_data("WorkerGroup")
-
-
-def test_log_groups_expire_and_outlive_a_cluster_whose_data_is_kept(variant: Variant) -> None:
+def test_log_groups_of_a_cluster_without_data_to_keep_are_removed_with_it(variant: Variant) -> None:
     for name in ("NodeLogs", "RunLogs"):
-        kept, gone = (variant(each).resources[name] for each in ("GPU block", "temporary"))
-        assert (kept["DeletionPolicy"], kept["Properties"]["RetentionInDays"]) == ("Retain", 30)
+        gone = variant("temporary").resources[name]
         assert (gone["DeletionPolicy"], gone["Properties"]["RetentionInDays"]) == ("Delete", 7)
-        assert "LogGroupName" not in kept["Properties"], "a retained group would block the name for the next cluster"
 
 
 def test_each_role_boots_with_its_own_configuration_of_the_agent(variant: Variant) -> None:
@@ -63,16 +51,6 @@ def lines(template: Template) -> list[list[Any]]:
     return [line for widget in widgets(template) for line in widget["properties"].get("metrics", [])]
 
 
-def test_widgets_fit_the_grid_and_do_not_overlap(variant: Variant) -> None:
-    taken: set[tuple[int, int]] = set()
-    for widget in widgets(variant("GPU block")):
-        columns = range(widget["x"], widget["x"] + widget["width"])
-        cells = {(x, y) for x in columns for y in range(widget["y"], widget["y"] + widget["height"])}
-        assert columns[-1] < COLUMNS
-        assert not taken & cells
-        taken |= cells
-
-
 def test_every_concern_is_shown_without_agents(variant: Variant) -> None:
     template = variant("watched")
     shown = {line[1] for line in lines(template) if isinstance(line[0], str)}
@@ -93,17 +71,7 @@ def test_agent_metrics_are_searched_by_node(variant: Variant) -> None:
         assert f'{{"deepcdk/deepcdk",InstanceId}} MetricName="{name}"' in shown, name
 
 
-def test_alarms_and_newest_errors_are_shown(variant: Variant) -> None:
-    template = variant("GPU block")
-    by_type = {widget["type"]: widget["properties"] for widget in widgets(template)}
-    limits = {"GuardIdle"}  # alarms that enforce a limit are not for people
-    assert len(by_type["alarm"]["alarms"]) == len(template.of("AWS::CloudWatch::Alarm").keys() - limits)
-    assert by_type["log"]["query"].startswith("SOURCE 'NodeLogs' | SOURCE 'RunLogs' | fields")
-    assert "deepcdk: failed" in by_type["log"]["query"]
-
-
-def test_each_nat_gateway_of_the_cluster_is_watched(variant: Variant, inspected: Callable[[str], Inspected]) -> None:
-    for template, gateways in ((inspected("everything").template, 2), (variant("existing VPC"), 0)):
-        assert len([id for id in template.of("AWS::CloudWatch::Alarm") if "NatPorts" in id]) == gateways
-        shown = [line for line in lines(template) if line[:2] == ["AWS/NATGateway", "ErrorPortAllocation"]]
-        assert len(shown) == gateways
+def test_nat_gateways_of_an_existing_vpc_are_not_watched(variant: Variant) -> None:
+    template = variant("existing VPC")
+    assert not [id for id in template.of("AWS::CloudWatch::Alarm") if "NatPorts" in id]
+    assert not [line for line in lines(template) if line[0] == "AWS/NATGateway"]

@@ -113,18 +113,6 @@ def test_a_wrong_configuration_ends_in_one_line_and_a_failure(tmp_path: Path) ->
     assert not list(tmp_path.iterdir())
 
 
-def test_all_problems_of_a_configuration_are_reported_together(tmp_path: Path) -> None:
-    result = run_app(
-        tmp_path, ssh_cidr=SSH_CIDR, worker_instance_type="c5.2xlage", vpc_cidr="10.0.0.0/24", max_workers=99
-    )
-    assert result.returncode == 1
-    assert "deepcdk: 2 problems in the configuration" in result.stderr
-    assert "cluster.worker_instance_type = 'c5.2xlage'" in result.stderr
-    assert "cluster.max_workers = 99" in result.stderr
-    assert "Traceback" not in result.stderr
-    assert not list(tmp_path.iterdir())
-
-
 def test_cdk_json_leaves_ssh_cidr_to_the_user_and_states_true_defaults() -> None:
     cluster = json.loads((PROJECT / "cdk.json").read_text(encoding="utf-8"))["context"]["cluster"]
     assert "ssh_cidr" not in cluster

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from stacks.config import ClusterConfig
-from stacks.validation import InvalidClusterError, check, validate
+from stacks.validation import check
 from stacks.validation.region import partition_of
 
 TOPIC = "arn:{}:sns:{}:123456789012:ops"
@@ -55,13 +55,6 @@ def test_the_partition_of_every_region_is_the_one_that_aws_lists() -> None:
     }
     assert len(listed) > 30
     assert {region: partition_of(region) for region in listed} == listed
-
-
-def test_validation_refuses_it_where_the_region_is_known() -> None:
-    config = ClusterConfig(ssh_cidr=("198.18.0.7/32",), alarms=True, alarm_topic=TOPIC.format("aws", "eu-west-1"))
-    validate(config)
-    with pytest.raises(InvalidClusterError, match="alarm_topic"):
-        validate(config, "us-east-1")
 
 
 def test_zones_lie_in_the_clusters_region() -> None:

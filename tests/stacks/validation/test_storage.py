@@ -94,12 +94,6 @@ def test_as_many_buckets_are_taken_as_a_policy_can_name(length: int, most: int) 
         assert problem.remedy == "list fewer buckets, for example only those in use"
 
 
-def test_a_file_may_move_to_archive_any_time_after_infrequent_access() -> None:
-    given = {"efs_throughput": "elastic", "efs_archive_after_days": 90}
-    assert keys(**given, efs_infrequent_after_days=60) == []
-    assert keys(**given, efs_infrequent_after_days=1) == []
-
-
 def test_a_policy_that_is_just_full_is_taken() -> None:
     long = tuple(f"{number:03}".rjust(63, "b") for number in range(67))  # 200 for the statement, 88 for each of these
     assert keys(data_buckets=(*long, "c" * 23)) == []  # and 48 make 6,144

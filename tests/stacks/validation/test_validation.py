@@ -7,7 +7,7 @@ import sys
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from stacks.config import ClusterConfig, ConfigError
@@ -30,10 +30,6 @@ def problems(**values: Any) -> list[Problem]:
 
 def keys(**values: Any) -> list[str]:
     return [problem.key for problem in problems(**values)]
-
-
-def test_the_default_cluster_has_no_problem() -> None:
-    validate(build())
 
 
 def test_every_problem_is_listed_at_once_with_key_value_rule_and_remedy() -> None:
@@ -297,20 +293,6 @@ def test_the_laptop_lies_outside_the_vpc() -> None:
 
 def test_the_whole_internet_twice_said_overlaps_nothing() -> None:
     assert not problems(ssh_cidr="0.0.0.0/0", ssh_from_anywhere=True)
-
-
-@given(
-    prefix=st.integers(min_value=16, max_value=24),
-    zones=st.integers(min_value=1, max_value=2),
-    max_workers=st.integers(min_value=1, max_value=1000),
-)
-@settings(max_examples=200)
-def test_the_private_subnets_hold_the_most_workers_or_it_is_a_problem(
-    prefix: int, zones: int, max_workers: int
-) -> None:
-    config = build(vpc_cidr=f"10.0.0.0/{prefix}", availability_zones=zones, max_workers=max_workers, workers=0)
-    fits = zones * (2 ** (32 - config.private_prefix) - 6) >= max_workers
-    assert [problem.key for problem in check(config)] == ([] if fits else ["max_workers"])
 
 
 def test_validation_costs_no_third_party_import() -> None:
