@@ -12,15 +12,14 @@ import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
-import boto3
 import pytest
-from moto.server import ThreadedMotoServer
 
 from agent.environment.horovod_build import build, default_cache
 from agent.environment.horovod_build_settings import Settings, fingerprint
 from agent.environment.horovod_wheelhouse import WheelhouseError, check, fetch
 from agent.environment.toolchain import detect
 from tests.agent.environment.test_horovod_build import TOOLCHAIN, WHEEL
+from tests.s3 import served_s3
 
 NAME = f"{fingerprint(Settings(), TOOLCHAIN)}/{WHEEL}"
 
@@ -127,17 +126,8 @@ def test_unreadable_wheelhouse_is_an_error(tmp_path: Path, server: str, wheelhou
     assert failed.value.address == f"{address}/{NAME}"
 
 
-def test_wheel_comes_from_a_bucket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    cloud = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
-    cloud.start()
-    try:
-        for name, value in (
-            ("AWS_ENDPOINT_URL", "http://{}:{}".format(*cloud.get_host_and_port())), ("AWS_REGION", "us-east-1"),
-            ("AWS_ACCESS_KEY_ID", "testing"), ("AWS_SECRET_ACCESS_KEY", "testing"), ("AWS_SESSION_TOKEN", ""),
-            ("PATH", os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])),
-        ):  # fmt: skip
-            monkeypatch.setenv(name, value)
-        s3 = boto3.Session().client("s3", region_name="us-east-1")
+def test_wheel_comes_from_a_bucket(tmp_path: Path) -> None:
+    with served_s3() as s3:
         s3.create_bucket(Bucket="wheels")
         s3.put_object(Bucket="wheels", Key=f"horovod/{NAME}", Body=b"wheel")
         into = tmp_path / "fetched"
@@ -146,8 +136,6 @@ def test_wheel_comes_from_a_bucket(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         assert not fetch("s3://wheels/other", NAME, into)
         with pytest.raises(WheelhouseError, match="NoSuchBucket"):
             fetch("s3://no-such-bucket/horovod", NAME, into)
-    finally:
-        cloud.stop()
 
 
 @pytest.mark.horovod

@@ -26,6 +26,7 @@ from agent.environment.toolchain import (
     version_pair,
 )
 from agent.environment.virtual_environment import Platform
+from tests.programs import write_program
 
 
 @pytest.mark.parametrize("version", ["2.14.1", "2.22.0"])
@@ -66,9 +67,7 @@ def test_open_mpi_4_alone_is_launched_by_horovod() -> None:
 def compilers(folder: Path, **versions: str) -> str:
     """Write compilers that print their versions; return a PATH that contains only them."""
     for name, line in versions.items():
-        compiler = folder / name.replace("gxx", "g++").replace("cxx", "c++").replace("_", "-")
-        compiler.write_text(f"#!/bin/sh\necho '{line}'\n")
-        compiler.chmod(0o755)
+        write_program(folder / name.replace("gxx", "g++").replace("cxx", "c++").replace("_", "-"), f"echo '{line}'")
     return str(folder)
 
 
@@ -133,10 +132,8 @@ Cuda compilation tools, release {}, V{}.86
 def put(root: Path, name: str, release: str) -> Path:
     """Create a toolkit of a release with an nvcc that answers like NVIDIA's."""
     home = root / name
-    (home / "bin").mkdir(parents=True)
-    nvcc = home / "bin" / "nvcc"
-    nvcc.write_text(f"#!/bin/sh\ncat <<'END'\n{ANSWER.format(release, release)}END\n")
-    nvcc.chmod(0o755)
+    home.mkdir()
+    write_program(home / "bin" / "nvcc", f"cat <<'END'\n{ANSWER.format(release, release)}END")
     return home
 
 

@@ -17,6 +17,7 @@ from agent.hardware.gpus import (
     read_info,
     read_load,
 )
+from tests.programs import write_program
 
 # nvidia-smi's output for INFO_FIELDS: three GPUs with error counts (the first was recorded), and one GPU without.
 INFO = """\
@@ -32,14 +33,6 @@ Tesla V100-SXM2-16GB, 97, 15360, 16160, 61
 Tesla V100-SXM2-16GB, [N/A], 0, 16160, [Not Supported]
 """
 FAILED = "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver."
-
-
-def program(tmp_path: Path, script: str) -> str:
-    """Write a program in place of nvidia-smi."""
-    path = tmp_path / "nvidia-smi"
-    path.write_text(f"#!/bin/sh\n{script}\n")
-    path.chmod(0o755)
-    return str(path)
 
 
 def test_model_driver_and_errors_are_parsed() -> None:
@@ -69,7 +62,7 @@ def test_another_text_is_quoted(text: str) -> None:
 def test_each_query_names_its_fields_and_units(tmp_path: Path) -> None:
     absent = str(tmp_path / "nvidia-smi")
     assert (read_info(absent), read_load(absent)) == ((), ())
-    echo = program(tmp_path, f'echo "$@" >> {tmp_path}/asked')
+    echo = write_program(tmp_path / "nvidia-smi", f'echo "$@" >> {tmp_path}/asked')
     assert (read_info(echo), read_load(echo)) == ((), ())
     assert (tmp_path / "asked").read_text().splitlines() == [
         "--query-gpu=name,driver_version,memory.total,ecc.errors.uncorrected.volatile.total --format=csv,noheader",
@@ -78,18 +71,18 @@ def test_each_query_names_its_fields_and_units(tmp_path: Path) -> None:
 
 
 def test_a_program_that_fails_is_reported_by_its_last_line(tmp_path: Path) -> None:
-    failing = program(tmp_path, f'echo; echo "{FAILED}" >&2; exit 9')
+    failing = write_program(tmp_path / "nvidia-smi", f'echo; echo "{FAILED}" >&2; exit 9')
     with pytest.raises(NvidiaSmiError, match=FAILED):
         read_info(failing)
     assert read_load(failing) == ()
     with pytest.raises(NvidiaSmiError, match="status 9"):
-        read_info(program(tmp_path, "exit 9"))
+        read_info(write_program(tmp_path / "nvidia-smi", "exit 9"))
 
 
 def test_a_program_that_hangs_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gpus, "TIMEOUT_S", 0.1)
     with pytest.raises(NvidiaSmiError, match=r"did not finish within 0\.1 s"):
-        read_info(program(tmp_path, "exec sleep 60"))
+        read_info(write_program(tmp_path / "nvidia-smi", "exec sleep 60"))
 
 
 def test_gpus_are_counted_by_their_device_files(tmp_path: Path) -> None:

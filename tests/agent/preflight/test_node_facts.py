@@ -21,6 +21,7 @@ from agent.preflight.node_facts import (
     visible_gpus,
 )
 from tests.factories import make_node, make_spec
+from tests.programs import write_program
 
 # Output of `fi_info -p efa`: several endpoints per device.
 FI_INFO = """\
@@ -101,11 +102,8 @@ def test_a_framework_is_asked_with_the_variables_of_the_ranks(monkeypatch: pytes
 @pytest.fixture
 def smi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Put an nvidia-smi that lists two GPUs in PATH."""
-    program = tmp_path / "bin" / "nvidia-smi"
-    program.parent.mkdir()
-    program.write_text("#!/bin/sh\nprintf 'Tesla T4, 570.86.15, 15360 MiB, 0\\n%.0s' 1 2\n")
-    program.chmod(0o755)
-    monkeypatch.setenv("PATH", str(program.parent), prepend=os.pathsep)
+    write_program(tmp_path / "bin" / "nvidia-smi", "printf 'Tesla T4, 570.86.15, 15360 MiB, 0\\n%.0s' 1 2")
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"), prepend=os.pathsep)
 
 
 @pytest.mark.full

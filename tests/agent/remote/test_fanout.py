@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import given
 
 from agent.errors import SpecError
 from agent.remote import fanout
@@ -23,12 +22,11 @@ from agent.remote.fanout import AbandonedError, fan_out, node_command
 from agent.remote.node_stub import READY
 from agent.spec.remote_command import RemoteCommand
 from tests.factories import make_master, make_node, nodes_text
+from tests.programs import write_program
 from tests.waiting import eventually
 from tests.words import LONG, NASTIEST, WORDS
 
 NODES = nodes_text([make_master(), make_node(2), make_node(1)])
-PRINT_WORDS = (sys.executable, "-I", "-X", "utf8", "-c", "import os,sys; os.write(1, repr(sys.argv[1:]).encode())")
-LISTS = st.lists(WORDS, max_size=5)
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -43,10 +41,8 @@ def node_python() -> Any:
 @pytest.fixture(scope="module")
 def ssh(tmp_path_factory: pytest.TempPathFactory) -> str:
     """Make an `ssh` that runs the line in a shell on this machine, as sshd does. The host `down` does not answer."""
-    script = tmp_path_factory.mktemp("ssh") / "ssh"
-    script.write_text('#!/bin/sh\n[ "$1" = down ] && { echo "ssh: no route" >&2; exit 255; }\nexec /bin/sh -c "$2"\n')
-    script.chmod(0o755)
-    return str(script)
+    script = '[ "$1" = down ] && { echo "ssh: no route" >&2; exit 255; }\nexec /bin/sh -c "$2"'
+    return write_program(tmp_path_factory.mktemp("ssh") / "ssh", script)
 
 
 def call(ssh: str, *command: str, hosts: tuple[str, ...] = ("one",), **fields: Any) -> tuple[int, list[dict[str, Any]]]:
@@ -68,13 +64,6 @@ def output(messages: list[dict[str, Any]], host: str = "one", stream: str = "std
 
 def ends(messages: list[dict[str, Any]]) -> dict[str, Mapping[str, Any]]:
     return {m["host"]: m for m in messages if "exit_code" in m}
-
-
-@settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(words=LISTS)
-def test_words_reach_the_program_unchanged(ssh: str, words: list[str]) -> None:
-    failed, messages = call(ssh, *PRINT_WORDS, *words)
-    assert (failed, output(messages).decode()) == (0, repr(words))
 
 
 def test_a_word_that_no_program_can_be_given_is_refused(ssh: str) -> None:

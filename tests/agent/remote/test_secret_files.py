@@ -10,14 +10,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
 
 from agent.remote import secret_files
 from agent.runs.state import State
 from agent.runs.store import Runs
 from tests.factories import make_spec
-from tests.words import LONG
 
 SECRET = "swordfish"
 SPEC = make_spec(secrets=("TOKEN",))
@@ -38,17 +35,6 @@ def test_secrets_are_for_this_user_alone_until_they_are_dropped(directory: Path)
     assert secret_files.read(directory, "one", ()) == {}
     with pytest.raises(secret_files.SecretsError, match="TOKEN are not on this node"):
         secret_files.read(directory, "one", ("TOKEN",))
-
-
-@settings(max_examples=20)
-@given(value=st.text())
-@example(value=LONG)
-def test_a_value_is_read_as_it_was_given_whatever_it_holds(
-    tmp_path_factory: pytest.TempPathFactory, value: str
-) -> None:
-    directory = secret_files.master_directory(tmp_path_factory.getbasetemp())
-    secret_files.write(directory, "one", json.dumps({"TOKEN": value}))
-    assert secret_files.read(directory, "one", ("TOKEN",)) == {"TOKEN": value}
 
 
 def test_what_a_crash_left_is_swept_away_and_nothing_else(

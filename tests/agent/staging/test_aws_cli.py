@@ -9,16 +9,9 @@ from pathlib import Path
 import pytest
 
 from agent.staging.aws_cli import TIMEOUTS, AwsCliError, aws_command, running
+from tests.programs import write_program
 
 FAILS = "echo 'An error occurred (AccessDenied)' >&2; exit 7"
-
-
-def program(tmp_path: Path, script: str) -> str:
-    """Write a fake AWS CLI."""
-    path = tmp_path / "aws"
-    path.write_text(f"#!/bin/sh\n{script}\n")
-    path.chmod(0o755)
-    return str(path)
 
 
 def test_each_command_has_timeouts_and_its_region() -> None:
@@ -29,19 +22,19 @@ def test_each_command_has_timeouts_and_its_region() -> None:
 
 def test_names_are_utf_8_and_no_pager_waits_for_a_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_PAGER", "less")
-    with running([program(tmp_path, 'echo "$PYTHONUTF8 [$AWS_PAGER]"')]) as process:
+    with running([write_program(tmp_path / "aws", 'echo "$PYTHONUTF8 [$AWS_PAGER]"')]) as process:
         assert process.communicate()[0] == b"1 []\n"
 
 
 def test_a_failure_of_the_cli_is_the_reason_of_the_error_that_it_causes(tmp_path: Path) -> None:
-    with pytest.raises(AwsCliError, match="AccessDenied") as caught, running([program(tmp_path, FAILS)]):
+    with pytest.raises(AwsCliError, match="AccessDenied") as caught, running([write_program(tmp_path / "aws", FAILS)]):
         raise EOFError("what was read ended early")
     assert caught.value.status == 7
 
 
 def test_an_error_of_the_block_ends_the_cli_and_passes(tmp_path: Path) -> None:
     began = time.monotonic()
-    with pytest.raises(KeyError), running([program(tmp_path, "exec sleep 60")]) as process:
+    with pytest.raises(KeyError), running([write_program(tmp_path / "aws", "exec sleep 60")]) as process:
         raise KeyError
     assert process.poll() is not None
     assert time.monotonic() - began < 30
@@ -50,7 +43,7 @@ def test_an_error_of_the_block_ends_the_cli_and_passes(tmp_path: Path) -> None:
 def test_an_upload_is_interrupted_before_its_input_ends(tmp_path: Path) -> None:
     told = tmp_path / "told"
     script = f"trap 'echo interrupted > {told}; exit 1' INT; echo ready; while :; do sleep 0.05; done"
-    with pytest.raises(KeyError), running([program(tmp_path, script)], stdin=subprocess.PIPE) as process:
+    with pytest.raises(KeyError), running([write_program(tmp_path / "aws", script)], stdin=subprocess.PIPE) as process:
         assert process.stdout and process.stdout.readline() == b"ready\n"
         raise KeyError
     assert told.read_text() == "interrupted\n"

@@ -19,6 +19,7 @@ from agent.staging.errors import DatasetError
 from agent.staging.manifest import Entry, Manifest
 from agent.staging.pack import Packer, pack_path
 from agent.staging.stream import framed, receive
+from tests.agent.staging.test_server import held
 
 PROJECT = Path(__file__).resolve().parents[3]
 CONTENTS = {"a": b"one", "sub/b c": b"two" * 1000, "line\nü": b"", "large": b"l" * 100_000}
@@ -35,11 +36,6 @@ def port(local: StagedDataset, shared: StagedDataset, *flags: str, status: int =
 
 def told(messages: list[dict[str, Any]], kind: str) -> list[str]:
     return [path for message in messages for path in message.get(kind, ())]
-
-
-def held(dataset: StagedDataset) -> dict[str, bytes]:
-    found = (path for path in dataset.directory.rglob("*") if path.is_file())
-    return {str(path.relative_to(dataset.directory)): path.read_bytes() for path in found}
 
 
 @pytest.fixture

@@ -5,15 +5,11 @@ from __future__ import annotations
 import contextlib
 import fnmatch
 import json
-import os
-import sys
 from pathlib import Path
 
-import boto3
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from moto.server import ThreadedMotoServer
 
 from agent.staging import s3_objects
 from agent.staging.dataset import StagedDataset
@@ -30,6 +26,7 @@ from agent.staging.s3_objects import (
     literal,
     parse_listing,
 )
+from tests.s3 import served_s3
 from tests.words import WORDS
 
 PREFIX = Prefix.parse("s3://my-data/imagenet/train/", "eu-west-1")
@@ -101,20 +98,9 @@ def test_any_name_reaches_the_cli_as_data_and_never_as_a_flag_or_a_file_to_read(
 
 
 @pytest.mark.full
-def test_cli_lists_and_downloads_names_like_flags_files_and_patterns(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_cli_lists_and_downloads_names_like_flags_files_and_patterns(tmp_path: Path) -> None:
     keys = ["-x/a", "-x/-rf", "-x/ü $(id)", "-x/'q'", "-x/[a]*", "file:///etc/hostname/--include"]
-    server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
-    server.start()
-    try:
-        for name, value in (
-            ("AWS_ENDPOINT_URL", "http://{}:{}".format(*server.get_host_and_port())),
-            ("AWS_ACCESS_KEY_ID", "testing"), ("AWS_SECRET_ACCESS_KEY", "testing"), ("AWS_SESSION_TOKEN", ""),
-            ("PATH", os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])),
-        ):  # fmt: skip
-            monkeypatch.setenv(name, value)
-        s3 = boto3.Session().client("s3", region_name="us-east-1")
+    with served_s3() as s3:
         s3.create_bucket(Bucket="my-data")
         for key in keys:
             s3.put_object(Bucket="my-data", Key=key, Body=key.encode())
@@ -127,8 +113,6 @@ def test_cli_lists_and_downloads_names_like_flags_files_and_patterns(
             brought = list(fetch(prefix, dataset, entries, single=is_single(prefix, entries), at=lambda _: None))
             found |= {f"{prefix.folder}{each.path}": dataset.path(each).read_bytes().decode() for each in brought}
         assert found == {key: key for key in keys}
-    finally:
-        server.stop()
 
 
 @given(sizes=st.lists(st.integers(0, 5 << 30), max_size=50))

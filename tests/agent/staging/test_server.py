@@ -17,12 +17,13 @@ import pytest
 from agent.staging import server as stage_module
 from agent.staging.dataset import StagedDataset
 from agent.staging.manifest import Entry, Manifest
+from tests.programs import write_program
 
 PROJECT = Path(__file__).resolve().parents[3]
 CONTENTS = {"a": b"one", "sub/b c": b"two" * 1000, "line\nü": b""}
 ENTRIES = [Entry(path=p, size=len(d), sha256=hashlib.sha256(d).hexdigest()) for p, d in CONTENTS.items()]
 MANIFEST = Manifest.of(ENTRIES, "/home/me/set")
-AWS = """#!/bin/sh
+AWS = """\
 # Stands in for the AWS CLI: lists and copies the directory $BUCKET.
 case "$*" in
 *list-objects-v2*) cat "$BUCKET.json";;
@@ -133,11 +134,8 @@ def bucket(tmp_path: Path) -> dict[str, str]:
         (folder / path).write_bytes(data)
     contents = [{"Key": f"set/{e.path}", "Size": e.size, "ETag": f'"{e.sha256[:8]}"'} for e in ENTRIES]
     Path(f"{folder}.json").write_text(json.dumps({"Contents": contents}))
-    program = tmp_path / "bin" / "aws"
-    program.parent.mkdir()
-    program.write_text(AWS)
-    program.chmod(0o755)
-    return {"BUCKET": str(folder), "PATH": f"{program.parent}{os.pathsep}{os.environ['PATH']}"}
+    write_program(tmp_path / "bin" / "aws", AWS)
+    return {"BUCKET": str(folder), "PATH": f"{tmp_path}/bin{os.pathsep}{os.environ['PATH']}"}
 
 
 def calls(bucket: dict[str, str]) -> int:
