@@ -30,9 +30,9 @@ from agent.environment.horovod_source import VERSION
 from agent.environment.master_environment import MasterEnvironment
 from agent.environment.runtime import Runtime, runtime_for
 from agent.environment.toolchain import HorovodError, check_platform
-from agent.environment.virtual_environment import Installer, VirtualEnvironment, base_python, this_platform
+from agent.environment.virtual_environment import Installer, VirtualEnvironment
 from agent.files.file_lock import file_lock
-from agent.hardware.machine import describe_unresolved_name
+from agent.hardware.machine import base_python, describe_unresolved_name, this_platform
 from tools.steps import Log, Step, StepError, key_of, print_line, run_lanes, run_steps
 
 ROOT: Final = Path(__file__).resolve().parent.parent

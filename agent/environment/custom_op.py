@@ -23,10 +23,11 @@ from typing import Any, Final
 
 from agent.environment.horovod_build import default_cache, error_lines
 from agent.environment.toolchain import NotCoveredError, installed_tensorflow
-from agent.environment.virtual_environment import RuntimeSetupError, digest, print_line, print_made, this_platform
+from agent.environment.virtual_environment import RuntimeSetupError, digest, print_line, print_made
 from agent.errors import ReportedError
 from agent.files.build_once import build_once
 from agent.files.listing import is_listed
+from agent.hardware.machine import this_platform
 
 SOURCE: Final = Path(__file__).parent / "custom_ops" / "image_view.cc"
 FLAGS: Final = ("-std=c++17", "-O3", "-shared", "-fPIC", "-Wall", "-Wextra")

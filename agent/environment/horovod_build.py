@@ -43,8 +43,9 @@ from agent.environment.toolchain import (
     find_compiler,
     find_toolkit,
 )
-from agent.environment.virtual_environment import Platform, base_python, print_line, print_made
+from agent.environment.virtual_environment import print_line, print_made
 from agent.files.build_once import build_once, temporary_files_beside
+from agent.hardware.machine import Platform, base_python
 from agent.spec.frameworks import HOROVOD_FILE, TENSORFLOW
 
 ERROR_LINE: Final = re.compile(r"\berror:|\bError\b|undefined reference|Killed|No space left|fatal:|not found$")

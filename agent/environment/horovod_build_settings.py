@@ -11,7 +11,8 @@ from typing import Final
 
 from agent.environment.horovod_source import DIGEST, VERSION
 from agent.environment.toolchain import Toolchain
-from agent.environment.virtual_environment import Platform, digest
+from agent.environment.virtual_environment import digest
+from agent.hardware.machine import Platform
 from agent.spec.frameworks import FRAMEWORKS, HOROVOD_SHA256, TENSORFLOW, TORCH
 
 INCLUDE: Final = Path(__file__).parent / "include"

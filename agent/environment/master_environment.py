@@ -20,8 +20,9 @@ from typing import ClassVar, Final
 
 from agent.environment.horovod_source import VERSION, download_arguments, unpack
 from agent.environment.toolchain import check_platform
-from agent.environment.virtual_environment import DEFAULT_ROOT, VirtualEnvironment, print_made, this_platform
+from agent.environment.virtual_environment import DEFAULT_ROOT, VirtualEnvironment, print_made
 from agent.files.build_once import temporary_directory_of
+from agent.hardware.machine import this_platform
 from agent.spec.frameworks import HOROVOD_SHA256
 
 LOCK: Final = Path(__file__).parent / "requirements-master.txt"

@@ -1,4 +1,4 @@
-"""Package indexes: check that pip can reach one from a node, and pass pip credentials without a command line.
+"""pip: its package indexes, credentials, lock files and errors. Checks that an index can be reached from a node.
 
 To build a package that has no wheel, pip starts another pip with each index URL on its command line. So credentials in
 URLs are moved to a netrc file that only this user can read.
@@ -13,6 +13,7 @@ import re
 import shlex
 import socket
 import subprocess
+import textwrap
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -36,6 +37,9 @@ REMEDY: Final = (
 _FIND_LINKS: Final = re.compile(r"^((?:-f|--find-links)\s*=?\s*)(\S.*)$", re.MULTILINE)
 _PIN: Final = re.compile(r"^([\w.-]+)==(\S+)((?: \\\n    --hash=\S+)+)$", re.MULTILINE)
 """A package in a lock file, with the hashes of its files."""
+ERROR_LINES: Final = 8
+FRAMED_LINES: Final = 15
+_FRAME: Final = "╰─>"
 _PROXIES: Final = frozenset({"http", "https", "all"})
 """The kinds of proxy variables that configure a proxy; `no_proxy` configures none."""
 # pip's parser knows its defaults and all its configuration files and variables. No pip command prints the result.
@@ -215,3 +219,35 @@ def netrc_environment(
 def _token(text: str) -> str:
     """Quote a word for Python's netrc parser: in double quotes, with quotes and backslashes escaped."""
     return '"' + re.sub(r'(["\\])', r"\\\1", text) + '"'
+
+
+def requirement_lines(requirements: str) -> list[str]:
+    """Return the lines in the text of a requirements file or lock file, without comments and blank lines."""
+    lines = (re.sub(r"(^|\s)#.*", "", line).strip() for line in requirements.splitlines())
+    return [line for line in lines if line]
+
+
+def wheel_lock(wheels: Path) -> str:
+    """Return the text of a lock file for the wheels in a folder: each wheel's name, version and SHA-256."""
+    lines = []
+    for wheel in sorted(wheels.glob("*.whl")):
+        name, version, *_ = wheel.name.split("-")
+        with wheel.open("rb") as content:
+            lines.append(f"{name}=={version} --hash=sha256:{hashlib.file_digest(content, 'sha256').hexdigest()}\n")
+    return "".join(lines)
+
+
+def reason_lines(output: str) -> list[str]:
+    """Return the lines of a failed step's output with the reason: the failed package build's lines, or the last lines.
+
+    pip frames the output of a build, and adds ten lines that do not contain the reason.
+    """
+    # Warnings of retries differ between nodes. Without them, equal messages of all nodes are reported once.
+    lines = [line for line in output.splitlines() if not line.startswith(("WARNING:", "[notice]"))]
+    end = next((at for at, line in enumerate(lines) if line.strip(" │╰─>") == "[end of output]"), None)
+    begins = [at for at, line in enumerate(lines[:end]) if _FRAME in line] if end is not None else []
+    if not begins:
+        return lines[-ERROR_LINES:]
+    title = next((line for line in reversed(lines[: begins[-1]]) if line.lstrip(" │").startswith("×")), "")
+    framed = textwrap.dedent("\n".join(line.replace("│", " ") for line in lines[begins[-1] + 1 : end])).splitlines()
+    return [title.strip(" │×"), *framed[-FRAMED_LINES:]]

@@ -21,17 +21,10 @@ from typing import ClassVar, Final
 from agent.environment import custom_op, package_index, site_changes
 from agent.environment.horovod_build import add_settings, default_cache, settings_from
 from agent.environment.horovod_build_settings import Settings, known_inputs
+from agent.environment.package_index import requirement_lines
 from agent.environment.toolchain import NotCoveredError, check_platform
-from agent.environment.virtual_environment import (
-    DEFAULT_ROOT,
-    LOCK,
-    Platform,
-    RuntimeSetupError,
-    VirtualEnvironment,
-    print_made,
-    requirement_lines,
-    this_platform,
-)
+from agent.environment.virtual_environment import DEFAULT_ROOT, LOCK, RuntimeSetupError, VirtualEnvironment, print_made
+from agent.hardware.machine import Platform, this_platform
 from agent.spec.frameworks import HOROVOD_FILE, TENSORFLOW
 from agent.spec.kinds import RuntimeKind
 

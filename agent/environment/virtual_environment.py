@@ -18,11 +18,8 @@ import dataclasses
 import hashlib
 import json
 import os
-import platform
-import re
 import subprocess
 import sys
-import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar, Final
@@ -38,67 +35,21 @@ from agent.files.build_once import (
     with_temporary_files,
 )
 from agent.files.file_lock import file_lock
+from agent.hardware.machine import base_python, this_platform
 
 DEFAULT_ROOT: Final = Path("/opt/deepcdk/runtime")
 AGENT_TREE: Final = Path(__file__).parents[2]
 UV_LOCK: Final = Path(__file__).parent / "requirements-uv.txt"
 LOCK: Final = "lock.txt"
-ERROR_LINES: Final = 8
-FRAMED_LINES: Final = 15
-_FRAME: Final = "╰─>"
 
 
 class RuntimeSetupError(RuntimeError):
     """Report why an environment on a node could not be made, and how to fix it."""
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Platform:
-    """The properties of a machine that decide whether a binary runs on it."""
-
-    system: str  # as platform.system() prints it: Linux
-    machine: str  # x86_64, aarch64
-    libc: str  # glibc-2.36: a wheel that is built against a newer glibc does not load on an older one
-    python: tuple[int, int]  # part of a wheel's name, as a tag
-
-    @property
-    def python_tag(self) -> str:
-        """Return the Python version's tag in a wheel's name."""
-        return f"cp{self.python[0]}{self.python[1]}"
-
-    @property
-    def inputs(self) -> dict[str, str]:
-        """Return the platform as inputs of a digest."""
-        return {"system": self.system, "machine": self.machine, "libc": self.libc, "python": self.python_tag}
-
-
-def this_platform() -> Platform:
-    """Return the platform of the running Python."""
-    return Platform(
-        system=platform.system(),
-        machine=platform.machine(),
-        libc="-".join(platform.libc_ver()),
-        python=sys.version_info[:2],
-    )
-
-
-def base_python() -> str:
-    """Return the real path of the base Python: not a virtual environment's Python, and not a link.
-
-    A virtual environment finds the standard library relative to its base Python.
-    """
-    return os.path.realpath(getattr(sys, "_base_executable", sys.executable))
-
-
 def digest(inputs: Mapping[str, str]) -> str:
     """Return the first 16 hex digits of the SHA-256 of `inputs`. The order of the inputs does not matter."""
     return hashlib.sha256(json.dumps(dict(inputs), sort_keys=True).encode()).hexdigest()[:16]
-
-
-def requirement_lines(requirements: str) -> list[str]:
-    """Return the lines in the text of a requirements file or lock file, without comments and blank lines."""
-    lines = (re.sub(r"(^|\s)#.*", "", line).strip() for line in requirements.splitlines())
-    return [line for line in lines if line]
 
 
 def used_lock(wheels: Path) -> Path:
@@ -108,35 +59,9 @@ def used_lock(wheels: Path) -> Path:
     return wheels.with_suffix(".used")
 
 
-def wheel_lock(wheels: Path) -> str:
-    """Return the text of a lock file for the wheels in a folder: each wheel's name, version and SHA-256."""
-    lines = []
-    for wheel in sorted(wheels.glob("*.whl")):
-        name, version, *_ = wheel.name.split("-")
-        with wheel.open("rb") as content:
-            lines.append(f"{name}=={version} --hash=sha256:{hashlib.file_digest(content, 'sha256').hexdigest()}\n")
-    return "".join(lines)
-
-
 def print_line(line: str) -> None:
     """Print a line of progress to stderr."""
     print(line, file=sys.stderr, flush=True)
-
-
-def reason_lines(output: str) -> list[str]:
-    """Return the lines of a failed step's output with the reason: the failed package build's lines, or the last lines.
-
-    pip frames the output of a build, and adds ten lines that do not contain the reason.
-    """
-    # Warnings of retries differ between nodes. Without them, equal messages of all nodes are reported once.
-    lines = [line for line in output.splitlines() if not line.startswith(("WARNING:", "[notice]"))]
-    end = next((at for at, line in enumerate(lines) if line.strip(" │╰─>") == "[end of output]"), None)
-    begins = [at for at, line in enumerate(lines[:end]) if _FRAME in line] if end is not None else []
-    if not begins:
-        return lines[-ERROR_LINES:]
-    title = next((line for line in reversed(lines[: begins[-1]]) if line.lstrip(" │").startswith("×")), "")
-    framed = textwrap.dedent("\n".join(line.replace("│", " ") for line in lines[begins[-1] + 1 : end])).splitlines()
-    return [title.strip(" │×"), *framed[-FRAMED_LINES:]]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -161,7 +86,7 @@ class VirtualEnvironment:
     @property
     def inputs(self) -> Mapping[str, str]:
         """Return everything that determines the environment's content, by name: the platform and the packages."""
-        return {**this_platform().inputs, "lock": "\n".join(requirement_lines(self.lock))}
+        return {**this_platform().inputs, "lock": "\n".join(package_index.requirement_lines(self.lock))}
 
     def bring(self, wheels: Path) -> None:
         """Download the lock file's packages to `wheels`, check their hashes, and build wheels for packages that have
@@ -260,8 +185,8 @@ class VirtualEnvironment:
             ) from error
         if not os.access(root, os.W_OK):
             there = sorted(path.parent.name for path in root.glob(f"*/{COMPLETE}"))
-            make = f" To create it on the machine that provides {root}: " if self.command else ""
-            make += f"python -m {self.command} --root DIR, with the same code, options and Python" if make else ""
+            make = f" To create it on the machine that provides {root}: python -m {self.command} --root DIR, with the "
+            make = f"{make}same code, options and Python" if self.command else ""
             raise RuntimeSetupError(
                 f"{root} is read-only and does not contain {self.name}, {self.fingerprint} "
                 f"(it contains {', '.join(there) or 'no such environment'}).{make}"
@@ -300,11 +225,11 @@ class VirtualEnvironment:
         wheels.mkdir(parents=True, exist_ok=True)
         self.report(f"downloading packages to {wheels}")
         self.bring(wheels)
-        brought = wheel_lock(wheels)
+        brought = package_index.wheel_lock(wheels)
         (wheels / LOCK).write_text(brought, encoding="utf-8")
         self.install(wheels)
         self.build(wheels)
-        if (built := wheel_lock(wheels)) != brought:
+        if (built := package_index.wheel_lock(wheels)) != brought:
             (wheels / LOCK).write_text(built, encoding="utf-8")
             self.install(wheels)
         return ""
@@ -366,20 +291,16 @@ class VirtualEnvironment:
         )
         if finished.returncode != 0:
             output = finished.stdout
-            lines = [f"{step} failed with exit status {finished.returncode}", *reason_lines(output)]
+            lines = [f"{step} failed with exit status {finished.returncode}", *package_index.reason_lines(output)]
             lines += [full] if (full := full_disk(self.directory, output)) else []
-            lines += [_keep(output, self.log)] if self.log and output else []
+            if self.log and output:
+                try:
+                    self.log.write_text(output, encoding="utf-8")
+                    lines += ["the full log is install-NODE.log in the run's directory; `fab fetch` downloads it"]
+                except OSError as error:
+                    lines += [f"(the full log could not be written: {error.strerror})"]
             raise RuntimeSetupError("\n".join(lines))
         return finished.stdout
-
-
-def _keep(output: str, log: Path) -> str:
-    """Write a failed step's output to its log; return a line with the log's location, or why it was not written."""
-    try:
-        log.write_text(output, encoding="utf-8")
-    except OSError as error:
-        return f"(the full log could not be written: {error.strerror})"
-    return "the full log is install-NODE.log in the run's directory; `fab fetch` downloads it"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

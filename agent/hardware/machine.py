@@ -15,6 +15,7 @@ import re
 import shlex
 import socket
 import struct
+import sys
 from pathlib import Path
 from typing import Final
 
@@ -146,3 +147,41 @@ def vector_bits(cpuinfo: str) -> int:
 def this_vector_bits() -> int:
     """Return this machine's vector width in bits."""
     return vector_bits(PROCESSORS.read_text() if PROCESSORS.exists() else "")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Platform:
+    """The properties of a machine that decide whether a binary runs on it."""
+
+    system: str  # as platform.system() prints it: Linux
+    machine: str  # x86_64, aarch64
+    libc: str  # glibc-2.36: a wheel that is built against a newer glibc does not load on an older one
+    python: tuple[int, int]  # part of a wheel's name, as a tag
+
+    @property
+    def python_tag(self) -> str:
+        """Return the Python version's tag in a wheel's name."""
+        return f"cp{self.python[0]}{self.python[1]}"
+
+    @property
+    def inputs(self) -> dict[str, str]:
+        """Return the platform as inputs of a digest."""
+        return {"system": self.system, "machine": self.machine, "libc": self.libc, "python": self.python_tag}
+
+
+def this_platform() -> Platform:
+    """Return the platform of the running Python."""
+    return Platform(
+        system=platform.system(),
+        machine=platform.machine(),
+        libc="-".join(platform.libc_ver()),
+        python=sys.version_info[:2],
+    )
+
+
+def base_python() -> str:
+    """Return the real path of the base Python: not a virtual environment's Python, and not a link.
+
+    A virtual environment finds the standard library relative to its base Python.
+    """
+    return os.path.realpath(getattr(sys, "_base_executable", sys.executable))

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import pytest
 
-from agent.environment.virtual_environment import reason_lines
+from agent.environment.package_index import reason_lines
 from agent.spec.frameworks import HOROVOD_FILE
 from agent.spec.kinds import RuntimeKind
 from cluster.errors import DeepcdkError, UsageError

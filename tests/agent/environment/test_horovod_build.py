@@ -24,7 +24,7 @@ from agent.environment.horovod_build import (
 from agent.environment.horovod_build_settings import Settings, fingerprint
 from agent.environment.horovod_source import EDITS
 from agent.environment.toolchain import HorovodError, NotCoveredError, Toolchain
-from agent.environment.virtual_environment import Platform
+from agent.hardware.machine import Platform
 
 WHEEL = "horovod-0.28.1-cp311-cp311-linux_x86_64.whl"
 TOOLCHAIN = Toolchain(

@@ -19,7 +19,7 @@ from agent.environment.horovod_build_settings import (
     fingerprint,
 )
 from agent.environment.toolchain import CudaToolkit, Toolchain
-from agent.environment.virtual_environment import Platform
+from agent.hardware.machine import Platform
 
 HERE = Platform(system="Linux", machine="x86_64", libc="glibc-2.36", python=(3, 11))
 TOOLCHAIN = Toolchain(

@@ -17,7 +17,8 @@ from agent.environment.horovod_build import default_cache
 from agent.environment.horovod_build_settings import Settings
 from agent.environment.runtime import HorovodEnvironment, Runtime, lock_file, settings_for
 from agent.environment.toolchain import NotCoveredError
-from agent.environment.virtual_environment import LOCK, Platform, RuntimeSetupError, VirtualEnvironment
+from agent.environment.virtual_environment import LOCK, RuntimeSetupError, VirtualEnvironment
+from agent.hardware.machine import Platform
 from agent.preflight import nccl_log
 from agent.spec.frameworks import HOROVOD_FILE
 from agent.spec.kinds import RuntimeKind

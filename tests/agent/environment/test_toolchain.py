@@ -25,7 +25,7 @@ from agent.environment.toolchain import (
     parse_torch_cuda,
     version_pair,
 )
-from agent.environment.virtual_environment import Platform
+from agent.hardware.machine import Platform
 from tests.programs import write_program
 
 

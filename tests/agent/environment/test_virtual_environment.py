@@ -17,14 +17,9 @@ from typing import Any, ClassVar
 import pytest
 
 from agent.environment import package_index, virtual_environment
-from agent.environment.virtual_environment import (
-    Installer,
-    Platform,
-    RuntimeSetupError,
-    VirtualEnvironment,
-    this_platform,
-)
+from agent.environment.virtual_environment import Installer, RuntimeSetupError, VirtualEnvironment
 from agent.files.build_once import COMPLETE
+from agent.hardware.machine import Platform, this_platform
 from tests.agent.environment.wheels import write_source, write_wheel
 
 
