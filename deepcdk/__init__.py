@@ -39,7 +39,7 @@ def app(config: ClusterConfig | None = None) -> App:
     from jsii.errors import JSIIError
 
     try:
-        from stacks.app import cluster_app
+        from stacks.cluster import cluster_app
     except JSIIError as error:  # for example, jsii cannot write to its cache below HOME
         sys.exit(f"deepcdk: the CDK cannot be loaded: {error}")
 

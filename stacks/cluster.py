@@ -1,19 +1,23 @@
-"""The CloudFormation stack of a cluster: network, firewall, storage, roles, master, workers, outputs."""
+"""The CDK app of a cluster and its CloudFormation stack: network, firewall, storage, roles, nodes, outputs."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
+import os
+import sys
+from pathlib import Path
 from typing import Final
 
-from aws_cdk import Annotations, Aws, CfnOutput, Duration, Fn, Stack, Tags
+from aws_cdk import Annotations, App, Aws, CfnOutput, Duration, Fn, Stack, Tags
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_iam as iam
+from cdk_preflight import Preflight
 from constructs import Construct
 
 from stacks import gpus, images
 from stacks.compute import NodeGroup, NodeGroupProps, Volume
-from stacks.config import CLUSTER_TAG, KEPT_IMAGES, MASTER, WORKER, ClusterConfig, ConfigError, Output
+from stacks.config import CLUSTER_TAG, KEPT_IMAGES, MASTER, WORKER, ClusterConfig, ConfigError, Output, feature_flags
 from stacks.encryption import Encryption
 from stacks.endpoints import Endpoints, EndpointsProps
 from stacks.flowlogs import FlowLogs, FlowLogsProps
@@ -25,11 +29,30 @@ from stacks.observability import Observability, ObservabilityProps, Telemetry, T
 from stacks.security import Firewall, FirewallProps, NodeRoles, NodeRolesProps
 from stacks.storage import Storage, StorageProps
 from stacks.user_data import REFERENCES_BYTES, USER_DATA_LIMIT, BootSettings, user_data
-from stacks.validation import cautions
+from stacks.validation import cautions, validate
 
+FLAGS: Final = Path(__file__).parents[1] / "cdk.json"
+"""File with the CDK's feature flags, so that a project's own cdk.json need not repeat them."""
 # Logical IDs of the groups. The nodes' user data sends its signals to them.
 MASTER_GROUP: Final = "MasterGroup"
 WORKER_GROUP: Final = "WorkerGroup"
+
+
+def cluster_app(config: ClusterConfig | None = None) -> App:
+    """Return an app with a cluster. `config`: None takes the configuration from the CDK's context (cdk.json and -c).
+
+    Exits with a message if the configuration is invalid.
+    """
+    flags = feature_flags(FLAGS.read_text(encoding="utf-8"))
+    app = App(analytics_reporting=False, context=flags)  # cdk.json's own flags take precedence
+    Preflight.apply(app)
+    try:
+        config = config or ClusterConfig.from_context(app.node.get_all_context())
+        validate(config, os.environ.get("CDK_DEFAULT_REGION", ""))  # the CDK CLI sets it
+    except ConfigError as error:
+        sys.exit(f"deepcdk: {error}")
+    ClusterStack(app, config)
+    return app
 
 
 class ClusterStack(Stack):

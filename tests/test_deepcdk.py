@@ -50,13 +50,13 @@ def test_user_can_select_another_node() -> None:
 
 
 def test_home_without_a_place_for_the_cdk_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Jsii unpacks the CDK to a cache below HOME when `stacks.app` is imported."""
+    """Jsii unpacks the CDK to a cache below HOME when `stacks.cluster` is imported."""
 
     class Unusable(ModuleType):
         def __getattr__(self, name: str) -> object:
             raise JSIIError("Cannot use the jsii package cache in /nonexistent/.cache")
 
-    monkeypatch.setitem(sys.modules, "stacks.app", Unusable("stacks.app"))
+    monkeypatch.setitem(sys.modules, "stacks.cluster", Unusable("stacks.cluster"))
     with pytest.raises(SystemExit, match="deepcdk: the CDK cannot be loaded: Cannot use the jsii package cache in /no"):
         deepcdk.app()
 

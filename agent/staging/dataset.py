@@ -223,22 +223,19 @@ class StagedDataset:
             while left:
                 block = source.read(min(BLOCK, left))
                 if not block:
-                    raise DamagedFileError(_other_size(entry, entry.size - left))
+                    break
                 digest.update(block)
                 left -= len(block)
                 yield block
-            if entry.sha256 and digest.hexdigest() != entry.sha256:
-                raise DamagedFileError(_other_digest(entry))
+            _compare(entry, entry.size - left, digest.hexdigest())
 
         self._write(entry, blocks(), token)
         return digest.hexdigest()
 
     def put_bytes(self, entry: Entry, data: bytes, *, compared: bool = False) -> None:
         """Write a file from memory. Raises the errors of `put`. `compared`: the hash of `data` was compared before."""
-        if not compared and len(data) != entry.size:
-            raise DamagedFileError(_other_size(entry, len(data)))
-        if not compared and hashlib.sha256(data).hexdigest() != entry.sha256:
-            raise DamagedFileError(_other_digest(entry))
+        if not compared:
+            _compare(entry, len(data), hashlib.sha256(data).hexdigest())
         self._write(entry, (data,) if data else ())
 
     def _write(self, entry: Entry, blocks: Iterable[bytes], token: str = "") -> None:
@@ -253,10 +250,7 @@ class StagedDataset:
         try:
             with file.open("rb") as opened:
                 found, size = sha256_of(opened)
-            if size != entry.size:
-                raise DamagedFileError(_other_size(entry, size))
-            if entry.sha256 and found != entry.sha256:
-                raise DamagedFileError(_other_digest(entry))
+            _compare(entry, size, found)
             target.parent.mkdir(parents=True, exist_ok=True)
             file.chmod(0o644)
             file.replace(target)
@@ -313,9 +307,9 @@ def _write(file: Path, manifest: Manifest) -> None:
         raise dataset_error(error, file) from error
 
 
-def _other_size(entry: Entry, size: int) -> str:
-    return f"{entry.path!r}: received {size:,} of {entry.size:,} bytes"
-
-
-def _other_digest(entry: Entry) -> str:
-    return f"{entry.path!r}: the size is right, but the SHA-256 differs from the manifest"
+def _compare(entry: Entry, size: int, sha256: str) -> None:
+    """Raise DamagedFileError unless the size and the hash of a content are those of its entry, if that has a hash."""
+    if size != entry.size:
+        raise DamagedFileError(f"{entry.path!r}: received {size:,} of {entry.size:,} bytes")
+    if entry.sha256 and sha256 != entry.sha256:
+        raise DamagedFileError(f"{entry.path!r}: the size is right, but the SHA-256 differs from the manifest")

@@ -61,7 +61,7 @@ def _differences(first: InstanceType, other: InstanceType, *, efa: bool) -> Iter
         yield f"has {' or '.join(other.architectures)} processors, {first.name} has {' or '.join(first.architectures)}"
     if (first.gpus, first.gpu_name) != (other.gpus, other.gpu_name):
         yield f"has {_gpus(other)}, {first.name} has {_gpus(first)}"
-    ours, theirs = (_efa_layout(kind) for kind in (first, other))
+    ours, theirs = ((kind.efa_interfaces, kind.efa_first_card) for kind in (first, other))
     if efa and ours != theirs:
         yield (
             f"has {other.efa_interfaces} EFA devices in a different layout than {first.name} ({first.efa_interfaces}), "
@@ -71,10 +71,6 @@ def _differences(first: InstanceType, other: InstanceType, *, efa: bool) -> Iter
 
 def _gpus(kind: InstanceType) -> str:
     return f"{kind.gpus} {kind.gpu_name} GPUs" if kind.gpus else "no GPUs"
-
-
-def _efa_layout(kind: InstanceType) -> tuple[int, int]:
-    return kind.efa_interfaces, kind.efa_first_card
 
 
 def _spot(config: ClusterConfig) -> Iterator[Problem]:

@@ -9,7 +9,6 @@ import pytest
 from stacks.config import ClusterConfig
 from stacks.validation.limits import check
 from tests.stacks.clusters.eight import SSH_CIDR
-from tests.stacks.conftest import TOPIC
 
 
 @pytest.mark.parametrize(
@@ -32,12 +31,6 @@ def test_what_just_fits_together_is_taken(values: dict[str, Any]) -> None:
     [
         (
             "idle_cpu_percent",
-            {"idle_minutes": 0, "idle_cpu_percent": 2.0},
-            "has no effect with idle_minutes = 0, which never stops idle workers",
-            "set idle_minutes, or remove idle_cpu_percent",
-        ),
-        (
-            "idle_cpu_percent",
             {"idle_minutes": 30, "worker_instance_type": "p3.16xlarge", "allow_unknown_instance_types": True},
             "0 means half of one vCPU, but the number of vCPUs of p3.16xlarge is unknown",
             "set the CPU use, in percent of all vCPUs, below which a worker is idle; or set idle_minutes = 0",
@@ -47,12 +40,6 @@ def test_what_just_fits_together_is_taken(values: dict[str, Any]) -> None:
             {"max_hours": 0.5, "ready_timeout_min": 30},
             "would terminate workers that are still booting (ready_timeout_min = 30)",
             "increase max_hours, or decrease ready_timeout_min",
-        ),
-        (
-            "budget_emails",
-            {"budget_emails": ("ops@example.com",)},
-            "has no effect without a budget (budget_usd = 0)",
-            "set budget_usd, or remove budget_emails",
         ),
         (
             "budget_usd",
@@ -81,13 +68,6 @@ def test_a_problem_shows_the_value_and_says_what_to_set(
     (problem,) = check(config)
     assert (problem.key, problem.value) == (key, getattr(config, key))
     assert (problem.rule, problem.remedy) == (rule, remedy)
-
-
-@pytest.mark.parametrize(("key", "value"), [("alarm_emails", ("a@example.com",)), ("alarm_topic", TOPIC)])
-def test_nobody_can_be_notified_of_alarms_that_do_not_exist(key: str, value: Any) -> None:
-    (problem,) = check(ClusterConfig(ssh_cidr=SSH_CIDR, **{key: value}))
-    assert problem.key == key
-    assert list(check(ClusterConfig(ssh_cidr=SSH_CIDR, alarms=True, **{key: value}))) == []
 
 
 def test_an_address_that_is_named_twice_would_be_subscribed_twice() -> None:

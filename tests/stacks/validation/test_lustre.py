@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from pathlib import PurePosixPath
-from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,22 +12,6 @@ from tests.stacks.validation.test_storage import keys, problems
 
 UBUNTU = "/aws/service/canonical/ubuntu/server/24.04/stable/current/amd64/hvm/ebs-gp3/ami-id"
 paths = st.lists(st.sampled_from(["a", "b", "ab"]), min_size=1, max_size=3).map(lambda parts: "/" + "/".join(parts))
-
-
-@pytest.mark.parametrize(
-    ("key", "value"),
-    [
-        ("fsx_deployment", "PERSISTENT_2"),
-        ("fsx_throughput", 250),
-        ("fsx_compression", True),
-        ("fsx_mount", "/fast"),
-        ("fsx_s3", "s3://bucket/prefix"),
-    ],
-)
-def test_a_file_system_that_is_not_made_is_not_described(key: str, value: Any) -> None:
-    (problem,) = problems(**{key: value})
-    assert (problem.key, problem.value) == (key, value)
-    assert "fsx_capacity_gib = 0" in problem.rule
 
 
 @given(deployment=st.sampled_from(sorted(FSX_THROUGHPUTS)), throughput=st.sampled_from([0, 50, 100, 125, 500, 1000]))

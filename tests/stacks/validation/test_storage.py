@@ -74,14 +74,6 @@ def test_an_existing_file_system_is_not_described_anew(key: str, value: Any) -> 
     assert problems(file_system_id=EXISTING) == []
 
 
-def test_older_versions_expire_where_there_are_versions() -> None:
-    (problem,) = problems(bucket_expire_versions_days=14, bucket_versioning=False)
-    assert (problem.key, problem.value) == ("bucket_expire_versions_days", 14)
-    assert "bucket_versioning = false" in problem.rule
-    assert keys(bucket_versioning=False) == keys(bucket_versioning=False, bucket_expire_versions_days=0) == []
-    assert keys(bucket_expire_versions_days=14) == keys(bucket_expire_versions_days=0) == []
-
-
 @pytest.mark.parametrize(("length", "most"), [(63, 67), (10, 169)])
 def test_as_many_buckets_are_taken_as_a_policy_can_name(length: int, most: int) -> None:
     buckets = tuple(f"{n:03}".rjust(length, "b") for n in range(most + 1))

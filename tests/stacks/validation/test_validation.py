@@ -14,6 +14,7 @@ from stacks.config import ClusterConfig, ConfigError
 from stacks.instance_types import names
 from stacks.validation import InvalidClusterError, Problem, cautions, check, images, validate
 
+TOPIC = "arn:aws:sns:us-east-1:123456789012:ops"
 SSH_CIDR = "198.18.0.7/32"
 UBUNTU = "/aws/service/canonical/ubuntu/server/24.04/stable/current/amd64/hvm/ebs-gp3/ami-id"
 OPEN = "/aws/service/deeplearning/ami/x86_64/base-oss-nvidia-driver-gpu-amazon-linux-2023/latest/ami-id"
@@ -93,14 +94,50 @@ def test_an_image_must_be_built_for_the_processor_where_its_name_tells(
     assert found == ([] if fits else ["worker_image_parameter"])
 
 
-def test_on_demand_workers_mean_something_beside_spot_workers_only() -> None:
-    assert not problems(spot=True, on_demand_workers=1)
-    assert keys(on_demand_workers=1) == ["on_demand_workers"]
+@pytest.mark.parametrize(
+    ("key", "value", "without", "remedy"),
+    [
+        ("idle_cpu_percent", 2.0, {"idle_minutes": 0}, "set idle_minutes"),
+        ("budget_emails", ("ops@example.com",), {}, "set budget_usd"),
+        ("alarm_emails", ("ops@example.com",), {}, "set alarms = true"),
+        ("alarm_topic", TOPIC, {}, "set alarms = true"),
+        *(
+            (key, value, {}, "set fsx_capacity_gib to 1200 or more")
+            for key, value in (("fsx_deployment", "PERSISTENT_2"), ("fsx_mount", "/fast"), ("fsx_s3", "s3://bucket"))
+        ),
+        ("on_demand_allocation", "lowest-price", {}, "set worker_alternatives"),
+        ("on_demand_workers", 1, {}, "set spot = true"),
+        ("spot_allocation", "lowest-price", {}, "set spot = true"),
+        ("capacity_rebalance", True, {"termination_notice_s": 120}, "set spot = true"),
+        ("efs_throughput_mibps", 128, {}, "set efs_throughput = provisioned"),
+        ("bucket_expire_versions_days", 14, {"bucket_versioning": False}, "set bucket_versioning = true"),
+    ],
+)
+def test_a_key_without_effect_is_a_problem(key: str, value: Any, without: dict[str, Any], remedy: str) -> None:
+    (problem,) = problems(**{key: value}, **without)
+    assert (problem.key, problem.value, problem.remedy) == (key, value, f"{remedy}, or remove {key}")
+    assert problem.rule.startswith("has no effect with")
+    assert not problems(**without)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"idle_minutes": 30, "idle_cpu_percent": 2.0},
+        {"budget_usd": 5.0, "budget_emails": ("ops@example.com",)},
+        {"alarms": True, "alarm_emails": ("ops@example.com",), "alarm_topic": TOPIC},
+        {"spot": True, "on_demand_workers": 1, "spot_allocation": "lowest-price"},
+        {"worker_alternatives": ("c5.4xlarge",), "on_demand_allocation": "lowest-price"},
+        {"bucket_versioning": False, "bucket_expire_versions_days": 0},
+        {"bucket_expire_versions_days": 14},
+    ],
+)
+def test_a_key_with_an_effect_is_no_problem(values: dict[str, Any]) -> None:
+    assert not problems(**values)
 
 
 def test_workers_at_risk_are_replaced_early_on_spot_and_with_a_notice_only() -> None:
     assert not problems(spot=True, capacity_rebalance=True, termination_notice_s=120)
-    assert keys(capacity_rebalance=True, termination_notice_s=120) == ["capacity_rebalance"]
     (problem,) = problems(spot=True, capacity_rebalance=True)
     assert problem.rule.endswith("without a notice their ranks write no checkpoint")
 
@@ -132,13 +169,6 @@ def test_an_auto_scaling_group_takes_forty_types() -> None:
 
 def test_a_placement_group_wants_support_of_every_type() -> None:
     assert keys(worker_alternatives=("t3.2xlarge",), placement_group=True) == ["placement_group"]
-
-
-def test_a_strategy_without_anything_to_choose_from_is_a_mistake() -> None:
-    assert keys(on_demand_allocation="lowest-price") == ["on_demand_allocation"]
-    assert keys(spot_allocation="lowest-price") == ["spot_allocation"]
-    assert not problems(spot=True, spot_allocation="lowest-price")
-    assert not problems(worker_alternatives=("c5.4xlarge",), on_demand_allocation="lowest-price")
 
 
 RESERVATION = {"capacity_reservation": "cr-0123456789abcdef0"}
