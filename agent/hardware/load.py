@@ -13,7 +13,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from agent.hardware import gpus
 from agent.hardware.gpus import GpuLoad
@@ -133,11 +133,6 @@ def _counters(proc: Path) -> Counters:
     return parse_counters((proc / "stat").read_text(), (proc / "net/dev").read_text())
 
 
-def to_document(load: Load) -> dict[str, Any]:
-    """Return a node's load as JSON values."""
-    return dataclasses.asdict(load)
-
-
 def main() -> int:
     """Print this node's load as JSON; return the exit status."""
     try:
@@ -145,7 +140,7 @@ def main() -> int:
     except (OSError, ValueError) as error:
         print(f"agent.hardware.load: {error}", file=sys.stderr)
         return 1
-    print(json.dumps(to_document(load)))
+    print(json.dumps(dataclasses.asdict(load)))
     return 0
 
 

@@ -15,7 +15,6 @@ from typing import Any, Final
 
 from agent.preflight import gpu_checks
 from agent.preflight.allreduce import BLIND, HERE, HOROVOD_TENSORFLOW, HOROVOD_TORCH, MARK, WITHOUT, marked
-from agent.preflight.node_facts import MARK as FACTS
 from agent.preflight.node_facts import NodeFacts
 from agent.preflight.report import COLUMNS, Finding, Report, replace_remedy
 from agent.remote.command import Completed
@@ -47,11 +46,6 @@ PROOF_BY_START: Final = 10.0
 def is_everyone_here(spec: RunSpec, output: str) -> bool:
     """Return whether all ranks of the allreduce have started, according to their output."""
     return len(marked(output, HERE)) >= spec.ranks
-
-
-def proof_timeout_s(started_s: float) -> float:
-    """Return the time limit for an allreduce, s, if its ranks took `started_s` to start. It includes that time."""
-    return max(PROOF_TIMEOUT_S, PROOF_BY_START * started_s)
 
 
 def uses_tensorflow(spec: RunSpec) -> bool:
@@ -193,11 +187,6 @@ def clock_skew_s(node_time: float, began: float, ended: float, node_began: float
     return (
         node_time - ended if node_time > ended else min(0.0, (node_time if node_began is None else node_began) - began)
     )
-
-
-def with_facts(answers: Mapping[str, Completed]) -> dict[str, Completed]:
-    """Return the answers of successful commands that contain facts of their node, by node name."""
-    return {name: answer for name, answer in answers.items() if answer.status == 0 and FACTS in answer.output}
 
 
 def judge_allreduce(

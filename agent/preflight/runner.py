@@ -17,6 +17,7 @@ from agent.launch.hosts import Hosts
 from agent.preflight import checks
 from agent.preflight.allreduce import TORCH
 from agent.preflight.gpu_checks import TIMED_OUT
+from agent.preflight.node_facts import MARK as FACTS
 from agent.preflight.node_facts import NodeFacts, facts_command
 from agent.preflight.report import PreflightError, Report, as_proved_before
 from agent.remote.command import Completed
@@ -55,7 +56,7 @@ class Preflight:
         if spec.preflight == "skip" or spec.launcher or self.is_cancelled():
             return {}
         self.set_reason("pre-flight: checking the nodes")
-        answers = checks.with_facts(answers)
+        answers = {name: answer for name, answer in answers.items() if answer.status == 0 and FACTS in answer.output}
         absent = [host for host in spec.hosts if host.name not in answers]
         answers |= self.hosts.everywhere(absent, facts_command(pythons.ranks, spec), checks.FACTS_TIMEOUT_S)
         if self.is_cancelled():
@@ -110,7 +111,7 @@ class Preflight:
             self.hosts.wait_for(launcher, checks.PROOF_TIMEOUT_S, until=has_started)
             started_s = time.monotonic() - began
             if started_s < checks.PROOF_TIMEOUT_S:
-                left_s = checks.proof_timeout_s(started_s) - started_s
+                left_s = max(checks.PROOF_TIMEOUT_S, checks.PROOF_BY_START * started_s) - started_s
                 self.hosts.wait_for(launcher, left_s, until=self.is_cancelled)
         status = launcher.poll()
         if status is None:

@@ -8,7 +8,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from agent.hardware.load import Load, to_document
+from agent.hardware.load import Load
 from agent.spec.nodes import NODE_PYTHON, Node
 from agent.spec.remote_command import RemoteCommand
 from cluster.errors import DeepcdkError
@@ -139,7 +139,7 @@ def documents(rows_: Sequence[Row]) -> list[dict[str, Any]]:
             "instance": row.instance_id,
             "name": row.name,
             "run": row.run_id,
-            **({"trouble": row.load} if isinstance(row.load, str) else to_document(row.load)),
+            **({"trouble": row.load} if isinstance(row.load, str) else dataclasses.asdict(row.load)),
         }
         for row in rows_
     ]

@@ -23,19 +23,10 @@ from agent.environment.horovod_build import (
 )
 from agent.environment.horovod_build_settings import Settings, fingerprint
 from agent.environment.horovod_source import EDITS
-from agent.environment.toolchain import HorovodError, NotCoveredError, Toolchain
-from agent.hardware.machine import Platform
+from agent.environment.toolchain import HorovodError, NotCoveredError
+from tests.agent.environment.test_horovod_build_settings import TOOLCHAIN
 
 WHEEL = "horovod-0.28.1-cp311-cp311-linux_x86_64.whl"
-TOOLCHAIN = Toolchain(
-    platform=Platform(system="Linux", machine="x86_64", libc="glibc-2.36", python=(3, 11)),
-    tensorflow="2.21.0",
-    tensorflow_include=Path("/venv/tensorflow/include"),
-    compiler="c++ 12.2.0",
-    cmake=Path("/venv/cmake"),
-    mpicxx=Path("/venv/bin/mpicxx"),
-    open_mpi="mpirun (Open MPI) 4.1.8",
-)
 
 
 def build_into(cache: Path, sdist: Path | None = None) -> tuple[Path, list[str]]:

@@ -10,18 +10,13 @@ from pathlib import Path
 import pytest
 
 from agent.environment.horovod_build import default_cache
-from agent.environment.master_environment import LOCK, MasterEnvironment, _all_but_python
+from agent.environment.master_environment import LOCK, MasterEnvironment
 
 
 def test_the_lock_has_the_launchers_packages_and_neither_tensorflow_nor_open_mpi() -> None:
     names = {line.split("==")[0] for line in LOCK.read_text().splitlines() if "==" in line and line[0].isalpha()}
     assert {"cloudpickle", "psutil", "pyyaml", "setuptools", "tensorboard"} <= names
     assert not {name for name in names if name.startswith(("tensorflow", "keras", "nvidia", "openmpi"))}
-
-
-def test_python_files_and_folders_of_horovod_are_copied_and_nothing_else(tmp_path: Path) -> None:
-    (tmp_path / "util").mkdir()
-    assert _all_but_python(str(tmp_path), ["launch.py", "operations.cc", "util"]) == ["operations.cc"]
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from agent.hardware.gpus import parse_load
-from agent.hardware.load import Load, measure, parse_counters, parse_memory, to_document
+from agent.hardware.load import Load, measure, parse_counters, parse_memory
 
 STAT = "cpu  100 0 50 800 50 0 0 0 0 0\ncpu0 50 0 25 400 25 0 0 0 0 0\ncpu1 50 0 25 400 25 0 0 0 0 0\nintr 1\n"
 LATER = STAT.replace("cpu  100 0 50 800 50", "cpu  160 0 90 890 60")
@@ -67,9 +67,9 @@ def test_the_printed_line_comes_back_as_the_same_load() -> None:
     load = Load.from_json(done.stdout)
     assert 0 <= load.processor <= 1
     assert 0 < load.memory_used < load.memory_total
-    assert Load.from_json(json.dumps(to_document(load))) == load
+    assert Load.from_json(json.dumps(dataclasses.asdict(load))) == load
     with_gpu = dataclasses.replace(load, gpus=parse_load(SMI))
-    assert Load.from_json(json.dumps(to_document(with_gpu))) == with_gpu
+    assert Load.from_json(json.dumps(dataclasses.asdict(with_gpu))) == with_gpu
 
 
 @pytest.mark.parametrize("value", ["x", None, [], True, float("inf")])

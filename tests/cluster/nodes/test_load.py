@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from agent.hardware.gpus import GpuLoad
-from agent.hardware.load import Load, to_document
+from agent.hardware.load import Load
 from agent.spec.nodes import NODE_PYTHON
 from agent.spec.remote_command import RemoteCommand
 from cluster.errors import ConnectionFailedError
@@ -100,7 +100,7 @@ def result(name: str, stdout: bytes, exit_code: int = 0) -> fanout.HostResult:
 
 
 def test_master_and_workers_are_measured_each_with_the_pushed_program(monkeypatch: pytest.MonkeyPatch) -> None:
-    document = json.dumps(to_document(LOAD)).encode()
+    document = json.dumps(dataclasses.asdict(LOAD)).encode()
     asked: list[RemoteCommand] = []
 
     def run(master: object, directory: str, request: RemoteCommand, _: object) -> list[fanout.HostResult]:
@@ -130,7 +130,7 @@ def test_master_and_workers_are_measured_each_with_the_pushed_program(monkeypatc
 
 
 def test_workers_that_cannot_be_reached_leave_the_masters_load(monkeypatch: pytest.MonkeyPatch) -> None:
-    document = json.dumps(to_document(LOAD)).encode()
+    document = json.dumps(dataclasses.asdict(LOAD)).encode()
 
     def run(master: object, directory: str, request: RemoteCommand, _: object) -> list[fanout.HostResult]:
         if request.master:

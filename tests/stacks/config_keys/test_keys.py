@@ -8,15 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stacks.config import ClusterConfig, ConfigError
+from stacks.config import ConfigError
 from stacks.config_keys.observability import RETENTIONS
-from tests.stacks.clusters.eight import SSH_CIDR
+from tests.stacks.test_config import build
 
 VPC = "vpc-0123456789abcdef0"
-
-
-def build(**values: Any) -> ClusterConfig:
-    return ClusterConfig.from_context({"cluster": {"ssh_cidr": SSH_CIDR, **values}})
 
 
 def many(kind: str, count: int) -> tuple[str, ...]:

@@ -6,19 +6,9 @@ from typing import Any
 
 import pytest
 
-from stacks.config import ClusterConfig
-from stacks.validation import Problem, check
+from tests.stacks.validation.test_validation import keys, problems
 
-SSH_CIDR = ("198.18.0.7/32",)
 EXISTING = "fs-0123456789abcdef0"
-
-
-def problems(**values: Any) -> list[Problem]:
-    return list(check(ClusterConfig(**{"ssh_cidr": SSH_CIDR, **values})))
-
-
-def keys(**values: Any) -> list[str]:
-    return [problem.key for problem in problems(**values)]
 
 
 @pytest.mark.parametrize(
