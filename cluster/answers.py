@@ -45,7 +45,7 @@ def check(value: Any, rule: Rule, question: str, *, run_id: str = "", where: str
     if wrong := rule(value):
         raise AnswerError(question, value, wrong, where=where)
     if run_id and value["run_id"] != run_id:
-        raise AnswerError(question, value["run_id"], f"it is not about run {run_id}", where=where)
+        raise AnswerError(question, value["run_id"], f"it is about another run than {run_id}", where=where)
     return value
 
 

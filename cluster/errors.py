@@ -50,7 +50,7 @@ class SystemRefusedError(DeepcdkError):
 
     def __init__(self, error: OSError) -> None:
         self.errno, reason = error.errno, error.strerror or str(error)
-        what, remedy = reason, "repeat the command"
+        what, remedy = f"the operating system reports: {reason}", "fix this cause, then repeat the command"
         if error.filename is not None:
             what, remedy = f"cannot use {error.filename}: {reason}", "check this path, then repeat the command"
         elif error.errno in _OF_OUTPUT:

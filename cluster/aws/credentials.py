@@ -37,7 +37,8 @@ def share_credentials(session: BotocoreSession) -> None:
                 super().__setitem__(key, value)
             except OSError as error:
                 status_line.warn(
-                    f"the AWS session could not be stored for later commands: {error}; each command will sign in again"
+                    f"the AWS session could not be stored for later commands: {error.filename or '~/.aws/cli/cache'}: "
+                    f"{error.strerror}. Until you make this path writable, each command signs in again"
                 )
 
     cache = Cache(str(Path.home() / ".aws" / "cli" / "cache"))
@@ -86,7 +87,7 @@ class _CredentialProcess(subprocess.Popen[bytes]):
         except subprocess.TimeoutExpired:
             name = shlex.join(map(str, self.args[:1] if isinstance(self.args, Sequence) else ()))
             text = f"still waiting for the credential_process {name} of your AWS profile"
-            status_line.warn(f"{text}; if it does not exit, run it by hand")
+            status_line.warn(f"{text}; if it does not exit, run this program by hand to see what it waits for")
             return super().communicate(None, timeout)
 
 
@@ -98,7 +99,7 @@ def _ask_code(question: str) -> str:
     remedy = "run `aws sts get-caller-identity` with this profile in a terminal; the session is then cached for an hour"
     if not sys.stdin.isatty():
         raise AwsError(
-            f"the role needs an MFA code, and there is no terminal to ask on ({question.strip(' :')})",
+            f"the role needs an MFA code, but there is no terminal to type it in ({question.strip(' :')})",
             where=f"profile {os.environ.get('AWS_PROFILE', 'default')}",
             remedy=remedy,
         )
@@ -108,5 +109,7 @@ def _ask_code(question: str) -> str:
             "no MFA code was given", remedy="repeat the command and type the code that your MFA device shows"
         )
     if not (len(code) == MFA_DIGITS and code.isascii() and code.isdecimal()):
-        raise AwsError(f"an MFA code has {MFA_DIGITS} digits", remedy="repeat the command and type all digits")
+        raise AwsError(
+            f"invalid MFA code: an MFA code has {MFA_DIGITS} digits", remedy="repeat the command with all digits"
+        )
     return code

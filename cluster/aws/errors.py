@@ -126,7 +126,7 @@ _REFUSALS: Final = (
     ),
     (
         {"OptInRequired", "SubscriptionRequiredException", "Blocked", "AccountProblem", "NotSignedUp"},
-        "this account may not use the service ({code}): {message}",
+        "this account may not use this AWS service ({code}): {message}",
         "accept the terms at the address in the message, if it has one; otherwise complete the account's "
         "registration (payment, telephone) in the AWS console, or ask AWS Support",
     ),
@@ -160,7 +160,7 @@ def reject_foreign_answer(**event: Any) -> None:
         raise NoAnswerError(f"the HTTP proxy {proxy} asks for a password (407)", where=where, remedy=_SIGN_IN_TO_PROXY)
     if status < HTTPStatus.INTERNAL_SERVER_ERROR and isinstance(body, bytes) and _WEB_PAGE.match(body):
         raise NoAnswerError(
-            f"a web page with HTTP status {status} came instead of an answer of AWS", where=where, remedy=_FOREIGN
+            f"received a web page (HTTP status {status}) instead of an answer from AWS", where=where, remedy=_FOREIGN
         )
 
 

@@ -89,9 +89,9 @@ class Inventory:
             known = [f"{i.id} is {i.state}" for i in self.instances if i.role == MASTER]
             states = ", ".join(known + [f"{id} is not in EC2's list yet" for id in self.unlisted_masters])
             states = states or "its Auto Scaling group is empty"
-            without = " with a public address" if self.stack.ssh_access == SSH_PORT_OPEN else ""
+            reachable = " with a public address" if self.stack.ssh_access == SSH_PORT_OPEN else ""
             raise AwsError(
-                f"the master is not running{without}: {states}",
+                f"no master{reachable} is running: {states}",
                 where=f"Auto Scaling group {self.stack.master_group}",
                 remedy="the Auto Scaling group starts a new master within minutes; watch `fab status`",
             )

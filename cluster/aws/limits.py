@@ -232,10 +232,10 @@ def wait_until_allowed(aws: Aws, stack: str, report: Callable[[str], None]) -> N
             )
         is_first, keys = not keys, _keys(active)
         if is_first:
-            report(f"the alarm of {keys} has just terminated all workers; waiting until it is inactive")
+            report(f"the alarm of {keys} has just terminated all workers; waiting until the alarm is inactive")
     raise DeepcdkError(
         f"the alarm of {keys} is still active after {TIMEOUT_S:.0f} s, and would terminate new workers immediately",
-        remedy="repeat the command when `fab status` no longer shows that workers are terminated",
+        remedy="repeat the command when `fab status` no longer shows that workers are being terminated now",
     )
 
 
@@ -274,6 +274,6 @@ def wait_for_end(aws: Aws, stack: str, report: Callable[[str], None]) -> None:
         if not waited_s:
             report("released; waiting until the budget's alarm is inactive, which takes some minutes")
     raise DeepcdkError(
-        f"the budget's alarm is still active after {TIMEOUT_S:.0f} s",
-        remedy="wait until `fab status` no longer shows that the budget is spent",
+        f"the budget's alarm is still active after {TIMEOUT_S:.0f} s, and terminates new workers",
+        remedy="wait until `fab status` no longer shows that the budget is spent, then add workers",
     )

@@ -21,7 +21,7 @@ def check_notify(given: Sequence[str]) -> None:
     cluster.
     """
     if len(given) > MAX_COMMANDS:
-        raise UsageError("--notify", None, f"is given {len(given)} times; at most {MAX_COMMANDS} are allowed")
+        raise UsageError("--notify", None, f"is given {len(given)} times, but at most {MAX_COMMANDS} are allowed")
     for command in given:
         if not command.strip() or "\0" in command:
             raise UsageError("--notify", command, f"must be a command, {TOPIC}, or the ARN of an SNS topic")
@@ -40,13 +40,13 @@ def resolve_topics(given: Sequence[str], stack: Stack) -> tuple[str, ...]:
         if command == TOPIC and not stack.topics:
             raise DeepcdkError(
                 f"--notify {TOPIC}: the alarms of stack {stack.name} have no topic",
-                remedy="set alarms = true, and alarm_emails or alarm_topic, then run `fab up`",
+                remedy="in cdk.json, set alarms = true, and alarm_emails or alarm_topic; then run `fab up`",
             )
         if topic_region(command) and command not in stack.topics:
             told = ", ".join(stack.topics) or "none"
             raise DeepcdkError(
                 f"--notify {command}: the master of stack {stack.name} may not publish to this topic, only to {told}",
-                remedy="set alarms = true and alarm_topic to this topic, then run `fab up`",
+                remedy="in cdk.json, set alarms = true, and alarm_topic to this topic; then run `fab up`",
             )
         found += stack.topics if command == TOPIC else [command]
     return tuple(dict.fromkeys(found))

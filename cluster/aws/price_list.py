@@ -65,13 +65,12 @@ class Price:
 
 
 class PriceListError(ValueError):
-    """Report a price list that cannot be read. Has `line` and `rule`."""
+    """Report a price list that cannot be read. Has `line`, 0 for the whole file, and `rule`."""
 
     def __init__(self, line: int, rule: str) -> None:
         self.line, self.rule = line, rule
-        super().__init__(
-            f"{FILE}, line {line}: {rule}; restore the file with git, or run `python -m tools.price_table`"
-        )
+        place = f"{FILE}, line {line}" if line else str(FILE)
+        super().__init__(f"{place}: {rule}; restore the file with git, or install deepcdk again")
 
 
 PriceList = Mapping[tuple[str, str], Price]

@@ -85,7 +85,9 @@ def parse_stack(description: Mapping[str, Any]) -> Stack:
             where="CloudFormation",
             remedy="the last deployment failed and was rolled back; fix the cause and repeat `fab up`"
             if "ROLLBACK" in status
-            else f"if a deployment is in progress, wait; otherwise repeat `fab up`. The status is {status}",
+            else "wait until the deployment has ended (`fab status`), then repeat the command"
+            if status.endswith("_IN_PROGRESS")
+            else "repeat `fab up`",
         )
     return _stack(description)
 

@@ -110,8 +110,8 @@ def compare(now: Bench, before: Bench) -> Comparison:
     ]
     if not differences:
         raise DeepcdkError(
-            f"benchmarks {now.run_id} and {before.run_id} have no cell in common",
-            remedy="measure with the same --nodes, --networks and --batch-sizes",
+            f"benchmarks {now.run_id} and {before.run_id} have no measurement in common",
+            remedy="measure again with the same --nodes, --networks and --batch-sizes, or compare with another one",
         )
     return Comparison(
         before=before.run_id,

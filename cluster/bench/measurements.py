@@ -120,7 +120,7 @@ def read_bench(directory: Path) -> Bench:
     except OSError as error:
         raise DeepcdkError(
             f"{BENCH_FILE} in {directory} cannot be read ({error.strerror})",
-            remedy="give the run of a `fab bench` with measurements; `fab runs` lists runs",
+            remedy="give the id of a benchmark with measurements; `fab runs` lists the runs",
         ) from None
     rounds: dict[tuple[Cell, int], dict[int, float]] = {}
     origin: Mapping[str, Any] = {}
@@ -137,7 +137,9 @@ def read_bench(directory: Path) -> Bench:
             continue
     if not rounds:
         raise DeepcdkError(
-            f"{path} has no measurement", remedy="to continue a benchmark that was stopped: `fab resume`"
+            f"{path} has no measurement",
+            remedy=f"if the benchmark was stopped, continue it with `fab resume {directory.resolve().name}`; otherwise "
+            "give the id of another benchmark",
         )
     measurements = [
         Measurement(cell=cell, ranks=ranks, seconds=tuple(found[number] for number in sorted(found)))

@@ -131,7 +131,7 @@ def write_results(directory: Path, bench: Bench) -> tuple[Path, Path]:
         replace_file(path, (json.dumps(document(bench), indent=2) + "\n").encode())
     except OSError as error:
         raise DeepcdkError(
-            f"cannot write {path} ({error.strerror})", remedy="free space there, or make it writable"
+            f"cannot write {path} ({error.strerror})", remedy="free space there, or make the path writable"
         ) from None
     save(draw_bench(bench), picture)
     return path, picture

@@ -33,7 +33,8 @@ def provide_user() -> None:
     except KeyError:
         os.environ.setdefault("USER", f"uid{os.getuid()}")
         if not os.environ.get("HOME"):
-            print(f"deepcdk: user {os.getuid()} has no home directory\n  do: set HOME", file=sys.stderr)
+            remedy = "set HOME to a directory in which you may write"
+            print(f"deepcdk: user {os.getuid()} has no home directory\n  do: {remedy}", file=sys.stderr)
             sys.exit(1)
 
 
@@ -53,7 +54,8 @@ class WordsExecutor(Executor):  # type: ignore[misc]  # fabric has no types
             named = [self.collection[task.name] for task in tasks]
             if not any(getattr(task, "takes_words", False) for task in named):
                 accepting = "`fab run`, `fab train`, `fab sweep` and `fab plan`"
-                raise Exit(f"deepcdk: only {accepting} accept words after --\n  do: leave out -- and the words", code=1)
+                text = f"deepcdk: only {accepting} accept words after --\n  do: leave out -- and the words after it"
+                raise Exit(text, code=1)
             self.core.remainder = ""
         return super().execute(*tasks)
 
@@ -100,7 +102,9 @@ class Program(Fab):  # type: ignore[misc]  # fabric has no types
         if shell := self.args["print-completion-script"].value:
             if shell not in completion.SCRIPTS:
                 raise Exit(
-                    f"deepcdk: no completion for {shell!a}\n  do: give one of {', '.join(completion.SCRIPTS)}", 1
+                    f"deepcdk: --print-completion-script = {shell!a}: there is no completion for this shell\n"
+                    f"  do: give one of {', '.join(completion.SCRIPTS)}",
+                    1,
                 )
             print(completion.SCRIPTS[shell], end="")
             raise Exit

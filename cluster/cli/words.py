@@ -103,7 +103,7 @@ def _unknown_task(word: str, tasks: Sequence[str]) -> str:
 
 
 def _surplus(word: str, task: str, tasks: Sequence[str], flag: str) -> str:
-    takes = f"accepts one word, as {flag}" if flag else "accepts no words without a flag"
+    takes = f"accepts one word, the value of {flag}" if flag else "accepts no words without a flag"
     return (
         f"deepcdk: `fab {task}` {takes}: unexpected word {word!r}{_nearest(word, tasks)}\n"
         f"  do: read `fab --help {task}`"

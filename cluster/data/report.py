@@ -15,14 +15,14 @@ from cluster.terminal.units import amount
 
 SHARED: Final = "the shared file system"
 REMEDIES: Final = {
-    "full": "free space there: `fab clean` removes unused files, `fab run -- df -h` shows all disks. Or give the "
-    "workers a larger worker_volume_gib, or a type with an instance store and scratch_mount; or stage less "
+    "full": "free space on this disk: `fab clean` removes unused files, `fab run -- df -h` shows all disks. Or give "
+    "the workers a larger worker_volume_gib, or a type with an instance store and scratch_mount; or stage less "
     "per worker with --sharded. Then repeat the command",
     "damaged": "repeat the command, which stages damaged files again",
     "denied": "add the bucket to data_buckets of cdk.json, run `fab up`, and `fab replace` the workers that booted "
     "while cdk.json named no bucket. A bucket of another account must also allow the nodes' roles in its "
     "policy",
-    "refused": "allow the login user to write there",
+    "refused": "make this directory writable for the login user, then repeat the command",
     "busy": "wait until the other command ends, then repeat, or give another --name. If its laptop lost the "
     "connection, it ends within minutes",
     "broken off": "repeat the command; complete files are kept",

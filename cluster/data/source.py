@@ -48,7 +48,7 @@ def is_bucket(source: str) -> bool:
     if not source.startswith(S3):
         return False
     if not re.fullmatch(r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[^*?\[]*)?", source, flags=re.DOTALL):
-        raise UsageError("SOURCE", source, "must be s3://BUCKET/PREFIX, without *, ? and [")
+        raise UsageError("SOURCE", source, "must be s3://BUCKET/PREFIX, without the characters *, ? and [")
     return True
 
 
@@ -135,10 +135,13 @@ def survey(source: str, *, follow_links: bool) -> Source:
     links: list[str] = []
     special: list[str] = []
     files = sorted(_walk(root, "", follow_links, links, special, ()))
-    _check_none("symbolic links", links, "give --follow-links to stage their targets, or remove them")
-    _check_none("neither files nor directories", special, "remove them; only plain files can be staged")
+    if follow_links:
+        _check_none("symbolic links without a target or in a loop", links, "correct or remove these links")
+    else:
+        _check_none("symbolic links", links, "give --follow-links to stage their targets, or remove the links")
+    _check_none("sockets, pipes or devices", special, "remove them; only plain files can be staged")
     if not files:
-        raise UsageError("SOURCE", source, "contains no file")
+        raise UsageError("SOURCE", source, "contains no file to stage; check the path")
     return Source(root=root, files=tuple(files))
 
 
@@ -146,7 +149,7 @@ def _check_none(what: str, paths: list[str], remedy: str) -> None:
     if paths:
         shown = ", ".join(ascii(path) for path in sorted(paths)[:MAX_PATHS])
         more = f" and {len(paths) - MAX_PATHS:,} more" if len(paths) > MAX_PATHS else ""
-        raise UnsupportedFilesError(f"{what}: {shown}{more}", remedy=remedy)
+        raise UnsupportedFilesError(f"SOURCE contains {what}: {shown}{more}", remedy=remedy)
 
 
 def _walk(

@@ -120,7 +120,7 @@ class Stager:
                 missing = lacking(attempt)
             if missing:
                 listed = ", ".join(ascii(entry.path) for entry in missing[:MAX_PATHS])
-                raise StagingError({SHARED: f"{len(missing)} files differ after the upload: {listed}"}, "damaged")
+                raise StagingError({SHARED: f"{len(missing)} files are damaged after the upload: {listed}"}, "damaged")
             connection.request({"finish": place})
         return sent
 
@@ -149,7 +149,10 @@ class Stager:
         missing = sorted({path for _, path in reports.paths["missing"]})
         if unknown := [path for path in missing if path not in entries]:
             raise AnswerError(
-                "the missing files", unknown[0], "the file is not in the data set", where=self._master.where
+                "the question which files are missing",
+                unknown[0],
+                "the file is not in the data set",
+                where=self._master.where,
             )
         return tuple(entries[path] for path in missing)
 
@@ -204,7 +207,8 @@ class Stager:
             missing = self.missing(manifest, attempt=1, among=len(self._workers))  # each part by another worker
         if missing:
             listed_paths = ", ".join(ascii(entry.path) for entry in missing[:MAX_PATHS])
-            raise StagingError({SHARED: f"differ after the download: {listed_paths}"}, "damaged")
+            what = f"{len(missing)} files are damaged after the download: {listed_paths}"
+            raise StagingError({SHARED: what}, "damaged")
         return manifest
 
     def listing(self, address: str, region: str) -> Manifest:
@@ -223,7 +227,7 @@ class Stager:
         try:
             return Manifest.from_text(text)
         except ManifestError as error:
-            raise AnswerError("the list of files to stage", text, str(error), where=self._master.where) from None
+            raise AnswerError("the question which files to stage", text, str(error), where=self._master.where) from None
 
     def _command(self, *words: str) -> list[str]:
         return [NODE_PYTHON, "-X", "utf8", "-m", "agent.staging.server", *words]
@@ -283,7 +287,7 @@ class Stager:
     def _warn_of_foreign(self, count: int, host: str) -> None:
         if count:
             where = SHARED if host == MASTER_NAME else short(host)
-            self._progress.note(f"{count:,} other files in the directory on {where} were kept")
+            self._progress.note(f"kept {count:,} other files that are in the directory of the data set on {where}")
 
     def _counted(self, blocks: Iterable[bytes], files: int) -> Iterator[bytes]:
         sent = 0

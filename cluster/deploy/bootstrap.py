@@ -131,9 +131,9 @@ class Bootstrap:
             raise CdkError(
                 f"the CDK's bootstrap is incomplete: bucket {bucket} exists, but its stack {toolkit} does not",
                 where=self.place,
-                remedy="the bucket contains only uploaded templates and files of CDK applications. Empty and delete "
-                "it in the S3 console (`aws s3 rb --force` does not delete its old versions), then repeat `fab up`. If "
-                f"the account was bootstrapped with another qualifier, set {_QUALIFIER_KEY} in cdk.json",
+                remedy="empty and delete the bucket in the S3 console (`aws s3 rb --force` does not delete old "
+                "versions), then repeat `fab up`. The bucket contains only templates and files of CDK applications. If "
+                f"the account was bootstrapped with another qualifier, set {_QUALIFIER_KEY} in cdk.json instead",
             )
         if self.bucket_exists is False and (self.version is not None or self.status in cdk.COMPLETE):
             raise CdkError(
@@ -238,7 +238,7 @@ def make(
                     break
             if not examine(aws, found.names).is_complete:
                 raise
-            report("another machine bootstrapped the account at the same time")
+            report("another machine has bootstrapped the account at the same time, so this continues")
 
 
 def _is_busy(stack: Mapping[str, Any] | None) -> bool:

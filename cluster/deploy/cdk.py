@@ -220,7 +220,9 @@ def _run_with_progress(
         remedy = f"{operation.remedy}; --verbose shows all events of CloudFormation"
         raise CdkError(what, where=error.where, remedy=remedy) from None
     for each in dict.fromkeys(activity.skipped):
-        status_line.warn(f"CloudFormation could not delete {each}, which may still cost money; delete it by hand")
+        status_line.warn(
+            f"CloudFormation could not delete {each}, which may still cost money; delete it in the AWS console"
+        )
 
 
 def run_quietly(

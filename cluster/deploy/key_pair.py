@@ -72,7 +72,7 @@ def find_importable(keys: Sequence[UserKey]) -> UserKey:
             return key
     kinds = ", ".join(f"{key.place}: {key.algorithm or 'the passphrase hides the public key'}" for key in ranked)
     raise DeepcdkError(
-        "you have no SSH key that EC2 accepts; it accepts ed25519 and rsa",
+        "you have no SSH key that EC2 accepts; EC2 accepts ed25519 and rsa",
         where=kinds or "no key in ~/.ssh or in the SSH agent",
         remedy="create a key with `ssh-keygen -t ed25519`, or give --key FILE",
     )

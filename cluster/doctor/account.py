@@ -15,6 +15,7 @@ from cluster.deploy import key_pair as keypair
 from cluster.deploy.cdk import CdkError
 from cluster.doctor.finding import FAIL, OK, UNKNOWN, WARN, Finding, Subject, finding
 from cluster.errors import AwsError, DeepcdkError
+from cluster.ssh.session_manager import INSTALL
 from stacks.validation import cautions, check
 
 
@@ -39,9 +40,9 @@ def session_manager(subject: Subject) -> Iterator[Finding]:
     if not subject.config.opens_ssh_port:
         missing = [each for each in ("aws", "session-manager-plugin") if shutil.which(each) is None]
         found = functools.partial(finding, "session manager")
-        remedy = "install them; without an SSH port there is no other way to the master"
         if missing:
-            yield found(FAIL, f"not in PATH: {', '.join(missing)}", remedy)
+            remedy = f"{'; '.join(INSTALL[each] for each in missing)}; or set ssh_access = port"
+            yield found(FAIL, f"{' and '.join(missing)}: not in PATH, but ssh_access = session-manager", remedy)
         else:
             yield found(OK, "aws and session-manager-plugin are in PATH")
 
@@ -57,7 +58,7 @@ def credentials(subject: Subject) -> Iterator[Finding]:
         raise AwsError("no AWS region is set", remedy="set AWS_REGION, or a region in your profile")
     place = subject.aws.region + (f", API at {subject.aws.endpoint}" if subject.aws.endpoint else "")
     root = str(found["Arn"]).endswith(":root")
-    remedy = "use the credentials of a user or a role, not the root user of the account" if root else ""
+    remedy = "use the credentials of a user or a role, not of the account's root user" if root else ""
     what = f"account {found['Account']} as {found['Arn']}, {place}"
     yield finding("credentials", WARN if root else OK, what, remedy)
 
@@ -117,9 +118,11 @@ def judge_stack(name: str, described: Mapping[str, Any] | None) -> Finding:
         return found(
             FAIL,
             f"{name} is {status}: CloudFormation accepts no change",
-            f"fix the cause that its events name, then run `{command}`",
+            f"fix the cause that the stack's events name, then run `{command}`",
         )
-    return found(FAIL, f"{name} is {status}", "remove it with `fab down`; its events in CloudFormation show the cause")
+    return found(
+        FAIL, f"{name} is {status}", "remove the stack with `fab down`; its events in CloudFormation show the cause"
+    )
 
 
 def key_pair(subject: Subject) -> Iterator[Finding]:
@@ -150,4 +153,5 @@ def key_pair(subject: Subject) -> Iterator[Finding]:
         yield finding(check_name, OK, f"{name} matches your {match.found}")
     else:
         what = f"EC2 does not report the public key of {name}, so it cannot be compared with your keys"
-        yield finding(check_name, UNKNOWN, what, "log in to a node to check, or set another key_name")
+        remedy = "set another key_name, to which `fab up` imports your key; or deploy, and try `fab ssh`"
+        yield finding(check_name, UNKNOWN, what, remedy)

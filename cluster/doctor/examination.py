@@ -46,11 +46,11 @@ def examine_laptop() -> tuple[Finding, ...]:
 
 def without_configuration(error: ConfigError) -> tuple[Finding, ...]:
     """Return the findings to report instead of `examine` if the configuration cannot be read."""
-    remedy = "correct it; `deepcdk init DIR` writes a new project"
+    remedy = "correct this key in cdk.json or in --set; `deepcdk init DIR` writes a new project"
     rest = ", ".join(["credentials", *(name for name, _ in REMOTE)])
     return (
         finding("configuration", FAIL, str(error), remedy),
-        finding("other checks", UNKNOWN, f"not checked: {rest}", "the other checks need a valid configuration"),
+        finding("other checks", UNKNOWN, f"not checked: {rest}", "correct the configuration, then repeat"),
     )
 
 
@@ -67,7 +67,7 @@ def examine(subject: Subject) -> tuple[Finding, ...]:
         return (
             *found,
             finding("credentials", FAIL, _line(error), error.remedy),
-            finding("other checks", UNKNOWN, f"not checked: {rest}", "sign in to AWS, then repeat"),
+            finding("other checks", UNKNOWN, f"not checked: {rest}", "correct the credentials, then repeat"),
         )
     return (*found, *examine_remote(subject, REMOTE))
 

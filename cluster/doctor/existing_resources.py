@@ -61,12 +61,13 @@ def judge_vpc(
     for subnet_id in (*config.public_subnet_ids, *config.private_subnet_ids):
         subnet = there.get(subnet_id)
         if subnet is None or subnet["VpcId"] != config.vpc_id:
-            place = f"is in {subnet['VpcId']}" if subnet else "does not exist here"
-            yield found(FAIL, f"{subnet_id} {place}", f"name subnets of {config.vpc_id}")
+            place = f"is in {subnet['VpcId']}" if subnet else "does not exist in this account and region"
+            key = "public_subnet_ids" if subnet_id in config.public_subnet_ids else "private_subnet_ids"
+            yield found(FAIL, f"{subnet_id} {place}", f"replace it in {key} by a subnet of {config.vpc_id}")
             problems += 1
     zones = [there[each]["AvailabilityZone"] for each in config.private_subnet_ids if each in there]
     if len(set(zones)) < len(zones):
-        remedy = "name one subnet per zone, because a file system has one mount target per zone"
+        remedy = "name one private subnet per zone, because a file system has one mount target per zone"
         yield found(FAIL, f"several of private_subnet_ids are in the same zone ({', '.join(zones)})", remedy)
         problems += 1
     if not problems and config.vpc_cidr in networks:
@@ -81,7 +82,7 @@ def judge_room(config: ClusterConfig, described: Sequence[Mapping[str, Any]], *,
     private = [each for each in described if each["SubnetId"] in config.private_subnet_ids]
     room = sum(max(0, int(each["AvailableIpAddressCount"]) - (0 if deployed else _MOUNT_TARGET)) for each in private)
     what = f"{room} addresses free in private_subnet_ids; workers: {config.workers} now, at most {config.max_workers}"
-    remedy = "name larger subnets, or free addresses in these subnets"
+    remedy = "set private_subnet_ids to larger subnets, or free addresses in these subnets"
     if deployed:
         return finding("subnet room", OK, f"{what}; running nodes already have their addresses")
     if room < config.workers:

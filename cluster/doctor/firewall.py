@@ -59,10 +59,12 @@ def judge_rules(config: ClusterConfig, entries: Mapping[str, int | None], limit:
     if limit is None:
         yield found(UNKNOWN, f"{what}; the quota is unknown", f"compare with {QUOTA!r} in the Service Quotas console")
     elif count > limit:
-        remedy = f"name fewer networks, use smaller lists, or {quotas.ASK.format(service='vpc')}"
+        remedy = f"set fewer networks in ssh_cidr, use smaller prefix lists, or {quotas.ASK.format(service='vpc')}"
         yield found(FAIL, f"{what}; the quota per security group is {limit:g}", remedy)
     elif unknown:
-        yield found(UNKNOWN, f"{what} of {limit:g}, plus those of {', '.join(unknown)}, whose size EC2 does not report")
+        more = f"EC2 does not report the size of {', '.join(unknown)}, so it is not counted"
+        remedy = "add their weights (VPC User Guide, AWS-managed prefix lists), and compare the sum with the quota"
+        yield found(UNKNOWN, f"{what}; the quota per security group is {limit:g}; {more}", remedy)
     else:
         yield found(OK, f"{what}; the quota per security group is {limit:g}")
 

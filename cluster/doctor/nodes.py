@@ -94,8 +94,8 @@ def judge_image(
     # A caution of the configuration reports volumes that are known to be too small from the image's name.
     if images.smallest_volume_gib(parameter) <= has_gib - runtime_gib < needs_gib:
         what = (
-            f"{image_id} uses up to {needs_gib} of {has_gib} GiB and the runtime {runtime_gib}, so an installation may "
-            "fail"
+            f"{image_id} may fill {needs_gib} of {has_gib} GiB, and the runtime needs {runtime_gib} GiB, so installing "
+            "packages may fail"
         )
         return found(WARN, what, f"set {role}_volume_gib to {needs_gib + runtime_gib} or more")
     ends = str(described.get("DeprecationTime") or "")
@@ -120,7 +120,7 @@ def offering(subject: Subject) -> Iterator[Finding]:
     config, zones = subject.config, subject.zones
     if zones and not config.vpc_id and len(zones) < config.availability_zones:
         what = f"availability_zones = {config.availability_zones}, but this account has only {', '.join(zones)}"
-        yield finding("zones", FAIL, what, f"set availability_zones = {len(zones)}, or take another region")
+        yield finding("zones", FAIL, what, f"set availability_zones = {len(zones)}, or use another region")
     wanted = node_types(config)
     offered = offers(subject.aws, wanted)
     # In each zone, the group launches a worker type that is offered there.
@@ -148,7 +148,7 @@ def judge_offering(
     name = f"zones for {kind}"
     missing = [zone for zone in zones if zone not in offered]
     if not zones:
-        return finding(name, UNKNOWN, "the zones of the subnets are unknown")
+        return finding(name, UNKNOWN, "the subnets have no known zone", "check the subnets and zones in cdk.json")
     if not missing:
         return finding(name, OK, f"offered in {', '.join(zones)}")
     elsewhere = ", ".join(sorted(offered)) or "no zone of this region"

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Collection, Iterator, Mapping
-from typing import Any
+from typing import Any, Final
 
 from cluster.aws.errors import aws_errors
 from cluster.deploy.zones import describe_reservation
 from cluster.doctor.finding import FAIL, OK, REPLACES, UNKNOWN, WARN, Finding, Subject, finding
 from stacks.config import ClusterConfig
+
+_WAITING: Final = ("scheduled", "assessing", "pending", "payment-pending", "delayed")
+"""States of a reservation that may still become active."""
 
 
 def reservation(subject: Subject) -> Iterator[Finding]:
@@ -51,10 +54,13 @@ def judge_reservation(
         what = f"{wanted} is {described['State']}{when}"
         if described["State"] == "scheduled" and not config.workers:
             return found(WARN, what, "start workers when it is active")
-        return found(FAIL, what, "deploy while it is active")
+        if described["State"] in _WAITING:
+            return found(FAIL, what, "deploy when it is active")
+        return found(FAIL, what, "set capacity_reservation to an active reservation, or leave it empty")
     kind, zone = described["InstanceType"], described["AvailabilityZone"]
     if kind not in config.worker_types:
-        return found(FAIL, f"{wanted} is for {kind}", f"set worker_instance_type = {kind}")
+        what = f"{wanted} is for {kind}, but the workers are {' or '.join(config.worker_types)}"
+        return found(FAIL, what, f"set worker_instance_type = {kind}")
     if zone not in zones:
         remedy = (
             f"name a subnet of {zone} in private_subnet_ids"

@@ -34,6 +34,7 @@ _NAMES: Final = {
 ASK: Final = (
     "request an increase in Service Quotas: https://console.aws.amazon.com/servicequotas/home/services/{service}/quotas"
 )
+_COMPARE: Final = "compare the cluster with the quotas in the Service Quotas console"
 
 _PART_OF: Final = {"gr": "g", "im": "i", "is": "i"}
 """Families that count as part of another family with the same first letter."""
@@ -131,13 +132,13 @@ def vcpus(subject: Subject) -> Iterator[Finding]:
     used = _running(subject)
     by_quota = _by_quota(config, quotas)
     for kind in by_quota.pop("", {}):
-        what = f"no known quota of this account covers {kind[1]} {kind[0]}"
-        yield finding(f"quota of {kind[1]} {kind[0]}", UNKNOWN, what)
+        what = f"found no vCPU quota of this account for {kind[1]} instances of type {kind[0]}"
+        yield finding(f"quota of {kind[1]} {kind[0]}", UNKNOWN, what, _COMPARE)
     judged = {config.master_instance_type, *(() if config.capacity_block else (config.worker_instance_type,))}
     for instance_type in sorted(judged):
         if find(instance_type) is None:
-            what = f"the number of vCPUs of {instance_type} is unknown"
-            yield finding(f"quota of {instance_type}", UNKNOWN, what)
+            what = f"the number of vCPUs of {instance_type} is unknown, so it is not compared with the quota"
+            yield finding(f"quota of {instance_type}", UNKNOWN, what, _COMPARE)
     taken = {name: sum(count for kind, count in used.items() if quota_for(kind, {name: 0}) == name) for name in quotas}
     fitting = _fitting_workers(config, quotas, taken)
     for name, needed in by_quota.items():
@@ -288,7 +289,8 @@ def addresses_and_networks(subject: Subject) -> Iterator[Finding]:
         limit = quotas_of(subject, service).get(name)
         what = f"{name}: limit {'unknown' if limit is None else f'{limit:g}'}, {have} exist, {more} more needed"
         state = UNKNOWN if limit is None else OK if have + more <= limit else FAIL
-        remedy = f"delete unused ones, or {ASK.format(service=service)}" if state == FAIL else ""
+        advice = {FAIL: f"delete unused ones, or {ASK.format(service=service)}", UNKNOWN: _COMPARE}
+        remedy = advice.get(state, "")
         yield finding("network quotas", state, what, remedy)
 
 

@@ -121,7 +121,8 @@ def _judge_private(config: ClusterConfig, subnet: str, table: Mapping[str, Any],
         return finding(ROUTES, FAIL, f"{what}: its nodes reach neither the internet nor AWS's public endpoints", remedy)
     if missing := missing_services(config, table, endpoints):
         what = f"{what}, and endpoints for {', '.join(missing)} are missing"
-        return finding(ROUTES, FAIL, what, f"{remedy}; or create these endpoints, with private names")
+        instead = "create these endpoints, with private DNS names if they are interface endpoints"
+        return finding(ROUTES, FAIL, what, f"{remedy}; or {instead}")
     what = f"{what}, only endpoints: packages can be installed only from Amazon Linux's repositories in S3"
     return finding(ROUTES, WARN, what, f"{remedy}; or use an image with every package that nodes and runs need")
 

@@ -108,9 +108,10 @@ def _grow(task: GroupTask, wanted: int) -> int:
             kind = found.workers[0].type if found.workers else session.config.worker_instance_type
             each = session.prices.per_hour([kind], wait_s=3.0)[kind]
             price = None if each is None else each * more
-            dated = as_of(session.prices.dated([kind]))
+            added = f"{more} more {kind}, price {shown(price)}" + (" more" if price is not None else "")
+            added += as_of(session.prices.dated([kind]))
             if more <= agreed:
-                report(f"growing the worker group from {size} to {wanted} nodes ({kind}, price {shown(price)}{dated})")
+                report(f"growing the worker group from {size} to {wanted} nodes: {added}")
                 worker_group.resize(session.aws, session.stack, wanted)
                 return size
         if agreed:
@@ -118,12 +119,7 @@ def _grow(task: GroupTask, wanted: int) -> int:
                 f"another machine has changed the size of the worker group to {size}, so {more} nodes would start "
                 f"instead of {agreed}"
             )
-        confirm(
-            f"grow the worker group from {size} to {wanted} nodes: {more} more {kind}, price {shown(price)}"
-            + (" more" if price is not None else "")
-            + f"{dated}.",
-            yes=task.yes,
-        )
+        confirm(f"grow the worker group from {size} to {wanted} nodes: {added}.", yes=task.yes)
         agreed = more
         limits.wait_until_allowed(session.aws, session.stack.name, report)
 

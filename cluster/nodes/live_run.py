@@ -29,7 +29,7 @@ class StopsRunError(DeepcdkError):
             attach = ", ".join(f"`fab attach --run {run_id}`" for run_id in run_ids)
             stop = ", ".join(f"`fab stop --run {run_id}`" for run_id in run_ids)
             remedy = (
-                f"wait for the end ({attach}), stop with a checkpoint ({stop}), or repeat with --force, which gives "
+                f"wait for the end ({attach}), stop it with a checkpoint ({stop}), or repeat with --force, which gives "
                 f"each run {STOP_GRACE_S:g} s for its checkpoint"
             )
         else:

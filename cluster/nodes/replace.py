@@ -67,7 +67,11 @@ def find(text: str, nodes: Sequence[Node], instances: Sequence[Instance]) -> tup
         if text.strip() == instance.id or names.get(instance.id) == wanted:
             return instance, names.get(instance.id, instance.id)
     named = sorted((i.id not in names, len(names.get(i.id, "")), names.get(i.id, i.id)) for i in instances)
-    there = ", ".join(name.removeprefix(_COMMON) for *_, name in named) or "none, because there is no worker"
+    if not named:
+        raise UsageError(
+            "--node", text, "cannot be replaced, because the cluster has no worker; `fab scale` adds workers"
+        )
+    there = ", ".join(name.removeprefix(_COMMON) for *_, name in named)
     raise UsageError("--node", text, f"must be one of {there}")
 
 
@@ -157,7 +161,7 @@ def wait_joined(task: GroupTask, gone: str, before: set[str], *, timeout_s: floa
             task.report(state)
     consoles = {id: last_console_lines(session.aws, id) for id in started[:2]}
     raise NotReadyError(
-        f"timed out after {timeout_s:.0f} s, still {state}",
+        f"the replacement was not complete after {timeout_s:.0f} s: still {state}",
         consoles,
         remedy="the Auto Scaling group continues; check the nodes with `fab status` before you repeat `fab replace`",
     )

@@ -119,9 +119,7 @@ def keep_workers_of_all_zones(aws: Aws, found: Inventory, report: Callable[[str]
             "Allow autoscaling:SuspendProcesses, or set availability_zones to 1"
         )
     else:
-        report(
-            f"EC2 Auto Scaling no longer balances the zones of {group}, because that would terminate workers of a run"
-        )
+        report(f"suspended {AZ_REBALANCE} of {group}, because balancing its zones would terminate workers of a run")
 
 
 def read_nodes(master: Master, report: Callable[[str], None] = warn) -> tuple[Node, ...]:
@@ -208,14 +206,14 @@ def _not_ready(
         shown = f"{last['StatusCode']}: {message}" if last else "(no scaling activity yet)"
         consoles[f"{group} has started {len(current.workers)} of {wanted}"] = shown
         first = remedy(message) if last and last["StatusCode"] == "Failed" else ""
-    missing = ", ".join(i.id for i in absent) or "not started"
+    missing = f"missing: {', '.join(i.id for i in absent)}" if absent else "the others have not started"
     otherwise = (
         f"repeat with --nodes {ready}, or terminate the missing instance, so that the Auto Scaling group replaces it"
         if ready
         else "read the consoles above; `fab status` shows the nodes"
     )
     return NotReadyError(
-        f"{ready} of {wanted} nodes are ready after {timeout_s:.0f} s; missing: {missing}",
+        f"{ready} of {wanted} nodes are ready after {timeout_s:.0f} s; {missing}",
         consoles,
         remedy=(f"{first}; or repeat with --nodes {ready}" if ready else first) if first else otherwise,
     )

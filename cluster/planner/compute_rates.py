@@ -81,7 +81,7 @@ def _resnet50(gpu: str) -> Figure:
             source=NVIDIA_PYTORCH_2018,
         )
     if gpu not in MEMORY_GB_S:
-        raise LookupError(f"the speed of a GPU {gpu} is unknown; known: {', '.join(MEMORY_GB_S)}")
+        raise LookupError(f"the speed of the GPU {gpu} is unknown; choose a type with {' or '.join(MEMORY_GB_S)}")
     rate = A100_IMAGES_S / 8 * MEMORY_GB_S[gpu] / A100_GB_S
     if gpu == "A100":  # published with XLA, which deepcdk leaves off by default
         return within(rate, 0.6, 1.05, CITED, NVIDIA_RATES)
@@ -124,5 +124,7 @@ def _of_cores(network: str, cores: float) -> Figure:
 
 def _multiply_adds(network: str) -> int:
     if network not in NETWORKS:
-        raise LookupError(f"no operation count for the network {network}; known networks: {', '.join(NETWORKS)}")
+        raise LookupError(
+            f"the number of operations of network {network} is unknown; choose one of {', '.join(NETWORKS)}"
+        )
     return NETWORKS[network].multiply_adds

@@ -37,7 +37,9 @@ class Figure(Range):
 
     def __post_init__(self) -> None:
         if not 0 <= self.low <= self.value <= self.high:
-            raise ValueError(f"a figure of {self.value:g} in a range of {self.low:g} to {self.high:g} ({self.source})")
+            raise ValueError(
+                f"{self.source}: the value {self.value:g} is not in its range, {self.low:g} to {self.high:g}"
+            )
 
     def at(self, value: float) -> Figure:
         """Return the figure at another value of its range. The copy has no range."""

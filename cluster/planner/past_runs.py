@@ -109,7 +109,7 @@ def past_start(record: Mapping[str, Any]) -> PastStart:
     state = record["state"]
     seconds = float(state["updated"]) - float(state["started"]) - sum(_epochs(result))
     if not 0 < seconds < 24 * 3600:
-        raise LookupError("the run has no time outside of its epochs")
+        raise LookupError("the run's time outside of its epochs must be between 0 and 24 hours")
     spread = Range(low=1 - START_SPREAD, value=1.0, high=1 + START_SPREAD)
     return PastStart(**_past(record, cluster), seconds=spread.times(seconds))
 
@@ -170,7 +170,7 @@ def rate_of(training_s: float, workload: Workload, cluster: Cluster, assumed: As
 
     low, high = MIN_RATE, MAX_RATE
     if not seconds(high) * 1.01 < training_s < seconds(low):
-        raise LookupError("the time does not depend on the computation")
+        raise LookupError("no speed of the computation explains the time of the training steps")
     for _ in range(HALVINGS):
         middle = math.sqrt(low * high)
         low, high = (middle, high) if seconds(middle) > training_s else (low, middle)
@@ -191,7 +191,7 @@ def _step(
     """
     nodes, ranks, known = cell.cell.nodes, cell.ranks, NETWORKS[cell.cell.network]
     if ranks % nodes:
-        raise LookupError("the nodes had different numbers of ranks")
+        raise LookupError("the nodes of the run had different numbers of ranks")
     batch = cell.cell.batch_per_rank * ranks
     workload = Workload(
         network=cell.cell.network,
@@ -228,7 +228,7 @@ def _whole_run(record: Mapping[str, Any]) -> tuple[Cluster, Mapping[str, Any]]:
         raise LookupError("the run was resumed")
     nodes, ranks = len(record["spec"]["hosts"]), whole(result.get("ranks")) or 0
     if ranks < 1 or ranks % nodes:
-        raise LookupError("the nodes had different numbers of ranks")
+        raise LookupError("the nodes of the run had different numbers of ranks")
     hardware = dataclasses.replace(hardware_of(_type_of(record)), ranks_per_node=ranks // nodes)
     return Cluster(hardware=hardware, nodes=nodes), result
 

@@ -152,7 +152,7 @@ def workload_of(settings: Settings, ranks: int) -> Workload:
                 f"{ranks} ranks use {phase.global_batch} images per step, more than the {training - held_back} images "
                 "of the data"
             )
-            raise UsageError("--nodes", ranks, f"{rule}; choose fewer nodes")
+            raise UsageError("--nodes", None, f"{rule}; choose fewer nodes")
     return Workload(
         network=settings.network,
         precision=settings.precision,

@@ -186,5 +186,5 @@ def save(figure: Figure, path: Path) -> None:
             figure.savefig(path, dpi=150, metadata={"Date": None} if path.suffix == ".svg" else {})
     except OSError as error:
         raise DeepcdkError(
-            f"cannot write {path} ({error.strerror})", remedy="free space there, or make it writable"
+            f"cannot write {path} ({error.strerror})", remedy="free space there, or make the path writable"
         ) from None

@@ -33,8 +33,9 @@ def split_entry(entry: str) -> list[str]:
     """Split --entry as a shell would. Raises UsageError for an open quote, and for syntax that only a shell reads."""
     try:
         words = shlex.split(entry)
-    except ValueError as error:
-        raise UsageError("--entry", entry, f"cannot be split into words: {error}") from None
+    except ValueError:
+        rule = "cannot be split into words, because it has an open quote or ends with a backslash"
+        raise UsageError("--entry", entry, rule) from None
     if operator := next((found[1] for found in _OPERATOR.finditer(entry) if found[1]), ""):
         name = operator.removeprefix("$").lower()
         instead = f"{{{name}}}, " if name in PLACEHOLDERS else ""
@@ -49,13 +50,14 @@ def check_word(flag: str, word: str) -> None:
     Such a word contains a NUL character, is not UTF-8, or has more than MAX_WORD_BYTES bytes.
     """
     if "\0" in word:
-        raise UsageError(flag, None, "has a NUL character, which no program can receive")
+        raise UsageError(flag, None, "has a NUL character, which no program can receive; remove it")
     try:
         word.encode()
     except UnicodeEncodeError:
-        raise UsageError(flag, None, "has a word that is not UTF-8") from None
+        raise UsageError(flag, None, "has a word that is not UTF-8; encode it as UTF-8") from None
     if (size := len(os.fsencode(word))) > MAX_WORD_BYTES:
-        raise UsageError(flag, None, f"has a word of {size:,} bytes; Linux allows at most {MAX_WORD_BYTES:,}")
+        rule = f"has a word of {size:,} bytes, but Linux allows at most {MAX_WORD_BYTES:,}; pass a file instead"
+        raise UsageError(flag, None, rule)
 
 
 def unknown_to_nodes(first: str, rest: Sequence[str]) -> str:
@@ -87,7 +89,7 @@ def located_file(flag: str, given: str, directory: Path) -> str:
     typed = expanded(given)
     both = [place / typed for place in (directory, resolved("."))]
     if both[1].is_relative_to(directory) and all(map(is_file, both)) and not both[0].samefile(both[1]):
-        raise UsageError(flag, given, f"can be {both[0]} or {both[1]}; give the absolute path")
+        raise UsageError(flag, given, f"matches two files, {both[0]} and {both[1]}; give the absolute path")
     if not typed.is_absolute() and ".." not in typed.parts and is_file(directory / typed):
         return typed.as_posix()
     places = [directory / typed, Path.cwd() / typed]

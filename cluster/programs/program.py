@@ -32,7 +32,7 @@ from cluster.programs.joining import Joining, examine
 from cluster.programs.keras3_lint import KerasTrapError, Trap, find, imports, modules, parsed_text
 from cluster.programs.program_packages import RUNTIME_MODULES, Wanted
 from cluster.programs.project_files import chosen_file, refuse_others
-from cluster.programs.upload import Upload, survey, unreadable
+from cluster.programs.upload import IGNORE_FILE, Upload, survey, unreadable
 from cluster.ssh.push import Tree, check_syntax, pack
 from cluster.terminal.paths import is_directory, is_file, resolved
 
@@ -65,7 +65,7 @@ class Program:
 
     def __post_init__(self) -> None:
         if not is_directory(self.directory):
-            raise UsageError("--payload", str(self.directory), "must be the directory with the program")
+            raise UsageError("--payload", str(self.directory), "is not a directory; give the directory of your program")
         if not self.entry:
             raise UsageError("--entry", None, 'must be the command of each rank, such as --entry "train.py --epochs 3"')
         for word in self.entry:
@@ -103,7 +103,7 @@ class Program:
             if not os.access(file, os.X_OK):
                 raise UsageError("--entry", first, f"is not executable: `chmod +x {shlex.quote(str(file))}`")
             if not _begins_with(file, b"#!", b"\x7fELF"):
-                raise UsageError("--entry", first, "does not start with the line of its interpreter, such as #!/bin/sh")
+                raise UsageError("--entry", first, "must start with the line of its interpreter, such as #!/bin/sh")
         elif "/" not in first and is_file(self.directory / first) and not shutil.which(first):
             raise UsageError("--entry", first, f"is a file, not a command: give ./{first}")
 
@@ -173,7 +173,9 @@ class Program:
         words = split_entry(entry)
         directory = resolved(payload)
         if is_file(directory):
-            raise UsageError("--payload", payload, f"must be a directory: give {directory.parent}, and --entry")
+            raise UsageError(
+                "--payload", payload, f"is a file; give its directory, {directory.parent}, and the command in --entry"
+            )
         located = with_located_script(words, directory)
         if requirements:
             requirements = located_file("--requirements", requirements, directory)
@@ -303,7 +305,8 @@ class Program:
             if (size := sum(sizes.values())) > MAX_TREE_BYTES:
                 largest = max(sizes, key=sizes.__getitem__)
                 rule = f"has {size:,} bytes, more than {MAX_TREE_BYTES:,}; the largest file is {largest}"
-                raise UsageError("--payload", str(self.directory), f"{rule}. Keep data on the shared file system")
+                fix = f"copy data with `fab stage-data`, or list files that are not needed in {IGNORE_FILE}"
+                raise UsageError("--payload", str(self.directory), f"{rule}; {fix}")
             beside = {LOCK_FILE: lock.encode()} if lock else {}
             return pack(self.directory, found.files, PROGRAM_FOLDER, beside, links=found.links, folders=found.folders)
         except UsageError:

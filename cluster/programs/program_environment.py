@@ -139,7 +139,7 @@ def pack_for_notebook(program: Program, node: Node, *, project: Path, report: Ca
         )
     if JUPYTERLAB not in environment.packages:
         raise RequirementsError(
-            f"{program.requirements} does not name {JUPYTERLAB}", remedy=f"add the line {JUPYTERLAB}"
+            f"{program.requirements} does not name {JUPYTERLAB}", remedy=f"add the line {JUPYTERLAB} to this file"
         )
     return _with_environment(program, environment, kind)
 
@@ -168,8 +168,8 @@ def choose(wanted: Wanted, kind: RuntimeKind | None, *, project: Path, report: C
     """
     if kind is None:
         raise RequirementsError(
-            f"{wanted.file} cannot be resolved: no node has reported its Python",
-            remedy="check the nodes with `fab status`; replace nodes of an older version with `fab replace`",
+            f"{wanted.file} cannot be resolved: no node has reported the version of its Python",
+            remedy="check the nodes with `fab status`; `fab replace` those that an older deepcdk has set up",
         )
     # Import late: most programs have no requirements and start faster without these modules.
     from cluster.programs.resolution import Resolver

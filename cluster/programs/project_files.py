@@ -86,11 +86,11 @@ def refuse_others(name: str) -> None:
     """Raise UsageError for a --requirements file in an unsupported format. The message has the command
     that exports it.
     """
-    base = Path(name).name
+    base, rule = Path(name).name, "has a format that deepcdk does not read; export it first"
     if export := EXPORTS.get(base):
-        raise UsageError("--requirements", name, f"is not read; export it first: {export}")
+        raise UsageError("--requirements", name, f"{rule}: `{export}`, then give that file")
     if base.endswith((".yml", ".yaml")):
-        raise UsageError("--requirements", name, f"is not read; export it first: {EXPORTS['environment.yml']}")
+        raise UsageError("--requirements", name, f"{rule}: `{EXPORTS['environment.yml']}`, then give that file")
 
 
 def is_pylock(name: str) -> bool:
@@ -114,8 +114,9 @@ def sources(wanted: Wanted, uv: str, environ: Mapping[str, str]) -> tuple[list[s
     name, base = wanted.requirements, Path(wanted.requirements).name
     file = wanted.directory / name
     if (wanted.extras or wanted.groups) and base not in (UV_LOCK, PYPROJECT):
+        there = f"the program's file is {name}" if name else "the program has no such file"
         raise RequirementsError(
-            f"--extra and --group choose dependencies of {PYPROJECT} or {UV_LOCK}, not of {name or 'no file'}",
+            f"--extra and --group choose dependencies of {PYPROJECT} or {UV_LOCK}, but {there}",
             remedy=f"leave them out, or give --requirements {PYPROJECT}",
         )
     extras = [word for extra in wanted.extras for word in ("--extra", extra)]
@@ -183,7 +184,8 @@ def _netrc(file: Path) -> Mapping[str, tuple[str, str]]:
     try:
         hosts = netrc.netrc(file).hosts if is_file(file) else {}
     except (OSError, ValueError, netrc.NetrcParseError) as error:
-        warn(f"{file} is not used, because it cannot be read: {error}")
+        why = error.strerror if isinstance(error, OSError) else error
+        warn(f"{file} is not used, because it cannot be read: {why}. If a package index needs it, correct this file")
         return {}
     return {host: (login, word) for host, (login, _, word) in hosts.items() if host != "default"}
 
@@ -252,7 +254,9 @@ def _exported(lock: Path, flags: Sequence[str], uv: str, environ: Mapping[str, s
     )
     if done.returncode != 0:
         raise RequirementsError(
-            f"uv cannot read {lock}:\n{masked(done.stderr).strip()}", remedy="run `uv lock` in that directory"
+            f"uv cannot read {lock}:\n{masked(done.stderr).strip()}",
+            remedy="correct --extra and --group if the output names one of them; otherwise run `uv lock` in the "
+            "directory of uv.lock",
         )
     text = done.stdout.replace("\\\n", " ")
     return [_absolute(line, lock.parent) for line in text.splitlines() if line.strip()]
@@ -299,8 +303,10 @@ def _toml(file: Path) -> dict[str, Any]:
     """Read a TOML file. Raises RequirementsError if it cannot be read or parsed."""
     try:
         return tomllib.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise RequirementsError(f"cannot read {file}: {error}", remedy="correct it, or make it readable") from None
+    except OSError as error:
+        raise RequirementsError(f"cannot read {file}: {error.strerror}", remedy="make the file readable") from None
+    except ValueError as error:
+        raise RequirementsError(f"{file} is not valid TOML: {error}", remedy="correct the file") from None
 
 
 def _table(document: Mapping[str, Any], key: str) -> Mapping[str, Any]:

@@ -121,9 +121,9 @@ def allowed_hashes(name: str, version: str, there: frozenset[str], allowed: froz
     kept = there & allowed
     if not kept and {each.partition(":")[0] for each in there} & {each.partition(":")[0] for each in allowed}:
         raise RequirementsError(
-            f"no file of {name}=={version} has a hash that the requirements allow. The files in the index have "
-            "changed, or the hashes are of another version",
-            remedy="check whether the index is correct, then correct the hashes",
+            f"no file of {name}=={version} in the index has a hash that the requirements allow. The files in the index "
+            "have changed, or the hashes are of another version",
+            remedy=f"check whether the index is correct, then correct the hashes of {name} in the requirements",
         )
     # pip on the node compares the hashes if the index does not report this algorithm.
     return kept or allowed

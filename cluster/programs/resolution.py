@@ -74,7 +74,7 @@ class Resolver:
         if refusal := asked.refusal(HOROVOD, HOROVOD_VERSION, self.kind):
             raise RequirementsError(
                 f"{wanted.file} requires {refusal}, but the nodes build {HOROVOD_VERSION}",
-                remedy="remove the line; Horovod is installed or built for every program that uses it",
+                remedy=f"remove {HOROVOD} from the requirements; the nodes install it for every program that uses it",
             )
         there = self._runtime()
         kept = {name: version for name, version in there.items() if name in KEPT or name.startswith(KEPT_PREFIX)}
@@ -168,9 +168,9 @@ class Resolver:
         package = next((package for package in answer.found if package.name == HOROVOD), None)
         if package is None or package.sdist is None:
             raise RequirementsError(
-                f"{HOROVOD_FILE}, which the nodes build for this program, is in no index of the requirements:\n"
+                f"{HOROVOD_FILE}, which the nodes build for this program, is in none of its package indexes:\n"
                 f"{answer.reasons}",
-                remedy=f"add an index or a --find-links directory that has it; {NOTHING_DONE}",
+                remedy=f"add an index or a --find-links directory that has this file; {NOTHING_DONE}",
             )
         path = self._builder(wanted).local(package, package.sdist)
         if (found := sha256_of(path)) != HOROVOD_SHA256:

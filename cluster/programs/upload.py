@@ -444,4 +444,5 @@ def _read_rules(file: Path) -> GitIgnoreSpec | None:
     try:
         return GitIgnoreSpec.from_lines(line.rstrip("\r") for line in text.split("\n"))
     except ValueError as error:
-        raise UploadError(f"{file}: {error}", remedy="correct the line; the syntax is that of .gitignore") from None
+        what = f"{file} has an invalid line: {error}"
+        raise UploadError(what, remedy="correct the line; the syntax is that of .gitignore") from None

@@ -210,7 +210,7 @@ def _packages(lock: Path, directory: Path) -> tuple[Package, ...]:
         document = tomllib.loads(lock.read_text(encoding="utf-8"))
         return tuple(_package(each, lock.parent, directory) for each in document.get("packages", ()))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise UvError(f"uv wrote a lock file that cannot be read: {error}", remedy="reinstall uv") from None
+        raise UvError(f"uv wrote a lock file that deepcdk cannot read: {error}", remedy=REINSTALL) from None
 
 
 def _package(entry: Mapping[str, Any], beside: Path, directory: Path) -> Package:
@@ -267,7 +267,8 @@ def check_answer(answer: Answer, status: int) -> None:
     if refused := re.search(r"HTTP status \w+ error \((\d+ [^)]*)\) for url \(([^)]+)\)", answer.words):
         raise UnresolvedHereError(
             f"{masked(refused[2])} returned {refused[1]}",
-            remedy="correct the URL, or give uv credentials for this server",
+            remedy="correct the URL, or give uv credentials for this server (netrc, or UV_INDEX_NAME_USERNAME and "
+            "UV_INDEX_NAME_PASSWORD)",
         )
     if UNREACHABLE.search(answer.words):
         found = re.search(r"https?://[^\s`)]+", answer.words)
@@ -279,7 +280,7 @@ def check_answer(answer: Answer, status: int) -> None:
                 "for a password), or name the index's host in NO_PROXY",
             )
         raise UnresolvedHereError(
-            f"this machine cannot reach a package index: {url or 'uv'}: {last}",
+            f"this machine cannot reach a package index{': ' * bool(url)}{url}: {last}",
             remedy="set UV_DEFAULT_INDEX or PIP_INDEX_URL to an index that this machine can reach",
         )
     if UNPREPARED.search(answer.words):
@@ -291,7 +292,8 @@ def check_answer(answer: Answer, status: int) -> None:
             else "require a version that has a wheel, or install what the build needs on this machine",
         )
     if not answer.words:
-        raise UvError(f"uv exited with status {status} and no message", remedy="run `uv --version`; reinstall uv")
+        remedy = f"check whether `uv --version` works; otherwise {REINSTALL}"
+        raise UvError(f"uv exited with status {status} and no message", remedy=remedy)
 
 
 def _proxy(url: str) -> str:

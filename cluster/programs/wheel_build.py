@@ -233,7 +233,7 @@ class WheelBuilder:
             lines = "\n".join(masked(output).strip().splitlines()[-LINES:])
             raise RequirementsError(
                 f"this machine cannot build {package.name}, which has no wheel for the nodes:\n{lines}",
-                remedy="fix the build, or require a version that has a wheel",
+                remedy="fix the cause that this output shows, or require a version that has a wheel",
             )
 
     def _check(self, package: Package, wheel: Path) -> None:

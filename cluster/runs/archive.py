@@ -58,7 +58,7 @@ class Archive:
         if record is None:
             raise DeepcdkError(
                 f"{bucket} has no complete record of run {chosen}",
-                remedy="fetch the files that it has with `fab fetch`",
+                remedy=f"fetch the run's other files with `fab fetch --run {chosen} --from-bucket`",
             )
         return record
 

@@ -37,7 +37,8 @@ def check_left(spec: RunSpec, spent: Mapping[str, Any] | None) -> None:
     if spec.bounds.max_usd and usd is None:
         raise DeepcdkError(
             f"--max-cost cannot be checked: the cost of the earlier attempts of run {spec.run_id} is unknown",
-            remedy="limit the time with --max-hours",
+            remedy="leave out --max-cost, and limit the time with --max-hours. If the run was started with --max-cost, "
+            "start a new run, because a resumed run keeps its limits",
         )
     if spec.bounds.share(seconds, usd) >= 1:
         told = spec.bounds.describe(seconds, usd)
@@ -54,7 +55,7 @@ def stop_policy(stack: Stack, *, wanted: bool) -> str:
     if wanted and not stack.stop_policy:
         raise DeepcdkError(
             f"--then-stop: stack {stack.name} has no policy that terminates its workers",
-            remedy="add the policy with `fab up`",
+            remedy="run `fab up`, which adds the policy, then repeat",
         )
     return stack.stop_policy if wanted else ""
 

@@ -56,7 +56,7 @@ def read_secrets(given: Iterable[str], environ: Mapping[str, str]) -> dict[str, 
         _check("--secret", name, value)
         found[name] = value
     if sum(map(len, found.values())) > MAX_SECRETS_BYTES:
-        raise UsageError("--secret", None, f"all secrets together must be below {MAX_SECRETS_BYTES:,} characters")
+        raise UsageError("--secret", None, f"all secrets together must have at most {MAX_SECRETS_BYTES:,} characters")
     return found
 
 
@@ -69,7 +69,7 @@ def check_secrets(run_id: str, wanted: Iterable[str], given: Mapping[str, str]) 
             f"run {run_id} needs {', '.join(absent)}; give each again, because secrets are not kept after a run",
         )
     if unknown := sorted(set(given) - set(wanted)):
-        raise UsageError("--secret", unknown[0], f"is not a secret of run {run_id}")
+        raise UsageError("--secret", unknown[0], f"is not a secret of run {run_id}; leave it out")
 
 
 def _read_file(name: str, path: Path) -> str:
@@ -91,14 +91,15 @@ def _is_name(text: str) -> bool:
 def _check(flag: str, name: str, value: str) -> None:
     """Raise UsageError for an invalid variable, which names `flag`; its message omits the value."""
     if not _is_name(name):
-        raise UsageError(flag, name, "must start with the name of a variable: letters, digits and _")
+        raise UsageError(flag, name, "must start with the name of a variable: letters, digits and _, no digit first")
     if OURS.fullmatch(name):
         raise UsageError(flag, name, "is set by the launcher; leave it out")
     if "\0" in value:
-        raise UsageError(flag, name, "has a value with a NUL character, which no program can receive")
+        raise UsageError(flag, name, "has a value with a NUL character, which no program can receive; remove it")
     try:
         value.encode()
     except UnicodeEncodeError:
-        raise UsageError(flag, name, "has a value that is not UTF-8") from None
+        raise UsageError(flag, name, "has a value that is not UTF-8; encode it as UTF-8") from None
     if (size := len(os.fsencode(f"{name}={value}"))) > MAX_WORD_BYTES:
-        raise UsageError(flag, name, f"has {size:,} bytes with its value; Linux allows at most {MAX_WORD_BYTES:,}")
+        rule = f"has {size:,} bytes with its value, but Linux allows at most {MAX_WORD_BYTES:,}; pass a file instead"
+        raise UsageError(flag, name, rule)

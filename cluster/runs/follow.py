@@ -123,7 +123,7 @@ def _same_run(run_id: object, followed: str) -> str:
     """Return the id of the run that a message is about. Raises AnswerError if it is not the followed run, or is
     invalid.
     """
-    wrong = answers.run_id(run_id) or ("" if followed in ("", run_id) else f"it is not about run {followed}")
+    wrong = answers.run_id(run_id) or ("" if followed in ("", run_id) else f"it is about another run than {followed}")
     if wrong:
         raise AnswerError("`follow`", run_id, wrong)
     return str(run_id)
@@ -229,7 +229,8 @@ def follow(
                 display.show(progress, message)
                 if progress.is_final or message["type"] == "end":
                     return progress
-            raise SilenceError("the stream ended before the run", remedy="watch the run again with `fab attach`")
+            what = "the master stopped reporting before the run ended"
+            raise SilenceError(what, remedy="watch the run again with `fab attach`")
         except AnswerError as error:
             error.where = where
             raise

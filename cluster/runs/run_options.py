@@ -137,17 +137,17 @@ class RankOptions:
         if self.ranks_per_node not in ("", CORES):
             parse_whole("--ranks-per-node", self.ranks_per_node, lowest=1, highest=MAX_SLOTS)
         if self.launcher not in ("", *LAUNCHERS):
-            raise UsageError("--launcher", self.launcher, f"must be {', '.join(LAUNCHERS)}")
+            raise UsageError("--launcher", self.launcher, f"must be one of {', '.join(LAUNCHERS)}")
         if self.together not in TOGETHER:
-            raise UsageError("--together", self.together, f"must be {', '.join(TOGETHER)}")
+            raise UsageError("--together", self.together, f"must be one of {', '.join(TOGETHER)}")
         if self.launcher not in ("", HOROVOD) and self.controller != AUTO:
-            raise UsageError(
-                "--controller", self.controller, f"is a setting of Horovod; --launcher {self.launcher} does not use it"
-            )
+            rule = f"is a setting of Horovod, which --launcher {self.launcher} does not use; leave it out"
+            raise UsageError("--controller", self.controller, rule)
         if self.placement not in (PLACED, UNPLACED):
             raise UsageError("--placement", self.placement, f"must be {PLACED} or {UNPLACED}")
         if self.own_gpu and self.placement == UNPLACED:
-            raise UsageError("--own-gpu", None, f"assigns GPUs, but --placement {UNPLACED} leaves that to the program")
+            rule = f"assigns GPUs, but --placement {UNPLACED} leaves that to the program; give only one of them"
+            raise UsageError("--own-gpu", None, rule)
         if self.controller not in (*CONTROLLERS, AUTO):
             raise UsageError("--controller", self.controller, f"must be {', '.join(CONTROLLERS)} or {AUTO}")
 

@@ -32,6 +32,7 @@ _DOING = {
     "stop": "waiting for the run to stop",
     "remove": "removing the run",
 }
+_ASKING = "asking the master about its runs"
 _REFUSED_STATUS = 2
 _LIVE_RUN_STATUS = 3
 _NO_SUCH_RUN_STATUS = 4
@@ -114,7 +115,7 @@ class Supervisor:
         answer has this `shape` and is about `run_id` ("": any run), LiveRunError or HeldNodesError if nodes are not
         free, RemoteError if the command failed, or DeepcdkError for an unknown run or a rejected request.
         """
-        with doing(_DOING.get(arguments[0], "asking the master about its runs")):
+        with doing(_DOING.get(arguments[0], _ASKING)):
             done = self.master.run(supervisor_command(self.stack, *arguments), directory=self.directory, stdin=stdin)
         if done.status == _LIVE_RUN_STATUS:
             raise _refusal(self._read(arguments[0], done.text, answers.REFUSED), nodes)
@@ -124,7 +125,7 @@ class Supervisor:
             raise DeepcdkError(done.stderr.strip(), where=self.master.where)
         if done.status != 0:
             raise RemoteError(
-                f"the supervisor's `{arguments[0]}` failed",
+                f"{_DOING.get(arguments[0], _ASKING)} failed on the master",
                 status=done.status,
                 output=done.stderr,
                 where=self.master.where,

@@ -129,14 +129,14 @@ def read_work(
     """
     if not program.payload:
         if ranks.launcher not in ("", HOROVOD):
-            rule = f"is for your own program; {HOROVOD} starts the recipes"
+            rule = f"is for your own program, but {HOROVOD} starts the recipes; leave it out, or give --entry"
             raise UsageError("--launcher", ranks.launcher, rule)
         if ranks.together != TOGETHER[0]:
-            raise UsageError(
-                "--together", ranks.together, "is for your own program; the ranks of a recipe always train together"
-            )
+            rule = "is for your own program, but the ranks of a recipe always train together; leave it out"
+            raise UsageError("--together", ranks.together, rule)
         if ranks.own_gpu:
-            raise UsageError("--own-gpu", None, "is for your own program; the ranks of a recipe have a GPU each")
+            rule = "is for your own program, but the ranks of a recipe have a GPU each; leave it out"
+            raise UsageError("--own-gpu", None, rule)
         for flag, text in given(program):
             raise UsageError(flag, text, "needs --payload DIRECTORY, the directory of your program")
         # A recipe's ranks place themselves. Their setting for that has the same name.
@@ -164,5 +164,6 @@ def split_args(text: str) -> tuple[str, ...]:
     """Split --args as a shell would, without running a shell. Raises UsageError for an unclosed quote."""
     try:
         return tuple(shlex.split(text))
-    except ValueError as error:
-        raise UsageError("--args", text, f"cannot be split into words: {error}") from None
+    except ValueError:
+        rule = "cannot be split into words, because it has an open quote or ends with a backslash"
+        raise UsageError("--args", text, rule) from None

@@ -33,7 +33,7 @@ class Entry(tarfile.TarInfo):
         """
         entry = super().frombuf(buf, encoding, errors)
         if entry.size < 0 or (entry.type in _HEADERS and entry.size > MAX_HEADER):
-            raise tarfile.ReadError(f"an entry has a header of {entry.size} bytes")
+            raise tarfile.ReadError(f"the archive is damaged: an entry has a header of {entry.size} bytes")
         return entry
 
 

@@ -87,7 +87,7 @@ class Intake:
 
     def __init__(self, directory: Path, run_id: str) -> None:
         self.directory = directory
-        self._action = f"fetching run {run_id}"
+        self._run_id, self._action = run_id, f"fetching run {run_id}"
         self._lock = threading.Lock()
         self._entries = self._arrived = self._unchecked = self._renamed = 0
         self._example = ""
@@ -98,7 +98,8 @@ class Intake:
         if self._entries > MAX_ENTRIES:
             raise DeepcdkError(
                 f"{self._action}: the run has more than {MAX_ENTRIES:,} files and directories; no file was kept",
-                remedy="copy what you need from the run's directory on the master",
+                remedy=f"copy only what you need: with rsync from runs/{self._run_id} on the shared file system (`fab "
+                f"ssh-config`), or with `aws s3 cp` from runs/{self._run_id}/ in the run bucket",
             )
 
     def count_bytes(self, size: int) -> None:
@@ -116,8 +117,8 @@ class Intake:
             self._unchecked = 0
         if (free := shutil.disk_usage(self.directory).free) < KEPT_FREE:
             raise DeepcdkError(
-                f"after {amount(self._arrived)}, only {amount(free)} of the disk are free, and {amount(KEPT_FREE)} "
-                "must stay free",
+                f"{self._action} stopped after {amount(self._arrived)}: {amount(free)} of the disk are free, but "
+                f"{amount(KEPT_FREE)} must stay free",
                 where=str(self.directory.parent),
                 remedy="free some space, or give another --into DIRECTORY",
             )
@@ -148,7 +149,9 @@ class Intake:
                     self._renamed += 1
                     self._example = self._example or f"{name!a} is now {chosen!a}"
                 return self.directory / chosen
-        raise DeepcdkError(f"{self._action}: {name!a} occurs twice", remedy="repeat `fab fetch`")
+        raise DeepcdkError(
+            f"{self._action}: the file {name!a} occurs twice; no file was kept", remedy="repeat `fab fetch`"
+        )
 
     def warn_of_names(self, target: Path) -> None:
         """Warn the user if files have another name on the laptop than in the run, with their number and an example."""

@@ -139,8 +139,8 @@ class KeptHostKeys:
         try:
             write_private(self.path(instance_id), "".join(f"{instance_id} {key}\n" for key in keys))
         except OSError as error:
-            what = f"the SSH host keys of {instance_id} could not be stored: {error}"
-            warn(f"{what}; the next command reads them from the console again")
+            what = f"the SSH host keys of {instance_id} could not be stored: {error.strerror or error}"
+            warn(f"{what}: {self.folder}. The next command reads them from the console again")
 
     def identify(self, aws: Aws, instance_id: str) -> tuple[HostKey, ...]:
         """Return the host keys of an instance, from its console and from its file, and store them in the file.

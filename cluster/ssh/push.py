@@ -215,7 +215,9 @@ def package_tree(root: Path) -> Tree:
     """Pack a whole package, `agent` or `payload`. Raises BrokenPackageError if it has no or an unreadable file."""
     files = package_files(root)
     if not files:
-        raise BrokenPackageError(f"no {root.name} at {root}", remedy="run from the project's root")
+        raise BrokenPackageError(
+            f"the package {root.name} is missing at {root}", remedy="restore it with git, or install deepcdk again"
+        )
     try:
         return pack(root, files, root.name)
     except OSError as error:

@@ -35,11 +35,12 @@ BANNER_TIMEOUT_S: Final = 30.0
 """Timeout for the SSH server's banner. Before it, the CLI has to start and AWS to open the session."""
 _NOT_REGISTERED: Final = "TargetNotConnected"
 _POLL_S: Final = 2.0
-_REMEDIES: Final = {
+INSTALL: Final = {
     CLI: "install the AWS CLI: https://docs.aws.amazon.com/cli/latest/userguide/getting-started-install.html",
     PLUGIN: "install AWS's plugin for the CLI: https://docs.aws.amazon.com/systems-manager/latest/userguide/"
     "session-manager-working-with-install-plugin.html",
 }
+"""How to install each program that connects over Session Manager."""
 
 
 def command(instance_id: str, region: str) -> list[str]:
@@ -63,7 +64,7 @@ def check_programs(find: Callable[[str], str | None] = shutil.which) -> None:
             raise ConnectionFailedError(
                 f"{program} is not installed, but the cluster is reached only over Session Manager",
                 where="ssh_access = session-manager",
-                remedy=_REMEDIES[program],
+                remedy=INSTALL[program],
             )
 
 
@@ -148,7 +149,7 @@ def open_tunnel(
 
 def explain(output: str, argv: Sequence[str]) -> ConnectionFailedError:
     """Return the error for an error output of the AWS CLI, with a remedy. `argv` is the command."""
-    remedy = "run the command by hand"
+    remedy = "run the command by hand to find the cause"
     if _NOT_REGISTERED in output:
         remedy = (
             "the master must be running, have the SSM agent in its image, and reach AWS. Check its boot with "

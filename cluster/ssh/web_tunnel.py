@@ -37,7 +37,8 @@ def free_port(wanted: int) -> int:
         try:
             probe.bind(("127.0.0.1", wanted))
         except OSError as error:
-            raise UsageError("--port", str(wanted), f"is not available on this machine: {error.strerror}") from None
+            rule = f"is not available on this machine ({error.strerror}); choose another port, or leave out --port"
+            raise UsageError("--port", str(wanted), rule) from None
         return int(probe.getsockname()[1])
 
 

@@ -51,7 +51,8 @@ class Plan:
             raise UsageError("--repeats", self.repeats, "gives each repeat its own seed; leave out --grid seed")
         if self.seed + self.repeats - 1 > MAX_SEED:
             highest = MAX_SEED - self.repeats + 1
-            raise UsageError("--seed", self.seed, f"is too large for {self.repeats} repeats; at most {highest}")
+            rule = f"is too large for {self.repeats} repeats, which use the next seeds; must be at most {highest}"
+            raise UsageError("--seed", self.seed, rule)
         for each in self.parameters:
             if each.name == NODES and (each.distribution or not all(map(_COUNT.fullmatch, each.values))):
                 raise UsageError(f"--grid {NODES}", each.distribution or ",".join(each.values), _COUNT_RULE)
@@ -67,7 +68,7 @@ class Plan:
         if self.count > MAX_RUNS:
             what = f"the sweep has {self.count:,} runs, but at most {MAX_RUNS:,} are allowed"
             fix = "use fewer values or --repeats, or draw fewer combinations at random with --samples N"
-            raise DeepcdkError(f"{what}; {fix}")
+            raise DeepcdkError(what, remedy=fix)
 
     @property
     def size(self) -> int:
@@ -154,7 +155,8 @@ class Plan:
             return cls(**{**document, "parameters": parameters, "command": tuple(document["command"])})
         except (ValueError, TypeError, KeyError, LookupError, RecursionError) as error:
             raise DeepcdkError(
-                f"the record of the sweep has no valid plan: {error}", remedy="start the sweep again with `fab sweep`"
+                f"the sweep cannot be resumed, because the record of its first run has no valid plan: {error}",
+                remedy="start a new sweep with `fab sweep`",
             ) from None
 
 
@@ -199,7 +201,11 @@ def check_placeholders(words: Sequence[str], names: Sequence[str]) -> None:
         rule = f"has no values: give --grid {unknown[0]}=A,B, or write {{{{{unknown[0]}}}}} for a text in braces"
         raise UsageError("--entry", f"{{{unknown[0]}}}", rule)
     if unused := next((name for name in names if name not in used and name != NODES), ""):
-        raise UsageError("--entry", " ".join(words), f"does not use {{{unused}}}, the parameter of --grid {unused}")
+        raise UsageError(
+            "--entry",
+            " ".join(words),
+            f"does not use {{{unused}}}, the parameter of --grid {unused}; add it, or leave out this --grid",
+        )
 
 
 def values_of(trial: Trial, run_directory: str) -> dict[str, str]:

@@ -82,7 +82,8 @@ def _checked(flag: str, text: str, values: list[str]) -> tuple[str, ...]:
     seen: set[str] = set()
     for value in values or [""]:
         if not value.strip():
-            raise UsageError(flag, text, "has an empty value" if values else "has no values")
+            rule = "has an empty value; remove the comma before or after it" if values else "has no values; give A,B,C"
+            raise UsageError(flag, text, rule)
         if "\0" in value or not value.isprintable():
             raise UsageError(flag, value, "has a character that cannot be printed; remove it")
         if value in seen:
@@ -123,7 +124,8 @@ def _range(flag: str, text: str, first: str, last: str, step: str | None) -> tup
     begin, end = Decimal(first), Decimal(last)
     by = Decimal(step) if step else Decimal(1 if end >= begin else -1)
     if by == 0 or (end - begin) * by < 0:
-        raise UsageError(flag, text, "has a step that does not lead from the first value to the last")
+        rule = "has a step that does not lead from FIRST to LAST; give a step above 0 if LAST is larger, else below 0"
+        raise UsageError(flag, text, rule)
     count = (end - begin) / by
     if count >= MAX_VALUES:
         raise UsageError(flag, text, f"has about {int(count) + 1:,} values; at most {MAX_VALUES:,} are allowed")
@@ -146,5 +148,6 @@ def _distribution(name: str, flag: str, text: str, function: str, arguments: str
         if high <= 0:
             raise UsageError(flag, text, "must have a standard deviation above 0")
     elif low >= high or (function.startswith("log") and low <= 0):
-        raise UsageError(flag, text, "must be from A to a larger B" + (", above 0" if function[:3] == "log" else ""))
+        above = ", and both must be above 0" if function.startswith("log") else ""
+        raise UsageError(flag, text, f"must have a second number that is larger than the first{above}")
     return Parameter(name=name, distribution=function, arguments=(low, high))

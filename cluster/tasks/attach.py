@@ -122,7 +122,7 @@ class ResumeRequest:
         run_id, state = str(record["run_id"]), record["state"]["state"]
         if not record.get("spec"):
             raise DeepcdkError(
-                f"run {run_id} cannot be resumed: its spec is missing",
+                f"run {run_id} cannot be resumed: its record has no specification (spec)",
                 where=record["directory"],
                 remedy="start a new run",
             )

@@ -137,7 +137,8 @@ def measure(
         found = launch.free_nodes(master, count, occupied)
         if len(workers(found)) < count:
             raise DeepcdkError(
-                f"only {len(workers(found))} of {count} workers are ready", remedy="list them with `fab status`"
+                f"only {len(workers(found))} of {count} workers are ready",
+                remedy="repeat the command when `fab status` lists more workers",
             )
         spec = specify(
             session.stack,

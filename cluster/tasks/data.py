@@ -41,11 +41,12 @@ def stage_data(
     Example: fab stage-data ~/imagenet --to local --sharded
     """
     if not source:
-        raise UsageError("SOURCE", source, "must be a directory, a file, or s3://BUCKET/PREFIX")
+        raise UsageError("SOURCE", None, "must be a directory, a file, or s3://BUCKET/PREFIX")
     if to not in ("shared", "local"):
         raise UsageError("--to", to, "must be shared or local")
     if sharded and to == "shared":
-        raise UsageError("--sharded", None, "is for --to local: every node sees the whole shared file system")
+        rule = "needs --to local, because every node sees the whole shared file system; add it, or leave out --sharded"
+        raise UsageError("--sharded", None, rule)
     chosen = parse_name(name, source)
     with doing("listing the files to stage"):
         found = None if is_bucket(source) else survey(source, follow_links=follow_links)

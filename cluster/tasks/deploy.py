@@ -172,7 +172,7 @@ def _check_changeable(stack: str, there: Mapping[str, Any] | None) -> None:
     why = str((there or {}).get("StackStatusReason", "")).strip()
     told = f"\n  {why}" if why else ""
     if status == "DELETE_FAILED":
-        remedy = "fix what the reason above names, repeat `fab down`, then `fab up`"
+        remedy = "fix the cause that is shown above, repeat `fab down`, then `fab up`"
         raise DeepcdkError(f"stack {stack} was not destroyed completely ({status}){told}", remedy=remedy)
     if status == "UPDATE_ROLLBACK_FAILED":
         remedy = f"run `aws cloudformation continue-update-rollback --stack-name {stack}`, or `fab down`"
@@ -213,7 +213,7 @@ def _check_account(session: Session, progress: Callable[[str], None], *, new: bo
         return
     if len(chosen) < config.availability_zones:
         what = f"availability_zones = {config.availability_zones}, but this account has only {', '.join(chosen)}"
-        raise DeepcdkError(what, remedy=f"set availability_zones = {len(chosen)}, or take another region")
+        raise DeepcdkError(what, remedy=f"set availability_zones = {len(chosen)}, or use another region")
     if new:
         progress(f"zones: {', '.join(chosen)}, chosen by what they offer{'' if plan else '; the cluster keeps them'}")
         if chosen != listed[: len(chosen)]:

@@ -72,7 +72,7 @@ def replace(
     """
     session, progress = Session(PROJECT, set_, key=key), progress_printer(json=json)
     if not node:
-        raise UsageError("--node", node, "must name the worker to replace; `fab status` lists the instances")
+        raise UsageError("--node", None, "must name the worker to replace; `fab status` lists the instances")
     with session.connect() as master:
         task = GroupTask(session=session, master=master, name="fab replace", yes=yes, force=force, report=progress)
         done = replacing.replace(task, node)
@@ -130,8 +130,8 @@ def ssh_config(
         files, found = _write_ssh_config(session, master, session.nodes(master))
     if not user_settings.openssh_knows_user():
         print_note(
-            "warning: OpenSSH's ssh and scp need an entry for your user in the password database; `fab ssh` works "
-            "without it"
+            "warning: OpenSSH's ssh and scp need an entry for your user in the password database: add it to "
+            "/etc/passwd. `fab ssh` works without it"
         )
     config = Path.home() / ".ssh" / "config"
     included, place = False, str(config)

@@ -126,7 +126,7 @@ def _calibrate(session: Session, asked: Question, *, yes: bool, json: bool) -> N
     except SettingError as error:
         raise UsageError(error.flag, error.value, f"{error.rule}; --calibrate cannot measure it") from None
     except UsageError as error:  # the compared nodes may be fewer than the workers
-        raise UsageError("--calibrate", None, f"measures all {len(workers)} workers, where {error.rule}") from None
+        raise UsageError("--calibrate", None, f"measures all {len(workers)} workers, but {error.rule}") from None
     progress = progress_printer(json=json)
     run_id = measure(
         session, settings, queue=False, preflight=PreflightOptions(), yes=yes, following=Following(json=json), task=TASK
@@ -141,9 +141,11 @@ def _measured_type(asked: Question, theirs: Collection[str]) -> Hardware:
     """
     names = ", ".join(sorted(theirs))
     if len(theirs) > 1:  # A measured speed applies to one type, so workers of several types cannot be calibrated.
-        raise UsageError("--calibrate", None, f"measures workers of one type; this cluster has several types: {names}")
+        raise UsageError(
+            "--calibrate", None, f"measures workers of one type, but this cluster has {names}; leave it out"
+        )
     for kind in asked.types:
         if kind.instance_type in theirs:
             return kind
-    rule = f"measures the cluster's workers, but the plan compares other types: {names}"
+    rule = f"does not include {names}, the type of the workers that --calibrate measures; add this type"
     raise UsageError("--instance", ",".join(kind.instance_type for kind in asked.types), rule)

@@ -113,7 +113,7 @@ def compare(
     found = [chosen_runs.read_chosen(word, session_of, archive_only=from_bucket)[1] for word in run]
     ids = [str(files.record["run_id"]) for files in found]
     if twice := next((run_id for run_id in ids if ids.count(run_id) > 1), ""):
-        raise UsageError("--run", twice, "is given twice")
+        raise UsageError("--run", twice, "is given twice; give each run once")
     paths = formats.destinations(into, chosen_runs.RUNS / chosen_runs.comparison_name(ids), kinds)
     with doing(f"comparing {len(ids)} runs"):
         from cluster.report.comparison import compare as compare_reports

@@ -42,9 +42,9 @@ def run(
     session = Session(PROJECT, set_, key=key)
     command = fanout.words_after_dashes(sys.argv)
     if not command:
-        raise UsageError("COMMAND", "", "must follow after --, such as `fab run -- df -h`")
+        raise UsageError("COMMAND", None, "must follow after --, such as `fab run -- df -h`")
     if master and nodes:
-        raise UsageError("--master", nodes, "runs on one node; leave out --nodes")
+        raise UsageError("--master", None, "runs the command only on the master; leave out --nodes")
     request = RemoteCommand(
         command=command,
         nodes=nodes,

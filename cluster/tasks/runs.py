@@ -65,7 +65,7 @@ def of_sweep(runs: Sequence[dict[str, Any]], sweep: str) -> list[dict[str, Any]]
     known = dict.fromkeys(run["trial"]["sweep"] for run in runs if run.get("trial"))
     listed = ", ".join([*known][-5:])
     remedy = f"choose one of the last sweeps: {listed}" if listed else "start a sweep with `fab sweep`"
-    raise DeepcdkError(f"no run belongs to a sweep {sweep}", remedy=remedy)
+    raise DeepcdkError(f"no run belongs to sweep {sweep}", remedy=remedy)
 
 
 @task(word="--run")
@@ -113,7 +113,7 @@ def stop(
         supervisor = session.supervisor(master)
         if sweep:
             if run:
-                raise UsageError("--sweep", sweep, "is given with a run; give one of them")
+                raise UsageError("--sweep", sweep, f"is given with run {run}; give either a sweep or a run")
             stop_sweep(supervisor, sweep, 0 if force else grace, yes=yes, json=json)
             return
         found = supervisor.status(run)
@@ -142,7 +142,9 @@ def stop_sweep(supervisor: Supervisor, sweep: str, grace_s: float, *, yes: bool,
     states = [supervisor.stop(str(run["run_id"]), grace_s) for run in waiting]
     states += [supervisor.stop(str(run["run_id"]), grace_s) for run in found if run["state"] != QUEUED]
     text = f"sweep {sweep}: {len(states)} runs stopped; `fab sweep --resume {sweep}` runs what is missing"
-    print_result({"sweep": sweep, "stopped": states}, text if states else f"sweep {sweep}: no run is left", json=json)
+    print_result(
+        {"sweep": sweep, "stopped": states}, text if states else f"sweep {sweep} has no live or queued run", json=json
+    )
 
 
 @task(word="--run")
@@ -209,7 +211,7 @@ def rm(
     """
     session = Session(PROJECT, set_, key=key)
     if not run:
-        raise UsageError("--run", run, "must be the id of the run to remove; `fab runs` lists them")
+        raise UsageError("--run", None, "must be the id of the run to remove; `fab runs` lists the runs")
     with session.connect() as master:
         supervisor = session.supervisor(master)
         record = supervisor.show(run)

@@ -156,7 +156,7 @@ class Asked:
         def read(program: ProgramFlags, further: Sequence[str]) -> Program:
             found = dataclasses.replace(own, program=program).work(report, further)
             if not isinstance(found, Program):
-                raise UsageError("--entry", program.entry, "needs --payload DIRECTORY, the one with your program")
+                raise UsageError("--entry", program.entry, "needs --payload DIRECTORY, the directory of your program")
             return found
 
         return commands.with_program_command(plan, flags.program, further, read)
@@ -269,7 +269,7 @@ class Asked:
                 raise
         report(f"sweep {name}: {plural(len(specs), 'run')} in the queue, {estimate.at_once} at a time")
         report(
-            f"they continue without the laptop; `fab runs --sweep {name}` lists them, "
+            f"the runs continue without the laptop; `fab runs --sweep {name}` lists them, "
             f"`fab compare {name}` compares them, `fab stop --sweep {name}` stops them"
         )
         if self.following.json:

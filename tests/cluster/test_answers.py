@@ -89,7 +89,7 @@ def test_an_invalid_run_id_is_rejected_and_the_master_named(verb: str) -> None:
 
 @pytest.mark.parametrize("verb", ANSWERS)
 def test_an_answer_about_another_run_is_refused(verb: str) -> None:
-    with pytest.raises(AnswerError, match="it is not about run two\n  answer: 'one'"):
+    with pytest.raises(AnswerError, match="it is about another run than two\n  answer: 'one'"):
         ask(answer(ANSWERS[verb]), verb, "two")
     assert ask(answer(ANSWERS[verb]), verb, "one") == ANSWERS[verb]
     assert ask(answer(ANSWERS[verb]), verb, "") == ANSWERS[verb] or verb == "remove"

@@ -57,7 +57,7 @@ def project(tmp_path: Path) -> Path:
         ("./plain.sh", "is not executable: `chmod \\+x"),
         ("./windows.sh --lr 3", "has Windows line ends"),
         ("bash windows.sh", "has Windows line ends"),
-        ("./bare.sh", "does not start with the line of its interpreter"),
+        ("./bare.sh", "must start with the line of its interpreter"),
         ("bare.sh", "is a file, not a command: give ./bare.sh"),
         ("./missing.sh", "is not a file in"),
         ("./package", "is not a file in"),
@@ -106,7 +106,9 @@ def test_entry_that_is_not_utf_8_is_rejected(project: Path) -> None:
 
 def test_payload_that_is_a_file_is_named(project: Path) -> None:
     """The message was about --entry."""
-    with pytest.raises(UsageError, match=r"--payload.*must be a directory: give .*project, and --entry"):
+    with pytest.raises(
+        UsageError, match=r"--payload.*is a file; give its directory, .*project, and the command in --entry"
+    ):
         Program.from_arguments(str(project / "train.py"), "train.py", ())
 
 

@@ -228,8 +228,8 @@ def test_hosts_in_no_proxy_are_called_directly(
 @pytest.mark.parametrize(
     ("page", "message"),
     [
-        (b"<html><body>Sign in to the network</body></html>", "a web page with HTTP status 200 came instead"),
-        (b"<!DOCTYPE html>\n<html><br></html>", "a web page with HTTP status 200 came instead"),
+        (b"<html><body>Sign in to the network</body></html>", r"received a web page \(HTTP status 200\) instead"),
+        (b"<!DOCTYPE html>\n<html><br></html>", r"received a web page \(HTTP status 200\) instead"),
         (b"welcome", "the answer is not from AWS: .*welcome"),
         (b"", "the answer is not from AWS: "),
     ],
@@ -270,10 +270,10 @@ def test_pauses_grow_up_to_a_bound() -> None:
         (client_error("PendingVerification", "wait"), "has not verified this account yet: wait", "AWS Support"),
         (
             client_error("OptInRequired", "subscribe"),
-            "may not use the service (OptInRequired): subscribe",
+            "may not use this AWS service (OptInRequired): subscribe",
             "accept the terms",
         ),
-        (client_error("Blocked", "no"), "may not use the service (Blocked): no", "AWS Support"),
+        (client_error("Blocked", "no"), "may not use this AWS service (Blocked): no", "AWS Support"),
         (
             client_error("UnauthorizedOperation", "with an explicit deny in a service control policy"),
             "AWS denied the request",

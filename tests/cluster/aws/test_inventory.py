@@ -100,7 +100,7 @@ def test_a_master_without_a_public_address_is_reached_over_session_manager_alone
         if reachable:
             assert found.master.id == "i-0"
         else:
-            with pytest.raises(AwsError, match="not running with a public address"):
+            with pytest.raises(AwsError, match="no master with a public address is running"):
                 _ = found.master
 
 

@@ -183,7 +183,9 @@ def test_a_release_waits_for_the_end_of_the_alarm_and_not_forever(slept: list[fl
 def test_a_group_grows_only_when_the_alarm_that_emptied_it_is_over(slept: list[float]) -> None:
     reported: list[tuple[str, int]] = []
     wait_until_allowed(alarms("ALARM", "ALARM", "OK"), "deepcdk", lambda line: reported.append((line, len(slept))))
-    assert reported == [("the alarm of idle_minutes has just terminated all workers; waiting until it is inactive", 0)]
+    assert reported == [
+        ("the alarm of idle_minutes has just terminated all workers; waiting until the alarm is inactive", 0)
+    ]
     assert len(slept) == 2
     slept.clear()
     with pytest.raises(DeepcdkError, match="the alarm of idle_minutes is still active after 600 s") as caught:

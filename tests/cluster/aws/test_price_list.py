@@ -49,6 +49,11 @@ def test_price_of_one_region_does_not_count_in_another() -> None:
     assert included_price("eu-west-1", PUBLIC_IPV4) is not None
 
 
+def test_unreadable_list_is_reported_without_line() -> None:
+    text = str(PriceListError(0, "cannot be read (No such file or directory)"))
+    assert text.startswith(f"{FILE}: cannot be read") and "git" in text
+
+
 @pytest.mark.parametrize(
     ("lines", "rule"),
     [

@@ -71,5 +71,5 @@ def test_cells_of_only_one_benchmark_are_counted_and_disjoint_benchmarks_rejecte
         next(comparison.sentences())
         == "against bench: 1 cell compared; 4 left out, because only one benchmark has them"
     )
-    with pytest.raises(DeepcdkError, match="no cell in common"):
+    with pytest.raises(DeepcdkError, match="no measurement in common"):
         compare(one, other)

@@ -139,7 +139,7 @@ def test_every_task_rejects_unknown_flags_extra_words_and_missing_values(context
         ("stat", "unknown task 'stat'; did you mean status?"),
         ("train --no-sense", "`fab train` has no --no-sense"),
         ("status -x", "`fab status` has no -x"),
-        ("scale 4 5", "accepts one word, as --nodes: unexpected word '5'\n  do: read `fab --help scale`"),
+        ("scale 4 5", "accepts one word, the value of --nodes: unexpected word '5'\n  do: read `fab --help scale`"),
         ("status qqqq", "`fab status` accepts no words without a flag: unexpected word 'qqqq'\n  do: "),
         ("push satus", "unexpected word 'satus'; did you mean status?"),
         ("train --env --json", "`fab train` needs a value after --env"),

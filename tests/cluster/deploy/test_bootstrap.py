@@ -150,7 +150,10 @@ def test_of_two_bootstraps_at_once_the_one_that_fails_waits_for_the_other_one(
     (project / "status").write_text("1")
     put(aws, "hnb659fds")
     bootstrap.make(aws, project, there(version=None, bucket_exists=False, status=""), told.append)
-    assert (statuses, told[-1]) == ([], "another machine bootstrapped the account at the same time")
+    assert (statuses, told[-1]) == (
+        [],
+        "another machine has bootstrapped the account at the same time, so this continues",
+    )
 
 
 @pytest.mark.parametrize(("code", "exists"), [("404", False), ("403", None), ("AccessDenied", None), ("", True)])

@@ -43,7 +43,7 @@ def test_the_key_at_the_usual_place_is_imported(home: Path) -> None:
 )
 def test_a_key_of_a_kind_that_ec2_does_not_import_is_refused_before_the_call(home: Path, text: str, said: str) -> None:
     (home / "mine.pub").write_text(text)
-    with pytest.raises(DeepcdkError, match="it accepts ed25519 and rsa") as caught:
+    with pytest.raises(DeepcdkError, match="EC2 accepts ed25519 and rsa") as caught:
         importable(home, str(home / "mine"))
     assert caught.value.where == f"{home / 'mine.pub'}: {said}"
     assert "ssh-keygen -t ed25519" in caught.value.remedy

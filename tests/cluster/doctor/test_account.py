@@ -129,3 +129,4 @@ def test_without_an_ssh_port_the_programs_of_session_manager_are_needed(
     found = list(session_manager(subject(ssh_access="session-manager", ssh_cidr=())))
     assert states(found)[-1] == FAIL
     assert "session-manager-plugin" in found[-1].what
+    assert "install AWS's plugin for the CLI" in found[-1].remedy and "ssh_access = port" in found[-1].remedy

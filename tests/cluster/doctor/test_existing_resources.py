@@ -35,7 +35,7 @@ BOTH = [subnet(PUBLIC), subnet(PRIVATE)]
     [
         ([], BOTH, "does not exist in this account"),
         ([{"VpcId": VPC, "CidrBlock": "10.1.0.0/16"}], BOTH, "vpc_cidr is 10.0.0.0/16"),
-        (THERE, [subnet(PUBLIC)], "does not exist here"),
+        (THERE, [subnet(PUBLIC)], "does not exist in this account and region"),
         (THERE, [subnet(PUBLIC), subnet(PRIVATE, vpc="vpc-2")], "is in vpc-2"),
     ],
 )

@@ -47,6 +47,16 @@ def test_a_cluster_without_workers_is_deployed_before_its_reservation_begins() -
 
 
 @pytest.mark.parametrize(
+    ("state", "remedy"),
+    [("scheduled", "deploy when it is active"), ("expired", "set capacity_reservation to an active")],
+)
+def test_fix_depends_on_whether_reservation_can_become_active(state: str, remedy: str) -> None:
+    config = config_of(capacity_reservation=ID)
+    found = judge_reservation(config, described(State=state), ["us-east-1a"], deployed=False)
+    assert found.remedy.startswith(remedy)
+
+
+@pytest.mark.parametrize(
     ("keys", "deployed", "remedy"),
     [
         ({}, False, "set zones = us-east-1d"),

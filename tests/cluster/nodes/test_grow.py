@@ -80,8 +80,8 @@ FROM_2 = "grow the worker group from 2 to 4 nodes: 2 more c5.2xlarge, price $2.0
 @pytest.mark.parametrize(
     ("first", "later", "asked", "resized", "reported"),
     [
-        (2, 2, [FROM_2], [4], "growing the worker group from 2 to 4 nodes (c5.2xlarge, price $2.000/h)"),
-        (2, 3, [FROM_2], [4], "growing the worker group from 3 to 4 nodes (c5.2xlarge, price $1.000/h)"),
+        (2, 2, [FROM_2], [4], "growing the worker group from 2 to 4 nodes: 2 more c5.2xlarge, price $2.000/h more"),
+        (2, 3, [FROM_2], [4], "growing the worker group from 3 to 4 nodes: 1 more c5.2xlarge, price $1.000/h more"),
         (2, 8, [FROM_2], [], "another machine has grown the worker group to 8 nodes; no more nodes are needed"),
         (
             2,
@@ -95,7 +95,7 @@ FROM_2 = "grow the worker group from 2 to 4 nodes: 2 more c5.2xlarge, price $2.0
             3,
             ["grow the worker group from 3 to 4 nodes: 1 more c5.2xlarge, price $1.000/h more."],
             [4],
-            "growing the worker group from 3 to 4 nodes (c5.2xlarge, price $1.000/h)",
+            "growing the worker group from 3 to 4 nodes: 1 more c5.2xlarge, price $1.000/h more",
         ),
     ],
 )

@@ -69,6 +69,11 @@ def test_another_name_is_refused(text: str, says: str) -> None:
         find(text, nodes(worker1=A, worker2=B), TWO)
 
 
+def test_cluster_without_workers_is_reported() -> None:
+    with pytest.raises(UsageError, match="the cluster has no worker"):
+        find("1", (), ())
+
+
 @pytest.fixture
 def task(session: Session, monkeypatch: pytest.MonkeyPatch) -> Session:
     session.loaded_inventory = inventory_of(A, B)

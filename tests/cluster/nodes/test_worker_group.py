@@ -61,7 +61,7 @@ def test_balancing_the_zones_of_a_group_is_suspended_once(aws: Aws, workers: lis
     for _ in range(2):
         keep_workers_of_all_zones(aws, inventory.refresh(aws, STACK), reported.append)
     (line,) = reported
-    assert "no longer balances the zones" in line
+    assert "suspended AZRebalance of" in line
     groups = scaling.describe_auto_scaling_groups(AutoScalingGroupNames=[STACK.worker_group])["AutoScalingGroups"]
     assert [process["ProcessName"] for process in groups[0]["SuspendedProcesses"]] == ["AZRebalance"]
 

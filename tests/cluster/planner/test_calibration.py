@@ -158,5 +158,5 @@ def test_any_measurement_gives_a_range_in_order_or_none(times: list[float], size
 
 
 def test_value_outside_of_its_range_is_rejected() -> None:
-    with pytest.raises(ValueError, match=r"a figure of 2 in a range of 3 to 4 \(somewhere\)"):
+    with pytest.raises(ValueError, match="somewhere: the value 2 is not in its range, 3 to 4"):
         Figure(value=2, low=3, high=4, evidence=CITED, source="somewhere")

@@ -58,7 +58,7 @@ def test_cores_are_counted_by_the_measured_rate() -> None:
 
 
 def test_an_unknown_gpu_and_an_unknown_network_are_named() -> None:
-    with pytest.raises(LookupError, match="the speed of a GPU K80 is unknown; known: V100"):
+    with pytest.raises(LookupError, match="the speed of the GPU K80 is unknown; choose a type with V100"):
         images_s("resnet50", "float16", gpu("K80"))
-    with pytest.raises(LookupError, match="no operation count for the network nonet"):
+    with pytest.raises(LookupError, match="the number of operations of network nonet is unknown"):
         images_s("nonet", "float32", hardware_of("c5.2xlarge"))

@@ -26,5 +26,5 @@ def test_a_network_of_up_to_so_much_is_a_peak_and_one_in_words_is_slow() -> None
 
 @pytest.mark.parametrize(("name", "nearest"), [("p5.48xlrge", "p5.48xlarge"), ("nonsense", "")])
 def test_an_unknown_type_is_refused_with_the_nearest(name: str, nearest: str) -> None:
-    with pytest.raises(UsageError, match=f"--instance = '{name}': unknown; did you mean {nearest}"):
+    with pytest.raises(UsageError, match=f"--instance = '{name}': unknown instance type; did you mean {nearest}"):
         hardware_of(name)

@@ -143,7 +143,9 @@ def test_name_of_two_files_is_rejected_below_the_programs_directory(
     below.mkdir()
     (below / "train.py").touch()
     monkeypatch.chdir(below)
-    with pytest.raises(UsageError, match=rf"--entry = 'train.py': can be {directory}/train.py or {below}/train.py"):
+    with pytest.raises(
+        UsageError, match=rf"--entry = 'train.py': matches two files, {directory}/train.py and {below}/train.py"
+    ):
         Program.from_arguments(str(directory), "train.py", ())
     for name in ("train.py", "examples/train.py"):
         assert Program.from_arguments(str(directory), shlex.quote(str(directory / name)), ()).entry == (name,)

@@ -135,7 +135,7 @@ def test_without_an_index_here_nothing_starts(tmp_path: Path, monkeypatch: pytes
 
 
 def test_nodes_of_unknown_python_are_reported(tmp_path: Path, resolved: list[Wanted]) -> None:
-    with pytest.raises(RequirementsError, match="no node has reported its Python"):
+    with pytest.raises(RequirementsError, match="no node has reported the version of its Python"):
         pack(make_program(tmp_path), lambda: nodes("x86_64"), 1, "horovod", project=PROJECT, report=print)
     assert resolved == []
 

@@ -63,7 +63,9 @@ def test_a_lock_has_no_hash_that_the_requirements_do_not_allow() -> None:
     assert allowed_hashes("toy", "1.2", there, None) == there
     assert allowed_hashes("toy", "1.2", there, frozenset({"sha256:bb", "sha256:dd"})) == {"sha256:bb"}
     assert allowed_hashes("toy", "1.2", there, frozenset({"sha512:ee"})) == {"sha512:ee"}
-    with pytest.raises(RequirementsError, match=r"no file of toy==1\.2 has a hash that the requirements allow"):
+    with pytest.raises(
+        RequirementsError, match=r"no file of toy==1\.2 in the index has a hash that the requirements allow"
+    ):
         allowed_hashes("toy", "1.2", there, frozenset({"sha256:dd"}))
 
 

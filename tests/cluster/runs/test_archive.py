@@ -196,7 +196,7 @@ def test_a_large_object_leaves_room_on_the_disk(
     monkeypatch.setattr(fetch, "CHECKED_EVERY", 1 << 20)
     monkeypatch.setattr(fetch, "KEPT_FREE", 1 << 60)
     add(aws, archive, large=bytes(2 << 20))
-    with pytest.raises(DeepcdkError, match=r"of the disk are free, and .* stay free"):
+    with pytest.raises(DeepcdkError, match=r"of the disk are free, but .* stay free"):
         archive.fetch("", tmp_path)
     assert list(tmp_path.iterdir()) == []
 

@@ -107,5 +107,5 @@ def test_a_run_that_goes_on_needs_all_its_secrets_again_and_no_others() -> None:
 
 def test_too_much_of_them_is_refused() -> None:
     many = {f"S{n}": "x" * 100_000 for n in range(11)}
-    with pytest.raises(UsageError, match="below 1,048,576 characters"):
+    with pytest.raises(UsageError, match="at most 1,048,576 characters"):
         read_secrets(list(many), many)

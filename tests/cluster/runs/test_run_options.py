@@ -25,10 +25,10 @@ def test_what_is_looked_at_before_a_run_is_chosen_by_one_flag_at_most() -> None:
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"launcher": "torch"}, "--launcher = 'torch': must be horovod, torchrun, plain"),
+        ({"launcher": "torch"}, "--launcher = 'torch': must be one of horovod, torchrun, plain"),
         (
             {"launcher": "plain", "controller": "gloo"},
-            "--controller = 'gloo': is a setting of Horovod; --launcher plain does not use it",
+            "--controller = 'gloo': is a setting of Horovod, which --launcher plain does not use; leave it out",
         ),
     ],
 )

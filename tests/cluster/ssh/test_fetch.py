@@ -378,7 +378,9 @@ def test_a_stream_without_end_leaves_room_on_the_disk(tmp_path: Path, monkeypatc
             sent += 1 << 16
             yield bytes(1 << 16)
 
-    with pytest.raises(DeepcdkError, match=r"after 1\.. MB, only .* of the disk are free, and .* stay free\n.*where"):
+    with pytest.raises(
+        DeepcdkError, match=r"stopped after 1\.. MB: .* of the disk are free, but .* stay free\n.*where"
+    ):
         unpack(endless(), tmp_path, RUN)
     assert sent < 4 << 20
     assert list(tmp_path.iterdir()) == []

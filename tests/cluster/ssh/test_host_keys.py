@@ -228,7 +228,7 @@ def test_keys_that_cannot_be_kept_are_warned_of_and_count_all_the_same(
     monkeypatch.setattr(host_keys, "write_private", full)
     consoles[ID] = console(ED25519)
     assert kept.identify(Aws(), ID) == (ED25519,)
-    assert f"host keys of {ID} could not be stored: [Errno 28] No space left" in capsys.readouterr().err
+    assert f"host keys of {ID} could not be stored: No space left" in capsys.readouterr().err
 
 
 def test_a_file_that_cannot_be_read_is_named(kept: KeptHostKeys) -> None:

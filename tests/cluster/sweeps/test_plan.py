@@ -57,7 +57,7 @@ def test_several_numbers_of_nodes_are_a_parameter() -> None:
         (("seed=1,2",), {"repeats": 2}, "leave out --grid seed"),
         (("lr=uniform(0,1)",), {}, "needs --samples"),
         (("a=1,2",), {"samples": 3}, "more than the 2 combinations"),
-        (("a=1..1000", "b=1..1000"), {}, "1,000,000 runs, but at most 10,000 .*--samples"),
+        (("a=1..1000", "b=1..1000"), {}, "(?s)1,000,000 runs, but at most 10,000 .*--samples"),
         (("nodes=x",), {}, "--grid nodes = 'x': must be a number of nodes"),
         ((), {}, "must have a parameter"),
         (("a=1",), {"nodes": "0"}, "number of nodes"),

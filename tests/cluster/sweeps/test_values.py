@@ -47,7 +47,7 @@ def test_lists_and_ranges_are_exact(text: str, values: tuple[str, ...]) -> None:
         ("lr=1..2..0", "does not lead"),
         ("lr=0..1e9..1e-9", "values; at most"),
         ("lr=uniform(1)", "two numbers"),
-        ("lr=uniform(2,1)", "to a larger B"),
+        ("lr=uniform(2,1)", "larger than the first"),
         ("lr=loguniform(0,1)", "above 0"),
         ("lr=randint(0.5,2)", "whole ones"),
         ("lr=normal(0,0)", "deviation above 0"),

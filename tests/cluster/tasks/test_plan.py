@@ -96,13 +96,13 @@ def test_a_rank_has_the_batch_that_it_would_have_in_the_recipe_on_all_workers(
 
 def test_workers_of_several_types_are_refused_before_anything_is_measured(planner: Planner) -> None:
     planner.workers = ("c5.2xlarge", "c5.4xlarge")
-    with pytest.raises(UsageError, match=r"--calibrate: .*one type.*several types: c5\.2xlarge, c5\.4xlarge"):
+    with pytest.raises(UsageError, match=r"--calibrate: .*one type, but this cluster has c5\.2xlarge, c5\.4xlarge"):
         planner.plan("digits", instance="c5.2xlarge,c5.4xlarge")
     assert planner.measured == []
 
 
 def test_workers_of_a_type_that_is_not_compared_are_refused_before_anything_is_measured(planner: Planner) -> None:
-    with pytest.raises(UsageError, match=r"measures the cluster's workers, but.*: c5\.2xlarge"):
+    with pytest.raises(UsageError, match=r"does not include c5\.2xlarge, the type of the workers"):
         planner.plan("digits", instance="p3.16xlarge")
     assert planner.measured == []
 
@@ -112,7 +112,7 @@ def test_workers_of_a_type_that_is_not_compared_are_refused_before_anything_is_m
     [
         ((), {"to_target": True}, "--to-target: .*leave the flag out"),
         (("--train-limit", "100"), {"nodes": "1,16"}, "choose fewer nodes"),
-        ((), {"instance": "c5.2xlarge,g7.12xlarge"}, "the speed of a GPU"),
+        ((), {"instance": "c5.2xlarge,g7.12xlarge"}, "the speed of the GPU"),
     ],
 )
 def test_a_question_without_an_answer_is_refused_before_anything_is_measured(
@@ -126,7 +126,7 @@ def test_a_question_without_an_answer_is_refused_before_anything_is_measured(
 def test_too_many_workers_for_the_data_are_rejected_before_measuring(
     planner: Planner,
 ) -> None:
-    with pytest.raises(UsageError, match="--calibrate: measures all 2 workers, where 2 ranks use 64 images per step"):
+    with pytest.raises(UsageError, match="--calibrate: measures all 2 workers, but 2 ranks use 64 images per step"):
         planner.plan("benchmark", "--train-limit", "50", nodes="1")
     assert planner.measured == []
 
