@@ -68,7 +68,7 @@ def with_table(text: str, document: Mapping[str, Any]) -> str:
         text,
     )
     if count != 1:
-        raise ValueError(f"{PAGE} must contain the marks `<!-- figures: ... -->` and `<!-- end -->` once")
+        raise ValueError(f"{PAGE} must contain the marks `<!-- figures: ... -->` and `<!-- end -->` once; restore them")
     return changed
 
 

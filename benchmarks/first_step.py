@@ -84,7 +84,7 @@ def seconds_to_step(output: str) -> float:
     """
     steps = re.findall(r"first step ([0-9.]+)", output)
     if not steps:
-        raise RuntimeError(f"no line `first step` in the output:\n{output[-3000:]}")
+        raise RuntimeError(f"the program did not print `first step`; its output:\n{output[-3000:]}")
     return float(steps[-1]) - float(output.split(maxsplit=1)[0])
 
 

@@ -126,7 +126,8 @@ def rate(events: Sequence[Document], since: float, until: float) -> float:
     """Return the reported steps per second between two Unix times. Raises ValueError if there are too few reports."""
     within = [(when, steps) for when, steps in positions(events) if since <= when <= until]
     if len(within) < 2 or within[0][0] == within[-1][0]:
-        raise ValueError(f"rank 0 reported {len(within)} times within {until - since:g} s, which is too few for a rate")
+        what = f"rank 0 reported {len(within)} times within {until - since:g} s, which is too few for a rate"
+        raise ValueError(f"{what}; repeat the benchmark when the machine is less busy")
     (first, before), (last, after) = within[0], within[-1]
     return (after - before) / (last - first)
 
@@ -193,7 +194,8 @@ class Run:
                 return told[-1]
             time.sleep(POLL_S)
         raise RuntimeError(
-            f"run {self.id} (state: {self.state}) did not train for {seconds:g} s within {PATIENCE_S:g} s"
+            f"run {self.id} (state: {self.state}) did not train for {seconds:g} s within {PATIENCE_S:g} s; repeat the "
+            "benchmark when the machine is less busy"
         )
 
     def stop(self) -> None:
@@ -257,7 +259,8 @@ def goodput(run: Run, way: str, options: argparse.Namespace, record: Path) -> Go
     with chaos(record, "worker", "--seed", str(options.seed), "--kinds", "kill-rank", *times):
         while (kept := kept_steps(run.events(), ended)) is None:
             if time.time() > ended + PATIENCE_S:
-                raise RuntimeError(f"run {run.id} (state: {run.state}) did not continue training with {way}")
+                what = f"run {run.id} (state: {run.state}) did not continue within {PATIENCE_S:g} s after the last kill"
+                raise RuntimeError(f"{what}, with {way}; repeat the benchmark when the machine is less busy")
             time.sleep(LOOK_S)
             if way == RESUMED and run.state == "failed":
                 run.resume()

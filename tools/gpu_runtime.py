@@ -85,13 +85,15 @@ def main(argv: Sequence[str]) -> int:
         return 1
     except subprocess.CalledProcessError as error:  # the failed command has printed its error
         print(
-            f"the runtime for GPUs was not built and imported (status {error.returncode}); the error is above",
+            f"building or importing the runtime for GPUs failed with exit status {error.returncode}; fix the cause "
+            "that is shown above, then repeat",
             file=sys.stderr,
         )
         return 1
     for name, value in json.loads(output.splitlines()[-1]).items():
         print(f"  {name:32} {value}")
-    print(f"built and imported in {time.monotonic() - began:.0f} s, {size_gb(python.parents[1]):.1f} GB: {python}")
+    took = f"{time.monotonic() - began:.0f} s, {size_gb(python.parents[1]):.1f} GB"
+    print(f"built and imported the runtime for GPUs in {took}: {python}")
     return 0
 
 

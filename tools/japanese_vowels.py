@@ -55,7 +55,8 @@ def main(argv: Sequence[str]) -> int:
     Returns the exit status: 2 if `argv` is not one argument, else 0.
     """
     if len(argv) != 1:
-        print("usage: python -m tools.japanese_vowels DIRECTORY", file=sys.stderr)
+        files = " and ".join(FILES.values())
+        print(f"usage: python -m tools.japanese_vowels DIRECTORY (with {files})", file=sys.stderr)
         return 2
     for prefix, name in FILES.items():
         sequences, speakers = read_ts(Path(argv[0]) / name)

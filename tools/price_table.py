@@ -99,7 +99,7 @@ def main(argv: Sequence[str]) -> int:
         return 1
     if empty := [region for region, new in read.items() if not new]:
         print(
-            f"price_table: no price for {', '.join(empty)}; nothing written; check the region or the recording",
+            f"price_table: found no price for {', '.join(empty)}; nothing written; check --region or --recording",
             file=sys.stderr,
         )
         return 1

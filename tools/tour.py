@@ -182,7 +182,7 @@ def run_step(step: Step, command: Sequence[str]) -> tuple[str, float]:
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
     )  # fmt: skip
     if process.stdout is None:
-        raise TourError("no pipe")
+        raise TourError(f"the output of `fab {shlex.join(step.words)}` is not connected")
     lines, watchdog = [], threading.Timer(TIMEOUT_S, process.kill)
     watchdog.start()
     try:

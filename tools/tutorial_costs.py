@@ -132,7 +132,7 @@ def with_costs(text: str) -> str:
         text,
     )
     if count != 1:
-        raise ValueError(f"{PAGE} must contain the marks `<!-- costs: ... -->` and `<!-- end -->` once")
+        raise ValueError(f"{PAGE} must contain the marks `<!-- costs: ... -->` and `<!-- end -->` once; restore them")
     return changed
 
 

@@ -30,7 +30,7 @@ RECORD = {
 
 def test_the_way_to_the_step_is_between_enter_and_what_the_program_says() -> None:
     assert seconds_to_step("100.250000000\npayload a\n[0]<stdout>:first step 112.750\n") == 12.5
-    with pytest.raises(RuntimeError, match="no line `first step` in the output:\n100"):
+    with pytest.raises(RuntimeError, match="the program did not print `first step`; its output:\n100"):
         seconds_to_step("100.25\nno connection")
 
 

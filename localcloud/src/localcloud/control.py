@@ -67,7 +67,7 @@ class ControlServer:
                 except (OSError, ValueError) as error:
                     # The client has disconnected (for example, after Ctrl-C) or sent an invalid request. Continue with
                     # the next one.
-                    log.warning("a request on the control socket is invalid, or its client has disconnected: %r", error)
+                    log.warning("a request on the control socket is invalid, or its client has disconnected: %s", error)
 
     def _forward(self, message: Message) -> Answer:
         """Queue a request for the main thread, and return its answer. A timeout becomes an answer with `failed`."""
@@ -106,7 +106,8 @@ def request(layout: Layout, message: dict[str, str]) -> dict[str, Any]:
                 answer: dict[str, Any] = json.loads(stream.readline())
     except (OSError, ValueError) as error:  # the daemon is stopping or hangs
         raise LocalCloudError(
-            f"the embedded cloud {layout.name} does not answer ({error}); see {layout.log}"
+            f"the embedded cloud {layout.name} does not answer ({error}); read its log, {layout.log}, or stop it with: "
+            f"python -m localcloud stop --name {layout.name}"
         ) from error
     if "unknown" in answer:
         raise UnknownInstanceError(answer["unknown"], answer["known"])

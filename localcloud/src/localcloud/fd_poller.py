@@ -58,4 +58,4 @@ def _call_back(key: selectors.SelectorKey) -> None:
     except BlockingIOError:
         pass  # another read was faster
     except OSError as error:
-        log.warning("the callback of descriptor %d failed: %s", key.fd, error)
+        log.warning("cannot process data of a host or a router (file descriptor %d): %s", key.fd, error)

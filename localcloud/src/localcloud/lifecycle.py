@@ -123,7 +123,10 @@ def stop(name: str) -> bool:
             if lock >= 0:
                 break
         if lock < 0:
-            raise LocalCloudError(f"the embedded cloud {name} does not stop, even after SIGKILL; see {layout.log}")
+            raise LocalCloudError(
+                f"processes of the embedded cloud {name} did not exit within {_STOP_TIMEOUT_S:.0f} s after SIGKILL; "
+                f"read its log, {layout.log}, then repeat the command"
+            )
         _await_end(holders)
     cleanup.remove(layout)
     _release(layout, lock)

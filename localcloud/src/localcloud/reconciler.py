@@ -219,8 +219,10 @@ class Reconciler:
             return self.kind.make(instance, subnets[instance.subnet_id], directory)
         except LocalCloudError as error:
             reason = str(error)
-        except (OSError, KeyError) as error:
-            reason = repr(error)
+        except OSError as error:
+            reason = str(error)
+        except KeyError as error:
+            reason = f"{error} does not exist"
         shutil.rmtree(directory, ignore_errors=True)
         return reason
 

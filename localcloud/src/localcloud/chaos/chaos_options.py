@@ -116,7 +116,7 @@ def carry_out(layout: Layout, arguments: argparse.Namespace) -> int:
         )
     print(f"{outcome.done} of {len(faults)} faults were injected")
     if outcome.left:
-        raise LocalCloudError(f"not undone: {'; '.join(outcome.left)}. To remove these effects, stop the cloud")
+        raise LocalCloudError(f"not undone: {'; '.join(outcome.left)}. To undo these faults, stop the cloud")
     if outcome.interrupted:
         raise KeyboardInterrupt
     return 0
@@ -174,7 +174,7 @@ def _append(path: Path, text: str) -> None:
         with path.open("a", encoding="utf-8") as file:
             file.write(text)
     except OSError as error:
-        raise LocalCloudError(f"--record {path}: {error.strerror}") from error
+        raise LocalCloudError(f"--record {path}: cannot write to this file: {error.strerror}") from error
 
 
 def _number(least: float, most: float, unit: str = "") -> Callable[[str], float]:

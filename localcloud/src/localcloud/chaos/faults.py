@@ -25,7 +25,8 @@ def carry_out(attempt: Attempt) -> Done:
     except OSError as error:
         if isinstance(error, LocalCloudError):
             raise
-        raise LocalCloudError(str(error)) from error
+        place = f"{error.filename}: " if error.filename else ""
+        raise LocalCloudError(f"{place}{error.strerror or error}") from error
 
 
 def _rank(attempt: Attempt) -> tuple[Host, Process]:

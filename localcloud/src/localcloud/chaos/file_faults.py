@@ -70,7 +70,7 @@ def flip_bit(attempt: Attempt) -> Done:
             if path.is_file() and state.st_size and not _is_linked(path, root):
                 found.append((state.st_mtime_ns, path, state.st_size))
     if not found:
-        raise NoTargetError(f"there is no file that matches {attempt.patterns.flip!r}")
+        raise NoTargetError(f"there is no file that matches {attempt.patterns.flip!r} and is not empty")
     _, path, size = max(found)
     place = int(attempt.fault.place * size * 8)
     try:
@@ -80,7 +80,7 @@ def flip_bit(attempt: Attempt) -> Done:
             file.seek(place // 8)
             file.write(bytes([byte[0] ^ 1 << place % 8]))
     except (FileNotFoundError, IndexError) as error:
-        raise NoTargetError(f"{path.relative_to(root)} was removed or truncated meanwhile: {error}") from error
+        raise NoTargetError(f"{path.relative_to(root)} was removed or truncated before its bit was flipped") from error
     return Done(what=f"flipped bit {place} of {path.relative_to(root)}")
 
 

@@ -63,7 +63,10 @@ class Root:
         done = subprocess.run(self.command(directory), stdin=subprocess.DEVNULL, capture_output=True, check=False)
         if done.returncode:
             said = "\n".join(done.stderr.decode(errors="replace").splitlines()[-15:])
-            raise ImageError(f"mmdebstrap could not create the root file system of {self.name}:\n{said}")
+            raise ImageError(
+                f"mmdebstrap could not create the root file system of {self.name}:\n{said}\n"
+                "fix the cause that this output shows, then repeat the command"
+            )
 
 
 def default_cache(environment: Mapping[str, str]) -> Path:

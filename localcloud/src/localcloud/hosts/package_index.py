@@ -124,8 +124,8 @@ def read_settings(environment: Mapping[str, str]) -> PipSettings:
         if done.returncode == 0:
             return parse_settings(json.loads(done.stdout), environment)
     raise PackageIndexError(
-        "cannot read the package index from this machine's pip; install pip, or start without --packages: "
-        f"{done.stderr[-500:]}"
+        f"cannot read the package index from this machine's pip: {done.stderr[-500:].strip()}\n"
+        "install pip, or start without --packages"
     )
 
 

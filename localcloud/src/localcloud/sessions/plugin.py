@@ -26,7 +26,8 @@ def main(arguments: list[str]) -> int:
         print(VERSION)
         return 0
     if len(arguments) < 3 or arguments[2] != "StartSession":
-        print("The embedded cloud's session-manager-plugin; `aws ssm start-session` calls it.", file=sys.stderr)
+        text = "session-manager-plugin: wrong arguments; `aws ssm start-session` calls this program with the right ones"
+        print(text, file=sys.stderr)
         return 2
     given = os.environ.get(arguments[0], "") if arguments[0].startswith(_VARIABLE) else arguments[0]
     try:

@@ -190,7 +190,8 @@ def _require_known_keys(check: Check) -> None:
     for name, document in documents:
         for statement, key in condition_keys(document, check.action):
             if not context.is_known(key):
-                raise UndecidableError(f"statement {statement} of {name} has a condition on {key}, an unsupported key")
+                what = f"statement {statement} of {name} has a condition on {key}"
+                raise UndecidableError(f"{what}, which the embedded cloud does not support")
 
 
 def _literal(resource: str) -> str:
