@@ -56,3 +56,16 @@ def test_a_worker_is_idle_below_half_of_one_of_its_vcpus() -> None:
     assert limit() == 6.25
     assert limit(worker_instance_type="p5.48xlarge") == 0.26
     assert limit(worker_instance_type="p5.48xlarge", idle_cpu_percent=2.0) == 2.0
+
+
+def test_a_budget_that_only_notifies_counts_the_account_and_mails_three_times(variant: Variant) -> None:
+    template = variant("watched")
+    (budget,) = template.of("AWS::Budgets::Budget").values()
+    assert budget["Budget"]["BudgetLimit"] == {"Amount": 5, "Unit": "USD"}
+    assert "CostFilters" not in budget["Budget"]
+    assert {
+        (each["Notification"]["NotificationType"], each["Notification"]["Threshold"], subscriber["SubscriptionType"])
+        for each in budget["NotificationsWithSubscribers"]
+        for subscriber in each["Subscribers"]
+    } == {("ACTUAL", 80, "EMAIL"), ("ACTUAL", 100, "EMAIL"), ("FORECASTED", 100, "EMAIL")}
+    assert not {item["Type"] for item in template.resources.values()} & {"AWS::SNS::Topic", "AWS::SQS::Queue"}

@@ -1,4 +1,4 @@
-"""The shared file system, the run bucket, and their key, as the committed templates do not show them."""
+"""The file systems, the run bucket, and their key, as the committed templates do not show them."""
 
 from __future__ import annotations
 
@@ -43,3 +43,13 @@ def test_an_existing_key_encrypts_all_storage_and_the_master_uses_it_only_throug
     assert statement["Resource"] == key
     assert "s3." in str(statement["Condition"]["StringEquals"]["kms:ViaService"])
     assert not template.of("AWS::KMS::Key")
+
+
+def test_a_lustre_scratch_file_system_has_its_own_key_and_a_bucket_shows_up_in_it(variant: Variant) -> None:
+    template = variant("borrowed")
+    (scratch,) = template.of("AWS::FSx::FileSystem").values()
+    assert scratch["StorageCapacity"] == 1200
+    assert scratch["LustreConfiguration"] == {"DeploymentType": "SCRATCH_2", "DataCompressionType": "NONE"}
+    assert "KmsKeyId" not in scratch, "a scratch file system has FSx's own key, whatever key is asked for"
+    (link,) = template.of("AWS::FSx::DataRepositoryAssociation").values()
+    assert "AutoExportPolicy" not in link["S3"], "files go back to the bucket on request only"

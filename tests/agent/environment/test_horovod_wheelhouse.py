@@ -20,7 +20,7 @@ from agent.environment.horovod_wheelhouse import WheelhouseError, check, fetch
 from agent.environment.toolchain import detect
 from tests.agent.environment.test_horovod_build import WHEEL
 from tests.agent.environment.test_horovod_build_settings import TOOLCHAIN
-from tests.s3 import served_s3
+from tests.stand_ins import served_s3
 
 NAME = f"{fingerprint(Settings(), TOOLCHAIN)}/{WHEEL}"
 

@@ -26,7 +26,7 @@ from agent.environment.toolchain import (
     version_pair,
 )
 from agent.hardware.machine import Platform
-from tests.programs import write_program
+from tests.stand_ins import write_program
 
 
 @pytest.mark.parametrize("version", ["2.14.1", "2.22.0"])

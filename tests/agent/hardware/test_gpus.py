@@ -17,7 +17,7 @@ from agent.hardware.gpus import (
     read_info,
     read_load,
 )
-from tests.programs import write_program
+from tests.stand_ins import write_program
 
 # nvidia-smi's output for INFO_FIELDS: three GPUs with error counts (the first was recorded), and one GPU without.
 INFO = """\

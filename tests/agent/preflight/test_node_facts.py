@@ -21,7 +21,7 @@ from agent.preflight.node_facts import (
     visible_gpus,
 )
 from tests.factories import make_node, make_spec
-from tests.programs import write_program
+from tests.stand_ins import write_program
 
 # Output of `fi_info -p efa`: several endpoints per device.
 FI_INFO = """\

@@ -22,7 +22,7 @@ from agent.remote.fanout import AbandonedError, fan_out, node_command
 from agent.remote.node_stub import READY
 from agent.spec.remote_command import RemoteCommand
 from tests.factories import make_master, make_node, nodes_text
-from tests.programs import write_program
+from tests.stand_ins import write_program
 from tests.waiting import eventually
 from tests.words import LONG, NASTIEST, WORDS
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from agent.staging.aws_cli import TIMEOUTS, AwsCliError, aws_command, running
-from tests.programs import write_program
+from tests.stand_ins import write_program
 
 FAILS = "echo 'An error occurred (AccessDenied)' >&2; exit 7"
 

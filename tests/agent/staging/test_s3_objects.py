@@ -26,7 +26,7 @@ from agent.staging.s3_objects import (
     literal,
     parse_listing,
 )
-from tests.s3 import served_s3
+from tests.stand_ins import served_s3
 from tests.words import WORDS
 
 PREFIX = Prefix.parse("s3://my-data/imagenet/train/", "eu-west-1")

@@ -9,8 +9,7 @@ import pytest
 
 from agent.staging.s3_objects import Prefix
 from agent.staging.s3_streams import BucketClient, BucketError
-from tests.programs import write_program
-from tests.s3 import served_s3
+from tests.stand_ins import served_s3, write_program
 
 PREFIX = Prefix.parse("s3://my-runs/one/checkpoints", "us-east-1")
 

@@ -17,7 +17,7 @@ import pytest
 from agent.staging import server as stage_module
 from agent.staging.dataset import StagedDataset
 from agent.staging.manifest import Entry, Manifest
-from tests.programs import write_program
+from tests.stand_ins import write_program
 
 PROJECT = Path(__file__).resolve().parents[3]
 CONTENTS = {"a": b"one", "sub/b c": b"two" * 1000, "line\nü": b""}

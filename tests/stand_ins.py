@@ -1,4 +1,4 @@
-"""Serve S3 from this process to the AWS CLI and to boto3."""
+"""Fake programs, and an S3 that this process serves to the AWS CLI and to boto3."""
 
 from __future__ import annotations
 
@@ -35,3 +35,11 @@ def served_s3() -> Iterator[Any]:
             yield boto3.Session().client("s3", region_name="us-east-1")
         finally:
             server.stop()
+
+
+def write_program(path: Path, script: str) -> str:
+    """Write a shell script that can be executed; return its path."""
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+    return str(path)
