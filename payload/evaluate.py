@@ -56,15 +56,16 @@ def _evaluate(given: argparse.Namespace) -> dict[str, Any]:
     if card is None:
         missing = f"{folder}: {DESCRIPTION_FILE} is missing"
         raise ModelError(
-            f"{missing}, so the images that {path.name} was trained on are unknown; export the network again"
+            f"{missing}, so the images that {path.name} was trained on are unknown; export the network again with "
+            "`python -m payload.export --run-dir DIR`"
         )
     settings = settings_from(card.settings)
     if card.data_dir and not given.data_dir:  # not trusted, because the ranks wrote it, like all files of a run
         address = str(card.data_dir)
         if address.startswith(SCHEME):
             raise ModelError(
-                f"{folder / DESCRIPTION_FILE}: the model's run read {address!a}; to copy the data with your AWS "
-                "credentials, pass this address as --data-dir"
+                f"{folder / DESCRIPTION_FILE}: the model's run read {address!a}. An address that a run has written is "
+                "not trusted. To copy the data with your AWS credentials, pass this address as --data-dir"
             )
         where = f"{address!a}, as the model's run did"
         print(f"{COMMAND}: reading data from {where}; to use other data: --data-dir", file=sys.stderr)

@@ -134,7 +134,7 @@ class ClusterConfig(NetworkKeys, ComputeKeys, StorageKeys, LimitKeys, Observabil
         """
         cluster = context.get("cluster", {})
         if not isinstance(cluster, Mapping):
-            raise ConfigError("", cluster, "context.cluster must be an object")
+            raise ConfigError("", None, "context.cluster must be a JSON object")
         given = dict(cluster)
         given.update({k: v for k, v in context.items() if k != "cluster" and ":" not in k and "/" not in k})
         fields = {field.name: field for field in dataclasses.fields(cls)}
@@ -153,7 +153,7 @@ class ClusterConfig(NetworkKeys, ComputeKeys, StorageKeys, LimitKeys, Observabil
         """
         try:
             document = json.loads(path.read_text(encoding="utf-8"))
-            context = dict(document.get("context", {}))
+            context = document.get("context", {}) if isinstance(document, dict) else None
         except FileNotFoundError:
             raise ConfigError(
                 "",
@@ -162,6 +162,8 @@ class ClusterConfig(NetworkKeys, ComputeKeys, StorageKeys, LimitKeys, Observabil
             ) from None
         except OSError as error:
             raise ConfigError("", str(path), f"cannot be read: {error.strerror}") from None
-        except (ValueError, AttributeError, TypeError) as error:
-            raise ConfigError("", str(path), f"not a JSON object: {error}") from None
+        except ValueError as error:
+            raise ConfigError("", str(path), f"is not valid JSON: {error}") from None
+        if not isinstance(context, dict):
+            raise ConfigError("", str(path), "must be a JSON object, and so must its key context")
         return cls.from_context({**context, **(overrides or {})})

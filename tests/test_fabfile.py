@@ -435,7 +435,7 @@ def test_equal_advice_is_printed_once() -> None:
 def test_the_doctor_tells_everything_and_ends_with_1_where_something_would_fail(fab: Fab) -> None:
     status, text = fab("doctor")
     assert (status, "Traceback" in text) == (1, False)
-    assert "ssh_cidr = (): empty" in text
+    assert "ssh_cidr = []: empty" in text
     assert "ssh-keygen" in text
     assert "account 123456789012" in text
 

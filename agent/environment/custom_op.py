@@ -158,7 +158,10 @@ def _compile(tensorflow: str, include: Path, output: Path, search_path: str) -> 
     finished = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
     if finished.returncode != 0:
         errors = "\n".join(f"    {line}" for line in error_lines(finished.stderr))
-        raise CustomOpError(f"cannot compile {SOURCE.name} with TensorFlow {tensorflow}:\n{errors}")
+        raise CustomOpError(
+            f"cannot compile {SOURCE.name} with TensorFlow {tensorflow}:\n{errors}\nCorrect the cause of these errors "
+            f"of {compiler}, then repeat the command"
+        )
 
 
 def main(argv: Sequence[str]) -> int:

@@ -300,7 +300,7 @@ def settings_from(arguments: argparse.Namespace) -> Settings:
     """
     numbers = [number for number in arguments.cc.split(",") if number]
     if wrong := [number for number in numbers if not re.fullmatch("[1-9][0-9]{1,2}", number)]:
-        raise ValueError(f"--cc {wrong[0]}: must be a compute capability without its point, for example 90")
+        raise ValueError(f"--cc {wrong[0]}: must be a compute capability without the dot, such as 90 for 9.0")
     return Settings(
         operations=arguments.operations,
         cuda_home=arguments.cuda_home,

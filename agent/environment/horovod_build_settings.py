@@ -42,11 +42,9 @@ class Settings:
         if self.operations not in ("cpu", "gpu"):
             raise ValueError(f"operations = {self.operations!r}: must be cpu or gpu")
         if self.operations == "gpu" and not self.compute_capabilities:
-            raise ValueError("compute_capabilities is empty: set at least one, for example 90")
+            raise ValueError("compute_capabilities is empty, but operations = gpu needs one, for example --cc 90")
         if not self.frameworks or set(self.frameworks) - set(FRAMEWORKS):
-            raise ValueError(
-                f"frameworks = {','.join(self.frameworks)!r}: must be one or more of {', '.join(FRAMEWORKS)}"
-            )
+            raise ValueError(f"frameworks = {','.join(self.frameworks)!r}: must be {', '.join(FRAMEWORKS)} or both")
 
     @property
     def gpu(self) -> bool:

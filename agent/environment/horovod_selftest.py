@@ -59,14 +59,16 @@ def _prove(controller: str, environ: Mapping[str, str]) -> float:
             check=False,
         )
     except subprocess.TimeoutExpired as error:
-        what = f"Horovod's self-test over {controller} did not finish within {TIMEOUT_S} s"
-        raise HorovodError(f"{what}: {error.stdout or ''!r:.2000}") from error
+        printed = error.stdout or b""  # bytes, even with text=True
+        raise _failed(controller, f"did not finish within {TIMEOUT_S} s", printed.decode(errors="replace")) from error
     if finished.returncode != 0:
-        last = "\n".join(finished.stdout.splitlines()[-15:])
-        raise HorovodError(
-            f"Horovod's self-test over {controller} failed with exit status {finished.returncode}:\n{last}"
-        )
+        raise _failed(controller, f"failed with exit status {finished.returncode}", finished.stdout)
     return time.monotonic() - began
+
+
+def _failed(controller: str, how: str, output: str) -> HorovodError:
+    last = "\n".join(output.splitlines()[-15:])
+    return HorovodError(f"Horovod's self-test over {controller} {how}; the end of its output shows the cause:\n{last}")
 
 
 def check(*, ranks: int, sum_error: float, weights_moved: float, weights_differ: float) -> None:
@@ -76,11 +78,11 @@ def check(*, ranks: int, sum_error: float, weights_moved: float, weights_differ:
     change of a weight.
     """
     if ranks != RANKS or sum_error != 0:
-        sys.exit(f"Horovod's allreduce over {ranks} ranks has an error of {sum_error:g}")
+        sys.exit(f"{ranks} of {RANKS} ranks took part in Horovod's allreduce, which has an error of {sum_error:g}")
     if weights_moved == 0 or weights_differ != 0:
         sys.exit(
             f"After a training step, the weights changed by {weights_moved:g} and differ between ranks "
-            f"by {weights_differ:g}"
+            f"by {weights_differ:g}; they must change, and must be equal on all ranks"
         )
 
 

@@ -154,8 +154,8 @@ def unpack(scratch: Path) -> Path:
     found = hashlib.sha256(archive.read_bytes()).hexdigest()
     if found != HOROVOD_SHA256:
         raise HorovodError(
-            f"{archive.name} has SHA-256 {found}, but the release has {HOROVOD_SHA256}; use the file of the "
-            "release, as on PyPI"
+            f"{archive.name} has SHA-256 {found} instead of {HOROVOD_SHA256}, so it is not the file that PyPI has for "
+            f"Horovod {VERSION}; download it from there again"
         )
     with tarfile.open(archive) as tar:
         # Pythons before 3.11.4 have no filters; the archive's contents are pinned by its hash.

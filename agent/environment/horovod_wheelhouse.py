@@ -54,7 +54,7 @@ def fetch(wheelhouse: str, name: str, into: Path) -> bool:
             return _from_server(address, into)
     except (AwsCliError, DatasetError, HTTPException, OSError, ValueError) as error:
         raise WheelhouseError(address, " ".join(str(error).split()) or type(error).__name__) from None
-    raise WheelhouseError(address, "a wheelhouse is an absolute path, s3://BUCKET/PREFIX or https://HOST/PATH")
+    raise WheelhouseError(address, "its address must be an absolute path, s3://BUCKET/PREFIX or https://HOST/PATH")
 
 
 def check(wheel: Path, address: str, frameworks: Sequence[str], libraries: Sequence[Path], scratch: Path) -> None:
@@ -91,7 +91,7 @@ def check(wheel: Path, address: str, frameworks: Sequence[str], libraries: Seque
 def _from_directory(wheelhouse: Path, name: str, into: Path) -> bool:
     # A missing directory is probably a file system that is not mounted.
     if not wheelhouse.is_dir():
-        raise NotADirectoryError("there is no such directory")
+        raise NotADirectoryError(f"there is no directory {wheelhouse}")
     if not (wheelhouse / name).is_file():
         return False
     shutil.copyfile(wheelhouse / name, into)

@@ -32,7 +32,7 @@ _OPTION: Final = re.compile(
 REMEDY: Final = (
     "Let the nodes reach an index (through a NAT gateway, or a mirror in pip's configuration), "
     "or add the wheels next to "
-    "the requirements file, with the lines --no-index and --find-links; on an embedded cloud, use `start --packages`"
+    "the requirements file, with the lines --no-index and --find-links; start an embedded cloud with --packages"
 )
 _FIND_LINKS: Final = re.compile(r"^((?:-f|--find-links)\s*=?\s*)(\S.*)$", re.MULTILINE)
 _PIN: Final = re.compile(r"^([\w.-]+)==(\S+)((?: \\\n    --hash=\S+)+)$", re.MULTILINE)

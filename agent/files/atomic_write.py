@@ -41,16 +41,19 @@ def full_disk(path: Path, text: str) -> str:
 
 
 class StorageError(ReportedError, OSError):
-    """Report a file that could not be written. Carries `path` and `free_bytes` (None if unknown)."""
+    """Report a file that could not be written. Carries `path`, `free_bytes` (None if unknown), and `what`, the message
+    without the advice to repeat the command.
+    """
 
     def __init__(self, path: Path, error: OSError) -> None:
         self.path = path
         self.free_bytes = _free_bytes(path)
-        advice = ""
-        if error.errno in _FULL:
-            advice = f"; free space on {socket.gethostname()}{MAKE_ROOM}, then continue with --resume"
+        advice = f"free space on {socket.gethostname()}{MAKE_ROOM}"
+        if error.errno not in _FULL:
+            advice = "check the directory and its permissions"
         free = "" if self.free_bytes is None else f" ({self.free_bytes / 2**20:.1f} MiB free)"
-        super().__init__(f"cannot write {path}: {error.strerror or error}{free}{advice}")
+        self.what = f"cannot write {path}: {error.strerror or error}{free}; {advice}"
+        super().__init__(f"{self.what}, then repeat the command; to continue training, add --resume")
 
 
 @contextlib.contextmanager

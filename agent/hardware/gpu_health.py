@@ -64,7 +64,7 @@ def parse(output: str, expected: int) -> str:
     log, mark, rest = output.partition(f"{NVIDIA_SMI}\n")
     printed, ended, status = rest.rpartition(ENDED)
     if not mark or not ended or not status.strip().isdecimal():
-        raise ValueError(f"the check of the GPUs printed {output.strip()[-100:]!r}")
+        raise ValueError(f"the check of its GPUs printed no result: {output.strip()[-100:]!r}")
     if trouble := _worst_xid(log):
         return trouble
     if _LOST.search(printed):

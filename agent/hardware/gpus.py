@@ -131,7 +131,7 @@ def _rows(csv: str, fields: Sequence[str]) -> list[list[str]]:
     rows = [[word.strip() for word in line.split(",")] for line in csv.splitlines() if line.strip()]
     for row in rows:
         if len(row) != len(fields):
-            raise ValueError(f"unexpected output of nvidia-smi: {', '.join(row)!r} instead of {', '.join(fields)}")
+            raise ValueError(f"nvidia-smi printed {', '.join(row)!r} instead of the values of {', '.join(fields)}")
     return rows
 
 

@@ -267,7 +267,7 @@ def _remarks(topology: Topology, placement: Placement, local_size: int) -> tuple
         remarks.append(f"{local_size} ranks share {len(topology.cores)} cores")
     if topology.gpus_on_bus and not topology.gpus:
         remarks.append(
-            f"cannot match the container's GPUs with the {topology.gpus_on_bus} GPUs on the bus: none chosen"
+            f"cannot match the container's GPUs with the {topology.gpus_on_bus} GPUs on the bus, so no GPU is chosen"
         )
     return tuple(remarks)
 

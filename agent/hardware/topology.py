@@ -59,9 +59,9 @@ DISPLAY: Final = 0x03
 class TopologyError(ReportedError, ValueError):
     """Report a malformed kernel file. Carries `path` and `text`."""
 
-    def __init__(self, path: Path, text: str, rule: str) -> None:
+    def __init__(self, path: Path, text: str, what: str) -> None:
         self.path, self.text = path, text
-        super().__init__(f"{path} is {text[:80]!r}, {rule}; use --placement none to ignore the machine's topology")
+        super().__init__(f"{path} {what}; use --placement none to ignore the machine's topology")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, order=True)
@@ -153,12 +153,12 @@ def read_topology(root: Path, allowed: Collection[int] | None = None) -> Topolog
     """
     online = _list(root / CPUS / "online")
     if online is None:
-        raise TopologyError(root / CPUS / "online", "", "missing; the machine's topology can only be read on Linux")
+        raise TopologyError(root / CPUS / "online", "", "is missing: the machine's topology can only be read on Linux")
     usable = online & set(allowed if allowed is not None else online)
     if not usable:
-        raise TopologyError(
-            root / CPUS / "online", _text(root / CPUS / "online") or "", "but this process may use none of these CPUs"
-        )
+        text = _text(root / CPUS / "online") or ""
+        what = f"lists the CPUs {text[:80]!r}, but this process may use none of these CPUs"
+        raise TopologyError(root / CPUS / "online", text, what)
     node_of, nodes = _memory_nodes(root)
     cores: dict[int, Core] = {}
     for cpu in sorted(usable):
@@ -242,7 +242,7 @@ def _list(path: Path) -> frozenset[int] | None:
     try:
         return parse_list(text)
     except ValueError:
-        raise TopologyError(path, text, "which is not a list of CPUs such as 0-3,8") from None
+        raise TopologyError(path, text, f"contains {text[:80]!r}, not a list of CPUs such as 0-3,8") from None
 
 
 def _number(path: Path) -> int | None:
@@ -252,7 +252,7 @@ def _number(path: Path) -> int | None:
     try:
         return int(text, 0)
     except ValueError:
-        raise TopologyError(path, text, "which is not a number") from None
+        raise TopologyError(path, text, f"contains {text[:80]!r}, not a number") from None
 
 
 def _counted(number: int, noun: str) -> str:

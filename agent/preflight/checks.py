@@ -35,6 +35,7 @@ GPUS_SINCE_BOOT: Final = "at its boot, the node had no GPUs, so it has TensorFlo
 NO_PYTORCH: Final = "not checked: PyTorch is not installed"
 ADD_PYTORCH: Final = "add torch to the program's requirements, or launch the program with --launcher plain"
 PYTORCH_FOR_GPUS: Final = "require a build of PyTorch for the nodes' GPUs and driver"
+READ_LOG: Final = "read preflight.log (`fab fetch`)"
 FACTS_TIMEOUT_S: Final = 180.0
 """On a node with GPUs, this includes an import of TensorFlow."""
 PROOF_TIMEOUT_S: Final = 240.0
@@ -110,29 +111,30 @@ def _judge_node(
     skew = clock_skew_s(found.time, answer.began, answer.ended, found.began)
     if abs(skew) > CLOCK_LIMIT_S:
         remedy = f"`fab run -- sudo chronyc makestep`, or {replace_remedy(host.name)}"
-        cells["clock"] = wrong("clock", f"{abs(skew):.1f} s {'ahead' if skew > 0 else 'behind'}", remedy)
+        cells["clock"] = wrong("clock", f"the clock is {abs(skew):.1f} s {'ahead' if skew > 0 else 'behind'}", remedy)
     if found.free_bytes < FREE_LEAST:
         cells["disk"] = wrong(
             "disk",
-            f"{_mib(found.free_bytes)} free, {_mib(FREE_LEAST)} needed",
+            f"the disk has {_mib(found.free_bytes)} free, {_mib(FREE_LEAST)} needed",
             f"free space with `fab clean`, or {replace_remedy(host.name)}",
         )
     if found.spec_sha256 != spec_sha256:
-        what = "the run's spec differs" if found.spec_sha256 else "the run's directory is missing"
+        what = "the run's spec on this node differs from the master's"
+        what = what if found.spec_sha256 else "the run's directory is missing on this node"
         cells["shared files"] = wrong("shared files", what)
     elif found.shared_free_bytes < SHARED_FREE_LEAST:
-        free = f"{_mib(found.shared_free_bytes)} free"
+        free = f"the shared file system has {_mib(found.shared_free_bytes)} free, {_mib(SHARED_FREE_LEAST)} needed"
         cells["shared files"] = wrong(
             "shared files", free, "remove unused files with `fab clean`, or a run with `fab rm`"
         )
     if not found.interface:
-        cells["interface"] = wrong("interface", f"no interface has {host.address}")
+        cells["interface"] = wrong("interface", f"no network interface has the address {host.address}")
     mine = dict(found.versions)
     if differing := [name for name in sorted({*mine, *common}) if common.get(name) != mine.get(name)]:
         what = ", ".join(f"{n} {mine.get(n, 'none')}, on other nodes {common.get(n, 'none')}" for n in differing)
         cells["versions"] = wrong("versions", what)
     if found.efa_domains is not None and len(found.efa_domains) < efa_wanted:
-        cells["efa"] = wrong("efa", f"{len(found.efa_domains)} of {efa_wanted} devices")
+        cells["efa"] = wrong("efa", f"{len(found.efa_domains)} of {efa_wanted} EFA devices found")
     return cells
 
 
@@ -154,18 +156,18 @@ def _judge_gpus(host: Node, found: NodeFacts, *, tensorflow: bool) -> str | Find
     if not there:
         return well
     if there < host.slots:
-        return finding(f"{there} of {host.slots}", degraded=True)
+        return finding(f"{there} of {host.slots} GPUs found", degraded=True)
     if errors := sum(gpu.uncorrected_errors or 0 for gpu in found.gpus):
         return finding(f"{errors} uncorrected memory errors")
     if not tensorflow:
         return well
     if found.framework_trouble:
-        return finding(f"cannot get TensorFlow's number of GPUs: {found.framework_trouble}", _driver_shows(found))
+        return finding(f"TensorFlow cannot count its GPUs: {found.framework_trouble}", _driver_shows(found))
     if (found.visible_gpus or 0) < host.slots:
         for_cpus = CPU_BUILD in dict(found.versions)
         said = f"; TensorFlow's last message: {found.framework_complaint}" if found.framework_complaint else ""
         remedy = GPUS_SINCE_BOOT + replace_remedy(host.name) if for_cpus else ""
-        what = f"TensorFlow sees {found.visible_gpus or 0} of {there}"
+        what = f"TensorFlow sees {found.visible_gpus or 0} of {there} GPUs"
         return finding(what, _driver_shows(found) + said, remedy, degraded=True)
     return well
 
@@ -216,20 +218,22 @@ def judge_allreduce(
         wrong_sums = [found for found in mine if found.get("error") != 0 or found.get("ranks") != spec.ranks]
         if wrong_sums:
             largest = max(gpu_checks.numbers(wrong_sums, "error"), default=math.inf)
-            add(host.name, f"wrong sums, with an error of up to {largest:g}", replace_remedy(host.name))
+            add(host.name, f"the allreduce has wrong sums, error up to {largest:g}", replace_remedy(host.name))
         elif host.name not in here:
-            add(host.name, "the node's ranks did not start", replace_remedy(host.name))
+            add(host.name, "the ranks of the allreduce did not start", replace_remedy(host.name))
         elif len(mine) < host.slots:
-            add(host.name, "did not finish")
+            add(host.name, "the allreduce did not finish")
     # If one node does not start its ranks, no rank finishes. Only that node is at fault.
     absent = [finding for finding in findings if finding.remedy and not finding.degraded]
     degraded = [finding for finding in findings if finding.degraded and not spec.allow_degraded]
     findings = absent or degraded or findings
     if any(not finding.remedy for finding in findings):
-        findings += gpu_checks.hanging(spec, status, output, PROOF_TIMEOUT_S)
+        hanging = gpu_checks.hanging(spec, status, output, PROOF_TIMEOUT_S)
+        remedy = "" if hanging else READ_LOG
+        findings = [dataclasses.replace(each, remedy=each.remedy or remedy) for each in findings] + hanging
     if not findings and status != 0:
         last = (output.strip().splitlines() or ["no output"])[-1][:MAX_LAST_LINE]
-        add("", f"the allreduce failed with exit status {status}: {last}", "read preflight.log (`fab fetch`)")
+        add("", f"the allreduce failed with exit status {status}: {last}", READ_LOG)
     judged = not findings and gpu_checks.has_gpus(spec, facts or {})
     wasted = gpu_checks.judge_ranks(spec, facts or {}, figures, output) if judged else []
     warnings = gpu_checks.untested_pairs(spec, facts or {}, figures, output) if judged else []

@@ -167,7 +167,7 @@ def _slow_gpu(spec: RunSpec, mine: Sequence[Mapping[str, Any]]) -> str:
     """
     measured, floor = numbers(mine, "matmul_tflops"), spec.floors.matmul_tflops
     if len(measured) < len(mine):
-        return "a rank reported no time of a matrix product"
+        return "a rank did not report the time of its matrix product"
     if measured and min(measured) < floor:
         return f"matrix product on a GPU at {min(measured):.3g} TFLOP/s; at least {floor:.3g} expected"
     return ""

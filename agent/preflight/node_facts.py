@@ -103,7 +103,7 @@ class NodeFacts:
         """Parse the facts from a node's output. Raises ValueError unless it has exactly one valid line of facts."""
         lines = [line.partition(MARK)[2] for line in output.splitlines() if line.startswith(MARK)]
         if len(lines) != 1:
-            raise ValueError(f"the check of the node printed {len(lines)} lines with facts instead of one")
+            raise ValueError(f"the pre-flight's program printed {len(lines)} results instead of 1")
         try:
             found = json_text.parse(lines[0])
             efa = found.pop("efa_domains")
@@ -116,7 +116,7 @@ class NodeFacts:
                 }
             )
         except (TypeError, KeyError, AttributeError):
-            raise ValueError(f"the check of the node printed malformed facts: {lines[0][:100]!r}") from None
+            raise ValueError(f"the pre-flight's program printed an invalid result: {lines[0][:100]!r}") from None
 
 
 def parse_efa(output: str) -> tuple[str, ...]:

@@ -122,5 +122,7 @@ def renounce_privileges() -> None:
 
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(_NO_NEW_PRIVILEGES, 1, 0, 0, 0) != 0:
-        number = ctypes.get_errno()
-        raise OSError(number, f"cannot set no_new_privs: {os.strerror(number)}")
+        raise PermissionError(
+            f"{socket.gethostname()} does not let ranks renounce the privileges of set-user-ID programs (prctl with "
+            f"PR_SET_NO_NEW_PRIVS: {os.strerror(ctypes.get_errno())}); do: `fab replace` this node"
+        )

@@ -55,13 +55,18 @@ MIGRATIONS: Final = (
 _local = threading.local()
 
 
+class NewerSchemaError(sqlite3.OperationalError):
+    """Report a database that a newer version of deepcdk has written."""
+
+
 class DatabaseError(OSError):
     """Report a database that cannot be read or written, with advice. Carries `path`."""
 
     def __init__(self, path: Path, error: Exception) -> None:
         self.path = path
-        full = "full" in str(error)
-        advice = "free space on the master's disk" if full else "correct the cause that SQLite reports"
+        advice = "free space on the master's disk" if "full" in str(error) else "correct the cause that SQLite reports"
+        if isinstance(error, NewerSchemaError):
+            advice = "update deepcdk on this machine"
         super().__init__(f"the database of runs, {path} on the master: {error}; {advice}, then repeat the command")
 
 
@@ -236,8 +241,8 @@ def _migrate(connection: sqlite3.Connection) -> None:
     """
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     if version > len(MIGRATIONS):
-        known = len(MIGRATIONS)
-        raise sqlite3.OperationalError(f"it has schema {version}, but this version of deepcdk supports at most {known}")
+        known = f"this version supports schemas up to {len(MIGRATIONS)}"
+        raise NewerSchemaError(f"a newer version of deepcdk wrote it, with schema {version}; {known}")
     if version == len(MIGRATIONS):
         return
     connection.execute("BEGIN IMMEDIATE")

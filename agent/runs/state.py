@@ -56,9 +56,10 @@ class State:
         if not all(isinstance(text, str) for text in texts) or self.state not in STATES:
             raise ValueError(f"run {self.run_id!a} has the invalid state {self.state!a}, or a field that is not text")
         if not all(isinstance(each, int | float) and 0 <= each <= LAST_TIME for each in (self.started, self.updated)):
-            raise ValueError("started and updated must be seconds since 1970")
+            times = f"started = {self.started!a} and updated = {self.updated!a}"
+            raise ValueError(f"run {self.run_id!a}: {times}: must be seconds since 1970")
         if self.exit_code is not None and type(self.exit_code) is not int:
-            raise ValueError("exit_code must be a whole number")
+            raise ValueError(f"run {self.run_id!a}: exit_code = {self.exit_code!a}: must be a whole number")
 
     @classmethod
     def starting(cls, spec: RunSpec) -> State:

@@ -31,7 +31,7 @@ class Bounds:
         for name in ("max_hours", "max_usd"):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
-                raise SpecError(f"bounds: {name} = {value!r}: must be 0 or more")
+                raise SpecError(f"bounds: {name} = {value!r}: must be a finite number of 0 or more")
 
     def __bool__(self) -> bool:
         return bool(self.max_hours or self.max_usd)
@@ -93,7 +93,7 @@ class Floors:
         for name in ("matmul_tflops", "allreduce_gb_s"):
             value = getattr(self, name)
             if not isinstance(value, int | float) or not 0 <= value < math.inf:
-                raise SpecError(f"floors: {name} = {value!r}: must be 0 or more")
+                raise SpecError(f"floors: {name} = {value!r}: must be a finite number of 0 or more")
         if type(self.allreduce_mib) is not int or not 1 <= self.allreduce_mib <= 8192:
             raise SpecError(f"floors: allreduce_mib = {self.allreduce_mib!r}: must be a whole number from 1 to 8192")
 

@@ -203,7 +203,8 @@ def choose_hosts(nodes: Sequence[Node], count: int) -> tuple[Node, ...]:
         raise SpecError(f"{count} nodes requested; a run needs at least 1")
     if len(found) < count:
         listed = ", ".join(node.name for node in found) or "none"
-        raise SpecError(f"{count} nodes requested, but {len(found)} ready ({listed})")
+        few = f"{count} nodes requested, but {len(found)} ready ({listed})"
+        raise SpecError(f"{few}; add workers with `fab scale`")
     return found[:count]
 
 

@@ -40,20 +40,20 @@ class RemoteCommand:
             raise SpecError("the command is empty")
         flags = (self.master, self.is_module, self.as_rank)
         if type(self.nodes) is not int or not all(isinstance(each, bool) for each in flags):
-            raise SpecError("nodes must be a whole number; master, is_module and as_rank must be true or false")
+            raise SpecError("`nodes` must be a whole number; `master`, `is_module` and `as_rank` must be true or false")
         if self.master and self.as_rank:
             raise SpecError("as_rank is for workers: the master has no ranks")
         texts = (*self.command, *(word for pair in self.environment for word in pair))
         if not all(isinstance(text, str) for text in texts):
-            raise SpecError("words, and the names and values of variables, must be strings")
+            raise SpecError("the words of the command, and the names and values of its variables, must be text")
         for name, _ in self.environment:
             if not name or "=" in name:
-                raise SpecError(f"environment {name!r}: not a valid variable name")
+                raise SpecError(f"environment variable {name!r}: the name must not be empty or contain =")
         for text in texts:
             if "\0" in text:
-                raise SpecError("a word contains a NUL, which cannot be passed to a program")
+                raise SpecError("a word or variable of the command contains a NUL, which cannot be passed to a program")
             if re.search("[\ud800-\udc7f\udd00-\udfff]", text):
-                raise SpecError(f"{text!a}: must be a string or base64 bytes")
+                raise SpecError(f"{text!a}: contains a character that UTF-8 cannot encode")
 
     def to_line(self) -> bytes:
         """Return the request as one line of JSON, in ASCII."""

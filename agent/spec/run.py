@@ -158,10 +158,10 @@ class RunSpec:
             raise SpecError(f"keras = {self.keras!r}: must be 3, or 2 for your own program")
         if self.own_environment and not self.program:
             raise SpecError("own_environment is only for your own program; a recipe uses the runtime")
-        if set(self.horovod_for) - set(FRAMEWORKS) or (self.horovod_for and not self.own_environment):
-            raise SpecError(
-                f"horovod_for = {self.horovod_for!r}: must list {', '.join(FRAMEWORKS)}, and needs own_environment"
-            )
+        if set(self.horovod_for) - set(FRAMEWORKS):
+            raise SpecError(f"horovod_for = {self.horovod_for!r}: may contain only {' and '.join(FRAMEWORKS)}")
+        if self.horovod_for and not self.own_environment:
+            raise SpecError(f"horovod_for = {self.horovod_for!r}: is only for a program with own_environment")
         if self.own_environment and self.rank_launcher == HOROVOD and not self.horovod_for:
             raise SpecError("horovod_for is empty: Horovod needs TensorFlow or PyTorch")
         if self.program and not self.command:
@@ -179,15 +179,15 @@ class RunSpec:
         kind = self.runtime_kind
         if self.knobs.hierarchical_allreduce and not (kind and kind.has_gpus and self.controller == MPI):
             raise SpecError(
-                "hierarchical_allreduce needs GPUs and the controller mpi; without these, Horovod ignores it"
+                "--hierarchical-allreduce needs nodes with GPUs, and --controller mpi. Otherwise Horovod ignores it. "
+                "Omit the flag"
             )
         if self.knobs.hierarchical_allgather and self.controller != MPI:
-            raise SpecError("hierarchical_allgather needs the controller mpi; with Gloo, Horovod ignores it")
+            raise SpecError("--hierarchical-allgather needs --controller mpi: with Gloo, Horovod ignores it")
         if kind and self.payload and (older := [each for each in kind.capabilities if each < FIRST_SUPPORTED]):
             raise SpecError(
-                f"the hosts have GPUs of compute capability {older[0] / 10}, but the runtime's cuDNN and so "
-                "recipes need "
-                f"{FIRST_SUPPORTED / 10} (Turing) or later, for example g4dn, g5, g6, p4d or p5"
+                f"the nodes have GPUs of compute capability {older[0] / 10}, but recipes need {FIRST_SUPPORTED / 10} "
+                "(Turing) or later, because of the runtime's cuDNN; use nodes such as g4dn, g5, g6, p4d or p5"
             )
         if any(not command.strip() or "\0" in command for command in self.notify) or len(self.notify) > MAX_COMMANDS:
             raise SpecError(f"notify: must be at most {MAX_COMMANDS} commands, none of them empty or with a NUL")
@@ -201,8 +201,11 @@ class RunSpec:
         if not self.hosts and not self.launcher:
             raise SpecError("hosts is empty: a run needs at least one host")
         for name, value in self.environment:
-            if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name) or "\0" in value:
-                raise SpecError(f"environment {name!r}: invalid variable name, or the value contains a NUL")
+            if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
+                rule = "the name must have only letters, digits and _, and must not begin with a digit"
+                raise SpecError(f"environment variable {name!r}: {rule}")
+            if "\0" in value:
+                raise SpecError(f"environment variable {name!r}: the value must not contain a NUL")
 
     @property
     def ranks(self) -> int:
@@ -292,7 +295,7 @@ class RunSpec:
                 raise TypeError("must be an object")
             if unknown := sorted(document.keys() - {field.name for field in dataclasses.fields(cls)}):
                 listed = ", ".join(unknown)
-                raise SpecError(f"unknown fields: {listed}; a newer version of deepcdk wrote it, so use that version")
+                raise SpecError(f"unknown fields: {listed}; a newer deepcdk wrote the spec, so use that version")
             return cls(**{key: _restore(key, value) for key, value in document.items()})
         except (TypeError, KeyError, ValueError) as error:  # including SpecError
             raise SpecError(f"the run's spec is invalid: {error}") from None

@@ -134,7 +134,7 @@ def own_index(addresses: Sequence[str], mine: Iterable[str] | None = None) -> in
     for index, address in enumerate(addresses):
         if address in own:
             return index
-    raise DatasetError("this node joined after the command started; repeat the command")
+    raise DatasetError("this node joined the cluster after the command had started; repeat the command")
 
 
 def part_of(entries: Sequence[Entry], addresses: Sequence[str], round_number: int) -> Sequence[Entry]:
@@ -164,8 +164,8 @@ def wait_for_manifest(shared: StagedDataset, digest: str, timeout_s: float = MAN
             trouble = str(error)
             return None
         trouble = (
-            f"the manifest in {shared.directory} is not of this data: another `fab stage-data` has begun; repeat the "
-            "command when that has ended"
+            f"the manifest in {shared.directory} is of other data, because another `fab stage-data` has started; "
+            "repeat the command when the other one has finished"
         )
         return listed if listed.digest == digest else None
 

@@ -110,7 +110,8 @@ def parse_listing(text: str, prefix: Prefix) -> tuple[Entry, ...]:
         contents = json.loads(text).get("Contents") or ()
         found = [(str(each["Key"]), int(each["Size"]), str(each.get("ETag", "")).strip('"')) for each in contents]
     except (ValueError, KeyError, TypeError, AttributeError):
-        raise DatasetError(f"unexpected output of the AWS CLI for {prefix}: {text[:200]!r}") from None
+        advice = "repeat the command; if it fails again, check the AWS CLI on the node"
+        raise DatasetError(f"the AWS CLI printed an invalid list of {prefix}: {text[:200]!r}; {advice}") from None
     entries = []
     for key, size, etag in found:
         if key == prefix.key:

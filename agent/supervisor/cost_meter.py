@@ -17,7 +17,9 @@ from agent.spec.bounds import NEAR, Bounds
 from agent.spec.run import RunSpec
 
 WRITE_S: Final = 5.0
-UNPRICED: Final = "--max-cost cannot be enforced, because the price of the run's nodes is unknown"
+UNPRICED: Final = (
+    "--max-cost cannot be checked, because the price of the run's nodes is unknown; start a new run with --max-hours"
+)
 
 
 class Meter:

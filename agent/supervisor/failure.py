@@ -198,10 +198,10 @@ def killed_ranks(hosts: Sequence[Node], log: str, running: Collection[str]) -> s
     found = [host.name for host in hosts if {host.name, host.address} & closed and host.name in running]
     if not found:
         return ""
-    where, runs = " and ".join(found), "run" if found[1:] else "runs"
+    up = "the nodes are" if found[1:] else "the node is"
     return (
-        f"all processes of the ranks on {where} were killed, with their connection, and {where} {runs} on; "
-        "a program does this with `kill -1` or kill(-1, ...)"
+        f"all processes of the ranks on {' and '.join(found)} were killed, including their SSH connection, but {up} "
+        "still running; a program does this with `kill -1` or kill(-1, ...), so remove such a call"
     )
 
 
@@ -265,16 +265,21 @@ def unreported_ranks(hosts: Sequence[Node], log: str) -> str:
     places, missing = _places(hosts), missing_ranks(hosts, log)
     noticed = noticed.intersection(range(len(places)))
     wait_s, meeting = max(waits)
-    done = "connected when the others timed out" if meeting else "reported when a collective timed out"
-    unknown = "the log does not show which rank caused it"
+    done, failed = "had", "had not connected when the others"
+    if not meeting:
+        done, failed = "did", "printed no error when a collective"
+    cause = "the log does not show which rank caused it"
     if not missing:
-        return f"every rank had {done} after {wait_s:g} s: {unknown}"
+        when = "had connected when the others" if meeting else "printed an error when a collective"
+        return f"every rank {when} timed out after {wait_s:g} s: {cause}"
     by_host: dict[str, list[int]] = {}
     for rank in missing:
         by_host.setdefault(places[rank], []).append(rank)
     named = " and ".join(f"{format_ranks(ranks)} on {host}" for host, ranks in by_host.items())
-    others = f"; {format_ranks(sorted(noticed))} had" if noticed else ""
-    return f"{named} had not {done} after {wait_s:g} s{others}" + (f": {unknown}" if missing[1:] else "")
+    if not missing[1:]:
+        cause = "" if meeting else "the rank hung, or its node was cut off"
+    others = f", but {format_ranks(sorted(noticed))} {done}" if noticed else ""
+    return f"{named} {failed} timed out after {wait_s:g} s{others}" + (f": {cause}" if cause else "")
 
 
 def missing_ranks(hosts: Sequence[Node], log: str) -> list[int]:

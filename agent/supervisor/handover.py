@@ -142,7 +142,7 @@ class Handover:
         self._shared = self._shared or (Path(), [], b"")
         if why != self._failure:
             self._failure = why
-            self._log(f"a replacement of this master could not continue the runs: {why}; retrying every minute")
+            self._log(f"a master that replaces this one could not continue the runs: {why}; retrying every minute")
 
 
 def take_over(left: Path, runs: Runs, home: Path) -> Path:

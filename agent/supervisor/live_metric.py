@@ -79,7 +79,7 @@ class LiveMetric:
 
 def _trouble(done: Completed) -> str:
     why = done.last_line
-    remedy = "read the error; the master must reach CloudWatch's endpoint"
+    remedy = "check that the master can reach CloudWatch's endpoint"
     if "AccessDenied" in why:
         remedy = "run `fab up` to grant the master this permission; a permissions boundary must allow it too"
     if done.status == 127:

@@ -123,7 +123,7 @@ class LostWorkers:
             try:
                 self.look()
             except (OSError, RuntimeError, ValueError) as error:  # The next check may succeed.
-                self._log_line(f"cannot check the workers: {error}")
+                self._log_line(f"cannot check the workers: {error}; trying again in {PERIOD_S:g} s")
 
     def look(self) -> None:
         """Check all workers once, and replace lost and faulty workers, within the limits. Raises OSError.
@@ -143,7 +143,7 @@ class LostWorkers:
         try:
             members = group.members()
         except AwsCallError as error:
-            self._log_line(f"cannot replace lost workers: {error}")
+            self._log_line(f"cannot replace lost workers: {error}; trying again in {CALL_S:g} s")
             return
         self._seen = {id: seen for id, seen in self._seen.items() if members.get(id)}
         self._replace(group, {id: why for id, seen in self._seen.items() if (why := seen.trouble(now))})

@@ -99,7 +99,7 @@ def call(command: str, document: dict[str, Any], directory: Path, timeout_s: flo
     if process.returncode == 0:
         return ""
     last = (output.decode(errors="replace").strip().splitlines() or [""])[-1][:_SHOWN]
-    return f"status {process.returncode}{': ' if last else ''}{last}"
+    return f"exit status {process.returncode}{': ' if last else ''}{last}"
 
 
 class Notifier:
@@ -145,7 +145,8 @@ class Notifier:
 
     def _tell(self, number: int, command: str, document: dict[str, Any]) -> None:
         if trouble := self._call(command, document, self._directory):
-            told = f"--notify {number} could not report that the run {_WORDS[document['event']]}: {trouble}"
+            what = f"that the run {_WORDS[document['event']]}"
+            told = f"--notify number {number} could not report {what}: {trouble}"
             self.failures.append(told)
             self._log(told)
 

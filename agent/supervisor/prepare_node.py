@@ -78,10 +78,10 @@ def parse(output: str) -> Prepared:
         raise ValueError(f"the preparation printed {len(lines)} results instead of 1")
     try:
         found = Prepared(**json_text.parse(lines[0]))
-    except TypeError as error:  # not an object, or other fields
-        raise ValueError(f"the preparation printed an invalid result: {error}") from None
+    except TypeError:  # not an object, or other fields
+        raise ValueError(f"the preparation printed an invalid result: {lines[0][:100]!r}") from None
     if not isinstance(found.python, str) or not isinstance(found.runtime, str):
-        raise ValueError("the preparation printed an invalid result: python and runtime must be text")
+        raise ValueError(f"the preparation printed an invalid result: {lines[0][:100]!r}")
     return found
 
 

@@ -5,7 +5,6 @@ Only the user for ranks can do the latter. The commands run as that user over SS
 """
 
 import contextlib
-import errno
 import grp
 import os
 import shlex
@@ -41,7 +40,8 @@ def open_to_ranks(directory: RunDirectory, live: Callable[[], Collection[str]] =
         if directory.group not in RUN_GIDS or directory.group in taken:
             free = [gid for gid in RUN_GIDS[:-1] if gid not in taken]
             if not free:
-                raise OSError(errno.EAGAIN, f"{len(taken)} runs are live, the maximum; wait until a run ends")
+                again = f"`fab resume {directory.run_id}`"
+                raise OSError(f"{len(taken)} runs are live, the maximum; wait until a run ends, then {again}")
             if not _change_group(directory.path, free[0]):
                 return
         directory.path.chmod(0o1770)
@@ -110,5 +110,5 @@ def _change_group(path: Path, gid: int) -> bool:
         command = _in_group(gid, shlex.join(["chgrp", "-h", "--", f"{gid}", f"{path}"]))
         done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
         if done.returncode:
-            raise OSError(errno.EPERM, f"group {gid}: {done.stderr.strip()}", f"{path}") from None
+            raise PermissionError(f"cannot change the group of {path} to {gid}: {done.stderr.strip()}") from None
     return True

@@ -87,7 +87,8 @@ def _obstacle(directory: RunDirectory, spec: RunSpec) -> str:
     """Return why a lost run cannot continue: a reached limit, or missing secrets with advice; "" if it can."""
     spent = spending.read(directory)
     if spent and spec.bounds.share(spent.seconds, spent.usd) >= 1:
-        return f"it has reached {spec.bounds.describe(spent.seconds, spent.usd)}"
+        reached = spec.bounds.describe(spent.seconds, spent.usd)
+        return f"it has reached {reached}; to continue, give `fab resume {spec.run_id}` a higher limit"
     try:
         secret_files.read(secret_files.master_directory(Path.home()), spec.run_id, spec.secrets)
     except SecretsError as error:
@@ -116,7 +117,10 @@ def _fail(runs: Runs, run_id: str, obstacle: str) -> None:
     with contextlib.suppress(OSError, ValueError):
         record.write_record(runs[run_id], runs[run_id].effective_state())
         if trouble := Copier(runs[run_id]).finish():
-            log(f"run {run_id}: the copy in the bucket is missing or incomplete: {trouble}")
+            log(
+                f"run {run_id}: the copy in the bucket is missing or incomplete: {trouble}; to save the results before "
+                f"`fab down`: `fab fetch --run {run_id}`"
+            )
 
 
 def log(text: str) -> None:

@@ -159,7 +159,10 @@ class WorkerGroup:
         try:
             return json.loads(done.output or "null")
         except ValueError:
-            raise AwsCallError(f"unexpected output of the AWS CLI: {done.output.strip()[-100:]!r}") from None
+            raise AwsCallError(
+                f"`aws autoscaling {words[0]}` printed no JSON: {done.output.strip()[-100:]!r}; run it on the master "
+                "to find the cause"
+            ) from None
 
 
 def _seconds(moment: str) -> float:

@@ -167,7 +167,8 @@ class Restarts:
             if hosts is not None and self._claims(hosts):
                 return self._on(nodes, hosts)
             if waited >= self.patience_s and time.time() - self._replaced_at() >= self.patience_s:
-                self.log_line(f"the run is not restarted: fewer than {least} nodes responded within {waited:.0f} s")
+                few = f"fewer than {least} nodes responded within {waited:.0f} s"
+                self.log_line(f"the run is not restarted: {few}; to continue: `fab resume {self.spec.run_id}`")
                 return None
             there = f"{len(answering)} of {self.wanted} nodes respond"
             left_out = ()
@@ -203,7 +204,8 @@ class Restarts:
         try:
             nodes = read_nodes(self.log_line, self.nodes_path)
         except OSError as error:
-            self.log_line(f"cannot read the list of nodes: {error}")
+            what = f"cannot read the list of nodes, {self.nodes_path}: {error.strerror or error}"
+            self.log_line(f"{what}; trying again in {self.poll_s:g} s")
             return set(), ()
         held = [claim for claim in self.runs.held() if claim.run_id != self.spec.run_id]
         there = [

@@ -158,7 +158,7 @@ def _start_first(runs: Runs, run_id: str, nodes_path: str, warn: Callable[[str],
             run_queue.set_reason(directory, f"waiting: {error}")
             return False
         then_stop.remember(runs, queued.stop_policy)
-        advice = "add nodes with `fab scale`, then `fab resume`"
+        advice = f"to start it then: `fab resume {run_id}`"
         run_queue.finish(directory, "failed", f"could not start from the queue: {error}; {advice}")
         return True
     state = State.starting(spec)

@@ -59,7 +59,9 @@ class StoredRun:
                 self._log(f"the results are incomplete: {trouble}")
             self.write_record(state)
             if trouble := self.copier.finish():
-                self._log(f"the copy in the bucket is {'incomplete' if self.copier.address else 'missing'}: {trouble}")
+                lacks = "incomplete" if self.copier.address else "missing"
+                save = f"to save the results before `fab down`: `fab fetch --run {state.run_id}`"
+                self._log(f"the copy in the bucket is {lacks}: {trouble}; {save}")
                 self.record_step("ended", trouble=trouble)
         self.check_ours()  # The last copy may have taken minutes.
         self._directory.write_state(state)

@@ -125,8 +125,10 @@ def describe_end(progress: RunProgress, usd_per_hour: float | None, *, log: bool
     if progress.state != "failed":
         accuracy = f", test accuracy {progress.test_accuracy:.2%}" if progress.test_accuracy is not None else ""
         if progress.bound:
-            again = f"to continue, give `fab resume {progress.run_id}` a higher limit"
-            return f"run {progress.run_id} stopped{took}{accuracy}: it has {progress.bound}; {again}", False
+            why = progress.bound
+            if why.startswith("reached "):
+                why = f"it has {why}; to continue, give `fab resume {progress.run_id}` a higher limit"
+            return f"run {progress.run_id} stopped{took}{accuracy}: {why}", False
         results = f"results: `fab fetch --run {progress.run_id}`"
         warning = f"\n{printable(progress.reason)}" if progress.state == "succeeded" and progress.reason else ""
         return f"run {progress.run_id} {progress.state}{took}{accuracy}{price}; {results}{warning}", False

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from agent.errors import ReportedError
+from agent.files.atomic_write import reports_full_disk
 from payload.settings.bench import LOCAL, READ, SHARED, Cell
 
 BLOCK: Final = 1 << 20
@@ -40,8 +41,10 @@ class StorageBench:
             return _timed(lambda: self._write(file, cell.message_bytes))
         except OSError as error:
             self.remove()
-            where = f"{cell}: {file}: {error.strerror or error}"
-            raise ReportedError(f"{where}; free space there, or use a smaller --storage-mib") from None
+            where, less = f"{cell}: {file}: {error.strerror or error}", "use a smaller --storage-mib"
+            is_full = reports_full_disk(where)
+            advice = f"free space there, or {less}" if is_full else "check the directory, or set --storage-mib 0"
+            raise ReportedError(f"{where}; {advice}") from None
 
     def remove(self) -> None:
         """Remove both files. Failures are ignored."""

@@ -42,7 +42,8 @@ def _read(path: Path, classes: int) -> tuple[str, ...]:
     try:
         names = tuple(line.strip() for line in path.read_text(encoding="utf-8").splitlines() if line.strip())
     except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"{path}: cannot be read: {error}; the file must have one name per line") from error
+        what = "it is not UTF-8" if isinstance(error, UnicodeDecodeError) else error.strerror
+        raise DataError(f"{path}: cannot be read: {what}; the file must have one name per line, in UTF-8") from error
     if len(names) < classes:
         raise DataError(
             f"{path}: {len(names)} names for {classes} classes; the file must have one name per line for each class"

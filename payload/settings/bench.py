@@ -106,13 +106,13 @@ class BenchSettings:
                 raise SettingError(flag_of(name), _text(values), "must not list a value twice")
         check_fields(self)
         if not self.nodes:
-            raise SettingError("--nodes", "", "must list at least one number of nodes")
+            raise SettingError("--nodes", None, "must list at least one number of nodes")
         if any(size % 4 for size in self.message_bytes):
             raise SettingError(
                 "--message-bytes", _text(self.message_bytes), "must be multiples of 4, the size of a float32"
             )
         if not self.cells():
-            raise SettingError("--networks", "", "nothing to measure: list a network, or 2 or more nodes")
+            raise SettingError("--networks", None, "nothing to measure; give a network, or a number above 1 in --nodes")
 
     def cells(self) -> tuple[Cell, ...]:
         """Return all cells. Cells to compare are adjacent. Allreduce cells need more than one node."""

@@ -62,7 +62,9 @@ class TrainState:
         variables = self.variables
         if variables.keys() != arrays.keys():
             different = sorted(variables.keys() ^ arrays.keys())
-            raise OtherNetworkError(f"belongs to another network: only one of the two has {', '.join(different[:4])}")
+            raise OtherNetworkError(
+                f"belongs to another network: the variables {', '.join(different[:4])} are in only one of the two"
+            )
         for name, variable in variables.items():
             if arrays[name].shape != tuple(variable.shape):
                 raise OtherNetworkError(

@@ -75,7 +75,7 @@ def plan_run(
 ) -> TrainingPlan:
     """Return the plan of a new or resumed run, after checking that all ranks have the same data (collective)."""
     distributed.require_agreement(
-        ranks, data.digest(), what="data", when="at the start", advice="All ranks need the same files"
+        ranks, data.digest(), what="data", when="at the start", advice="Copy the same files to all nodes"
     )
     settings = config.settings
     if config.resume:

@@ -102,21 +102,25 @@ class NetworkKeys:
         ):
             _check_once(key, getattr(self, key))
         if len(self.ssh_prefix_lists) > MAX_PREFIX_LISTS:
-            rule = f"must be at most {MAX_PREFIX_LISTS}, the limit of one call of EC2's DescribeManagedPrefixLists"
+            rule = f"must list at most {MAX_PREFIX_LISTS}, the limit of one call of EC2's DescribeManagedPrefixLists"
             raise ConfigError("ssh_prefix_lists", f"{len(self.ssh_prefix_lists)} lists", rule)
         for key in ("public_subnet_ids", "private_subnet_ids"):
             if len(getattr(self, key)) > ZONES_AT_MOST:
-                raise ConfigError(key, getattr(self, key), f"must be at most {ZONES_AT_MOST}, one for each zone")
+                raise ConfigError(
+                    key, getattr(self, key), f"must list at most {ZONES_AT_MOST} subnets, one for each zone"
+                )
 
     def _check_vpc_cidr(self) -> None:
         vpc = network("vpc_cidr", self.vpc_cidr)
         if self.vpc_id:
             if not 16 <= vpc.prefixlen <= 28:
-                raise ConfigError("vpc_cidr", self.vpc_cidr, "must be a /16 to /28, AWS's limits for a VPC")
+                raise ConfigError("vpc_cidr", self.vpc_cidr, "must be a /16 to /28, like every VPC")
             return
         if not 16 <= vpc.prefixlen <= 24:
             raise ConfigError(
-                "vpc_cidr", self.vpc_cidr, "must be a /16 to /24: AWS's limit for a VPC, and space for the subnets"
+                "vpc_cidr",
+                self.vpc_cidr,
+                "must be a /16 to /24: AWS has no larger VPCs, and a smaller one has no space for the subnets",
             )
         reserved = [each for each in map(ipaddress.IPv4Network, RESERVED_NETWORKS) if vpc.subnet_of(each)]
         if reserved:

@@ -34,7 +34,14 @@ class ConfigError(ValueError):
     def __init__(self, key: str, value: object, rule: str) -> None:
         self.key, self.value, self.rule = key, value, rule
         place = f"cluster.{key}" if key else "cdk.json"
-        super().__init__(f"{place}: {rule}" if value is None else f"{place} = {value!r}: {rule}")
+        super().__init__(f"{place}: {rule}" if value is None else f"{place} = {shown(value)}: {rule}")
+
+
+def shown(value: object) -> str:
+    """Return a value as text for a message, with lists and true and false as in cdk.json."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return repr(list(value) if isinstance(value, tuple) else value)
 
 
 def matches(keys: object, key: str, pattern: str, rule: str) -> None:

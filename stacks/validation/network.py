@@ -36,14 +36,15 @@ def _own(config: ClusterConfig) -> Iterator[Problem]:
             yield Problem(
                 key=key,
                 value=ids,
-                rule="subnets of an existing VPC need vpc_id, which is empty",
+                rule="lists subnets of an existing VPC, but vpc_id is empty",
                 remedy=f"set vpc_id too, or remove {key}",
             )
     if config.zones and len(config.zones) != config.availability_zones:
         yield Problem(
             key="zones",
             value=config.zones,
-            rule=f"lists {len(config.zones)}, but availability_zones is {config.availability_zones}",
+            rule=f"must list as many zones as availability_zones ({config.availability_zones}), but lists "
+            f"{len(config.zones)}",
             remedy=f"list {config.availability_zones}, or set availability_zones to {len(config.zones)}",
         )
     if len({name[:-1] for name in config.zones}) > 1:
@@ -70,8 +71,8 @@ def _existing(config: ClusterConfig) -> Iterator[Problem]:
         yield Problem(
             key="private_subnet_ids",
             value=private,
-            rule=f"lists {len(private)}, but availability_zones is {config.availability_zones}, and each zone needs "
-            "one for workers and the file system's mount target",
+            rule=f"must list as many subnets as availability_zones ({config.availability_zones}), but lists "
+            f"{len(private)}: each zone needs one for workers and the file system's mount target",
             remedy="list one private subnet of vpc_id for each zone, or set availability_zones to their number",
         )
     if config.opens_ssh_port and not public:
@@ -79,7 +80,7 @@ def _existing(config: ClusterConfig) -> Iterator[Problem]:
             key="public_subnet_ids",
             value=public,
             rule=f"empty, but a master with an open SSH port needs a public subnet of {config.vpc_id}",
-            remedy=f"list one, or set ssh_access = {SESSION_MANAGER}, which needs no public subnet",
+            remedy=f"list a public subnet, or set ssh_access = {SESSION_MANAGER}, which needs none",
         )
     if public and not config.opens_ssh_port:
         yield Problem(
@@ -107,14 +108,14 @@ def _existing(config: ClusterConfig) -> Iterator[Problem]:
         yield Problem(
             key="zones",
             value=config.zones,
-            rule=f"is for a new VPC; in {config.vpc_id}, the subnets determine the zones",
+            rule=f"has no effect in the existing {config.vpc_id}, whose subnets determine the zones",
             remedy="remove zones, and list subnets in the zones that you want",
         )
     if config.nat_gateways != ONE_NAT_GATEWAY:
         yield Problem(
             key="nat_gateways",
             value=config.nat_gateways,
-            rule=f"is for a new VPC; {config.vpc_id} has its own routes and NAT gateways",
+            rule=f"has no effect in the existing {config.vpc_id}, which has its own routes and NAT gateways",
             remedy="remove nat_gateways",
         )
 

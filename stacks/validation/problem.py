@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Iterator
 
-from stacks.config_keys.rules import ConfigError
+from stacks.config_keys.rules import ConfigError, shown
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -20,7 +20,7 @@ class Problem:
     @property
     def what(self) -> str:
         """Return key, value and rule as one line."""
-        return f"{self.key} = {self.value!r}: {self.rule}"
+        return f"{self.key} = {shown(self.value)}: {self.rule}"
 
     def __str__(self) -> str:
         """Return two lines: the problem, and how to fix it."""

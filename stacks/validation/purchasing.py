@@ -29,7 +29,8 @@ def _alternatives(config: ClusterConfig) -> Iterator[Problem]:
     seen = {config.worker_instance_type}
     for name in config.worker_alternatives:
         if name in seen:
-            yield Problem(key=key, value=name, rule="listed twice in the workers' types", remedy="list it once")
+            rule = "is already worker_instance_type or an earlier alternative"
+            yield Problem(key=key, value=name, rule=rule, remedy=f"remove it from {key}")
         seen.add(name)
         kind = find(name)
         for rule in _differences(first, kind, efa=config.efa) if first and kind else ():

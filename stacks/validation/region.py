@@ -46,4 +46,6 @@ def check(config: ClusterConfig, region: str) -> Iterator[Problem]:
 
 
 def _elsewhere(key: str, arn: str, rule: str, region: str) -> Problem:
-    return Problem(key=key, value=arn, rule=rule, remedy=f"set {key} to one in {region}, or deploy to another region")
+    return Problem(
+        key=key, value=arn, rule=rule, remedy=f"replace it in {key} by one in {region}, or deploy to another region"
+    )

@@ -46,7 +46,7 @@ def _existing(config: ClusterConfig) -> Iterator[Problem]:
             yield Problem(
                 key=key,
                 value=getattr(config, key),
-                rule=f"is for a new file system, but file_system_id names the existing {config.file_system_id}",
+                rule=f"has no effect on the existing file system {config.file_system_id} (file_system_id)",
                 remedy=f"remove {key} and configure {config.file_system_id} yourself, or remove file_system_id",
             )
 

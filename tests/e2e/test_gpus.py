@@ -39,9 +39,9 @@ def test_a_run_is_refused_where_tensorflow_does_not_see_the_gpus_of_a_node(
     newest = max(json.loads(cluster.fab("runs", "--json").stdout), key=lambda entry: str(entry["run_id"]))
     assert newest["state"] == "failed"
     reason = str(newest["reason"])
-    assert f"{made_up_gpu}: TensorFlow sees 0 of 1 (nvidia-smi shows 1 x Tesla T4, driver 570.86.15)" in reason
+    assert f"{made_up_gpu}: TensorFlow sees 0 of 1 GPUs (nvidia-smi shows 1 x Tesla T4, driver 570.86.15)" in reason
     assert "at its boot, the node had no GPUs, so it has TensorFlow's build for CPUs" in reason
-    assert "TensorFlow sees 0 of 1" in done.stdout + done.stderr
+    assert "TensorFlow sees 0 of 1 GPUs" in done.stdout + done.stderr
     assert "epoch" not in done.stdout
 
 
@@ -55,7 +55,7 @@ def test_the_only_way_past_is_asked_for_and_recorded(cluster: EmbeddedCloud, mad
     runtime = record["course"]["runtime"]
     assert (runtime["versions"]["driver"], runtime["kind"].startswith("x86_64-py3")) == ("570.86.15", True)
     allowed = [(each["node"], each["check"], each["what"]) for each in record["preflight"]["allowed"]]
-    assert (made_up_gpu, "gpus", "TensorFlow sees 0 of 1") in allowed
+    assert (made_up_gpu, "gpus", "TensorFlow sees 0 of 1 GPUs") in allowed
     # Every node reports that the CPU averages gradients: the runtime for CPUs does not contain NCCL.
     on_cpu = [node for node, check, what in allowed if what == "the allreduce runs on the CPU, not with NCCL"]
     assert sorted(on_cpu) == sorted(each["name"] for each in record["spec"]["hosts"])

@@ -67,7 +67,7 @@ def test_a_run_that_could_not_be_exported_as_onnx_is_refused_before_it_trains(
     run_dir = tmp_path / "run"
     assert train.main(["--recipe", "digits", "--run-dir", str(run_dir), "--export-onnx"]) == 1
     said = capsys.readouterr().err
-    assert "ONNX: no_such_package not installed in this Python; install them with: pip install" in said
+    assert "ONNX: packages missing in this Python: no_such_package; install them with: pip install" in said
     assert not run_dir.exists()
 
 

@@ -83,7 +83,7 @@ def test_the_cdks_own_keys_are_passed_over() -> None:
 
 
 def test_a_cluster_that_is_no_object_is_refused() -> None:
-    with pytest.raises(ConfigError, match="must be an object"):
+    with pytest.raises(ConfigError, match="must be a JSON object"):
         ClusterConfig.from_context({"cluster": [1]})
 
 

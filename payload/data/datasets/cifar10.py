@@ -58,5 +58,5 @@ def _read(path: Path) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:
     wrong = np.flatnonzero(records[:, 0] >= CLASSES)
     if len(wrong):
         found = f"record {wrong[0]}, at byte {wrong[0] * RECORD}, has label {records[wrong[0], 0]}"
-        raise DataError(f"{path}: {found}; must be 0 to {CLASSES - 1}; copy the file again")
+        raise DataError(f"{path}: {found}, but labels must be 0 to {CLASSES - 1}; copy the file again")
     return records

@@ -50,14 +50,17 @@ def read_idx(path: Path) -> npt.NDArray[Any]:
         raise IdxError(path, f"not an IDX file: it starts with {content[:4].hex(' ')}; copy the file again")
     start = 4 + 4 * dimensions
     if len(content) < start:
-        raise IdxError(path, f"truncated: {len(content)} bytes, less than its header of {start}; copy the file again")
+        raise IdxError(
+            path, f"truncated: {len(content)} bytes, less than its header of {start} bytes; copy the file again"
+        )
     shape = struct.unpack_from(f">{dimensions}I", content, 4)
     dtype = np.dtype(_TYPES[kind])
     expected = start + math.prod(shape) * dtype.itemsize
     if len(content) != expected:
         fault = "truncated" if len(content) < expected else "too long"
         raise IdxError(
-            path, f"{fault}: {len(content)} bytes, but its header ({shape}) requires {expected}; copy the file again"
+            path,
+            f"{fault}: {len(content)} bytes, but the shape {shape} in its header needs {expected}; copy the file again",
         )
     values = np.frombuffer(content, dtype, offset=start).reshape(shape)
     return values.astype(dtype.newbyteorder("="))

@@ -201,5 +201,6 @@ def _find_damaged(reader: RecordReader, share: Share, error: Exception) -> None:
             found = True
     if not found:
         raise DataError(
-            f"the {reader.split.name} could not be prepared, although each image can be decoded: {error}"
+            f"the {reader.split.name} could not be prepared, although each image can be decoded: "
+            f"{str(error).splitlines()[0]}; if memory ran out, use a smaller batch"
         ) from error

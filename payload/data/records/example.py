@@ -32,12 +32,12 @@ class LazyBytes:
     def part(self, start: int, size: int) -> bytes:
         """Return `size` bytes from `start`. Raises ValueError beyond the end, or if too few bytes can be fetched."""
         if size < 0 or start < 0 or start + size > self._length:
-            raise ValueError(f"bytes {start} to {start + size} of {self._length} are beyond the end")
+            raise ValueError(f"expected {size} bytes at byte {start}, but the data ends at byte {self._length}")
         if not self._start <= start or start + size > self._start + len(self._window):
             self._start = start
             self._window = self._fetch(start, min(max(size, WINDOW), self._length - start))
             if len(self._window) < size:
-                raise ValueError(f"expected {size} bytes at {start}, but read {len(self._window)}")
+                raise ValueError(f"expected {size} bytes at byte {start}, but read {len(self._window)}")
         return self._window[start - self._start : start - self._start + size]
 
     def varint(self, start: int) -> tuple[int, int]:

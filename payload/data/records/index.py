@@ -268,7 +268,7 @@ def _keep(index: RecordIndex, place: Path) -> None:
         replace_file(place, index.to_bytes())
     except StorageError as error:
         print(
-            f"payload.data: the index was not stored: {error}; each rank reads all record files instead",
+            f"payload.data: the index was not stored: {error.what}. Each rank reads all record files instead",
             file=sys.stderr,
             flush=True,
         )

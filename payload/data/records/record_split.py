@@ -129,8 +129,8 @@ def open_records(
     labels = (found - begin).astype(np.int32)
     if labels.min() < 0:
         raise DataError(
-            f"{first.directory}: the {what} have label {found.min()}, but labels must begin at {begin}; make "
-            "the files again"
+            f"{first.directory}: the smallest label of the {what} is {found.min()}, but the training labels begin at "
+            f"{begin}; make the files of both again"
         )
     split = RecordSplit(
         name=what,
@@ -173,7 +173,7 @@ def _checked(split: RecordSplit) -> RecordSplit:
     if split.labels.max() >= split.classes:
         directory = split.sets[0].directory
         raise DataError(
-            f"{directory}: a label of the {split.name} is beyond the {split.classes} classes; use "
+            f"{directory}: the {split.name} have label {split.labels.max()}, but only {split.classes} classes; use "
             "training and test files of the same data set, or set --classes"
         )
     return split

@@ -38,7 +38,7 @@ def resized_versions(content: bytes, sizes: Sequence[int], *, quality: int) -> l
     try:
         image: Image.Image = Image.open(io.BytesIO(content), formats=("JPEG", "PNG"))
         if image.width * image.height > LARGEST_PIXELS:
-            raise DamagedImageError(f"{image.width} x {image.height} pixels")
+            raise DamagedImageError(f"{image.width} x {image.height} is more than {LARGEST_PIXELS:,} pixels")
         unchanged = image.format == "JPEG" and image.mode in ("RGB", "L")
         image.load()
     except (OSError, SyntaxError, ValueError, UnidentifiedImageError, Image.DecompressionBombError) as error:

@@ -109,7 +109,8 @@ def _listed(root: Path, folder: Path, classes: tuple[str, ...], listing: Path | 
     try:
         lines = [line for line in listing.read_text(encoding="utf-8").splitlines() if line.strip()]
     except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"{listing}: cannot be read: {error}; pass a text file in UTF-8") from error
+        what = "it is not UTF-8" if isinstance(error, UnicodeDecodeError) else error.strerror
+        raise DataError(f"{listing}: cannot be read: {what}; pass a text file in UTF-8") from error
     images = _images(folder)
     named = {path.stem: path for path in images}
     labels = {name: label for label, name in enumerate(classes)}
@@ -125,7 +126,7 @@ def _listed(root: Path, folder: Path, classes: tuple[str, ...], listing: Path | 
         path = image if len(given) == 1 else named.get(Path(given[0]).stem)
         name = given[0] if len(given) == 1 else given[1]
         if path is None:
-            raise DataError(f"{listing}, line {number}: no image {given[0]} in {folder}")
+            raise DataError(f"{listing}, line {number}: no image {given[0]} in {folder}; correct the name")
         if name not in labels:
             hint = (
                 ". The numbers in ImageNet's development kit have another order than the directories"

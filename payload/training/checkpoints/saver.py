@@ -105,9 +105,11 @@ class CheckpointReporter:
 
     def missed(self, checkpoint: Missed) -> None:
         """Report a checkpoint that could not be written: in the totals, as a printed warning and in metrics.jsonl."""
-        self._totals.checkpoints_missed.append(f"{checkpoint.name}: {checkpoint.error}")
+        error = checkpoint.error
+        why = error.what if isinstance(error, StorageError) else error
+        self._totals.checkpoints_missed.append(f"{checkpoint.name}: {why}")
         print(
-            f"payload.train: warning: checkpoint {checkpoint.name} was not written: {checkpoint.error}. Training "
+            f"payload.train: warning: checkpoint {checkpoint.name} was not written: {why}. Training "
             "continues, and tries the next checkpoint when it is due; until then, a failure loses more steps",
             flush=True,
         )

@@ -230,7 +230,7 @@ def read_header(storage: CheckpointStorage, name: str) -> Header:
         raise DamagedCheckpointError(address, f"the manifest is malformed: {malformed(error)}", is_lost=True) from error
     if number != _FORMAT:
         raise DamagedCheckpointError(
-            address, f"the manifest has format {number}, but this version of deepcdk reads format {_FORMAT}"
+            address, f"{MANIFEST} has format {number}, but this version of deepcdk reads format {_FORMAT}"
         )
     try:
         progress = Progress(**manifest.pop("progress"))
@@ -273,7 +273,7 @@ def _require_types(header: Header) -> None:
         for name in whole:
             value = getattr(owner, name)
             if not isinstance(value, int) or value < 0:
-                raise ValueError(f"{name} is {value!r}")
+                raise ValueError(f"{name} is {value!r}, but must be a whole number of 0 or more")
     if not isinstance(header.settings, dict):
         raise ValueError("settings is not a JSON object")
 

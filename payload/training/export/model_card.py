@@ -74,7 +74,8 @@ def read_card(folder: Path) -> ModelCard | None:
     except FileNotFoundError:
         return None
     except (OSError, UnicodeDecodeError) as error:
-        raise ModelError(f"{path}: cannot be read: {error}; export the network again") from error
+        what = "it is not UTF-8" if isinstance(error, UnicodeDecodeError) else error.strerror
+        raise ModelError(f"{path}: cannot be read: {what}; make it readable, or export the network again") from error
 
 
 def card_from(text: str, path: Path) -> ModelCard:
@@ -85,7 +86,8 @@ def card_from(text: str, path: Path) -> ModelCard:
         own = {"labels": tuple(document["labels"]), "size": _pair(document["size"]), "onnx": onnx}
         return ModelCard(**{**document, **own})
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ModelError(f"{path}: does not describe a model: {error}; export it again") from error
+        what = str(error) if isinstance(error, ValueError) else "missing or unknown fields"
+        raise ModelError(f"{path}: is not the description of a model: {what}; export the network again") from error
 
 
 def _pair(value: Any) -> tuple[int, int]:
@@ -100,7 +102,7 @@ def locate(given: Path) -> tuple[Path, Path]:
     ModelError.
     """
     if not given.exists():
-        raise ModelError(f"{given}: no such file or directory; pass an export: {KINDS}")
+        raise ModelError(f"{given}: no such file or directory; pass {KINDS}, or the directory of an export")
     if given.is_file():
         if given.suffix not in (".keras", ".onnx"):
             raise ModelError(f"{given}: is not a model; pass {KINDS}, or the directory of an export")

@@ -66,7 +66,7 @@ def settings_from(values: dict[str, Any]) -> Settings:
     types = typing.get_type_hints(Settings)
     if unknown := sorted(values.keys() - types.keys()):
         raise ModelSpecError(
-            f"settings that this version does not have: {', '.join(unknown)}; use the run's version of deepcdk"
+            f"this version of deepcdk does not have the settings {', '.join(unknown)}; use the version of the run"
         )
     given: dict[str, Any] = {
         name: tuple(value) if typing.get_origin(types.get(name)) is tuple else value for name, value in values.items()

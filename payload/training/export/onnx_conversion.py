@@ -24,7 +24,7 @@ PACKAGES: Final = ("tf2onnx", "onnx", "onnxruntime")
 RUNTIME_REQUIREMENT: Final = "onnxruntime>=1.23,<2"
 REQUIREMENTS: Final = ("tf2onnx==1.17.0", "onnx>=1.19,<2", RUNTIME_REQUIREMENT)
 """The same versions as in the group `node` of pyproject.toml."""
-_OTHER_FORMATS: Final = "the other formats can be exported without --onnx or --export-onnx"
+_OTHER_FORMATS: Final = "to export only the other formats, omit --onnx or --export-onnx"
 CARD_KEY: Final = "deepcdk.model"
 """Metadata key of the model card, stored as the JSON of model.json."""
 LABELS_KEY: Final = "labels"
@@ -44,7 +44,7 @@ def require_converter() -> None:
     missing = [name for name in PACKAGES if importlib.util.find_spec(name) is None]
     if missing:
         command = shlex.join(["pip", "install", *REQUIREMENTS])
-        raise OnnxError(f"ONNX: {' and '.join(missing)} not installed in this Python; install them with: {command}")
+        raise OnnxError(f"ONNX: packages missing in this Python: {', '.join(missing)}; install them with: {command}")
 
 
 def onnx_model(serving: Any, card: ModelCard) -> Any:
@@ -58,7 +58,8 @@ def onnx_model(serving: Any, card: ModelCard) -> Any:
     operations = sorted({_name(node) for node in _nodes(model.graph) if not _is_known(node)})
     if operations:
         raise OnnxError(
-            f"ONNX has no counterpart of {', '.join(operations)}, which {card.network} uses; {_OTHER_FORMATS}",
+            f"{card.network} uses operations of TensorFlow that ONNX does not have: {', '.join(operations)}; "
+            f"{_OTHER_FORMATS}",
             operations,
         )
     _fold(model, _with_weights(model, weights))

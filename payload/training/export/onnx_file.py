@@ -65,7 +65,7 @@ def largest_difference(path: Path, model: Any, size: tuple[int, int]) -> float:
             at = np.unravel_index(np.nanargmax(difference - RELATIVE * expected), difference.shape)
             raise OnnxError(
                 f"ONNX: {path.name} gives {found[at]:.6g} where Keras gives {expected[at]:.6g}, for class {at[1]} of "
-                f"images of {each[0]} x {each[1]}; model.onnx was removed"
+                f"images of {each[0]} x {each[1]}; model.onnx was removed, so use the other formats"
             )
         worst = max(worst, float(difference.max()))
     return worst

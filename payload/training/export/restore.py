@@ -65,9 +65,9 @@ def _checkpoint(store: CheckpointStore, name: str) -> tuple[Checkpoint, tuple[st
     checkpoint, damaged = store.newest_valid()
     if checkpoint is None:
         rest = (
-            f"none of {len(names)} is whole: {damaged[0]}"
+            f"none of {len(names)} can be read: {damaged[0]}; fetch them again with `fab fetch --checkpoints`"
             if damaged
-            else ("download checkpoints with `fab fetch --checkpoints`")
+            else "download checkpoints with `fab fetch --checkpoints`"
         )
         raise NoCheckpointError(f"{place}: no checkpoint to use; {rest}")
     return checkpoint, tuple(str(fault) for fault in damaged)

@@ -107,9 +107,9 @@ def test_settings_that_break_a_rule_are_refused() -> None:
     with pytest.raises(ValueError, match="compute_capabilities is empty"):
         Settings(operations="gpu", compute_capabilities=())
     for named in ("", "jax"):
-        with pytest.raises(ValueError, match=f"frameworks = '{named}': must be one or more of tensorflow, torch"):
+        with pytest.raises(ValueError, match=f"frameworks = '{named}': must be tensorflow, torch or both"):
             Settings(frameworks=tuple(named.split(",")))
-    with pytest.raises(ValueError, match="frameworks = '': must be one or more of tensorflow, torch"):
+    with pytest.raises(ValueError, match="frameworks = '': must be tensorflow, torch or both"):
         Settings(frameworks=())
 
 

@@ -16,7 +16,7 @@ RIGHT = {"ranks": 2, "sum_error": 0.0, "weights_moved": 0.1, "weights_differ": 0
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
-        ({"ranks": 1}, "allreduce over 1 ranks has an error"),
+        ({"ranks": 1}, "1 of 2 ranks took part in Horovod's allreduce"),
         ({"sum_error": 1.0}, "has an error of 1"),
         ({"weights_differ": 1e-7}, "differ between ranks by 1e-07"),
         ({"weights_moved": 0.0}, "changed by 0"),

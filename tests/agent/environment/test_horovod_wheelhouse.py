@@ -111,7 +111,7 @@ def test_wheel_comes_from_a_web_server(tmp_path: Path, server: str) -> None:
 @pytest.mark.parametrize(
     ("wheelhouse", "reason"),
     [
-        ("/no/such/directory", "there is no such directory"),
+        ("/no/such/directory", "there is no directory /no/such/directory"),
         ("{server}/private", "HTTP Error 403: Forbidden"),
         ("http://127.0.0.1:9", "Connection refused"),
         ("http://127.0.0.1:x", "nonnumeric port: 'x'"),

@@ -80,7 +80,7 @@ def test_memory_errors_and_missing_gpus_are_found_and_other_failures_of_nvidia_s
 
 @pytest.mark.parametrize("output", ["", "deepcdk: nvidia-smi\n", "deepcdk: nvidia-smi\ndeepcdk: status x\n", "banner"])
 def test_malformed_output_is_no_finding(output: str) -> None:
-    with pytest.raises(ValueError, match="the check of the GPUs printed"):
+    with pytest.raises(ValueError, match="the check of its GPUs printed no result"):
         parse(output, 8)
 
 

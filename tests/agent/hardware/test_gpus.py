@@ -55,7 +55,7 @@ def test_the_load_is_parsed_and_what_is_not_reported_is_none() -> None:
 
 @pytest.mark.parametrize("text", ["No devices were found", "Tesla M60, 470.1"])
 def test_another_text_is_quoted(text: str) -> None:
-    with pytest.raises(ValueError, match=f"{text}.* instead of name, "):
+    with pytest.raises(ValueError, match=f"{text}.* instead of the values of name, "):
         parse_info(text)
 
 

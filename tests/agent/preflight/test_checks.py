@@ -58,12 +58,12 @@ def test_nodes_that_are_well_make_a_table_and_no_finding() -> None:
 @pytest.mark.parametrize(
     ("changes", "check", "what"),
     [
-        ({"time": 96.0}, "clock", "4.0 s behind"),
-        ({"time": 105.0}, "clock", "4.0 s ahead"),
-        ({"free_bytes": 1 << 20}, "disk", "1 MiB free, 256 MiB needed"),
-        ({"spec_sha256": "old"}, "shared files", "the run's spec differs"),
-        ({"shared_free_bytes": 1 << 20}, "shared files", "1 MiB free"),
-        ({"interface": ""}, "interface", "no interface has 10.0.1.2"),
+        ({"time": 96.0}, "clock", "the clock is 4.0 s behind"),
+        ({"time": 105.0}, "clock", "the clock is 4.0 s ahead"),
+        ({"free_bytes": 1 << 20}, "disk", "the disk has 1 MiB free, 256 MiB needed"),
+        ({"spec_sha256": "old"}, "shared files", "the run's spec on this node differs from the master's"),
+        ({"shared_free_bytes": 1 << 20}, "shared files", "the shared file system has 1 MiB free, 8 MiB needed"),
+        ({"interface": ""}, "interface", "no network interface has the address 10.0.1.2"),
         ({"versions": (("python", "3.12.1"), ("tensorflow", "2.15.0"))}, "versions",
          "tensorflow 2.15.0, on other nodes 2.21.0"),
         ({"versions": (("python", "3.12.1"),)}, "versions", "tensorflow none, on other nodes 2.21.0"),
@@ -89,10 +89,10 @@ FOR_CPUS = (*WELL.versions[:1], ("tensorflow-cpu", "2.21.0"))
 @pytest.mark.parametrize(
     ("changes", "what"),
     [
-        ({"gpus": (T4,), "visible_gpus": 0}, "TensorFlow sees 0 of 1"),
-        ({"gpu_devices": 4, "visible_gpus": 0}, "TensorFlow sees 0 of 4"),
+        ({"gpus": (T4,), "visible_gpus": 0}, "TensorFlow sees 0 of 1 GPUs"),
+        ({"gpu_devices": 4, "visible_gpus": 0}, "TensorFlow sees 0 of 4 GPUs"),
         ({"gpus": (T4,), "visible_gpus": None, "framework_trouble": "ImportError: libcudart.so.12"},
-         "cannot get TensorFlow's number of GPUs: ImportError: libcudart.so.12"),
+         "TensorFlow cannot count its GPUs: ImportError: libcudart.so.12"),
         ({"gpus": (T4,), "visible_gpus": 1}, ""),
         ({"visible_gpus": None}, ""),
     ],
@@ -125,7 +125,7 @@ def test_as_many_gpus_must_be_seen_as_the_node_has_ranks() -> None:
     eight = make_spec(hosts=make_nodes(3, slots=8))
     facts = dataclasses.replace(WELL, gpus=(T4,) * 8, visible_gpus=7)
     report, _ = checks.judge(eight, {name: answer(facts) for name in NAMES}, "5pec")
-    assert [(f.node, f.what) for f in report.findings] == [(name, "TensorFlow sees 7 of 8") for name in NAMES]
+    assert [(f.node, f.what) for f in report.findings] == [(name, "TensorFlow sees 7 of 8 GPUs") for name in NAMES]
 
 
 def test_gpus_that_came_after_the_boot_find_the_build_for_cpus() -> None:
@@ -152,7 +152,10 @@ def test_fewer_gpus_than_ranks_and_fewer_efa_devices_than_elsewhere_are_told() -
     answers = {name: answer(full) for name in NAMES}
     answers[NAMES[0]] = answer(dataclasses.replace(full, gpus=(gpu,) * 7, efa_domains=("rdmap0",)))
     report, _ = checks.judge(eight, answers, "5pec")
-    assert [(f.check, f.what) for f in report.findings] == [("gpus", "7 of 8"), ("efa", "1 of 2 devices")]
+    assert [(f.check, f.what) for f in report.findings] == [
+        ("gpus", "7 of 8 GPUs found"),
+        ("efa", "1 of 2 EFA devices found"),
+    ]
     assert report.cells[1][-3:-1] == ("8 x NVIDIA A100-SXM4-40GB, driver 570.1", "2 devices")
 
 
@@ -194,7 +197,7 @@ def test_an_allreduce_that_is_right_on_all_is_well() -> None:
 def test_a_wrong_sum_names_its_node() -> None:
     output = here(*NAMES) + proof(NAMES[0], NAMES[2]) + proof(NAMES[1], error=2.0)
     report = checks.judge_allreduce(SPEC, judged(), 0, output)
-    assert [(f.node, f.what) for f in report.findings] == [(NAMES[1], "wrong sums, with an error of up to 2")]
+    assert [(f.node, f.what) for f in report.findings] == [(NAMES[1], "the allreduce has wrong sums, error up to 2")]
 
 
 @pytest.mark.parametrize(
@@ -224,8 +227,8 @@ def test_last_line_that_a_finding_repeats_is_cut() -> None:
 
 def test_where_one_node_never_comes_it_alone_is_blamed() -> None:
     report = checks.judge_allreduce(SPEC, judged(), 124, here(NAMES[0], NAMES[2]))
-    assert [(f.node, f.what) for f in report.findings] == [(NAMES[1], "the node's ranks did not start")]
-    assert [row[-1] for row in report.cells] == ["-", "the node's ranks did not start", "-"]
+    assert [(f.node, f.what) for f in report.findings] == [(NAMES[1], "the ranks of the allreduce did not start")]
+    assert [row[-1] for row in report.cells] == ["-", "the ranks of the allreduce did not start", "-"]
 
 
 def test_hanging_allreduce_names_all_nodes_and_failed_one_its_last_line() -> None:

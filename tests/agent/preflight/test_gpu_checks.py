@@ -66,7 +66,7 @@ def test_fast_nccl_over_efa_passes_and_its_figures_are_shown() -> None:
         ({}, nccl(NAMES[0]) + nccl(NAMES[1], ranks=1), NAMES[1], "the allreduce has 2 ranks, but NCCL connects only 1"),
         ({}, nccl(NAMES[0]) + nccl(NAMES[1], efa=False), NAMES[1], "NCCL uses TCP instead of the EFA devices"),
         ({"matmul_tflops": 100.04}, "", NAMES[1], "matrix product on a GPU at 100 TFLOP/s; at least 494 expected"),
-        ({"matmul_tflops": ""}, "", NAMES[1], "a rank reported no time of a matrix product"),
+        ({"matmul_tflops": ""}, "", NAMES[1], "a rank did not report the time of its matrix product"),
         ({"bus_gb_s": 12.51}, "", "", "allreduce over all nodes at 12.5 GB/s; at least 200 GB/s expected"),
     ],
 )  # fmt: skip
@@ -165,7 +165,7 @@ def test_a_first_sum_that_hangs_is_refused_by_the_versions_and_the_network(
     """aws-ofi-nccl #1055; 134 is the exit status of PyTorch's own timeout."""
     here = "".join(f'deepcdk-here {{"host": "{name}"}}\n' for name in NAMES)
     report = checks.judge_allreduce(SPEC, CLEAN, status, here + log, dict.fromkeys(NAMES, FACTS))
-    assert [finding.what for finding in report.findings] == ["did not finish", "did not finish", what]
+    assert [finding.what for finding in report.findings] == ["the allreduce did not finish"] * 2 + [what]
     assert report.summary.endswith(f"; do: {remedy}")
     assert not report.allowing_degraded().allowed
 
@@ -182,7 +182,7 @@ def test_ranks_that_did_not_start_are_to_blame_and_not_the_versions() -> None:
     report = checks.judge_allreduce(
         SPEC, CLEAN, 124, here + nccl(NAMES[0], plugin="1.17.1"), dict.fromkeys(NAMES, FACTS)
     )
-    assert [finding.what for finding in report.findings] == ["the node's ranks did not start"]
+    assert [finding.what for finding in report.findings] == ["the ranks of the allreduce did not start"]
 
 
 def test_nccl_must_use_detected_efa_devices_even_if_the_spec_has_none() -> None:
@@ -235,4 +235,6 @@ def test_allow_degraded_does_not_accept_a_hanging_allreduce() -> None:
     here = "".join(f'deepcdk-here {{"host": "{name}"}}\n' for name in NAMES)
     report = checks.judge_allreduce(spec, CLEAN, 124, here + blind, dict.fromkeys(NAMES, FACTS)).allowing_degraded()
     assert [finding.what for finding in report.allowed] == ["PyTorch sees 0 of 1 GPUs"]
-    assert {(finding.node, finding.what) for finding in report.findings} == {(name, "did not finish") for name in NAMES}
+    assert {(each.node, each.what, each.remedy) for each in report.findings} == {
+        (name, "the allreduce did not finish", "read preflight.log (`fab fetch`)") for name in NAMES
+    }

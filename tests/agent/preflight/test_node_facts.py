@@ -156,5 +156,5 @@ def test_the_room_is_that_of_the_volumes_that_are_written_and_not_of_tmp(
 
 @pytest.mark.parametrize("output", ["Welcome\n", MARK + "{}", MARK + "1", f"{MARK}{{}}\n{MARK}{{}}"])
 def test_what_are_no_facts_is_refused(output: str) -> None:
-    with pytest.raises(ValueError, match=r"[02] lines with facts instead of one|malformed facts"):
+    with pytest.raises(ValueError, match=r"[02] results instead of 1|an invalid result"):
         NodeFacts.parse(output)

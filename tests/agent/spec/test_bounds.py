@@ -14,7 +14,7 @@ BOTH = Bounds(max_hours=2.0, max_usd=5.0)
 
 @pytest.mark.parametrize("value", [-1.0, math.nan, "5", True])
 def test_a_bound_is_a_number_of_0_or_more(value: object) -> None:
-    with pytest.raises(SpecError, match=r"bounds: max_usd = .*: must be 0 or more"):
+    with pytest.raises(SpecError, match=r"bounds: max_usd = .*: must be a finite number of 0 or more"):
         Bounds(max_usd=value)  # type: ignore[arg-type]  # as JSON may have it
 
 

@@ -80,7 +80,7 @@ def test_gpus_that_nothing_can_be_built_for_are_refused() -> None:
 
 def test_a_recipe_is_refused_on_gpus_that_cudnn_has_dropped_and_a_program_is_not() -> None:
     hosts = (make_node(1, kind="x86_64-sm70"), make_node(2, kind="x86_64-sm80"))
-    with pytest.raises(SpecError, match=r"compute capability 7\.0, but the runtime's cuDNN"):
+    with pytest.raises(SpecError, match=r"compute capability 7\.0, but recipes need 7\.5"):
         make_spec(hosts=hosts)
     assert make_program_spec(hosts=hosts).ranks == 2
     assert FIRST_SUPPORTED == gpus.FIRST_SUPPORTED

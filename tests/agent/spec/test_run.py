@@ -79,7 +79,7 @@ def test_what_is_no_spec_is_refused(text: str) -> None:
 
 def test_spec_with_unknown_fields_or_without_agent_is_rejected() -> None:
     document = json.loads(make_spec().to_json())
-    with pytest.raises(SpecError, match="unknown fields: colour; a newer version of deepcdk wrote it"):
+    with pytest.raises(SpecError, match="unknown fields: colour; a newer deepcdk wrote the spec"):
         RunSpec.from_json(json.dumps({**document, "colour": "blue"}))
     with pytest.raises(SpecError, match="agent = '': must be 16 hexadecimal digits"):
         RunSpec.from_json(json.dumps({**document, "agent": ""}))
@@ -106,7 +106,7 @@ def test_a_spec_comes_back_from_json_unchanged_whatever_its_words(words: list[st
             "horovod_for is empty: Horovod needs TensorFlow or",
         ),
         ({"own_environment": True, "horovod_for": ("mxnet",)}, "horovod_for = "),
-        ({"own_environment": False, "horovod_for": ("torch",)}, "needs own_environment"),
+        ({"own_environment": False, "horovod_for": ("torch",)}, "is only for a program with own_environment"),
     ],
 )
 def test_an_environment_of_its_own_has_a_framework_under_horovod(changes: dict[str, Any], says: str) -> None:

@@ -124,7 +124,7 @@ def test_a_manifest_that_comes_late_is_waited_for(shared: StagedDataset) -> None
 def test_what_was_never_staged_and_what_is_other_data_is_refused(tmp_path: Path, shared: StagedDataset) -> None:
     with pytest.raises(DatasetError, match="no data set was staged to it"):
         wait_for_manifest(StagedDataset(root=tmp_path, name="set"), MANIFEST.digest, timeout_s=0)
-    with pytest.raises(DatasetError, match="another `fab stage-data` has begun"):
+    with pytest.raises(DatasetError, match="another `fab stage-data` has started"):
         wait_for_manifest(shared, "0" * 64, timeout_s=0)
 
 

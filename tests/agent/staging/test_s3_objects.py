@@ -77,7 +77,7 @@ def test_a_key_that_leads_out_is_refused(key: str) -> None:
 
 @pytest.mark.parametrize("text", ["oops", "[]", '{"Contents": [{"Key": "a"}]}'])
 def test_what_is_no_listing_is_told(text: str) -> None:
-    with pytest.raises(DatasetError, match="the AWS CLI for s3://my-data/imagenet/train"):
+    with pytest.raises(DatasetError, match="the AWS CLI printed an invalid list of s3://my-data/imagenet/train"):
         parse_listing(text, PREFIX)
 
 

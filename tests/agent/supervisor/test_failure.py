@@ -230,12 +230,16 @@ def shortened(log: str, *ranks: int) -> str:
     return "".join(line for line in log.splitlines(keepends=True) if not line.startswith(begin))
 
 
+NO_ERROR = "printed no error when a collective timed out after"
+HUNG = "the rank hung, or its node was cut off"
+
+
 @pytest.mark.parametrize(
     ("name", "why"),
     [
-        ("frozen-3", f"rank 3 on {TWO} had not reported when a collective timed out after 10 s; ranks 0-2 had"),
-        ("frozen-0", f"rank 0 on {ONE} had not reported when a collective timed out after 15 s; ranks 1-3 had"),
-        ("not-joined-3", f"rank 3 on {TWO} had not connected when the others timed out after 15 s; ranks 0-2 had"),
+        ("frozen-3", f"rank 3 on {TWO} {NO_ERROR} 10 s, but ranks 0-2 did: {HUNG}"),
+        ("frozen-0", f"rank 0 on {ONE} {NO_ERROR} 15 s, but ranks 1-3 did: {HUNG}"),
+        ("not-joined-3", f"rank 3 on {TWO} had not connected when the others timed out after 15 s, but ranks 0-2 had"),
         ("killed-1", f"rank 1 on {ONE} exited first, with status 137 (Killed)"),
         ("raised-1", f"rank 1 on {ONE} exited first, with status 1: ValueError: no such file"),
     ],
@@ -254,11 +258,11 @@ def test_an_innocent_rank_ended_first_in_the_recorded_logs() -> None:
 def test_several_silent_ranks_are_all_named_and_none_is_blamed() -> None:
     log = shortened(recorded("frozen-3"), 1)
     assert reason(make_spec(hosts=FOUR), 1, log) == (
-        f"rank 1 on {ONE} and rank 3 on {TWO} had not reported when a collective timed out after 10 s; ranks 0, 2 had: "
-        "the log does not show which rank caused it"
+        f"rank 1 on {ONE} and rank 3 on {TWO} printed no error when a collective timed out after 10 s, but ranks 0, 2 "
+        "did: the log does not show which rank caused it"
     )
     log = shortened(recorded("frozen-0"), 1, 2).replace("Process name: 1", "Process name: 3")
-    assert reason(make_spec(hosts=FOUR), 1, log).startswith(f"ranks 0-1 on {ONE} and rank 2 on {TWO} had not")
+    assert reason(make_spec(hosts=FOUR), 1, log).startswith(f"ranks 0-1 on {ONE} and rank 2 on {TWO} printed no error")
 
 
 def test_where_every_rank_reported_none_is_blamed() -> None:
@@ -266,7 +270,7 @@ def test_where_every_rank_reported_none_is_blamed() -> None:
     line = next(line for line in log.splitlines() if "Timed out waiting" in line)
     everybody = log.replace(line, f"{line}\n{line.replace('[2]', '[3]')}")
     assert reason(make_spec(hosts=FOUR), 1, everybody) == (
-        "every rank had reported when a collective timed out after 10 s: the log does not show which rank caused it"
+        "every rank printed an error when a collective timed out after 10 s: the log does not show which rank caused it"
     )
 
 
@@ -277,7 +281,7 @@ def test_a_rank_that_ended_of_itself_is_named_though_others_had_timed_out() -> N
 
 def test_what_an_earlier_attempt_wrote_is_no_evidence() -> None:
     earlier = recorded("frozen-0").replace("Process name: 1", "Process name: 2")
-    assert reason(make_spec(hosts=FOUR), 1, earlier + recorded("frozen-3")).startswith(f"rank 3 on {TWO} had not")
+    assert reason(make_spec(hosts=FOUR), 1, earlier + recorded("frozen-3")).startswith(f"rank 3 on {TWO} {NO_ERROR}")
     assert reason(make_spec(hosts=FOUR), 7, f"{earlier}[supervisor] $ horovodrun\n") == (
         "the launcher exited with status 7"
     )

@@ -153,7 +153,7 @@ def test_a_refusal_is_logged_once_and_told_again_a_minute_later(runs: Runs, aws:
         kept.rounds(3)
     assert len(aws.values) == 4
     assert kept.said == [
-        "a replacement of this master could not continue the runs: AccessDenied; retrying every minute"
+        "a master that replaces this one could not continue the runs: AccessDenied; retrying every minute"
     ]
     assert len(archives(runs)) == 1
     aws.status, kept.now = 0, kept.now + handover.RETRY_S

@@ -100,9 +100,9 @@ def test_run_without_state_or_origin_holds_no_worker(directory: RunDirectory, lo
         (DENIED, "do: run `fab up` to grant the master this permission"),
         (
             'Could not connect to the endpoint URL: "https://..."',
-            "do: read the error; the master must reach CloudWatch's endpoint",
+            "do: check that the master can reach CloudWatch's endpoint",
         ),
-        ("", "status 255; do: read the error"),
+        ("", "status 255; do: check that the master"),
     ],
 )
 def test_failures_in_a_row_are_reported_with_the_remedy_until_one_call_succeeds(
@@ -124,7 +124,7 @@ def test_a_master_that_cannot_start_the_call_reports_it(directory: RunDirectory)
 
     metric = LiveMetric(directory, refuse)
     with metric.published():
-        assert "Cannot allocate memory; do: read the error" in eventually(lambda: metric.trouble)
+        assert "Cannot allocate memory; do: check that the master" in eventually(lambda: metric.trouble)
     without_cli = LiveMetric(directory, Api(127, "nice: 'aws': No such file or directory"))
     with without_cli.published():
         assert "do: install the AWS CLI on the master" in eventually(lambda: without_cli.trouble)

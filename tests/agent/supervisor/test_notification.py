@@ -42,9 +42,9 @@ def test_a_command_that_does_not_read_tells_all_the_same(tmp_path: Path) -> None
 
 
 def test_one_that_fails_is_told_with_its_status_and_last_line(tmp_path: Path) -> None:
-    assert call("echo first; echo no route >&2; exit 7", EVENT, tmp_path) == "status 7: no route"
-    assert call("exit 3", EVENT, tmp_path) == "status 3"
-    assert call("missing-program", EVENT, tmp_path).startswith("status 127: ")
+    assert call("echo first; echo no route >&2; exit 7", EVENT, tmp_path) == "exit status 7: no route"
+    assert call("exit 3", EVENT, tmp_path) == "exit status 3"
+    assert call("missing-program", EVENT, tmp_path).startswith("exit status 127: ")
     assert "No such file" in call("true", EVENT, tmp_path / "gone")
 
 
@@ -71,8 +71,8 @@ def test_all_commands_are_told_at_once_and_a_failure_names_its_number_and_not_th
         ("post", "failed"), ("post", "near-bound"), ("post secret", "failed"), ("post secret", "near-bound"),
     ]  # fmt: skip
     assert lines == [
-        "--notify 2 could not report that the run is near its limit: status 1",
-        "--notify 2 could not report that the run has failed: status 1",
+        "--notify number 2 could not report that the run is near its limit: status 1",
+        "--notify number 2 could not report that the run has failed: status 1",
     ]
     assert notifier.failures == lines
 
@@ -94,7 +94,7 @@ def test_a_run_tells_of_its_bound_and_its_end_and_a_failing_command_ends_nothing
     supervisor("start", stdin=spec.to_json())
     state = final_state(efs, "one")
     assert state["state"] == "stopped"
-    failure = "--notify 2 could not report that the run has ended: status 5"
+    failure = "--notify number 2 could not report that the run has ended: exit status 5"
     eventually(lambda: failure in log_of(efs, "one"))
     record = eventually(lambda: found if (found := read_record(efs))["course"].get("notify") else None)
     assert record["course"]["notify"][-1] == failure

@@ -106,7 +106,7 @@ def test_a_supervisor_that_is_lost_before_it_comes_to_its_restart_has_used_it(ru
         ({"secrets": ("TOKEN",)}, "supervisor died; the run cannot be restarted: the secrets TOKEN are not on this "
          "node; pass them again with --secret to `fab resume one`"),
         ({"bounds": Bounds(max_hours=1.0)}, "supervisor died; the run cannot be restarted: it has reached --max-hours "
-         "1: 1 h of 1 h, $2.50"),
+         "1: 1 h of 1 h, $2.50; to continue, give `fab resume one` a higher limit"),
     ],
 )  # fmt: skip
 def test_one_that_cannot_go_on_fails_with_the_reason_and_is_told(

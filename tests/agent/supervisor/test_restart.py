@@ -23,8 +23,8 @@ from tests.factories import make_master, make_node, make_nodes, make_spec, nodes
 CLOSED = f"Connection to {TWO.name} closed by remote host.\r\n"
 LOST = f"[supervisor] $ launch\n{CLOSED}[launcher] {TWO.name} ended: 255\n"
 KILLED_ALL = (
-    f"all processes of the ranks on {TWO.name} were killed, with their connection, and {TWO.name} runs on; "
-    "a program does this with `kill -1` or kill(-1, ...)"
+    f"all processes of the ranks on {TWO.name} were killed, including their SSH connection, but the node is still "
+    "running; a program does this with `kill -1` or kill(-1, ...), so remove such a call"
 )
 UP = {ONE.name: 5000.0, TWO.name: 5000.0}
 BROKEN = "[1]<stderr>:Timeout, server 10.0.64.6 not responding.\r\n"
@@ -50,7 +50,12 @@ FROZEN = (
         ("", UP, ""),
         (ENDED.format(-9), UP, f"rank 1 on {TWO.name} exited first, with signal 9 (Killed)"),
         (ENDED.format(137), UP, f"rank 1 on {TWO.name} exited first, with status 137 (Killed)"),
-        (FROZEN, UP, f"rank 1 on {TWO.name} had not reported when a collective timed out after 10 s; rank 0 had"),
+        (
+            FROZEN,
+            UP,
+            f"rank 1 on {TWO.name} printed no error when a collective timed out after 10 s, but rank 0 did: "
+            "the rank hung, or its node was cut off",
+        ),
         (ENDED.format(1), {ONE.name: 5000.0}, f"{TWO.name} no longer responds"),
         (ENDED.format(1), {}, f"{ONE.name}, {TWO.name} no longer respond"),
         (ENDED.format(255), {**UP, TWO.name: 30.0}, f"{TWO.name} rebooted"),
@@ -208,7 +213,8 @@ def test_nodes_of_another_run_do_not_count_and_those_that_are_taken_are_claimed(
 
 def test_no_nodes_end_the_wait_and_so_does_a_stop(search: Any) -> None:
     spec, _, lines = search({ONE.name, TWO.name})
-    assert (spec, lines[-1]) == (None, "the run is not restarted: fewer than 2 nodes responded within 0 s")
+    few = "the run is not restarted: fewer than 2 nodes responded within 0 s; to continue: `fab resume "
+    assert (spec, lines[-1]) == (None, f"{few}{SPEC.run_id}`")
     began = time.monotonic()
     assert search({ONE.name, TWO.name}, is_stopped=lambda: True, patience_s=60.0)[0] is None
     assert time.monotonic() - began < 30

@@ -106,8 +106,11 @@ def test_a_run_whose_nodes_never_come_fails_with_the_reason_and_lets_the_queue_g
     monkeypatch.setattr("agent.supervisor.scheduler.time.sleep", pause)
     run(runs, nodes_path=str(nodes))
     state = runs["one"].effective_state()
-    assert seen[0] == "waiting: 2 nodes requested, but 1 ready (deeplearning-worker1)"
-    assert (state.state, "add nodes with `fab scale`, then `fab resume`" in state.reason) == ("failed", True)
+    assert seen[0] == "waiting: 2 nodes requested, but 1 ready (deeplearning-worker1); add workers with `fab scale`"
+    assert (state.state, "add workers with `fab scale`; to start it then: `fab resume" in state.reason) == (
+        "failed",
+        True,
+    )
 
 
 def test_a_run_takes_others_in_place_of_nodes_that_another_run_has(nodes: Path) -> None:

@@ -39,7 +39,7 @@ def test_every_rule_of_the_configuration_is_a_line_of_its_own(subject: Examined)
 def test_a_missing_source_of_ssh_is_told(subject: Examined) -> None:
     (found,) = configuration(subject(ssh_cidr=()))
     assert found.state == FAIL
-    assert found.what.startswith("ssh_cidr = (): empty")
+    assert found.what.startswith("ssh_cidr = []: empty")
     assert "session-manager" in found.remedy
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 from cluster.runs.follow import RunProgress
 from cluster.runs.watch import describe_end
 
@@ -51,3 +53,5 @@ def test_a_run_that_its_bound_stopped_tells_the_bound_and_how_to_go_on() -> None
         "run one stopped after 1:00: it has reached --max-hours 1: ...; "
         "to continue, give `fab resume one` a higher limit"
     )
+    unpriced = dataclasses.replace(progress, bound="--max-cost cannot be checked, because ...; start a new run")
+    assert describe_end(unpriced, 3.0)[0] == f"run one stopped after 1:00: {unpriced.bound}"

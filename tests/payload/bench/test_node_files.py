@@ -55,6 +55,8 @@ def test_a_disk_that_refuses_is_named_with_what_to_do_and_left_clean(places: dic
     places[LOCAL].rmdir()
     bench = StorageBench(places[SHARED], places[LOCAL], 0)
     bench.seconds(cell(WRITE, SHARED))
-    with pytest.raises(ReportedError, match=r"local, 1 node: .*No such file.*; free space there, or .* --storage-mib"):
+    with pytest.raises(
+        ReportedError, match=r"local, 1 node: .*No such file.*; check the directory, or set --storage-mib 0"
+    ):
         bench.seconds(cell(WRITE, LOCAL))
     assert not list(places[SHARED].iterdir())

@@ -85,7 +85,7 @@ def test_the_ranks_read_what_the_laptop_writes() -> None:
     [
         ({"nodes": "2,1"}, "--nodes 2,1: must be ascending, without duplicates"),
         ({"nodes": "0,1"}, "--nodes 0: must be 1 to 4096"),
-        ({"nodes": ""}, "--nodes : must list at least one number of nodes"),
+        ({"nodes": ""}, "--nodes: must list at least one number of nodes"),
         ({"batch_sizes": "8,x"}, "--batch-sizes: must be whole numbers separated by commas"),
         ({"repeats": "1"}, "--repeats 1: must be 2 to 100"),
         ({"repeats": "3,4"}, "--repeats: must be a whole number, not '3,4'"),

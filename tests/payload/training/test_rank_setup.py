@@ -90,7 +90,7 @@ def test_sharing_and_foreign_gpus_are_said(tmp_path: Path) -> None:
     found = arranged(write(tmp_path, files), RANK | {"HOROVOD_LOCAL_SIZE": "5"})
     assert found.placed.notes == (
         "5 ranks share 2 cores",
-        "cannot match the container's GPUs with the 8 GPUs on the bus: none chosen",
+        "cannot match the container's GPUs with the 8 GPUs on the bus, so no GPU is chosen",
     )
 
 

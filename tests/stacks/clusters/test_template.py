@@ -102,7 +102,7 @@ def test_app_writes_a_template_and_warns_if_no_network_reaches_the_master(tmp_pa
     assert document["Resources"]["WorkerGroup"]["Properties"]["DesiredCapacity"] == "3"
     metadata = json.loads((tmp_path / "deepcdk.metadata.json").read_text(encoding="utf-8"))
     (warning,) = [each["data"] for each in metadata["/deepcdk"] if each["type"] == "aws:cdk:warning"]
-    assert warning.startswith("cluster.ssh_cidr = (): empty")
+    assert warning.startswith("cluster.ssh_cidr = []: empty")
 
 
 def test_a_wrong_configuration_ends_in_one_line_and_a_failure(tmp_path: Path) -> None:

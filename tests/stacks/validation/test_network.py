@@ -94,8 +94,8 @@ def test_all_subnets_that_are_in_both_lists_are_named_in_order() -> None:
         (1, "", []),
         (1, "us-east-1c", []),
         (2, "us-east-1c,us-east-1a", []),
-        (2, "us-east-1c", ["lists 1, but availability_zones is 2"]),
-        (1, "us-east-1c,us-east-1a", ["lists 2, but availability_zones is 1"]),
+        (2, "us-east-1c", ["must list as many zones as availability_zones (2), but lists 1"]),
+        (1, "us-east-1c,us-east-1a", ["must list as many zones as availability_zones (1), but lists 2"]),
         (2, "us-east-1a,us-west-2a", ["lists zones of several regions"]),
     ],
 )

@@ -39,7 +39,7 @@ def mislabel(path: Path) -> None:
     [
         (cut, f"{2 * RECORD - 1} bytes, not a multiple of {RECORD}, the size of a record"),
         (lambda path: path.write_bytes(b""), "0 bytes, not a multiple"),
-        (mislabel, f"record 1, at byte {RECORD}, has label 10; must be 0 to 9"),
+        (mislabel, f"record 1, at byte {RECORD}, has label 10, but labels must be 0 to 9"),
         (Path.unlink, "no such file"),
     ],
 )

@@ -46,7 +46,7 @@ WHOLE = idx_bytes(np.arange(12).reshape(3, 2, 2))
         (b"", "truncated"),
         (WHOLE[:3], "truncated"),
         (WHOLE[:9], "truncated: 9 bytes, less than its header of 16"),
-        (WHOLE[:-1], r"truncated: 27 bytes, but its header \(\(3, 2, 2\)\) requires 28"),
+        (WHOLE[:-1], r"truncated: 27 bytes, but the shape \(3, 2, 2\) in its header needs 28"),
         (WHOLE + b"\0", "too long"),
         (b"<!DOCTYPE html>", "not an IDX file"),
         (b"\0\0\x07\x01\0\0\0\0", "not an IDX file"),

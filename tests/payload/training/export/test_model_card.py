@@ -44,7 +44,7 @@ def test_a_card_of_before_there_was_onnx_is_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", ["", "{}", '{"labels": 3}', "[1]"])
 def test_a_card_that_says_nothing_is_an_error_that_names_it(tmp_path: Path, text: str) -> None:
     (tmp_path / "model.json").write_text(text)
-    with pytest.raises(ModelError, match=r"model\.json: does not describe a model"):
+    with pytest.raises(ModelError, match=r"model\.json: is not the description of a model"):
         read_card(tmp_path)
 
 

@@ -264,7 +264,7 @@ def test_damaged_checkpoint_is_reported_and_nothing_written_without_a_valid_one(
     assert said.out.startswith(f"{tmp_path / 'into'}: lenet of step-00000012")
     shutil.copy(cut, whole)
     assert export.main(["--run-dir", str(damaged)]) == 1
-    assert "no checkpoint to use; none of 2 is whole: " in capsys.readouterr().err
+    assert "no checkpoint to use; none of 2 can be read: " in capsys.readouterr().err
     assert not (damaged / "export").exists()
 
 
