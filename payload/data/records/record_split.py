@@ -171,10 +171,10 @@ def _has(directory: Path, names: Sequence[str]) -> bool:
 
 def _checked(split: RecordSplit) -> RecordSplit:
     if split.labels.max() >= split.classes:
-        directory = split.sets[0].directory
+        found = f"{split.sets[0].directory}: the {split.name} have {split.labels.max() + 1} classes"
         raise DataError(
-            f"{directory}: the {split.name} have label {split.labels.max()}, but only {split.classes} classes; use "
-            "training and test files of the same data set, or set --classes"
+            f"{found}, but must have at most {split.classes}; use training and test files of the same data set, or set "
+            "--classes"
         )
     return split
 

@@ -59,7 +59,7 @@ def test_a_database_of_a_newer_version_is_left_alone(path: Path) -> None:
     insert("one")
     with contextlib.closing(sqlite3.connect(path)) as newer:
         newer.execute("PRAGMA user_version = 1000")
-    with pytest.raises(DatabaseError, match="with schema 1000; .* update deepcdk on this machine, then repeat"):
+    with pytest.raises(DatabaseError, match=r"with schema 1000; .* update deepcdk on this machine, then repeat"):
         rows()
     assert not list(path.parent.glob("*.damaged-*"))
 

@@ -34,14 +34,14 @@ def test_test_labels_begin_where_those_of_training_do(tmp_path: Path) -> None:
         file.unlink()
     for file in (tmp_path / "other").glob("validation*"):
         file.rename(tmp_path / file.name)
-    with pytest.raises(DataError, match="a label of the test images of drawings is beyond the 4 classes"):
+    with pytest.raises(DataError, match="the test images of drawings have 5 classes, but must have at most 4"):
         opened(tmp_path)
 
 
 def test_more_classes_than_labels_may_be_given_but_not_fewer(tmp_path: Path) -> None:
     write_records(tmp_path, training=10, test=4)
     assert opened(tmp_path, classes=1000)[1].classes == 1000
-    with pytest.raises(DataError, match="beyond the 3 classes"):
+    with pytest.raises(DataError, match="the training images of drawings have 4 classes, but must have at most 3"):
         opened(tmp_path, classes=3)
 
 
