@@ -101,7 +101,10 @@ class MpiRun:
         host, command = request
         if host not in self._waiting:
             why = "the host already has one" if host in (self._first, *self._daemons) else "the host is not in this run"
-            write_all(sys.stdout.fileno(), f"[launcher] mpirun requested a daemon on {host!a}, but {why}; stopping mpirun\n".encode())
+            write_all(
+                sys.stdout.fileno(),
+                f"[launcher] mpirun requested a daemon on {host!a}, but {why}; stopping mpirun\n".encode(),
+            )
             self._input.close()  # Otherwise mpirun would wait for its daemon forever.
             return
         self._waiting.remove(host)
