@@ -70,13 +70,6 @@ class Question:
         """Return the title of the plan: the recipe's name, and whether its source's accuracy is the target."""
         return f"{self.training.recipe}{', to the accuracy of its source' if self.to_target else ''}"
 
-    def check(self) -> None:
-        """Raise UsageError if no estimate is possible. No prices are needed for this.
-
-        A setting may be invalid, the speed of a type unknown, or with `to_target` the number of epochs unknown.
-        """
-        self.answer({kind.instance_type: HourlyPrices(node=None) for kind in self.types})
-
     def answer(self, prices: Mapping[str, HourlyPrices]) -> Answer:
         """Return the estimates of all candidates, and the recommended one. `prices` are by instance type.
 

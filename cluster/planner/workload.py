@@ -8,7 +8,6 @@ from typing import Final
 from cluster.errors import UsageError
 from cluster.planner.evidence import ESTIMATED, Figure, within
 from payload.settings import Settings
-from payload.settings.bench import BenchSettings
 from payload.settings.image_phases import parse_phases
 
 
@@ -117,11 +116,6 @@ SIDES: Final = {"digits": 28, "japanese-vowels": 29, "mnist": 28, "fashion-mnist
 DECODED: Final = ("imagenet",)
 """Data sets of JPEG images."""
 
-PROBE_SMALL_BYTES: Final = 1 << 10
-PROBE_LARGE_BYTES: Final = 1 << 26
-"""Two message sizes, 1 KiB and 64 MiB, to separate a link's latency from its bandwidth."""
-PROBE_ROUNDS: Final = 3
-
 PAYLOAD: Final = Program(
     name="payload.train",
     decode_images_s=within(
@@ -179,30 +173,4 @@ def _phases(settings: Settings, ranks: int, side: int) -> tuple[Phase, ...]:
         Phase(epochs=min(end, epochs) - phase.start, size=phase.size, global_batch=phase.global_batch)
         for phase, end in zip(parsed, ends, strict=True)
         if phase.start < epochs
-    )
-
-
-def probe_settings(workload: Workload, *, workers: int, ranks: int) -> BenchSettings:
-    """Return the settings of the benchmark for `fab plan --calibrate`, which takes about two minutes.
-
-    It measures the workload's network on one node and on all workers, and two allreduces on all workers. With one
-    worker no allreduce is measured.
-
-    Image size and batch per rank are those of the phase with the most computation on `ranks` ranks. Raises SettingError
-    for a workload that a benchmark cannot run, for example because the batch is too large.
-    """
-    workers = max(1, workers)
-    longest = max(workload.phases, key=lambda phase: phase.epochs * phase.size**2)  # each has the same images an epoch
-    published = NETWORKS[workload.network].image_size
-    return BenchSettings(
-        nodes=(1, workers) if workers > 1 else (1,),
-        networks=(workload.network,),
-        precisions=(workload.precision,),
-        batch_sizes=(max(1, longest.global_batch // ranks),),
-        # Published images need not be square. 0 keeps their shape.
-        image_size=longest.size if longest.size != published else 0,
-        message_bytes=(PROBE_SMALL_BYTES, PROBE_LARGE_BYTES) if workers > 1 else (),
-        input_size=0,
-        storage_mib=0,
-        repeats=PROBE_ROUNDS,
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -234,19 +233,3 @@ def test_a_benchmark_is_a_run_that_goes_on_where_it_was_stopped_and_ends_in_a_pi
     table = cluster.fab("bench", "--run", run_id, "--against", run_id).stdout
     assert "no difference beyond the spread" in table
     assert "busbw GB/s" in table
-
-
-def test_a_plan_is_calibrated_by_the_cluster_s_own_network_and_link(cluster: EmbeddedCloud) -> None:
-    calibrated = cluster.fab("plan", "--recipe", "digits", "--nodes", "1,2", "--calibrate", "--yes", "--json")
-    (run_id,) = re.findall(r"^measured: \S*/(\S+)$", calibrated.stderr, flags=re.MULTILINE)
-    answer = json.loads(calibrated.stdout)
-    ((kind, figures),) = answer["assumptions"].items()
-    for name in ("images_s", "between_bytes_s", "between_hop_s"):
-        figure = figures[name]
-        assert figure["evidence"] == "calibrated" and figure["value"] > 0, figure
-        assert figure["source"].startswith(f"run {run_id} of ") and f"x {kind}" in figure["source"], figure
-    assert len(answer["candidates"]) == 2
-    other = cluster.fab("plan", "--recipe", "digits", "--instance", "c5.large", "--calibrate", check=False)
-    assert other.returncode == 1
-    said = f"does not include {kind}, the type of the workers that --calibrate measures"
-    assert said in " ".join(other.stderr.split())
