@@ -1,7 +1,7 @@
 # The one list of commands. `make` alone prints it.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup wheels demo test test-all test-localcloud test-unit test-aws api-faults pairs chaos machines gpu-runtime lint audit fuzz benchmarks docs lock snapshots clean
+.PHONY: help setup wheels demo test test-all test-localcloud test-unit test-aws api-faults pairs chaos machines lint audit fuzz benchmarks docs lock snapshots clean
 
 python := .venv/bin/python
 # All clones share the type checker's cache.
@@ -57,9 +57,6 @@ chaos: setup ## train on eight hosts while ranks, hosts and the master fail; SEE
 
 machines: setup ## boot a cluster in QEMU machines with Debian's kernel and a file server (half an hour if emulated)
 	DEEPCDK_MACHINES=1 $(python) -m pytest tests/e2e/own_clouds/test_machines.py -v --durations=0
-
-gpu-runtime: setup ## build the workers' runtime for GPUs on this machine and import it; needs a CUDA toolkit, but no GPU (CUDA_HOME=...)
-	@$(python) -m tools.gpu_runtime $(if $(CUDA_HOME),--cuda-home '$(CUDA_HOME)')
 
 lint: setup ## check style, shell scripts, types and imports between packages
 	$(python) -m ruff check
