@@ -15,7 +15,7 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NoReturn, TextIO
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TextIO
 
 from cluster.aws.console import last_boot_messages
 from cluster.aws.errors import aws_errors
@@ -177,47 +177,21 @@ def run(
     *,
     events: TextIO | None = None,
 ) -> None:
-    """Run the CLI in a directory and show its progress, or its whole output on `events`. `inherited` are its
-    environment variables.
+    """Run the CLI in a directory and show its progress, or its whole output on `events`.
 
-    `operation` has the texts for messages. Raises CdkError if the CLI fails; without `events`, it contains the reasons
-    of failed resources. Raises KeyboardInterrupt on Ctrl-C, after the CLI has exited.
+    `operation` has the texts for messages. `inherited` are the CLI's environment variables. Prints a warning for each
+    resource that could not be deleted. Raises CdkError if the CLI fails; without `events`, it contains the reasons of
+    failed resources. Raises KeyboardInterrupt on Ctrl-C, after the CLI has exited.
     """
-    if events is None:
-        _run_with_progress(command, directory, operation, inherited)
-        return
-    sys.stdout.flush()
-    process = subprocess.Popen(
-        command, cwd=directory, env=environment(find_node(), inherited), stdout=events, text=True
-    )
+    activity, remedy = Activity(operation.doing), f"{operation.remedy}; --verbose shows all events of CloudFormation"
+    showing = status_line.doing(operation.doing, plain=False) if events is None else contextlib.nullcontext()
     try:
-        status = process.wait()
-    except KeyboardInterrupt:
-        _wait_for_end(process)
-        raise
-    if status != 0:
-        raise CdkError(
-            f"{operation.noun} failed: the CDK CLI exited with status {status}",
-            where=" ".join(command[:3]),
-            remedy=f"read its messages above; {operation.remedy}",
-        )
-
-
-def _run_with_progress(
-    command: Sequence[str], directory: Path, operation: Operation, inherited: Mapping[str, str]
-) -> None:
-    """Run the CLI with a progress line. Print a warning for each resource that could not be deleted.
-
-    Raises CdkError with the reasons of failed resources.
-    """
-    activity = Activity(operation.doing)
-    try:
-        with status_line.doing(operation.doing, plain=False):
-            run_quietly(command, directory, operation.noun, inherited, activity.read)
+        with showing:
+            call(command, directory, operation.noun, inherited, activity.read, events=events)
     except CdkError as error:
         reasons = [f"{name}: {reason}" for name, reason in activity.failures.items()]
         what = "\n  ".join([f"{operation.noun} failed", *reasons]) if reasons else error.what
-        remedy = f"{operation.remedy}; --verbose shows all events of CloudFormation"
+        remedy = remedy if events is None else f"read its messages above; {operation.remedy}"
         raise CdkError(what, where=error.where, remedy=remedy) from None
     for each in dict.fromkeys(activity.skipped):
         status_line.warn(
@@ -225,26 +199,29 @@ def _run_with_progress(
         )
 
 
-def run_quietly(
+def call(
     command: Sequence[str],
     directory: Path,
     what: str,
     inherited: Mapping[str, str],
     read: Callable[[str], None] = lambda _: None,
+    *,
+    events: TextIO | None = None,
 ) -> None:
-    """Run the CLI without showing its output, and pass each line to `read`. `inherited` are its environment variables.
+    """Run the CLI and pass each line of its output to `read`, or write the output to `events`.
 
-    If it fails, CdkError is raised with its last lines. `what` names the operation in this error.
+    `inherited` are the CLI's environment variables. If it fails, CdkError is raised with the last lines that were read.
+    `what` names the operation in this error.
     """
+    variables, streams = environment(find_node(), inherited), dict[str, Any]()
+    if events is None:
+        variables["FORCE_COLOR"] = "0"
+        streams = {"stdin": subprocess.DEVNULL, "stderr": subprocess.STDOUT}
+    else:
+        sys.stdout.flush()
+    stdout = events or subprocess.PIPE
     process = subprocess.Popen(
-        command,
-        cwd=directory,
-        env={**environment(find_node(), inherited), "FORCE_COLOR": "0"},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        errors="replace",
+        command, cwd=directory, env=variables, stdout=stdout, text=True, errors="replace", **streams
     )
     last = collections.deque[str](maxlen=LAST_LINES)
     try:
@@ -257,8 +234,9 @@ def run_quietly(
         _wait_for_end(process)
         raise
     if status != 0:
+        told = f"{what} failed" if events is None else f"{what} failed: the CDK CLI exited with status {status}"
         raise CdkError(
-            "\n  ".join([f"{what} failed", *last]),
+            "\n  ".join([told, *last]),
             where=" ".join(command[:3]),
             remedy="fix the cause that these lines show, then repeat the command",
         )

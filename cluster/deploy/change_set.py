@@ -126,7 +126,7 @@ def planned(
                 given = {**overrides, **kept_images.context(images, newest)}
                 command = cdk.prepare_command(cdk.find_cli(project), stack, name, Path(assembly), given)
                 try:
-                    cdk.run_quietly(command, project, comparing, aws.environment())
+                    cdk.call(command, project, comparing, aws.environment())
                 except CdkError as error:
                     if _is_synthesised(Path(assembly), error):
                         _check_not_overtaken(aws, stack, before, error)

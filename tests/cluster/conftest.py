@@ -93,6 +93,17 @@ def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Session:
 
 
 @pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """Create a project with a CDK CLI that records its calls."""
+    cli = tmp_path / "node_modules" / ".bin" / "cdk"
+    cli.parent.mkdir(parents=True)
+    cli.write_text(f'#!/bin/sh\necho "$PWD $*" >> {tmp_path}/calls\nexit $(cat {tmp_path}/status)\n')
+    cli.chmod(0o755)
+    (tmp_path / "status").write_text("0")
+    return tmp_path
+
+
+@pytest.fixture
 def slept(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """Return the pauses between polls, which take no time."""
     pauses: list[float] = []

@@ -16,17 +16,6 @@ from cluster.deploy.cdk import CdkError
 from cluster.errors import DeepcdkError
 
 
-@pytest.fixture
-def project(tmp_path: Path) -> Path:
-    """Create a project with a CDK CLI that records its calls."""
-    cli = tmp_path / "node_modules" / ".bin" / "cdk"
-    cli.parent.mkdir(parents=True)
-    cli.write_text(f'#!/bin/sh\necho "$PWD $*" >> {tmp_path}/calls\nexit $(cat {tmp_path}/status)\n')
-    cli.chmod(0o755)
-    (tmp_path / "status").write_text("0")
-    return tmp_path
-
-
 def there(**changes: Any) -> Bootstrap:
     values: dict[str, Any] = {
         "names": Names(), "account": "123456789012", "region": "us-east-1", "version": 33, "bucket_exists": True,

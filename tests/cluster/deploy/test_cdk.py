@@ -14,17 +14,6 @@ from cluster.deploy import cdk
 from tests.cluster.conftest import Proxy
 
 
-@pytest.fixture
-def project(tmp_path: Path) -> Path:
-    """Create a project with a CDK CLI that records its calls."""
-    cli = tmp_path / "node_modules" / ".bin" / "cdk"
-    cli.parent.mkdir(parents=True)
-    cli.write_text(f'#!/bin/sh\necho "$PWD $*" >> {tmp_path}/calls\nexit $(cat {tmp_path}/status)\n')
-    cli.chmod(0o755)
-    (tmp_path / "status").write_text("0")
-    return tmp_path
-
-
 def calls(project: Path) -> list[str]:
     return (project / "calls").read_text().splitlines()
 
@@ -69,10 +58,10 @@ def test_what_the_cli_said_is_shown_where_it_fails_and_only_there(
 ) -> None:
     cli = project / "node_modules" / ".bin" / "cdk"
     cli.write_text(f"#!/bin/sh\necho out; echo why >&2\nexit $(cat {project}/status)\n")
-    cdk.run_quietly([str(cli)], project, "the plan", os.environ)
+    cdk.call([str(cli)], project, "the plan", os.environ)
     (project / "status").write_text("3")
     with pytest.raises(cdk.CdkError, match=r"(?s)the plan failed.*out.*why"):
-        cdk.run_quietly([str(cli)], project, "the plan", os.environ)
+        cdk.call([str(cli)], project, "the plan", os.environ)
     captured = capfd.readouterr()
     assert captured.out + captured.err == ""
 
@@ -230,5 +219,5 @@ def test_the_cli_uses_the_http_proxy(
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://aws.invalid")
     command = [str(CODE / cdk.CLI), "bootstrap", "aws://123456789012/us-east-1"]
     with pytest.raises(cdk.CdkError):
-        cdk.run_quietly(command, tmp_path, "the bootstrap", aws.environment())
+        cdk.call(command, tmp_path, "the bootstrap", aws.environment())
     assert ("aws.invalid" in proxy.seen) is is_used, proxy.seen  # it may also request its notices

@@ -30,7 +30,7 @@ def propose(aws: Aws, monkeypatch: pytest.MonkeyPatch) -> Propose:
     """Replace the CDK CLI; return a function that sets the resources of its next change set."""
     wanted: dict[str, Any] = {}
 
-    def run_quietly(command: list[str], project: Path, what: str, inherited: Mapping[str, str]) -> None:
+    def call(command: list[str], project: Path, what: str, inherited: Mapping[str, str]) -> None:
         name = command[command.index("--change-set-name") + 1]
         aws.client("cloudformation").create_change_set(
             StackName="deepcdk", ChangeSetName=name, ChangeSetType=wanted["kind"], TemplateBody=wanted["body"]
@@ -39,7 +39,7 @@ def propose(aws: Aws, monkeypatch: pytest.MonkeyPatch) -> Propose:
     def set_up(resources: dict[str, Any], kind: str) -> None:
         wanted.update(kind=kind, body=json.dumps({"Resources": resources}))
 
-    monkeypatch.setattr(cdk, "run_quietly", run_quietly)
+    monkeypatch.setattr(cdk, "call", call)
     monkeypatch.setattr(cdk, "find_cli", lambda _: Path("cdk"))
     return set_up
 

@@ -36,7 +36,7 @@ class Formation:
         self.overtaken: Callable[[], None] = lambda: None
         """Actions of other laptops before the CLI does its part."""
         monkeypatch.setattr(cdk, "find_cli", lambda _: Path("cdk"))
-        monkeypatch.setattr(cdk, "run_quietly", self._prepare)
+        monkeypatch.setattr(cdk, "call", self._prepare)
         monkeypatch.setattr(cdk, "run", self._execute)
 
     def _prepare(self, command: list[str], project: Path, what: str, inherited: Mapping[str, str]) -> None:
@@ -178,7 +178,7 @@ def test_a_stack_that_is_being_changed_cannot_be_compared_and_that_is_told(
         synthesised(command)
         raise CdkError(f"{what} failed\n  first\n  Stack:arn is in UPDATE_IN_PROGRESS state and can not be updated.")
 
-    monkeypatch.setattr(cdk, "run_quietly", refused)
+    monkeypatch.setattr(cdk, "call", refused)
     with pytest.raises(OvertakenError, match="UPDATE_IN_PROGRESS state and can not be updated") as caught:
         formation.planned(17).__enter__()
     assert caught.value.status == "UPDATE_IN_PROGRESS"
@@ -199,7 +199,7 @@ def test_rejected_template_is_reported_even_while_the_stack_changes(
             synthesised(command)
         raise CdkError(f"{what} failed\n  ERROR a rule\n  {said}")
 
-    monkeypatch.setattr(cdk, "run_quietly", refused)
+    monkeypatch.setattr(cdk, "call", refused)
     with pytest.raises(CdkError, match="ERROR a rule"):
         formation.planned(17).__enter__()
 

@@ -178,7 +178,7 @@ def test_nothing_is_planned_or_imported_for_a_stack_that_is_being_destroyed(
     monkeypatch.setenv("AWS_REGION", "us-east-1")
     monkeypatch.setattr("cluster.aws.client.Aws._client", lambda *_, **__: pytest.fail("AWS is asked for more"))
     monkeypatch.setattr(deploy, "describe_stack", lambda aws, name: {"StackName": name, "StackStatus": DELETING})
-    monkeypatch.setattr(cdk, "run_quietly", lambda *_: pytest.fail("the CDK is run"))
+    monkeypatch.setattr(cdk, "call", lambda *_: pytest.fail("the CDK is run"))
     with pytest.raises(BeingDestroyedError, match="wait until it is deleted"):
         deploy.up.body(set_=("ssh_cidr=198.51.100.7/32",), plan=plan)
 
