@@ -17,7 +17,7 @@ MODULES: Final = {
     "run": ("run",),
     "bench": ("bench",),
     "clean": ("clean",),
-    "data": ("stage-data",),
+    "data": ("stage-data", "push"),
     "demo": ("demo",),
     "deploy": ("doctor", "up", "down"),
     "init": ("init",),
@@ -29,7 +29,7 @@ MODULES: Final = {
     "runs": ("fetch", "logs", "rm", "runs", "show", "stop"),
     "status": ("status",),
     "sweep": ("sweep",),
-    "train": ("push", "train"),
+    "train": ("train",),
     "web": ("dashboard", "notebook", "tensorboard"),
     "attach": ("attach", "resume"),
 }

@@ -1,11 +1,10 @@
-"""The tasks that upload programs and start training."""
+"""The task that starts training."""
 
 from __future__ import annotations
 
 import dataclasses
 import os
 import sys
-import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated
@@ -19,7 +18,7 @@ from agent.spec.run import RunSpec
 from cluster.aws.notify import check_notify, resolve_topics
 from cluster.cli import CODE, FOR_NODES, PROJECT
 from cluster.cli.flags import whole
-from cluster.cli.task import Json, Key, Notify, Queue, Set, Yes, task
+from cluster.cli.task import Key, Notify, Queue, Set, Yes, task
 from cluster.errors import UsageError
 from cluster.nodes.occupancy import Occupancy
 from cluster.nodes.worker_group import check_maximum
@@ -47,49 +46,11 @@ from cluster.session import Session, confirm
 from cluster.ssh import fanout
 from cluster.ssh.fanout import words_after_dashes
 from cluster.ssh.master import Master
-from cluster.ssh.push import Tree, package_tree
+from cluster.ssh.push import package_tree
 from cluster.tasks.launch import Following, Launch
-from cluster.terminal.output import print_result, print_sentence, progress_printer
-from cluster.terminal.paths import resolved
+from cluster.terminal.output import print_result, progress_printer
 from cluster.terminal.status_line import doing
 from stacks.instance_types import find
-
-
-@task()
-def push(
-    set_: Set = (),
-    payload: Annotated[str, "directory of your program; default: upload the recipes"] = "",
-    json: Json = False,
-    yes: Yes = False,
-    key: Key = "",
-) -> None:
-    """
-    Upload the agent and the payload to the shared file system. Content that is already there is not uploaded.
-
-    Example: fab push --payload ~/project
-    """
-    session, progress = Session(PROJECT, set_, key=key), progress_printer(json=json)
-    if payload:
-        program = Program(directory=resolved(payload), entry=("true",))
-        for note in program.upload.notes():
-            progress(note)
-        tree = program.tree()
-    else:
-        tree = package_tree(FOR_NODES / "payload")
-    trees = [session.agent_tree, tree]
-    with session.connect() as master:
-        began = time.monotonic()
-        session.find_pushed(master, trees)
-        session.confirm_upload(master, tree, progress, yes=yes)
-        terminal = sys.stdout.isatty() and not json
-        agent, pushed_payload = [session.push(master, each, progress, terminal=terminal) for each in trees]
-        seconds = round(time.monotonic() - began, 3)
-    if json:
-        document = {**pushed_payload.to_document(), "seconds": seconds, "agent": agent.to_document()}
-        print_result(document, json=True)
-        return
-    for pushed in (agent, pushed_payload):
-        print_sentence(f"{pushed}: {pushed.tree.files} files at {pushed.directory}")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -202,11 +163,6 @@ class TrainRequest:
         """Return the directory of the code to train: the program's, or deepcdk's own for a recipe."""
         return self.work.directory if isinstance(self.work, Program) else CODE
 
-    @property
-    def secret_files(self) -> tuple[str, ...]:
-        """Return the files of the program that may contain passwords or keys; () for a recipe."""
-        return self.work.upload.secrets if isinstance(self.work, Program) else ()
-
     def check_together(self, session: Session, *, yes: bool, report: Callable[[str], None]) -> str:
         """Check a program's files and syntax, before the slow steps. Ask if its ranks would not train together.
 
@@ -284,7 +240,7 @@ class TrainRequest:
             queue=queue,
             yes=yes,
             following=following,
-            unrecorded=self.secret_files,
+            unrecorded=self.work.upload.secrets if isinstance(self.work, Program) else (),
         )
 
     def describe(self, launch: Launch) -> None:
@@ -321,26 +277,20 @@ def with_payload(program: ProgramFlags, report: Callable[[str], None]) -> Progra
 def with_launcher(
     work: Training | Program, ranks: RankOptions, knobs: Knobs, report: Callable[[str], None]
 ) -> RankOptions:
-    """Return the options with a launcher: the given one, or the one that fits the program's sources,
-    which is reported.
+    """Return the options with a launcher: the given one, or the one that fits the program's sources, which is reported.
+
+    If the entry starts a launcher itself, there is one rank per node, unless a number is given.
     """
     if not isinstance(work, Program):
         return dataclasses.replace(ranks, launcher=ranks.launcher or HOROVOD)
-    if ranks.launcher:
-        return with_one_rank(work, ranks)
-    changed = [f"--{name.replace('_', '-')}" for name, value in vars(knobs).items() if value != getattr(Knobs(), name)]
-    given = ["--controller"] if ranks.controller != AUTO else changed
-    launcher, why = work.joining.choose(next(iter(given), ""))
-    report(f"launcher: {launcher}, because {why}")
-    return with_one_rank(work, dataclasses.replace(ranks, launcher=launcher))
-
-
-def with_one_rank(work: Program, ranks: RankOptions) -> RankOptions:
-    """Return the options. If the entry starts a launcher itself, there is one rank per node, unless a
-    number is given.
-    """
-    is_own = ranks.launcher == PLAIN and work.joining.launchers and not ranks.ranks_per_node
-    return dataclasses.replace(ranks, ranks_per_node="1") if is_own else ranks
+    if not (launcher := ranks.launcher):
+        changed = [f"--{name.replace('_', '-')}" for name, value in vars(knobs).items() if value != vars(Knobs())[name]]
+        given = ["--controller"] if ranks.controller != AUTO else changed
+        launcher, why = work.joining.choose(next(iter(given), ""))
+        report(f"launcher: {launcher}, because {why}")
+    # An entry that starts a launcher itself needs one rank per node.
+    is_own = launcher == PLAIN and work.joining.launchers and not ranks.ranks_per_node
+    return dataclasses.replace(ranks, launcher=launcher, ranks_per_node="1" if is_own else ranks.ranks_per_node)
 
 
 def ask_to_train_apart(trouble: str, ranks: RankOptions, *, yes: bool, report: Callable[[str], None]) -> None:
@@ -379,38 +329,28 @@ def prepared(
     doubtful runs.
 
     `trouble` is from `check_together`. `describe` is called before the cluster grows. `size` is the number of workers
-    to have, if that is more than the run needs. Raises DeepcdkError.
+    to have, if that is more than the run needs. Raises DeepcdkError; before anything is uploaded, if too few nodes are
+    free.
     """
     session, nodes = launch.session, request.nodes
     packed = request.pack(lambda: session.nodes(master), launch.progress)
     request.check_nodes(session, master, trouble, yes=launch.yes, report=launch.progress)
-    found = ready_nodes(launch, master, packed.trees, max(size, nodes), describe)
+    count = max(size, nodes)
+    # If everything is pushed and enough workers are live, the supervisor's start finds free nodes or rejects the run.
+    pushed = session.find_pushed(master, [session.agent_tree, *packed.trees])
+    is_ready = pushed and len(workers(session.nodes(master, lambda _: None))) >= count
+    occupied = Occupancy() if is_ready else session.supervisor(master).occupancy()
+    launch.size_for(count, occupied)  # reject the run before anything is uploaded or grown
+    for tree in packed.trees:
+        launch.push(master, tree)
+    describe()
+    found = launch.free_nodes(master, count, occupied, least=session.config.least_workers)
     if packed.kind and packed.kind != kind_of_hosts(found, nodes):
         # The workers that joined have another Python than the master, or than expected.
         packed = request.pack(lambda: found, lambda _: None)  # the notes were printed the first time
         for tree in packed.trees:
             launch.push(master, tree)
     return launch.configured(specified(request, launch, master, packed, found))
-
-
-def ready_nodes(
-    launch: Launch, master: Master, trees: Sequence[Tree], count: int, describe: Callable[[], None]
-) -> tuple[Node, ...]:
-    """Push the trees, print the estimate with `describe`, and return `count` or more nodes to train on when they are
-    ready.
-
-    Raises LiveRunError before anything is uploaded if too few nodes are free.
-    """
-    session = launch.session
-    # If everything is pushed and enough workers are live, the supervisor's start finds free nodes or rejects the run.
-    pushed = session.find_pushed(master, [session.agent_tree, *trees])
-    is_ready = pushed and len(workers(session.nodes(master, lambda _: None))) >= count
-    occupied = Occupancy() if is_ready else session.supervisor(master).occupancy()
-    launch.size_for(count, occupied)  # reject the run before anything is uploaded or grown
-    for tree in trees:
-        launch.push(master, tree)
-    describe()
-    return launch.free_nodes(master, count, occupied, least=session.config.least_workers)
 
 
 def specified(
