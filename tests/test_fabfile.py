@@ -20,10 +20,10 @@ from botocore.exceptions import ClientError, EndpointConnectionError
 from cluster.aws.client import Aws
 from cluster.cli.loader import MODULES
 from cluster.cli.program import make_program
+from cluster.doctor.examination import AccountError
 from cluster.doctor.finding import Finding
 from cluster.errors import AwsError, DeepcdkError
 from cluster.session import Session
-from cluster.tasks.deploy import AccountError
 from tests.cluster.conftest import aws  # noqa: F401  # a fixture
 from tests.factories import make_inventory
 

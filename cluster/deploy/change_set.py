@@ -288,6 +288,22 @@ def _delete(aws: Aws, stack: str, name: str, before: Mapping[str, Any] | None) -
                 client.update_termination_protection(StackName=arn, EnableTerminationProtection=was)
 
 
+def check_changeable(stack: str, there: Mapping[str, Any] | None) -> None:
+    """Raise DeepcdkError for a stack whose deletion or rollback failed. The error explains how to continue.
+
+    `there` is from DescribeStacks, None if the stack does not exist.
+    """
+    status = (there or {}).get("StackStatus")
+    why = str((there or {}).get("StackStatusReason", "")).strip()
+    told = f"\n  {why}" if why else ""
+    if status == "DELETE_FAILED":
+        remedy = "fix the cause that is shown above, repeat `fab down`, then `fab up`"
+        raise DeepcdkError(f"stack {stack} was not destroyed completely ({status}){told}", remedy=remedy)
+    if status == "UPDATE_ROLLBACK_FAILED":
+        remedy = f"run `aws cloudformation continue-update-rollback --stack-name {stack}`, or `fab down`"
+        raise DeepcdkError(f"a change of stack {stack} could not be rolled back ({status}){told}", remedy=remedy)
+
+
 def is_new(description: Mapping[str, Any] | None) -> bool:
     """Return whether a stack, given by its entry of DescribeStacks, does not exist, or is only the rest of a failed
     creation.

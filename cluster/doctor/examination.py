@@ -10,6 +10,7 @@ from typing import Any, Final
 from cluster.doctor import account, existing_resources, firewall, laptop, nodes, purchases, quotas, routes
 from cluster.doctor.finding import FAIL, OK, UNKNOWN, WARN, Check, Finding, Subject, finding
 from cluster.errors import DeepcdkError
+from cluster.terminal.output import print_note
 from cluster.terminal.tables import Table
 from stacks.config import ConfigError
 
@@ -35,8 +36,22 @@ REMOTE: Final[tuple[tuple[str, Check], ...]] = (
     ("budget", purchases.budget),
 )
 """Checks that need AWS, with the name to report if AWS cannot be reached."""
-BEFORE_UP: Final = ("images", "zones", "vCPU quota", "network quotas", "capacity reservation")
+_BEFORE_UP: Final = ("images", "zones", "vCPU quota", "network quotas", "capacity reservation")
+BEFORE_UP: Final = tuple(each for each in REMOTE if each[0] in _BEFORE_UP)
 """The checks that `fab up` makes. AWS would report these problems only minutes after the deployment has started."""
+
+
+class AccountError(DeepcdkError):
+    """Report that a deployment would fail in this account. `findings` are the failed checks."""
+
+    def __init__(self, stack: str, findings: Sequence[Finding]) -> None:
+        self.findings = tuple(findings)
+        found = "".join(f"\n  {each.check}: {each.what}" for each in findings)
+        remedies = "; ".join(dict.fromkeys(each.remedy for each in findings if each.remedy))
+        super().__init__(
+            f"stack {stack} would fail in this account, so nothing was created{found}",
+            remedy=f"{remedies}; or deploy anyway with --force",
+        )
 
 
 def examine_laptop() -> tuple[Finding, ...]:
@@ -79,9 +94,19 @@ def examine_remote(subject: Subject, checks: Sequence[tuple[str, Check]]) -> lis
         return [each for of_check in findings for each in of_check]
 
 
-def examine_before_up(subject: Subject) -> list[Finding]:
-    """Return the findings of the checks that `fab up` makes."""
-    return examine_remote(subject, [each for each in REMOTE if each[0] in BEFORE_UP])
+def check_before_up(stack: str, findings: Sequence[Finding], *, may_fail: bool) -> None:
+    """Print a note about each finding of the checks BEFORE_UP that is not ok.
+
+    Raises AccountError if one of them has failed, unless `may_fail` is set.
+    """
+    failed = [each for each in findings if each.state == FAIL]
+    if failed and not may_fail:
+        raise AccountError(stack, failed)
+    for each in findings:
+        if each.state == UNKNOWN:
+            print_note(f"not checked: {each.check}: {each.what}")
+        elif each.state != OK:
+            print_note(f"warning: {each.check}: {each.what}" + (f"; {each.remedy}" if each.remedy else ""))
 
 
 def _examine(name: str, check: Check, subject: Subject) -> list[Finding]:

@@ -6,9 +6,9 @@ import contextlib
 import dataclasses
 import json as json_format
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, TextIO
+from typing import Annotated, Any, Final, TextIO
 
 from invoke.exceptions import Exit
 
@@ -30,25 +30,9 @@ from cluster.terminal.output import print_line, print_note, print_result, progre
 from cluster.terminal.tables import print_table
 from stacks.config import ConfigError
 
-if TYPE_CHECKING:
-    from cluster.doctor.finding import Finding
-
 CHANGE: Final = "the change"
 Verbose = Annotated[bool, "show CloudFormation's events, and everything that the CDK CLI prints"]
 Force = Annotated[bool, "stop live runs first, each with a checkpoint, then continue"]
-
-
-class AccountError(DeepcdkError):
-    """Report that a deployment would fail in this account. `findings` are the failed checks."""
-
-    def __init__(self, stack: str, findings: Sequence[Finding]) -> None:
-        self.findings = tuple(findings)
-        found = "".join(f"\n  {each.check}: {each.what}" for each in findings)
-        remedies = "; ".join(dict.fromkeys(each.remedy for each in findings if each.remedy))
-        super().__init__(
-            f"stack {stack} would fail in this account, so nothing was created{found}",
-            remedy=f"{remedies}; or deploy anyway with --force",
-        )
 
 
 @task()
@@ -116,7 +100,7 @@ def up(
     there = describe_stack(session.aws, stack)
     if there is not None and there["StackStatus"] == DELETING:
         raise BeingDestroyedError(stack)
-    _check_changeable(stack, there)
+    change_set.check_changeable(stack, there)
     _check_account(session, progress, new=is_new(there), plan=plan, force=force)
     if plan:
         _show_plan(session, there, as_json=json, update_images=update_images)
@@ -144,7 +128,10 @@ def up(
         else:
             agreed = _permit(session, planned, progress, asked=new, force=force, yes=yes, aside=json)
             old = () if agreed.is_new else inventory.find(session.aws, stack).workers
-            with _runs_kept_away(session, agreed, progress, force=force):
+            held: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
+            if not agreed.is_new and (reasons := agreed.stops_run):  # keep new runs from starting
+                held = live_run.every_node_held(session, "fab up", CHANGE, reasons, force=force, report=progress)
+            with held:
                 change_set.execute(session.aws, PROJECT, agreed, progress, events=events)
     found, config = inventory.find(session.aws, stack), session.config
     if not planned.unchanged and {i.id for i in found.workers} - {i.id for i in old}:
@@ -163,22 +150,6 @@ def _events_stream(*, verbose: bool, json: bool) -> TextIO | None:
     return (sys.stderr if json else sys.stdout) if verbose else None
 
 
-def _check_changeable(stack: str, there: Mapping[str, Any] | None) -> None:
-    """Raise DeepcdkError for a stack whose deletion or rollback failed. The error explains how to continue.
-
-    `there` is from DescribeStacks, None if the stack does not exist.
-    """
-    status = (there or {}).get("StackStatus")
-    why = str((there or {}).get("StackStatusReason", "")).strip()
-    told = f"\n  {why}" if why else ""
-    if status == "DELETE_FAILED":
-        remedy = "fix the cause that is shown above, repeat `fab down`, then `fab up`"
-        raise DeepcdkError(f"stack {stack} was not destroyed completely ({status}){told}", remedy=remedy)
-    if status == "UPDATE_ROLLBACK_FAILED":
-        remedy = f"run `aws cloudformation continue-update-rollback --stack-name {stack}`, or `fab down`"
-        raise DeepcdkError(f"a change of stack {stack} could not be rolled back ({status}){told}", remedy=remedy)
-
-
 def _check_account(session: Session, progress: Callable[[str], None], *, new: bool, plan: bool, force: bool) -> None:
     """Check quotas, zones, images and the reservation, and store the cluster's zones in the session.
 
@@ -187,20 +158,13 @@ def _check_account(session: Session, progress: Callable[[str], None], *, new: bo
     zones. `new` means that the cluster is not deployed, `plan` that nothing will be deployed.
     """
     from cluster.doctor import examination as examiner
-    from cluster.doctor.finding import FAIL, OK, UNKNOWN, Subject
+    from cluster.doctor.finding import Subject
 
     config = session.config
     subject = Subject(aws=session.aws, config=config, project=PROJECT, home=Path.home(), key=session.key)
     with status_line.doing("checking quotas, zones and images"):
-        findings = examiner.examine_before_up(subject)
-    failed = [each for each in findings if each.state == FAIL]
-    if failed and new and not force:
-        raise AccountError(config.stack_name, failed)
-    for each in findings:
-        if each.state == UNKNOWN:
-            print_note(f"not checked: {each.check}: {each.what}")
-        elif each.state != OK:
-            print_note(f"warning: {each.check}: {each.what}" + (f"; {each.remedy}" if each.remedy else ""))
+        findings = examiner.examine_remote(subject, examiner.BEFORE_UP)
+    examiner.check_before_up(config.stack_name, findings, may_fail=force or not new)
     try:
         if not zones.are_ours(config, subject.template):
             return
@@ -333,18 +297,6 @@ def _permit(
         progress("the size of a group has changed in the meantime; the effects are now:")
         return _permit(session, now, progress, asked=asked, force=force, yes=yes, aside=aside)
     return plan
-
-
-def _runs_kept_away(
-    session: Session, plan: Plan, progress: Callable[[str], None], *, force: bool
-) -> contextlib.AbstractContextManager[None]:
-    """Return a context manager for the deployment. If the change would stop runs, it keeps new runs from starting.
-
-    With `force`, the deployment continues even if the master does not answer. Raises the errors of `every_node_held`.
-    """
-    if plan.is_new or not plan.stops_run:
-        return contextlib.nullcontext()
-    return live_run.every_node_held(session, "fab up", CHANGE, plan.stops_run, force=force, report=progress)
 
 
 def describe_stop(live: live_run.LiveRuns) -> str:

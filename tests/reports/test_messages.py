@@ -14,7 +14,7 @@ from botocore.exceptions import ClientError
 
 from cluster.aws.errors import aws_errors
 from cluster.cli import CODE
-from cluster.deploy import bootstrap
+from cluster.deploy import bootstrap, change_set
 from cluster.deploy.effects import change_table
 from cluster.errors import AwsError, DeepcdkError, UsageError
 from cluster.programs.program import Program
@@ -179,7 +179,7 @@ def test_up_of_a_stack_that_cannot_change_says_what_to_do(status: str, action: s
     """After a failed `fab down`, `fab up` printed only CloudFormation's message."""
     reason = "The following resource(s) failed to delete: [Files]."
     with pytest.raises(DeepcdkError, match=action) if action else contextlib.nullcontext():
-        deploy._check_changeable("deepcdk", {"StackStatus": status, "StackStatusReason": reason})
+        change_set.check_changeable("deepcdk", {"StackStatus": status, "StackStatusReason": reason})
 
 
 @pytest.mark.parametrize("there", [None, {"StackStatus": "CREATE_COMPLETE"}])
