@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import shlex
 from collections.abc import Sequence
 from typing import Annotated, Final
 
@@ -82,16 +81,11 @@ class RecipeFlags:
     ] = ""
     seed: Annotated[str, "seed of weights and shuffling; default: the recipe's"] = ""
     data_dir: Annotated[str, "directory of the data on the nodes, for recipes that need one"] = ""
-    args: Annotated[
-        str, "settings of the recipe, as one shell-quoted string; the same settings can follow unquoted after --"
-    ] = ""
 
     def training(self, further: Sequence[str] = ()) -> Training:
-        """Return the recipe to train. Of these flags, --args and the words after `--`, later ones win. Raises
-        UsageError.
-        """
-        flags = [word for name, text in given(self) if name not in ("--recipe", "--args") for word in (name, text)]
-        return Training(recipe=self.recipe or Training.recipe, arguments=(*flags, *split_args(self.args), *further))
+        """Return the recipe to train. The words after `--`, `further`, win over these flags. Raises UsageError."""
+        flags = [word for name, text in given(self) if name != "--recipe" for word in (name, text)]
+        return Training(recipe=self.recipe or Training.recipe, arguments=(*flags, *further))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -158,12 +152,3 @@ def read_work(
 
 def _listed(text: str) -> list[str]:
     return [name.strip() for name in text.split(",") if name.strip()]
-
-
-def split_args(text: str) -> tuple[str, ...]:
-    """Split --args as a shell would, without running a shell. Raises UsageError for an unclosed quote."""
-    try:
-        return tuple(shlex.split(text))
-    except ValueError:
-        rule = "cannot be split into words, because it has an open quote or ends with a backslash"
-        raise UsageError("--args", text, rule) from None

@@ -103,12 +103,12 @@ def bench(
         _show(directory_of(run), earlier, json=following.json)
         return
     counts = nodes or powers_up_to(len(session.load_inventory().workers))
-    run_id = measure(session, cells.settings(counts), queue=queue, preflight=preflight, yes=yes, following=following)
+    run_id = _measure(session, cells.settings(counts), queue=queue, preflight=preflight, yes=yes, following=following)
     if run_id:
         _show(fetch_run(session, run_id, chosen_runs.RUNS).directory, earlier, json=following.json)
 
 
-def measure(
+def _measure(
     session: Session,
     settings: BenchSettings,
     *,
@@ -116,17 +116,15 @@ def measure(
     preflight: PreflightOptions,
     yes: bool,
     following: Following,
-    task: str = "fab bench",
 ) -> str:
     """Launch a benchmark and watch it. Return its run's id when it has succeeded, or "" if it continues unwatched.
 
-    `queue`, `preflight`, `yes` and `following` are flags of the task. `task` is its name. Asks before nodes are added,
-    unless `yes` is set. Raises DeepcdkError if too few workers are ready, or if the benchmark was stopped, and Exit if
-    it failed.
+    `queue`, `preflight`, `yes` and `following` are flags of the task. Asks before nodes are added, unless `yes` is set.
+    Raises DeepcdkError if too few workers are ready, or if the benchmark was stopped, and Exit if it failed.
     """
     count = settings.nodes[-1]
     check_maximum(count, session.load_inventory(), session.config.max_workers)
-    launch = Launch(session, CODE, task=task, queue=queue, yes=yes, following=following)
+    launch = Launch(session, CODE, task="fab bench", queue=queue, yes=yes, following=following)
     tree = package_tree(FOR_NODES / "payload")
     with session.connect() as master:
         session.find_pushed(master, [session.agent_tree, tree])
@@ -155,7 +153,7 @@ def measure(
         spec = launch.configured(spec)
         begun = launch.submit(spec, lambda submission: supervisor.start(submission, {}, queue=queue))
         text = f"run {spec.run_id}: {len(settings.cells())} cells, {settings.repeats} rounds; {begun.placed(spec)}"
-        if not following.watched:
+        if following.detach:
             launch.follow(supervisor, spec.run_id, begun.position, text, log=True)
             return ""
         launch.announce(spec.run_id, begun.position, text)

@@ -48,14 +48,8 @@ BOUND_STATUS: Final = 3
 class Following:
     """Options for watching a launched run and for the format of the output."""
 
-    follow: Annotated[bool, "watch the run until it ends"] = True
-    detach: Annotated[bool, "launch the run and exit; same as --no-follow"] = False
+    detach: Annotated[bool, "launch the run and exit; default: watch it until it ends"] = False
     json: Json = False
-
-    @property
-    def watched(self) -> bool:
-        """Return whether to watch the run to its end."""
-        return self.follow and not self.detach
 
 
 class Launch:
@@ -206,7 +200,7 @@ class Launch:
         does.
         """
         self.announce(run_id, position, text)
-        if self.following.watched:
+        if not self.following.detach:
             watch_to_end(self.session, supervisor, run_id, log=log, json=self.following.json)
             return
         self.progress(f"run {run_id} continues on the cluster; watch it with `fab attach --run {run_id}`")

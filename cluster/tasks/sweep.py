@@ -87,7 +87,7 @@ def sweep(
 
     Example: fab sweep --resume 20261120-121314-sweep-digits-ab12
     """
-    session, following = Session(PROJECT, set_, key=key), Following(follow=False, json=json)
+    session, following = Session(PROJECT, set_, key=key), Following(detach=True, json=json)
     if sweep.name and not is_run_id(sweep.name):
         raise UsageError("--name", sweep.name, f"must be {RUN_ID_RULE}")
     if resume and (sweep.grid or sweep.name):

@@ -116,7 +116,8 @@ class Deployment(abc.ABC):
 
     def fab(self, *words: str, check: bool = True, timeout_s: float = PATIENCE_S) -> subprocess.CompletedProcess[str]:
         """Run a fab task with the cluster's settings. The fixture `cluster` has already checked the templates."""
-        command = ("env", "CDK_VALIDATION=false", "fab", *words, *self.settings)
+        at = words.index("--") if "--" in words else len(words)
+        command = ("env", "CDK_VALIDATION=false", "fab", *words[:at], *self.settings, *words[at:])
         return self.laptop(*command, check=check, timeout_s=timeout_s)
 
     def instances(self, role: str, stack: str = "") -> list[dict[str, Any]]:

@@ -156,8 +156,8 @@ def test_a_rank_that_is_killed_ends_the_others_and_is_named(cluster: EmbeddedClo
 
 
 def test_a_stopped_recipe_writes_a_checkpoint(cluster: EmbeddedCloud) -> None:
-    words = ["--nodes", "2", "--epochs", "5000", "--args=--checkpoint-epochs 1", "--controller", "mpi"]
-    quickly = ["--skip-preflight", "--yes", "--detach"]
+    words = ["--nodes", "2", "--epochs", "5000", "--controller", "mpi"]
+    quickly = ["--skip-preflight", "--yes", "--detach", "--", "--checkpoint-epochs", "1"]
     found = re.search(r"run (\S+): \d+ ranks", cluster.fab("train", *words, *quickly).stdout)
     assert found is not None
     run, stored = found[1], cluster.run(found[1])

@@ -143,7 +143,7 @@ def test_every_task_rejects_unknown_flags_extra_words_and_missing_values(context
         ("status qqqq", "`fab status` accepts no words without a flag: unexpected word 'qqqq'\n  do: "),
         ("push satus", "unexpected word 'satus'; did you mean status?"),
         ("train --env --json", "`fab train` needs a value after --env"),
-        ("train --env --no-follow", "needs a value after --env"),
+        ("dashboard --key --no-browser", "needs a value after --key"),
         ("logs --rank -f", "needs a value after --rank"),
     ],
 )
@@ -157,7 +157,7 @@ def test_a_word_that_means_nothing_is_named_with_the_nearest(words: str, says: s
         "",
         "ssh worker3",
         "push status",
-        "train --no-follow --nodes=3 --set workers=2",
+        "dashboard --no-browser --port=3 --set workers=2",
         "logs -f --rank 1",
         "logs -fa 1",
         "train --help",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shlex
 from pathlib import Path
 
 import pytest
@@ -13,7 +12,7 @@ from hypothesis import strategies as st
 from agent.spec.run import RunSpec
 from cluster.errors import UsageError
 from cluster.runs.run_options import RankOptions
-from cluster.runs.work import Benchmark, ProgramFlags, RecipeFlags, Training, read_work, split_args
+from cluster.runs.work import Benchmark, ProgramFlags, RecipeFlags, Training, read_work
 from payload.recipes.config import TrainConfig
 from payload.settings.bench import BenchConfig, BenchSettings
 from tests.cluster.runs.test_run_spec import make_launch
@@ -57,10 +56,10 @@ def test_a_mixture_of_recipe_and_program_is_refused(
         read_work(RecipeFlags(**recipe), ProgramFlags(payload=payload, entry=entry), further, RankOptions())
 
 
-def test_words_after_the_dashes_are_settings_of_the_recipe_after_those_of_args() -> None:
-    work = read_work(RecipeFlags(args="--momentum 0.8"), ProgramFlags(), ("--xla", "--seed", "7"), RankOptions())
-    assert work == Training(arguments=("--momentum", "0.8", "--xla", "--seed", "7"))
-    assert work.command("/r")[-5:] == ("--momentum", "0.8", "--xla", "--seed", "7")
+def test_words_after_the_dashes_are_settings_of_the_recipe_after_its_flags() -> None:
+    work = read_work(RecipeFlags(seed="5"), ProgramFlags(), ("--xla", "--seed", "7"), RankOptions())
+    assert work == Training(arguments=("--seed", "5", "--xla", "--seed", "7"))
+    assert work.command("/r")[-5:] == ("--seed", "5", "--xla", "--seed", "7")
 
 
 @pytest.mark.parametrize(
@@ -76,19 +75,13 @@ def test_invalid_settings_after_the_dashes_are_rejected_at_no_cost(words: tuple[
         read_work(RecipeFlags(), ProgramFlags(), words, RankOptions())
 
 
-def test_further_arguments_are_split_and_never_evaluated() -> None:
-    assert split_args("--a 'b c' $(reboot)") == ("--a", "b c", "$(reboot)")
-    with pytest.raises(UsageError, match="--args"):
-        split_args("'open")
-
-
 @given(data_dir=WORDS | st.just(LONG), further=st.lists(WORDS, max_size=2))
 def test_what_a_recipe_is_given_reaches_the_ranks_reader_unchanged_or_is_refused(
     data_dir: str, further: list[str]
 ) -> None:
     try:
-        flags = RecipeFlags(recipe="imagenet-fast", data_dir=data_dir, args=shlex.join(further))
-        work = flags.training()
+        flags = RecipeFlags(recipe="imagenet-fast", data_dir=data_dir)
+        work = flags.training(further)
     except UsageError:
         return
     command = RunSpec.from_json(make_launch(training=work).to_json()).command

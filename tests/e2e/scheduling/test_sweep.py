@@ -62,7 +62,7 @@ def test_eighteen_trainings_are_compared_by_environment_and_augmented_epochs(
     Batch sizes replace the environments, which differ in speed.
     """
     grid = ("--grid", "batch-per-rank=64,128,256", "--grid", "augmented-epochs=0,1,2", "--repeats", "2")
-    limits = ("--epochs", "1", "--skip-preflight", "--args", "--train-limit 256 --rotation-deg 10")
+    limits = ("--epochs", "1", "--skip-preflight", "--", "--train-limit", "256", "--rotation-deg", "10")
     asked = cluster.fab("sweep", "--recipe", "digits", *grid, *limits, check=False)
     assert asked.returncode == 1
     assert "18 runs, 2 at a time: about " in asked.stderr and "for their workers" in asked.stderr
