@@ -17,9 +17,7 @@ from invoke.parser.context import ParserContext
 from cluster.cli import loader
 from cluster.cli.task import Task
 from cluster.runs import recipe_tables
-from cluster.runs.recipe_tables import settings_of, summary_table
-from payload.recipes import RECIPES, Recipe, Variant
-from payload.settings import flag_of
+from payload.recipes import RECIPES, Recipe
 from stacks.config import ClusterConfig
 
 KEYS: Final = """# Keys of cdk.json
@@ -110,25 +108,12 @@ def _word(task: Task) -> str:
 
 
 def _recipe(recipe: Recipe) -> Iterator[str]:
-    facts = summary_table(recipe).rows
+    facts, settings, *variants = recipe_tables.tables(recipe, None, everything=False)
     yield f"\n## {recipe.name}\n\n{recipe.summary[0].upper()}{recipe.summary[1:]}.\n\n"
-    yield rows(("fact", ""), [(name, code(value) if name == "run" else value) for name, value in facts])
-    changed = [each for each in settings_of(recipe) if each.differs]
-    if changed:
-        cells = [
-            (code(each.flag), code(recipe_tables.text(each.value)), code(recipe_tables.text(each.default)), each.help)
-            for each in changed
-        ]
+    yield rows(("fact", ""), [(name, code(value) if name == "run" else value) for name, value in facts.rows])
+    if settings.rows:
+        cells = [(*map(code, row[:-1]), row[-1]) for row in settings.rows]
         yield "\n" + rows(("flag", "value", "default", "what it is"), cells)
-    for variant in recipe.variants:
-        yield f"\n### {recipe.name}, variant {variant.name}\n\n" + _variant(variant)
-
-
-def _variant(variant: Variant) -> str:
-    facts = [
-        ("from", f"{variant.ranks} ranks on"),
-        ("time", variant.expected_time),
-        ("accuracy", variant.expected_accuracy),
-    ]
-    overrides = [(code(flag_of(name)), code(recipe_tables.text(value))) for name, value in variant.overrides.items()]
-    return rows(("fact or flag", "value"), [*facts, *overrides])
+    for variant in variants:
+        pairs = [(code(name), code(value)) if name.startswith("--") else (name, value) for name, value in variant.rows]
+        yield f"\n### {recipe.name}, {variant.title.removeprefix('--')}\n\n" + rows(("fact or flag", "value"), pairs)
