@@ -19,7 +19,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import dataclasses
-import functools
 import json
 import statistics
 import subprocess
@@ -27,7 +26,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -38,7 +36,6 @@ from benchmarks.measure import on_laptop, output_of, running_cloud
 from cluster import demo
 
 CLOUD: Final = "recovery"
-laptop = functools.partial(on_laptop, CLOUD)
 FAULTS: Final = "kill-rank,kill-host,cut"
 RECIPE: Final = ("--epochs", "100000", "--checkpoint-minutes", "0.1")
 """The run must last longer than the benchmark."""
@@ -135,18 +132,16 @@ def rate(events: Sequence[Document], since: float, until: float) -> float:
 def kept_steps(events: Sequence[Document], until: float) -> int | None:
     """Return the steps completed at a Unix time that need not be repeated; None until the next event is known."""
     told = [steps for when, steps in positions(events) if when <= until]
-    following = next((event for event in events if event["time"] > until and event["event"] in _TELLING), None)
+    telling = ("start", "step", "epoch")
+    following = next((event for event in events if event["time"] > until and event["event"] in telling), None)
     if following is None:
         return None
     return min(told[-1], resumed_at(following)) if following["event"] == "start" else told[-1]
 
 
-_TELLING: Final = ("start", "step", "epoch")
-
-
 def fab(nodes: int, task: str, *words: str) -> str:
     """Run a fab task for a cluster of `nodes` workers and a spare worker; return its output."""
-    return output_of(laptop("env", "CDK_VALIDATION=false", "fab", task, *demo.settings(nodes + 1), *words))
+    return output_of(on_laptop(CLOUD, "env", "CDK_VALIDATION=false", "fab", task, *demo.settings(nodes + 1), *words))
 
 
 class Run:
@@ -202,15 +197,13 @@ class Run:
         """Stop the run immediately."""
         fab(self._nodes, "stop", "--run", self.id, "--force")
 
-    def resume(self) -> bool:
-        """Run `fab resume`; return whether it succeeded. It fails while the last attempt is being cleaned up."""
+    def resume(self) -> None:
+        """Run `fab resume`, which fails while the last attempt is being cleaned up."""
         with contextlib.suppress(RuntimeError):
             fab(self._nodes, "resume", "--run", self.id, "--detach", "--json")
-            return True
-        return False
 
 
-@contextmanager
+@contextlib.contextmanager
 def chaos(record: Path, hosts: str, *words: str) -> Iterator[None]:
     """Inject scheduled faults on hosts that match a pattern during a block. At the end, lasting faults are undone."""
     command = demo.localcloud("chaos", "--name", CLOUD, "--hosts", hosts, "--record", str(record), *words)

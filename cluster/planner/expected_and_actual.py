@@ -66,11 +66,11 @@ def outcomes(record: Mapping[str, Any]) -> tuple[Outcome, ...]:
     if not estimate or started is None or updated is None or state.get("state") not in FINAL_STATES:
         return ()
     seconds = updated - started
-    found = [_ranged("time", SECONDS, document(estimate.get("seconds")), seconds)]
+    found = [_outcome("time", SECONDS, document(estimate.get("seconds")), seconds)]
     if state["state"] == "succeeded" and record.get("attempts") == 1:
         found += _parts(estimate, document(record.get("result")), seconds)
     usd = document(estimate.get("usd"))
-    found.append(_ranged("cost, expected for only the workers", USD, usd, number(record.get("usd"))))
+    found.append(_outcome("cost, expected for only the workers", USD, usd, number(record.get("usd"))))
     return tuple(each for each in found if each is not None)
 
 
@@ -90,24 +90,18 @@ def _parts(estimate: Mapping[str, Any], result: Mapping[str, Any], seconds: floa
     if not expected or training_s is None or not epochs_s:
         return []
     steps = sum(expected.get(name, 0.0) for name in ("compute", "communication", "input"))
-    return [
-        _plain("start-up", SECONDS, expected.get("start_up"), max(0.0, seconds - epochs_s)),
-        _plain("training steps", SECONDS, steps, training_s),
-        _plain("evaluation", SECONDS, expected.get("evaluation"), max(0.0, epochs_s - training_s)),
-        _plain("images/s", IMAGES_S, number(estimate.get("images_per_s")), number(result.get("images_per_s"))),
-    ]
+    found = (
+        ("start-up", SECONDS, expected.get("start_up"), max(0.0, seconds - epochs_s)),
+        ("training steps", SECONDS, steps, training_s),
+        ("evaluation", SECONDS, expected.get("evaluation"), max(0.0, epochs_s - training_s)),
+        ("images/s", IMAGES_S, estimate.get("images_per_s"), number(result.get("images_per_s"))),
+    )
+    return [_outcome(name, unit, {"value": value}, actual) for name, unit, value, actual in found]
 
 
-def _ranged(name: str, unit: str, expected: Mapping[str, Any], actual: float | None) -> Outcome | None:
-    """Build an outcome with a range; None if a value is unknown. `expected` has the keys value, low and high."""
+def _outcome(name: str, unit: str, expected: Mapping[str, Any], actual: float | None) -> Outcome | None:
+    """Build an outcome; None if a value is unknown. `expected` has the key value, and low and high if it is a range."""
     value, low, high = (number(expected.get(key)) for key in ("value", "low", "high"))
     if value is None or actual is None:
         return None
     return Outcome(name=name, unit=unit, expected=value, low=low, high=high, actual=actual)
-
-
-def _plain(name: str, unit: str, expected: float | None, actual: float | None) -> Outcome | None:
-    """Build an outcome without a range; None if a value is unknown."""
-    if expected is None or actual is None:
-        return None
-    return Outcome(name=name, unit=unit, expected=expected, low=None, high=None, actual=actual)

@@ -25,8 +25,6 @@ class SweepEstimate:
     at_once: int
     """Runs that fit on the workers at the same time."""
     by_parameters: Mapping[Pairs, RunEstimate]
-    node_s: Range | None
-    """Sum of each run's time multiplied by its nodes; None if it is unknown."""
     seconds: Range | None
     """From the start of the first run to the end of the last one."""
     usd: Range | None
@@ -81,9 +79,8 @@ def estimated(
     longest = max((each.seconds.value for each in found.values()), default=0.0)
     width = at_once * plan.most_nodes
     seconds = total.times(max(1 / width, longest / total.value)) if total else None
-    return SweepEstimate(
-        runs=len(trials), at_once=min(at_once, len(trials)), by_parameters=found, node_s=total, seconds=seconds, usd=usd
-    )
+    size = min(at_once, len(trials))
+    return SweepEstimate(runs=len(trials), at_once=size, by_parameters=found, seconds=seconds, usd=usd)
 
 
 def chosen_combinations(trials: Sequence[Trial]) -> list[Trial]:
