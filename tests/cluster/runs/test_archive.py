@@ -12,7 +12,6 @@ from s3transfer.exceptions import S3DownloadFailedError
 
 from cluster.aws.client import Aws
 from cluster.errors import DeepcdkError
-from cluster.runs import archive as archives
 from cluster.runs.archive import Archive, find
 from cluster.ssh import fetch
 from cluster.ssh.fetch import MARKER
@@ -239,15 +238,3 @@ def test_a_run_of_the_bucket_cannot_have_the_name_of_a_package(aws: Aws, archive
     with pytest.raises(DeepcdkError, match="'cluster' is not the id of a run that deepcdk started"):
         archive.fetch("", tmp_path)
     assert list((tmp_path / "cluster").iterdir()) == []
-
-
-def test_a_very_large_record_counts_as_damaged(aws: Aws, archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(archives, "MAX_RECORD_BYTES", 1000)
-    put(
-        aws,
-        archive.buckets[0],
-        "20261122-121314-digits-000c",
-        record_json=json.dumps({**record_of("20261122-121314-digits-000c"), "reason": "x" * 1000}),
-    )
-    with pytest.raises(DeepcdkError, match="no complete record of run 20261122-121314-digits-000c"):
-        archive.record()
