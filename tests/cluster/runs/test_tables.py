@@ -132,17 +132,20 @@ def test_a_record_names_what_ran_where_and_how_it_ended() -> None:
     assert table.footer == ("  [bold]disk full",)
 
 
+def rows_of(**more: Any) -> dict[str, str]:
+    """Return the rows of a run of 61 s with these parts of a record."""
+    record = {
+        "run_id": "one", "directory": "/d", "attempts": 1, "files": 3, "bytes": 2048, "result": None, "checkpoints": [],
+        "state": {"state": "succeeded", "reason": "", "started": 0, "updated": 61}, "spec": None, "launch": None,
+        **more,
+    }  # fmt: skip
+    return {row[0]: row[1] for row in record_table(record).rows}
+
+
 def test_a_cost_at_older_prices_has_their_date() -> None:
-    state = {"state": "done", "started": 0, "updated": 9}
-    record: dict[str, Any] = {"run_id": "one", "state": state, "attempts": 1, "directory": "/runs/one", "usd": 1.25}
-    record |= {"checkpoints": [], "files": 1, "bytes": 1}
-
-    def cost(prices_of: str) -> str:
-        rows = {row[0]: row[1] for row in record_table({**record, "origin": {"prices_of": prices_of}}).rows}
-        return rows["cost"]
-
-    assert cost("2026-07-20") == "about $1.25 for its instances (prices of 2026-07-20)"
-    assert cost("") == "about $1.25 for its instances"
+    dated = rows_of(usd=1.25, origin={"prices_of": "2026-07-20"})
+    assert dated["cost"] == "about $1.25 for its instances (prices of 2026-07-20)"
+    assert rows_of(usd=1.25, origin={"prices_of": ""})["cost"] == "about $1.25 for its instances"
 
 
 @pytest.mark.parametrize(
@@ -160,10 +163,7 @@ def test_a_cost_at_older_prices_has_their_date() -> None:
     ],
 )
 def test_nodes_on_spot_are_told_with_what_they_cost(spot: dict[str, Any] | None, told: str | None) -> None:
-    state = {"state": "succeeded", "started": 0, "updated": 9}
-    record: dict[str, Any] = {"run_id": "one", "state": state, "attempts": 1, "directory": "/runs/one", "usd": 1.25}
-    record |= {"checkpoints": [], "files": 1, "bytes": 1, "spot": spot}
-    assert {row[0]: row[1] for row in record_table(record).rows}.get("on spot") == told
+    assert rows_of(usd=1.25, spot=spot).get("on spot") == told
 
 
 @pytest.mark.parametrize(
@@ -176,18 +176,11 @@ def test_nodes_on_spot_are_told_with_what_they_cost(spot: dict[str, Any] | None,
     ],
 )
 def test_the_copy_in_the_bucket_is_shown_or_why_there_is_none(course: dict[str, Any], copy: str | None) -> None:
-    state = {"state": "succeeded", "started": 0, "updated": 9}
-    record: dict[str, Any] = {"run_id": "one", "state": state, "attempts": 1, "directory": "/runs/one", "files": 1}
-    record |= {"checkpoints": [], "bytes": 1, "course": course}
-    assert {row[0]: row[1] for row in record_table(record).rows}.get("copy") == copy
+    assert rows_of(course=course).get("copy") == copy
 
 
 def test_a_bounded_run_tells_what_was_spent_of_the_bound() -> None:
-    state = {"state": "stopped", "started": 0, "updated": 9}
-    record: dict[str, Any] = {"run_id": "one", "state": state, "attempts": 1, "directory": "/runs/one", "files": 1}
-    record |= {"checkpoints": [], "bytes": 1, "spec": {"bounds": {"max_usd": 5.0}}}
-    record["spent"] = {"seconds": 3600, "usd": 5.01}
-    rows = {row[0]: row[1] for row in record_table(record).rows}
+    rows = rows_of(spec={"bounds": {"max_usd": 5.0}}, spent={"seconds": 3600, "usd": 5.01})
     assert rows["bound"] == "--max-cost 5: $5.01 of $5 after 1 h"
 
 
@@ -198,10 +191,7 @@ def test_the_record_tells_what_each_restart_has_cost() -> None:
         {"went_on_at": 40, "steps_lost": 1, "seconds": None, "usd": None},
         {"went_on_at": None, "steps_lost": None, "seconds": None, "usd": None},
     ]
-    state = {"state": "succeeded", "started": 0, "updated": 9}
-    record = {"run_id": "one", "state": state, "attempts": 5, "directory": "/r", "files": 1, "bytes": 1,
-              "checkpoints": [], "course": {"restarts": [restart] * 4}, "restart_costs": costs}  # fmt: skip
-    rows = {row[0]: row[1] for row in record_table(record).rows}
+    rows = rows_of(attempts=5, course={"restarts": [restart] * 4}, restart_costs=costs)
     told = "w2 rebooted; after 7.5 s on w1, w2"
     assert rows["restart 1"] == f"{told}; 13 steps repeated from step 20, {duration(90.4)} without a step, about $0.04"
     assert rows["restart 2"] == f"{told}; 1 step repeated from step 40"
@@ -209,47 +199,36 @@ def test_the_record_tells_what_each_restart_has_cost() -> None:
 
 
 def test_a_run_that_was_allowed_to_waste_gpus_says_so() -> None:
-    state = {"state": "succeeded", "reason": "", "started": 0, "updated": 61}
     allowed = [{"node": "deeplearning-worker1", "what": "TensorFlow sees 0 of 1"}, {"node": "", "what": "slow"}]
-    record = {"run_id": "one", "directory": "/r", "attempts": 1, "files": 1, "bytes": 1, "result": None,
-              "checkpoints": [], "state": state, "spec": None, "preflight": {"allowed": allowed}}  # fmt: skip
-    rows = {row[0]: row[1] for row in record_table(record).rows}
-    assert rows["degraded"] == "deeplearning-worker1: TensorFlow sees 0 of 1; slow"
-    warned = {**record, "preflight": {"warnings": [{"node": "", "what": "NCCL 2.32.3 with aws-ofi-nccl 1.18.0"}]}}
-    assert {row[0]: row[1] for row in record_table(warned).rows}["warning"] == "NCCL 2.32.3 with aws-ofi-nccl 1.18.0"
-    assert "degraded" not in {row[0]: row[1] for row in record_table({**record, "preflight": None}).rows}
+    degraded = rows_of(preflight={"allowed": allowed})["degraded"]
+    assert degraded == "deeplearning-worker1: TensorFlow sees 0 of 1; slow"
+    warning = {"node": "", "what": "NCCL 2.32.3 with aws-ofi-nccl 1.18.0"}
+    assert rows_of(preflight={"warnings": [warning]})["warning"] == warning["what"]
+    assert "degraded" not in rows_of(preflight=None)
 
 
 ESTIMATE = {"seconds": {"low": 10.0, "value": 40.0, "high": 90.0}, "usd": {"low": 0, "value": 0.012, "high": 1}}
 
 
-def record_with(estimate: Any, **more: Any) -> dict[str, str]:
-    """Return the rows of a run of 61 s with this estimate."""
-    record = {
-        "run_id": "one", "directory": "/d", "attempts": 1, "files": 3, "bytes": 2048, "result": None, "checkpoints": [],
-        "state": {"state": "succeeded", "reason": "", "started": 0, "updated": 61}, "spec": None, "launch": None,
-        "origin": {"estimate": estimate}, **more,
-    }  # fmt: skip
-    return {row[0]: row[1] for row in record_table(record).rows}
-
-
 def test_a_record_says_what_was_expected_beside_what_came_of_it() -> None:
-    assert record_with(ESTIMATE, usd=0.02)["estimated"] == "40 s (10 s to 1:30), $0.01; took 1:01, $0.02"
-    assert record_with({**ESTIMATE, "usd": None})["estimated"] == "40 s (10 s to 1:30); took 1:01"
+    assert (
+        rows_of(origin={"estimate": ESTIMATE}, usd=0.02)["estimated"] == "40 s (10 s to 1:30), $0.01; took 1:01, $0.02"
+    )
+    assert rows_of(origin={"estimate": {**ESTIMATE, "usd": None}})["estimated"] == "40 s (10 s to 1:30); took 1:01"
 
 
 def test_a_record_warns_of_a_metric_that_is_not_published_unless_the_reason_says_so() -> None:
     course, state = {"unpublished": "AWS rejects the metric LiveRuns"}, {"started": 0, "updated": 61}
-    assert record_with(None, course=course)["warning"] == course["unpublished"]
-    assert "warning" not in record_with(None, course={"unpublished": ""})
-    said = record_with(None, course=course, state={**state, "state": "running", "reason": course["unpublished"]})
+    assert rows_of(course=course)["warning"] == course["unpublished"]
+    assert "warning" not in rows_of(course={"unpublished": ""})
+    said = rows_of(course=course, state={**state, "state": "running", "reason": course["unpublished"]})
     assert "warning" not in said
 
 
 def test_a_record_sets_each_part_that_was_expected_beside_what_it_took() -> None:
     parts = {"start_up": 30, "compute": 8, "communication": 2, "input": 0, "evaluation": 1}
     result = {"epoch_seconds": [20, 20], "training_seconds": 35, "images_per_s": 500}
-    rows = record_with({**ESTIMATE, "parts": parts, "images_per_s": 1000}, result=result)
+    rows = rows_of(origin={"estimate": {**ESTIMATE, "parts": parts, "images_per_s": 1000}}, result=result)
     assert rows["  start-up"] == "30 s, was 21 s (-30%)"
     assert rows["  training steps"] == "10 s, was 35 s (+250%)"
     assert rows["  evaluation"] == "1.0 s, was 5.0 s (+400%)"
@@ -260,4 +239,4 @@ def test_a_record_sets_each_part_that_was_expected_beside_what_it_took() -> None
     "estimate", [None, {}, [], {"seconds": 3, "usd": None}, {"seconds": {"low": "x"}, "usd": None}]
 )
 def test_a_record_without_an_estimate_says_nothing_of_one(estimate: Any) -> None:
-    assert "estimated" not in record_with(estimate)
+    assert "estimated" not in rows_of(origin={"estimate": estimate})
