@@ -132,7 +132,7 @@ def test_unmatched_hosts_and_unwritable_record_are_rejected_before_the_first_fau
     assert chaos("--kinds", "reboot@mister") == 1
     assert "--kinds reboot@mister matches no host; the hosts are: w1, w2" in capsys.readouterr().err
     assert chaos("--record", str(tmp_path / "none/record")) == 1
-    assert "none/record: No such file or directory" in capsys.readouterr().err
+    assert "none/record: cannot write to this file: No such file or directory" in capsys.readouterr().err
     assert [one.asked for one in cloud] == [[], [], []]
 
 

@@ -36,7 +36,7 @@ GONE: Final = r"unknown run \S+;"
 STAGING: Final = r"another `fab stage-data` has been writing to"
 OVERTAKEN: Final = r"was changed by another deployment"
 DESTROYED: Final = r"is being destroyed|stack deepcdk is not deployed"
-CUT_OFF: Final = r"the connection to the master (broke|timed out)|the master (closed|is not running)"
+CUT_OFF: Final = r"the connection to the master (broke|timed out)|the master closed|no master .*is running"
 
 REFUSALS: Final = {
     ("resume", "resume"): LIVE,
