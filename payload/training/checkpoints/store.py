@@ -236,7 +236,9 @@ def read_header(storage: CheckpointStorage, name: str) -> Header:
         progress = Progress(**manifest.pop("progress"))
         header = Header(progress=progress, **manifest)
         _require_types(header)
-    except (ValueError, KeyError, TypeError) as error:
+    except TypeError as error:
+        raise DamagedCheckpointError(address, f"{MANIFEST} has missing or unknown fields") from error
+    except (ValueError, KeyError) as error:
         raise DamagedCheckpointError(address, f"the manifest is malformed: {malformed(error)}") from error
     return header
 
