@@ -89,6 +89,8 @@ def main(argv: Sequence[str]) -> int:
     given = parser.parse_args(list(argv))
     if given.top < 1:
         parser.error(f"argument --top: must be at least 1, not {given.top}")
+    if given.size is not None and given.size < 1:
+        parser.error(f"argument --size: must be at least 1, not {given.size}")
     quiet_tensorflow()
     size = (given.size, given.size) if given.size else None
     try:

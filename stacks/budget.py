@@ -34,10 +34,6 @@ _Notification = budgets.CfnBudget.NotificationWithSubscribersProperty
 _Subscriber = budgets.CfnBudget.SubscriberProperty
 
 
-class BudgetProps:
-    config: ClusterConfig
-
-
 class Budget(Construct):
     """The budget and, if it stops workers, the topic and the queue for its message."""
 

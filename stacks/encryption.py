@@ -27,10 +27,6 @@ _USE: Final = (
 )
 
 
-class EncryptionProps:
-    config: ClusterConfig
-
-
 class Encryption(Construct):
     """The key for volumes, file systems, bucket and logs; `key` is None if AWS's own keys are used."""
 

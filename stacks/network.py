@@ -15,10 +15,6 @@ from stacks.config_keys.network import NO_FLOW_LOGS, ONE_NAT_GATEWAY
 UNKNOWN: Final = "unknown"
 
 
-class NetworkProps:
-    config: ClusterConfig
-
-
 class Network(Construct):
     """The VPC, new or existing, with subnets for the master and for the workers.
 

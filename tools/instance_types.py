@@ -84,7 +84,8 @@ def read_recording(path: Path) -> list[Mapping[str, Any]]:
         ) from None
     if isinstance(document, Mapping):
         document = document.get("InstanceTypes", list(document.values()))
-    items = [item for item in document if isinstance(item, Mapping) and "InstanceType" in item]
+    listed = document if isinstance(document, list) else []
+    items = [item for item in listed if isinstance(item, Mapping) and "InstanceType" in item]
     if not items:
         raise RecordingError(
             path, "contains no items of DescribeInstanceTypes; record it with `aws ec2 describe-instance-types`"

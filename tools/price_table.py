@@ -94,7 +94,8 @@ def main(argv: Sequence[str]) -> int:
             read = {given.region[0]: priced(given.region[0], prices, given.date, given.source)}
         else:
             read = {region: ask_aws(region) for region in given.region}
-    except (OSError, DeepcdkError) as error:
+        before = parse(FILE.read_text(encoding="utf-8").splitlines()) if FILE.exists() else {}
+    except (OSError, ValueError, DeepcdkError) as error:
         print(f"price_table: {error}", file=sys.stderr)
         return 1
     if empty := [region for region, new in read.items() if not new]:
@@ -103,9 +104,9 @@ def main(argv: Sequence[str]) -> int:
             file=sys.stderr,
         )
         return 1
-    before = parse(FILE.read_text(encoding="utf-8").splitlines()) if FILE.exists() else {}
     kept = {(region, item): price for (region, item), price in before.items() if region not in read or item in SERVICES}
-    FILE.write_text(render({**kept, **{key: price for new in read.values() for key, price in new.items()}}))
+    merged = {**kept, **{key: price for new in read.values() for key, price in new.items()}}
+    FILE.write_text(render(merged), encoding="utf-8")
     for region, new in read.items():
         print(f"{FILE}: {len(new)} prices of {region}")
     return 0

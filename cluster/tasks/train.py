@@ -174,7 +174,7 @@ class TrainRequest:
             self.work.tree()
         trouble = self.trouble()
         if self.nodes == 1 and self.options.ranks.ranks_per_node in ("", "1"):
-            return trouble
+            return "" if self.options.ranks.ranks_per_node else trouble
         if trouble:
             ask_to_train_apart(trouble, self.options.ranks, yes=yes, report=report)
         return ""

@@ -231,6 +231,7 @@ def main(argv: Sequence[str]) -> int:
             rate = last.get("failure") or f"{last['images_per_s']:.4g} images/s"
             print(f"{number} of {len(cells)}: {describe(last)}: {rate}", file=sys.stderr, flush=True)
     except ReportedError as error:
+        print(table(results), flush=True)
         return report_error(COMMAND, error, EXIT_FAILED)
     except KeyboardInterrupt:
         print(table(results), flush=True)

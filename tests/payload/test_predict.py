@@ -26,6 +26,7 @@ def image(tmp_path: Path) -> Path:
         (["--model", "m", "--run-dir", "r", "a.png"], "not allowed with"),
         (["--model", "m"], "the following arguments are required: IMAGE"),
         (["--model", "m", "a.png", "--top", "0"], "--top: must be at least 1"),
+        (["--model", "m", "a.png", "--size", "-1"], "--size: must be at least 1, not -1"),
         (["--model", "m", "a.png", "--top", "x"], "--top: invalid int value"),
     ],
 )

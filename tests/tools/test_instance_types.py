@@ -85,6 +85,7 @@ NO_ITEMS = "contains no items of DescribeInstanceTypes; record it with `aws ec2 
         ),
         ("{}", NO_ITEMS),
         ('{"InstanceTypes": []}', NO_ITEMS),
+        ("null", NO_ITEMS),
     ],
 )
 def test_a_recording_without_types_is_refused_by_name(text: str, said: str, tmp_path: Path) -> None:

@@ -63,6 +63,15 @@ def test_a_recording_without_a_price_writes_nothing(
     assert not table.exists()
 
 
+def test_damaged_price_list_is_reported_and_kept(
+    tmp_path: Path, table: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table.write_text("c5.large\n")
+    assert price_table.main(recording(tmp_path, "--date", "2026-07-20", "--source", "x")) == 1
+    assert capsys.readouterr().err.startswith("price_table: ")
+    assert table.read_text() == "c5.large\n"
+
+
 @pytest.mark.parametrize(
     ("words", "why"),
     [

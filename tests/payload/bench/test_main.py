@@ -148,7 +148,8 @@ def test_unwritable_file_is_status_1_and_interruption_prints_what_was_measured(
     assert benchmark.main(argv) == 130
     assert capsys.readouterr().out.splitlines()[-1].split()[:4] == ["lenet", "4", "28", "8"]
     assert benchmark.main([*argv, "--json", str(tmp_path / "absent" / "f.json")]) == 1
-    assert "absent/f.json" in capsys.readouterr().err
+    output = capsys.readouterr()
+    assert ("absent/f.json" in output.err, "lenet" in output.out) == (True, True)
 
 
 def test_table_has_a_row_for_each_cell() -> None:
