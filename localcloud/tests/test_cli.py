@@ -39,11 +39,18 @@ def test_nothing_is_installed_without_root(capsys: pytest.CaptureFixture[str], m
     assert "root is needed" in capsys.readouterr().err
 
 
-def test_wrong_arguments_are_told(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["fly"], "invalid choice: 'fly'"),
+        (["interrupt", "i-1", "--notice", "inf"], "--notice: must be 0 to 86400 seconds, not inf"),
+    ],
+)
+def test_wrong_arguments_are_told(words: list[str], says: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as exit:
-        main(["fly"])
+        main(words)
     assert exit.value.code == 2
-    assert "invalid choice: 'fly'" in capsys.readouterr().err
+    assert says in capsys.readouterr().err
 
 
 def test_failed_command_shows_its_last_lines() -> None:

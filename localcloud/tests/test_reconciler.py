@@ -11,11 +11,12 @@ from typing import Any
 import pytest
 
 from localcloud import reconciler
-from localcloud.errors import UnknownInstanceError
+from localcloud.errors import CommandError, UnknownInstanceError
 from localcloud.hosts.host import Host
 from localcloud.hosts.namespace_host import NamespaceHosts
 from localcloud.network.addressing import OUTSIDE_ADDRESS
 from localcloud.network.namespaces import run
+from localcloud.network.router import Router
 from localcloud.snapshot import Rule, SecurityGroup, Snapshot
 from testbed import (
     HIDDEN,
@@ -342,6 +343,22 @@ def test_a_host_that_cannot_be_started_fails_its_instance_and_no_other(
     own_world.show(snapshot(WORKER, MASTER))
     assert "failed to start" in own_world.cloud.failed[WORKER.id]
     assert own_world.reconciler.hosts.keys() == {MASTER.id}
+
+
+def test_host_without_a_network_after_a_reboot_is_removed_with_its_console(
+    own_world: SmallCloud, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own_world.show(snapshot(MASTER))
+
+    def fail(self: Router, hosts: object) -> None:
+        raise CommandError(["ip", "link"], 2, "File exists")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(Router, "connect", fail)
+        own_world.show(snapshot(dataclasses.replace(MASTER, reboots=1)))
+    assert "its network could not be created" in own_world.cloud.failed[MASTER.id]
+    own_world.show(snapshot(WORKER))  # its console may get the number of the removed one
+    assert own_world.reconciler.hosts.keys() == {WORKER.id}
 
 
 def test_rebooted_host_keeps_disk_keys_and_address_but_no_processes(own_world: SmallCloud) -> None:

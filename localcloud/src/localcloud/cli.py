@@ -49,6 +49,14 @@ def main(argv: Sequence[str]) -> int:
         return 0
 
 
+def _notice_s(text: str) -> float:
+    """Parse the seconds of a notice, 0 to 86,400. Raises argparse.ArgumentTypeError."""
+    with contextlib.suppress(ValueError):
+        if 0 <= (seconds := float(text)) <= 86_400:
+            return seconds
+    raise argparse.ArgumentTypeError(f"must be 0 to 86400 seconds, not {text}")
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m localcloud", description="AWS on one machine: an API, real hosts and real networks. Needs root."
@@ -90,7 +98,7 @@ def _parser() -> argparse.ArgumentParser:
     add("logs", "print a host's console", _logs).add_argument("instance", nargs="?")
     command = add("interrupt", "interrupt a spot instance, after a notice in its metadata", _interrupt)
     command.add_argument("instance")
-    command.add_argument("--notice", type=float, default=120.0, metavar="SECONDS", help="default: 120, as on AWS")
+    command.add_argument("--notice", type=_notice_s, default=120.0, metavar="SECONDS", help="default: 120, as on AWS")
     command.add_argument(
         "--recommendation", action="store_true", help="send only a rebalance recommendation, without an interruption"
     )
@@ -277,7 +285,7 @@ def _chaos(arguments: argparse.Namespace) -> int:
 
 
 def _interrupt(arguments: argparse.Namespace) -> int:
-    host, notice_s = _host(arguments), max(0.0, arguments.notice)
+    host, notice_s = _host(arguments), arguments.notice
     if arguments.recommendation:
         _ask(arguments, "recommend", instance=host["instance_id"])
         print(f"{host['instance_id']} ({host['private_ip']}) has a rebalance recommendation in its metadata")

@@ -245,8 +245,6 @@ class Reconciler:
         for host in hosts:
             if host in linked:
                 self._boot(host)
-            else:
-                del self.hosts[host.instance.id]
 
     def _shut_down(self, hosts: Sequence[Host], grace_s: float | None = None) -> None:
         """Shut hosts down, kill hosts that take too long, and unlink them from their routers."""
@@ -273,7 +271,7 @@ class Reconciler:
                 linked += mine
             except CommandError as error:
                 for host in mine:
-                    host.remove()
+                    self._discard(host)
                     self._give_up(host.instance.id, f"its network could not be created: {error}")
         return linked
 
@@ -282,11 +280,15 @@ class Reconciler:
         hosts = list(hosts)
         self._shut_down(hosts, grace_s)
         for host in hosts:
+            self._discard(host)
+
+    def _discard(self, host: Host) -> None:
+        """Remove a host that is shut down or was never booted, and close its console, if that was opened."""
+        if self.hosts.pop(host.instance.id, None):
             self.consoles.reader(host)()
             self.fd_poller.forget(host.console)
-            host.remove()
-            del self.hosts[host.instance.id]
             self.consoles.close(host.instance.id)
+        host.remove()
 
 
 def _is_used(snapshot: Snapshot, vpc_id: str) -> bool:

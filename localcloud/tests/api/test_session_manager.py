@@ -42,6 +42,10 @@ def code_of(caught: pytest.ExceptionInfo[ClientError]) -> str:
             {"Target": NOBODY, "DocumentName": DOCUMENT, "Parameters": {"portNumber": ["ssh"]}},
             "ValidationException",
         ),
+        (
+            {"Target": NOBODY, "DocumentName": DOCUMENT, "Parameters": {"portNumber": ["22", "23"]}},
+            "ValidationException",
+        ),
     ],
 )
 def test_a_session_that_cannot_be_is_refused_with_awss_code(client: Client, request_: Any, code: str) -> None:

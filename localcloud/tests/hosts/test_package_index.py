@@ -133,6 +133,11 @@ def test_settings_that_cannot_be_passed_on_are_refused(
         parse_settings({**ANSWER, **changes}, {})
 
 
+def test_unreadable_certificates_are_reported(tmp_path: Path) -> None:
+    with pytest.raises(PackageIndexError, match=f"cannot read pip's certificates in {tmp_path}: .*Is a directory"):
+        resolve(PipSettings(indexes=(), find_links=(), trusted=(), certificates=str(tmp_path)))
+
+
 def test_the_hosts_pip_is_configured_alike(tmp_path: Path) -> None:
     settings = PipSettings(
         indexes=("https://user:p%40ss@one.example/simple", "https://two.example/simple"),

@@ -131,6 +131,17 @@ def test_other_subscribers_are_another_budget_which_a_name_of_its_own_forbids(st
     assert "Error creating budget: lab - the budget already exists." in _reasons(stacks, "one")
 
 
+def test_rejected_throughput_does_not_count_as_a_change(stacks: Stacks, client: Client) -> None:
+    stacks.create_named("one", only("EFS::FileSystem", ThroughputMode="bursting"))
+    efs, id = client("efs"), stacks.physical("one", "It")
+    with pytest.raises(ClientError, match="ProvisionedThroughputInMibps is required"):
+        efs.update_file_system(FileSystemId=id, ThroughputMode="provisioned")
+    changed = efs.update_file_system(FileSystemId=id, ThroughputMode="provisioned", ProvisionedThroughputInMibps=2)
+    assert changed["ProvisionedThroughputInMibps"] == 2
+    kept = efs.update_file_system(FileSystemId=id, ThroughputMode="provisioned")
+    assert kept["ProvisionedThroughputInMibps"] == 2
+
+
 def test_a_throughput_mode_is_changed_once_in_a_day(stacks: Stacks) -> None:
     stacks.create_named("one", only("EFS::FileSystem", ThroughputMode="bursting"))
     assert stacks.update_named("one", only("EFS::FileSystem", ThroughputMode="elastic")) == "UPDATE_COMPLETE"

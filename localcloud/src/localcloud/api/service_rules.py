@@ -85,13 +85,14 @@ def update_file_system(self: Any) -> tuple[str, dict[str, Any]]:
         raise FileSystemNotFound(id)
     mode = self._get_param("ThroughputMode") or system.throughput_mode
     amount = self._get_param("ProvisionedThroughputInMibps")
-    _check_throughput(system, mode, amount)
     if (mode == "provisioned") != (amount is not None) and mode != system.throughput_mode:
         raise JsonRESTError(
             "BadRequest", "ProvisionedThroughputInMibps is required by the throughput mode provisioned, and only by it."
         )
+    _check_throughput(system, mode, amount)
+    kept = system.provisioned_throughput_in_mibps if amount is None else amount
     system.throughput_mode = mode
-    system.provisioned_throughput_in_mibps = amount if mode == "provisioned" else None
+    system.provisioned_throughput_in_mibps = kept if mode == "provisioned" else None
     return json.dumps(system.info_json()), {"status": 202, "Content-Type": "application/json"}
 
 

@@ -58,7 +58,7 @@ class Application:
             raise RequestError(
                 "InvalidDocument", f"the embedded cloud only supports the document {DOCUMENT}, not {document}"
             )
-        (port,) = request.get("Parameters", {}).get("portNumber", ["22"])
+        port = ",".join(request.get("Parameters", {}).get("portNumber", ["22"]))
         if not port.isdecimal() or not 1 <= int(port) <= 65535:
             raise RequestError("ValidationException", f"portNumber {port} is not a TCP port from 1 to 65535")
         try:

@@ -154,12 +154,15 @@ def parse_settings(document: Mapping[str, Any], environment: Mapping[str, str]) 
 def resolve(settings: PipSettings) -> PackageIndex:
     """Return everything that hosts need for these settings. Each server is asked where it stores its files.
 
-    Raises PackageIndexError for a server that does not answer.
+    Raises PackageIndexError for a server that does not answer, and for unreadable certificates.
     """
     urls = [urlsplit(found) for url in settings.servers for found in (url, *_files_of(url, settings))]
     files = {CONFIGURATION: settings.to_configuration()}
     if settings.certificates:
-        files[CERTIFICATES] = Path(settings.certificates).read_text(encoding="utf-8")
+        try:
+            files[CERTIFICATES] = Path(settings.certificates).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise PackageIndexError(f"cannot read pip's certificates in {settings.certificates}: {error}") from None
     return PackageIndex(
         servers=frozenset(url.hostname or "" for url in urls),
         ports=tuple(sorted({url.port or _PORTS[url.scheme] for url in urls})),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import re
 from typing import Any
 
 import pytest
@@ -95,6 +96,29 @@ def state(client: Client, name: str) -> str:
 
 def size(cloud: Cloud) -> int:
     return len(cloud.snapshot().instances)
+
+
+@pytest.mark.parametrize(
+    ("expressions", "says"),
+    [
+        ({"e1": "m1 * 2", "e2": "lost + e1"}, "Error in expression 'e2': Undefined variable lost"),
+        ({"e1": "m1 * 2", "e2": "e2 + 1"}, "Error in expression 'e2': Undefined variable e2"),
+    ],
+)
+def test_expression_with_an_undefined_variable_is_named(
+    client: Client, group: str, expressions: dict[str, str], says: str
+) -> None:
+    with pytest.raises(ClientError, match=re.escape(says)):
+        client("cloudwatch").put_metric_alarm(
+            AlarmName="undefined",
+            ComparisonOperator="GreaterThanThreshold",
+            Threshold=1,
+            EvaluationPeriods=1,
+            Metrics=[
+                metric("m1", "AWS/EC2", "CPUUtilization", "Maximum", group),
+                *({"Id": id, "Expression": text, "ReturnData": id == "e2"} for id, text in expressions.items()),
+            ],
+        )
 
 
 def test_a_new_alarm_knows_nothing_and_does_nothing_before_the_first_data(

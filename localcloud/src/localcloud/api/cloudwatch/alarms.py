@@ -142,17 +142,20 @@ def _ordered(sources: dict[str, Source]) -> Iterator[Source]:
             if id not in done and (source.expression is None or names(source.expression) <= done)
         ]
         if not ready:
-            raise _undefined(sources)
+            raise _undefined(sources, done)
         for source in ready:
             done.add(source.id)
             yield source
 
 
-def _undefined(sources: dict[str, Source]) -> ValidationError:
-    """Return the error for an expression with an unknown id, or for a cycle of expressions."""
-    id, source = next((id, each) for id, each in sources.items() if each.expression and names(each.expression) - {id})
-    wanted = names(source.expression) if source.expression else frozenset()
-    missing = sorted(wanted - sources.keys()) or sorted(wanted)
+def _undefined(sources: dict[str, Source], done: set[str]) -> ValidationError:
+    """Return the error for an expression with an unknown id, or else for the first in a cycle of expressions.
+
+    `done`: ids of the sources that can be computed.
+    """
+    wanted = {id: names(each.expression) - done for id, each in sources.items() if id not in done and each.expression}
+    id = next((id for id, missing in wanted.items() if missing - sources.keys()), next(iter(wanted)))
+    missing = sorted(wanted[id] - sources.keys()) or sorted(wanted[id])
     return ValidationError(f"Error in expression '{id}': Undefined variable {missing[0]}")
 
 
