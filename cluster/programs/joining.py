@@ -36,8 +36,6 @@ from cluster.programs.program_sources import (
 
 _SERVES: Final = {HOROVOD: (HOROVOD,), TORCHRUN: (TORCHRUN,), PLAIN: (PLAIN, TORCHRUN)}
 """The launchers whose programs each launcher can also start: `plain` sets all variables of PyTorch's `env://`."""
-_NODES: Final = re.compile(r"--nnodes\b|\$")
-"""A flag with the number of nodes for torchrun, whose default is one, or a variable that may contain it."""
 _TRAINER: Final = re.compile(r"^(?:lightning|pytorch_lightning|transformers)\b")
 _TARGET: Final = re.compile(
     r"_target_['\"]?:\s*['\"]?(?:lightning|pytorch_lightning|lightning_fabric)\.[\w.]*\b(?:Trainer|Fabric)\b"
@@ -194,8 +192,7 @@ def examine(directory: Path, words: Sequence[str], entry_words: int, configs: Se
         if start.kind == "launcher":
             found.launchers.append(Use(file="the entry", line=0, name=start.name, launcher=PLAIN))
             flags = launcher_flags(start.words)
-            joins = gives_place(flags, directory) and (start.name not in TORCHRUNS or bool(_NODES.search(flags)))
-            launched.setdefault(start.name, []).append(joins)
+            launched.setdefault(start.name, []).append(gives_place(flags, directory))
             if start.name.startswith("accelerate") and not _DEVICE_FLAG.search(flags):
                 # Without --cpu, accelerate sets ACCELERATE_USE_CPU=False, and the ranks do not join.
                 instead = f"give --cpu to {start.name}"
@@ -222,10 +219,9 @@ def examine(directory: Path, words: Sequence[str], entry_words: int, configs: Se
     has_torchruns_flags = any("PET_" in text for text in (*words, *shells))
     for name in [name for name, placed in launched.items() if not any(placed) and not has_torchruns_flags]:
         instead = HOROVOD if name in HOROVODS else TORCHRUN
-        nodes = " or lacks --nnodes" if name in TORCHRUNS else ""
         found.launched_alone.append(
-            f"{name} in the entry has the same flags on each node{nodes}, so it starts the ranks of one node "
-            f"only: leave the launcher out, and give the program that it starts, with --launcher {instead}"
+            f"{name} in the entry has the same flags on each node, so it starts the ranks of one node only: leave the "
+            f"launcher out, and give the program that it starts, with --launcher {instead}"
         )
     found.files += installed
     found.needs_gpus += _asked_gpus(directory, words, configs)

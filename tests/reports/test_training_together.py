@@ -166,7 +166,6 @@ def test_sources_that_fit_two_launchers_are_an_error_with_both_places(tmp_path: 
         # Launchers in the entry: a placeholder, a variable or a file on the nodes may place each node.
         ("torchrun --standalone t.py", {"t": DDP}, PLAIN, "torchrun in the entry has the same flags on each node"),
         ("horovodrun -np 4 python t.py", {"t": HVD}, PLAIN, "the program that it starts, with --launcher horovod"),
-        ("torchrun --rdzv-endpoint {master_addr}:29501 t.py", {"t": DDP}, PLAIN, "on each node or lacks --nnodes"),
         ("fabric run --accelerator=cpu t.py", {"t": DDP}, PLAIN, "with --launcher torchrun"),
         ("tune run --nproc_per_node 2 t.py", {"t": DDP}, PLAIN, "tune in the entry has the same flags"),
         ("sh -c 'python -m torch.distributed.run --nproc-per-node 2 t.py'", {"t": DDP}, PLAIN, "one node only"),
