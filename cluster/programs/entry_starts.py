@@ -5,26 +5,29 @@ from __future__ import annotations
 import dataclasses
 import re
 import shlex
-from collections.abc import Iterator, Sequence
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
 from cluster.terminal.paths import is_file
 
-TORCHRUNS: Final = ("torchrun", "torch.distributed.run")
-HOROVODS: Final = ("horovodrun", "mpirun", "mpiexec")
-LAUNCHERS: Final = frozenset(
-    (
-        *(*TORCHRUNS, "torch.distributed.launch", "tune", "accelerate", "accelerate-launch"),
-        *("accelerate.commands.launch", "fabric", "lightning", "lightning.fabric", "composer"),
-        *("composer.cli.launcher", "deepspeed", "colossalai", *HOROVODS),
-    )
-)
-"""Launchers that an entry may start itself."""
-_PLACE: Final = re.compile(
-    r"\{(?:rank|node_rank|node_names?|node_addresses|master_addr)\}|\$\{?[A-Za-z_]|(?:^|\s)(?:-H|--hostfile)\b"
-)
-"""Text in a launcher's flags that can differ between the nodes, or names all of them."""
+TORCHRUN_FLAGS: Final = ("nnodes",), ("node_rank", "rdzv_endpoint", "rdzv_backend")
+_ACCELERATE_FLAGS: Final = ("num_machines",), ("machine_rank", "rdzv_backend")
+FABRIC_FLAGS: Final = ("num_nodes",), ("node_rank",)
+LAUNCHERS: Final[Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]]] = {
+    **dict.fromkeys(("torchrun", "torch.distributed.run", "torch.distributed.launch", "tune"), TORCHRUN_FLAGS),
+    **dict.fromkeys(("accelerate", "accelerate-launch", "accelerate.commands.launch"), _ACCELERATE_FLAGS),
+    **dict.fromkeys(("fabric", "lightning", "lightning.fabric"), FABRIC_FLAGS),
+    **dict.fromkeys(("composer", "composer.cli.launcher"), (("world_size",), ("node_rank",))),
+    "deepspeed": (("hostfile", "H", "num_nodes", "node_rank"), ()),
+    "colossalai": (("hostfile", "host", "H"), ()),
+    **dict.fromkeys(("horovodrun", "mpirun", "mpiexec"), ((), ())),
+}
+"""Launchers that an entry may start itself, each with its flags for several nodes and for the node's position.
+
+Without a flag from each group, the launcher starts ranks on one node only. `_` in a flag also stands for `-`.
+"""
 _VERBS: Final = {
     "accelerate": ("launch", "test"),
     **dict.fromkeys(("fabric", "lightning", "colossalai", "tune"), ("run",)),
@@ -77,6 +80,9 @@ def _starts(words: Sequence[str], directory: Path, bases: Sequence[Path], seen: 
     before, command = "", _command(words)
     for index, word in enumerate(words):
         name, rest = Path(word).name, words[index + 1 :]
+        if index == command and (path := _console_script(directory, bases, word)):
+            yield Start(kind="python", name=shown_path(path, directory), path=path)
+            return
         if (
             index == command
             and name in LAUNCHERS
@@ -129,21 +135,6 @@ def _is_launcher(name: str, rest: Sequence[str]) -> bool:
     return bool(rest) and rest[0] in _VERBS.get(name, rest[:1])
 
 
-def launcher_flags(words: Sequence[str]) -> str:
-    """Return the flags of a launcher as one text. `words` follow its name, up to the program that it starts."""
-    end = next((n for n, word in enumerate(words) if word.endswith(".py") or word in ("-m", "--module")), len(words))
-    return " ".join(words[:end])
-
-
-def gives_place(flags: str, directory: Path) -> bool:
-    """Return whether a launcher's flags may give each node its own place, or name all nodes.
-
-    A placeholder or a variable may do so, and a file of --config_file that is not in `directory` but on the nodes.
-    """
-    config = re.search(r"--config[-_]file[ =](\S+)", flags)
-    return bool(_PLACE.search(flags)) or bool(config and not find_file(config[1], [directory]))
-
-
 def _command(words: Sequence[str]) -> int:
     """Return the index of the word that names the command, after assignments, `env`, `exec`, `numactl`, `uv run` and
     similar prefixes. Returns `len(words)` if there is no such word.
@@ -164,6 +155,32 @@ def _command(words: Sequence[str]) -> int:
         else:
             break
     return index
+
+
+def _console_script(directory: Path, bases: Sequence[Path], word: str) -> Path | None:
+    """Return the module file of a console script that pyproject.toml, setup.cfg or setup.py declares under the name
+    `word`.
+
+    The module is looked up in `bases`, then in the `src` of `directory`. Returns None if no script has this name, or if
+    its module is not found.
+    """
+    target: object = None
+    try:
+        found = tomllib.loads(short_text(directory / "pyproject.toml"))
+        places = (found.get("project", {}), found.get("tool", {}).get("poetry", {}))
+        target = {name: text for place in places for name, text in place.get("scripts", {}).items()}.get(word)
+    except (ValueError, AttributeError, RecursionError):
+        pass
+    if not target and re.fullmatch(r"[\w.-]+", word):
+        command = re.compile(rf"(?:^|[\[,])[\s'\"]*{re.escape(word)}\s*=\s*([\w.]+):", re.MULTILINE)
+        target = next(
+            (each[1] for name in ("setup.cfg", "setup.py") if (each := command.search(short_text(directory / name)))),
+            "",
+        )
+    module = target.partition(":")[0].strip() if isinstance(target, str) else ""
+    if not re.fullmatch(r"[A-Za-z_][\w.]*", module):
+        return None
+    return _module_file(directory, bases, module, "__init__.py")
 
 
 def short_text(path: Path) -> str:
@@ -250,14 +267,15 @@ def _script_kind(path: Path) -> str:
     return "shell" if path.suffix in (".sh", ".bash") or Path(interpreter).name in SHELLS else ""
 
 
-def _module_file(directory: Path, bases: Sequence[Path], module: str) -> Path | None:
+def _module_file(directory: Path, bases: Sequence[Path], module: str, *others: str) -> Path | None:
     """Return a module's file, or else the `__main__.py` of the package with this name; None if there is no such file.
 
-    Looks in `bases`, then in the `src` of `directory`.
+    Looks in `bases`, then in the `src` of `directory`. `others` are names of files to look for in the package instead
+    of `__main__.py`.
     """
     for base in (*bases, directory / "src"):
         path = base.joinpath(*module.split("."))
-        for candidate in (path.parent / f"{path.name}.py", path / "__main__.py"):
+        for candidate in (path.parent / f"{path.name}.py", *(path / name for name in others or ("__main__.py",))):
             if is_file(candidate):
                 return candidate
     return None

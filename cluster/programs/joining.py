@@ -10,17 +10,16 @@ from pathlib import Path
 from typing import Final
 
 from agent.spec.horovod import MPI
-from agent.spec.launchers import HOROVOD, PLAIN, TORCHRUN, has_placeholder
+from agent.spec.launchers import HOROVOD, MASTER_PORT, PLAIN, TORCHRUN, has_placeholder
 from cluster.errors import UsageError
-from cluster.programs.entry_starts import (
-    HOROVODS,
-    TORCHRUNS,
-    gives_place,
-    launcher_flags,
-    short_text,
-    shown_path,
-    starts,
+from cluster.programs.entry_launchers import (
+    POSITION_FLAGS,
+    has_first_port,
+    launcher_settings,
+    names_device,
+    reason_alone,
 )
+from cluster.programs.entry_starts import short_text, shown_path, starts
 from cluster.programs.keras3_lint import imported, modules, parsed_text
 from cluster.programs.own_addresses import OWN_ADDRESS
 from cluster.programs.program_sources import (
@@ -36,6 +35,7 @@ from cluster.programs.program_sources import (
 
 _SERVES: Final = {HOROVOD: (HOROVOD,), TORCHRUN: (TORCHRUN,), PLAIN: (PLAIN, TORCHRUN)}
 """The launchers whose programs each launcher can also start: `plain` sets all variables of PyTorch's `env://`."""
+_HOROVODS_OWN: Final = ("horovodrun", "mpirun", "mpiexec")
 _TRAINER: Final = re.compile(r"^(?:lightning|pytorch_lightning|transformers)\b")
 _TARGET: Final = re.compile(
     r"_target_['\"]?:\s*['\"]?(?:lightning|pytorch_lightning|lightning_fabric)\.[\w.]*\b(?:Trainer|Fabric)\b"
@@ -47,8 +47,6 @@ _NUM_NODES: Final = re.compile(
 _NODES_OF_LIGHTNING: Final = ("PL_TRAINER_NUM_NODES", "LT_NUM_NODES")
 _ADDRESS_FLAG: Final = re.compile(r"(?:dist\w*[-_]url|init[-_]method)$")
 _GPUS: Final = ("gpu", "cuda")
-_DEVICE_FLAG: Final = re.compile(r"--(?:cpu|use_cpu|multi_gpu|config_file)\b")
-"""A flag of accelerate that chooses CPUs or several GPUs, or names a file that may do so."""
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -57,6 +55,8 @@ class Joining(Sources):
 
     launchers: list[Use] = dataclasses.field(default_factory=list)
     """Launchers that the entry starts itself."""
+    colliding: list[Use] = dataclasses.field(default_factory=list)
+    """Launchers in the entry that would listen at the port of `--launcher torchrun`."""
     one_node: str = ""
     """Why Lightning would train on one node; "" if its number of nodes is set."""
     launched_alone: list[str] = dataclasses.field(default_factory=list)
@@ -129,9 +129,9 @@ class Joining(Sources):
             return alone[0]
         if nodes > 1 and self.one_node and all(variables.get(name, "1") == "1" for name in _NODES_OF_LIGHTNING):
             return self.one_node
-        inner = [use for use in self.launchers if use.name in TORCHRUNS]
-        if launcher == TORCHRUN and inner:
-            return f"{inner[0]} under another torchrun: give --launcher plain"
+        if launcher == TORCHRUN and self.colliding:
+            other = f"under another torchrun, which listens at port {MASTER_PORT} of the first node"
+            return f"{self.colliding[0]} {other}: give --launcher plain"
         if self.launchers or self.has_placeholder or not self.files:
             return ""
         places = {use.name for use in self.variables} - {"MASTER_ADDR"}
@@ -186,19 +186,21 @@ def examine(directory: Path, words: Sequence[str], entry_words: int, configs: Se
             found.alone.append(f"{word} in the entry is an address of the node itself: other nodes do not join")
     seen: set[Path] = set()
     installed: list[str] = []
-    launched: dict[str, list[bool]] = {}
+    launched: dict[str, list[Mapping[str, str]]] = {}
     shells: list[str] = []
     for start in starts(directory, words):
         if start.kind == "launcher":
             found.launchers.append(Use(file="the entry", line=0, name=start.name, launcher=PLAIN))
-            flags = launcher_flags(start.words)
-            launched.setdefault(start.name, []).append(gives_place(flags, directory))
-            if start.name.startswith("accelerate") and not _DEVICE_FLAG.search(flags):
+            settings = launcher_settings(start.words, directory)
+            launched.setdefault(start.name, []).append(settings)
+            if start.name.startswith("accelerate") and not names_device(settings):
                 # Without --cpu, accelerate sets ACCELERATE_USE_CPU=False, and the ranks do not join.
                 instead = f"give --cpu to {start.name}"
                 found.needs_gpus.append(
                     Use(file="the entry", line=0, name=f"{start.name} without --cpu", on_cpus=instead)
                 )
+            if start.name in ("torchrun", "torch.distributed.run") and has_first_port(settings):
+                found.colliding.append(found.launchers[-1])
         elif start.kind == "module":
             installed.append(f"the module {start.name}")
             found.note("the entry", 0, start.name)
@@ -216,13 +218,16 @@ def examine(directory: Path, words: Sequence[str], entry_words: int, configs: Se
                         _follow(found, directory, path, seen)
         else:
             _follow(found, directory, start.path, seen)
-    has_torchruns_flags = any("PET_" in text for text in (*words, *shells))
-    for name in [name for name, placed in launched.items() if not any(placed) and not has_torchruns_flags]:
-        instead = HOROVOD if name in HOROVODS else TORCHRUN
-        found.launched_alone.append(
-            f"{name} in the entry has the same flags on each node, so it starts the ranks of one node only: leave the "
-            f"launcher out, and give the program that it starts, with --launcher {instead}"
-        )
+    for name, given in launched.items():
+        if any("PET_" in text for text in (*words, *shells)):
+            continue  # variables may contain torchrun's flags
+        reasons = [reason_alone(name, settings) for settings in given]
+        places = {tuple(settings.get(flag) for flag in POSITION_FLAGS) for settings in given}
+        if all(reasons) and len(places) == 1:  # several starts may be for different nodes
+            instead = HOROVOD if name in _HOROVODS_OWN else TORCHRUN
+            found.launched_alone.append(
+                f"{reasons[0]}: leave the launcher out, and give the program that it starts, with --launcher {instead}"
+            )
     found.files += installed
     found.needs_gpus += _asked_gpus(directory, words, configs)
     found.alone += _alone(found)

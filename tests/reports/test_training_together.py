@@ -80,19 +80,23 @@ def examined(root: Path, entry: str, files: dict[str, str], further: tuple[str, 
     [
         ("train.py config/small.py", {"train": NANOGPT, "config/small": ""}, TORCHRUN, "init_process_group"),
         ("src/train.py trainer=ddp", {"src/train": HYDRA}, TORCHRUN, "src/train.py:2 uses lightning.Trainer"),
+        ("-m src.train", {"src/train": HYDRA}, TORCHRUN, "lightning.Trainer"),
         ("t.py", {"t": "from accelerate import Accelerator\n"}, TORCHRUN, "accelerate.Accelerator"),
         ("t.py", {"t": "import torch\ntorch.distributed.init_process_group()\n"}, TORCHRUN, "t.py:2"),
+        ("t.py", {"t": "from transformers import Trainer\n"}, TORCHRUN, "transformers.Trainer"),
         ("t.py", {"t": "from torch import distributed\n"}, TORCHRUN, "torch.distributed"),
         ("t.py", {"t": HVD}, HOROVOD, "t.py:2 uses horovod.torch"),
         ("t.py", {"t": HVD + "from pytorch_lightning import Trainer\n"}, HOROVOD, "horovod.torch"),
         ("t.py", {"t": MWMS}, PLAIN, "MultiWorkerMirroredStrategy"),
         ("t.py", {"t": "from tensorflow import distribute as d\nd.MultiWorkerMirroredStrategy()\n"}, PLAIN, "t.py:2"),
         ("t.py", {"t": JAX}, PLAIN, "t.py:2 uses jax.distributed.initialize"),
+        ("t.py", {"t": "from jax import distributed\ndistributed.initialize()\n"}, PLAIN, "jax.distributed.initialize"),
         ("t.py", {"t": SOCKETS}, PLAIN, "t.py:2 uses RANK"),
         ("t.py", {"t": "import os\nos.environ['HOROVOD_RANK']\n"}, HOROVOD, "HOROVOD_RANK"),
         ("t.py", {"t": ALONE}, HOROVOD, "the default"),
         # Through imports: from the directory, relative, from a package's __init__, from src/, by name.
         ("t.py", {"t": "import lib.deep\n", "lib/__init__": DDP, "lib/deep": ""}, TORCHRUN, "lib/__init__.py:2"),
+        ("-m p.t", {"p/t": "from . import u\n", "p/u": DDP}, TORCHRUN, "p/u.py"),
         ("-m p.q.t", {"p/q/t": "from ..u import f\n", "p/u": DDP}, TORCHRUN, "p/u.py"),
         ("t.py", {"t": "import own\n", "src/own/__init__": DDP}, TORCHRUN, "src/own/__init__.py"),
         ("t.py", {"t": "import importlib\nimportlib.import_module('u')\n", "u": JAX}, PLAIN, "u.py"),
@@ -110,24 +114,32 @@ def examined(root: Path, entry: str, files: dict[str, str], further: tuple[str, 
         ("torchrun --nnodes {num_nodes} t.py", {"t": DDP}, PLAIN, "the entry starts torchrun"),
         ("./a.sh", {"a.sh": "#!/bin/sh\naccelerate launch --num_machines 2 t.py\n", "t": DDP}, PLAIN, "accelerate"),
         *((f"sh -c '{before} torchrun --nnodes 2 t.py'", {"t": DDP}, PLAIN, "starts torchrun") for before in (
-            "A=1", "env -u B A=1", "numactl -N 0 -m 0", "uv run --frozen", "timeout 60", "if true; then",
+            "A=1", "exec", "time", "nohup", "env -u B A=1", "numactl -N 0 -m 0", "srun -n 1", "uv run --frozen",
+            "conda run -n x", "timeout 60", "if true; then",
         )),
         # Mentioning a launcher does not start it.
         *((f"sh -c '{before}; python t.py'", {"t": DDP}, TORCHRUN, "t.py:2") for before in (
-            "pip install deepspeed", "command -v torchrun", "uv pip install deepspeed",
+            "pip install deepspeed", "which mpirun", "command -v torchrun", "echo torchrun", "uv pip install deepspeed",
         )),
         ("./a.sh", {"a.sh": "#!/bin/sh\ncat <<EOF\ntorchrun\nEOF\npython t.py\n", "t": DDP}, TORCHRUN, "t.py:2"),
         # Through the arguments of a shell script, a module that runs another one, an inline text, a console script.
         ("./a.sh t.py", {"a.sh": '#!/bin/sh\nexec python "$@"\n', "t": DDP}, TORCHRUN, "t.py:2"),
+        ("./a.sh -m p.t", {"a.sh": '#!/bin/sh\nexec python $*\n', "p/t": DDP}, TORCHRUN, "p/t.py:2"),
         ("sh a.sh t.py", {"a.sh": 'python "$1" --x\n', "t": DDP}, TORCHRUN, "t.py:2"),
         ("./a.sh --nnodes 2 t.py", {"a.sh": '#!/bin/sh\ntorchrun "$@"\n', "t": DDP}, PLAIN, "starts torchrun"),
         # Modules and scripts of the program with the name of a launcher.
         ("python -m tune --lr 1", {"tune": DDP}, TORCHRUN, "tune.py:2"),
+        ("python -m composer", {"composer/__main__": DDP}, TORCHRUN, "composer/__main__.py:2"),
         ("bin.d/composer -n 2", {"bin.d/composer": f"#!/usr/bin/env python\n{DDP}"}, TORCHRUN, "bin.d/composer:3"),
+        ("sh -c 'python -m accelerate.commands.launch --num_machines 2 t.py'", {"t": DDP}, PLAIN, "starts accelerate"),
         ("sh -c 'python -m accelerate launch --num_machines 2 t.py'", {"t": DDP}, PLAIN, "starts accelerate"),
         ("sh -c 'python -m accelerate env'", {}, TORCHRUN, "accelerate"),
-        ("sh -c 'python -m cProfile -o x t.py'", {"t": DDP}, TORCHRUN, "t.py:2"),
+        *((f"sh -c 'python -m {name} t.py'", {"t": DDP}, TORCHRUN, "t.py:2") for name in (
+            "cProfile -o x", "pdb", "debugpy --listen 5678", "coverage run",
+        )),
         ("python -c 'import t; t.main()'", {"t": DDP}, TORCHRUN, "t.py:2"),
+        ("fit", {"pyproject.toml": "[project.scripts]\nfit = 'p.t:main'\n", "p/t": DDP}, TORCHRUN, "p/t.py:2"),
+        ("fit", {"pyproject.toml": "[project.scripts]\nfit = 'p:main'\n", "src/p/__init__": DDP}, TORCHRUN, "src/p"),
         ("fit", {}, HOROVOD, "the program's sources were not found; if it needs another launcher, give --launcher"),
         # An import that may fail is only a hint.
         ("t.py", {"t": OPTIONAL + "from lightning import Trainer\n"}, TORCHRUN, "lightning.Trainer"),
@@ -163,27 +175,37 @@ def test_sources_that_fit_two_launchers_are_an_error_with_both_places(tmp_path: 
         ("t.py", {"t": KERAS_GUIDE}, PLAIN, "t.py:3 sets TF_CONFIG"),
         ("t.py", {"t": "from mpi4py import MPI\n"}, HOROVOD, "--controller mpi"),
         ("./a.sh", {"a.sh": "#!/bin/sh\npython t.py\n", "t": ALONE}, PLAIN, "nothing in t.py"),
-        # Launchers in the entry: a placeholder, a variable or a file on the nodes may place each node.
-        ("torchrun --standalone t.py", {"t": DDP}, PLAIN, "torchrun in the entry has the same flags on each node"),
+        ("torchrun --standalone t.py", {"t": DDP}, PLAIN, "torchrun in the entry starts the ranks of one node only"),
+        ("accelerate launch t.py", {"t": DDP}, PLAIN, "accelerate in the entry starts the ranks of one node only"),
         ("horovodrun -np 4 python t.py", {"t": HVD}, PLAIN, "the program that it starts, with --launcher horovod"),
-        ("fabric run --accelerator=cpu t.py", {"t": DDP}, PLAIN, "with --launcher torchrun"),
-        ("tune run --nproc_per_node 2 t.py", {"t": DDP}, PLAIN, "tune in the entry has the same flags"),
+        ("accelerate-launch t.py", {"t": DDP}, PLAIN, "accelerate-launch in the entry starts the ranks of one node"),
         ("sh -c 'python -m torch.distributed.run --nproc-per-node 2 t.py'", {"t": DDP}, PLAIN, "one node only"),
-        ("sh -c 'torchrun --standalone t.py && torchrun --standalone t.py'", {"t": DDP}, PLAIN, "one node only"),
-        ("torchrun --nnodes=2 --node_rank=0 --master_addr=192.0.2.1 t.py {rank}", {"t": DDP}, PLAIN, "the same flags"),
-        *((f"accelerate launch {flags} t.py", {"t": DDP, "c.yaml": ""}, PLAIN, says) for flags, says in (
-            ("--config_file=c.yaml", "one node only"),
-            ("--config_file c.yaml --machine_rank {node_rank}", ""),
-            ("--config_file ~/.cache/on-the-nodes.yaml", ""),
+        ("fabric run --accelerator=cpu t.py", {"t": DDP}, PLAIN, "fabric in the entry starts the ranks of one node"),
+        ("composer -n 2 t.py", {"t": DDP}, PLAIN, "composer in the entry starts the ranks of one node only"),
+        ("tune run --nproc_per_node 2 t.py", {"t": DDP}, PLAIN, "tune in the entry starts the ranks of one node only"),
+        *((f"torchrun {flags} t.py --nnodes 2 --node_rank 1", {"t": DDP}, PLAIN, says) for flags, says in (
+            ("--nnodes=1 --nproc_per_node=2 --rdzv_endpoint=localhost:5972", "one node only"),
+            ("--nnodes=1:1 --rdzv-backend c10d", "one node only"),
+            ("--nnodes 2", "leave the launcher out, and give the program that it starts, with --launcher torch"),
+            ("--nnodes=2 --node_rank=0 --master_addr=192.0.2.1", "gives each node the node_rank 0; give {node_rank}"),
+            ("--nnodes 2 --rdzv-backend c10d --rdzv-endpoint 127.0.0.1:29501", "to itself at 127.0.0.1:29501; give"),
         )),
-        *((command, {"t": DDP}, PLAIN, "") for command in (
-            "torchrun --nnodes 2 --rdzv-backend c10d --rdzv-endpoint {master_addr}:29501 t.py",
-            "deepspeed -H hosts t.py",
-            "sh -c 'torchrun $DISTRIBUTED_ARGS t.py'",
-            "sh -c 'PET_NNODES=2 PET_NODE_RANK=$NODE_RANK PET_MASTER_ADDR=$MASTER_ADDR torchrun t.py'",
-            "sh -c 'if [ $R = 0 ]; then torchrun --standalone t.py; else torchrun --node_rank $R --nnodes 2 t.py; fi'",
+        *((f"accelerate launch {flags} t.py", {"t": DDP, "c.yaml": config}, PLAIN, says) for flags, config, says in (
+            ("--config_file c.yaml", "num_machines: 2\nmachine_rank: 0  # of this node\n", "the machine_rank 0"),
+            ("--config_file=c.yaml", "distributed_type: MULTI_GPU\nnum_machines: 1\n", "one node only"),
+            ("--config_file c.yaml --machine_rank {node_rank}", "num_machines: 2\nmachine_rank: 0\n", ""),
+            ("--config_file c.yaml", "num_machines: 2\nmachine_rank: 0\nrdzv_backend: c10d\n", ""),
+            ("--config_file ~/.cache/on-the-nodes.yaml", "", ""),
+            ("--num_machines 2", "", "one node only"),
+            ("--num_machines {num_nodes} --machine_rank {node_rank} --main_process_ip {master_addr}", "", ""),
         )),
-        ("torchrun --nnodes 2 --node_rank {node_rank} t.py", {"t": DDP}, TORCHRUN, "torchrun under another torchrun"),
+        *((f"accelerate launch {flags} --num_machines 2 --machine_rank {{node_rank}} t.py", {"t": DDP}, PLAIN, says)
+          for flags, says in (
+            ("--multi_gpu", "no --main_process_ip, so the nodes do not find each other"),
+            ("--use_fsdp", "no --main_process_ip"),
+            ("--multi_gpu --main_process_ip {master_addr}", ""),
+            ("--cpu", ""),
+        )),
         # Variables of other launchers.
         *(("t.py", {"t": f"import os\n{DDP}rank = {text}\n"}, TORCHRUN, says) for text, says in (
             ("int(os.environ['SLURM_PROCID'])", "t.py:4 uses SLURM_PROCID, which --launcher torchrun does not set: "
@@ -200,6 +222,38 @@ def test_sources_that_fit_two_launchers_are_an_error_with_both_places(tmp_path: 
         ("env SLURM_PROCID={rank} python t.py", {"t": f"import os\n{DDP}os.environ['SLURM_PROCID']\n"}, TORCHRUN, ""),
         ("t.py", {"t": "import os\nrank = os.environ['OMPI_COMM_WORLD_RANK']\n"}, HOROVOD, "or give --controller mpi"),
         ("t.py", {"t": f"{HVD}import os\nrank = os.environ['OMPI_COMM_WORLD_RANK']\n"}, HOROVOD, ""),
+        *((f"torchrun --nnodes 2 --node_rank {{node_rank}} {flag} t.py", {"t": DDP}, launcher, says)
+          for flag, launcher, says in (
+            ("--master_addr {master_addr}", TORCHRUN, "the entry starts torchrun under another torchrun"),
+            ("--master_addr {master_addr} --master_port {master_port}", TORCHRUN, "under another torchrun"),
+            ("--master_addr {master_addr}", PLAIN, ""),
+            ("--rdzv-endpoint {master_addr}:29501", TORCHRUN, ""),
+            ("--master-addr={master_addr} --master-port=29501", TORCHRUN, ""),
+            ("", PLAIN, "no --master-addr, so each node connects only to itself at localhost"),
+            ("--rdzv-backend c10d", PLAIN, "no --rdzv-endpoint"),
+            ("--rdzv-backend c10d --master_addr {master_addr}", PLAIN, "no --rdzv-endpoint"),
+        )),
+        ("fabric run --num-nodes {num_nodes} --node-rank {node_rank} t.py", {"t": DDP}, PLAIN, "no --main-address"),
+        ("fabric run --num-nodes {num_nodes} --node-rank {node_rank} --main-address {master_addr} t.py", {"t": DDP},
+         PLAIN, ""),
+        *((command, {"t": DDP}, PLAIN, says) for command, says in (
+            ("sh -c 'torchrun $DISTRIBUTED_ARGS t.py'", ""),
+            ("sh -c 'torchrun --nnodes 2 --node_rank $NODE_RANK $FLAGS t.py'", ""),
+            ("sh -c 'PET_NNODES=2 PET_NODE_RANK=$NODE_RANK PET_MASTER_ADDR=$MASTER_ADDR torchrun t.py'", ""),
+            ("deepspeed -H hosts t.py", ""),
+            ("deepspeed t.py", "one node only"),
+            ("sh -c 'torchrun --standalone t.py && torchrun --standalone t.py'", "one node only"),
+        )),
+        *(("./a.sh", {"a.sh": f"#!/bin/sh\nif [ $R = 0 ]; then torchrun {first} t.py; else torchrun {other} t.py; fi",
+                      "t": DDP}, PLAIN, says) for first, other, says in (
+            *((f"{flags} --node_rank 0", f"{flags} --node_rank {other}", says)
+              for flags in ("--nnodes 2 --master_addr $MASTER_ADDR",)
+              for other, says in (("1", ""), ("0", "gives each node the node_rank 0"))),
+            ("--standalone", "--nnodes 2 --node_rank $NODE_RANK --master_addr $MASTER_ADDR", ""),
+        )),
+        ("torchrun --nnodes 2 --rdzv-backend c10d --rdzv-endpoint {master_addr}:29501 t.py", {"t": DDP}, PLAIN, ""),
+        ("./a.sh", {"a.sh": "#!/bin/sh\ntorchrun --nnodes 2 --node_rank $R --master_addr $M t.py", "t": DDP},
+         PLAIN, ""),
         # Addresses and a size of the local node, in a call or in the entry.
         ("t.py", {"t": DDP.replace("'gloo'", "'gloo', 'tcp://127.0.0.1:23456'")}, TORCHRUN, "connects to an addr"),
         ("t.py", {"t": DDP.replace("'gloo'", "init_method='tcp://localhost:1'")}, TORCHRUN, "node itself: other nodes"),
@@ -209,20 +263,24 @@ def test_sources_that_fit_two_launchers_are_an_error_with_both_places(tmp_path: 
         ("t.py", {"t": DDP.replace("'gloo'", "init_method='file:///mnt/efs/data/shared', rank=r")}, TORCHRUN, ""),
         ("t.py --dist-url file:///dev/shm/a", {"t": DDP}, TORCHRUN, "file:///dev/shm/a in the entry"),
         # Processes that the program starts on its own node.
-        *((entry, {"t": text}, TORCHRUN, says) for entry, text, says in (
+        *((entry, {"t": text}, launcher, says)
+          for launcher in (TORCHRUN, PLAIN) for entry, text, says in (
             ("t.py", SPAWN, "t.py:5 uses torch.multiprocessing.spawn, which starts processes on its own node"),
+            ("t.py", SPAWN.replace("mp.spawn", "mp.spawn.spawn"), "t.py:5 uses torch.multiprocessing.spawn.spawn, "),
             ("t.py", SPAWN.replace("mp.spawn", "mp.start_processes"), "uses torch.multiprocessing.start_processes, "),
             ("t.py", SPAWN.replace("mp.spawn(", "os.environ['MASTER_ADDR'] = '10.0.0.1'\nmp.spawn("), "t.py:6 uses"),
             ("t.py -nr {node_rank}", SPAWN, ""),
             ("t.py", SPAWN.replace("rank=i", "rank=int(os.environ['NODE_RANK']) * 2 + i"), ""),
             ("t.py", SPAWN.replace("mp.spawn(", "if 'RANK' in os.environ:\n    f(0)\nelse:\n    mp.spawn("), ""),
             ("t.py", SPAWN.replace("dist.init_process_group", "print"), ""),
+            ("t.py", f"{SPAWN}dist.init_process_group()", ""),
             ("t.py", SPAWN.replace("mp.spawn", "dist.init_process_group()\nmp.spawn"), ""),
         )),
         *(("t.py", {"t": f"import os, jax\njax.distributed.initialize({words})\n"}, PLAIN, says) for words, says in (
             ("'localhost:1234', 1, 0", "t.py:2 connects to an address of the node itself"),
             ("coordinator_address='127.0.0.1:1', num_processes=2", "node itself: other nodes"),
             ("num_processes=1", "joins only one rank"),
+            ("'10.0.0.1:1234', 2, 0", ""),
         )),
         *(("t.py", {"t": f"import os\n{text}\n{DDP}"}, TORCHRUN, says) for text, says in (
             ("os.environ['WORLD_SIZE'] = '1'", "t.py:2 sets WORLD_SIZE to 1: other nodes do not join"),
@@ -235,6 +293,7 @@ def test_sources_that_fit_two_launchers_are_an_error_with_both_places(tmp_path: 
         ("t.py --dist-url=tcp://{master_addr}:1234", {"t": DDP}, TORCHRUN, ""),
         ("t.py distributed.init_method=tcp://localhost:1", {"t": DDP}, TORCHRUN, "in the entry is an address of the"),
         ("t.py --scheduler tcp://localhost:8786", {"t": DDP}, TORCHRUN, ""),
+        ("t.py --scheduler=tcp://localhost:8786", {"t": DDP}, TORCHRUN, ""),
         *(("t.py", {"t": text}, launcher, "") for text, launcher in (
             (NANOGPT, TORCHRUN), (NANOGPT, PLAIN), (MWMS, PLAIN), (HVD, HOROVOD), (SOCKETS, PLAIN),
             (JAX.replace("PROCESS_ID", "MY_ID"), PLAIN),
@@ -272,6 +331,7 @@ OWN_MASTER: Final = "os.environ['MASTER_ADDR'] = 'localhost'\n"
         ("args.ddp, _ = os.getenv('WORLD_SIZE'), 1\nif not args.ddp:\n    LINE", False),
         ("if not dist.is_torchelastic_launched():\n    LINE", False),
         ("try:\n    dist.init_process_group('gloo')\nexcept ValueError:\n    LINE", False),
+        ("try:\n    pass\nexcept:\n    LINE", False),
         ("def unused():\n    LINE\n", False),
         ("import lib\n", False),
     ],
@@ -301,6 +361,8 @@ def test_a_group_of_one_rank_beside_another_one_is_no_reason(tmp_path: Path) -> 
             "def main():\n    if 'RANK' in os.environ:\n        dist.init_process_group()\n        return\n    BOTH",
             False,
         ),
+        ("def main():\n    if 'RANK' in os.environ:\n        return join()\n    BOTH", False),
+        ("def main():\n    with a:\n        if 'RANK' in os.environ:\n            return\n    BOTH", False),
         ("if 'RANK' in os.environ:\n    main()\n    sys.exit()\nBOTH", False),
         ("if 'RANK' in os.environ:\n    raise SystemExit(main())\nBOTH", False),
         ("def main():\n    if args.multi:\n        dist.init_process_group()\n        return\n    BOTH", False),
@@ -324,9 +386,11 @@ def test_an_own_address_in_a_fallback_is_no_reason(tmp_path: Path, text: str, is
 
 
 @pytest.mark.parametrize("name", ["PET_NNODES", "PET_RDZV_ENDPOINT"])
-def test_flags_of_torchrun_in_variables_are_taken_as_right(tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize(
+    "entry", ["torchrun t.py", "torchrun --rdzv-backend c10d --rdzv-endpoint {master_addr}:1 t.py"]
+)
+def test_flags_of_torchrun_in_variables_are_taken_as_right(tmp_path: Path, entry: str, name: str) -> None:
     """torch.distributed.run: `PET_NNODES` is the default of `--nnodes`."""
-    entry = "torchrun t.py"
     (tmp_path / "t.py").write_text(DDP)
     program = Program.from_arguments(str(tmp_path), entry, ())
     for variable, is_alone in ((name, False), ("NNODES", True)):
@@ -345,9 +409,13 @@ TRAINER: Final = "from lightning import Trainer\nTrainer(devices=1)\n"
     ("entry", "files", "is_alone"),
     [
         ("t.py", {"t": TRAINER}, True),
+        ("t.py", {"t": "import lightning as L\nL.Fabric(num_nodes=1)\n"}, True),
         ("t.py", {"t": "from lightning.pytorch.cli import LightningCLI\nLightningCLI()\n"}, True),
         ("t.py trainer=ddp", {"t": TRAINER, "configs/ddp.yaml": "devices: 4\nnum_nodes: 1\n"}, True),
+        ("t.py trainer.num_nodes=1", {"t": TRAINER}, True),
         ("t.py --trainer.num_nodes 2", {"t": TRAINER}, False),
+        ("t.py trainer.num_nodes={num_nodes}", {"t": TRAINER}, False),
+        ("t.py", {"t": "import lightning as L\nL.Trainer(num_nodes=args.n)\n"}, False),
         ("t.py", {"t": TRAINER, "conf/ddp.yaml": "num_nodes: 2\n"}, False),
         ("t.py", {"t": TRAINER + "import horovod.torch\n"}, False),
         ("t.py", {"t": "try:\n    from lightning import Trainer\nexcept ImportError:\n    pass\n" + DDP}, False),
@@ -358,8 +426,10 @@ TRAINER: Final = "from lightning import Trainer\nTrainer(devices=1)\n"
         ("t.py", {"t": "import pytorch_lightning as pl\npl.Trainer.from_argparse_args(args)\n"}, False),
         ("t.py", {"t": "import lightning as L\nL.Trainer(num_nodes=1 if x else 2)\n"}, False),
         ("t.py", {"t": "import lightning as L\nL.Trainer(num_nodes=1, devices=2)  # one\n"}, True),
+        ("t.py", {"t": TRAINER, "c.json": '{"num_nodes": 1}'}, True),
         ("t.py", {"t": TRAINER, "c.json": '{"num_nodes": 16}'}, False),
         ("env PL_TRAINER_NUM_NODES=2 python t.py", {"t": TRAINER}, False),
+        ("./a.sh", {"a.sh": "#!/bin/sh\npython t.py --num-nodes $N\n", "t": TRAINER}, False),
     ],
 )  # fmt: skip
 def test_a_trainer_of_lightning_needs_the_number_of_nodes(
@@ -403,15 +473,27 @@ def test_a_large_file_is_not_searched_for_settings(tmp_path: Path) -> None:
     assert examined(tmp_path, "t.py", {"t": TRAINER, "data.json": data}).trouble(TORCHRUN, "auto", nodes=2)
 
 
+@pytest.mark.parametrize("name", ["setup.py", "setup.cfg"])
+def test_commands_of_setup_files_are_followed(tmp_path: Path, name: str) -> None:
+    """lightning-hydra-template: `train_command = src.train:main` in setup.py."""
+    text = """setup(entry_points={"console_scripts": ["fit = p.t:main", "other=p.o:main"]})\n"""
+    lines = "[options.entry_points]\nconsole_scripts =\n    other = p.o:main\n    fit = p.t:main\n"
+    (tmp_path / name).write_text(text if name == "setup.py" else lines)
+    assert examined(tmp_path, "fit", {"p/t": DDP}).choose()[0] == TORCHRUN
+
+
 @pytest.mark.parametrize(
     ("line", "is_alone"),
     [
         ("os.environ['MASTER_ADDR'] = 'localhost'", True),
         ("address = '127.0.0.1'\nos.environ['MASTER_ADDR'] = address", True),
         ("if 'MASTER_ADDR' not in os.environ:\n    os.environ['MASTER_ADDR'] = 'localhost'", False),
+        ("if 'RANK' in os.environ:\n    pass\nelse:\n    os.environ['MASTER_ADDR'] = 'localhost'", False),
         ("os.environ['MASTER_ADDR'] = os.environ.get('MASTER_ADDR', '127.0.0.1')", False),
         ("os.environ['MASTER_ADDR'] = os.getenv('MASTER_ADDR') or 'localhost'", False),
         ("master = 'localhost'\nos.environ['MASTER_ADDR'] = args.master", False),
+        ("os.environ.setdefault('MASTER_ADDR', 'localhost')", False),
+        ("try:\n    os.environ['MASTER_ADDR']\nexcept KeyError:\n    os.environ['MASTER_ADDR'] = '::1'", False),
     ],
 )
 def test_only_a_fixed_address_of_the_own_node_counts(tmp_path: Path, line: str, is_alone: bool) -> None:
@@ -564,6 +646,7 @@ def test_without_workers_their_instance_type_decides_about_gpus(
         ("accelerate launch --num_machines {num_nodes} sub/tune.py", "tune"),
         ("env A={rank} python -m pkg.fit", "fit"),
         ("sh start.sh", "start-sh"),
+        ("torchrun -m pkg.fit", "fit"),
         ("sh -c 'exec something'", "sh"),
         ("{rank}", "program"),
         ("train.py --rank {rank}", "train"),
