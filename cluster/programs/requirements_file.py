@@ -24,6 +24,7 @@ _VALUE: Final = r")(?:\s*=\s*|\s*)(\S.*)"
 _INCLUDE: Final = re.compile("(?:-r|--requirement" + _VALUE)
 _FIND_LINKS: Final = re.compile("(?:-f|--find-links" + _VALUE)
 _INDEX: Final = re.compile(r"(-i|--(index-url|extra-index-url|no-index|trusted-host)\b).*")
+_EDITABLE: Final = re.compile(r"^(?:-e|--editable)[ =]+(git\+[^#\s]+)(?:#(\S+))?")
 _HASH: Final = re.compile(r"\s--hash[=\s]\s*([a-z0-9]+:[0-9a-fA-F]+)")
 _URL: Final = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 
@@ -81,6 +82,15 @@ class RequirementsFile:
         )
 
     @property
+    def without_editable(self) -> tuple[str, ...]:
+        """Return all lines, with editable git repositories made non-editable; empty if no line has such a repository.
+
+        `pip freeze` writes them, but uv accepts only directories as editable.
+        """
+        found = tuple(_EDITABLE.sub(_plain_repository, line.text) for line in self.lines)
+        return found if found != tuple(line.text for line in self.lines) else ()
+
+    @property
     def hashes(self) -> dict[str, frozenset[str]]:
         """Return the allowed hashes, such as `sha256:...`, by normalized package name. Packages without --hash are
         missing.
@@ -107,6 +117,14 @@ class RequirementsFile:
             if not requirement.specifier.contains(version, prereleases=True):
                 return f"{name}{requirement.specifier}"
         return ""
+
+
+def _plain_repository(found: re.Match[str]) -> str:
+    """Convert a match of _EDITABLE to a non-editable requirement: `NAME @ URL`, or the URL if the line has no name."""
+    words = dict(word.partition("=")[::2] for word in (found[2] or "").split("&"))
+    name, below = words.get("egg", "").partition("[")[0], words.get("subdirectory")
+    url = f"{found[1]}#subdirectory={below}" if below else found[1]
+    return f"{name.rpartition('-dev')[0] or name} @ {url}" if name else url
 
 
 def allowed_hashes(name: str, version: str, there: frozenset[str], allowed: frozenset[str] | None) -> frozenset[str]:

@@ -8,10 +8,11 @@ processor and Python, and locked by hash. The nodes install exactly those wheels
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import os
 import shlex
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -36,7 +37,7 @@ from cluster.programs import project_files, uv_compile
 from cluster.programs.program_packages import TORCH_MODULE, Environment, Wanted, pinned
 from cluster.programs.requirements_file import RequirementsError, RequirementsFile, allowed_hashes, may_be_allowed
 from cluster.programs.uv_compile import ONE_BY_ONE, Answer, File, Package, UnresolvedHereError, write_stand_in
-from cluster.programs.wheel_build import WheelBuilder, sha256_of
+from cluster.programs.wheel_build import WheelBuilder
 
 LOCKS: Final = {"x86_64": "requirements.txt", "aarch64": "requirements-aarch64.txt"}
 GPU_LOCK: Final = "requirements-gpu.txt"
@@ -70,6 +71,8 @@ class Resolver:
         files, lines = project_files.sources(wanted, uv_compile.uv_program(), self.environ)
         reads_text = project_files.reads_as_text(wanted.requirements)
         asked = RequirementsFile.read(wanted.directory, wanted.requirements if reads_text else "", lines)
+        if plain := asked.without_editable:
+            files, lines = [], list(plain)
         wanted = dataclasses.replace(wanted, files=tuple(files), lines=tuple(lines))
         if refusal := asked.refusal(HOROVOD, HOROVOD_VERSION, self.kind):
             raise RequirementsError(
@@ -173,7 +176,7 @@ class Resolver:
                 remedy=f"add an index or a --find-links directory that has this file; {NOTHING_DONE}",
             )
         path = self._builder(wanted).local(package, package.sdist)
-        if (found := sha256_of(path)) != HOROVOD_SHA256:
+        if (found := _sha256(path)) != HOROVOD_SHA256:
             raise RequirementsError(
                 f"{HOROVOD_FILE} of {uv_compile.masked(package.sdist.url)} has SHA-256 {found}, but the release has "
                 f"{HOROVOD_SHA256}",
@@ -232,7 +235,7 @@ class Resolver:
         found = builder.brought(package, found)
         hashes = frozenset(each for file in package.wheels for each in file.hashes) or found.hashes
         if found.path is not None and not hashes:
-            hashes = frozenset({f"sha256:{sha256_of(found.path)}"})
+            hashes = frozenset({f"sha256:{_sha256(found.path)}"})
         if not hashes:
             raise RequirementsError(
                 f"{wanted.file}: the index has no hash of {package.name}=={package.version}, but the nodes install "
@@ -260,18 +263,23 @@ class Resolver:
         if len(names) < 2:
             return answer
         keep = TENSORFLOW if self.kind.has_gpus else names[0]
-        versions = sorted({answer.packages[name] for name in names}, key=Version)
-        # The requirements under one of the names exclude a version above the lower one.
-        version = versions[0]
-        if not self._ask(wanted, roots, constraints=[f"{name}=={version}" for name in names]).fits:
-            raise RequirementsError(
-                f"{wanted.file} includes {' and '.join(ONE_TENSORFLOW)}, which are the same package, and no version "
-                f"meets the requirements of both: {', '.join(versions)}",
-                remedy=f"name only one of them, in a version that fits all other requirements; {NOTHING_DONE}",
-            )
+        version = self._common_version(wanted, roots, {answer.packages[name] for name in names})
         others = [name for name in names if name != keep]
         # Include it in the roots: a package may depend on it only by its other name.
         return self._fitting(wanted, [*roots, keep], constraints=[f"{keep}=={version}"], excludes=others)
+
+    def _common_version(self, wanted: Wanted, roots: Sequence[str], versions: Collection[str]) -> str:
+        """Return the lowest of `versions` of TensorFlow that meets the requirements under both names. Raises
+        RequirementsError.
+        """
+        for version in sorted(versions, key=Version):
+            if self._ask(wanted, roots, constraints=[f"{name}=={version}" for name in ONE_TENSORFLOW]).fits:
+                return version
+        raise RequirementsError(
+            f"{wanted.file} includes {' and '.join(ONE_TENSORFLOW)}, which are the same package, and no version meets "
+            f"the requirements of both: {', '.join(sorted(versions))}",
+            remedy=f"name only one of them, in a version that fits all other requirements; {NOTHING_DONE}",
+        )
 
     def _fitting(
         self, wanted: Wanted, roots: Sequence[str], *, constraints: Sequence[str] = (), excludes: Sequence[str] = ()
@@ -361,3 +369,8 @@ def _keras_2(tensorflow: str) -> str:
 def _numbers(version: str) -> tuple[int, int]:
     major, minor = version.split(".")[:2]
     return int(major), int(minor)
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as content:
+        return hashlib.file_digest(content, "sha256").hexdigest()

@@ -41,6 +41,10 @@ REFUSED: Final = (401, 403, 404)
 _GLIBC: Final = re.compile(rb"GLIBC_2\.(\d+)")
 
 
+class TruncatedError(OSError):
+    """Report a download that ended before its last byte."""
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class WheelBuilder:
     """Build wheels for nodes of a kind, and download files that the nodes cannot download."""
@@ -81,7 +85,7 @@ class WheelBuilder:
             with tempfile.TemporaryDirectory() as name:
                 found = self._built(package, Path(name))
                 self._check(package, found)
-                wheel = _keep(found, place if source else cache(self.environ) / sha256_of(found)[:16])
+                wheel = _keep(found, place if source else cache(self.environ) / _sha256(found)[:16])
         self._check(package, wheel)
         return _described(wheel)
 
@@ -181,10 +185,17 @@ class WheelBuilder:
         return source
 
     def _downloaded(self, package: Package, file: File, scratch: Path) -> Path:
-        """Download a file to `scratch`, check a known SHA-256, and return its path. Raises RequirementsError."""
+        """Download a file to `scratch`, check its SHA-256 if it is known, and return its path. Raises
+        RequirementsError.
+
+        A truncated download is repeated once.
+        """
         path = scratch / file.name
         try:
-            _fetch(file.url, path, self._signed(file.url))
+            try:
+                _fetch(file.url, path, self._signed(file.url))
+            except TruncatedError:
+                _fetch(file.url, path, self._signed(file.url))
         except (OSError, http.client.HTTPException) as error:
             refused = isinstance(error, urllib.error.HTTPError) and error.code in REFUSED
             raise RequirementsError(
@@ -195,7 +206,7 @@ class WheelBuilder:
                 else "repeat the command, or put the wheel of the package in a --find-links directory",
             ) from None
         known = {each for each in file.hashes if each.startswith("sha256:")}
-        if known and f"sha256:{sha256_of(path)}" not in known:
+        if known and f"sha256:{_sha256(path)}" not in known:
             raise RequirementsError(
                 f"{package.name}: the SHA-256 of {masked(file.url)} differs from the one in the index",
                 remedy="repeat the command; if it fails again, the index or a proxy serves a damaged file: use another "
@@ -237,7 +248,9 @@ class WheelBuilder:
             )
 
     def _check(self, package: Package, wheel: Path) -> None:
-        """Raise RequirementsError for a wheel for another platform or Python, or for a newer glibc than the nodes'."""
+        """Raise RequirementsError for a wheel that the nodes cannot run: it is for another platform or Python, or for a
+        newer glibc.
+        """
         if self.best([File(url=wheel.as_uri())]) is None or _glibc(wheel) > int(LIBC.rpartition("_")[2]):
             raise RequirementsError(
                 f"{package.name} has no wheel for the nodes (Linux {self.kind.processor}, Python {self.kind.python}, "
@@ -257,8 +270,7 @@ def _key(*inputs: str) -> str:
     return hashlib.sha256("\n".join(inputs).encode()).hexdigest()[:16]
 
 
-def sha256_of(path: Path) -> str:
-    """Return the SHA-256 of a file, 64 hexadecimal digits."""
+def _sha256(path: Path) -> str:
     with path.open("rb") as content:
         return hashlib.file_digest(content, "sha256").hexdigest()
 
@@ -272,7 +284,7 @@ def _keep(found: Path, place: Path) -> Path:
 
 def _described(wheel: Path) -> File:
     """Describe a local wheel with its hash and size."""
-    return File(url=wheel.as_uri(), hashes=frozenset({f"sha256:{sha256_of(wheel)}"}), size_bytes=wheel.stat().st_size)
+    return File(url=wheel.as_uri(), hashes=frozenset({f"sha256:{_sha256(wheel)}"}), size_bytes=wheel.stat().st_size)
 
 
 def _netloc(parts: SplitResult) -> str:
@@ -282,7 +294,9 @@ def _netloc(parts: SplitResult) -> str:
 
 
 def _is_open(url: str) -> bool:
-    """Return whether a server provides a file without a password. An HTML page counts as a login page."""
+    """Return whether a server provides a file without a password; False after an error. An HTML page counts as a login
+    page.
+    """
     try:
         with _opened(url, None) as answer:
             return answer.headers.get_content_type() != "text/html"
@@ -293,13 +307,28 @@ def _is_open(url: str) -> bool:
 def _fetch(url: str, path: Path, signed: tuple[str, str] | None) -> None:
     """Download a file to `path`. `signed` are user and password, or None.
 
-    Raises OSError, also if bytes are missing at the end, or HTTPException.
+    Raises OSError, TruncatedError if bytes are missing at the end, or HTTPException.
     """
-    with _opened(url, signed) as answer, path.open("wb") as output:
+    with _answer(url, signed) as answer, path.open("wb") as output:
         shutil.copyfileobj(answer, output)
         expected, received = int(answer.headers.get("Content-Length") or 0), output.tell()
     if received < expected:
-        raise OSError(f"received {received:,} of {expected:,} bytes")
+        raise TruncatedError(f"received {received:,} of {expected:,} bytes")
+
+
+def _answer(url: str, signed: tuple[str, str] | None) -> http.client.HTTPResponse:
+    """Open a URL. The password is sent only if the server rejects the request without it, or answers
+    with an HTML page.
+    """
+    try:
+        answer = _opened(url, None)
+        if not signed or answer.headers.get_content_type() != "text/html":
+            return answer
+        answer.close()
+    except urllib.error.HTTPError as error:
+        if error.code not in REFUSED or not signed:
+            raise
+    return _opened(url, signed)
 
 
 def _opened(url: str, signed: tuple[str, str] | None) -> http.client.HTTPResponse:

@@ -45,6 +45,14 @@ def test_included_files_count_once_and_a_circle_of_them_ends(tmp_path: Path) -> 
     assert RequirementsFile.read(tmp_path, "").options == ()
 
 
+def test_an_editable_repository_becomes_a_plain_one(tmp_path: Path) -> None:
+    text = "toy\n-e git+https://host/a.git@v1#egg=a&subdirectory=sub\n-e git+ssh://host/b.git\n-e ./lib\n"
+    assert read(tmp_path, text).without_editable == (
+        "toy", "a @ git+https://host/a.git@v1#subdirectory=sub", "git+ssh://host/b.git", "-e ./lib",
+    )  # fmt: skip
+    assert read(tmp_path, "toy\n-e ./lib\n").without_editable == ()
+
+
 def test_text_that_is_not_utf_8_is_refused_by_its_file(tmp_path: Path) -> None:
     (tmp_path / "requirements.txt").write_bytes("toy\n".encode("utf-16"))
     with pytest.raises(RequirementsError, match=r"requirements\.txt is not UTF-8"):

@@ -69,10 +69,8 @@ def release(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def write_wheel(directory: Path, name: str, version: str, needs: tuple[str, ...] = ()) -> Path:
-    directory.mkdir(exist_ok=True)
     stem = f"{name.replace('-', '_')}-{version}"
-    extras = "Provides-Extra: and-cuda\nProvides-Extra: socks"
-    lines = [f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n{extras}"]
+    lines = [f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\nProvides-Extra: and-cuda"]
     wheel = directory / f"{stem}-py3-none-any.whl"
     with zipfile.ZipFile(wheel, "w") as file:
         file.writestr(f"{stem}.dist-info/METADATA", "\n".join([*lines, *(f"Requires-Dist: {n}" for n in needs), ""]))
