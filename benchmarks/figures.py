@@ -45,7 +45,7 @@ def keep(results: Mapping[str, Sequence[float]], file: Path = FILE, page: Path =
 def table(document: Mapping[str, Any]) -> str:
     """Return the rows of a document as a table in Markdown. Date and machine of a row are those of its oldest result.
 
-    The limit "faster" compares a row's first result with its second.
+    A missed limit is marked: a number that the first result exceeds, or "faster" if the second result is faster.
     """
     lines = ["| figure | measured | limit | date | machine |", "|---|---|---|---|---|"]
     for row in document["rows"]:
@@ -55,6 +55,8 @@ def table(document: Mapping[str, Any]) -> str:
         )
         oldest = min(results, key=lambda each: str(each["date"]))
         missed = row["limit"] == "faster" and results[0]["values"] >= results[1]["values"]
+        if bound := re.fullmatch(r"([\d.]+)(?: s| points)?", row["limit"]):
+            missed = max(results[0]["values"]) > float(bound[1])
         limit = row["limit"] + (": **missed**" if missed else "")
         lines.append(f"| {row['figure']} | {shown} | {limit} | {oldest['date']} | {oldest['machine']} |")
     return "\n".join(lines)

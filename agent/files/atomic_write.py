@@ -49,7 +49,7 @@ class StorageError(ReportedError, OSError):
         self.path = path
         self.free_bytes = _free_bytes(path)
         advice = f"free space on {socket.gethostname()}{MAKE_ROOM}"
-        if error.errno not in _FULL:
+        if error.errno not in _FULL and not reports_full_disk(str(error)):  # TensorFlow's errors have no number
             advice = "check the directory and its permissions"
         free = "" if self.free_bytes is None else f" ({self.free_bytes / 2**20:.1f} MiB free)"
         self.what = f"cannot write {path}: {error.strerror or error}{free}; {advice}"

@@ -191,8 +191,11 @@ def become(spec: RunSpec, module: Sequence[str]) -> None:
         os.chdir(spec.working_directory)
         os.execvpe(command[0], command, environment(spec, inherited, sys.executable, interface) | secrets)
     except OSError as error:
+        # After a search in PATH, the name is the last file that was tried, as bytes.
+        file = "" if isinstance(error.filename, bytes) else f"{error.filename}: "
+        advice = "; check the command in --entry" if spec.program else ""
         where = f"cannot start {command[0]} in {spec.working_directory}"
-        raise OSError(f"{where}: {error.filename}: {error.strerror}; check the command in --entry") from None
+        raise OSError(f"{where}: {file}{error.strerror}{advice}") from None
 
 
 def main(argv: Sequence[str]) -> int:

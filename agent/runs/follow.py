@@ -160,7 +160,7 @@ def _messages(
         if essence != sent and not state.has_ended:
             sent = essence
             yield {"type": "state", **document, "spent": _spent(directory)}
-        if not inspected and (report := directory.document(directory.preflight.name)):
+        if not inspected and directory.preflight.exists() and (report := directory.document(directory.preflight.name)):
             inspected = True
             yield {"type": "preflight", **report}
         for lines in () if from_line is None else tail.batches():

@@ -1,4 +1,4 @@
-"""Detect whether the process behind a claim is alive: a run's supervisor, or the process that holds nodes for a task.
+"""Detect whether a process is alive: a run's supervisor, the holder of a task's nodes, or the scheduler.
 
 The process holds a lock (flock) on a file on the master's own disk, which has the run's id as its name. The kernel
 releases the lock when the process exits for any reason. A supervisor inherits the lock from the process that starts it,

@@ -295,7 +295,7 @@ class RunSpec:
                 raise TypeError("must be an object")
             if unknown := sorted(document.keys() - {field.name for field in dataclasses.fields(cls)}):
                 listed = ", ".join(unknown)
-                raise SpecError(f"unknown fields: {listed}; a newer deepcdk wrote the spec, so use that version")
+                raise SpecError(f"unknown fields: {listed}; another version of deepcdk wrote the spec, so use that one")
             return cls(**{key: _restore(key, value) for key, value in document.items()})
         except (TypeError, KeyError, ValueError) as error:  # including SpecError
             raise SpecError(f"the run's spec is invalid: {error}") from None

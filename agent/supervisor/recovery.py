@@ -1,7 +1,7 @@
 """Recover runs that lost their supervisor, for example because it was killed or the master rebooted.
 
 If the run may continue (`agent.runs.directory`), it gets a new supervisor, which begins with a restart as after any
-other machine fault. All other lost runs are stored as failed. Only the scheduler calls this, and there is only one.
+other machine fault. All other lost runs are stored as failed. Only the scheduler calls this, and a master has only one.
 """
 
 from __future__ import annotations

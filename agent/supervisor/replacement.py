@@ -155,7 +155,8 @@ class WorkerGroup:
         except OSError as error:
             raise AwsCallError(str(error)) from None
         if done.status:
-            raise AwsCallError(done.last_line[:_MAX_TEXT])
+            what = done.last_line if done.output.strip() else f"the AWS CLI exited with status {done.status}"
+            raise AwsCallError(what[:_MAX_TEXT])
         try:
             return json.loads(done.output or "null")
         except ValueError:

@@ -109,7 +109,7 @@ def match(described: KeyPairInfoTypeDef, yours: Sequence[UserKey]) -> Match:
     If EC2 does not show the public key and no key matches, it is unknown whether they differ.
     """
     found = user_keys.same(yours, described)
-    # EC2 may show only a fingerprint of the private half, which cannot be compared with keys that were not read.
+    # Without the public key, nothing can be compared.
     shown = bool(user_keys.parse_public_key(described.get("PublicKey", "")))
     return Match(
         name=described["KeyName"],

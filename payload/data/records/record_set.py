@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from agent.errors import ReportedError
-from agent.files.atomic_write import replace_file, storing
+from agent.files.atomic_write import StorageError, replace_file, storing
 from agent.files.file_lock import file_lock
 from payload.data.labels import LABELS_FILE
 from payload.data.records.index import make_index, record_files
@@ -223,6 +223,8 @@ def _attempt(job: ShardJob) -> ShardReport | str:
     """Make a shard in a worker process. Return errors as text, because not every exception can be pickled."""
     try:
         return make_shard(job)
+    except StorageError as error:
+        return f"{error.what}, then repeat the command"
     except ReportedError as error:
         return str(error)
 

@@ -114,7 +114,7 @@ class CheckpointReporter:
             flush=True,
         )
         if self._metrics:
-            self._metrics.event("checkpoint_missed", checkpoint=checkpoint.name, reason=str(checkpoint.error))
+            self._metrics.event("checkpoint_missed", checkpoint=checkpoint.name, reason=str(why))
 
 
 class CheckpointSaver:

@@ -112,7 +112,7 @@ def test_a_failed_build_shows_the_compilers_last_errors_and_the_log(
 def test_a_source_distribution_with_another_hash_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     fake_release(monkeypatch, tmp_path, MAKES_A_WHEEL)
     monkeypatch.setattr(horovod_source, "HOROVOD_SHA256", "0" * 64)
-    with pytest.raises(HorovodError, match="but the release has"):
+    with pytest.raises(HorovodError, match="so it is not the file that PyPI has for Horovod"):
         build_into(tmp_path / "cache")
 
 

@@ -34,6 +34,14 @@ def test_a_failure_keeps_the_old_content_and_says_path_and_free_space(
     assert list(tmp_path.iterdir()) == [path]
 
 
+@pytest.mark.parametrize(
+    ("text", "advice"),
+    [("/run/x; No space left on device", "free space on "), ("/run/x; Permission denied", "check the directory")],
+)
+def test_advice_on_an_error_of_tensorflow_depends_on_its_text(tmp_path: Path, text: str, advice: str) -> None:
+    assert f"; {advice}" in StorageError(tmp_path, OSError(text)).what
+
+
 def test_a_file_has_its_mode_from_the_first_byte_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     modes: list[int] = []
     monkeypatch.setattr(os, "fsync", lambda file: modes.append(os.fstat(file).st_mode & 0o777))
@@ -134,7 +142,7 @@ def test_run_fails_on_a_full_disk_and_continues_after_space_is_freed(tmp_path: P
     )
     assert "status 1 0" in done.stdout, done.stdout + done.stderr
     (said,) = [line for line in done.stderr.splitlines() if line.startswith("payload.train: error")]
-    assert "step-00000008: No space left on device" in said and "continue with --resume" in said
+    assert "step-00000008: No space left on device" in said and "to continue training, add --resume" in said
     for missed in ("step-00000006", "step-00000008"):
         assert f"warning: checkpoint {missed} was not written: cannot write" in done.stdout
     assert "\nstep-00000002\nstep-00000004\nwriter.json\n" in done.stdout

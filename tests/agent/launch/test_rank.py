@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pwd
+import re
 import signal
 import subprocess
 import sys
@@ -170,7 +171,10 @@ def test_what_cannot_be_started_is_told_with_its_directory(efs: Path) -> None:
     done = start(efs, make_program_spec(efs_mount=str(efs), command=("./missing", "--flag")))
     assert done.returncode == NOT_STARTED
     assert "./missing in " in done.stderr
-    assert "No such file" in done.stderr
+    assert "./missing: No such file" in done.stderr
+    done = start(efs, make_program_spec(efs_mount=str(efs), command=("no-such-program",)))
+    assert done.returncode == NOT_STARTED
+    assert re.search(r"cannot start no-such-program in \S+: No such file .*; check the command in --entry", done.stderr)
 
 
 def test_module_replaces_the_program_without_its_variables(efs: Path) -> None:

@@ -79,7 +79,7 @@ def test_what_is_no_spec_is_refused(text: str) -> None:
 
 def test_spec_with_unknown_fields_or_without_agent_is_rejected() -> None:
     document = json.loads(make_spec().to_json())
-    with pytest.raises(SpecError, match="unknown fields: colour; a newer deepcdk wrote the spec"):
+    with pytest.raises(SpecError, match="unknown fields: colour; another version of deepcdk wrote the spec"):
         RunSpec.from_json(json.dumps({**document, "colour": "blue"}))
     with pytest.raises(SpecError, match="agent = '': must be 16 hexadecimal digits"):
         RunSpec.from_json(json.dumps({**document, "agent": ""}))

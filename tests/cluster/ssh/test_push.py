@@ -92,7 +92,7 @@ def test_a_missing_or_unreadable_package_is_reported(payload: Path, monkeypatch:
     monkeypatch.setattr(push_module, "open_regular", denied)
     with pytest.raises(BrokenPackageError, match=r"payload/__init__\.py cannot be read: Permission denied"):
         package_tree(payload)
-    with pytest.raises(BrokenPackageError, match="no nowhere at "):
+    with pytest.raises(BrokenPackageError, match="the package nowhere is missing at "):
         package_tree(payload / "nowhere")
 
 

@@ -87,9 +87,9 @@ def test_no_cut_file_is_taken_for_whole(data: st.DataObject) -> None:
 @pytest.mark.parametrize(
     ("header", "fault"),
     [
-        (b"{", "cannot be read"),
-        (b"[]     ", "cannot be read"),
-        (b'{"a":1}', "cannot be read"),
+        (b"{", "header is malformed: Expecting"),
+        (b"[]     ", "header is malformed: a value has the wrong type"),
+        (b'{"a":1}', "header is malformed: a value has the wrong type"),
         (b'{"a":{"dtype":"F99","shape":[],"data_offsets":[0,4]}}', "type: 'F99'"),
         (b'{"a":{"dtype":"F32","shape":[],"data_offsets":[4,8]}}', "bytes 4 to 8"),
         (b'{"a":{"dtype":"F32","shape":[-1,-1],"data_offsets":[0,4]}}', "shape"),

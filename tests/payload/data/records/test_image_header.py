@@ -27,6 +27,7 @@ def test_a_png_tells_its_size() -> None:
     content = io.BytesIO()
     Image.fromarray(np.zeros((5, 7), np.uint8)).save(content, "PNG")
     assert header_of(content.getvalue()) == ImageHeader(kind=PNG, height=5, width=7)
+    assert (JPEG, PNG) == (1, 2), "stored indexes contain these numbers"
 
 
 @pytest.mark.parametrize(

@@ -77,7 +77,9 @@ def test_a_write_that_fails_leaves_what_was_there_and_its_room(tmp_path: Path) -
         file.write(b"half")
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    with pytest.raises(StorageError, match=r"step-00000004: No space left on device .* continue with --resume"):
+    with pytest.raises(
+        StorageError, match=r"step-00000004: No space left on device .* to continue training, add --resume"
+    ):
         directory.put("step-00000004", 9, fill)
     assert directory.manifest("step-00000004") == b"manifest of old"
     assert [path.name for path in directory.path.iterdir()] == ["step-00000004"]

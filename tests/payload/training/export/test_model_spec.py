@@ -34,9 +34,9 @@ def test_a_blueprint_is_read_as_it_was_written(tmp_path: Path, recipe: Recipe) -
 @pytest.mark.parametrize(
     ("change", "error", "says"),
     [
-        ({"labels": None}, ModelSpecError, r"settings\.json: cannot be read"),
-        ({"settings": {"colour": "blue"}}, ModelSpecError, "does not have: colour"),
-        ({"colour": "blue"}, ModelSpecError, r"settings\.json: cannot be read"),
+        ({"labels": None}, ModelSpecError, r"settings\.json: these are not the settings of a run: a value"),
+        ({"settings": {"colour": "blue"}}, ModelSpecError, "does not have the settings colour"),
+        ({"colour": "blue"}, ModelSpecError, r"settings\.json: these are not the settings of a run: a value"),
         ({"settings": {"epochs": 0}}, SettingError, "--epochs 0"),
     ],
 )
