@@ -86,8 +86,9 @@ def mpi_run(
 ) -> None:
     """Run mpirun and exit with its status. Never returns; exits with a message if mpirun cannot be started.
 
-    Replaces Horovod's `mpi_run`. `runtime` is the environment with Open MPI. The other arguments are Horovod's: its
-    settings with hosts and number of ranks, the network interfaces, the environment, and the command of each rank.
+    In a run, mpirun runs on the first host, otherwise here. Replaces Horovod's `mpi_run`. `runtime` is the environment
+    with Open MPI. The other arguments are Horovod's: its settings with hosts and number of ranks, the network
+    interfaces, the environment, and the command of each rank.
     """
     import horovod
     from horovod.runner.common.util.env import is_exportable
@@ -153,8 +154,9 @@ def keep_off_master(launch: Any, gloo_run: Any, store: RemoteStore) -> None:
 def forward_output(source: Any, target: IO[str], stream: str, rank: int | None, with_time: bool) -> None:
     """Forward a rank's output from the pipe `source` to `target` line by line until it ends, and close the pipe.
 
-    Each line begins with `[RANK]<STREAM>:`, unless `rank` is None. Replaces Horovod's function, which buffers lines of
-    any length. `with_time` is only for Horovod's call and is ignored.
+    Each line begins with `[RANK]<STREAM>:`, unless `rank` is None. Only some states of a progress bar become lines
+    (`Lines`). Replaces Horovod's function, which buffers lines of any length. `with_time` is only for Horovod's call
+    and is ignored.
     """
     lines = Lines(b"" if rank is None else f"[{rank}]<{stream}>:".encode())
     poll, block = select.poll(), None

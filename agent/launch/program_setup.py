@@ -49,9 +49,10 @@ def set_up_program(
     """Bind this process to the rank's cores and memory. Return its placement and the variables for the program that it
     becomes.
 
-    `environ` contains what the launcher and the user have set; variables of the user are not changed. `own_gpu` shows
-    CUDA only the rank's GPU, for a program that does not choose a GPU by its local rank. `vector_bits` is the width of
-    the vector unit, by default this processor's. `root` contains /proc and /sys.
+    `environ` contains what the launcher and the user have set; variables of the user are not changed. With `own_gpu`,
+    CUDA shows only the rank's GPU, for a program that does not choose a GPU by its local rank. Otherwise CUDA shows all
+    GPUs in the order of the bus. `vector_bits` is the width of the vector unit, by default this processor's. `root`
+    contains /proc and /sys.
     """
     local_rank, local_size = local_place(environ)
     placed = place_program(local_rank, local_size, root)

@@ -30,9 +30,10 @@ NOT_STARTED: Final = 127
 def environment(spec: RunSpec, inherited: Mapping[str, str], python: str, interface: str) -> dict[str, str]:
     """Return all environment variables of the rank's program, except for secrets.
 
-    They are the launcher's (`inherited`), those for the network `interface`, and the user's, which take precedence.
-    `python` is the ranks' Python. Python's output is unbuffered, so lines appear immediately and are not lost when the
-    rank is killed.
+    They are the launcher's (`inherited`), those for the network `interface` and for joining other ranks, and the
+    user's, which take precedence. `python` is the ranks' Python; its folder comes first in a user program's PATH.
+    PYTHONPATH begins with the agent's folder, or for a user program with the check for Keras 3. Python's output is
+    unbuffered, so lines appear immediately and are not lost when the rank is killed.
     """
     result = {**inherited, "PYTHONUNBUFFERED": "1", **on_interface(spec, interface), **joining(spec, inherited)}
     result["PWD"] = spec.working_directory
@@ -159,7 +160,9 @@ def raise_limits() -> None:
 def become(spec: RunSpec, module: Sequence[str]) -> None:
     """Replace this process with the rank's program, or with `module` (`-m MODULE ...`) if it is not empty.
 
-    Never returns. Raises OSError or SecretsError if the program cannot be started.
+    First raises resource limits, gives up privileges and, for a program, starts the node's watchdog if this is the
+    first rank, and binds the process to its cores. Never returns. Raises OSError or SecretsError if the program cannot
+    be started.
     """
     inherited = {
         **os.environ,

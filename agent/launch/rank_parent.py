@@ -85,7 +85,10 @@ class Output:
             check_read(self.descriptor)
 
     def feed(self, name: str, block: bytes) -> None:
-        """Forward data from the stream `name` (stdout or stderr); b"" is its end. Raises the same error as `check`."""
+        """Forward data from the stream `name` (stdout or stderr); b"" is its end. Raises the same error as `check`.
+
+        Under horovodrun, nothing is raised: after a failed write, all further output is dropped.
+        """
         if not self._is_raw:
             write(self.descriptor, self._lines[name].feed(block) if block else self._lines[name].end())
         elif not self._is_lost:
@@ -131,9 +134,9 @@ class Rank:
     def follow(self) -> int:
         """Forward the rank's output until all its processes have exited; return the main process's status.
 
-        Processes that survive SIGKILL are reported and left.
-
-        The status is negative for a signal. Raises BrokenPipeError if the output's reader has gone away.
+        The status is negative for a signal. Processes that the main process leaves behind are terminated; if they
+        survive SIGKILL, they are reported and left. Full disks, lack of memory and silent waits are also reported.
+        Raises BrokenPipeError if the output's reader has gone away.
         """
         main = os.pidfd_open(self._process.pid)
         with selectors.DefaultSelector() as streams:

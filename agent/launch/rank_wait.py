@@ -83,9 +83,11 @@ class WaitWatch:
         """Time of the last sample, and the CPU time at that time, s."""
 
     def look(self) -> str:
-        """Return a description of the wait, or "" unless the rank has been silent for long enough and used no CPU time.
+        """Return a description of the wait if the rank is silent and uses no CPU time; otherwise "". Call this
+        repeatedly.
 
-        See REPORT_S. Call this repeatedly.
+        The description is due after REPORT_S of silence, and again each time that this time has doubled. CPU use below
+        BUSY, in the second half of the time, counts as none.
         """
         now = self._clock()
         silent_s = now - self._since

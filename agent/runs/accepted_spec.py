@@ -12,7 +12,7 @@ from agent.spec.run import RunSpec
 
 
 def accept(spec: RunSpec) -> str:
-    """Store the spec that the master carries out for this run. Return it as JSON, the text for the run's spec.json."""
+    """Store a run's spec in the database, from which the master reads it. Return it as JSON, the text for spec.json."""
     text = spec.to_json()
     with database.transaction() as changing:
         changing.execute("INSERT OR REPLACE INTO specs VALUES (?, ?)", (spec.run_id, text))

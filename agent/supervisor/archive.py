@@ -54,7 +54,7 @@ def command(directory: RunDirectory, address: str, region: str, *, excluded: Seq
     """Build the command that uploads a run's new and changed files to the S3 address `address`. It deletes nothing
     there.
 
-    `excluded` are further patterns of `aws s3 sync --exclude`, besides NOT_COPIED.
+    Symbolic links and the files in NOT_COPIED are left out. `excluded` are further patterns of `aws s3 sync --exclude`.
     """
     left_out = (word for pattern in (*NOT_COPIED, *excluded) for word in ("--exclude", pattern))
     words = ("s3", "sync", str(directory.path), address, *QUIET, "--no-follow-symlinks", *left_out)
@@ -106,7 +106,7 @@ class Copier:
         """Make the last copy and wait for it. A copy in the background is terminated first.
 
         Return why the copy is missing or incomplete; "" if it is complete or the run has no bucket. A working directory
-        of more than WORK_LIMIT bytes is not copied.
+        of more than WORK_LIMIT bytes is not copied, so the copy is incomplete. Each command may take TIMEOUT_S.
         """
         if self._copying is not None and self._copying.poll() is None:
             self._copying.terminate()

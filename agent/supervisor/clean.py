@@ -93,7 +93,9 @@ class Sizes:
         return sizes[name]
 
     def store(self) -> None:
-        """Write the sizes of the complete directories that were asked for. Failures are ignored."""
+        """Write the sizes of the complete directories that `of` measured to the file, and drop others. Errors are
+        ignored.
+        """
         if self._found != self._known:
             with contextlib.suppress(OSError):
                 self._file.parent.mkdir(parents=True, exist_ok=True)
@@ -137,7 +139,9 @@ def shared_items(mount: Path, home: Path, sizes: Sizes, names: frozenset[str]) -
     """Yield the trees and wheels on the shared file system, the agents on the master, and interrupted uploads of these.
 
     `mount` is where the shared file system is mounted, and `home` the login user's home. `names` are the names (16 hex
-    digits) of trees and wheels that runs or processes use.
+    digits) of trees and wheels that runs or processes use. Some other items count as used too: this agent and the boot
+    hook's, agents that are younger than AGENT_S, incomplete items that are younger than RECENT_S, the newest wheels for
+    recipes, and wheels of uv.
     """
     payloads, now = mount / "payloads", time.time()
     names |= {OWN_TREE.name, hooked_tree().name}
@@ -172,7 +176,8 @@ def node_items(home: Path, sizes: Sizes, roots: Sequence[Path] = ()) -> Iterator
 
     An environment or build is used if a process or the next recipe needs it. A removed build costs little time, because
     the wheels on the shared file system contain one too. `roots` are the folders to search, by default those of all
-    environments and builds. Folders that this user cannot write to are skipped.
+    environments and builds. Not searched are folders that this user cannot write to, and by default the folder of the
+    recipes' environments if this node's kind is unknown.
     """
     # Import them here: they take a third of this program's start, and `fab status` runs only the command `shared`.
     from agent.environment import runtime

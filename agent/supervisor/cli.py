@@ -56,10 +56,11 @@ class NoSuchRunError(LookupError):
 
 
 def supervise(runs: Runs, run_id: str, ready_fd: int, lock_fd: int, lost: str) -> int:
-    """Supervise a run until it ends, in the process that `start` or the scheduler has left behind; return the status.
+    """Supervise a run until it ends, in the background process of `start` or the scheduler. Return 0 if it succeeded,
+    else 1.
 
-    `ready_fd` is a pipe to report that the supervisor is ready. `lock_fd` is the run's lock. `lost` describes what
-    happened to the run's previous supervisor, if this one replaces it; otherwise it is "".
+    SIGTERM stops the run. `ready_fd` is a pipe to report that the supervisor is ready. `lock_fd` is the run's lock.
+    `lost` describes what happened to the run's previous supervisor, if this one replaces it; otherwise it is "".
     """
     from agent.supervisor import lost_supervisor
     from agent.supervisor.supervisor import Supervisor
@@ -84,7 +85,7 @@ def supervise(runs: Runs, run_id: str, ready_fd: int, lock_fd: int, lost: str) -
 def resolve(runs: Runs, run_id: str) -> RunDirectory:
     """Return the directory of a run. For "", it is the only live run, or the newest run if no run is live.
 
-    Raises NoSuchRunError, also for "" if several runs are live.
+    Raises NoSuchRunError if the run does not exist, or for "" if there are no runs or several live ones.
     """
     ids = runs.ids()
     live = [] if run_id else [each for each in runs.held() if not (each.task or runs.is_over(each.run_id))]
@@ -162,6 +163,8 @@ def begin(runs: Runs, submission: Submission, *, again: bool, queueing: bool) ->
 def begun(directory: RunDirectory) -> dict[str, Any]:
     """Return JSON values about a run that was started or queued: `run_id`, `hosts` (names), and `position` in the
     queue.
+
+    The position counts from 1. It is None if the run is not queued.
     """
     waiting, run_id = run_queue.ids(), directory.run_id
     position = waiting.index(run_id) + 1 if run_id in waiting else None
@@ -191,8 +194,9 @@ def occupancy(runs: Runs) -> dict[str, Any]:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command in `argv`, and print its result as JSON, or an error.
 
-    Return the exit status: 0, FAILED, BAD_ARGUMENTS, LIVE_RUN or NO_SUCH_RUN. Also makes this master the current one
-    for commands that change runs, and starts a missing scheduler.
+    Return the exit status: 0, FAILED, BAD_ARGUMENTS, LIVE_RUN or NO_SUCH_RUN. A new master first waits for its
+    predecessor's data; without the data, commands that change runs fail. All commands fail on a master that was
+    replaced. Also makes this master the current one for commands that change runs, and starts a missing scheduler.
     """
     options = _parser().parse_args(argv)
     runs = Runs(root=Path(options.root))

@@ -42,9 +42,11 @@ class Meter:
         self._is_warned = self._is_priced = False
 
     def take(self, spec: RunSpec) -> None:
-        """Set the limits and the price for the next attempt.
+        """Set the limits and the price for the next attempt, and write spent.json.
 
-        The time since the last update is charged at the previous price.
+        The time since the last update is charged at the previous price. If the new price is unknown, so is the cost
+        from now on. If a limit is near at the first call, `look` does not warn: the user who resumes the run has been
+        warned.
         """
         self._advance()
         price = record.highest_usd_per_hour(self._directory, json.loads(spec.to_json()))

@@ -87,14 +87,17 @@ _NOTICE_BYTES: Final = 1 << 15
 
 
 def log_bytes(ranks: int) -> int:
-    """Return the number of bytes at the end of a log that `reason` needs. All ranks may fail at the same time."""
+    """Return the number of bytes at the end of a log that `reason` needs, at most 32 MiB. All ranks may fail at the
+    same time.
+    """
     return min(_EXCEPTION_BYTES + _NOTICE_BYTES * (1 + ranks), 1 << 25)
 
 
 def reason(spec: RunSpec, status: int, log: str, running: Collection[str] = ()) -> str:
-    """Return why a run's launcher failed, as text. `status` is its exit status, `log` the end of its output.
+    """Return why a run's launcher failed, as text, with advice if the log reports a full disk.
 
-    `running` contains the names of the hosts that are known to respond and that have not rebooted during the attempt.
+    `status` is the launcher's exit status, `log` the end of its output. `running` contains the names of the hosts that
+    are known to respond and that have not rebooted during the attempt.
     """
     log = last_attempt(log)
     if leaving := leaving_hosts(spec):
@@ -169,9 +172,9 @@ def stuck_ranks(spec: RunSpec) -> str:
 
 
 def out_of_memory(hosts: Sequence[Node], log: str) -> str:
-    """Return text with the rank that ran out of memory, or perhaps did, with its node and details; "" if none did.
+    """Return text with a rank that ran out of memory, or perhaps did, with its node and details; "" if none did.
 
-    `log` is the output of an attempt.
+    A rank that certainly ran out of memory is preferred. `log` is the output of an attempt.
     """
     places = _places(hosts)
     found = [each for each in _OUT_OF_MEMORY.findall(log) if int(each[0]) < len(places)]
@@ -254,10 +257,11 @@ def ended_host(log: str) -> str:
 
 
 def unreported_ranks(hosts: Sequence[Node], log: str) -> str:
-    """Return the ranks that had not reported when others timed out; "" if none timed out, or a rank failed before.
+    """Return text with the ranks that had not reported when others timed out. If all had, the text states this.
 
-    A frozen rank, or a rank on an unreachable host, prints nothing. All other ranks print an error: after Gloo's
-    time-out, or when the first of them exit and close their connections. It is random which of them exits first.
+    Return "" if none timed out, or if a rank failed before. A frozen rank, or a rank on an unreachable host, prints
+    nothing. All other ranks print an error: after Gloo's time-out, or when the first of them exit and close their
+    connections. It is random which of them exits first.
     """
     waits, noticed = _given_up(log)
     if not waits:
@@ -345,7 +349,10 @@ def _places(hosts: Sequence[Node]) -> list[str]:
 
 
 def describe_status(status: int) -> str:
-    """Format a process status. The name of a signal is added; it is a negative number, or 128 + n from a shell."""
+    """Format a process status, such as `status 1`, `signal 9 (Killed)` or `status 137 (Killed)`.
+
+    A negative status is a signal. A shell reports signal n as status 128 + n.
+    """
     number = -status if status < 0 else status - 128
     name = signal.strsignal(number) if 0 < number < signal.SIGRTMIN else None
     return f"{'signal' if status < 0 else 'status'} {abs(status)}{f' ({name})' if name else ''}"

@@ -83,15 +83,19 @@ class Handover:
 
     @property
     def is_settled(self) -> bool:
-        """Return whether there is nothing to wait for: AWS has stored the digest, or the call has failed."""
+        """Return whether there is nothing to wait for: the cluster has no parameter for it, or the last call of AWS has
+        ended.
+
+        The call may have failed.
+        """
         return not self.parameter or (self._call is None and self._shared is not None)
 
     def keep_up(self) -> None:
-        """Hand over changes since the last call, without waiting for AWS. Do nothing while the previous call of AWS is
-        running.
+        """Hand over changes since the last call, without waiting for AWS.
 
-        The data are the agent and a backup of the database, if runs are queued or watched. They are written again after
-        AGAIN_S without changes. A failure is logged once, and retried after RETRY_S.
+        Do nothing while the previous call of AWS is running, or if the cluster has no parameter for the handover. The
+        data are the agent and a backup of the database, or NOTHING if no runs are queued or watched. They are written
+        again after AGAIN_S without changes. A failure is logged once, and retried after RETRY_S.
         """
         if not self.parameter:
             return
@@ -148,8 +152,9 @@ class Handover:
 def take_over(left: Path, runs: Runs, home: Path) -> Path:
     """Install the agent, database and boot hook from the archive unpacked in `left`. Return the agent's tree.
 
-    `home` is the login user's home. This master becomes the current master of `runs`. Data that it already has, because
-    a laptop was faster, are kept. Raises OSError, and ValueError or KeyError if the archive is malformed.
+    `home` is the login user's home. This master becomes the current master of `runs`, and live runs claim their nodes
+    again. An agent, data or hook that it already has, because a laptop was faster, is kept. Raises OSError, and
+    ValueError or KeyError if the archive is malformed.
     """
     contents: Any = json.loads((left / CONTENTS).read_bytes())
     tree = str(contents["tree"])
@@ -217,7 +222,7 @@ def _write(folder: int, name: str, data: bytes) -> None:
 def pack(tree: Path, ids: Sequence[str], backup: bytes) -> bytes:
     """Return the archive with the agent in `tree`, the ids of the runs, and the backup of the database.
 
-    The same content results in the same bytes.
+    Links and .pyc files are left out. The same content results in the same bytes.
     """
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w:", format=tarfile.PAX_FORMAT) as archive:
@@ -244,9 +249,9 @@ def _start(command: Sequence[str]) -> subprocess.Popen[bytes]:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Take over the data in the current directory; return the exit status. `argv` contains the directory of all runs.
+    """Take over the previous master's agent and database from the archive unpacked in the current directory.
 
-    An error is printed, and the exit status is 1.
+    `argv` contains the directory of all runs. Return the exit status: 1 after an error, which is printed, otherwise 0.
     """
     try:
         take_over(Path.cwd(), Runs(root=Path(argv[0])), Path.home())

@@ -35,9 +35,9 @@ def claim(
 ) -> str:
     """Claim nodes for a task, and return the claim's id. `nodes`: None stands for every node, () for the group's size.
 
-    `task` is the task's name for messages. If a run that has ended, or a task that changes the size, still has the
-    nodes, wait for it and call `on_wait` repeatedly. Raises LiveRunError if other runs or tasks have the nodes, also
-    after the wait.
+    `task` is the task's name for messages. If a run that has ended still has the nodes, wait up to CLEARING_S; for a
+    task that changes the size, up to PASSING_S. During the wait, `on_wait` is called repeatedly. Raises LiveRunError if
+    other runs or tasks have the nodes, also after the wait.
     """
     hold_id = make_run_id(datetime.datetime.now(datetime.UTC), task, secrets.token_hex(2))
     began = time.monotonic()

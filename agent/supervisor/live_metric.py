@@ -41,7 +41,10 @@ class LiveMetric:
 
     @contextlib.contextmanager
     def published(self) -> Iterator[None]:
-        """Publish the metric each minute during a block. Does nothing if the run's origin has no stack."""
+        """Publish the metric each minute during a block, while the run's state is live. Failures only set `trouble`.
+
+        Does nothing if the run's origin has no stack or no region.
+        """
         ended = threading.Event()
         if words := self._command():
             threading.Thread(target=self._keep_publishing, args=(words, ended), daemon=True).start()

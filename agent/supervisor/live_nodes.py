@@ -26,9 +26,10 @@ def on_free_nodes(
     """Return a run's spec on nodes that are not in `held`, with the same number of slots.
 
     The run keeps its own nodes if they are free and still the same instances. Otherwise it gets other nodes, of the
-    kinds of its own hosts if enough of these are free. `warn` is called with a message for each invalid line in the
-    list of nodes. Raises LiveRunError if other runs hold too many nodes, SpecError if the cluster has too few, and
-    OSError if the list cannot be read.
+    kinds of its own hosts if enough of these are free, and the spec's interface and network are adapted. A spec with a
+    launcher of its own (`RunSpec.launcher`) is returned unchanged. `warn` is called with a message for each invalid
+    line in the list of nodes. Raises LiveRunError if other runs hold too many nodes, SpecError if the cluster has too
+    few, and OSError if the list cannot be read.
     """
     if spec.launcher:
         return spec

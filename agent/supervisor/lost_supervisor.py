@@ -40,10 +40,10 @@ class LostSupervisor:
     """Hosts of earlier attempts that the last attempt did not use, by name."""
 
     def outcome(self, directory: RunDirectory, spec: RunSpec) -> Outcome:
-        """Return the outcome of the last attempt, after its remaining processes were killed.
+        """Return the outcome of the last attempt, after its remaining processes were killed: success or failure.
 
         Ranks continue without a supervisor. The ranks of a recipe may have completed the training: they write the file
-        with the result last, so its existence means success.
+        with the result last, so its existence means success. Otherwise the attempt failed because of `fault`.
         """
         if spec.command[:2] == TRAINING and is_listed(directory.path / RESULT_FILE):
             return Outcome(state="succeeded")

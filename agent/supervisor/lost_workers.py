@@ -63,7 +63,7 @@ class Seen:
         """Store the result of a check at the time `now`.
 
         `is_listed`: the worker is in the master's list of nodes. `replied`: it ran the check. `gpu_trouble` is the
-        fault that the check found in its GPUs, or "".
+        fault that the check found in its GPUs, or "". The worker is faulty if the check before also found a fault.
         """
         if replied:
             self.answered, self.left = now, False
@@ -110,7 +110,9 @@ class LostWorkers:
 
     @contextlib.contextmanager
     def watched(self) -> Iterator[None]:
-        """Check the workers every PERIOD_S seconds during a block, in a thread."""
+        """Check the workers every PERIOD_S seconds during a block, in a thread. Errors are logged, and the checks
+        continue.
+        """
         ended = threading.Event()
         threading.Thread(target=self._keep_looking, args=(ended,), daemon=True).start()
         try:
@@ -128,7 +130,8 @@ class LostWorkers:
     def look(self) -> None:
         """Check all workers once, and replace lost and faulty workers, within the limits. Raises OSError.
 
-        Do nothing unless the settings of a live or queued run allow replacements.
+        Do nothing unless the settings of a live or queued run allow replacements. If AWS does not list the group's
+        members, log this, and replace nothing.
         """
         specs = self._specs()
         settings = next((spec.replacements for spec in reversed(specs) if spec.replacements.group), Replacements())
@@ -182,7 +185,7 @@ class LostWorkers:
             seen.observe(now, is_listed=id in listed_ids, replied=replied, gpu_trouble=trouble)
 
     def _ask(self, nodes: Sequence[Node]) -> dict[str, Completed]:
-        """Run the check of each node over SSH; return the results by instance id."""
+        """Check each node over SSH, on nodes with GPUs also these; return the results by instance id."""
 
         def ask(node: Node) -> Completed:
             has_gpus = NodeKind.parse(node.kind).has_gpus

@@ -42,7 +42,7 @@ def publish_command(topic: str, document: dict[str, Any]) -> list[str]:
     """Build the command that publishes an event to the SNS topic with the ARN `topic`.
 
     `document` contains the event's fields, with at least `event`, `run_id` and `text`. E-mail contains only the text;
-    other subscribers get all fields as JSON.
+    other subscribers get all fields as JSON. The text is cut to MAX_TOPIC_TEXT characters.
     """
     text = str(document["text"])[:MAX_TOPIC_TEXT]
     message = {"default": json.dumps({**document, "text": text}), "email": text}
@@ -68,8 +68,9 @@ def publish(
 def call(command: str, document: dict[str, Any], directory: Path, timeout_s: float = TIMEOUT_S) -> str:
     """Run a shell command with an event, or publish the event if the command is a topic's ARN; return the error, or "".
 
-    `document` contains the event's fields. The command gets them as JSON on its standard input. It runs in `directory`.
-    Waits for the command, which is killed after `timeout_s` seconds.
+    `document` contains the event's fields. The command gets them as JSON on its standard input, and the main ones in
+    the variables DEEPCDK_EVENT, DEEPCDK_EVENT_RUN and DEEPCDK_EVENT_TEXT. It runs in `directory`, without the run's
+    variables. Waits for the command, which is killed with its process group after `timeout_s` seconds.
     """
     if topic_region(command):
         return publish(command, document, timeout_s)[:_SHOWN]
@@ -132,13 +133,17 @@ class Notifier:
             self._threads.append(thread)
 
     def tell_end(self, state: State) -> None:
-        """Start the commands for the end of the run, in the background. The event is `failed` or `ended`."""
+        """Start the commands for the end of the run, in the background. The event is `failed`, or `ended` after success
+        or a stop.
+        """
         event = FAILED if state.state == FAILED else ENDED
         reason = f": {state.reason}" if state.reason else ""
         self.tell(event, f"run {state.run_id} {state.state}{reason}", state=state.state, reason=state.reason)
 
     def finish(self) -> None:
-        """Wait until all commands have exited or timed out. Then `failures` contains the messages about failed ones."""
+        """Wait until all commands have exited or timed out. Then `failures` contains the messages about failed
+        commands.
+        """
         deadline = time.monotonic() + TIMEOUT_S + 5.0
         for thread in self._threads:
             thread.join(timeout=max(0.0, deadline - time.monotonic()))

@@ -138,9 +138,10 @@ def kind_of(spec: RunSpec) -> RuntimeKind:
 
 
 def prepare_host(spec: RunSpec, host: Node) -> Prepared:
-    """Check a host's isolation of ranks and number of slots, and make the runtime and the program's packages on it.
+    """Check a host's isolation of ranks, and make the Python for its ranks. Return the result of `ready`.
 
-    Raises RuntimeError, ValueError or OSError.
+    If the program has its own environment, this is made. Otherwise the runtime is made, with the program's packages on
+    top. With --ranks-per-node, the number of ranks is also checked. Raises RuntimeError, ValueError or OSError.
     """
     # Not at the top: the supervisor imports this module for `command` and `parse`, and needs no runtime.
     from agent.environment import runtime

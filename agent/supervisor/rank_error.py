@@ -27,7 +27,11 @@ _ERROR_STATUSES: Final = (1, 2)
 
 
 def describe(rank: int, log: str, status: int) -> str:
-    """Return the error of a rank that exited with `status`, to append to a sentence; "" if the log has none."""
+    """Return the error of a rank that exited with `status`, to append to a sentence.
+
+    This is its last exception or, with the status 1 or 2, its last line on stderr. Return "" if the log has neither, or
+    if a signal killed the rank.
+    """
     if status > 0 and (text := exception_of(rank, log)):
         return f": {text}"
     if status in _ERROR_STATUSES and (text := last_error_line(rank, log)):
@@ -60,7 +64,11 @@ def exception_of(rank: int, log: str) -> str:
 
 
 def _complete(lines: Sequence[str], number: int) -> str:
-    """Return line `number`, the first of an exception. If it ends with a colon, indented lines after it complete it."""
+    """Return line `number`, the first of an exception. If it ends with a colon, the first indented line after it is
+    appended.
+
+    For an exception in a `tf.function`, return only the last indented line, which is the exception itself.
+    """
     text = lines[number]
     if not text.endswith(":"):
         return text

@@ -31,7 +31,8 @@ from agent.supervisor.submit import detach
 
 
 def recover_lost_runs(runs: Runs, between: Callable[[], object] = lambda: None) -> None:
-    """Restart each run that lost its supervisor. If that is impossible, kill its processes and store that it failed.
+    """Restart each run that lost its supervisor. If it may not or cannot continue, kill its processes and store that it
+    failed.
 
     `between` is called after each run, because one run may take a minute.
     """
@@ -46,10 +47,11 @@ def recover_lost_runs(runs: Runs, between: Callable[[], object] = lambda: None) 
 
 
 def _restart(runs: Runs, directory: RunDirectory) -> str | None:
-    """Start a new supervisor for a lost run, and return None. Otherwise return the reason why it cannot be restarted.
+    """Start a new supervisor for a lost run. Return None, or the reason why the run cannot be restarted.
 
-    The reason is "" if the run may not continue, and None if another process has taken it over. Raises OSError,
-    RuntimeError or ValueError; the caller uses the exception as the reason.
+    Return None also if another process has taken over the run. Return "" if the run may not continue, or if its
+    supervisor did not start, which is stored as the run's failure. Raises OSError, RuntimeError or ValueError; the
+    caller uses the exception as the reason.
     """
     if not directory.goes_on:
         return ""
@@ -97,10 +99,11 @@ def _obstacle(directory: RunDirectory, spec: RunSpec) -> str:
 
 
 def _fail(runs: Runs, run_id: str, obstacle: str) -> None:
-    """Kill the remaining processes of a lost run, store that it has failed, notify the user, and update its copy.
+    """Kill the remaining processes of a lost run, store that it has failed, notify the user, and copy it to the bucket.
 
     `obstacle` is why the run cannot be restarted, or "". If a user has resumed the run meanwhile, nobody is notified
-    and nothing is copied.
+    and nothing is copied. Most errors are ignored; an incomplete copy is logged. A requested stop of the workers is
+    remembered.
     """
     with contextlib.suppress(OSError, ValueError):
         kill(runs, RunSpec.from_json(read_regular(runs[run_id].spec).decode("utf-8")))

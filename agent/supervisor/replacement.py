@@ -65,10 +65,10 @@ class ReplacementLog:
         self._path = path or Path.home() / LOG
 
     def read(self, since: float = 0.0) -> list[Replacement]:
-        """Return the replacements since a time (seconds since 1970), oldest first; [] if there are none or the log
-        cannot be read.
+        """Return the replacements since a time (seconds since 1970), oldest first. Malformed lines are skipped, as
+        after a crash.
 
-        Malformed lines are skipped, as after a crash.
+        Return [] if there are none, or if the log cannot be read.
         """
         try:
             lines = self._path.read_text(encoding="utf-8", errors="replace").splitlines()

@@ -150,11 +150,11 @@ class Restarts:
     replacements: HostReplacements | None = None
 
     def next_spec(self, title: str) -> RunSpec | None:
-        """Wait for hosts and claim them; return the spec for the restart. `title` describes the restart in the state
-        and the log.
+        """Wait for hosts and claim them; return the spec for the restart.
 
-        Return None if too few hosts answer in time, if the run is stopped, or if the spec cannot be placed on the
-        hosts.
+        `title` describes the restart in the state and the log. Return None if too few hosts answer within `patience_s`,
+        if the run is stopped, or if the spec cannot be placed on the hosts. The time begins again when a host is
+        replaced.
         """
         began = time.monotonic()
         self.log_line(title)

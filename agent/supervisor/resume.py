@@ -26,7 +26,7 @@ from agent.supervisor import rank_files
 
 
 def rewrite(directory: RunDirectory, spec: RunSpec) -> None:
-    """Write the spec of a run's next attempt to spec.json, and keep the last one as spec-N.json.
+    """Accept the spec of a run's next attempt and write it to spec.json. The last one is kept as spec-N.json.
 
     spec.json exists at every moment.
     """

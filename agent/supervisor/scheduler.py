@@ -69,13 +69,16 @@ def run(
     poll_s: float = POLL_S,
     watch_s: float = WATCH_S,
 ) -> None:
-    """Start the queued runs in order, and restart runs that lose their supervisor.
+    """Start the queued runs in order, restart runs that lose their supervisor, and have lost workers replaced.
 
     First waits for the data of a previous master. Returns without starting runs if this wait fails, or if another
-    scheduler is running. Otherwise returns when no run is queued or watched, and stops the workers then if a run
-    requested it. Also returns when another master has replaced this one, and when `ending` is set while the master
-    shuts down: supervisors exit then, and no run may start. `poll_s` and `watch_s` are the seconds between checks, with
-    and without queued runs.
+    scheduler is running. Otherwise it returns in these cases:
+
+    - No run is queued or watched (`Runs.watched`). It then stops the workers if a run requested this.
+    - Another master has replaced this one.
+    - `ending` is set, because the master shuts down. Supervisors exit during a shutdown, so no run may start.
+
+    `poll_s` is the interval of checks with queued runs, `watch_s` without, in seconds.
     """
     if not wait_until_settled(TAKEN_OVER_S):
         log(handover_wait.UNKNOWN)
@@ -94,9 +97,9 @@ def run(
 
 
 def _schedule(runs: Runs, ending: threading.Event | None, nodes_path: str, poll_s: float, watch_s: float) -> bool:
-    """Schedule with the scheduler's lock, which is released. Return whether no run is left that is queued or watched.
+    """Run the scheduler's loop. Return True when no run is queued or watched; the scheduler's lock is then released.
 
-    The parameters are as for `run`.
+    Return False if another master has replaced this one, or if `ending` is set. The parameters are as for `run`.
     """
     since, first = time.monotonic(), ""
     handover = Handover(runs, log)

@@ -68,14 +68,19 @@ class StoredRun:
         self.state = state
 
     def record_step(self, step: str, **facts: object) -> None:
-        """Record in the timeline that the run has reached a step, with further fields. Raises SupersededError."""
+        """Record in the timeline that the run has reached a step, with further fields.
+
+        Raises SupersededError if another master has taken over the run. Errors of writing are ignored.
+        """
         self.check_ours()
         self.course = {**self.course, **facts, "times": {**self.course["times"], step: round(time.time(), 3)}}
         with contextlib.suppress(OSError):  # a full disk is reported when the state cannot be stored
             record.write_course(self._directory, self.course)
 
     def write_record(self, state: State | None = None) -> None:
-        """Write the record, with a state that is not stored yet, or with the stored one. Errors are ignored."""
+        """Write the record with the given state, which need not be stored yet, or with the stored one. Errors are
+        ignored.
+        """
         with contextlib.suppress(OSError, ValueError):
             record.write_record(self._directory, state or self.state)
 

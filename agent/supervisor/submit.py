@@ -213,7 +213,7 @@ def _claim(runs: Runs, spec: RunSpec) -> RunSpec:
 def _place(runs: Runs, spec: RunSpec, warn: Callable[[str], None]) -> RunSpec:
     """Return a run's spec on free nodes. It keeps its own nodes, which the laptop has checked, if no run holds them.
 
-    Raises LiveRunError if too few nodes are free.
+    Raises LiveRunError if too few nodes are free, or if other nodes cannot be chosen from the master's list.
     """
     held = [claim for claim in runs.held() if claim.run_id != spec.run_id]
     if not any(claim.has(host) for claim in held for host in spec.hosts):

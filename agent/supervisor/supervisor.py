@@ -101,10 +101,12 @@ class Supervisor:
         self._stop.ask(ON_REQUEST)
 
     def supervise(self) -> State:
-        """Supervise the run until its final state, store this state even after an unexpected error, and return it.
+        """Supervise the run until its final state, store this state, and return it.
 
-        If another master has taken over the run, this supervisor writes nothing more and changes nothing on the hosts,
-        because they belong to the other master. The returned state is then `failed`, but it is not stored.
+        An unexpected error results in `failed`, and is raised after that unless it is an OSError. When the master shuts
+        down, the run is left to its next supervisor, and the state stays live. If another master has taken over the
+        run, this supervisor writes nothing more and changes nothing on the hosts, because they belong to the other
+        master. The returned state is then `failed`, but it is not stored.
         """
         try:
             with self._live_metric.published():
@@ -174,9 +176,10 @@ class Supervisor:
         return before.outcome(self.directory, self._attempt.spec)
 
     def _restart(self, outcome: Outcome) -> bool:
-        """Set up the next attempt on hosts that answer, after waiting for them.
+        """Kill the ranks that are left, wait for hosts that answer, and set up the next attempt on them.
 
-        Return False if there are too few, if the run is stopped meanwhile, or if the spec cannot be placed on them.
+        The restart is recorded and logged, and the user is notified. Return False if there are too few hosts, if the
+        run is stopped meanwhile, or if the spec cannot be placed on them.
         """
         fault = outcome.fault
         last, number, began = self._attempt, len(self._restarts) + 1, time.time()
@@ -234,9 +237,10 @@ class Supervisor:
             self._stored.record_step("replaced", **{REPLACED: [*known, *new]})
 
     def _end(self, outcome: Outcome) -> None:
-        """Store the final state for an outcome.
+        """Store the final state for an outcome. For a failure, add the number of restarts and the last lines of the
+        log.
 
-        It is `stopped` if a stop was requested while the run waited for nodes for a restart.
+        The state is `stopped` if a stop was requested while the run waited for nodes for a restart.
         """
         self._report_replaced()
         state, reason, lines = outcome.state, outcome.reason, tuple[str, ...]()

@@ -132,7 +132,9 @@ class TogetherWatch:
                 self._numbers[found[2]] |= any(map(str.isdigit, text))
 
     def _print_the_same(self) -> bool:
-        """Return whether all ranks have printed the same lines to a stream, and these contain numbers."""
+        """Return whether all ranks have printed the same lines to a stream: at least SAME_LINES lines, and some with
+        numbers.
+        """
         return any(self._are_same(by_rank) for stream, by_rank in self._lines.items() if self._numbers[stream])
 
     def _are_same(self, by_rank: dict[int, list[int]]) -> bool:
