@@ -124,8 +124,9 @@ def write_compiler(scratch: Path, search_path: str, *, cxx17: bool) -> Path:
 
 
 def error_lines(log: str) -> list[str]:
-    """Return at most SHOWN_LINES lines of a build's `log`: the last that report an error, or else the
-    last of the log.
+    """Return at most SHOWN_LINES lines of a build's `log`: the last lines that report an error, or else its last lines.
+
+    Blank lines are left out.
     """
     lines = [line.rstrip() for line in log.splitlines() if line.strip()]
     errors = [line for line in lines if ERROR_LINE.search(line)]
@@ -139,8 +140,10 @@ def wheel_name(platform: Platform) -> str:
 
 
 def cached_wheel(directory: Path) -> Path | None:
-    """Return the path of Horovod's wheel in a folder, such as the cache folder of a fingerprint; None
-    without a wheel.
+    """Return the path of Horovod's wheel in a folder, such as the cache folder of a fingerprint. None if it has no
+    wheel.
+
+    If there are several, it is the first by name.
     """
     return next(iter(sorted(directory.glob("horovod-*.whl"))), None)
 
@@ -311,10 +314,9 @@ def settings_from(arguments: argparse.Namespace) -> Settings:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Build or prove Horovod, as the command in `argv` says. Print the wheel's path, the result of the test, or the
-    error.
+    """Build Horovod, or run its self-test (`prove`), with the options in `argv`.
 
-    Return the exit status, 0 or 1.
+    Print the wheel's path, the result of the test, or the error. Return the exit status, 0 or 1.
     """
     parser = argparse.ArgumentParser(
         prog="python -m agent.environment.horovod_build", description=(__doc__ or "").split("\n")[0]

@@ -35,7 +35,10 @@ def command(python: str, controller: str) -> list[str]:
 
 
 def prove(*, environ: Mapping[str, str]) -> str:
-    """Run the test with this Python; return a line that summarizes the result. Raises HorovodError if it fails."""
+    """Run the test with this Python, over Gloo and then over MPI; return a line that summarizes the result.
+
+    Raises HorovodError if the test fails over one of them, or if this machine's name does not resolve.
+    """
     if reason := describe_unresolved_name():
         raise HorovodError(reason)
     times = ", ".join(f"{controller} {_prove(controller, environ):.1f} s" for controller in CONTROLLERS)

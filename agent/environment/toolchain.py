@@ -79,9 +79,7 @@ class Toolchain:
 
 
 def version_pair(version: str) -> tuple[int, int]:
-    """Return the first two numbers of a version in `version`, such as (4, 1). Raises ValueError if it
-    has no version.
-    """
+    """Return the first two numbers of the first version in a text, such as (4, 1). Raises ValueError if it has none."""
     match = re.search(r"(\d+)\.(\d+)", version)
     if match is None:
         raise ValueError(f"expected a version such as 4.1, but got {version!r}")

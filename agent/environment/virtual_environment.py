@@ -175,7 +175,7 @@ class VirtualEnvironment:
         return self.python
 
     def _check_writable(self) -> None:
-        """Raise RuntimeSetupError if this user cannot make an environment in `root`."""
+        """Create `root` if it is missing. Raise RuntimeSetupError if this user cannot make an environment in it."""
         root = self.root
         try:
             root.mkdir(parents=True, exist_ok=True)
@@ -248,7 +248,7 @@ class VirtualEnvironment:
         self.uv("pip", "install", *options, "--find-links", str(wheels), "--requirement", str(wheels / LOCK))
 
     def uv(self, *arguments: str) -> None:
-        """Run uv without configuration files, and with a temporary cache. Raises RuntimeSetupError."""
+        """Run uv offline, without configuration files, and with a temporary cache. Raises RuntimeSetupError."""
         program = self.installer.directory / "bin" / "uv"
         cache = temporary_directory_of(self.directory) / "uv"  # on the same volume, so uv can use hard links
         options = ["--no-config", "--offline", "--no-progress", "--no-python-downloads", "--cache-dir", str(cache)]

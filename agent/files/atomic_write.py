@@ -122,7 +122,8 @@ def no_follow(path: str, flags: int) -> int:
 def replace_file(path: Path, content: bytes) -> None:
     """Write a file atomically and durably: it survives a crash of the machine.
 
-    Raises StorageError, and then keeps the old content.
+    Raises StorageError, and the file then has the old content. Only if syncing the directory failed, it has the new
+    content, which a crash may undo.
     """
     with storing(path):
         write_atomically(path, content)

@@ -134,7 +134,7 @@ def _counters(proc: Path) -> Counters:
 
 
 def main() -> int:
-    """Print this node's load as JSON; return the exit status."""
+    """Print this node's load as JSON, or an error to stderr; return the exit status, 0 or 1."""
     try:
         load = measure(Path("/proc"), Path("/"))
     except (OSError, ValueError) as error:

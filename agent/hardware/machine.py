@@ -145,7 +145,7 @@ def vector_bits(cpuinfo: str) -> int:
 
 
 def this_vector_bits() -> int:
-    """Return this machine's vector width in bits."""
+    """Return this machine's vector width in bits; 128 if the kernel does not report the processor's flags."""
     return vector_bits(PROCESSORS.read_text() if PROCESSORS.exists() else "")
 
 

@@ -261,7 +261,9 @@ def _read(root: Path) -> Topology:
 
 
 def _remarks(topology: Topology, placement: Placement, local_size: int) -> tuple[str, ...]:
-    """Return notes on ranks that share cores, and on GPUs that cannot be assigned; () if all is well."""
+    """Return notes if the ranks share cores, and if no GPU was chosen because the container's GPUs do not match those
+    on the bus; () if neither applies.
+    """
     remarks = []
     if not placement.exclusive:
         remarks.append(f"{local_size} ranks share {len(topology.cores)} cores")

@@ -288,8 +288,9 @@ def prove_by_torch(spec: RunSpec) -> int:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Test the allreduce on this rank. The arguments are the run's directory and the framework. Return
-    the exit status.
+    """Test the allreduce on this rank; return the exit status. The arguments are the run's directory and the framework.
+
+    The framework is HOROVOD_TENSORFLOW, TORCH, or HOROVOD_TORCH.
     """
     spec = RunSpec.read(argv[0])
     if argv[1] == TORCH:

@@ -50,7 +50,9 @@ def judge_ranks(
 ) -> list[Finding]:
     """Return the findings about GPUs that would be wasted, after an allreduce that all ranks have finished.
 
-    `results` are the ranks' reports. `output` is the launcher's, with NCCL's log lines.
+    A host gets at most one finding: for ranks that do not use NCCL, or not EFA, or for a slow GPU. Without any, a slow
+    allreduce is a finding about all nodes. `results` are the ranks' reports. `output` is the launcher's, with NCCL's
+    log lines.
     """
     logged = nccl_log.parse(output)
     wants_efa = _wants_efa(spec, facts)
@@ -82,7 +84,7 @@ def untested_pairs(
 ) -> list[Finding]:
     """Return a warning for each pair of NCCL and its plug-in that ranks use over EFA without AWS having tested it.
 
-    Return [] if the hosts do not use EFA. The other parameters are as in `judge_ranks`.
+    At most MAX_PAIRS are returned, [] if the hosts do not use EFA. The parameters are as in `judge_ranks`.
     """
     if not _wants_efa(spec, facts):
         return []

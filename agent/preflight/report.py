@@ -108,9 +108,7 @@ class PreflightError(RuntimeError):
 
 
 def as_proved_before(report: Report) -> Report:
-    """Return the report with a note in each row, instead of the result of an allreduce, that these nodes passed one
-    before.
-    """
+    """Return the report with the note PROVED in each row, instead of a result: the nodes passed an allreduce before."""
     return dataclasses.replace(report, cells=tuple((*row[:-1], PROVED) for row in report.cells))
 
 

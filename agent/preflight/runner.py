@@ -49,8 +49,9 @@ class Preflight:
         """Check the hosts with the ranks' Python; return their facts by host name.
 
         `answers` are the hosts' answers from their preparation. Hosts with facts in their answer are not asked again.
-        The report is written to the run's directory and to the log. Returns {} without a check if the run skips the
-        pre-flight or is cancelled. Raises PreflightError with the hosts that failed.
+        The allreduce is skipped if these nodes have passed it since they booted, unless the run asks for a full
+        pre-flight. The report is written to the run's directory and to the log. Returns {} without a check if the run
+        skips the pre-flight, has its own launcher, or is cancelled. Raises PreflightError with the hosts that failed.
         """
         spec = self.spec
         if spec.preflight == "skip" or spec.launcher or self.is_cancelled():

@@ -170,8 +170,9 @@ def _signal(targets: Sequence[RunProcess], number: signal.Signals) -> list[int]:
 def command(
     python: str, runs_root: str, *, run_id: str, ranks_only: bool, number: signal.Signals, wait_s: float
 ) -> list[str]:
-    """Build the command line that runs `signal_run` on another node with the Python `python`. The others are its
-    parameters.
+    """Build the command line that runs `signal_run` on another node with the Python `python`.
+
+    The other parameters are those of `signal_run`.
     """
     options = ["--ranks-only"] if ranks_only else []
     return [python, "-m", "agent.remote.processes", runs_root, run_id, number.name, f"{wait_s:g}", *options]

@@ -61,7 +61,7 @@ def write(directory: Path, run_id: str, text: str) -> None:
 def read(directory: Path, run_id: str, names: Sequence[str]) -> dict[str, str]:
     """Return the values of the secrets `names` of a run, by name; {} without names.
 
-    Raises SecretsError with the names of missing secrets, without values.
+    Raises SecretsError with the names of missing secrets, without values. If the file cannot be read, all are missing.
     """
     if not names:
         return {}
@@ -98,7 +98,8 @@ def distribute(
     """Send the run's secrets in `directory` from this master to all its hosts concurrently, and wait for them.
 
     `command_for` builds the command that runs words on a host; the secrets are its standard input. Return errors by the
-    host's name, without any secret; {} if all hosts have the secrets.
+    host's name, without any secret; {} if all hosts have the secrets. If the master lacks a secret, nothing is sent,
+    and the error has the name "this master".
     """
     if not spec.secrets:
         return {}

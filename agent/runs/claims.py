@@ -61,13 +61,13 @@ class Claim:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Return the names of the claimed nodes; empty if the claim is on every node or on the size of the worker
-        group.
-        """
+        """Return the names of the claimed nodes; () for a claim on every node or on the size of the worker group."""
         return tuple(node.name for node in self.nodes or ())
 
     def has(self, node: Node | ClaimedNode) -> bool:
-        """Return whether this claim contains a node."""
+        """Return whether this claim contains a node, by its name or instance id. A claim on every node contains each
+        node.
+        """
         return self.nodes is None or any(own.is_same(node) for own in self.nodes)
 
     def excludes(self, other: Claim) -> bool:

@@ -315,7 +315,7 @@ def summaries(runs: Runs) -> list[dict[str, Any]]:
 
 
 def summary(state: State, directory: RunDirectory, waiting: Sequence[str] | None = None) -> dict[str, Any]:
-    """Return a run's state, trial, cost and latest metrics as JSON values.
+    """Return a run's state, trial, cost, the user who started it and the latest metrics, as JSON values.
 
     `epoch` and `last` are the last event of an epoch and the last event, null without one. The reason of a running run
     without another reason names its stragglers. `position` is the place in the queue, 1 for the next run; null if it is

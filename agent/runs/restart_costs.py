@@ -46,7 +46,11 @@ class _Told:
 
 
 def restart_costs(events: Iterable[Mapping[str, Any]], restarts: Sequence[Mapping[str, Any]]) -> list[RestartCost]:
-    """Return the cost of each restart, in order. `events` are the run's metrics; malformed ones are ignored."""
+    """Return the cost of each restart, in order. `events` are the run's metrics; malformed ones are ignored.
+
+    If a restart was followed by another one before the ranks had started, its cost is unknown: the next one includes
+    it.
+    """
     told = _told(events)
     starts = [place for place, each in enumerate(told) if each.is_start]
     times = [_moment(each.get("time")) for each in restarts]

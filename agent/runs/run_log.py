@@ -89,9 +89,11 @@ def last_lines(
 
 
 def last_text(log: Path, size: int) -> str:
-    """Return the last `size` bytes of launcher.log; "" if it is missing, or a link or a pipe.
+    """Return the last `size` bytes of launcher.log. After a truncation of the log, lines that were cut off but kept
+    come first.
 
-    Otherwise, a rank could replace it with a link to the master's private key, and find the key in state.json.
+    Return "" if it is missing, or a link or a pipe. Otherwise, a rank could replace it with a link to the master's
+    private key, and find the key in state.json. Raises OSError for other errors.
     """
     try:
         text = _end_of(log, size)

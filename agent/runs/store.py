@@ -213,7 +213,7 @@ class Runs:
         return True
 
     def lost(self) -> list[str]:
-        """Return the ids of the claims, of runs and of tasks, that have lost their process.
+        """Return the ids of the claims that have lost their process. They belong to runs or to tasks.
 
         They are read in a transaction. Otherwise a process could release its claim and exit after the claim was read.
         """

@@ -81,7 +81,8 @@ class RuntimeKind:
 def runtime_kind(parsed: Mapping[str, NodeKind]) -> RuntimeKind:
     """Return the kind of environment for one or more nodes, given by name.
 
-    Raises SpecError with the nodes' names if no single environment works for all of them.
+    Raises SpecError with the nodes' names if their processors or Python versions differ, or only some have GPUs. Also
+    raises it for GPUs on aarch64 or with an unknown compute capability. Known capabilities may differ.
     """
     _check_one_kind(parsed)
     first = next(iter(parsed.values()))

@@ -21,9 +21,9 @@ def resumed_spec(
     """Build the spec to resume a run on these hosts. Raises SpecError if the run cannot be resumed there.
 
     `nodes` are all nodes of the cluster. `agent` is the agent's tree, as pushed by the current version. A recipe keeps
-    the tree that it was launched with, because its payload imports modules from it. `other_ranks` permits another
-    number of ranks than before. In that case payload.train keeps the images per step, and a user program must handle it
-    itself.
+    the tree that it was launched with, because its payload imports modules from it; its command gets --resume. A
+    program's command does not change. `other_ranks` permits another number of ranks than before. In that case
+    payload.train keeps the images per step, and a user program must handle it itself.
     """
     if before.launcher or not (before.program or before.command[:2] in (TRAINING, BENCHMARK)):
         raise SpecError(

@@ -216,7 +216,8 @@ class RunSpec:
     def may_train_apart(self) -> bool:
         """Return whether to watch the ranks' connections, because the ranks may train without each other.
 
-        This is possible in a user program with several ranks. Recipes always connect their ranks.
+        This is possible in a user program with several ranks, unless --together=no states that it is intended. Recipes
+        always connect their ranks.
         """
         return bool(self.program) and self.ranks > 1 and self.together != APART
 

@@ -143,9 +143,11 @@ class StagedDataset:
         return ()
 
     def begin(self, wanted: Manifest) -> int:
-        """Write the pending manifest, and remove files of an earlier staging that `wanted` does not contain.
+        """Write the pending manifest, and remove partial files and files of an earlier staging that `wanted` does not
+        contain.
 
-        Return the number of other files in the directory, which are kept. Raises DiskFullError if space is short.
+        Return the number of other files in the directory, which are kept. Raises DiskFullError if space is short, and
+        DatasetError if the manifest cannot be written.
         """
         ours = set(wanted.by_path())
         theirs: set[str] = set()
@@ -261,7 +263,7 @@ class StagedDataset:
         return found
 
     def commit(self) -> None:
-        """Make the pending manifest the current one. Raises DatasetError if that fails.
+        """Make the pending manifest the current one, and remove partial files. Raises DatasetError if that fails.
 
         The caller has read or written every file since `begin`.
         """
@@ -272,7 +274,10 @@ class StagedDataset:
         self._remove_partial()
 
     def finish(self, manifest: Manifest) -> None:
-        """Write the complete data set's manifest. Raises DatasetError if a file is missing or has another size."""
+        """Write the complete data set's manifest, and remove the pending one and partial files.
+
+        Raises DatasetError if a file is missing or has another size. File contents are not read.
+        """
         there = self.there(manifest.entries)
         for entry in manifest.entries:
             if entry.path not in there or self._size(entry) != entry.size:

@@ -56,9 +56,10 @@ class BucketClient:
             raise BucketError("list", self.address(), str(error)) from None
 
     def put(self, path: str, size: int, write: Callable[[IO[bytes]], None]) -> None:
-        """Stream an object of `size` bytes into the bucket. It appears when complete, unless this process is killed.
+        """Stream an object of `size` bytes into the bucket. It appears only when it is complete.
 
-        `write` writes the bytes to a pipe. Raises BucketError, and the errors of `write`.
+        But if this process is killed, a truncated object may appear. `write` writes the bytes to a pipe. Raises
+        BucketError, and the errors of `write`.
         """
         address = self.address(path)
         command = self._command("s3", "cp", "-", address, "--expected-size", str(size), *QUIET)
