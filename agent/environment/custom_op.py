@@ -45,7 +45,7 @@ def identity() -> str:
 
 
 def file_name() -> str:
-    """Return the file name of the installed library."""
+    """Return the file name of the installed library. It contains the first digits of `identity`."""
     return f"deepcdk_custom_op_{identity()[:16]}.so"
 
 

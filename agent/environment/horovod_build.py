@@ -264,7 +264,9 @@ def _build_in(scratch: Path, env: Mapping[str, str], log: Path, sdist: Path | No
 
 
 def default_cache(environ: Mapping[str, str]) -> Path:
-    """Return the folder of the build cache: $XDG_CACHE_HOME/deepcdk or ~/.cache/deepcdk."""
+    """Return the folder of the build cache: $XDG_CACHE_HOME/deepcdk, or ~/.cache/deepcdk without an absolute path
+    there.
+    """
     base = environ.get("XDG_CACHE_HOME", "")
     return (Path(base) if base.startswith("/") else Path.home() / ".cache") / "deepcdk"
 

@@ -87,7 +87,7 @@ def version_pair(version: str) -> tuple[int, int]:
 
 
 def check_platform(here: Platform) -> None:
-    """Raise NotCoveredError unless Horovod can be built and run on this platform."""
+    """Raise NotCoveredError unless Horovod can be built and run on this platform: Linux with a Python in PYTHONS."""
     if here.system != "Linux":
         raise NotCoveredError(f"this machine runs {here.system}", "Use Linux, for example in a virtual machine.")
     if here.python not in PYTHONS:

@@ -79,7 +79,8 @@ def sync_directory(path: Path) -> None:
 def write_atomically(path: Path, content: str | bytes, *, mode: int = 0o666) -> None:
     """Replace a file such that readers see either the old or the new content, never a part. Raises OSError.
 
-    The file has the permissions `mode`, less the umask, from the start. Text is encoded as UTF-8.
+    The file has the permissions `mode`, less the umask, from the start. Text is encoded as UTF-8. After a crash of the
+    machine, the file may have the old content (see `replace_file`).
     """
     data = content.encode() if isinstance(content, str) else content
     partial = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}.partial")

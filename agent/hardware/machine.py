@@ -160,7 +160,7 @@ class Platform:
 
     @property
     def python_tag(self) -> str:
-        """Return the Python version's tag in a wheel's name."""
+        """Return the Python version's tag in a wheel's name, such as cp312."""
         return f"cp{self.python[0]}{self.python[1]}"
 
     @property

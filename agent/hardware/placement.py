@@ -195,7 +195,8 @@ class PlacedRank:
 def place_rank(local_rank: int, local_size: int, root: Path = ROOT) -> PlacedRank:
     """Bind this process to its share of the cores and their memory; return the placement, with the GPU nearest to it.
 
-    The placement's notes report steps that failed. If the topology cannot be read, nothing is bound.
+    The notes report steps that failed, shared cores, and GPUs that cannot be assigned. If the topology cannot be read,
+    nothing is bound, and the placement is that of `unplaced`.
     """
     try:
         topology = _read(root)
@@ -207,7 +208,10 @@ def place_rank(local_rank: int, local_size: int, root: Path = ROOT) -> PlacedRan
 
 
 def unbound_rank(local_rank: int, local_size: int, root: Path = ROOT) -> PlacedRank:
-    """Return the placement of a rank that is not bound: all CPUs, and the GPU that `place_rank` would choose."""
+    """Return the placement of a rank that is not bound: all CPUs, and the GPU that `place_rank` would choose.
+
+    If the topology cannot be read, the placement is that of `unplaced`, without a GPU.
+    """
     try:
         topology = _read(root)
     except TopologyError as error:
@@ -236,7 +240,10 @@ def place_program(local_rank: int, local_size: int, root: Path = ROOT) -> Placed
 
 
 def unbound_because(topology: Topology, local_size: int) -> str:
-    """Return why a host's ranks should not be bound, or "" if they should."""
+    """Return why a host's ranks should not be bound, or "" if they should.
+
+    The reasons are a single rank, more ranks than cores, and other containers that may use the cores.
+    """
     if local_size == 1:
         return "the host's only rank"
     if local_size > len(topology.cores):

@@ -82,7 +82,7 @@ def horovodrun(spec: RunSpec, pythons: Interpreters, rank: Sequence[str] = ()) -
 
 
 def launcher_command(spec: RunSpec, pythons: Interpreters) -> list[str]:
-    """Build the command of the run's launcher, which is Horovod's or a process group."""
+    """Build the command of the run's launcher: horovodrun, or `agent.launch.process_group` for torchrun and plain."""
     if spec.rank_launcher == HOROVOD:
         return horovodrun(spec, pythons)
     return [pythons.launcher, "-m", "agent.launch.process_group", pythons.ranks, spec.run_directory]

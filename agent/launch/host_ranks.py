@@ -110,7 +110,7 @@ class HostRanks:
         return not [process for process in self._started if process.poll() is None]
 
     def _end(self) -> None:
-        """Terminate the ranks with SIGTERM, then kill all remaining processes of the run on this host with SIGKILL."""
+        """Terminate the ranks with SIGTERM. After END_GRACE_S, kill all remaining processes of the run on this host."""
         for process in self._started:
             if process.poll() is None:
                 process.terminate()

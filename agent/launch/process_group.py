@@ -57,7 +57,11 @@ class ProcessGroup:
     deadline: float | None = None
 
     def run(self) -> int:
-        """Forward the ranks' output until all have exited; return 0 if all succeeded, else 1."""
+        """Forward the ranks' output until all have exited; return 0 if all succeeded, else 1.
+
+        After the first failure, all other ranks are terminated, unless the run is being stopped. The failure is written
+        last.
+        """
         with selectors.DefaultSelector() as streams:
             for host in self.hosts:
                 streams.register(host.ssh.stdout, selectors.EVENT_READ, host)  # type: ignore[arg-type]  # a pipe

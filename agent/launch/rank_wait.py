@@ -77,7 +77,7 @@ class WaitWatch:
         self.take_output()
 
     def take_output(self) -> None:
-        """Record that the rank has written output."""
+        """Record that the rank has written output. The time of silence begins again."""
         self._since, self._next_s = self._clock(), REPORT_S
         self._sample: tuple[float, float] | None = None
         """Time of the last sample, and the CPU time at that time, s."""

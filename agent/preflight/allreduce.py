@@ -147,7 +147,10 @@ def speeds(multiply: Callable[[], object], add_up: Callable[[], object], size: i
 
 
 def tensorflow() -> Framework:
-    """Join the other ranks with Horovod for TensorFlow; return the operations for the test."""
+    """Join the other ranks with Horovod for TensorFlow; return the operations for the test.
+
+    On a node with GPUs, they use one GPU, chosen by the local rank.
+    """
     # TensorFlow is imported late, because it reads its environment variables at import.
     import horovod.tensorflow as hvd
     import tensorflow as tf
@@ -181,7 +184,10 @@ def tensorflow() -> Framework:
 
 
 def horovod_torch() -> Framework:
-    """Join the other ranks with Horovod for PyTorch; return the operations for the test."""
+    """Join the other ranks with Horovod for PyTorch; return the operations for the test.
+
+    On a node with GPUs, they use one GPU, chosen by the local rank.
+    """
     torch, hvd = importlib.import_module("torch"), importlib.import_module("horovod.torch")
     hvd.init()
     seen = torch.cuda.device_count()

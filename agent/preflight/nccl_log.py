@@ -88,7 +88,9 @@ class NcclProcess:
 
     @property
     def is_suspect(self) -> bool:
-        """Return whether an untested pair was in use, or about to be used when the log ended."""
+        """Return whether an untested pair was in use, or about to be used when the log ended. Over TCP, the plug-in is
+        not used.
+        """
         return bool(self.plugin or self.provider) and self.route != "TCP" and not self.is_tested
 
     @property
@@ -118,7 +120,10 @@ def this_process() -> str:
 
 
 def parse(output: str) -> dict[str, NcclProcess]:
-    """Parse NCCL's lines in a launcher's output into one NcclProcess per process, by name as in `this_process`."""
+    """Parse NCCL's lines in a launcher's output into one NcclProcess per process, by name as in `this_process`.
+
+    A process that did not log NCCL's version gets the first version in the output.
+    """
     found: dict[str, NcclProcess] = {}
     of_all = ""
     for line in output.splitlines():

@@ -126,7 +126,7 @@ def parse_efa(output: str) -> tuple[str, ...]:
 
 
 def versions() -> tuple[tuple[str, str], ...]:
-    """Return the versions of Python and of the runtime's distributions.
+    """Return the versions of Python and of those DISTRIBUTIONS that are installed.
 
     The kernel's version and Python's third number are left out: they differ between images a week apart, which is
     harmless.

@@ -153,7 +153,10 @@ def _run_elsewhere(request: NotebookRequest) -> int:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the notebook that the last argument requests as JSON, on this node or another; return the exit status."""
+    """Run the notebook that the last argument requests as JSON, on this node or another; return the exit status.
+
+    After an error, print it and return 1.
+    """
     *flags, text = argv
     request = NotebookRequest(**json.loads(text))
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))

@@ -218,9 +218,9 @@ def _open(path: Path) -> sqlite3.Connection:
 
 
 def _use_wal(connection: sqlite3.Connection) -> None:
-    """Switch a new database to write-ahead logging.
+    """Switch a new database to write-ahead logging. Tries again for BUSY_S while other processes do the same.
 
-    SQLite ignores its timeout here and reports a busy database immediately if another process makes the same change.
+    SQLite ignores its timeout here and reports a busy database immediately.
     """
     deadline = time.monotonic() + BUSY_S
     while True:

@@ -142,7 +142,10 @@ class RunDirectory:
         path.unlink(missing_ok=True)
 
     def stop_grace_s(self) -> float:
-        """Return the seconds from SIGTERM to SIGKILL for the ranks, from the stop request or by default."""
+        """Return the seconds from SIGTERM to SIGKILL for the ranks, from the stop request.
+
+        Return STOP_GRACE_S if there is no request, or if its value is invalid.
+        """
         try:
             grace_s = float(json_text.parse(read_regular(self.stop_request))["grace_s"])
         except (OSError, ValueError, KeyError, TypeError):
@@ -151,7 +154,7 @@ class RunDirectory:
 
     @property
     def group(self) -> int:
-        """Return the id of the directory's group. Its members may use the directory while the directory is open."""
+        """Return the id of the directory's group. Its members may use the directory after `open_to_ranks`."""
         return self.path.stat().st_gid
 
     def close_to_ranks(self) -> None:

@@ -73,8 +73,8 @@ class Tail:
         """Yield the new complete lines of the file as lists, decoded, up to the current end of the file.
 
         Lines are truncated to MAX_LINE bytes. An incomplete last line is kept for a later call. Everything before the
-        last `last_bytes` bytes is skipped. If the file has become shorter, it is read from its beginning. A file that
-        is missing, a link or a pipe has no lines. Raises OSError for other errors.
+        last `last_bytes` bytes is skipped, so the first line may be incomplete. If the file has become shorter, it is
+        read from its beginning. A file that is missing, a link or a pipe has no lines. Raises OSError for other errors.
         """
         self._is_there = self._is_there or is_listed(self.path)  # Ranks on another node write the file.
         if not self._is_there:

@@ -42,7 +42,10 @@ def hold(run_id: str) -> None:
 
 
 def inherit(run_id: str, descriptor: int) -> None:
-    """Take over a run's lock as its supervisor. `descriptor` was passed on by the process that started this one."""
+    """Take over a run's lock as its supervisor, and store this process's pid in the lock's file.
+
+    `descriptor` was passed on by the process that started this one.
+    """
     os.set_inheritable(descriptor, False)
     _mine[run_id] = descriptor
     os.write(descriptor, f"{os.getpid()}\n".encode())

@@ -64,7 +64,8 @@ def record(directory: RunDirectory, state: State | None = None) -> dict[str, Any
     """Return the record of a run as JSON values. `state` is a state that is not written yet; default: the present one.
 
     `launch` is null until the run was launched, and `result` until it succeeded. `restart_costs` contains the cost of
-    each restart, in the order of the timeline. `usd` and `spot` are computed from the last start until the last update.
+    each restart, in the order of the timeline. `usd`, and `spot` (see `on_spot`), are the cost from the last start
+    until the last update. Missing or damaged files are null.
     """
     files, size_bytes = count_files(directory.path)
     state = state or directory.effective_state()

@@ -97,9 +97,9 @@ class Runs:
     ) -> None:
         """Claim nodes for a run that is not live, or for a `task`: all of `hosts` or none. None claims every node.
 
-        All claims that are no longer in force are deleted, and other runs that had one are stored as failed: they have
-        lost their supervisor. `check` is called in the transaction and may raise. Raises LiveRunError if a live run or
-        a task has one of the nodes.
+        This process then holds the run's lock. All claims that are no longer in force are deleted, and other runs that
+        had one are stored as failed: they have lost their supervisor. `check` is called in the transaction and may
+        raise. Raises LiveRunError if a live run or a task has one of the nodes, or the run itself is live.
         """
         self.root.mkdir(parents=True, exist_ok=True)
         wanted = Claim.on(run_id, hosts, task)

@@ -51,7 +51,9 @@ class NodeKind:
 
     @property
     def words(self) -> str:
-        """Return a description of the kind for messages, such as `x86_64 with GPUs, Python 3.12`."""
+        """Return a description of the kind for messages, such as `x86_64 with GPUs, Python 3.12`, without the
+        capability.
+        """
         gpus = "with GPUs" if self.has_gpus else "without GPUs"
         return f"{self.processor} {gpus}" + (f", Python {self.python}" if self.python else "")
 

@@ -274,11 +274,9 @@ class RunSpec:
         return f"{self.efs_mount}/payloads/{self.program}/{LOCK_FILE}"
 
     def rank_command(self, python: str, values: Mapping[str, str] | None = None) -> list[str]:
-        """Return a rank's command. The interpreter with the path `python` runs a script, a module, or the words after
-        `python`.
+        """Return a rank's command, as `started_by` does, with the path `python` of the interpreter.
 
-        Any other command is unchanged. With a rank's `values`, the placeholders in the first `entry_words` words are
-        expanded.
+        With a rank's `values`, the placeholders in the first `entry_words` words are expanded.
         """
         entry = [expand(word, values) if values else word for word in self.command[: self.entry_words]]
         return started_by(python, (*entry, *self.command[self.entry_words :]))
@@ -315,10 +313,10 @@ def placed(ranks: int, hosts: Sequence[str]) -> str:
 
 
 def started_by(python: str, command: Sequence[str]) -> list[str]:
-    """Return a command for a node. The interpreter with the path `python` runs a script, a module, or the words after
-    `python`.
+    """Return a command for a node. The interpreter with the path `python` is put before a script (.py) or an option
+    (-m).
 
-    Any other command is unchanged.
+    It also replaces the first word `python` or `python3`. Any other command is unchanged.
     """
     first, *rest = command
     if first in ("python", "python3"):

@@ -41,7 +41,9 @@ def aws_command(*words: str, region: str = "", program: str = "aws", in_backgrou
 
 
 def cli_environment() -> dict[str, str]:
-    """Return the CLI's environment: no pager, and UTF-8, because the CLI decodes file names by the locale."""
+    """Return this process's environment for the CLI: without a pager, and with UTF-8, because it decodes names by the
+    locale.
+    """
     return {**os.environ, "PYTHONUTF8": "1", "AWS_PAGER": ""}
 
 
@@ -50,7 +52,7 @@ def running(command: Sequence[str], *, stdin: int = subprocess.DEVNULL) -> Itera
     """Run the CLI during a block; yield its process, with its output in a pipe. It has exited when the block is left.
 
     Leaving the block waits for the CLI, or terminates it after an error in the block. Raises AwsCliError if the CLI
-    fails. That error replaces an error in the block, which is only its consequence.
+    fails or is not installed. That error replaces an error in the block, which is only its consequence.
     """
     with tempfile.TemporaryFile() as stderr:  # Only errors (QUIET): a few lines, which fit even if /tmp is in memory.
         try:

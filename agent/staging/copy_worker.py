@@ -30,8 +30,9 @@ from agent.staging.progress import Emit, ProgressMeter, emit_paths, summary
 
 
 def check(dataset: StagedDataset, entries: Sequence[Entry], emit: Emit) -> None:
-    """Read these files of a data set. Emit the files that are missing or have other content, then the number of all
-    files.
+    """Read these files of a data set, and emit the progress and the number of the files.
+
+    Before the number, emit which files are missing or have other content, and which of these were complete before.
     """
     progress, missing = ProgressMeter(emit, entries), []
     for entry, is_missing in dataset.verify(entries):
@@ -178,8 +179,8 @@ def wait_for_manifest(shared: StagedDataset, digest: str, timeout_s: float = MAN
 def run_and_report(carry_out: Callable[[Emit], None]) -> int:
     """Call `carry_out` with a function that prints messages as lines of JSON.
 
-    Returns 0 on success, or 1 after printing an error as such a line, with its `kind`. Exits with status 143 on
-    SIGTERM.
+    Returns 0 on success, or 1 after printing an error as such a line, with its `kind`. Also returns 1, without a line,
+    if the reader of the output has gone away. Exits with status 143 on SIGTERM.
     """
     lock = threading.Lock()
 

@@ -178,9 +178,9 @@ def sha256_of(file: IO[bytes]) -> tuple[str, int]:
 
 
 def is_as_listed(path: Path | str, entry: Entry) -> bool:
-    """Return whether `path` is a regular file, not a link, with the entry's size and hash. Raises OSError.
+    """Return whether `path` is a regular file, not a link, with the entry's size and hash; False if it is missing.
 
-    Reads the file.
+    Reads the file. Raises OSError.
     """
     try:
         file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)

@@ -35,7 +35,10 @@ class ProgressMeter:
             self._report()
 
     def in_flight(self, count: int) -> None:
-        """Set the number of bytes that have arrived for unfinished files. The next finished file resets it."""
+        """Set the number of bytes that have arrived for unfinished files, and report the counts if they are due.
+
+        The next finished file resets the number.
+        """
         with self._lock:
             self._in_flight = count
             self._report()

@@ -230,8 +230,8 @@ def fetch_to_disk(
 ) -> None:
     """Fetch this node's part of a bucket's objects to its own disk, except objects that are already there.
 
-    `part` returns this node's part of all entries. Emits the progress and a summary, with the digest of all objects
-    (`listing`). Raises DatasetError.
+    The data set is complete then. `part` returns this node's part of all entries. Emits the progress and a summary,
+    with the digest of all objects (`listing`). Raises DatasetError.
     """
     listed = listing(prefix)
     entries = [known_hashes(dataset).get((e.path, e.size, e.etag), e) for e in part(Manifest.of(listed).entries)]

@@ -82,7 +82,7 @@ class Sizes:
         self._changing: dict[str, int] = {}
 
     def of(self, path: Path, *, final: bool) -> int:
-        """Return the total bytes of the files in a directory.
+        """Return the total bytes of the files in a directory, without links. A directory is measured only once.
 
         `final`: the directory is complete. Its content no longer changes, so a size that is stored in the file is used.
         """
@@ -115,7 +115,8 @@ def names_in_processes(proc: Path = Path("/proc")) -> frozenset[str]:
 def needed(runs: Runs) -> tuple[frozenset[str], frozenset[str]]:
     """Return the names of trees and environments, and of data sets, that runs on the shared file system refer to.
 
-    Raises OSError if a spec cannot be read, because nothing may be removed then.
+    Runs that have ended count too, because a user may resume them. Raises OSError if a spec cannot be read, because
+    nothing may be removed then.
     """
     names, data = set(), set()
     # A run whose state is missing in the database, for example because its file is damaged, keeps its trees too.

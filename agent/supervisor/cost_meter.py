@@ -80,9 +80,10 @@ class Meter:
         return f"{NEAR:.0%} of a limit is used, {told}; at the limit the run is stopped, as by `fab stop`", ""
 
     def write(self, reached: str = "", *, ended: bool = False) -> None:
-        """Write spent.json, with the time of day when the limit will be reached. Write errors are ignored.
+        """Write spent.json, with the time of day when a limit will be reached. Write errors are ignored.
 
-        `reached` is the limit that stopped the run, or "". `ended`: no ranks of this attempt are left.
+        `reached` is the limit that stopped the run, or "". `ended`: no ranks of this attempt are left, so that time is
+        left out.
         """
         self._advance()
         left_s = self._bounds.left_s(self._spent.seconds, self._spent.usd, self._spent.usd_per_hour)

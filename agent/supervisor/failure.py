@@ -114,7 +114,11 @@ def reason(spec: RunSpec, status: int, log: str, running: Collection[str] = ()) 
 
 
 def full_disk_hint(hosts: Sequence[Node], log: str) -> str:
-    """Return text with the host, the path or the rank's line, and advice if a log reports a full disk; else ""."""
+    """Return text about the full disk that a log reports, with its host and advice; "" if the log reports none.
+
+    The text names a path on the disk if deepcdk measured it on the host. Otherwise it quotes the last line about a full
+    disk.
+    """
     places = _places(hosts)
     for number, path, free in rank_disks.parse(log):
         if number < len(places):

@@ -55,10 +55,10 @@ def choose_answering(
     least: int,
     most: int,
 ) -> tuple[Node, ...] | None:
-    """Return hosts for a run among the workers in `nodes`, ordered by index; None if there are fewer than `least`.
+    """Choose hosts for a run among the workers in `nodes`. Return them by index; None if there are fewer than `least`.
 
-    `answering` contains the instance ids of the nodes that may be chosen. The run's own hosts come first, then others
-    of the same kinds. At most `most` hosts are returned.
+    `answering` contains the instance ids of the nodes that may be chosen. The run's own hosts are preferred. Other
+    hosts must have the kind of one of them. At most `most` hosts are chosen.
     """
     own, kinds = {host.instance_id for host in spec.hosts}, {host.kind for host in spec.hosts}
     fitting = [

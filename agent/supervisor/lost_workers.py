@@ -152,7 +152,7 @@ class LostWorkers:
         self._replace(group, {id: why for id, seen in self._seen.items() if (why := seen.trouble(now))})
 
     def _specs(self) -> list[RunSpec]:
-        """Return the specs of the live runs, and then of the queued runs."""
+        """Return the specs of the live runs, and then of the queued runs. Specs that cannot be read are left out."""
         found = []
         for run_id in (*self._runs.live(), *run_queue.ids()):
             with contextlib.suppress(OSError, SpecError):

@@ -132,7 +132,7 @@ def check_slots(host: Node, *, gpus: int, cores: int) -> None:
 def kind_of(spec: RunSpec) -> RuntimeKind:
     """Return the kind of the runtime for the run's hosts; for a run without hosts, for this node.
 
-    Raises SpecError if the kinds of the hosts differ, or for GPUs on a processor other than x86_64.
+    Raises SpecError if no environment works for all of them (`agent.spec.kinds.runtime_kind`).
     """
     return spec.runtime_kind or runtime_kind({"this node": this_node_kind()})
 

@@ -88,7 +88,9 @@ class ReplacementLog:
             file.write(b"\n" + json.dumps(dataclasses.asdict(replacement)).encode() + b"\n")
 
     def made(self, now: float) -> int:
-        """Return how many workers were replaced in the hour before `now` (seconds since 1970)."""
+        """Return how many workers were replaced in the hour before `now` (seconds since 1970). Failed replacements do
+        not count.
+        """
         return sum(not each.trouble and now - each.time < LIMIT_S for each in self.read())
 
 

@@ -42,8 +42,9 @@ class StoredRun:
     def update(self, **changes: object) -> None:
         """Store the state with changed fields, if they differ.
 
-        Before a final state is stored, the record and the last copy to the bucket are completed, which may take
-        minutes. Raises SupersededError if another master has taken over the run.
+        Before a final state is stored, the time and cost, the record and the last copy to the bucket are completed, and
+        all files are made readable. This may take minutes. Trouble with the files is logged. Raises SupersededError if
+        another master has taken over the run.
         """
         self.check_ours()
         state = dataclasses.replace(self.state, **changes)  # type: ignore[arg-type]  # checked by callers

@@ -67,10 +67,12 @@ def enqueue(runs: Runs, submission: Submission) -> RunDirectory:
 
 
 def resume(runs: Runs, submission: Submission) -> RunDirectory:
-    """Resume an ended run in its own directory, and leave a supervisor behind.
+    """Resume an ended run in its own directory, and leave a supervisor behind. Processes of earlier attempts are
+    killed.
 
-    Raises LiveRunError and RuntimeError like `start`, FileNotFoundError if the run does not exist, and SpecError if it
-    cannot be resumed.
+    Raises LiveRunError like `start`, FileNotFoundError if the run does not exist, and SpecError if it has succeeded, a
+    node has left or a pushed tree is missing. If the supervisor does not start, RuntimeError is raised, and the run is
+    stored as failed.
     """
     spec, run_id = _claim(runs, submission.spec), submission.spec.run_id
     directory = runs[run_id]
@@ -95,7 +97,11 @@ def resume(runs: Runs, submission: Submission) -> RunDirectory:
 
 
 def enqueue_again(runs: Runs, submission: Submission) -> RunDirectory:
-    """Queue an ended run, to be resumed in its own directory. Raises like `resume`."""
+    """Queue an ended run, to be resumed in its own directory. Processes of earlier attempts are killed.
+
+    Raises LiveRunError if the run is live or queued, FileNotFoundError if it does not exist, and SpecError if it has
+    succeeded or a pushed tree is missing.
+    """
     spec = submission.spec
     directory = runs[spec.run_id]
     _check_ended(runs, directory)
@@ -182,7 +188,7 @@ def _make(runs: Runs, submission: Submission, state: State) -> RunDirectory:
 
 
 def _union(before: Sequence[Node], after: Sequence[Node]) -> tuple[Node, ...]:
-    """Return the hosts of two attempts. If both have a host with the same name, return the later one."""
+    """Return the hosts of two attempts. If both have a host with the same name, only the later one is returned."""
     return tuple({node.name: node for node in (*before, *after)}.values())
 
 

@@ -153,7 +153,11 @@ class Supervisor:
         return asked and outcome.state != "succeeded" and self.directory.may_go_on
 
     def _clean_up(self) -> None:
-        """Kill remaining processes, notify the user, remove secrets, stop the workers on request, release the nodes."""
+        """Clean up after the run: notify the user, remove secrets, stop the workers on request, and release the nodes.
+
+        First kills the remaining processes on hosts of earlier attempts and, unless the run has succeeded, on all its
+        hosts.
+        """
         hosts = self._attempt.hosts
         hosts.end_preparation()
         if self.state.state != "succeeded":
@@ -169,6 +173,8 @@ class Supervisor:
     def _take_up(self, before: LostSupervisor) -> Outcome:
         """Terminate the processes of the lost supervisor `before`, including its launcher; return the outcome of its
         attempt.
+
+        Ranks get SIGTERM and the grace period of a stop, so that they can write a checkpoint, then SIGKILL.
         """
         # The remaining ranks work well, so they get SIGTERM first. Ranks of a recipe then write a checkpoint.
         self._attempt.hosts.signal_run(signal.SIGTERM, wait_s=STOP_GRACE_S)
@@ -228,7 +234,7 @@ class Supervisor:
         return HostReplacements(group=group, log=ReplacementLog(), hosts=frozenset(ids), since=since)
 
     def _report_replaced(self) -> None:
-        """Record which hosts the master replaced, and which ones it could not replace."""
+        """Log and record which hosts the master replaced or could not replace, if that is not recorded yet."""
         known = self._stored.course.get(REPLACED, [])
         found = [dataclasses.asdict(each) for each in self._replacements(self.state.started).found()]
         if new := [each for each in found if each not in known]:
@@ -309,7 +315,10 @@ class Supervisor:
             self.log.flush()
 
     def _keep_bounds(self) -> None:
-        """Warn if a limit is near. If one is reached, request a graceful stop, unless a stop was requested before."""
+        """Warn if a limit is near: in the log, with a notification, and in the state of a running run.
+
+        If a limit is reached, request a graceful stop, unless a stop was requested before.
+        """
         warning, reached = self._meter.look()
         if warning:
             self._log(warning)
@@ -321,7 +330,11 @@ class Supervisor:
             self._stop.ask(reached)
 
     def _report_unpublished(self) -> None:
-        """Report that the run's metric is not published, or that it is published again."""
+        """Log and record it if the run's metric is no longer published, or is published again. Do nothing without a
+        change.
+
+        The reason in the state of a running run also reports it.
+        """
         trouble, reported = self._live_metric.trouble, str(self._stored.course.get("unpublished", ""))
         if bool(trouble) == bool(reported):
             return

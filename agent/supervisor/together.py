@@ -89,9 +89,11 @@ class TogetherWatch:
         return bool(self.warning) and self._spec.together == REQUIRED
 
     def _found(self, *, ended: bool) -> str:
-        """Return the warning; "" if ranks are connected, a node's report is missing, or it is too early.
+        """Return the warning. It is due ALONE_S after the first output, or after SAME_S if all ranks print the same
+        lines.
 
-        `ended`: all ranks have exited, so SAME_S no longer applies.
+        Return "" if ranks are connected, a node's report is missing, or it is too early. `ended`: all ranks have
+        exited, so SAME_S no longer applies.
         """
         names = set(names_in(self._directory.path))
         reports = {

@@ -92,7 +92,7 @@ class Watch(importlib.abc.MetaPathFinder):
 
 
 def has_keras_2() -> bool:
-    """Return whether the imported package `keras` is Keras 2, as with TensorFlow 2.15."""
+    """Return whether the package `keras` is imported and is Keras 2, as with TensorFlow 2.15."""
     return str(getattr(sys.modules.get("keras"), "__version__", "")).startswith("2.")
 
 

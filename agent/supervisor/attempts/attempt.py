@@ -91,7 +91,8 @@ class Attempt:
     def carry_out(self) -> Outcome:
         """Prepare and check the hosts, launch the ranks, and wait until they exit; return the outcome.
 
-        If the preparation or a check fails, the outcome is `failed`. After a stop request, it is `stopped`.
+        If the preparation or a check fails, the outcome is `failed`, with the machine fault if there was one. If a stop
+        was requested before the launch, it is `stopped`, and nothing is launched.
         """
         began = time.monotonic()
         try:
@@ -132,8 +133,9 @@ class Attempt:
     def _launch(self, pythons: Interpreters) -> Outcome:
         """Launch the ranks with the interpreters `pythons`, wait until they exit, and return the outcome.
 
-        If the run must stop before that, the ranks are terminated: after a stop request the outcome is `stopped`, and
-        `failed` if --together=require is violated.
+        A user program is first copied into the run's directory. A stop request terminates the ranks, and the outcome is
+        `stopped`. If --together=require is violated, running ranks are terminated, and the outcome is `failed`, even if
+        all ranks have succeeded. Other failures contain the reason, the machine fault and a lack of memory.
         """
         command = list(self.spec.launcher) or launcher_command(self.spec, pythons)
         preparation.stage(self.spec)
@@ -205,10 +207,11 @@ class Attempt:
         return together.must_stop
 
     def _stop_ranks(self, launcher: subprocess.Popen[bytes], why: str) -> None:
-        """Send SIGTERM to the ranks, and SIGKILL after the grace period. `why` is the reason to log.
+        """Send SIGTERM to the ranks, and SIGKILL after the grace period of the stop request, or at once if it is 0.
 
-        The ranks get SIGTERM directly. If horovodrun got it, it would kill its SSH clients after 5 s and leave the
-        ranks behind. If the launcher exits before the ranks, they get the rest of the grace period.
+        `why` is the reason to log. The ranks get SIGTERM directly. If horovodrun got it, it would kill its SSH clients
+        after 5 s and leave the ranks behind. A launcher of the spec (`RunSpec.launcher`) gets it too. If horovodrun
+        exits before the ranks, they get the rest of the grace period.
         """
         grace_s = self._directory.stop_grace_s()
         deadline = time.monotonic() + grace_s
