@@ -140,10 +140,9 @@ def wheel_name(platform: Platform) -> str:
 
 
 def cached_wheel(directory: Path) -> Path | None:
-    """Return the path of Horovod's wheel in a folder, such as the cache folder of a fingerprint. None if it has no
-    wheel.
+    """Return the path of Horovod's wheel in a folder, such as the cache folder of a fingerprint.
 
-    If there are several, it is the first by name.
+    Return the first by name if there are several, and None if there is none.
     """
     return next(iter(sorted(directory.glob("horovod-*.whl"))), None)
 
@@ -264,8 +263,9 @@ def _build_in(scratch: Path, env: Mapping[str, str], log: Path, sdist: Path | No
 
 
 def default_cache(environ: Mapping[str, str]) -> Path:
-    """Return the folder of the build cache: $XDG_CACHE_HOME/deepcdk, or ~/.cache/deepcdk without an absolute path
-    there.
+    """Return the folder of the build cache: $XDG_CACHE_HOME/deepcdk or ~/.cache/deepcdk.
+
+    The variable is ignored if it is not an absolute path.
     """
     base = environ.get("XDG_CACHE_HOME", "")
     return (Path(base) if base.startswith("/") else Path.home() / ".cache") / "deepcdk"

@@ -160,9 +160,9 @@ def raise_limits() -> None:
 def become(spec: RunSpec, module: Sequence[str]) -> None:
     """Replace this process with the rank's program, or with `module` (`-m MODULE ...`) if it is not empty.
 
-    First raises resource limits, gives up privileges and, for a program, starts the node's watchdog if this is the
-    first rank, and binds the process to its cores. Never returns. Raises OSError or SecretsError if the program cannot
-    be started.
+    First raises resource limits and gives up privileges. Without `module`, also starts the node's watchdog if this rank
+    must (`starts_watch`), and binds the rank of a user program to its cores. Never returns. Raises OSError or
+    SecretsError if the program cannot be started.
     """
     inherited = {
         **os.environ,

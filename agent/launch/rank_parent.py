@@ -248,11 +248,11 @@ def _stops_run(environ: Mapping[str, str]) -> bool:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the rank; return its status, or exit by the signal that terminated it. The arguments are the launcher and the
-    rank's command.
+    """Run the rank; return its status, or exit by the signal that terminated it.
 
-    Under horovodrun, a signal is returned as 128 plus its number. Returns 0 if the whole run was asked to stop under
-    horovodrun or mpirun, 1 if the output's reader has gone away, and 2 if no launcher has started this process.
+    The arguments are the launcher and the rank's command. Under horovodrun, a signal is returned as 128 plus its
+    number. Returns 0 if the whole run was asked to stop under horovodrun or mpirun, 1 if the output's reader has gone
+    away, and 2 if no launcher has started this process.
     """
     launcher, *command = argv
     try:

@@ -83,11 +83,10 @@ class WaitWatch:
         """Time of the last sample, and the CPU time at that time, s."""
 
     def look(self) -> str:
-        """Return a description of the wait if the rank is silent and uses no CPU time; otherwise "". Call this
-        repeatedly.
+        """Return a description of the wait if the rank is silent and uses no CPU time; otherwise "".
 
-        The description is due after REPORT_S of silence, and again each time that this time has doubled. CPU use below
-        BUSY, in the second half of the time, counts as none.
+        Call this repeatedly. The description is due after REPORT_S of silence, and again each time that this time has
+        doubled. CPU use below BUSY, in the second half of the time, counts as none.
         """
         now = self._clock()
         silent_s = now - self._since

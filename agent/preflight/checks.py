@@ -55,8 +55,9 @@ def uses_tensorflow(spec: RunSpec) -> bool:
 
 
 def allreduce_command(python: str, spec: RunSpec) -> list[str]:
-    """Build the command of each rank of the allreduce in a run with Horovod. It uses the same interface as the run's
-    ranks.
+    """Build the command of each rank of the allreduce in a run with Horovod.
+
+    It uses the same interface as the run's ranks.
     """
     framework = HOROVOD_TENSORFLOW if uses_tensorflow(spec) else HOROVOD_TORCH
     proof = ["-m", "agent.preflight.allreduce", spec.run_directory, framework]
@@ -196,12 +197,12 @@ def clock_skew_s(node_time: float, began: float, ended: float, node_began: float
 def judge_allreduce(
     spec: RunSpec, report: Report, status: int, output: str, facts: Mapping[str, NodeFacts] | None = None
 ) -> Report:
-    """Return the report with the result of the allreduce added. After right sums on GPUs, NCCL and speeds are judged
-    too.
+    """Return the report with the result of the allreduce added.
 
     `status` and `output` are the launcher's. `facts` are the nodes' facts, which show whether they have GPUs. If ranks
-    did not start or have wrong sums, only their nodes get a finding, because then no rank finishes. If the ranks have
-    no PyTorch, the report states that the allreduce was not tested.
+    did not start or have wrong sums, only their nodes get a finding, because then no rank finishes. After right sums on
+    GPUs, the use of NCCL and the speeds are judged too. If the ranks have no PyTorch, the report states that the
+    allreduce was not tested.
     """
     if is_unchecked(output):
         return _without_pytorch(spec, report)

@@ -88,8 +88,9 @@ class NcclProcess:
 
     @property
     def is_suspect(self) -> bool:
-        """Return whether an untested pair was in use, or about to be used when the log ended. Over TCP, the plug-in is
-        not used.
+        """Return whether an untested pair was in use, or about to be used when the log ended.
+
+        Return False over TCP, because the plug-in is not used there.
         """
         return bool(self.plugin or self.provider) and self.route != "TCP" and not self.is_tested
 

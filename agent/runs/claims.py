@@ -65,9 +65,7 @@ class Claim:
         return tuple(node.name for node in self.nodes or ())
 
     def has(self, node: Node | ClaimedNode) -> bool:
-        """Return whether this claim contains a node, by its name or instance id. A claim on every node contains each
-        node.
-        """
+        """Return whether this claim contains a node, by its name or instance id. Always true if it is on every node."""
         return self.nodes is None or any(own.is_same(node) for own in self.nodes)
 
     def excludes(self, other: Claim) -> bool:

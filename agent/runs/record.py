@@ -65,7 +65,7 @@ def record(directory: RunDirectory, state: State | None = None) -> dict[str, Any
 
     `launch` is null until the run was launched, and `result` until it succeeded. `restart_costs` contains the cost of
     each restart, in the order of the timeline. `usd`, and `spot` (see `on_spot`), are the cost from the last start
-    until the last update. Missing or damaged files are null.
+    until the last update. A field is null if its file is missing or damaged.
     """
     files, size_bytes = count_files(directory.path)
     state = state or directory.effective_state()

@@ -48,8 +48,7 @@ class _Told:
 def restart_costs(events: Iterable[Mapping[str, Any]], restarts: Sequence[Mapping[str, Any]]) -> list[RestartCost]:
     """Return the cost of each restart, in order. `events` are the run's metrics; malformed ones are ignored.
 
-    If a restart was followed by another one before the ranks had started, its cost is unknown: the next one includes
-    it.
+    If the next restart came before the ranks had started, the cost is unknown, and the next restart includes it.
     """
     told = _told(events)
     starts = [place for place, each in enumerate(told) if each.is_start]

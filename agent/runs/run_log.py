@@ -89,11 +89,11 @@ def last_lines(
 
 
 def last_text(log: Path, size: int) -> str:
-    """Return the last `size` bytes of launcher.log. After a truncation of the log, lines that were cut off but kept
-    come first.
+    """Return the last `size` bytes of launcher.log; "" if it is missing, or a link or a pipe.
 
-    Return "" if it is missing, or a link or a pipe. Otherwise, a rank could replace it with a link to the master's
-    private key, and find the key in state.json. Raises OSError for other errors.
+    Otherwise, a rank could replace it with a link to the master's private key, and find the key in state.json. If the
+    log was truncated and is shorter, the result begins with lines from the file `earlier`. Raises OSError for other
+    errors.
     """
     try:
         text = _end_of(log, size)

@@ -51,9 +51,7 @@ class NodeKind:
 
     @property
     def words(self) -> str:
-        """Return a description of the kind for messages, such as `x86_64 with GPUs, Python 3.12`, without the
-        capability.
-        """
+        """Return a description for messages, without the capability, such as `x86_64 with GPUs, Python 3.12`."""
         gpus = "with GPUs" if self.has_gpus else "without GPUs"
         return f"{self.processor} {gpus}" + (f", Python {self.python}" if self.python else "")
 

@@ -216,8 +216,8 @@ class RunSpec:
     def may_train_apart(self) -> bool:
         """Return whether to watch the ranks' connections, because the ranks may train without each other.
 
-        This is possible in a user program with several ranks, unless --together=no states that it is intended. Recipes
-        always connect their ranks.
+        This is possible in a user program with several ranks. With --together=no, it is intended and not watched.
+        Recipes always connect their ranks.
         """
         return bool(self.program) and self.ranks > 1 and self.together != APART
 
@@ -313,10 +313,9 @@ def placed(ranks: int, hosts: Sequence[str]) -> str:
 
 
 def started_by(python: str, command: Sequence[str]) -> list[str]:
-    """Return a command for a node. The interpreter with the path `python` is put before a script (.py) or an option
-    (-m).
+    """Return a command for a node, with the path `python` of the interpreter before a script (.py) or an option (-m).
 
-    It also replaces the first word `python` or `python3`. Any other command is unchanged.
+    The path also replaces the first word `python` or `python3`. Any other command is unchanged.
     """
     first, *rest = command
     if first in ("python", "python3"):

@@ -41,8 +41,9 @@ def aws_command(*words: str, region: str = "", program: str = "aws", in_backgrou
 
 
 def cli_environment() -> dict[str, str]:
-    """Return this process's environment for the CLI: without a pager, and with UTF-8, because it decodes names by the
-    locale.
+    """Return this process's environment for the CLI: without a pager, and with UTF-8.
+
+    The CLI decodes file names by the locale.
     """
     return {**os.environ, "PYTHONUTF8": "1", "AWS_PAGER": ""}
 

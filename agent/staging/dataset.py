@@ -143,11 +143,10 @@ class StagedDataset:
         return ()
 
     def begin(self, wanted: Manifest) -> int:
-        """Write the pending manifest, and remove partial files and files of an earlier staging that `wanted` does not
-        contain.
+        """Write the pending manifest, and remove files of an earlier staging that `wanted` does not contain.
 
-        Return the number of other files in the directory, which are kept. Raises DiskFullError if space is short, and
-        DatasetError if the manifest cannot be written.
+        Partial files are removed too. Return the number of other files in the directory, which are kept. Raises
+        DiskFullError if space is short, and DatasetError if the manifest cannot be written.
         """
         ours = set(wanted.by_path())
         theirs: set[str] = set()

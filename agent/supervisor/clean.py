@@ -93,7 +93,7 @@ class Sizes:
         return sizes[name]
 
     def store(self) -> None:
-        """Write the sizes of the complete directories that `of` measured to the file, and drop others. Errors are
+        """Write the sizes of the complete directories that `of` measured, and drop others from the file. Errors are
         ignored.
         """
         if self._found != self._known:
@@ -177,8 +177,8 @@ def node_items(home: Path, sizes: Sizes, roots: Sequence[Path] = ()) -> Iterator
 
     An environment or build is used if a process or the next recipe needs it. A removed build costs little time, because
     the wheels on the shared file system contain one too. `roots` are the folders to search, by default those of all
-    environments and builds. Not searched are folders that this user cannot write to, and by default the folder of the
-    recipes' environments if this node's kind is unknown.
+    environments and builds, but without DEFAULT_ROOT if this node's kind is unknown. Folders that this user cannot
+    write to are skipped.
     """
     # Import them here: they take a third of this program's start, and `fab status` runs only the command `shared`.
     from agent.environment import runtime

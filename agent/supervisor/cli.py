@@ -56,11 +56,11 @@ class NoSuchRunError(LookupError):
 
 
 def supervise(runs: Runs, run_id: str, ready_fd: int, lock_fd: int, lost: str) -> int:
-    """Supervise a run until it ends, in the background process of `start` or the scheduler. Return 0 if it succeeded,
-    else 1.
+    """Supervise a run until it ends, in the background process of `start` or the scheduler.
 
-    SIGTERM stops the run. `ready_fd` is a pipe to report that the supervisor is ready. `lock_fd` is the run's lock.
-    `lost` describes what happened to the run's previous supervisor, if this one replaces it; otherwise it is "".
+    Return 0 if the run succeeded, else 1. SIGTERM stops the run. `ready_fd` is a pipe to report that the supervisor is
+    ready. `lock_fd` is the run's lock. `lost` describes what happened to the run's previous supervisor, if this one
+    replaces it; otherwise it is "".
     """
     from agent.supervisor import lost_supervisor
     from agent.supervisor.supervisor import Supervisor
@@ -195,8 +195,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command in `argv`, and print its result as JSON, or an error.
 
     Return the exit status: 0, FAILED, BAD_ARGUMENTS, LIVE_RUN or NO_SUCH_RUN. A new master first waits for its
-    predecessor's data; without the data, commands that change runs fail. All commands fail on a master that was
-    replaced. Also makes this master the current one for commands that change runs, and starts a missing scheduler.
+    predecessor's data; without the data, commands that change runs fail. On a master that was replaced, all commands
+    but `supervise` fail. Also makes this master the current one for commands that change runs, and starts a missing
+    scheduler.
     """
     options = _parser().parse_args(argv)
     runs = Runs(root=Path(options.root))

@@ -87,8 +87,9 @@ _NOTICE_BYTES: Final = 1 << 15
 
 
 def log_bytes(ranks: int) -> int:
-    """Return the number of bytes at the end of a log that `reason` needs, at most 32 MiB. All ranks may fail at the
-    same time.
+    """Return the number of bytes at the end of a log that `reason` needs, at most 32 MiB.
+
+    All ranks may fail at the same time.
     """
     return min(_EXCEPTION_BYTES + _NOTICE_BYTES * (1 + ranks), 1 << 25)
 
@@ -116,8 +117,7 @@ def reason(spec: RunSpec, status: int, log: str, running: Collection[str] = ()) 
 def full_disk_hint(hosts: Sequence[Node], log: str) -> str:
     """Return text about the full disk that a log reports, with its host and advice; "" if the log reports none.
 
-    The text names a path on the disk if deepcdk measured it on the host. Otherwise it quotes the last line about a full
-    disk.
+    The text names a path on the disk if deepcdk measured it. Otherwise it quotes the last line about a full disk.
     """
     places = _places(hosts)
     for number, path, free in rank_disks.parse(log):

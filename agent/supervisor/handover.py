@@ -83,10 +83,9 @@ class Handover:
 
     @property
     def is_settled(self) -> bool:
-        """Return whether there is nothing to wait for: the cluster has no parameter for it, or the last call of AWS has
-        ended.
+        """Return whether there is nothing to wait for: AWS has stored the last digest, or this has failed.
 
-        The call may have failed.
+        Also true if the cluster has no parameter for the digest.
         """
         return not self.parameter or (self._call is None and self._shared is not None)
 
@@ -152,9 +151,9 @@ class Handover:
 def take_over(left: Path, runs: Runs, home: Path) -> Path:
     """Install the agent, database and boot hook from the archive unpacked in `left`. Return the agent's tree.
 
-    `home` is the login user's home. This master becomes the current master of `runs`, and live runs claim their nodes
-    again. An agent, data or hook that it already has, because a laptop was faster, is kept. Raises OSError, and
-    ValueError or KeyError if the archive is malformed.
+    `home` is the login user's home. This master becomes the current master of `runs`, and claims nodes for live runs
+    without a claim. An agent, data or hook that it already has, because a laptop was faster, is kept. Raises OSError,
+    and ValueError or KeyError if the archive is malformed.
     """
     contents: Any = json.loads((left / CONTENTS).read_bytes())
     tree = str(contents["tree"])

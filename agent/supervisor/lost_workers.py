@@ -110,8 +110,9 @@ class LostWorkers:
 
     @contextlib.contextmanager
     def watched(self) -> Iterator[None]:
-        """Check the workers every PERIOD_S seconds during a block, in a thread. Errors are logged, and the checks
-        continue.
+        """Check the workers every PERIOD_S seconds during a block, in a thread.
+
+        An error is logged, and the checks continue.
         """
         ended = threading.Event()
         threading.Thread(target=self._keep_looking, args=(ended,), daemon=True).start()

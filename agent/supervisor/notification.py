@@ -69,8 +69,9 @@ def call(command: str, document: dict[str, Any], directory: Path, timeout_s: flo
     """Run a shell command with an event, or publish the event if the command is a topic's ARN; return the error, or "".
 
     `document` contains the event's fields. The command gets them as JSON on its standard input, and the main ones in
-    the variables DEEPCDK_EVENT, DEEPCDK_EVENT_RUN and DEEPCDK_EVENT_TEXT. It runs in `directory`, without the run's
-    variables. Waits for the command, which is killed with its process group after `timeout_s` seconds.
+    the variables DEEPCDK_EVENT, DEEPCDK_EVENT_RUN and DEEPCDK_EVENT_TEXT. Of this process's variables, it gets only
+    those in _KEPT. It runs in `directory`. Waits for the command, which is killed with its process group after
+    `timeout_s` seconds.
     """
     if topic_region(command):
         return publish(command, document, timeout_s)[:_SHOWN]
@@ -133,17 +134,16 @@ class Notifier:
             self._threads.append(thread)
 
     def tell_end(self, state: State) -> None:
-        """Start the commands for the end of the run, in the background. The event is `failed`, or `ended` after success
-        or a stop.
+        """Start the commands for the end of the run, in the background.
+
+        The event is `failed` if the run has failed, and `ended` if it has succeeded or was stopped.
         """
         event = FAILED if state.state == FAILED else ENDED
         reason = f": {state.reason}" if state.reason else ""
         self.tell(event, f"run {state.run_id} {state.state}{reason}", state=state.state, reason=state.reason)
 
     def finish(self) -> None:
-        """Wait until all commands have exited or timed out. Then `failures` contains the messages about failed
-        commands.
-        """
+        """Wait until all commands have exited or timed out. Then `failures` has a message about each failed command."""
         deadline = time.monotonic() + TIMEOUT_S + 5.0
         for thread in self._threads:
             thread.join(timeout=max(0.0, deadline - time.monotonic()))

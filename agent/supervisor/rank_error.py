@@ -29,8 +29,8 @@ _ERROR_STATUSES: Final = (1, 2)
 def describe(rank: int, log: str, status: int) -> str:
     """Return the error of a rank that exited with `status`, to append to a sentence.
 
-    This is its last exception or, with the status 1 or 2, its last line on stderr. Return "" if the log has neither, or
-    if a signal killed the rank.
+    This is its last exception or, with the status 1 or 2, its last line if that is on stderr. Return "" if the log has
+    neither, or if a signal killed the rank.
     """
     if status > 0 and (text := exception_of(rank, log)):
         return f": {text}"
@@ -64,8 +64,7 @@ def exception_of(rank: int, log: str) -> str:
 
 
 def _complete(lines: Sequence[str], number: int) -> str:
-    """Return line `number`, the first of an exception. If it ends with a colon, the first indented line after it is
-    appended.
+    """Return line `number`, the first of an exception. If it ends with a colon, append the next indented line.
 
     For an exception in a `tf.function`, return only the last indented line, which is the exception itself.
     """

@@ -31,10 +31,9 @@ from agent.supervisor.submit import detach
 
 
 def recover_lost_runs(runs: Runs, between: Callable[[], object] = lambda: None) -> None:
-    """Restart each run that lost its supervisor. If it may not or cannot continue, kill its processes and store that it
-    failed.
+    """Restart each run that lost its supervisor, or kill its processes and store that it failed.
 
-    `between` is called after each run, because one run may take a minute.
+    A run fails if it may not or cannot continue. `between` is called after each run, because one run may take a minute.
     """
     for run_id in runs.lost():
         try:

@@ -65,10 +65,9 @@ class ReplacementLog:
         self._path = path or Path.home() / LOG
 
     def read(self, since: float = 0.0) -> list[Replacement]:
-        """Return the replacements since a time (seconds since 1970), oldest first. Malformed lines are skipped, as
-        after a crash.
+        """Return the replacements since a time (seconds since 1970), oldest first.
 
-        Return [] if there are none, or if the log cannot be read.
+        Malformed lines are skipped, as after a crash. Return [] if there are none, or if the log cannot be read.
         """
         try:
             lines = self._path.read_text(encoding="utf-8", errors="replace").splitlines()
@@ -88,9 +87,7 @@ class ReplacementLog:
             file.write(b"\n" + json.dumps(dataclasses.asdict(replacement)).encode() + b"\n")
 
     def made(self, now: float) -> int:
-        """Return how many workers were replaced in the hour before `now` (seconds since 1970). Failed replacements do
-        not count.
-        """
+        """Return how many workers were replaced in the hour before `now` (seconds since 1970), without failures."""
         return sum(not each.trouble and now - each.time < LIMIT_S for each in self.read())
 
 

@@ -79,9 +79,7 @@ class StoredRun:
             record.write_course(self._directory, self.course)
 
     def write_record(self, state: State | None = None) -> None:
-        """Write the record with the given state, which need not be stored yet, or with the stored one. Errors are
-        ignored.
-        """
+        """Write the record with a given state, which need not be stored, or with the stored one. Errors are ignored."""
         with contextlib.suppress(OSError, ValueError):
             record.write_record(self._directory, state or self.state)
 

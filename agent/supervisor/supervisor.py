@@ -243,8 +243,7 @@ class Supervisor:
             self._stored.record_step("replaced", **{REPLACED: [*known, *new]})
 
     def _end(self, outcome: Outcome) -> None:
-        """Store the final state for an outcome. For a failure, add the number of restarts and the last lines of the
-        log.
+        """Store the final state for an outcome. For a failure, add the number of restarts and the log's last lines.
 
         The state is `stopped` if a stop was requested while the run waited for nodes for a restart.
         """
@@ -330,10 +329,9 @@ class Supervisor:
             self._stop.ask(reached)
 
     def _report_unpublished(self) -> None:
-        """Log and record it if the run's metric is no longer published, or is published again. Do nothing without a
-        change.
+        """Log and record it if the run's metric is no longer published, or is published again.
 
-        The reason in the state of a running run also reports it.
+        Do nothing without a change. The reason in the state of a running run also reports it.
         """
         trouble, reported = self._live_metric.trouble, str(self._stored.course.get("unpublished", ""))
         if bool(trouble) == bool(reported):

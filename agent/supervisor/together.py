@@ -89,11 +89,10 @@ class TogetherWatch:
         return bool(self.warning) and self._spec.together == REQUIRED
 
     def _found(self, *, ended: bool) -> str:
-        """Return the warning. It is due ALONE_S after the first output, or after SAME_S if all ranks print the same
-        lines.
+        """Return the warning that the ranks do not train together; "" if they are connected or it is too early.
 
-        Return "" if ranks are connected, a node's report is missing, or it is too early. `ended`: all ranks have
-        exited, so SAME_S no longer applies.
+        It is due ALONE_S after the first output, or after SAME_S if all ranks print the same lines. Return "" also if a
+        node's report is missing. `ended`: all ranks have exited, so SAME_S no longer applies.
         """
         names = set(names_in(self._directory.path))
         reports = {
@@ -134,8 +133,9 @@ class TogetherWatch:
                 self._numbers[found[2]] |= any(map(str.isdigit, text))
 
     def _print_the_same(self) -> bool:
-        """Return whether all ranks have printed the same lines to a stream: at least SAME_LINES lines, and some with
-        numbers.
+        """Return whether all ranks have printed the same lines to a stream, and these contain numbers.
+
+        Each rank must have printed SAME_LINES lines. The common number of lines is compared.
         """
         return any(self._are_same(by_rank) for stream, by_rank in self._lines.items() if self._numbers[stream])
 

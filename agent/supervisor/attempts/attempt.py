@@ -207,7 +207,7 @@ class Attempt:
         return together.must_stop
 
     def _stop_ranks(self, launcher: subprocess.Popen[bytes], why: str) -> None:
-        """Send SIGTERM to the ranks, and SIGKILL after the grace period of the stop request, or at once if it is 0.
+        """Send SIGTERM to the ranks, and SIGKILL after the grace period of the stop request; only SIGKILL if it is 0.
 
         `why` is the reason to log. The ranks get SIGTERM directly. If horovodrun got it, it would kill its SSH clients
         after 5 s and leave the ranks behind. A launcher of the spec (`RunSpec.launcher`) gets it too. If horovodrun
