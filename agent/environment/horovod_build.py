@@ -232,10 +232,9 @@ def _build_environment(
 
 
 def _build_in(scratch: Path, env: Mapping[str, str], log: Path, sdist: Path | None) -> Path:
-    """Unpack and build Horovod in the folder `scratch`, after downloading it if `sdist` is None; return the wheel's
-    path.
+    """Unpack and build Horovod in the folder `scratch`; return the wheel's path. If `sdist` is None, download it first.
 
-    Writes the output of all commands to `log`. Raises HorovodError.
+    Writes the output of all commands to `log`. Raises HorovodError, also if the build makes no wheel.
     """
     with log.open("w") as output:
 

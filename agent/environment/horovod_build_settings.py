@@ -38,7 +38,7 @@ class Settings:
     wheelhouse: str = ""  # address of a wheelhouse (`agent.environment.horovod_wheelhouse`); empty: none
 
     def __post_init__(self) -> None:
-        """Raise ValueError for an invalid value."""
+        """Raise ValueError for an invalid value, or for operations on GPUs without a compute capability."""
         if self.operations not in ("cpu", "gpu"):
             raise ValueError(f"operations = {self.operations!r}: must be cpu or gpu")
         if self.operations == "gpu" and not self.compute_capabilities:

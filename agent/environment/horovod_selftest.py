@@ -90,7 +90,10 @@ def check(*, ranks: int, sum_error: float, weights_moved: float, weights_differ:
 
 
 def main() -> None:
-    """Run the test as one of the ranks that `prove` starts; exit with a message if the test fails."""
+    """Run the test as one of the ranks that `prove` starts: an allreduce, then a training step on data of its own.
+
+    Exits with a message if the sum is not exact, or if the weights did not change or differ between ranks.
+    """
     import horovod.tensorflow as hvd
     import keras
     import tensorflow as tf

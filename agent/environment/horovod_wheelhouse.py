@@ -42,7 +42,8 @@ class WheelhouseError(HorovodError):
 def fetch(wheelhouse: str, name: str, into: Path) -> bool:
     """Copy the file `name`, FINGERPRINT/WHEEL, from a wheelhouse to the path `into`. Return whether it was there.
 
-    `wheelhouse` is an absolute path, s3://BUCKET/PREFIX, or an http or https address. Raises WheelhouseError.
+    `wheelhouse` is an absolute path, s3://BUCKET/PREFIX, or an http or https address. Raises WheelhouseError if the
+    wheelhouse itself is missing or cannot be read.
     """
     address = f"{wheelhouse.rstrip('/')}/{name}"
     try:

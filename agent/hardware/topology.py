@@ -148,8 +148,8 @@ def parse_cpu_max(text: str) -> float:
 def read_topology(root: Path, allowed: Collection[int] | None = None) -> Topology:
     """Read the topology of the machine under `root`. `allowed` are the usable CPUs; None: all that are online.
 
-    If the kernel does not report memory nodes, sockets or hardware threads, there is one of each. Raises TopologyError
-    for a malformed file, or if no CPU is usable.
+    If the kernel does not report memory nodes, sockets or hardware threads, there is one of each. GPUs are left out if
+    a container has another number of device files. Raises TopologyError for a malformed file, or if no CPU is usable.
     """
     online = _list(root / CPUS / "online")
     if online is None:

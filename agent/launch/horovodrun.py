@@ -170,9 +170,11 @@ def forward_output(source: Any, target: IO[str], stream: str, rank: int | None, 
 
 
 def main() -> None:
-    """Run `horovodrun` with the arguments of this process, changed for deepcdk. Exits with the launcher's status.
+    """Run Horovod's horovodrun with the arguments of this process, and with deepcdk's mpirun and output of ranks.
 
-    `--runtime DIR` as the first arguments gives the environment with Open MPI, by default this Python's.
+    In a run, this machine opens no port and runs no command for a rank. `--runtime DIR` as the first arguments gives
+    the environment with Open MPI, by default this Python's. Exits with the launcher's status, and with Horovod's
+    message if a rank fails.
     """
     runtime = Path(sys.prefix)
     if sys.argv[1:2] == ["--runtime"]:

@@ -99,7 +99,10 @@ class Hosts:
         return self._run_all({host.name: as_root(host, "leftovers") for host in hosts}, timeout_s)
 
     def _run_all(self, commands: Mapping[str, Sequence[str]], timeout_s: float) -> dict[str, Completed]:
-        """Run the commands concurrently; return the results by name, without those unfinished at a cancellation."""
+        """Run the commands concurrently, at most 64 at a time; return the results by name. Calls `on_poll` meanwhile.
+
+        At a cancellation, unfinished commands are not waited for, and are missing in the result.
+        """
         pool = concurrent.futures.ThreadPoolExecutor(max_workers=max(1, min(64, len(commands))))
         try:
             futures = {pool.submit(self._run, command, timeout_s): host for host, command in commands.items()}

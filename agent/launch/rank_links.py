@@ -70,7 +70,7 @@ def connections(net: Path) -> Iterator[Connection]:
 
 
 def sockets(process: Path) -> Iterator[int]:
-    """Yield the inodes of a process's sockets. `process` is its folder in /proc."""
+    """Yield the inodes of a process's sockets; none if they cannot be read. `process` is its folder in /proc."""
     with contextlib.suppress(OSError):
         for descriptor in (process / "fd").iterdir():
             with contextlib.suppress(OSError):

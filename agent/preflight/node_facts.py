@@ -145,7 +145,8 @@ def versions() -> tuple[tuple[str, str], ...]:
 def gather(run_directory: Path, began: float | None = None) -> NodeFacts:
     """Collect this node's facts. The node finds its entry in the run's spec by its address.
 
-    `began` is as in `NodeFacts`. If the spec cannot be read, its hash and the interface are "".
+    On a node with GPUs, this asks TensorFlow for its GPUs, which takes seconds. `began` is as in `NodeFacts`. If the
+    spec cannot be read, its hash and the interface are "".
     """
     listed, trouble = _gpus()
     devices = count_gpu_devices()

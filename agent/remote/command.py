@@ -66,7 +66,8 @@ def as_root(host: Node, words: str) -> list[str]:
 def execute(command: Sequence[str], timeout_s: float) -> Completed:
     """Run a command without input and wait for it; keep the last MAX_OUTPUT bytes of its output.
 
-    The status is TIMED_OUT if the command was killed after `timeout_s`, and 127 for a missing program.
+    The status is TIMED_OUT if the command was killed after `timeout_s`, and 127 for a missing program. In both cases
+    the output ends with an explanation.
     """
     began, deadline, kept = time.time(), time.monotonic() + timeout_s, bytearray()
     try:

@@ -68,10 +68,10 @@ def fan_out(
 ) -> int:
     """Run the request on these hosts concurrently, and pass all results to `emit`; return the number of failures.
 
-    Messages: `{"host", "stream": "stdout" or "stderr", "data": base64}` for output; at the end of each host
-    `{"host", "exit_code", "reached", "seconds"}`, with `"trouble"` if it was not reached; `{"heartbeat": true}` after a
-    silence. `main` first sends `{"warning"}` for each node that is left out, and `{"hosts"}`. Raises AbandonedError if
-    `stdin` is closed.
+    Messages: `{"host", "stream": "stdout" or "stderr", "data": base64}` for output; at the end of each host `{"host",
+    "exit_code", "reached", "seconds"}`, with `"trouble"` if it was not reached; `{"heartbeat": true}` after a silence.
+    `main` first sends `{"warning"}` for each node that is left out, and `{"hosts"}`. If `stdin` is closed, the commands
+    are terminated, and AbandonedError is raised.
     """
     sent = message(request.command, dict(request.environment))
     selector = selectors.DefaultSelector()

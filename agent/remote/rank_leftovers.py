@@ -48,7 +48,11 @@ def files_are_there(root: Path = _ROOT) -> bool:
 
 
 def _has_more_than(directory: Path, kept: tuple[str, ...]) -> bool:
-    """Return whether a directory contains more than the directories `kept`, or cannot be listed."""
+    """Return whether a directory contains more than the directories `kept` and an empty directory for temporary files.
+
+    `kept` contains relative paths, also of several parts. Return True if the directory cannot be listed, and False if
+    it is missing.
+    """
     try:
         for entry in os.scandir(directory):
             below = tuple(path.removeprefix(f"{entry.name}/") for path in kept if path.startswith(f"{entry.name}/"))

@@ -80,7 +80,10 @@ def remove(directory: Path, run_id: str) -> None:
 
 
 def remove_stale(directory: Path, runs: Runs) -> list[str]:
-    """Remove secrets of runs that have ended, or that were not created within an hour; return the IDs of these runs."""
+    """Remove the secrets of runs that have ended, or that do not exist UNCLAIMED_S after the secrets were sent.
+
+    Return the IDs of these runs.
+    """
     stale = []
     with contextlib.suppress(FileNotFoundError):
         for path in directory.iterdir():

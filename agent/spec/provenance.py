@@ -68,7 +68,9 @@ class Submission:
 
     @classmethod
     def from_json(cls, text: str) -> Submission:
-        """Build the submission. A spec alone becomes a submission of unknown origin. Raises SpecError if invalid."""
+        """Build the submission from JSON. A spec alone becomes a submission of unknown origin. Raises SpecError if
+        invalid.
+        """
         try:
             document = json_text.parse(text)
             if not isinstance(document, dict) or "spec" not in document:

@@ -287,7 +287,9 @@ class RunSpec:
 
     @classmethod
     def from_json(cls, text: str) -> RunSpec:
-        """Parse the spec from JSON. Raises SpecError if it is invalid."""
+        """Parse the spec from JSON. Raises SpecError if it is invalid or has unknown fields, such as those of a newer
+        version.
+        """
         try:
             document = json_text.parse(text)
             if not isinstance(document, dict):

@@ -48,8 +48,10 @@ def copy(shared: StagedDataset, local: StagedDataset, wanted: Manifest, part: Se
     """Copy the files in `wanted` from the shared data set to the local one and verify them; also verify `part` in
     `shared`.
 
-    Emits the progress, the damaged and missing files, and a summary. If shared files are missing or have other content,
-    the node's copy stays incomplete. Raises DatasetError.
+    Intact local files are not copied again. Emits the progress, a summary, and three lists of paths: `damaged` are
+    local files that were complete before and had to be copied again, `missing` and `spoiled` are shared files
+    (`_report_missing`). If a shared file is missing or has other content, the local copy stays incomplete. Raises
+    DatasetError.
     """
     with local.locked():
         before, is_new = _hashes_before(local), not local.directory.exists()

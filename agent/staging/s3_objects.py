@@ -163,7 +163,10 @@ def is_single(prefix: Prefix, entries: Sequence[Entry]) -> bool:
 
 
 def batches(entries: Sequence[Entry]) -> Iterator[list[Entry]]:
-    """Divide files into batches for one call of the CLI each, by number and total size."""
+    """Divide files into batches for one call of the CLI each, of at most MAX_AT_ONCE files and MAX_BYTES_AT_ONCE bytes.
+
+    A single file may be larger. Few files are divided into smaller batches, but not below FEWEST_AT_ONCE files.
+    """
     most = min(MAX_AT_ONCE, max(FEWEST_AT_ONCE, len(entries) // 50))
     batch: list[Entry] = []
     for entry in entries:

@@ -303,7 +303,10 @@ def _document(items: Iterable[Item]) -> dict[str, Any]:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the command line: print the result as JSON, or an error. Return the exit status, 0 or 1."""
+    """Run the command in `argv` (`shared`, `node` or `data`): print the result as JSON, or an error.
+
+    Return the exit status, 0 or 1.
+    """
     command, *words = argv
     home = Path.home()
     try:

@@ -155,7 +155,7 @@ def leaving_hosts(spec: RunSpec) -> str:
 
 
 def stuck_ranks(spec: RunSpec) -> str:
-    """Return which ranks were stuck in the last attempt, from their nodes' reports; "" if none was.
+    """Return as text which ranks were stuck in the last attempt, from their nodes' reports; "" if none was.
 
     Ranks can also write these files. So only the numbers of a node's own ranks count in its file.
     """
@@ -240,7 +240,10 @@ def lost_connection(hosts: Sequence[Node], log: str) -> str:
 
 
 def lost_network(hosts: Sequence[Node], log: str) -> str:
-    """Return text that ranks could not reach a node, even if it answers again; "" if no rank reported this in `log`."""
+    """Return text with the nodes that ranks could not reach, even if they answer again; "" if no rank reported this.
+
+    `log` is the output of an attempt. Ranks report it over Gloo, Open MPI and NCCL, but only Gloo names the node.
+    """
     names, where, is_lost = {host.address: host.name for host in hosts}, set(), False
     for line in log.split("\n"):
         for before in line.split(_TIMED_OUT)[:-1]:

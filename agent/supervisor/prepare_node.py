@@ -72,7 +72,7 @@ class Prepared:
 
 
 def parse(output: str) -> Prepared:
-    """Parse the result in a node's output. Raises ValueError if it is missing or malformed."""
+    """Parse the result in a node's output. Raises ValueError if it is missing or malformed, or if there are several."""
     lines = [line.removeprefix(PREPARED) for line in output.splitlines() if line.startswith(PREPARED)]
     if len(lines) != 1:
         raise ValueError(f"the preparation printed {len(lines)} results instead of 1")
@@ -233,6 +233,7 @@ def print_facts(spec: RunSpec, python: str, began: float) -> None:
 def main(argv: Sequence[str]) -> int:
     """Prepare this node for the run in the directory `argv[0]`, and print the result for `parse`, or the error.
 
+    First kills processes that crashed runs left. A host of the run also prints its facts for the pre-flight check.
     Return the exit status: 0, or 1 after an error.
     """
     began, directory = time.time(), Path(argv[0])

@@ -80,7 +80,10 @@ def _complete(lines: Sequence[str], number: int) -> str:
 
 
 def last_error_line(rank: int, log: str) -> str:
-    """Return a rank's last line if it is on stderr, as with `sys.exit("text")` and argparse; "" otherwise."""
+    """Return a rank's last line if it is on stderr, as with `sys.exit("text")` and argparse; "" otherwise.
+
+    Lines without letters and digits are skipped. A line of deepcdk about the placement does not count.
+    """
     own = [line for line in log.splitlines() if line.startswith(f"[{rank}]<std")]
     lines = [line for line in own if any(map(str.isalnum, line.partition(":")[2]))]
     stream, _, text = lines[-1].partition(":") if lines else ("", "", "")
