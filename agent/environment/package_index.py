@@ -132,12 +132,11 @@ def with_absolute_paths(lock: str, directory: Path) -> str:
 
 
 def with_local_wheels(lock: str) -> str:
-    """Return the text of a lock file in which packages with a wheel in a --find-links directory are replaced by its
-    URL.
+    """Return the text of a lock file with the wheels' URLs instead of the packages that a --find-links directory
+    contains.
 
-    The hash of the wheel must be among the package's hashes; other packages are unchanged. The directories in `lock`
-    must be absolute. An index may have another file of the same version. pip could choose that file, and then reject
-    its hash.
+    A wheel's hash must be among the package's hashes; other packages are unchanged. The directories in `lock` must be
+    absolute. An index may have another file of the same version. pip could choose that file, and then reject its hash.
     """
     folders = [Path(each) for each in map(_given, _FIND_LINKS.finditer(lock)) if "://" not in each]
     wheels = [path for folder in folders for path in sorted(folder.glob("*-*.whl"))]

@@ -273,11 +273,11 @@ class VirtualEnvironment:
         environ: Mapping[str, str] = os.environ,
         shows_progress: bool = False,
     ) -> str:
-        """Run a step's command and return its stdout and stderr, or only stdout with `shows_progress`, which shows
-        stderr.
+        """Run a step's command and return its stdout and stderr.
 
-        `step` names the step in errors. Raises RuntimeSetupError with the last lines of the output if the command
-        fails; the whole output is then written to `log`.
+        With `shows_progress`, return only stdout; stderr is not captured, so it is shown. `step` names the step in
+        errors. Raises RuntimeSetupError with the last lines of the output if the command fails; the whole output is
+        then written to `log`.
         """
         finished = subprocess.run(
             command,

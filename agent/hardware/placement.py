@@ -94,8 +94,8 @@ def bounded(topology: Topology) -> bool:
 def gpus(topology: Topology, local_size: int) -> tuple[PciGpu | None, ...]:
     """Return the GPU of each of a host's `local_size` ranks, by local rank.
 
-    A rank gets a free GPU on its cores' memory node, else one that no nearer rank takes. With more ranks than GPUs, the
-    further ranks share the GPUs in the same order. Without GPUs, each entry is None.
+    Each rank in turn gets a free GPU on its cores' memory node. Then the other ranks get the GPUs that are left. With
+    more ranks than GPUs, the further ranks share the GPUs in the same order. Without GPUs, each entry is None.
     """
     given: dict[int, PciGpu] = {}
     ranks = range(local_size)

@@ -268,8 +268,8 @@ def _replace_damaged(path: Path, lock: int, error: Exception) -> None:
     """Put the last backup in place of a damaged database, or remove the database if there is no backup.
 
     The damaged file is kept under another name. A warning with `error` is printed. Each process holds a shared `lock`
-    while it has the database open. This waits until no other process has. It does nothing if another process has
-    replaced the database meanwhile.
+    while it has the database open. This call waits until no other process has it open. It does nothing if another
+    process has replaced the database meanwhile.
     """
     damaged = path.stat().st_ino
     fcntl.flock(lock, fcntl.LOCK_EX)

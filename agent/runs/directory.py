@@ -182,10 +182,10 @@ class RunDirectory:
                 states.store(dataclasses.replace(state, reason=f"{state.reason}; {full}" if state.reason else full))
 
     def effective_state(self) -> State:
-        """Return the current state of the run. It differs from the stored state in these cases.
+        """Return the current state of the run. It differs from the stored state in two cases.
 
-        A live run was updated at its last heartbeat. A run that lost its supervisor is `starting` if it continues
-        automatically, and `failed` otherwise. Nothing is written; `mark_lost` stores a failure. Raises like
+        The state of a live run was updated at its last heartbeat. A run that lost its supervisor is `starting` if it
+        continues automatically, and `failed` otherwise. Nothing is written; `mark_lost` stores a failure. Raises like
         `stored_state`.
         """
         return self.effective(self.stored_state())
@@ -208,8 +208,9 @@ class RunDirectory:
         return state if state.is_orphaned else None
 
     def _latest(self, state: State) -> State:
-        """Return `state`, or the stored state if `state` is live without a supervisor, which may have stored a final
-        state.
+        """Return `state`, unless it is live but its supervisor is gone. Then return the stored state.
+
+        The supervisor may have stored a final state before it exited.
         """
         return self.stored_state() if state.is_orphaned else state
 

@@ -57,10 +57,10 @@ def cut(log: Path, most_bytes: int = MAX_LOG_BYTES, kept_bytes: int = KEPT_LOG_B
 
 
 def lines_before(log: Path, beginning: bytes | None = None) -> int:
-    """Return how many lines were cut off before the log's first line, which states this number; 0 for a complete log.
+    """Return how many lines were cut off before the first line of a log; 0 for a complete log.
 
-    `beginning` contains the first bytes of the log or of another line, if they were read before. The result is 0 if
-    they do not state the number.
+    A truncated log states this number in its first line. `beginning` is the beginning of a line, if it was read before.
+    The result is 0 if this line does not state the number.
     """
     if beginning is None:
         with contextlib.suppress(OSError), open_regular(log) as file:

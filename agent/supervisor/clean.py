@@ -214,7 +214,8 @@ def data_items(root: Path) -> Iterator[Item]:
 
 
 def set_aside(path: Path, locks: Iterable[Path] = ()) -> Path | None:
-    """Rename a directory, to be removed; return its new path. None if it is gone or another process has a lock.
+    """Rename a directory, to be removed; return its new path. None if it is gone, or another process has one of
+    `locks`.
 
     A process that starts meanwhile finds the complete directory, or none. `locks` are held during the renaming.
     """

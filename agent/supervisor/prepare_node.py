@@ -93,10 +93,10 @@ def command(spec: RunSpec) -> list[str]:
 
 
 def clear(spec: RunSpec, home: Path, *, on_master: bool) -> None:
-    """Remove this user's secrets and processes that crashed runs left on the node. Raises NodeError if a process stays.
+    """Remove this user's secrets, and kill its processes, that crashed runs left on the node.
 
-    `home` is the user's home. No other run uses a host of this run. On the master, the launchers of other live runs are
-    spared.
+    Raises NodeError if a process stays. `home` is the user's home. No other run uses a host of this run. On the master,
+    the launchers of other live runs are spared.
     """
     shutil.rmtree(home / TAKEN, ignore_errors=True)
     spared: Callable[[], Collection[str]] = tuple
@@ -121,7 +121,7 @@ def clear(spec: RunSpec, home: Path, *, on_master: bool) -> None:
 
 
 def check_slots(host: Node, *, gpus: int, cores: int) -> None:
-    """Raise NodeError if a host is assigned more ranks than it has GPUs, or cores if it has no GPUs."""
+    """Raise NodeError if a host is assigned more ranks than it has GPUs or, without GPUs, than it has cores."""
     have, what = (gpus, "GPUs") if gpus else (cores, "cores")
     if host.slots > have:
         raise NodeError(

@@ -176,7 +176,10 @@ def _queued(spec: RunSpec) -> State:
 
 
 def _make(runs: Runs, submission: Submission, state: State) -> RunDirectory:
-    """Create a run's directory with its origin, spec and state, atomically, and accept its spec."""
+    """Create a run's directory with its origin, spec and state, atomically, and accept its spec.
+
+    The directory is closed to ranks until the run starts.
+    """
     directory = runs[submission.spec.run_id]
     with new_directory(directory.path) as partial:
         record.write_origin(RunDirectory(path=partial), submission.origin)
