@@ -132,8 +132,7 @@ def with_absolute_paths(lock: str, directory: Path) -> str:
 
 
 def with_local_wheels(lock: str) -> str:
-    """Return the text of a lock file with the wheels' URLs instead of the packages that a --find-links directory
-    contains.
+    """Return the text of a lock file, with the URLs of wheels for the packages that --find-links directories contain.
 
     A wheel's hash must be among the package's hashes; other packages are unchanged. The directories in `lock` must be
     absolute. An index may have another file of the same version. pip could choose that file, and then reject its hash.

@@ -46,8 +46,7 @@ class ProgramSetup:
 def set_up_program(
     environ: Mapping[str, str], *, launcher: str, own_gpu: bool, vector_bits: int | None = None, root: Path = ROOT
 ) -> ProgramSetup:
-    """Bind this process to the rank's cores and memory. Return its placement and the variables for the program that it
-    becomes.
+    """Bind this process to the rank's cores and memory. Return its placement and the variables for its program.
 
     `environ` contains what the launcher and the user have set; variables of the user are not changed. With `own_gpu`,
     CUDA shows only the rank's GPU, for a program that does not choose a GPU by its local rank. Otherwise CUDA shows all

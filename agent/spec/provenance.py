@@ -68,8 +68,9 @@ class Submission:
 
     @classmethod
     def from_json(cls, text: str) -> Submission:
-        """Build the submission from JSON. A spec alone becomes a submission of unknown origin. Raises SpecError if
-        invalid.
+        """Build the submission from JSON. Raises SpecError if it is invalid.
+
+        A spec alone becomes a submission of unknown origin.
         """
         try:
             document = json_text.parse(text)

@@ -287,8 +287,9 @@ class RunSpec:
 
     @classmethod
     def from_json(cls, text: str) -> RunSpec:
-        """Parse the spec from JSON. Raises SpecError if it is invalid or has unknown fields, such as those of a newer
-        version.
+        """Parse the spec from JSON. Raises SpecError if it is invalid.
+
+        Unknown fields, such as those of a newer version, are invalid. Missing fields get their defaults.
         """
         try:
             document = json_text.parse(text)

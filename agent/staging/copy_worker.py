@@ -45,13 +45,12 @@ def check(dataset: StagedDataset, entries: Sequence[Entry], emit: Emit) -> None:
 
 
 def copy(shared: StagedDataset, local: StagedDataset, wanted: Manifest, part: Sequence[Entry], emit: Emit) -> None:
-    """Copy the files in `wanted` from the shared data set to the local one and verify them; also verify `part` in
-    `shared`.
+    """Copy the files in `wanted` from the shared data set to the local one, and verify them.
 
-    Intact local files are not copied again. Emits the progress, a summary, and three lists of paths: `damaged` are
-    local files that were complete before and had to be copied again, `missing` and `spoiled` are shared files
-    (`_report_missing`). If a shared file is missing or has other content, the local copy stays incomplete. Raises
-    DatasetError.
+    Also verify the files in `part` in the shared data set. Intact local files are not copied again. Emits the progress,
+    a summary, and three lists of paths: `damaged` are local files that were complete before and had to be copied again,
+    `missing` and `spoiled` are shared files (`_report_missing`). If a shared file is missing or has other content, the
+    local copy stays incomplete. Raises DatasetError.
     """
     with local.locked():
         before, is_new = _hashes_before(local), not local.directory.exists()

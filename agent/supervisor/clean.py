@@ -93,9 +93,7 @@ class Sizes:
         return sizes[name]
 
     def store(self) -> None:
-        """Write the sizes of the complete directories that `of` measured, and drop others from the file. Errors are
-        ignored.
-        """
+        """Write the sizes of the complete directories that `of` measured, and drop others. Errors are ignored."""
         if self._found != self._known:
             with contextlib.suppress(OSError):
                 self._file.parent.mkdir(parents=True, exist_ok=True)
@@ -214,8 +212,7 @@ def data_items(root: Path) -> Iterator[Item]:
 
 
 def set_aside(path: Path, locks: Iterable[Path] = ()) -> Path | None:
-    """Rename a directory, to be removed; return its new path. None if it is gone, or another process has one of
-    `locks`.
+    """Rename a directory, to be removed; return its new path. None if it is gone, or another process has a lock.
 
     A process that starts meanwhile finds the complete directory, or none. `locks` are held during the renaming.
     """

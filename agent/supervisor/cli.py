@@ -161,10 +161,9 @@ def begin(runs: Runs, submission: Submission, *, again: bool, queueing: bool) ->
 
 
 def begun(directory: RunDirectory) -> dict[str, Any]:
-    """Return JSON values about a run that was started or queued: `run_id`, `hosts` (names), and `position` in the
-    queue.
+    """Return JSON values about a run that was started or queued: `run_id`, `hosts` (names) and `position`.
 
-    The position counts from 1. It is None if the run is not queued.
+    The position in the queue counts from 1. It is None if the run is not queued.
     """
     waiting, run_id = run_queue.ids(), directory.run_id
     position = waiting.index(run_id) + 1 if run_id in waiting else None

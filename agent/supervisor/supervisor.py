@@ -171,10 +171,10 @@ class Supervisor:
         self.runs.release(self._attempt.spec.run_id)
 
     def _take_up(self, before: LostSupervisor) -> Outcome:
-        """Terminate the processes of the lost supervisor `before`, including its launcher; return the outcome of its
-        attempt.
+        """Terminate the processes of the lost supervisor `before`; return the outcome of its attempt.
 
-        Ranks get SIGTERM and the grace period of a stop, so that they can write a checkpoint, then SIGKILL.
+        Ranks get SIGTERM and the grace period of a stop, so that they can write a checkpoint, then SIGKILL. The
+        launcher is killed with them.
         """
         # The remaining ranks work well, so they get SIGTERM first. Ranks of a recipe then write a checkpoint.
         self._attempt.hosts.signal_run(signal.SIGTERM, wait_s=STOP_GRACE_S)
