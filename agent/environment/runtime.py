@@ -132,7 +132,7 @@ class Runtime(HorovodEnvironment):
         self._install_custom_op(wheels)
 
     def finish(self, wheels: Path) -> None:
-        """Install the custom op from `wheels`, and finish the environment with Horovod. Raises RuntimeSetupError."""
+        """Install the custom op from `wheels`, then do the same as HorovodEnvironment. Raises RuntimeSetupError."""
         self._install_custom_op(wheels)
         super().finish(wheels)
 

@@ -135,7 +135,10 @@ def processor_name(cpuinfo: str) -> str | None:
 
 
 def vector_bits(cpuinfo: str) -> int:
-    """Return the first processor's vector width in bits, from the flags in /proc/cpuinfo; 128 if there are no flags."""
+    """Return the first processor's vector width in bits: 512 with AVX-512, 256 with AVX2, otherwise 128.
+
+    `cpuinfo` is the text of /proc/cpuinfo. Without flags in it, as on ARM, the result is also 128.
+    """
     for line in cpuinfo.splitlines():
         key, _, value = line.partition(":")
         if key.strip() == "flags":

@@ -32,9 +32,9 @@ class AwsCliError(RuntimeError):
 
 
 def aws_command(*words: str, region: str = "", program: str = "aws", in_background: bool = False) -> list[str]:
-    """Build a command line of the CLI `program` with these words. With `in_background` it runs at low CPU priority.
+    """Build a command line of the CLI `program` with these words, and with limits for connecting and reading.
 
-    `region` "" leaves the region to the CLI.
+    With `in_background` it runs at low CPU priority. `region` "" leaves the region to the CLI.
     """
     place = ("--region", region) if region else ()
     return [*(("nice",) if in_background else ()), program, *words, *place, *TIMEOUTS]

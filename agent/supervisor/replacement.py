@@ -87,7 +87,10 @@ class ReplacementLog:
             file.write(b"\n" + json.dumps(dataclasses.asdict(replacement)).encode() + b"\n")
 
     def made(self, now: float) -> int:
-        """Return how many workers were replaced in the hour before `now` (seconds since 1970), without failures."""
+        """Return how many workers were replaced in the hour before `now` (seconds since 1970).
+
+        Replacements that failed do not count.
+        """
         return sum(not each.trouble and now - each.time < LIMIT_S for each in self.read())
 
 

@@ -227,7 +227,10 @@ class Supervisor:
         return True
 
     def _replacements(self, since: float) -> HostReplacements:
-        """Return the replacements of this run's hosts since a time (seconds since 1970)."""
+        """Return the replacements of this run's hosts since a time (seconds since 1970).
+
+        Hosts of earlier attempts are included.
+        """
         spec = self._attempt.spec
         ids = {host.instance_id for host in (*spec.hosts, *self._left.values())}
         group = WorkerGroup(settings=spec.replacements, run=self._run)

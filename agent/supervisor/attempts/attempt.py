@@ -234,12 +234,13 @@ class Attempt:
             os.killpg(self._launcher.pid, signal.SIGKILL)  # The launcher leads its own process group.
 
     def _fault(self, log: str, ran_s: float) -> tuple[str, list[str]]:
-        """Ask the hosts for their uptimes after a failure. Return the machine fault that caused the failure, and the
-        names of the hosts that answer and did not reboot during the attempt.
+        """Return the machine fault that caused a failure, and the names of the hosts that answer and did not reboot
+        since.
 
-        The fault is "" if there was none, the run was stopped, or no restart is left. Also sets `silent`. `log` is the
-        end of the launcher's output, and `ran_s` the duration of the attempt in seconds. The hosts are not asked if
-        neither a restart nor the reason of the failure depends on their answers.
+        Asks the hosts for their uptimes. The fault is "" if there was none, the run was stopped, or no restart is left.
+        Also sets `silent`. `log` is the end of the launcher's output, and `ran_s` the duration of the attempt in
+        seconds. The result is "" and [], without asking, if neither a restart nor the reason of the failure depends on
+        the answers.
         """
         is_needed = self.may_be_followed or failure.closing_hosts(log)
         if self.spec.launcher or self.stop.is_made() or not is_needed:

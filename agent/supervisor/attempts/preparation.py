@@ -44,11 +44,11 @@ class PreparationError(RuntimeError):
 def prepare(
     spec: RunSpec, hosts: Hosts, *, is_stopped: Callable[[], bool], cleared: set[str]
 ) -> tuple[Interpreters, dict[str, Completed]]:
-    """Prepare the master and all hosts of a run concurrently: environments, leftovers of ranks, the isolation of the
-    run's ranks, and secrets. Return the Python interpreters, and each host's output by name.
+    """Prepare the master and all hosts concurrently. Return the Python interpreters, and each host's output by name.
 
-    `cleared` contains the instance ids of the hosts that only this run has used since their leftovers were removed. It
-    is updated. If `is_stopped` becomes true meanwhile, the result is NO_RUNTIME without outputs. Raises
+    This makes environments, isolates the run's ranks from those of other runs, removes leftovers of ranks, and sends
+    the secrets. `cleared` contains the instance ids of the hosts that only this run has used since their leftovers were
+    removed. It is updated. If `is_stopped` becomes true meanwhile, the result is NO_RUNTIME without outputs. Raises
     PreparationError.
     """
     hosts_now = {host.instance_id for host in spec.hosts}
