@@ -191,9 +191,7 @@ def build(
 
 
 def built_for(toolchain: Toolchain) -> str:
-    """Return the frameworks with their versions that Horovod is built for, as `TensorFlow 2.21.0 and
-    PyTorch 2.13.0`.
-    """
+    """Return as text what Horovod is built for, such as `TensorFlow 2.21.0 and PyTorch 2.13.0`."""
     versions = (("TensorFlow", toolchain.tensorflow), ("PyTorch", toolchain.torch))
     return " and ".join(f"{name} {version}" for name, version in versions if version)
 

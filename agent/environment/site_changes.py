@@ -52,10 +52,9 @@ def unlisted_libraries(packages: Path) -> tuple[Path, ...]:
 
 
 def link_libraries(packages: Path) -> tuple[str, ...]:
-    """Link the unlisted libraries into a folder where TensorFlow looks; return their file names, () if none is
-    unlisted.
+    """Link the unlisted libraries into a folder where TensorFlow looks; return their file names.
 
-    `packages` is site-packages.
+    `packages` is site-packages. The result is () if no library is unlisted.
     """
     libraries = unlisted_libraries(packages)
     if libraries:

@@ -53,8 +53,9 @@ def digest(inputs: Mapping[str, str]) -> str:
 
 
 def used_lock(wheels: Path) -> Path:
-    """Return the path of the lock that each node shares while it installs from the folder `wheels`, so that the wheels
-    stay.
+    """Return the path of the lock that keeps the folder `wheels` while nodes install from it.
+
+    All of these nodes share the lock.
     """
     return wheels.with_suffix(".used")
 
@@ -89,10 +90,10 @@ class VirtualEnvironment:
         return {**this_platform().inputs, "lock": "\n".join(package_index.requirement_lines(self.lock))}
 
     def bring(self, wheels: Path) -> None:
-        """Download the lock file's packages to `wheels`, check their hashes, and build wheels for packages that have
-        none.
+        """Download the packages of the lock file to `wheels`, and check their hashes.
 
-        Raises RuntimeSetupError, with a hint if this node's pip has no package index or uses a proxy.
+        Packages without a wheel are built. Raises RuntimeSetupError, with a hint if this node's pip has no package
+        index or uses a proxy.
         """
         temporary = temporary_directory_of(self.directory)
         text = package_index.with_local_wheels(package_index.with_absolute_paths(self.lock, self.program))
@@ -151,8 +152,10 @@ class VirtualEnvironment:
 
     @property
     def installer(self) -> Installer:
-        """Return the environment with pip and uv that makes this one: the one in the machine's image if it is complete,
-        else one in the same root, which may not have been made yet.
+        """Return the environment with pip and uv that makes this one.
+
+        It is the one in the machine's image if that is complete. Otherwise it is in the same root, and may not have
+        been made yet.
         """
         beside = Installer(root=self.root, wheelhouse=self.wheelhouse, report=self.report)
         brought = dataclasses.replace(beside, root=DEFAULT_ROOT)
@@ -239,9 +242,7 @@ class VirtualEnvironment:
         self.uv("venv", "--python", base_python(), str(self.directory))
 
     def install(self, wheels: Path) -> None:
-        """Install all wheels of a folder, checked by hash, and no other packages. Nothing is done if there are no
-        wheels.
-        """
+        """Install all wheels of a folder, checked by hash, and no other packages. Do nothing if there are none."""
         if not (wheels / LOCK).read_text(encoding="utf-8"):
             return
         options = ["--python", str(self.python), "--no-deps", "--require-hashes", "--no-index", "--compile-bytecode"]
@@ -336,8 +337,9 @@ def print_made(make: Callable[[], object]) -> int:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Make the environment with pip and uv, and print the path of its Python, or the error. Return the exit status, 0
-    or 1.
+    """Make the environment with pip and uv, and print the path of its Python, or the error.
+
+    Return the exit status, 0 or 1.
     """
     parser = argparse.ArgumentParser(
         prog=f"python -m {Installer.command}", description="Create the environment with uv."

@@ -31,11 +31,11 @@ def build_once(
     lock: Path,
     on_wait: Callable[[], None] | None = None,
 ) -> Built:
-    """Return the result of `find`, or build it under `lock`. Call `on_wait` once if another process is building, and
-    wait.
+    """Return the result of `find` or, if it is None, of `build`, which is called under `lock`.
 
-    `find` returns None if the result is missing or incomplete, and is called again under the lock. If the first call
-    succeeds, no lock is needed, so the result can be on a read-only file system.
+    `find` returns None if the result is missing or incomplete, and is called again under the lock. If another process
+    is building, `on_wait` is called once, and this process waits. If the first call of `find` succeeds, no lock is
+    needed, so the result can be on a read-only file system.
     """
     if (found := find()) is not None:
         return found

@@ -18,13 +18,12 @@ class AlreadyLockedError(OSError):
 def file_lock(
     path: Path, *, on_wait: Callable[[], None] | None = None, wait: bool = True, shared: bool = False
 ) -> Iterator[None]:
-    """Hold a lock on the file `path` during the block. If another process holds it, call `on_wait` once and wait for
-    it.
+    """Hold a lock on the file `path` during the block. Wait if another process holds it.
 
-    Without `wait`, AlreadyLockedError is raised instead. Several processes can hold a `shared` lock at the same time.
-    The kernel releases the lock when the process exits for any reason, so a crash needs no cleanup. On NFS (EFS) the
-    lock also works between machines. The file is never removed: otherwise two processes could lock two different files
-    with the same name.
+    `on_wait` is called once before the wait. Without `wait`, AlreadyLockedError is raised instead. Several processes
+    can hold a `shared` lock at the same time. The kernel releases the lock when the process exits for any reason, so a
+    crash needs no cleanup. On NFS (EFS) the lock also works between machines. The file is never removed: otherwise two
+    processes could lock two different files with the same name.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX

@@ -268,8 +268,9 @@ def _read(root: Path) -> Topology:
 
 
 def _remarks(topology: Topology, placement: Placement, local_size: int) -> tuple[str, ...]:
-    """Return notes if the ranks share cores, and if no GPU was chosen because the container's GPUs do not match those
-    on the bus; () if neither applies.
+    """Return notes if ranks share cores, and if no GPU can be chosen; () if neither applies.
+
+    No GPU is chosen if the container's GPUs do not match those on the bus.
     """
     remarks = []
     if not placement.exclusive:

@@ -204,8 +204,9 @@ def _memory_nodes(root: Path) -> tuple[dict[int, int], tuple[int, ...]]:
 
 
 def _gpus(root: Path, node_of: dict[int, int], nodes: tuple[int, ...]) -> tuple[PciGpu, ...]:
-    """Return NVIDIA's GPUs, sorted by PCI address. A GPU's memory node is the reported one, or else that of its nearest
-    CPUs; None if these are on several nodes.
+    """Return NVIDIA's GPUs, sorted by PCI address.
+
+    A GPU's memory node is the reported one, or else that of its nearest CPUs. It is None if these are on several nodes.
     """
     found = []
     for device in sorted((root / PCI).glob("*")):

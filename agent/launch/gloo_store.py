@@ -53,8 +53,9 @@ _MAX_SHOWN: Final = 8
 
 
 def scope_sizes(hosts: str) -> dict[str, int]:
-    """Return the number of ranks in each of Horovod's scopes: `global`, `local_NAME` for a host, and `cross_N` for the
-    ranks with the local rank N. `hosts`: NAME:SLOTS,...
+    """Return the number of ranks in each of Horovod's scopes. `hosts`: NAME:SLOTS,...
+
+    The scopes are `global`, `local_NAME` for a host, and `cross_N` for the ranks with the local rank N.
     """
     slots = {name: int(count) for name, _, count in (host.rpartition(":") for host in hosts.split(","))}
     across = Counter(rank for count in slots.values() for rank in range(count))
@@ -97,8 +98,9 @@ class Store(ThreadingHTTPServer):
             return value
 
     def _report(self) -> None:
-        """Print the ranks that have not joined, if the first rank has waited long enough since the last report
-        (REPORT_S).
+        """Print the ranks that have not joined, if this is due.
+
+        It is due REPORT_S after the first rank has joined, and again each time that this time has doubled.
         """
         now = time.monotonic()
         waited_s = now - self._began
@@ -220,10 +222,10 @@ class RemoteStore:
         self._ssh = subprocess.Popen(["ssh", self._host, script], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
     def start(self) -> int:
-        """Start the store if necessary, and wait for its port; return the port. Exits this process with a message if
-        that fails.
+        """Start the store if necessary, wait for its port, and return the port.
 
-        Also starts a thread that prints the store's reports of missing ranks.
+        Also starts a thread that prints the store's reports of missing ranks. If the store fails, this process exits
+        with a message.
         """
         if self._ssh is None:
             self.begin()

@@ -48,8 +48,9 @@ def rank_words(python: str, spec: RunSpec, module: Sequence[str] = ()) -> list[s
 
 
 def torchrun(python: str, spec: RunSpec, index: int) -> list[str]:
-    """Build the command of PyTorch's launcher for the host with this index. Ranks are numbered in the order of the
-    spec's hosts.
+    """Build the command of PyTorch's launcher for the host with this index.
+
+    Ranks are numbered in the order of the spec's hosts.
     """
     return [
         *(python, "-m", "torch.distributed.run"),

@@ -135,8 +135,9 @@ class Hosts:
     def wait_for(
         self, launcher: subprocess.Popen[bytes], timeout_s: float, until: Callable[[], bool] = lambda: False
     ) -> None:
-        """Wait until the launcher has exited, `timeout_s` seconds have passed, or `until` returns true. Calls `on_poll`
-        meanwhile.
+        """Wait until the launcher has exited, for at most `timeout_s` seconds. Calls `on_poll` meanwhile.
+
+        The wait also ends when `until` returns true.
         """
 
         def is_over() -> bool:
@@ -146,8 +147,9 @@ class Hosts:
         wait_until(is_over, timeout_s=timeout_s, poll_s=POLL_S)
 
     def kill(self, launcher: subprocess.Popen[bytes]) -> None:
-        """Kill the ranks immediately, then terminate their launcher and wait for it. Kill it too if it still runs after
-        END_S.
+        """Kill the ranks immediately, then terminate their launcher and wait for it.
+
+        If the launcher still runs after END_S, kill it too.
         """
         self.signal_run(signal.SIGKILL, wait_s=5.0)
         launcher.terminate()

@@ -47,10 +47,10 @@ class Lines:
         """Whether the cursor has moved up, so that a line feed without text moves down again."""
 
     def feed(self, block: bytes) -> list[bytes]:
-        """Add the next part of the stream, and return the lines that are now complete, each with its label and a line
-        feed.
+        """Add the next part of the stream, and return the lines that are now complete.
 
-        A line that is too long is returned in parts of `max_bytes`, each as its own line.
+        Each has its label and a line feed. A line that is too long is returned in parts of `max_bytes`, each as its own
+        line. Of a progress bar, only states that are due are returned.
         """
         text = self._rest + block
         held = found[0] if (found := _PARTIAL.search(text)) else b""
@@ -70,10 +70,10 @@ class Lines:
         return [line[at : at + most] for at in range(0, full, most)], line[full:]
 
     def _collapsed(self, text: bytes, end: bytes) -> list[bytes]:
-        """Return the text before the line end `end` as a line, or the state of a progress bar if that is due; at most
-        one item.
+        """Return the line `text`, or the state of a progress bar if that is due; at most one item.
 
-        A state that is not due is kept until the next one, or until the line ends.
+        `end` is the line end after the text: it shows which of the two the text is. A state that is not due is kept
+        until the next one, or until the line ends.
         """
         is_blank = bool(_BLANK.fullmatch(text))
         is_up, was_above = end.endswith(b"A"), self._is_above
@@ -93,8 +93,9 @@ class Lines:
         return [state]
 
     def idle(self) -> list[bytes]:
-        """Return the state of a progress bar, as a line, if it is due; otherwise []. Call this while the stream is
-        silent.
+        """Return the state of a progress bar, as a line, if it is due; otherwise [].
+
+        Call this while the stream is silent.
         """
         return [self._mark + line + b"\n" for line in self._due()]
 

@@ -91,8 +91,9 @@ class ProcessGroup:
                 write_all(self.out, line)  # After a failure, torchrun's tracebacks would hide the program's.
 
     def _judge(self, host: Host) -> None:
-        """Wait for the exit of a host's SSH, whose output has ended. Record a failure, unless one of its ranks has
-        reported it.
+        """Wait for the exit of a host's SSH, whose output has ended.
+
+        If it failed, record this, unless one of the host's ranks has reported its own failure.
         """
         status = host.ssh.wait()
         if status and not host.reported:

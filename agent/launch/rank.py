@@ -79,8 +79,9 @@ def joining(spec: RunSpec, inherited: Mapping[str, str]) -> dict[str, str]:
 
 
 def placed(spec: RunSpec, inherited: Mapping[str, str], secrets: Mapping[str, str]) -> dict[str, str]:
-    """Bind this process to its part of the host; return the variables for this part. Rank 0 prints the placement to
-    stderr.
+    """Bind this process to its part of the host; return the variables for this part.
+
+    Rank 0 prints the placement to stderr.
     """
     # Not at the top: the nodes' preparation imports this module, and ranks that do not need it start faster.
     from agent.launch.program_setup import set_up_program
@@ -99,8 +100,9 @@ def this_host(spec: RunSpec) -> Node | None:
 
 
 def interface_of(spec: RunSpec, name: str) -> str:
-    """Return this machine's network interface with the address of the run's host `name`; "" if that host is not this
-    machine.
+    """Return this machine's network interface with the address of the run's host `name`.
+
+    Return "" if that host is not this machine.
     """
     own = own_addresses()
     return next((own.get(host.address, "") for host in spec.hosts if host.name == name), "")

@@ -41,10 +41,10 @@ class DiskWatch:
         """Reported disks, by device number."""
 
     def look(self, block: bytes) -> list[str]:
-        """Return a line for each full disk that was not reported before, if `block`, a part of the output, reports a
-        full disk.
+        """Return a line for each full disk, if `block` reports one. `block` is a part of the rank's output.
 
-        Return [] otherwise. The disks are measured at once, because temporary files disappear when the program exits.
+        Each disk is reported only once. The disks are measured at once, because temporary files disappear when the
+        program exits.
         """
         if not any(text in block for text in _REPORTS):
             return []

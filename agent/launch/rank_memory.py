@@ -122,8 +122,9 @@ class MemoryWatch:
             self._take()
 
     def _take(self) -> None:
-        """Take a sample of the memory. If a counter of kills has increased, record this with the memory that was
-        available.
+        """Take a sample of the memory.
+
+        If a counter of kills has increased, record this with the memory that was available.
         """
         sample, self._last_at = read_sample(self._root), self._clock()
         if grown := self._grown():

@@ -78,8 +78,9 @@ class Output:
         self._is_lost = False
 
     def check(self) -> None:
-        """Raise BrokenPipeError if the output has no reader any more. Under horovodrun, whose supervisor terminates
-        ranks, do nothing.
+        """Raise BrokenPipeError if the output has no reader any more.
+
+        Do nothing under horovodrun, because the run's supervisor terminates its ranks.
         """
         if not self._is_raw:
             check_read(self.descriptor)

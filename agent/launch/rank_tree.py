@@ -175,8 +175,8 @@ class RankTree:
         return bool(self._awaited)
 
     def tend(self) -> None:
-        """Send SIGTERM to the frozen programs that are not shells, and resume them, once END_S have passed since
-        `stop`.
+        """Once END_S have passed since `stop`, send SIGTERM to the frozen programs that are not shells, and resume
+        them.
         """
         if self._wrappers and self._clock() >= self._released_at:
             send(self._wrappers, signal.SIGTERM, signal.SIGCONT)

@@ -53,10 +53,9 @@ def matmul_tflops(seconds: float, products: int = PRODUCTS, edge: int = EDGE) ->
 
 
 def bus_gb_s(size: int, ranks: int, seconds: float) -> float:
-    """Return the bus bandwidth in GB/s of an allreduce of `size` bytes that took `seconds`: the rate of the slowest
-    link.
+    """Return the bus bandwidth in GB/s of an allreduce of `size` bytes that took `seconds`.
 
-    nccl-tests, doc/PERFORMANCE.md: size / time, times 2 (n - 1) / n for n ranks.
+    It is the rate of the slowest link (nccl-tests, doc/PERFORMANCE.md): size / time, times 2 (n - 1) / n for n ranks.
     """
     return size / seconds * 2 * (ranks - 1) / ranks / 1e9
 

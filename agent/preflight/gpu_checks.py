@@ -182,10 +182,10 @@ def numbers(results: Iterable[Mapping[str, Any]], name: str) -> list[float]:
 
 
 def summary(host: Node, results: Sequence[Mapping[str, Any]], output: str, *, alone: bool) -> str:
-    """Return one host's results for its cell of the table, such as "EFA, 310 GB/s, 640 TFLOP/s a GPU, "; "" without
-    results.
+    """Return one host's results for its cell of the table, such as "EFA, 310 GB/s, 640 TFLOP/s a GPU, ".
 
-    `alone` means that it is the only host, so its ranks need no network. NCCL still logs the network that it would use.
+    Return "" without results. `alone` means that it is the only host, so its ranks need no network. NCCL still logs the
+    network that it would use.
     """
     mine = [found for found in results if found.get("host") == host.name]
     logged = {} if alone else nccl_log.parse(output)

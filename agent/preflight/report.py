@@ -83,8 +83,9 @@ class Report:
         }
 
     def lines(self) -> list[str]:
-        """Return the table as aligned text without empty columns, followed by the summary. A node has no library for
-        tables.
+        """Return the table as aligned text without empty columns, followed by the summary.
+
+        A node has no library for tables.
         """
         kept = [n for n in range(len(COLUMNS)) if any(row[n] != "-" for row in self.cells)]
         # Without the common prefix of the names, the table fits on a terminal of 80 columns.

@@ -55,10 +55,10 @@ def remote_command(host: Node | None, directory: str, argv: Sequence[str], *, as
 
 
 def as_root(host: Node, words: str) -> list[str]:
-    """Build the SSH command for root on a host. `words` are `leftovers`, or `run GROUP ADDRESSES` to admit a run's
-    ranks.
+    """Build the SSH command for root on a host, with one of two requests in `words`.
 
-    `leftovers` removes the leftovers of ranks. The master can do nothing else as root (`stacks/scripts/leftovers.sh`).
+    `leftovers` removes the leftovers of ranks. `run GROUP ADDRESSES` admits only a run's ranks. The master can do
+    nothing else as root (`stacks/scripts/leftovers.sh`).
     """
     return [SSH, "-l", "root", host.name, words]
 

@@ -138,8 +138,9 @@ def _close(process: subprocess.Popen[bytes]) -> None:
 
 
 def _feed(process: subprocess.Popen[bytes], sent: bytes) -> None:
-    """Send the request to the node's stub, and leave the pipe open. Errors are ignored: the stub's output gives the
-    reason.
+    """Send the request to the node's stub, and leave the pipe open.
+
+    Errors are ignored: the stub's output gives the reason.
     """
     with contextlib.suppress(OSError, ValueError):  # It has exited already, and its last output gives the reason.
         stdin = _stream(process.stdin)

@@ -102,11 +102,11 @@ def make_python(request: NotebookRequest, home: Path) -> Path:
 
 
 def serve(command: Sequence[str], port: int, *, asker: int | None) -> int:
-    """Run the server `command` until it exits or the file descriptor `asker` is closed; print its address when it
-    listens.
+    """Run the server `command` until it exits or the file descriptor `asker` is closed.
 
-    The address contains a new token. Returns the server's status, or 0 if `asker` was closed; the server is terminated
-    then. `asker` may be None. Raises NotebookError if the server does not start to listen on `port` within START_S.
+    When the server listens, print its address, which contains a new token. Return the server's status. If `asker` was
+    closed, the server is terminated, and the result is 0. `asker` may be None. Raises NotebookError if the server does
+    not start to listen on `port` within START_S.
     """
     token = secrets.token_urlsafe(24)
     environment = {**os.environ, "JUPYTER_TOKEN": token}

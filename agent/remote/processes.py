@@ -102,10 +102,9 @@ def _reports(entry: Path) -> bool:
 def select(
     found: Sequence[RunProcess], *, run_id: str, others: bool, ranks_only: bool, spared: Collection[str] = ()
 ) -> list[RunProcess]:
-    """Return the processes of `run_id`, or with `others` those of all runs except `run_id` and `spared`; never this
-    process.
+    """Return the processes of `run_id` or, with `others`, those of all other runs except `spared`.
 
-    With `ranks_only`, only ranks are returned, without launchers and preparations.
+    This process is never among them. With `ranks_only`, only ranks are returned, without launchers and preparations.
     """
     chosen = [p for p in found if (p.run_id != run_id) == others and p.run_id not in spared and p.pid != os.getpid()]
     return [p for p in chosen if p.is_rank] if ranks_only else chosen
@@ -156,8 +155,9 @@ def signal_run(
 
 
 def _signal(targets: Sequence[RunProcess], number: signal.Signals) -> list[int]:
-    """Send a signal to processes; return the IDs of those that had not exited. Raises PermissionError for another
-    user's.
+    """Send a signal to processes; return the IDs of those that had not exited.
+
+    Raises PermissionError for a process of another user.
     """
     signalled = []
     for process in targets:
@@ -179,10 +179,9 @@ def command(
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run `signal_run` with the arguments of a command line from `command`, and print its result as JSON if it found
-    processes.
+    """Run `signal_run` with the arguments of a command line from `command`.
 
-    Returns 0 if no process is left, else 1.
+    Print the result as JSON if there were processes. Return 0 if no process is left, else 1.
     """
     runs_root, run_id, name, wait_s, *options = argv
     number = signal.Signals[name]

@@ -88,8 +88,9 @@ def try_firewall() -> None:
 
 
 def home() -> Path:
-    """Return the home directory that this process can write to: HOME of ranks for the user for ranks, else the user's
-    own.
+    """Return the home directory that this process can write to.
+
+    This is RANK_HOME for the user for ranks, and otherwise the user's own home.
     """
     return Path(RANK_HOME) if pwd.getpwuid(os.getuid()).pw_name == RANK_USER else Path.home()
 

@@ -46,8 +46,7 @@ class Claim:
 
     @classmethod
     def on(cls, run_id: str, hosts: Sequence[Node | ClaimedNode] | None, task: str = "") -> Claim:
-        """Return the claim of a run on these hosts. `hosts`: None stands for every node, () for the size of the worker
-        group.
+        """Return the claim of a run on `hosts`. None stands for every node, () for the size of the worker group.
 
         `task` is the name of a task on a laptop, if the claim is the task's; `run_id` is then the claim's own id.
         """
@@ -69,10 +68,9 @@ class Claim:
         return self.nodes is None or any(own.is_same(node) for own in self.nodes)
 
     def excludes(self, other: Claim) -> bool:
-        """Return whether this claim and another one conflict: they have a node in common, or both are of tasks that
-        change the group's size.
+        """Return whether this claim and another one conflict, because they have a node in common.
 
-        A task that claims every node also conflicts with a task that changes the size.
+        A claim on the worker group's size conflicts only with a claim of a task: on the size too, or on every node.
         """
         if () in (self.nodes, other.nodes):
             together = self.nodes == other.nodes or None in (self.nodes, other.nodes)
@@ -80,8 +78,9 @@ class Claim:
         return other.nodes is None or self.nodes is None or any(self.has(node) for node in other.nodes)
 
     def store(self, changing: sqlite3.Connection) -> None:
-        """Insert this claim in the transaction `changing`. Raises sqlite3.IntegrityError if another claim has one of
-        its nodes.
+        """Insert this claim in the transaction `changing`.
+
+        Raises sqlite3.IntegrityError if another claim has one of its nodes.
         """
         changing.execute(
             "INSERT INTO claims (run_id, task, every_node) VALUES (?, ?, ?)",

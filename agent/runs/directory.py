@@ -54,8 +54,9 @@ class RunDirectory:
         return self.path / "spec.json"
 
     def started_by(self) -> dict[str, str] | None:
-        """Return facts about the user who started the run (`started_by` in origin.json), such as the name; None if they
-        are missing or malformed.
+        """Return facts about the user who started the run, such as the name, from origin.json.
+
+        Return None if they are missing or malformed.
         """
         try:
             found = json_text.parse(read_regular(self.path / ORIGIN_FILE))["started_by"]
@@ -247,8 +248,9 @@ class RunDirectory:
         return self.lost_state() is not None and self.may_go_on
 
     def cause_of_death(self, state: State) -> str:
-        """Return as text what happened to the supervisor of a lost run, and the number of restarts before, if there
-        were any.
+        """Return as text what happened to the supervisor of a lost run.
+
+        The text includes the number of restarts before, if there were any.
         """
         ended_by = liveness.end_cause(state.run_id)
         cause = f"{SUPERVISOR_DIED}: {ended_by}" if ended_by else SUPERVISOR_DIED

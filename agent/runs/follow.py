@@ -41,10 +41,10 @@ MOST_NAMED: Final = 4
 
 
 def sleep_while_read(descriptor: int) -> Callable[[float], None]:
-    """Return a function that sleeps for some seconds, and raises BrokenPipeError if the reader of `descriptor` has
-    gone.
+    """Return a function that sleeps for some seconds while `descriptor` has a reader.
 
-    A process that waits for something to report writes nothing. So it would not notice this otherwise.
+    It raises BrokenPipeError if the reader has gone. A process that waits for something to report writes nothing. So it
+    would not notice this otherwise.
     """
     poll = select.poll()
     poll.register(descriptor, 0)  # Without events, it still reports that the reader has gone.
@@ -198,10 +198,10 @@ def _count_lines(directory: RunDirectory) -> int:
 
 
 def _cut_off(directory: RunDirectory, before: int, wanted: int) -> Iterator[tuple[int, list[str]]]:
-    """Yield lines that were cut off the log but are kept, from line `wanted` up to line `before` (exclusive), in
-    batches.
+    """Yield lines that were cut off the log but are kept, in batches.
 
-    Each item is a pair: the number of the line after the batch, and the batch.
+    The lines are those from line `wanted` up to line `before` (exclusive). Each item is a pair: the number of the line
+    after the batch, and the batch.
     """
     count = sum(map(len, Tail(run_log.earlier(directory.log)).batches()))
     number = before - count
@@ -270,8 +270,9 @@ def _note_straggler(record: Mapping[str, Any], hosts: Sequence[str], known: dict
 
 
 def _describe_stragglers(known: Mapping[int, str]) -> str:
-    """Return the stragglers as text, at most MOST_NAMED by name; "" for none. `known` contains a description for each
-    rank.
+    """Return the stragglers as text, at most MOST_NAMED by name; "" for none.
+
+    `known` contains a description for each rank.
     """
     named = list(known.values())
     more = f" and {len(named) - MOST_NAMED} more" if len(named) > MOST_NAMED else ""
@@ -287,8 +288,9 @@ def _size(path: Path) -> int:
 
 
 def metrics(directory: RunDirectory, last_bytes: int = MAX_METRICS_BYTES) -> Iterator[dict[str, Any]]:
-    """Yield the events in the last `last_bytes` bytes of a run's metrics.jsonl. Lines that are not JSON objects are
-    skipped.
+    """Yield the events in the last `last_bytes` bytes of a run's metrics.jsonl.
+
+    Lines that are not JSON objects are skipped.
     """
     lines = Tail(directory.metrics).lines(last_bytes)
     return (record for line in lines if (record := _record(line)) is not None)

@@ -52,8 +52,9 @@ def inherit(run_id: str, descriptor: int) -> None:
 
 
 def descriptor_of(run_id: str) -> int:
-    """Return the file descriptor of a run's lock, for `inherit`. Raises KeyError if this process does not hold the
-    lock.
+    """Return the file descriptor of a run's lock, for `inherit`.
+
+    Raises KeyError if this process does not hold the lock.
     """
     return _mine[run_id]
 
@@ -83,8 +84,9 @@ def is_held(run_id: str) -> bool:
 
 
 def beat(run_id: str) -> None:
-    """Set the modification time of a run's lock file to now, to store that its supervisor works. Does nothing without
-    the file.
+    """Store that a run's supervisor works: set the modification time of its lock file to now.
+
+    Does nothing without the file.
     """
     with contextlib.suppress(FileNotFoundError):
         os.utime(_path(run_id))

@@ -45,8 +45,9 @@ def write_origin(directory: RunDirectory, origin: Origin) -> None:
 
 
 def write_course(directory: RunDirectory, course: Mapping[str, Any]) -> None:
-    """Write a run's timeline (course.json): when it reached each step, its restarts, and the address of its copy.
-    Raises OSError.
+    """Write a run's timeline (course.json). Raises OSError.
+
+    It contains when the run reached each step, its restarts, and the address of its copy.
     """
     directory.write(directory.path / COURSE_FILE, json.dumps(course, indent=1))
 
@@ -140,8 +141,7 @@ def usd_per_hour(origin: Any, spec: Any, *, at_most: bool = False) -> float | No
 
 
 def on_spot(origin: Any, spec: Any, seconds: float) -> dict[str, Any] | None:
-    """Return the number of spot instances among the run's nodes, and the cost of all nodes for `seconds` at spot
-    prices.
+    """Return the number of a run's spot instances, and the cost of its nodes for `seconds` at spot prices.
 
     `origin` and `spec` are the run's, as JSON values. The fields of the result are `hosts`; `usd`, which includes the
     master and is None if a price is unknown; and `prices_of`, the day of the spot prices. Returns None for a run

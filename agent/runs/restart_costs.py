@@ -81,11 +81,10 @@ def _between(before: _Told, after: _Told) -> float:
 
 
 def _told(events: Iterable[Mapping[str, Any]]) -> list[_Told]:
-    """Return all starts, and the first and the last step or epoch between two of them, with the number of completed
-    steps.
+    """Return all starts, and the first and the last step or epoch between two of them.
 
-    A `step` event may contain only the number within its epoch. The number at the end of the epoch before is added.
-    Other and malformed events are left out.
+    Each has the number of steps completed by then. A `step` event may contain only the number within its epoch. The
+    number at the end of the epoch before is added. Other and malformed events are left out.
     """
     found: list[_Told] = []
     ends = {0: 0}

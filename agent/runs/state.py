@@ -108,8 +108,9 @@ def read(run_id: str) -> State:
 
 
 def store(state: State) -> None:
-    """Store the state of a run. A queued run keeps its place in the queue; if it was not queued before, it gets the
-    last one.
+    """Store the state of a run.
+
+    A queued run keeps its place in the queue. If it was not queued before, it gets the last place.
     """
     with database.transaction() as changing:
         changing.execute(

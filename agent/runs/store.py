@@ -37,10 +37,10 @@ class LiveRunError(RuntimeError):
         return any(claim.task and claim.nodes is None for claim in self.held)
 
     def to_document(self) -> dict[str, Any]:
-        """Return JSON values: `live` and `state` of the blocking run, and `held`, the claims with `run_id` and `hosts`
-        (names).
+        """Return JSON values: `live` and `state` of the blocking run, and `held`, the claims.
 
-        The claim of a task also has `task`, and `every`, whether it is on every node.
+        Each claim has `run_id` and `hosts` (names). The claim of a task also has `task`, and `every`, whether it is on
+        every node.
         """
         held = []
         for claim in self.held:
@@ -125,11 +125,10 @@ class Runs:
                 self.mark_lost(claim.run_id)
 
     def mark_lost(self, run_id: str, obstacle: str = "") -> None:
-        """Store that a run has failed, with its time and cost, if it has lost its supervisor and does not continue
-        automatically.
+        """If a run has lost its supervisor and does not continue automatically, store that it has failed.
 
-        `obstacle` is the reason why a run that could continue must not; "" without one. Does nothing for an unknown
-        run.
+        Its time and cost are stored too. `obstacle` is the reason why a run that could continue must not; "" without
+        one. Does nothing for an unknown run.
         """
         directory = self[run_id]
         with contextlib.suppress(FileNotFoundError), database.transaction():
@@ -191,8 +190,9 @@ class Runs:
             liveness.forget(run_id)
 
     def take_over(self, run_id: str) -> bool:
-        """Take the lock of a lost run, and return True. Return False if the run has no claim, or a live process has the
-        lock.
+        """Take the lock of a lost run, and return True.
+
+        Return False if the run has no claim, or a live process has the lock.
         """
         with database.transaction():
             if all(claim.run_id != run_id or claim.is_live for claim in self.claims()):

@@ -88,8 +88,9 @@ class Knobs:
         _within("cache_capacity", self.cache_capacity, 0, 1 << 30)
 
     def flags(self, run_directory: str) -> list[str]:
-        """Return the given settings as flags for horovodrun. The files of autotune and timeline are in
-        `run_directory`.
+        """Return the given settings as flags for horovodrun.
+
+        The files of autotune and timeline are in `run_directory`.
         """
         numbers = (
             ("--fusion-threshold-mb", self.fusion_threshold_mb),

@@ -26,8 +26,9 @@ _CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 def without_controls(text: str) -> str:
-    """Return a program's text without control sequences of terminals and other control characters, for reasons and
-    last lines. Newlines and tabs stay.
+    """Return a program's text without terminal control sequences and other control characters.
+
+    Newlines and tabs stay. Reasons and last lines use this.
     """
     return _CONTROL.sub("", _SEQUENCE.sub("", text))
 

@@ -76,10 +76,10 @@ class RemoteCommand:
             raise SpecError(f"invalid request: {error}") from None
 
     def hosts(self, nodes_text: str, warn: Callable[[str], None]) -> tuple[str, ...]:
-        """Return the names of the nodes to run on: the master, or workers. Raises SpecError if too few workers are
-        ready.
+        """Return the names of the nodes to run on: the master, or workers.
 
-        `nodes_text` is the content of the nodes file. `warn` receives a sentence for each invalid line in it.
+        `nodes_text` is the content of the nodes file. `warn` receives a sentence for each invalid line in it. Raises
+        SpecError if too few workers are ready, or none.
         """
         if self.master:
             return (MASTER_NAME,)

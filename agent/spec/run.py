@@ -263,8 +263,9 @@ class RunSpec:
 
     @property
     def working_directory(self) -> str:
-        """Return the ranks' working directory: for a user program, a copy in the run's directory; for a recipe, its
-        tree.
+        """Return the ranks' working directory.
+
+        This is a copy in the run's directory for a user program, and the payload's tree for a recipe.
         """
         return f"{self.run_directory}/{WORK_FOLDER}" if self.program else self.payload_directory
 
@@ -309,9 +310,7 @@ class RunSpec:
 
 
 def placed(ranks: int, hosts: Sequence[str]) -> str:
-    """Return the number of ranks and the names of their hosts, as `2 ranks on deeplearning-worker1,
-    deeplearning-worker2`.
-    """
+    """Return the number of ranks and the names of their hosts, such as `2 ranks on NAME, NAME`."""
     return f"{ranks} rank{'' if ranks == 1 else 's'} on {', '.join(hosts)}"
 
 

@@ -104,8 +104,9 @@ def copy(shared: StagedDataset, local: StagedDataset, wanted: Manifest, part: Se
 
 
 def _report_missing(shared: StagedDataset, missing: Sequence[Entry], emit: Emit) -> None:
-    """Emit the paths of files that the shared file system lacks (`missing`), and of those that were complete there
-    before (`spoiled`).
+    """Emit the paths of files that the shared file system lacks, as `missing`.
+
+    Those that were complete there before are also emitted as `spoiled`.
     """
     if missing:
         before = _hashes_before(shared)
@@ -151,10 +152,9 @@ def part_of(entries: Sequence[Entry], addresses: Sequence[str], round_number: in
 
 
 def wait_for_manifest(shared: StagedDataset, digest: str, timeout_s: float = MANIFEST_TIMEOUT_S) -> Manifest:
-    """Return the manifest of `shared` with this digest as soon as it is visible here. NFS may show an older one for a
-    while.
+    """Return the manifest of `shared` with this digest as soon as it is visible here.
 
-    Raises DatasetError if it does not appear within `timeout_s`.
+    NFS may show an older one for a while. Raises DatasetError if it does not appear within `timeout_s`.
     """
     trouble = ""
 

@@ -135,8 +135,9 @@ class StagedDataset:
         return self.pending() if is_listed(self.pending_manifest_file) else self.manifest()
 
     def last_entries(self) -> tuple[Entry, ...]:
-        """Return the entries of the last complete manifest, even if another one is pending; () if there is none that is
-        valid.
+        """Return the entries of the last complete manifest, even if another one is pending.
+
+        Return () if there is no valid one.
         """
         with contextlib.suppress(OSError, ManifestError):
             return _read(self.manifest_file).entries

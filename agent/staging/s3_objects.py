@@ -83,8 +83,9 @@ class Prefix:
         return ["s3api", "list-objects-v2", "--cli-input-json", asked, "--output", "json"]
 
     def fetch_words(self, directory: Path, entries: Sequence[Entry], single: bool = False) -> list[str]:
-        """Build the CLI's arguments to fetch these files into a directory. `single`: the prefix is the key of the only
-        file.
+        """Build the CLI's arguments to fetch these files into a directory.
+
+        `single`: the prefix is the key of the only file.
         """
         if single:
             return ["s3", "cp", str(self), str(directory / entries[0].path), *QUIET]

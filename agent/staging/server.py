@@ -60,10 +60,9 @@ def finish(dataset: StagedDataset, emit: Emit) -> None:
 
 
 def receive_files(dataset: StagedDataset, stream: IO[bytes], emit: Emit, *, packing: bool = False) -> None:
-    """Receive the files of a stream into a data set, and emit their number and bytes. Raises the errors of
-    `stream.receive`.
+    """Receive the files of a stream into a data set, and emit their number and bytes.
 
-    With `packing`, also write the small files into a pack.
+    With `packing`, also write the small files into a pack. Raises the errors of `stream.receive`.
     """
     count = {"files": 0, "bytes": 0}
 

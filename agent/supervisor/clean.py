@@ -225,8 +225,9 @@ def set_aside(path: Path, locks: Iterable[Path] = ()) -> Path | None:
 
 
 def remove(path: Path) -> bool:
-    """Remove an environment of this node, and return True. Return False if a process makes or uses it, or if it is
-    gone.
+    """Remove an environment of this node, and return True.
+
+    Return False if a process makes or uses it, or if it is gone.
     """
     if gone := set_aside(path, locks_of(path)):
         shutil.rmtree(gone, ignore_errors=True)
@@ -251,8 +252,9 @@ def remove_data(path: Path) -> bool:
 
 
 def locks_of(path: Path) -> list[Path]:
-    """Return the two lock files of an environment or of wheels: a process holds one of them while it makes or uses
-    these.
+    """Return the two lock files of an environment or of wheels.
+
+    One is held while these are made, the other while a node installs from the wheels.
     """
     return [path.with_suffix(".lock"), used_lock(path)]
 

@@ -74,10 +74,10 @@ class Seen:
         self.is_listed, self.replied = is_listed, replied
 
     def trouble(self, now: float) -> str:
-        """Return why the worker must be replaced at the time `now`: faulty GPUs, or no answer for LOST_S; "" if it must
-        not.
+        """Return why the worker must be replaced at the time `now`; "" if it must not.
 
-        The limit is BOOT_S for a worker that removed itself from the list, because it may be rebooting.
+        The reason is a fault of its GPUs, or no answer for LOST_S. The limit is BOOT_S for a worker that removed itself
+        from the list, because it may be rebooting.
         """
         if self.replied:
             return self.faulty
@@ -206,11 +206,11 @@ class LostWorkers:
             return ""
 
     def _replace(self, group: WorkerGroup, reasons: dict[str, str]) -> None:
-        """Mark workers as unhealthy, so that their group replaces them. Record this, or why a worker cannot be
-        replaced.
+        """Mark workers as unhealthy, so that their group replaces them.
 
-        `reasons` are the workers' faults by instance id. No worker is marked above the hourly limit. If more than half
-        of the workers do not answer, none of these is marked. Raises OSError.
+        `reasons` are the workers' faults by instance id. Each replacement is recorded, or why it is impossible. No
+        worker is marked above the hourly limit. If more than half of the workers do not answer, none of these is
+        marked. Raises OSError.
         """
         silent, known = sum(not seen.replied for seen in self._seen.values()), len(self._seen)
         for id, reason in reasons.items():

@@ -124,8 +124,9 @@ class Notifier:
         self.failures: list[str] = []
 
     def tell(self, event: str, text: str, **facts: Any) -> None:
-        """Start all commands for an event in the background. `text` describes it. `facts` are further fields of its
-        JSON.
+        """Start all commands for an event in the background.
+
+        `text` describes the event. `facts` are further fields of its JSON.
         """
         document = {"event": event, "run_id": self._run_id, "text": text, "time": round(time.time(), 3), **facts}
         for number, command in enumerate(self._commands, start=1):

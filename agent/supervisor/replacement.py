@@ -133,8 +133,9 @@ class WorkerGroup:
         self._call("set-instance-health", *words)
 
     def launch_failure(self, since: float) -> str:
-        """Return why the group's latest launch since a time (seconds since 1970) failed; "" if it did not, or if AWS
-        does not answer.
+        """Return why the group's latest launch failed; "" if it did not, or if AWS does not answer.
+
+        A launch before `since` (seconds since 1970) does not count.
         """
         name = ("--auto-scaling-group-name", self.settings.group, "--max-items", "20")
         query = "Activities[].[StartTime,Description,StatusCode,StatusMessage]"

@@ -29,8 +29,9 @@ class StoredRun:
         settle: Callable[[State], None],
         earlier: Mapping[str, Any] | None = None,
     ) -> None:
-        """`run` executes a command with a time limit in seconds. `settle` is called with the final state before it is
-        stored. `earlier` is a lost supervisor's timeline.
+        """Set up the stored files of a run. `run` executes a command with a time limit in seconds.
+
+        `settle` is called with the final state before it is stored. `earlier` is a lost supervisor's timeline.
         """
         self._directory, self._run, self._log, self._settle = directory, run, log_line, settle
         self.copier = Copier(directory, run)

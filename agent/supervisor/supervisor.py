@@ -305,8 +305,9 @@ class Supervisor:
         return tuple(run_log.last_lines(self.directory.log, rank=named, size=size, text=text))
 
     def _settle(self, state: State) -> None:
-        """Write the time and cost of the run to spent.json, and the limit that stopped it, if one did. `state` is the
-        final state.
+        """Write the time and cost of the run to spent.json, and the limit that stopped it, if one did.
+
+        `state` is the final state.
         """
         reached = state.state == "stopped" and self._stop.why != ON_REQUEST
         self._meter.write(self._stop.why if reached else "", ended=True)

@@ -61,8 +61,9 @@ def reason_to_hold(runs: Runs, spec: RunSpec) -> str:
 
 
 def reason_to_wait(runs: Runs, spec: RunSpec) -> str:
-    """Return why a run must wait: the first run of its sweep is live and has not trained for SETTLED_S or completed an
-    epoch; "" if the run may start.
+    """Return why a run must wait for the first run of its sweep; "" if it may start.
+
+    It must wait while the first run is live, until that has trained for SETTLED_S or completed an epoch.
     """
     first = _first(runs, spec)
     if first is None or first[1].state == QUEUED or first[1].has_ended or _is_settled(*first):

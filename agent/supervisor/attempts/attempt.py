@@ -109,8 +109,7 @@ class Attempt:
         return self._launch(pythons)
 
     def _prepare(self) -> tuple[Interpreters, dict[str, Completed]]:
-        """Prepare the master and all hosts concurrently; return the Python interpreters and each host's output, by
-        name.
+        """Prepare the nodes; return the Python interpreters, and each host's output by name (`preparation.prepare`).
 
         A spec with its own launcher needs no preparation: the result is NO_RUNTIME without outputs. Raises
         PreparationError.
@@ -169,8 +168,9 @@ class Attempt:
         )
 
     def _tell_launch(self, command: Sequence[str], pythons: Interpreters) -> None:
-        """Write the launcher's command and environment, and the ranks' command, to launch.json; log the launcher's
-        command.
+        """Write launch.json, and log the launcher's command.
+
+        The file contains the launcher's command and environment, and the ranks' command.
         """
         started = document(self.spec, pythons.ranks, command, launcher_environment(self.spec, login()))
         self._directory.write(self._directory.launched, json.dumps(started, indent=1))
@@ -197,10 +197,9 @@ class Attempt:
         self.stored.update(reason=together.warning)
 
     def _warns_at_end(self, together: TogetherWatch) -> bool:
-        """Check the ranks' connections after they succeeded. Return whether the run must count as failed
-        (--together=require).
+        """Check the ranks' connections after they succeeded; return whether the run must count as failed.
 
-        A changed warning is stored and logged.
+        It must with --together=require, if the ranks did not train together. A changed warning is stored and logged.
         """
         if together.look_at_end():
             self._warn(together)
@@ -234,13 +233,12 @@ class Attempt:
             os.killpg(self._launcher.pid, signal.SIGKILL)  # The launcher leads its own process group.
 
     def _fault(self, log: str, ran_s: float) -> tuple[str, list[str]]:
-        """Return the machine fault that caused a failure, and the names of the hosts that answer and did not reboot
-        since.
+        """Return the machine fault that caused a failure, and the names of the hosts that still run.
 
-        Asks the hosts for their uptimes. The fault is "" if there was none, the run was stopped, or no restart is left.
-        Also sets `silent`. `log` is the end of the launcher's output, and `ran_s` the duration of the attempt in
-        seconds. The result is "" and [], without asking, if neither a restart nor the reason of the failure depends on
-        the answers.
+        These hosts answer and did not reboot during the attempt; they are asked for their uptimes. The fault is "" if
+        there was none, the run was stopped, or no restart is left. Also sets `silent`. `log` is the end of the
+        launcher's output, and `ran_s` the duration of the attempt in seconds. The result is "" and [], without asking,
+        if neither a restart nor the reason of the failure depends on the answers.
         """
         is_needed = self.may_be_followed or failure.closing_hosts(log)
         if self.spec.launcher or self.stop.is_made() or not is_needed:

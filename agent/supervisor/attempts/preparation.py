@@ -77,10 +77,9 @@ def prepare(
 
 
 def failures(answers: Mapping[str, Completed]) -> dict[str, str]:
-    """Return the last lines of output of each host that failed, by name. `answers` are the results of the hosts'
-    commands.
+    """Return the last lines of output of each host whose command failed, by name.
 
-    Advice is added for an unreachable host or a full disk.
+    `answers` are the results of the hosts' commands. Advice is added for an unreachable host or a full disk.
     """
     return {
         name: tail(done.output)
