@@ -38,10 +38,10 @@ def cpu_s(processes: Sequence[Process]) -> float:
 
 
 def waits_for(pid: int, meeting: tuple[str, int]) -> str:
-    """Return as text what the process `pid` waits for: the first that applies of these, and where it is in the kernel.
+    """Return as text what the process `pid` waits for, by its connections, and where it is in the kernel.
 
-    It is connecting to an address, is connected, listens on the port of rank 0, or has no connection at all. `meeting`
-    is the address and port of rank 0.
+    The text reports an attempt to connect, else open connections, else listening on rank 0's port, else no connection.
+    `meeting` is the address and port of rank 0.
     """
     folder = Path(f"/proc/{pid}")
     inodes = set(sockets(folder))

@@ -137,9 +137,10 @@ def _finding(node: str, what: str, remedy: str) -> Finding:
 
 
 def _trouble(spec: RunSpec, mine: Iterable[Mapping[str, Any]], logged: Mapping[str, NcclProcess]) -> str:
-    """Return why NCCL does not do the sums of one of these ranks, or "" if it does.
+    """Return why NCCL does not compute the sums of one host's ranks, or "" if it does.
 
-    `mine` are the reports of one host's ranks, `logged` is the result of `nccl_log.parse`.
+    The allreduce may run on the CPU, or NCCL may connect too few ranks. `mine` are the reports of the host's ranks,
+    `logged` is the result of `nccl_log.parse`.
     """
     for found in mine:
         if found.get("device") != "GPU":
@@ -152,9 +153,9 @@ def _trouble(spec: RunSpec, mine: Iterable[Mapping[str, Any]], logged: Mapping[s
 
 
 def _past_efa(mine: Iterable[Mapping[str, Any]], logged: Mapping[str, NcclProcess]) -> str:
-    """Return which network NCCL uses instead of EFA for one of these ranks, or "" if all use EFA.
+    """Return which network NCCL uses instead of EFA for a rank of one host, or "" if all its ranks use EFA.
 
-    `mine` are the reports of one host's ranks, `logged` is the result of `nccl_log.parse`.
+    `mine` are the reports of the host's ranks, `logged` is the result of `nccl_log.parse`.
     """
     for found in mine:
         route = logged.get(str(found.get("process")), NcclProcess()).route
@@ -164,9 +165,9 @@ def _past_efa(mine: Iterable[Mapping[str, Any]], logged: Mapping[str, NcclProces
 
 
 def _slow_gpu(spec: RunSpec, mine: Sequence[Mapping[str, Any]]) -> str:
-    """Return why the GPU of one of these ranks is too slow, or "" if none is.
+    """Return why the GPU of a rank of one host is too slow for `floors` in the spec, or "" if none is.
 
-    `mine` are the reports of one host's ranks. A rank without a result counts as slow.
+    `mine` are the reports of the host's ranks. A rank without a result counts as slow.
     """
     measured, floor = numbers(mine, "matmul_tflops"), spec.floors.matmul_tflops
     if len(measured) < len(mine):

@@ -83,7 +83,7 @@ def free_port() -> int:
 
 
 def report(text: str) -> None:
-    """Write a line of progress to stderr, with the prefix by which the laptop recognizes it."""
+    """Write a line of progress to stderr, after NOTEBOOK_PREFIX, so that the laptop recognizes it."""
     print(f"{NOTEBOOK_PREFIX}{text}", file=sys.stderr, flush=True)
 
 

@@ -186,8 +186,8 @@ class RunDirectory:
         """Return the current state of the run. It differs from the stored state in two cases.
 
         The state of a live run was updated at its last heartbeat. A run that lost its supervisor is `starting` if it
-        continues automatically, and `failed` otherwise. Nothing is written; `mark_lost` stores a failure. Raises like
-        `stored_state`.
+        continues automatically, and `failed` otherwise. Nothing is written; `mark_lost` stores a failure. Raises
+        FileNotFoundError if the run does not exist.
         """
         return self.effective(self.stored_state())
 
@@ -209,7 +209,7 @@ class RunDirectory:
         return state if state.is_orphaned else None
 
     def _latest(self, state: State) -> State:
-        """Return `state`, unless it is live but its supervisor is gone. Then return the stored state.
+        """Return `state`. If it is live but its supervisor is gone, return the stored state instead.
 
         The supervisor may have stored a final state before it exited.
         """
@@ -244,7 +244,10 @@ class RunDirectory:
 
     @property
     def goes_on(self) -> bool:
-        """Return whether the run has lost its supervisor and continues automatically. Raises like `stored_state`."""
+        """Return whether the run has lost its supervisor and continues automatically.
+
+        Raises FileNotFoundError if the run does not exist.
+        """
         return self.lost_state() is not None and self.may_go_on
 
     def cause_of_death(self, state: State) -> str:

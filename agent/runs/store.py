@@ -50,7 +50,10 @@ class LiveRunError(RuntimeError):
 
 
 def describe(held: Sequence[Claim]) -> str:
-    """Return which run or task has which nodes, as text; "" for no claims."""
+    """Return which run or task has which nodes, as text; "" for no claims.
+
+    A claim without names, also one on the worker group's size, is shown as `every node`.
+    """
     return "; ".join(
         f"{f'`{claim.task}`' if claim.task else f'run {claim.run_id}'} uses {', '.join(claim.names) or 'every node'}"
         for claim in held

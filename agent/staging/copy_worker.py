@@ -30,9 +30,9 @@ from agent.staging.progress import Emit, ProgressMeter, emit_paths, summary
 
 
 def check(dataset: StagedDataset, entries: Sequence[Entry], emit: Emit) -> None:
-    """Read these files of a data set, and emit the progress and the number of the files.
+    """Read these files of a data set. Emit the progress, and at the end the number of files.
 
-    Before the number, emit which files are missing or have other content, and which of these were complete before.
+    Before that number, emit which files are missing or have other content, and which of these were complete before.
     """
     progress, missing = ProgressMeter(emit, entries), []
     for entry, is_missing in dataset.verify(entries):

@@ -130,7 +130,7 @@ class StagedDataset:
     def listed(self) -> Manifest:
         """Return the pending manifest if there is one, else the complete data set's manifest.
 
-        Raises like `manifest`.
+        Raises DatasetError if there is none, and ManifestError if it is malformed.
         """
         return self.pending() if is_listed(self.pending_manifest_file) else self.manifest()
 

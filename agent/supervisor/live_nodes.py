@@ -58,7 +58,7 @@ def choose_answering(
     """Choose hosts for a run among the workers in `nodes`. Return them by index; None if there are fewer than `least`.
 
     `answering` contains the instance ids of the nodes that may be chosen. The run's own hosts are preferred. Other
-    hosts must have the kind of one of them. At most `most` hosts are chosen.
+    hosts must have the same kind as an own host. At most `most` hosts are chosen.
     """
     own, kinds = {host.instance_id for host in spec.hosts}, {host.kind for host in spec.hosts}
     fitting = [

@@ -52,9 +52,10 @@ class LostSupervisor:
 
 
 def read(directory: RunDirectory, spec: RunSpec, fault: str) -> LostSupervisor:
-    """Read the data of a run's lost supervisor from its directory. Raises like `RunDirectory.stored_state`.
+    """Read the data of a run's lost supervisor from its directory and its stored state.
 
-    `fault` describes what happened to the supervisor.
+    `fault` describes what happened to the supervisor. A malformed timeline counts as empty. Raises FileNotFoundError if
+    the run does not exist.
     """
     course, state = directory.course(), directory.stored_state()
     wanted, names = course.get(WANTED), {host.name for host in spec.hosts}

@@ -190,9 +190,10 @@ def ready(python: Path, runtime: Path) -> Prepared:
 
 
 def prepare_master(spec: RunSpec) -> Prepared:
-    """Check the master's isolation of ranks, and make the launcher's environment. Raises like `prepare_host`.
+    """Check the master's isolation of ranks, and make the launcher's environment.
 
-    Only horovodrun needs an environment. For other launchers, the result is the node's own Python.
+    Only horovodrun needs an environment. For other launchers, the result is the node's own Python. Raises RuntimeError,
+    ValueError or OSError.
     """
     rank_user.check("this master", END_THE_MASTER)
     rank_user.check_groups("this master", END_THE_MASTER)

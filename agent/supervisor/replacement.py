@@ -187,7 +187,7 @@ class HostReplacements:
     """Seconds since 1970."""
 
     def found(self) -> list[Replacement]:
-        """Return the replacements of these hosts since the time `since`, also failed ones, oldest first."""
+        """Return the replacements of the hosts in `hosts` since the time `since`, also failed ones, oldest first."""
         return [each for each in self.log.read(self.since) if each.instance_id in self.hosts]
 
     def latest(self) -> float:

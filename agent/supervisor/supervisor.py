@@ -144,10 +144,10 @@ class Supervisor:
         return self.state
 
     def _is_left(self, outcome: Outcome) -> bool:
-        """Return whether to leave the run to its next supervisor.
+        """Return whether to leave the run to its next supervisor, as in a shutdown of the master.
 
-        This is so if SIGTERM came without a stop request (`fab stop` writes one), as in a shutdown of the master, and
-        the run has not succeeded and may continue.
+        This needs a SIGTERM without a stop request (`fab stop` writes one), and a run that has not succeeded and may
+        continue.
         """
         asked = self._stop.why == ON_REQUEST
         return asked and outcome.state != "succeeded" and self.directory.may_go_on
