@@ -175,8 +175,9 @@ class RankTree:
         return bool(self._awaited)
 
     def tend(self) -> None:
-        """Once END_S have passed since `stop`, send SIGTERM to the frozen programs that are not shells, and resume
-        them.
+        """END_S after `stop`, send SIGTERM to the frozen programs that are not shells, and resume them.
+
+        Does nothing before that time, or if none is frozen any more.
         """
         if self._wrappers and self._clock() >= self._released_at:
             send(self._wrappers, signal.SIGTERM, signal.SIGCONT)

@@ -222,9 +222,9 @@ def main() -> int:
 
 
 def _read_line(stdin: IO[bytes]) -> bytes:
-    """Read one line of any length, and nothing after it.
+    """Read one line of any length. At the end of the input, the line may be incomplete or empty.
 
-    At the end of the input, the line may be incomplete or empty.
+    The sender must wait after the line: bytes that have arrived with its end are also returned.
     """
     parts: list[bytes] = []
     while block := stdin.read(BLOCK):

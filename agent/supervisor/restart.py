@@ -57,11 +57,11 @@ class Outcome:
     """Seconds from the launch until a rank ran out of memory, or perhaps did; None if none did."""
 
     def repeats(self, earlier: Collection[Mapping[str, Any]]) -> Outcome:
-        """Return this outcome. If it repeats an earlier lack of memory, it has no fault, so that the run is not
-        restarted.
+        """Return this outcome, but without its fault if it repeats an earlier lack of memory.
 
-        It repeats one if a rank ran out of memory about as long after the launch as in an earlier attempt. The reason
-        then explains this and gives advice. `earlier` contains the restarts in the run's timeline.
+        It repeats one if a rank ran out of memory about as long after the launch as in an earlier attempt. The run is
+        then not restarted; the reason explains this and gives advice. `earlier` contains the restarts in the run's
+        timeline.
         """
         now = self.memory_after_s
         times = [float(each[MEMORY_AFTER]) for each in earlier if isinstance(each.get(MEMORY_AFTER), int | float)]

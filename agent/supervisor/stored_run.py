@@ -29,9 +29,10 @@ class StoredRun:
         settle: Callable[[State], None],
         earlier: Mapping[str, Any] | None = None,
     ) -> None:
-        """Set up the stored files of a run. `run` executes a command with a time limit in seconds.
+        """Configure what a supervisor writes for its run. Nothing is written yet.
 
-        `settle` is called with the final state before it is stored. `earlier` is a lost supervisor's timeline.
+        `run` executes a command with a time limit in seconds. `settle` is called with the final state before it is
+        stored. `earlier` is a lost supervisor's timeline.
         """
         self._directory, self._run, self._log, self._settle = directory, run, log_line, settle
         self.copier = Copier(directory, run)
