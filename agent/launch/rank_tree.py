@@ -175,7 +175,7 @@ class RankTree:
         return bool(self._awaited)
 
     def tend(self) -> None:
-        """END_S after `stop`, send SIGTERM to the frozen programs that are not shells, and resume them.
+        """Send SIGTERM to the frozen programs that are not shells, and resume them, END_S after `stop`.
 
         Does nothing before that time, or if none is frozen any more.
         """
