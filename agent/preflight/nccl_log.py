@@ -105,8 +105,9 @@ class NcclProcess:
 def log_to_stdout() -> None:
     """Make NCCL log to this process's standard output. Call this before NCCL is loaded.
 
-    NCCL writes through C's standard output, which is fully buffered for a pipe. This sets line buffering. Otherwise
-    Python's output could be inside a line, and a process that exits by `os._exit` would lose the last block.
+    Sets NCCL_DEBUG=INFO, and removes variables of the user that would hide the lines. NCCL writes through C's standard
+    output, which is fully buffered for a pipe. This sets line buffering. Otherwise Python's output could be inside a
+    line, and a process that exits by `os._exit` would lose the last block.
     """
     os.environ[VARIABLE] = LEVEL
     for name in HIDING:

@@ -290,7 +290,7 @@ class RunSpec:
     def from_json(cls, text: str) -> RunSpec:
         """Parse the spec from JSON. Raises SpecError if it is invalid.
 
-        Unknown fields, such as those of a newer version, are invalid. Missing fields get their defaults.
+        Unknown fields, such as those of a newer version, are invalid. Missing optional fields get their defaults.
         """
         try:
             document = json_text.parse(text)

@@ -162,7 +162,10 @@ def _carry_out(options: argparse.Namespace, emit: Emit) -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command in `argv`; print its messages, or the error, as JSON. Return the exit status, 0 or 1."""
+    """Run the command in `argv`; print its messages, or the error, as lines of JSON. `list` prints a manifest.
+
+    Return the exit status, 0 or 1.
+    """
     return run_and_report(lambda emit: _carry_out(_parse(argv), emit))
 
 
