@@ -60,7 +60,7 @@ class Start:
     path: Path | None = None
     text: str = ""
     words: tuple[str, ...] = ()
-    """Of a launcher, the words after it."""
+    """The words after a launcher's name; () for other kinds."""
     roots: tuple[Path, ...] = ()
     """Directories where Python looks for the program's own modules."""
     module: str = ""
@@ -68,7 +68,10 @@ class Start:
 
 
 def starts(directory: Path, words: Sequence[str]) -> Iterator[Start]:
-    """Yield what an entry starts, directly or through shells, shell scripts, `env` and launchers."""
+    """Yield what an entry starts, directly or through shells, shell scripts, `env` and launchers. Nothing is run.
+
+    `words` are the entry's words. Their files are looked up in `directory`.
+    """
     yield from _starts(words, directory, [directory], set())
 
 
@@ -198,8 +201,8 @@ def _commands_start(
 ) -> Iterator[Start]:
     """Yield every program that the commands in a shell text start. `words` are the text's arguments (`$@`).
 
-    `bases` are the directories in which to look for files, and a `cd` in the text adds one. Shell scripts that are read
-    are added to `seen`.
+    If the text uses its arguments, they also count as a command. `bases` are the directories in which to look for
+    files, and a `cd` in the text adds one. Shell scripts that are read are added to `seen`.
     """
     bases = list(bases)
     for line in _commands(text):

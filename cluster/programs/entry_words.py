@@ -84,7 +84,8 @@ def located_file(flag: str, given: str, directory: Path) -> str:
     """Return a file's path relative to the program's directory, or the absolute path of a file elsewhere.
 
     A relative path is looked up in the program's directory, then in the current one. Raises UsageError, which names
-    `flag`, if the file is in neither, or if the current directory is a subdirectory and both have such a file.
+    `flag`, if neither has the file, or if the path is ambiguous: both have such a file, and the current directory is
+    inside of the program's.
     """
     typed = expanded(given)
     both = [place / typed for place in (directory, resolved("."))]
@@ -100,9 +101,11 @@ def located_file(flag: str, given: str, directory: Path) -> str:
 
 
 def with_located_script(words: Sequence[str], directory: Path) -> list[str]:
-    """Return the words of --entry with the script's path relative to the program's directory.
+    """Return the words of --entry with the script's path made relative to the program's directory.
 
-    Other commands are returned unchanged. Raises UsageError for a script outside of the directory.
+    The script is a Python file, or another existing file given by a path with `/`, which gets the prefix `./` if it was
+    relative to the current directory. Other commands are returned unchanged. Raises UsageError for a missing Python
+    file, and for a script outside of the program's directory.
     """
     own = without_python(words)
     word, at = own[0] if own else "", len(words) - len(own)
@@ -122,7 +125,7 @@ def with_located_script(words: Sequence[str], directory: Path) -> list[str]:
 
 
 def without_python(entry: Sequence[str]) -> tuple[str, ...]:
-    """Return the words of an entry without Python and its own flags, such as `-u`."""
+    """Return an entry's words without Python and its own flags, such as `-u`. `-m MODULE` and `-c TEXT` are kept."""
     words = list(entry)
     if words and words[0] in PYTHONS and words[1:]:
         del words[0]

@@ -73,12 +73,12 @@ def missing(
     *,
     horovod: bool,
 ) -> list[Import]:
-    """Return the first import of each module that neither Python, the program's files nor its environment contain.
+    """Return the first import of each module that Python, the program's files and its environment all seem to lack.
 
     `scripts` are the Python files that the entry starts; modules that they import are read too. `uploaded` are the
     program's files, relative to `directory`. `python` returns the nodes' Python version, such as 3.12, or "" if it is
-    unknown. `horovod` means that Horovod starts the program. Imports that may fail, in a `try` for example, do not
-    count.
+    unknown. It is called only for modules that some versions lack. `horovod` means that Horovod starts the program.
+    Imports that may fail, in a `try` for example, do not count. Unconditional imports are preferred.
     """
     own = {name for path in uploaded for name in (*path.parts[:-1], path.name.partition(".")[0])}
     known = own | _installed_modules(environment, horovod=horovod)
@@ -130,10 +130,10 @@ def unreachable(
 
 
 def _installed_modules(environment: Environment, *, horovod: bool) -> frozenset[str]:
-    """Return the top-level modules that the nodes have without downloaded packages: those of Python and of local
-    wheels.
+    """Return the top-level modules that the nodes have without downloaded packages.
 
-    The runtime's modules are included too, or only Horovod if the program's own environment replaces the runtime.
+    They are the modules of Python, of local wheels and of the runtime. If the program's own environment replaces the
+    runtime, only Horovod is added instead, and only if the program uses it. `horovod`: Horovod starts the program.
     """
     known = STANDARD_LIBRARY | _modules_of([path for path in environment.wheels if path.suffix == ".whl"])
     if not environment.own:
@@ -142,9 +142,7 @@ def _installed_modules(environment: Environment, *, horovod: bool) -> frozenset[
 
 
 def describe_unreachable(found: Sequence[Import], directory: Path) -> str:
-    """Return the warning about modules of the program that Python would not find. Only the first of
-    `found` is named.
-    """
+    """Return the warning that Python would not find the first module in `found`, with what to do."""
     first = found[0]
     shown = f"{first.module} ({first.file}:{first.line})"
     is_at_top = (directory / first.module).exists() or (directory / f"{first.module}.py").exists()
@@ -213,7 +211,8 @@ def imports(tree: ast.AST, file: str) -> Iterator[Import]:
     """Yield the absolute imports of a file, except those for type checkers and those in code that handles a failed
     import.
 
-    `file` is the name to report. Imports in functions and under conditions are marked as conditional.
+    `file` is the name to report. Imports in functions and under an `if` are marked as conditional, except those under
+    `if __name__ == "__main__"`.
     """
     waiting: list[tuple[ast.AST, bool]] = [(tree, False)]
     while waiting:

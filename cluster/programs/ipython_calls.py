@@ -35,8 +35,9 @@ def line_of_ipython_call(text: bytes) -> int:
 
 
 def _gives_ipython(node: ast.AST) -> bool:
-    """Return whether a part of a program defines or looks up get_ipython itself. IPython's own returns None in a
-    script.
+    """Return whether a part of a program defines or looks up get_ipython itself.
+
+    An import of IPython's own function does not count, because that function returns None in a script.
     """
     if isinstance(node, ast.ImportFrom):
         is_own = (node.module or "").partition(".")[0] != "IPython"

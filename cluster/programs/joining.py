@@ -85,10 +85,10 @@ class Joining(Sources):
         """Return the launcher, and the reason for it as a text. `horovods` is a flag for Horovod that the user gave, or
         "".
 
-        With such a flag it is Horovod. If the entry starts a launcher itself, it is `plain`. Otherwise calls in the
-        entry's own file decide, then calls in imported modules, then variables that the program reads. Trainers such as
-        Lightning's also run on Horovod, so Horovod wins over them. If nothing decides, it is Horovod. Raises UsageError
-        if calls need different launchers.
+        With such a flag it is Horovod. If the entry starts a launcher itself, it is `plain`. If Horovod is called, and
+        otherwise only trainers such as Lightning's, which also run on it, it is Horovod. Otherwise the `uses` in the
+        entry's own file decide, then those in all files, then variables that the program reads. If nothing decides, it
+        is Horovod. Raises UsageError if the uses need different launchers.
         """
         if horovods:
             return HOROVOD, f"{horovods} is a setting of Horovod"
@@ -265,9 +265,10 @@ def _asked_gpus(directory: Path, words: Sequence[str], configs: Sequence[Path]) 
 
 
 def _alone(found: Joining) -> Iterator[str]:
-    """Yield each reason why process groups exclude other nodes.
+    """Yield each reason why ranks of other nodes cannot join: local addresses, and process groups of a single node.
 
-    Code in functions that are never called does not count. A group does not count if another one includes all nodes.
+    Code in functions that are never called does not count. If one process group includes all nodes, no group is a
+    reason.
     """
 
     def is_called(function: str, names: Collection[str]) -> bool:
@@ -287,7 +288,8 @@ def _on_one_node(found: Joining, words: Sequence[str], sources: Collection[Path]
     otherwise.
 
     `words` are those of the entry and its shell texts, `sources` its Python files, `configs` its configuration files.
-    Also returns "" without a call of Lightning, and if the number may be set in a way that is not visible here.
+    Also returns "" without a call of Lightning, if the entry starts a launcher or the program calls Horovod, and if the
+    number may be set in a way that is not visible here.
     """
     use = next((use for use in found.calls if LIGHTNING_CALL.match(use.name) and not use.is_guarded), None)
     if use is None or found.launchers or any(each.launcher == HOROVOD for each in found.calls):

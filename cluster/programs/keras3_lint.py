@@ -142,8 +142,9 @@ def import_names(tree: ast.AST) -> dict[str, str]:
 
 
 def dotted(node: ast.expr) -> str:
-    """Return an expression's dotted name, such as `hvd.callbacks`. Anything but a name at its start becomes "":
-    `.callbacks`.
+    """Return an expression's dotted name, such as `hvd.callbacks`.
+
+    A start that is not a name becomes "": the result for `load().callbacks` is `.callbacks`.
     """
     attributes: list[str] = []
     while isinstance(node, ast.Attribute):

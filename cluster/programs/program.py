@@ -108,8 +108,9 @@ class Program:
             raise UsageError("--entry", first, f"is a file, not a command: give ./{first}")
 
     def _check_module(self, module: str) -> None:
-        """Raise UsageError for a module after `-m` that the nodes cannot find or run. With requirements, they may
-        contain it.
+        """Raise UsageError for a module after `-m` that the nodes cannot find or run.
+
+        If the program has requirements, a module that is not in the directory is accepted: they may contain it.
         """
         top = module.partition(".")[0]
         if is_directory(self.directory / top) or is_file(self.directory / f"{top}.py"):
@@ -124,8 +125,9 @@ class Program:
             raise UsageError("--entry", f"-m {module}", rule)
 
     def _check_script(self, name: str) -> None:
-        """Raise UsageError for a script that is not uploaded, or has Windows line ends. Absolute paths are on the
-        nodes.
+        """Raise UsageError for a script that is not uploaded, or has Windows line ends.
+
+        Scripts with an absolute path are not checked, because they are on the nodes.
         """
         if Path(name).is_absolute():
             return  # it is on the nodes
@@ -197,8 +199,10 @@ class Program:
         return program
 
     def check_keras_traps(self, *, nodes: int = 1) -> None:
-        """Raise KerasTrapError if the program, on `nodes` nodes, would train wrongly with Keras 3 without an error, or
-        fail at its first step. With --keras, nothing is raised.
+        """Raise KerasTrapError if the program would train wrongly with Keras 3, or cannot train on several `nodes`.
+
+        Raised for uses that train wrongly without an error, and with more than one node for those that fail only then.
+        Other uses fail with an error of their own. Nothing is raised if the user chose the Keras version with --keras.
         """
         rejected = [trap for trap in self.keras_traps(nodes=nodes) if trap.is_silent or trap.is_for_several]
         if rejected and not self.is_keras_chosen:
@@ -219,8 +223,9 @@ class Program:
 
     @functools.cached_property
     def _modules(self) -> frozenset[str]:
-        """Return the modules imported by the script and its modules; without a script, by uploaded files that name a
-        framework.
+        """Return the modules that the script imports, directly or through the program's other modules.
+
+        Without a script, they are the imports of all uploaded Python files that name a framework.
         """
         trees: Iterator[ast.AST | None]
         if self.script is not None:
@@ -250,7 +255,8 @@ class Program:
     def script(self) -> Path | None:
         """Return the Python file that the entry starts, directly or with -m; None for another command.
 
-        Raises UsageError if the word after -m is not the name of a module.
+        Also None for a module that is not in the directory. A file that is given directly may be missing. Raises
+        UsageError if the word after -m is not the name of a module.
         """
         first, *rest = self._words
         if first == "-m" and rest:
@@ -290,7 +296,10 @@ class Program:
 
     @functools.cached_property
     def upload(self) -> Upload:
-        """Return the files to upload. They are listed once, so that the checked files are the packed ones."""
+        """Return the files to upload. They are listed once, so that the checked files are the packed ones.
+
+        Raises UploadError.
+        """
         return survey(self.directory)
 
     def tree(self, lock: str = "") -> Tree:

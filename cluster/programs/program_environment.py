@@ -75,9 +75,10 @@ def pack(
 ) -> PackedProgram:
     """Resolve the environment of a program for `count` workers, and pack the program with its environment.
 
-    `nodes` returns the live nodes. `launcher` starts the ranks. `project` is the checkout. `variables` are the names of
-    the ranks' variables. `report` is called with each note and warning for the user. Raises DeepcdkError if the workers
-    are of two kinds, RequirementsError, and KerasTrapError for a program that would train wrongly in this environment.
+    `nodes` returns the live nodes. It is called only if the environment depends on them. `launcher` starts the ranks.
+    `project` is the checkout. `variables` are the names of the ranks' variables. `report` is called with each note and
+    warning for the user. Raises DeepcdkError if the workers are of two kinds, RequirementsError, UploadError, and
+    KerasTrapError for a program that would train wrongly in this environment.
     """
     for note in program.upload.notes():
         report(note)
@@ -120,10 +121,10 @@ def pack(
 
 
 def pack_for_notebook(program: Program, node: Node, *, project: Path, report: Callable[[str], None]) -> PackedProgram:
-    """Resolve the requirements of a notebook on a node, to be installed over the runtime, and pack them.
+    """Pack the files for a notebook on a node, with requirements that are resolved to be installed over the runtime.
 
-    `report` is called with each note for the user. Raises RequirementsError if they do not fit the runtime, or if they
-    lack JupyterLab.
+    `report` is called with each note for the user. Raises RequirementsError if the requirements do not fit the runtime,
+    or lack JupyterLab.
     """
     for note in program.upload.notes():
         report(note)

@@ -34,8 +34,9 @@ _PIN: Final = re.compile(
 
 
 def pinned(lock: str) -> dict[str, str]:
-    """Return the package versions in the text of a lock file, by name. The version of a wheel's URL is taken from its
-    name.
+    """Return the package versions in the text of a lock file, by name.
+
+    For a wheel that is given by its URL, the version is taken from the name of the wheel's file.
     """
     return {name: version or unquote(other) for name, version, other in _PIN.findall(lock)}
 
@@ -71,14 +72,16 @@ class Wanted:
 
     @property
     def uses_tensorflow(self) -> bool:
-        """Return whether Horovod must be built for TensorFlow: Horovod starts the program, which does not use only
-        PyTorch.
+        """Return whether Horovod must be built for TensorFlow.
+
+        True if Horovod starts the program, and the program does not import TORCH_MODULE or also imports one of
+        TENSORFLOW_MODULES.
         """
         return self.horovod and (not self.uses_torch or any(map(self._imports, TENSORFLOW_MODULES)))
 
     @property
     def file(self) -> str:
-        """Return the name to use for the requirements in a message."""
+        """Return the name to use for the requirements in a message, also if the program has none."""
         return self.requirements or "the program, which has no requirements.txt,"
 
     def _imports(self, name: str) -> bool:
@@ -110,7 +113,10 @@ class Environment:
 
     @property
     def own(self) -> bool:
-        """Return whether this is the program's own environment, not the runtime."""
+        """Return whether the program has its own environment, instead of the runtime.
+
+        False also for packages that are installed on top of the runtime.
+        """
         return bool(self.lock) and not self.over_runtime
 
     @property
@@ -136,7 +142,7 @@ class Environment:
 
 
 def megabytes(count: int) -> str:
-    """Format a size in MB, with one decimal below 10."""
+    """Format a number of bytes in MB of a million bytes, with one decimal below 10 MB."""
     return f"{count / 1e6:,.0f} MB" if count >= 1e7 else f"{count / 1e6:.1f} MB"
 
 

@@ -147,7 +147,10 @@ class Sources:
     needs_gpus: list[Use] = dataclasses.field(default_factory=list)
 
     def read(self, file: str, tree: ast.AST) -> None:
-        """Analyse one module, given by its AST. Record what shows how ranks join into one training, or need GPUs."""
+        """Analyse one module, given by its AST. Record what shows how ranks join into one training, or need GPUs.
+
+        `file` is the module's name, which must be in `files` already.
+        """
         names, optional = import_names(tree), _optional(tree)
         for node in ast.walk(tree):
             if isinstance(node, ast.Import | ast.ImportFrom):

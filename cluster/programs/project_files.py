@@ -177,7 +177,7 @@ def _split(url: str) -> SplitResult | None:
 
 @functools.cache
 def _netrc(file: Path) -> Mapping[str, tuple[str, str]]:
-    """Return user and password by host from a netrc file; empty without the file.
+    """Return user and password by host from a netrc file, without its `default` entry; empty without the file.
 
     An unreadable file is ignored with a warning, as uv does.
     """
@@ -232,7 +232,12 @@ def is_package(pyproject: Path) -> bool:
 
 
 def _lists_packages(file: Path) -> bool:
-    """Return whether a file lists packages; False for a pyproject.toml that contains only settings of tools."""
+    """Return whether a file lists packages. All do, except some pyproject.toml, which may contain only settings of
+    tools.
+
+    A pyproject.toml lists packages if its project has dependencies, or is itself installed as a package. Raises
+    RequirementsError if it cannot be read.
+    """
     if file.name != PYPROJECT:
         return True
     project = _table(_toml(file), "project")

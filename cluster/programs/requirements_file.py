@@ -148,8 +148,10 @@ def allowed_hashes(name: str, version: str, there: frozenset[str], allowed: froz
 
 
 def may_be_allowed(there: frozenset[str], allowed: frozenset[str]) -> bool:
-    """Return whether a file may have an allowed hash. `there` are its known hashes; other algorithms cannot be
-    compared.
+    """Return whether a file may have an allowed hash. `there` are the file's known hashes.
+
+    True without an equal hash too, if the known hashes use other algorithms than the allowed ones, because they cannot
+    be compared.
     """
     kinds = {each.partition(":")[0] for each in there}
     return bool(there & allowed) or not any(each.partition(":")[0] in kinds for each in allowed)

@@ -255,8 +255,10 @@ class Resolver:
         return f"{package}>={first[0]}.{first[1]},<{last[0]}.{last[1] + 1}"
 
     def _checked(self, wanted: Wanted, roots: Sequence[str]) -> Answer:
-        """Resolve the requirements and `roots`, with TensorFlow under only one name. Raises RequirementsError if that
-        is impossible.
+        """Resolve the requirements and `roots`, with TensorFlow under only one of the names in ONE_TENSORFLOW.
+
+        If uv chooses both names, one is left out, and the other gets the lower of the two versions. Raises
+        RequirementsError if the requirements cannot be met.
         """
         answer = self._fitting(wanted, roots)
         names = [name for name in ONE_TENSORFLOW if name in answer.packages]
@@ -311,8 +313,8 @@ class Resolver:
     ) -> Answer:
         """Ask uv to resolve requirements, without Horovod. `more` are further arguments of `uv_compile.ask`.
 
-        On nodes without GPUs, PyTorch's build for CPUs is used if possible. If not, a note is added, unless
-        UV_TORCH_BACKEND is set.
+        On nodes without GPUs, PyTorch's build for CPUs is used instead of the CUDA build if possible. If not, a note is
+        added to `notes`. If UV_TORCH_BACKEND is set, uv's choice is kept without a note.
         """
 
         def asked(*options: str) -> Answer:

@@ -225,8 +225,9 @@ class _Search:
             self.folders |= {below + name for name in empty if f"{name}/" not in dropped}
 
     def _add_ignored(self, directory: Path, below: str) -> set[str]:
-        """Add the names that git ignores, and files among them that `.deepcdkignore` includes. Return the ignored
-        names.
+        """Add the names that git ignores to `ignored`, except caches and names in `.deepcdkignore`. Return all of them.
+
+        Ignored files that a line with `!` in `.deepcdkignore` includes are added to `paths`.
         """
         options = ("ls-files", "-oi", "--exclude-standard")
         names = {below + name for name in self._git(directory, *options, "--directory") or []}
@@ -285,7 +286,8 @@ class _Search:
     def _git(self, directory: Path, *words: str, stdin: Sequence[str] = ()) -> list[str] | None:
         """Run git in a directory, with `stdin` as input. Return the names that it lists.
 
-        Returns None outside of a repository, and without git. Raises UploadError for other errors.
+        Returns None outside of a repository, and if git is not installed. In a repository, a missing git is recorded in
+        `without_git`. Raises UploadError for other errors.
         """
         try:
             done = subprocess.run(
@@ -324,10 +326,10 @@ class _Search:
         self.without_git |= any(os.path.lexists(each / ".git") for each in (directory, *directory.parents))
 
     def result(self) -> Upload:
-        """Return the found paths, sorted by kind. Paths that have disappeared, or that `.deepcdkignore` excludes, are
-        left out.
+        """Return the found paths, grouped by kind. Files that may contain passwords or keys are in `secrets`.
 
-        Raises UploadError for an unreadable file.
+        Paths that have disappeared, or that `.deepcdkignore` excludes, are left out. Raises UploadError for an
+        unreadable file.
         """
         files, links, outside, special, pointers = [], [], [], [], []
         secrets = {name for name in self.ignored if _has_secret_name(name)}

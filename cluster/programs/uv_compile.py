@@ -328,9 +328,10 @@ def uv_program() -> str:
 
 
 def uv_environment(environ: Mapping[str, str], find_links: str = "") -> dict[str, str]:
-    """Return the environment variables for uv. pip's variables for package sources apply if uv's own are not set.
+    """Return the environment variables for uv: `environ`, with the short timeouts of PATIENCE unless it sets them.
 
-    `find_links` is an additional directory of wheels.
+    pip's variables for package sources apply if uv's own are not set. `find_links` is an additional directory of
+    wheels.
     """
     found = {**PATIENCE, **environ}
     for pips, uvs in PIP_VARIABLES.items():

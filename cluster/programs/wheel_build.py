@@ -92,8 +92,9 @@ class WheelBuilder:
     def brought(self, package: Package, file: File) -> File:
         """Return a file of a package in a form that the nodes can install.
 
-        A wheel that needs a password or token is downloaded to the cache. A wheel that can be downloaded freely is
-        returned unchanged, except for `is_direct` if the nodes do not know its index. Raises RequirementsError.
+        A local file is returned unchanged, and so is a wheel whose server cannot require a password. If the server may
+        require a password, but a request without one succeeds, `is_direct` is set: the nodes use the URL. All other
+        wheels are downloaded to the cache, also those with a user or a query in the URL. Raises RequirementsError.
         """
         parts = urlsplit(file.url)
         is_secret = "@" in parts.netloc or bool(parts.query) or parts.hostname in self._index_hosts
@@ -294,9 +295,7 @@ def _netloc(parts: SplitResult) -> str:
 
 
 def _is_open(url: str) -> bool:
-    """Return whether a server provides a file without a password; False after an error. An HTML page counts as a login
-    page.
-    """
+    """Return whether a server provides a file without a password. False after an error, and for HTML: a login page."""
     try:
         with _opened(url, None) as answer:
             return answer.headers.get_content_type() != "text/html"
@@ -332,9 +331,10 @@ def _answer(url: str, signed: tuple[str, str] | None) -> http.client.HTTPRespons
 
 
 def _opened(url: str, signed: tuple[str, str] | None) -> http.client.HTTPResponse:
-    """Open a URL with a timeout of 60 seconds. `signed` are user and password, or None.
+    """Open a URL with a timeout of 60 seconds. `signed` are user and password, or None. Raises OSError.
 
-    The certificates of the system and of botocore are trusted. On a Mac, python.org's Python has none of its own.
+    The certificates of the system and of botocore are trusted. On a Mac, python.org's Python has none of its own. The
+    password is not sent to the target of a redirect, and a user in the URL is left out.
     """
     from botocore.httpsession import get_cert_path
 
