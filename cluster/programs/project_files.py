@@ -232,8 +232,7 @@ def is_package(pyproject: Path) -> bool:
 
 
 def _lists_packages(file: Path) -> bool:
-    """Return whether a file lists packages. All do, except some pyproject.toml, which may contain only settings of
-    tools.
+    """Return whether a file lists packages. Only a pyproject.toml may list none: it may contain just settings of tools.
 
     A pyproject.toml lists packages if its project has dependencies, or is itself installed as a package. Raises
     RequirementsError if it cannot be read.

@@ -23,7 +23,7 @@ _HEADERS = (tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE, *tarfile.
 
 
 class Entry(tarfile.TarInfo):
-    """Header of a tar entry that rejects invalid sizes, and large headers of headers."""
+    """Header of a tar entry. Rejects invalid sizes, and extended headers larger than MAX_HEADER."""
 
     @classmethod
     def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Entry:
@@ -58,11 +58,11 @@ def is_link_below(entry: tarfile.TarInfo) -> bool:
 
 
 def entries(archive: tarfile.TarFile, *, links: bool = False) -> Iterator[tuple[tarfile.TarInfo, IO[bytes] | None]]:
-    """Yield each entry with its content, which is None for directories and links. Raises EntryError for other kinds of
-    entries.
+    """Yield each file and directory with its content, None for a directory. Raises EntryError for any other entry.
 
-    Links are rejected, because they could lead out of a new directory. With `links`, symbolic links that do not are
-    yielded. Sparse files are rejected too, because they may be far larger than the tar. tarfile's `filter="data"` needs
+    Also raises EntryError for a path that leads out of the directory. With `links`, symbolic links whose target is in
+    the same top-level folder are yielded too, with None. Other links are rejected, because they could lead out of a new
+    directory. Sparse files are rejected, because they may be far larger than the tar. tarfile's `filter="data"` needs
     Python 3.11.4, which nodes may not have.
     """
     for entry in archive:
@@ -76,10 +76,10 @@ def entries(archive: tarfile.TarFile, *, links: bool = False) -> Iterator[tuple[
 
 
 def unpack(archive: tarfile.TarFile, directory: Path, *, links: bool = False) -> int:
-    """Unpack plain files and directories below `directory`. Return the number of files. Raises EntryError, TarError and
-    OSError.
+    """Unpack plain files and directories below `directory`. Return the number of files.
 
-    `links` allows symbolic links. They are created last, so that no file is written through one.
+    `links` allows symbolic links. They are created last, so that no file is written through one. Of its mode, a file
+    keeps only who may read and execute it. Raises EntryError, TarError and OSError.
     """
     files = 0
     later: list[tuple[Path, str]] = []

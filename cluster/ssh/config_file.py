@@ -184,9 +184,7 @@ def write_identity(files: Files, key: UserKey | None) -> Path | None:
 
 
 def is_included(config: Path) -> bool:
-    """Return whether the user's ssh_config includes the files of all clusters. Raises DeepcdkError if it
-    is unreadable.
-    """
+    """Return whether the user's ssh_config includes the files of all clusters. Raises DeepcdkError if unreadable."""
     return INCLUDE in (line.strip() for line in _read(config).splitlines())
 
 

@@ -64,10 +64,9 @@ def connect(
 
 
 def order(aws: Aws, key_name: str, keys: Sequence[UserKey]) -> tuple[UserKey, ...]:
-    """Return the usable keys, starting with those of the EC2 key pair, because a server accepts six attempts by
-    default.
+    """Return the usable keys, starting with those of the EC2 key pair. A server accepts only six attempts by default.
 
-    If the key pair cannot be read, the order stays.
+    If the key pair is not known or cannot be read, the order stays.
     """
     usable = tuple(key for key in keys if key.is_usable)
     if len(usable) < 2 or not key_name:
@@ -218,8 +217,9 @@ class _HandshakeError(ConnectionFailedError):
 
 
 class RefusedKeysError(ConnectionFailedError):
-    """Report that the master accepts none of the user's keys. `offered` are the locations of the keys that were
-    offered.
+    """Report that the master accepts none of the user's keys.
+
+    `offered` are the locations of the keys that were offered. `skipped` are the reasons why other keys were not.
     """
 
     def __init__(
@@ -239,7 +239,10 @@ class RefusedKeysError(ConnectionFailedError):
 
 
 class _Offer:
-    """Paramiko's strategy that offers the keys in this order. `accepted` is the accepted key; None before."""
+    """An authentication strategy of Paramiko that offers `keys` in their order.
+
+    `accepted` is the key that the server has accepted; None before.
+    """
 
     def __init__(self, user: str, keys: Sequence[UserKey], key_name: str, where: str) -> None:
         self._user, self._keys, self._key_name, self._where = user, keys, key_name, where

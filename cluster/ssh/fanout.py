@@ -44,9 +44,7 @@ class HostResult:
 
     @property
     def reason(self) -> str:
-        """Return a text for the user: the exit code with the last lines of the output, or why the node
-        was not reached.
-        """
+        """Return a text for the user: exit code and last lines of the output, or why the node was not reached."""
         if not self.reached:
             return f"not reached: {self.trouble.strip() or 'no message'}"
         last = (self.stderr or self.stdout).decode("utf-8", errors="replace").splitlines()[-LAST_LINES:]
@@ -158,11 +156,11 @@ def short(host: str) -> str:
 def run(
     master: Master, directory: str, request: RemoteCommand, listener: OutputListener | None
 ) -> tuple[HostResult, ...]:
-    """Run a request through the master's `agent.remote.fanout` in a pushed tree. Return the results, in node order.
+    """Run the command of `request` on its nodes. Return the results, in the order of the nodes.
 
-    `listener` gets the output as it arrives, and the results then contain only its last 4 KiB. Raises DeepcdkError for
-    missing nodes, RemoteError if the agent fails, and SilenceError if the connection breaks. In that case the command
-    is killed on all nodes.
+    `directory` is the pushed tree with the agent, which starts the command from the master. `listener` gets the output
+    as it arrives, and the results then contain only its last 4 KiB. Raises DeepcdkError for missing nodes, RemoteError
+    if the agent fails, and SilenceError if the connection breaks. In that case the command is killed on all nodes.
     """
     command = [NODE_PYTHON, "-m", "agent.remote.fanout"]
     said = master.lines(command, directory=directory, silence_s=SILENCE_S, stdin=request.to_line())

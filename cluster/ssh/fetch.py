@@ -198,12 +198,11 @@ def _short_name(name: str) -> str:
 
 @contextlib.contextmanager
 def atomic_directory(into: Path, run_id: str) -> Iterator[Intake]:
-    """Yield an Intake for a run. Its files appear in `into/run_id` at the end of the block. Other files in that
-    directory stay.
+    """Yield an Intake for a run. Its files appear in `into/run_id` at the end of the block. Other files there stay.
 
     Raises DeepcdkError for an invalid run id, without space or permission, if a link leads out of `into/run_id`, or if
-    another program created that directory. No file appears then, except if writing fails while files are moved to an
-    existing directory.
+    that directory has files and was not created by a fetch of this run. No file appears then, except if writing fails
+    while files are moved to an existing directory.
     """
     if not is_generated_id(run_id):
         raise DeepcdkError(
@@ -291,8 +290,8 @@ def _check_free(target: Path, file: Path) -> None:
 def unpack(blocks: Iterator[bytes], into: Path, run_id: str) -> Fetched:
     """Unpack a tar stream to `into/run_id`. The files appear when all have arrived. Other files in that directory stay.
 
-    Raises AnswerError for an entry that is not a plain file below its directory, DeepcdkError for an incomplete stream
-    or as `atomic_directory` does, and the errors of `blocks`.
+    The files are not executable. Raises AnswerError for an entry that is not a plain file below its directory,
+    DeepcdkError for an incomplete stream or as `atomic_directory` does, and the errors of `blocks`.
     """
     with atomic_directory(into, run_id) as intake:
         files = size_bytes = 0

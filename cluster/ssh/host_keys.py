@@ -110,7 +110,7 @@ class KeptHostKeys:
         return cls(folder=home / ".local" / "state" / "deepcdk" / "host-keys" / account / region)
 
     def path(self, instance_id: str) -> Path:
-        """Return the file of an instance."""
+        """Return the path of an instance's file, which may be missing."""
         return self.folder / instance_id
 
     def read(self, instance_id: str) -> tuple[HostKey, ...]:
@@ -183,7 +183,10 @@ def find_change(kept: Sequence[HostKey], shown: Sequence[HostKey]) -> tuple[Host
 
 
 def write_private(path: Path, text: str) -> bool:
-    """Write a file atomically, readable only by its owner. Return whether its text has changed. Raises OSError."""
+    """Write a file atomically, readable only by its owner, unless it has this text. Return whether it was written.
+
+    Directories that are missing are created. Raises OSError.
+    """
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     if path.exists() and path.read_text(encoding="utf-8") == text:
         return False

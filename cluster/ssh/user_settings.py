@@ -48,7 +48,9 @@ class UserSettings:
     tokens: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     def proxy_command(self) -> list[str]:
-        """Return the command to start the proxy. Like OpenSSH, it uses the user's shell. It ignores Ctrl-C."""
+        """Return the command that starts the proxy, as words. It runs in the user's shell, as in OpenSSH, and ignores
+        Ctrl-C.
+        """
         command = f"exec {_expand(self.proxy, self.tokens)}"
         # Ctrl-C in the terminal must not end the connection before the task ends.
         ignoring = 'trap "" INT; exec "$0" -c "$1"'
