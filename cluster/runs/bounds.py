@@ -26,10 +26,9 @@ def check_prices(bounds: Bounds, kinds: Sequence[str], prices: Prices) -> None:
 
 
 def check_left(spec: RunSpec, spent: Mapping[str, Any] | None) -> None:
-    """Raise DeepcdkError if the earlier attempts of a run have used up its limits, or if its cost is limited but
-    unknown.
+    """Raise DeepcdkError if a run's earlier attempts have used up its limits, or if its cost is limited but unknown.
 
-    `spent` comes from the run's record. It is None if nothing is recorded.
+    `spent` comes from the run's record. It is None if nothing is recorded, and then nothing is raised.
     """
     if not spec.bounds or not spent:
         return
@@ -48,9 +47,9 @@ def check_left(spec: RunSpec, spent: Mapping[str, Any] | None) -> None:
 
 
 def stop_policy(stack: Stack, *, wanted: bool) -> str:
-    """Return the ARN of the scaling policy that terminates the workers after a run, or "" unless that is wanted.
+    """Return the ARN of the scaling policy that terminates the workers after a run; "" if `wanted` is False.
 
-    Raises DeepcdkError if termination is wanted and the stack has no such policy.
+    Raises DeepcdkError if `wanted` is True and the stack has no such policy.
     """
     if wanted and not stack.stop_policy:
         raise DeepcdkError(
@@ -90,9 +89,9 @@ def describe(spec: RunSpec, origin: Origin) -> list[str]:
 
 
 def describe_spent(record: Mapping[str, Any]) -> str:
-    """Return the limit that a run is closest to and how much of it is used, from its record.
+    """Return the limit that a run is closest to and how much of it is used, as a text, from the run's record.
 
-    Returns "" without limits, or if nothing is recorded.
+    Returns "" without valid limits, or if nothing is recorded.
     """
     given, spent = (record.get("spec") or {}).get("bounds") or {}, record.get("spent")
     try:

@@ -44,7 +44,9 @@ def figures(progress: RunProgress) -> list[str]:
 
 
 def outlook(progress: RunProgress, usd_per_hour: float | None) -> list[str]:
-    """Return the time left and the cost so far as texts, as far as they are known."""
+    """Return the time left and the cost so far as texts, as far as they are known. A run that has ended has no time
+    left.
+    """
     parts = []
     if progress.eta_s is not None and not progress.is_final:
         parts.append(f"{duration(progress.eta_s)} left")
@@ -86,9 +88,7 @@ def inspection(message: dict[str, Any]) -> list[str]:
 
 
 def remarks(message: dict[str, Any]) -> list[str]:
-    """Return lines for a metric message about a missed checkpoint, a straggler or a skipped checkpoint;
-    [] for others.
-    """
+    """Return lines for a metric message about a missed or skipped checkpoint or a straggler; [] for other messages."""
     record = message["record"] if message["type"] == "metric" else {}
     if record.get("event") == "checkpoint_missed":
         return [printable(f"warning: no checkpoint {record.get('checkpoint')}: {record.get('reason')}")]

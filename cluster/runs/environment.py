@@ -61,7 +61,10 @@ def read_secrets(given: Iterable[str], environ: Mapping[str, str]) -> dict[str, 
 
 
 def check_secrets(run_id: str, wanted: Iterable[str], given: Mapping[str, str]) -> None:
-    """Raise UsageError unless a resumed run is given exactly the secrets that it had before."""
+    """Raise UsageError unless a resumed run gets exactly the secrets that it had before. Only their names are compared.
+
+    `wanted` are the names of the run's secrets. `given` maps the names to the values that are given now.
+    """
     if absent := sorted(set(wanted) - set(given)):
         raise UsageError(
             "--secret",
@@ -89,7 +92,10 @@ def _is_name(text: str) -> bool:
 
 
 def _check(flag: str, name: str, value: str) -> None:
-    """Raise UsageError for an invalid variable, which names `flag`; its message omits the value."""
+    """Raise UsageError, which names `flag`, for an invalid variable, or for one that the launcher itself sets.
+
+    The message omits the value.
+    """
     if not _is_name(name):
         raise UsageError(flag, name, "must start with the name of a variable: letters, digits and _, no digit first")
     if OURS.fullmatch(name):

@@ -42,9 +42,7 @@ def describe_of_recipe(
 
 
 def describe_of_program(restarts: int) -> str:
-    """Return a sentence on what a machine fault costs a user program. `restarts` is the number of
-    automatic restarts.
-    """
+    """Return a sentence on what a machine fault costs a user program. `restarts`: number of automatic restarts."""
     kept = "whatever the program has not saved"
     if restarts:
         return f"a fault costs {kept}: the program is started again in the same directory"

@@ -114,7 +114,9 @@ def specify(
 
 
 def needs_tf_keras(program: Program, environment: Environment) -> bool:
-    """Return whether tf.keras and keras must be redirected to the package tf-keras. TensorFlow 2.15 contains Keras 2
-    itself.
+    """Return whether tf.keras and keras must be redirected to the package tf-keras, which is Keras 2.
+
+    On the nodes' runtime, this is so if the user chose Keras 2. In an environment of the program's own, it depends on
+    whether tf-keras is installed there: TensorFlow 2.15 contains Keras 2 itself.
     """
     return environment.tf_keras if environment.own else program.keras == 2

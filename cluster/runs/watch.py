@@ -94,7 +94,8 @@ def document(
 ) -> dict[str, Any]:
     """Return a run's state as JSON values: run_id, state, reason, bound, position, seconds, test_accuracy and usd.
 
-    Without a progress, the run was only launched, or waits at `position` in the queue. Unknown numbers are None.
+    `bound` is the limit on cost or time that stopped the run, with what was spent; "" otherwise. Without `progress`,
+    the run was only launched, or waits at `position` in the queue. Unknown numbers are None.
     """
     seconds = None
     if progress is not None and progress.started is not None and progress.updated is not None:

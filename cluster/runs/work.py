@@ -116,10 +116,9 @@ def given(flags: RecipeFlags | ProgramFlags) -> list[tuple[str, str]]:
 def read_work(
     recipe: RecipeFlags, program: ProgramFlags, further: Sequence[str], ranks: RankOptions
 ) -> Training | Program:
-    """Return what to run: the user's program, or else a recipe. Raises UsageError for flags that do not fit it, or are
-    invalid.
+    """Return what to run: the user's program if --payload is given, else a recipe. `further` are the words after `--`.
 
-    `further` are the words after `--`.
+    Raises UsageError for invalid flags, and for flags that are only for the other kind.
     """
     if not program.payload:
         if ranks.launcher not in ("", HOROVOD):

@@ -78,8 +78,8 @@ def entries(archive: tarfile.TarFile, *, links: bool = False) -> Iterator[tuple[
 def unpack(archive: tarfile.TarFile, directory: Path, *, links: bool = False) -> int:
     """Unpack plain files and directories below `directory`. Return the number of files.
 
-    `links` allows symbolic links. They are created last, so that no file is written through one. Of its mode, a file
-    keeps only who may read and execute it. Raises EntryError, TarError and OSError.
+    `links` allows symbolic links. They are created last, so that no file is written through one. Files keep their
+    execute bits, and only their owner may write them. Raises EntryError, TarError and OSError.
     """
     files = 0
     later: list[tuple[Path, str]] = []

@@ -48,7 +48,7 @@ class UserSettings:
     tokens: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     def proxy_command(self) -> list[str]:
-        """Return the command that starts the proxy, as words. It runs in the user's shell, as in OpenSSH, and ignores
+        """Return the command that starts the proxy, as words. Like OpenSSH, it uses the user's shell. It ignores
         Ctrl-C.
         """
         command = f"exec {_expand(self.proxy, self.tokens)}"
