@@ -44,9 +44,7 @@ def _shown(value: object) -> str:
 
 
 class SystemRefusedError(DeepcdkError):
-    """Report an operation that the operating system rejected: a full disk, an unreadable file, a limit
-    of the process.
-    """
+    """Report an operation that the operating system rejected, such as writing to a full disk or an unreadable file."""
 
     def __init__(self, error: OSError) -> None:
         self.errno, reason = error.errno, error.strerror or str(error)

@@ -190,8 +190,9 @@ class Session:
         return pushed
 
     def confirm_upload(self, master: Master, tree: Tree, tell: Callable[[str], None], *, yes: bool) -> None:
-        """Ask before the upload of a large tree that is not pushed yet. `tell` gets its size. Raises DeepcdkError like
-        `confirm`.
+        """Ask before the upload of a large tree that is not pushed yet. `tell` gets its size.
+
+        After a yes, trees of the same folder are not asked about again. Raises DeepcdkError like `confirm`.
         """
         if tree.is_large and tree.folder not in self._confirmed and not self.find_pushed(master, [tree]):
             tell(f"the upload is large: {tree.size_text}")
@@ -200,9 +201,7 @@ class Session:
             self._confirmed.add(tree.folder)  # the same program may be packed again with another environment
 
     def push_agent(self, master: Master) -> str:
-        """Push the agent if necessary. Return the directory of the master's own copy, relative to the login user's
-        home.
-        """
+        """Push the agent if necessary. Return the master's own copy, a directory relative to the login user's home."""
         return self.push(master, self.agent_tree).tree.masters_directory
 
     @property

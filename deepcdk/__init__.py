@@ -47,7 +47,7 @@ def app(config: ClusterConfig | None = None) -> App:
 
 
 def tasks() -> Collection:
-    """Return all tasks, for a fabfile.py: `ns = deepcdk.tasks()`."""
+    """Return all tasks, for a fabfile.py: `ns = deepcdk.tasks()`. Exits with a message on native Windows."""
     check_platform()
 
     from cluster.cli import loader

@@ -38,9 +38,7 @@ def exit_at_once(status: int) -> None:
 
 
 def main() -> None:
-    """Run the tasks on the command line and exit with their status. Ctrl-C has the same effect during
-    imports as later.
-    """
+    """Run the tasks on the command line and exit with their status. Ctrl-C works during imports as it does later."""
     try:
         keep_bytecode(Path(__file__).parents[1])
         from cluster.cli import check_platform

@@ -80,9 +80,7 @@ def check_platform() -> None:
 
 
 def drop_output() -> None:
-    """Discard further output if stdout is broken. Otherwise Python would report the error again at exit. Unbroken
-    output continues.
-    """
+    """Flush stdout. If that fails, discard all further output: Python would report the error again at exit."""
     try:
         sys.stdout.flush()
     except (OSError, ValueError):  # the reader has exited, as `head` does, or the disk is full

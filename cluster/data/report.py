@@ -30,7 +30,10 @@ REMEDIES: Final = {
 
 
 class StagingError(DeepcdkError, RuntimeError):
-    """Report that staging failed on some nodes. `failures` maps nodes to messages."""
+    """Report that staging failed on some nodes. `failures` maps nodes to messages.
+
+    `kind` is the kind of the first failure, which decides the remedy in REMEDIES.
+    """
 
     def __init__(self, failures: Mapping[str, str], kind: str) -> None:
         self.failures, self.kind = dict(failures), kind

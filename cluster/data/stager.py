@@ -125,10 +125,10 @@ class Stager:
         return sent
 
     def missing(self, manifest: Manifest, attempt: int = 0, among: int | None = None) -> tuple[Entry, ...]:
-        """Verify all files on the workers, each a part. Return the files that are missing or damaged.
+        """Verify all files on the workers, a part on each. Return the files that are missing or damaged.
 
         In another `attempt`, each worker verifies another part. `among` is the number of workers; by default it depends
-        on the amount of data. Raises StagingError.
+        on the amount of data. Without workers, the master verifies the files. Raises StagingError.
         """
         self._progress.begin("checking the shared file system", len(manifest.entries), manifest.size)
         tree = self._shared_agent if self._workers else "."  # the master uses the agent that runs the fan-out
@@ -212,7 +212,10 @@ class Stager:
         return manifest
 
     def listing(self, address: str, region: str) -> Manifest:
-        """Return a manifest of the objects in a bucket, listed from the master. Raises StagingError or RemoteError."""
+        """Return a manifest of the objects below `address`, s3://BUCKET/PREFIX, listed from the master.
+
+        Raises StagingError, RemoteError or AnswerError.
+        """
         done = self._master.run(self._command("list", address, region), directory=self._directory)
         if done.status:
             self._raise_failure(done.status, done.text, done.stderr)

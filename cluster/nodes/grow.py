@@ -47,8 +47,9 @@ class GroupTask:
         return Logins(self.session.push_agent(self.master))
 
     def stop_run(self, run_id: str) -> None:
-        """Stop a run, and wait until it has ended. Its ranks have STOP_GRACE_S seconds for a checkpoint. This is
-        reported.
+        """Report that a run is stopped, stop it, and wait until it has ended.
+
+        Its ranks have STOP_GRACE_S seconds for a checkpoint.
         """
         self.report(f"stopping run {run_id}, with {STOP_GRACE_S:g} s for its checkpoint")
         self.supervisor.stop(run_id, STOP_GRACE_S)

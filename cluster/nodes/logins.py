@@ -45,7 +45,7 @@ def parse_logins(text: str, names: Iterable[str]) -> dict[str, str]:
 
 
 class Logins:
-    """The workers that have accepted the master's logins, by instance. Each is asked until it does."""
+    """The workers that have accepted the master's logins, by instance. Each is asked until it accepts them."""
 
     def __init__(self, directory: str) -> None:
         """Use the agent in `directory` on the master, below the login user's home."""

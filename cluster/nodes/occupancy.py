@@ -58,10 +58,10 @@ class Occupancy:
     def size_for(self, count: int, there: int, *, queueing: bool) -> int:
         """Return how many workers the cluster needs so that a run on `count` workers can start.
 
-        `there` is how many it has or is starting. With `queueing`, this is `count`, because the run may wait for nodes
-        of other runs. Otherwise, the nodes of live runs are added. Raises LiveRunError then if other runs are queued,
-        or if the cluster would have to grow because live runs occupy its nodes. The user may not know of these runs and
-        must decide.
+        `there` is how many it has or is starting. With `queueing`, the result is `count`, because the run may wait for
+        the nodes of other runs. Without `queueing`, it is `count` plus the nodes of live runs. LiveRunError is raised
+        if other runs are queued, or if there are live runs and the cluster would have to grow. The user may not know of
+        these runs and must decide.
         """
         if queueing:
             return count

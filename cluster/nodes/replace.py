@@ -78,8 +78,9 @@ def find(text: str, nodes: Sequence[Node], instances: Sequence[Instance]) -> tup
 def replace(task: GroupTask, node: str) -> Replacement:
     """Replace a worker, after asking, and wait until the new one has joined. With force, first stop a live run on it.
 
-    `node` is the worker as for `find`. Raises UsageError, LiveRunError, NotReadyError, or DeepcdkError if a run is live
-    on it or the answer is no.
+    `node` is the worker as for `find`. Raises UsageError for an unknown worker, NotReadyError if the new one does not
+    join in time, LiveRunError if a run has started on the worker since the question, or DeepcdkError if a run is live
+    on it without force, or if the answer is no.
     """
     session, supervisor, report = task.session, task.supervisor, task.report
     before = remaining(session.load_inventory())

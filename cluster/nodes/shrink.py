@@ -60,11 +60,11 @@ def remaining(found: Inventory) -> tuple[Instance, ...]:
 def choose(
     instances: Sequence[Instance], nodes: Sequence[Node], busy: Mapping[str, Sequence[str]], wanted: int, *, force: bool
 ) -> tuple[Removal, ...]:
-    """Choose the workers to terminate so that `wanted` are left: first those that never joined, then the highest
-    numbers.
+    """Choose the workers to terminate so that `wanted` are left. Workers of live runs are chosen last.
 
-    `instances` are all workers. `busy` maps each live run's id to the names of its nodes. Free workers are chosen
-    before these. Raises BusyNodesError if nodes of a live run would have to be chosen, unless `force` is set.
+    Otherwise, workers that never joined come first, then the highest numbers. `instances` are all workers. `busy` maps
+    each live run's id to the names of its nodes. Raises BusyNodesError if a worker of a live run would have to be
+    chosen, unless `force` is set.
     """
     joined = {node.instance_id: node for node in nodes}
     taken = {name for names in busy.values() for name in names}
@@ -88,9 +88,10 @@ def choose(
 def terminate(aws: Aws, stack: Stack, before: Inventory, removals: Sequence[Removal]) -> None:
     """Terminate these workers and reduce the group's size by each, so that the group does not replace them.
 
-    Does not wait. `before` is the inventory from which they were chosen. The group is read again. If its size has been
-    set since then, for example in AWS's console, the new size holds, and no instance is terminated twice. The caller
-    holds the size against other machines. Raises AwsError.
+    Does not wait. Workers that are already terminating are skipped. `before` is the inventory from which the workers
+    were chosen. If the group's size is the same as then, but more than its running workers, the size is first reduced
+    to their number, so that the group does not start the others. The caller holds the size against other machines.
+    Raises AwsError.
     """
     scaling = aws.client("autoscaling")
     now = inventory.refresh(aws, stack)

@@ -144,9 +144,9 @@ def wait_ready(
 ) -> tuple[Node, ...]:
     """Wait until `wanted` workers accept the master's logins. Return these workers and the master.
 
-    `report` is called on each change. If `least` is not 0, that many workers are enough after `timeout_s`. With fewer,
-    raises NotReadyError then, with the missing instances and the last lines of their consoles. Raises ShrunkGroupError
-    if the group's size is now below `wanted`.
+    `report` is called on each change. If `least` is not 0, that many workers are enough after `timeout_s`. If even
+    these are missing by then, raises NotReadyError with the missing instances and the last lines of their consoles.
+    Raises ShrunkGroupError if the group's size is now below `wanted`.
     """
     reported, failures, smaller = (-1, -1, ""), LaunchFailures(aws, stack.worker_group), 0
     for waited_s in poll(timeout_s, every_s=POLL_S):

@@ -44,8 +44,9 @@ def figures(progress: RunProgress) -> list[str]:
 
 
 def outlook(progress: RunProgress, usd_per_hour: float | None) -> list[str]:
-    """Return the time left and the cost so far as texts, as far as they are known. A run that has ended has no time
-    left.
+    """Return the time left and the cost so far as texts, as far as they are known.
+
+    The time left of a run that has ended is left out.
     """
     parts = []
     if progress.eta_s is not None and not progress.is_final:

@@ -48,8 +48,9 @@ class UserSettings:
     tokens: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     def proxy_command(self) -> list[str]:
-        """Return the command that starts the proxy, as words. Like OpenSSH, it uses the user's shell. It ignores
-        Ctrl-C.
+        """Return the command that starts the proxy, as words. Like OpenSSH, it uses the user's shell.
+
+        It ignores Ctrl-C, so that the connection does not end before the task.
         """
         command = f"exec {_expand(self.proxy, self.tokens)}"
         # Ctrl-C in the terminal must not end the connection before the task ends.

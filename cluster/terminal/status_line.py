@@ -92,7 +92,7 @@ class StatusLine:
 
     @contextlib.contextmanager
     def aside(self) -> Iterator[None]:
-        """Hide the spinner during a block that prints."""
+        """Hide the spinner during a block that prints. After the block, the wait for the next display starts again."""
         with self._lock:
             self._hide()
             try:

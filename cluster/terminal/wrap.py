@@ -15,8 +15,9 @@ _STYLES: Final = re.compile(r"\x1b\[[0-9;:]*m")
 
 
 def fold(text: str, columns: int) -> str:
-    """Fold each line to a width of `columns`. Continuation lines are indented by two more. A longer word
-    is not broken.
+    """Fold each line to a width of `columns`, and indent continuation lines by two more.
+
+    A word that is longer than the width is not broken.
     """
     return "\n".join(_fold(line, columns) for line in text.split("\n"))
 
@@ -42,7 +43,7 @@ def _fold(line: str, columns: int) -> str:
 
 
 def printable(text: str) -> str:
-    """Escape the control characters of a text, as `\\x1b`. Newlines and tabs stay.
+    """Escape the control characters of a text, as `\\x1b`. Newlines and tabs stay. CRLF becomes a newline.
 
     Text from the nodes could otherwise control the terminal. Characters that change the direction of text are escaped
     too.
