@@ -117,7 +117,10 @@ def each(rule: Rule) -> Rule:
 
 
 def fields(**rules: Rule) -> Rule:
-    """Return a rule that accepts an object if these fields follow their rules. Other fields are allowed."""
+    """Return a rule that accepts an object if these fields follow their rules. Other fields are allowed.
+
+    A missing field is checked like null, so only a rule from `maybe` accepts it.
+    """
 
     def wrong(value: Any) -> str:
         if not isinstance(value, dict):

@@ -44,10 +44,10 @@ def parse_overrides(given: Iterable[str]) -> dict[str, str]:
 
 
 def read_config(project: Path, overrides: dict[str, str], *, deploying: bool, region: str = "") -> ClusterConfig:
-    """Read cdk.json with the overrides.
+    """Read cdk.json with the overrides. Raises ConfigError.
 
-    With `deploying`, the configuration is also checked as a whole for the region, and it must allow access to the
-    master. Other tasks could not use a cluster without access. Raises ConfigError.
+    With `deploying`, the configuration is also checked as a whole for the region. It must then allow access to the
+    master, because other tasks could not use the cluster otherwise.
     """
     config = ClusterConfig.from_file(project / "cdk.json", overrides)
     if deploying:
@@ -158,7 +158,10 @@ class Session:
 
     @functools.cached_property
     def calibration(self) -> Calibration:
-        """Return the calibration from runs that were fetched to ./runs, for nodes like this cluster's."""
+        """Return the calibration from runs that were fetched to ./runs.
+
+        Runs on the embedded cloud are used only for a cluster there.
+        """
         # Import late: tasks without an estimate do not need these modules.
         from cluster.planner.past_runs import read_calibration
         from cluster.report.run_files import RUNS

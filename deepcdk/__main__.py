@@ -58,7 +58,7 @@ def main() -> None:
 
 
 def cdk() -> None:
-    """Run the CDK CLI with this process's arguments, and with this Python and its Node first in PATH."""
+    """Replace this process with the CDK CLI, with the same arguments. This Python and its Node are first in PATH."""
     try:
         keep_bytecode(Path(__file__).parents[1])
         from cluster.cli import check_platform

@@ -128,7 +128,7 @@ class Reports:
             self.take(host, line)
 
     def end(self, host: str) -> None:
-        """Do nothing at the end of a node's output."""
+        """Do nothing: the end of a node's output is not needed here."""
 
     def take(self, host: str, line: bytes | str) -> None:
         """Process one line of a node's output: keep its progress, counts, error and paths, and show the total progress.

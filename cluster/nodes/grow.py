@@ -58,9 +58,10 @@ class GroupTask:
 def ensure_nodes(task: GroupTask, wanted: int, *, least: int = 0) -> tuple[Node, ...]:
     """Return the live nodes when `wanted` workers are among them.
 
-    If there are fewer, the group grows, after asking, and this waits until the master can log in to `wanted` workers.
-    If `least` is not 0, that many workers are enough after the timeout. From now on EC2 Auto Scaling does not terminate
-    workers to balance zones. Raises NotReadyError, or DeepcdkError if the answer is no.
+    If there are fewer, the group grows, after asking, and this waits up to `ready_min` of cdk.json until the master can
+    log in to `wanted` workers. If `least` is not 0, that many are enough after this time. From now on EC2 Auto Scaling
+    does not terminate workers to balance zones. Raises NotReadyError, which leaves the group at its new size, or
+    DeepcdkError if the answer is no.
     """
     session, master, report = task.session, task.master, task.report
     worker_group.keep_workers_of_all_zones(session.aws, session.load_inventory(), report)
@@ -93,9 +94,10 @@ def _grow(task: GroupTask, wanted: int) -> int:
     """Grow the worker group to `wanted` after asking; never shrink it. Return its size before, without waiting for the
     nodes.
 
-    The size is read again after the answer and after waiting for an alarm, while no other machine can change it. If
-    another machine has grown the group in the meantime, its size stays. If the group is smaller, so that more nodes
-    would start than agreed, the question is asked again. Raises DeepcdkError if the answer is no.
+    If an alarm that terminates workers is active, it first waits for the alarm's end. The size is read again after that
+    and after the answer, while no other machine can change it. If another machine has grown the group in the meantime,
+    its size stays. If the group is smaller, so that more nodes would start than agreed, the question is asked again.
+    Raises DeepcdkError if the answer is no.
     """
     session, report, agreed = task.session, task.report, 0
     while True:

@@ -53,7 +53,8 @@ class Leftovers:
     def all(self, nodes: Sequence[Node]) -> list[Leftover]:
         """Return the directories on the shared file system, the master and these nodes.
 
-        A directory also counts as used if a run on the shared file system needs its name.
+        A directory also counts as used if a run on the shared file system needs its name. A worker that fails is left
+        out, after a warning.
         """
         answer = self._ask_master("shared", self._stack.efs_mount)
         names, data = {*(answer.get("names") or ())}, {*(answer.get("data") or ())}

@@ -53,7 +53,9 @@ class ScaleResult:
 def scale(task: GroupTask, wanted: int) -> ScaleResult:
     """Bring the group to `wanted` workers, after asking, and wait for them. Live runs keep their nodes unless forced.
 
-    Raises BusyNodesError, NotReadyError, LiveRunError, or DeepcdkError if the answer is no.
+    With force, the runs are stopped first. Raises BusyNodesError if nodes of live runs would have to go, LiveRunError
+    if a run has started on such a node since the question, NotReadyError after a timeout, or DeepcdkError if the answer
+    is no.
     """
     session, master = task.session, task.master
     names = {node.name for node in workers(session.nodes(master))}

@@ -132,8 +132,9 @@ def _starts(words: Sequence[str], directory: Path, bases: Sequence[Path], seen: 
 
 
 def _is_launcher(name: str, rest: Sequence[str]) -> bool:
-    """Return whether a program from LAUNCHERS starts ranks with the words `rest` after its name: `accelerate launch`
-    does, `accelerate config` does not.
+    """Return whether a program from LAUNCHERS starts ranks, by the words `rest` after its name.
+
+    `accelerate launch` does. `accelerate config` does not, and neither does a launcher without words.
     """
     return bool(rest) and rest[0] in _VERBS.get(name, rest[:1])
 

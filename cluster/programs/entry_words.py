@@ -30,7 +30,10 @@ _SHELL_COMMANDS: Final = (
 
 
 def split_entry(entry: str) -> list[str]:
-    """Split --entry as a shell would. Raises UsageError for an open quote, and for syntax that only a shell reads."""
+    """Split --entry as a shell would. Raises UsageError for an open quote, and for shell syntax outside of quotes.
+
+    Shell syntax is what only a shell interprets, such as `&&`, `>` or `$NAME`.
+    """
     try:
         words = shlex.split(entry)
     except ValueError:
@@ -61,7 +64,10 @@ def check_word(flag: str, word: str) -> None:
 
 
 def unknown_to_nodes(first: str, rest: Sequence[str]) -> str:
-    """Explain why nodes cannot start an entry with the first word `first` and the others `rest`; "" if they can."""
+    """Explain why nodes cannot start an entry, and what to give instead; "" if they can start it.
+
+    `first` is the first word of the entry, `rest` are the others.
+    """
     if re.match(r"[A-Za-z_]\w*=", first):
         return "sets a variable, which needs a shell or `env`: put `env` before it, or give --env NAME=VALUE"
     if first in _SHELL_COMMANDS:

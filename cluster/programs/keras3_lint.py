@@ -77,7 +77,8 @@ class KerasTrapError(DeepcdkError):
 def find(directory: Path, script: Path) -> list[Trap]:
     """Find the traps in a script and in the modules that it imports, sorted by file and line.
 
-    Traps are uses of Horovod and tf.distribute that do not work with Keras 3.
+    Traps are uses of Horovod and tf.distribute that do not work with Keras 3. Calls such as `fit` are traps only if the
+    program compiles a model, uses MultiWorkerMirroredStrategy, and does not choose Keras 2.
     """
     read = [(path, tree, set(_uses(tree))) for path, tree in modules(directory, script)]
     if _fits_in_strategy([tree for _, tree, _ in read]):

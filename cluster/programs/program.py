@@ -44,7 +44,10 @@ MAX_TREE_BYTES: Final = 1 << 30
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Program:
-    """A user program. Creating one checks that its files exist, are uploaded, and compile. Raises UsageError."""
+    """A user program. Creating one checks that the nodes can start it: its files exist, are uploaded, and compile.
+
+    Raises UsageError, UploadError if the directory cannot be read, or BrokenPackageError for a syntax error.
+    """
 
     directory: Path
     entry: tuple[str, ...]
@@ -166,9 +169,9 @@ class Program:
         Paths in --entry and --requirements are relative to the payload, or else to the current directory. Without
         --requirements, the payload's own file is used.
 
-        Raises UsageError for invalid values. Raises KerasTrapError for a program that would train wrongly without an
-        error, unless --keras is given. If the program has requirements, that check comes later, because they may
-        contain another Keras.
+        Raises the errors of `Program`. Raises KerasTrapError for a program that would train wrongly without an error,
+        unless --keras is given. If the program has requirements, that check comes later, because they may contain
+        another Keras.
         """
         if keras not in ("", "2", "3"):
             raise UsageError("--keras", keras, "must be 2 or 3")

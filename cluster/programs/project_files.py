@@ -83,9 +83,7 @@ def notes(directory: Path, chosen: str) -> list[str]:
 
 
 def refuse_others(name: str) -> None:
-    """Raise UsageError for a --requirements file in an unsupported format. The message has the command
-    that exports it.
-    """
+    """Raise UsageError for a --requirements file in an unsupported format, with the command that exports it."""
     base, rule = Path(name).name, "has a format that deepcdk does not read; export it first"
     if export := EXPORTS.get(base):
         raise UsageError("--requirements", name, f"{rule}: `{export}`, then give that file")
@@ -226,7 +224,10 @@ def _indexes_in_settings(directory: Path, environ: Mapping[str, str]) -> Iterato
 
 
 def is_package(pyproject: Path) -> bool:
-    """Return whether uv would install the project itself: it has a build system, or `[tool.uv] package` is true."""
+    """Return whether uv would install the project itself, as `[tool.uv] package` says.
+
+    Without this setting, uv does so if the project has a build system. Raises RequirementsError.
+    """
     document = _toml(pyproject)
     return bool(_table(_table(document, "tool"), "uv").get("package", "build-system" in document))
 
@@ -246,7 +247,7 @@ def _lists_packages(file: Path) -> bool:
 def _exported(lock: Path, flags: Sequence[str], uv: str, environ: Mapping[str, str]) -> list[str]:
     """Return the requirements in a uv.lock, for all platforms, with their markers. `flags` are options for `uv export`.
 
-    Raises RequirementsError.
+    Dependency groups are included only if `flags` selects them, even uv's default groups. Raises RequirementsError.
     """
     command = [uv, "export", "--frozen", "--no-header", "--no-annotate", "--quiet"]
     done = subprocess.run(
@@ -267,9 +268,7 @@ def _exported(lock: Path, flags: Sequence[str], uv: str, environ: Mapping[str, s
 
 
 def _absolute(line: str, directory: Path) -> str:
-    """Return a requirement line of uv. The path of a local package becomes absolute, and its
-    installation non-editable.
-    """
+    """Return a requirement line of uv, with the path of a local package made absolute and not editable."""
     path, marker = line.removeprefix("-e ").partition(" ;")[::2]
     is_path = path.startswith((".", "/")) or line.startswith("-e ")
     return f"{(directory / path).resolve()}{' ;' * bool(marker)}{marker}" if is_path else line

@@ -157,10 +157,10 @@ class Archive:
 
 
 def find(aws: Aws, name: str) -> Archive | None:
-    """Return the archive in the buckets of deleted clusters with this name; None if there are none. Raises AwsError.
+    """Return the archive in the buckets of the clusters with this name, deployed or deleted; None if there are none.
 
     The buckets are recognized by CloudFormation's bucket name and by tag. Buckets whose tags may not be read are
-    skipped.
+    skipped. Raises AwsError.
     """
     from botocore.exceptions import ClientError
 

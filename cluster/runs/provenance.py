@@ -60,7 +60,8 @@ def describe_origin(
 ) -> Origin:
     """Return the origin of a run that starts now: its cluster, machines, prices, configuration and changes.
 
-    Waits up to PRICE_WAIT_S for prices. The inventory is read again if the worker group has grown for this run.
+    Waits up to PRICE_WAIT_S for prices. The inventory is read again if the worker group has grown for this run. Of the
+    changes, only the first DIFF_LIMIT characters are kept.
     """
     if {host.instance_id for host in spec.hosts} - {instance.id for instance in inventory.instances}:
         inventory = refresh(aws, inventory.stack)
@@ -95,10 +96,11 @@ def template_sha256(template: Mapping[str, Any]) -> str:
 
 
 def read_diff(source: Path, without: Collection[str] = ()) -> str:
-    """Return the uncommitted changes in a directory as `git diff` prints them; "" without git or for a wheel.
+    """Return the uncommitted changes of tracked files as `git diff` prints them; "" without git or for a wheel.
 
-    Some changes are left out: files in `without`, files that are not uploaded, and files with a key or a password
-    before or after the change. Passwords and tokens in URLs are masked. For a deleted file only the name is recorded.
+    Only changes below the directory `source` are included. Some are left out: files in `without`, files that are not
+    uploaded, and files with a key or a password before or after the change. Passwords and tokens in URLs are masked.
+    For a deleted file only the name is recorded.
     """
     if _is_wheel(source):
         return ""

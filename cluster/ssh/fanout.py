@@ -60,7 +60,10 @@ class HostResult:
 
 
 class CommandFailedError(DeepcdkError, RuntimeError):
-    """Report that a command failed on some nodes. `results` are the results of all nodes."""
+    """Report that a command failed on some nodes. `results` are the results of all nodes.
+
+    On a single node, `exit_status` is that of the command. Otherwise it is 1.
+    """
 
     def __init__(self, results: Sequence[HostResult]) -> None:
         self.results = tuple(results)

@@ -163,7 +163,8 @@ class Intake:
 
 
 def stored_name(name: str, *, is_folder: bool = False) -> str:
-    """Return the name to store a fetched file or directory under. It changes if a program may act on `name`.
+    """Return the name to store a fetched file or directory under. Names on which a program may act get the prefix
+    PREFIX.
 
     Names are compared as on macOS and Windows: without regard to case, compatibility forms and invisible characters.
     Windows also ignores dots and spaces at the end, treats the part after a colon as a stream, and a backslash as a

@@ -133,9 +133,7 @@ class KeptHostKeys:
         raise ConnectionFailedError(f"the stored SSH host keys of {instance_id} {what}", where=str(path), remedy=remedy)
 
     def keep(self, instance_id: str, keys: Sequence[HostKey]) -> None:
-        """Write the keys of an instance to its file, readable only by its owner. If that fails, a
-        warning is printed.
-        """
+        """Write the keys of an instance to its file, readable only by its owner. Print a warning if that fails."""
         try:
             write_private(self.path(instance_id), "".join(f"{instance_id} {key}\n" for key in keys))
         except OSError as error:

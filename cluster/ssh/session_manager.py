@@ -92,8 +92,9 @@ class Tunnel:
             )
 
     def close(self) -> str:
-        """End the stream and the command; terminate it after 5 seconds. Return its error output in one line if it
-        failed, or "".
+        """Close the stream, and wait until the command exits. After 5 seconds, terminate it.
+
+        Return its error output in one line if it failed; "" if it succeeded or was terminated.
         """
         self.socket.close()
         with self._stderr:

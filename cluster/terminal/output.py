@@ -27,13 +27,13 @@ def print_output(*texts: str, aside_of_result: bool = False) -> None:
 
 
 def print_sentence(text: str) -> None:
-    """Print a sentence on stdout, folded on a terminal."""
+    """Print a sentence on stdout, with control characters escaped. On a terminal it is folded."""
     with aside():
         print(fitted(text, sys.stdout), flush=True)
 
 
 def print_note(text: str) -> None:
-    """Print a sentence on stderr, so that stdout contains only output for programs."""
+    """Print a sentence on stderr like `print_sentence`, so that stdout contains only output for programs."""
     with aside():
         print(fitted(text, sys.stderr), file=sys.stderr, flush=True)
 

@@ -12,7 +12,7 @@ _UNITS: Final = ("bytes", "kB", "MB", "GB", "TB")
 
 
 def amount(count: float) -> str:
-    """Format a number of bytes: 512 bytes, 1.5 MB."""
+    """Format a number of bytes in decimal units: 512 bytes, 1.5 MB."""
     for unit in _UNITS:
         if count < 999.5 or unit == _UNITS[-1]:
             break
