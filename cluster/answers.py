@@ -50,7 +50,10 @@ def check(value: Any, rule: Rule, question: str, *, run_id: str = "", where: str
 
 
 def read(text: str, rule: Rule, question: str, *, run_id: str = "", where: str = "") -> Any:
-    """Parse an answer from JSON, and return it if `check` accepts it. Raises AnswerError."""
+    """Parse an answer from JSON, and return it if `check` accepts it. The arguments are those of `check`.
+
+    Raises AnswerError.
+    """
     try:
         value = parse(text)
     except ValueError as error:

@@ -24,7 +24,7 @@ def keep_bytecode(site_packages: Path) -> None:
 
 
 def exit_at_once(status: int) -> None:
-    """Flush stdout and stderr, and exit without the interpreter's shutdown.
+    """Flush stdout and stderr, ignoring errors, and exit without the interpreter's shutdown.
 
     After an interrupted task, threads of Paramiko may still run. Python 3.11 has crashed with SIGSEGV when it shut down
     under them. The task's `finally` and `with` blocks have run by now, and this package does not use `atexit`.

@@ -41,7 +41,7 @@ def find_project() -> Path:
 def _describes_cluster(file: Path) -> bool:
     """Return whether a cdk.json belongs to deepcdk, not to another CDK app: its context.cluster is an object.
 
-    Invalid JSON with such a key counts, because the tasks report the error.
+    False if it cannot be read. Invalid JSON with such a key counts, because the tasks report the error.
     """
     try:
         content = file.read_bytes()

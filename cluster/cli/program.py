@@ -26,7 +26,7 @@ from cluster.errors import SystemRefusedError
 def provide_user() -> None:
     """Set USER to the uid if the password database lacks the user, as in a container. Many libraries need a user name.
 
-    Exits if HOME is missing too.
+    Exits with a message if HOME is missing too.
     """
     try:
         pwd.getpwuid(os.getuid())

@@ -192,7 +192,7 @@ class Stager:
     def fetch_shared(self, address: str, region: str) -> Manifest:
         """Fetch a bucket's objects to the shared file system, a part on each worker, and verify them.
 
-        Return the manifest. Raises StagingError.
+        Return the manifest. `address` is s3://BUCKET/PREFIX, `region` an AWS region. Raises StagingError.
         """
         listed = self.listing(address, region)
         place, text = [self._root, self._name], listed.to_text().encode("ascii")

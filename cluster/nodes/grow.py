@@ -91,13 +91,12 @@ def ensure_nodes(task: GroupTask, wanted: int, *, least: int = 0) -> tuple[Node,
 
 
 def _grow(task: GroupTask, wanted: int) -> int:
-    """Grow the worker group to `wanted` after asking; never shrink it. Return its size before, without waiting for the
-    nodes.
+    """Grow the worker group to `wanted` after asking; never shrink it. Return its size before. Does not wait for nodes.
 
-    If an alarm that terminates workers is active, it first waits for the alarm's end. The size is read again after that
-    and after the answer, while no other machine can change it. If another machine has grown the group in the meantime,
-    its size stays. If the group is smaller, so that more nodes would start than agreed, the question is asked again.
-    Raises DeepcdkError if the answer is no.
+    After the answer, it waits until no alarm would terminate new workers. Then it reads the size again, while no other
+    machine can change it. If another machine has grown the group in the meantime, its size stays. If the group is
+    smaller, so that more nodes would start than agreed, the question is asked again. Raises DeepcdkError if the answer
+    is no.
     """
     session, report, agreed = task.session, task.report, 0
     while True:

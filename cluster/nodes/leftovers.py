@@ -70,9 +70,10 @@ class Leftovers:
         ]
 
     def remove(self, chosen: Iterable[Leftover], nodes: Sequence[Node]) -> list[Leftover]:
-        """Remove these directories unless a run has started to need them. Return the removed ones.
+        """Remove the directories `chosen`, unless a run has started to need them. Return the removed ones.
 
-        `nodes` must contain the master. Directories of workers that are not in `nodes` are skipped.
+        `nodes` must contain the master. Directories of workers that are not in `nodes` are skipped, and so are those of
+        workers that fail, after a warning.
         """
         by_place: dict[str, list[Leftover]] = {}
         for each in chosen:

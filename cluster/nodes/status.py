@@ -54,7 +54,7 @@ def status_table(
 
 
 def _at_most(usd_per_hour: float | None, *, spot: bool) -> str:
-    """Format a price. A spot instance costs at most its on-demand price, which is the one given."""
+    """Format an on-demand price. With `spot`, show it as a maximum: a spot instance costs at most this."""
     return f"{'at most ' if spot and usd_per_hour is not None else ''}{shown(usd_per_hour)}"
 
 

@@ -175,7 +175,10 @@ def wait_ready(
 
 
 def describe_shortfall(policy: str, ready: int, wanted: int) -> str:
-    """Return a sentence on a group with fewer workers than wanted, which is enough by the capacity_policy `policy`."""
+    """Return a sentence on a group in which only `ready` of `wanted` workers have started.
+
+    By the capacity_policy `policy`, these are enough.
+    """
     return (
         f"{ready} of {wanted} workers have started, which is enough by capacity_policy {policy}; the group keeps "
         f"trying to start the others. To stop that: `fab scale --nodes {ready}`"

@@ -100,9 +100,10 @@ def unreachable(
 ) -> list[Import]:
     """Return the first import of each of the program's own modules that Python would not find on the nodes.
 
-    `begun` is what the entry starts. `uploaded` are the program's files, relative to `directory`. Python looks in the
-    script's directory, or in the current one for `-m`, and in installed packages. Returns [] if a program or a shell
-    text changes the search path. Imports in functions and under conditions do not count.
+    `begun` is what the entry starts. `uploaded` are the program's files, relative to `directory`. `horovod` means that
+    Horovod starts the program. Python looks in the script's directory, or in the current one for `-m`, and in installed
+    packages. Returns [] if a program or a shell text changes the search path. Imports in functions and under conditions
+    do not count.
     """
     scripts = [each.path for each in begun if each.path and each.kind == "python"]
     trees = [pair for script in scripts for pair in modules(directory, script)]

@@ -208,7 +208,7 @@ def _is_script(value: object) -> TypeGuard[str]:
 
 
 def parsed(path: Path) -> ast.AST | None:
-    """Return the AST of a Python file; None if it cannot be parsed."""
+    """Return the AST of a Python file; None if it cannot be read or parsed."""
     try:
         return parsed_text(path.read_bytes())
     except OSError:

@@ -164,14 +164,12 @@ class Program:
         extras: Sequence[str] = (),
         groups: Sequence[str] = (),
     ) -> Program:
-        """Build a program from --payload, from --entry, which is split as a shell would, and from the words after `--`.
+        """Build a program from --payload, --entry, and `further`, the words after `--`.
 
-        Paths in --entry and --requirements are relative to the payload, or else to the current directory. Without
-        --requirements, the payload's own file is used.
-
-        Raises the errors of `Program`. Raises KerasTrapError for a program that would train wrongly without an error,
-        unless --keras is given. If the program has requirements, that check comes later, because they may contain
-        another Keras.
+        --entry is split as a shell would. Paths in it and in --requirements are relative to the payload, or else to the
+        current directory. Without --requirements, the payload's own file is used. Raises the errors of `Program`, and
+        KerasTrapError for a program that would train wrongly without an error, unless --keras is given. If the program
+        has requirements, that check comes later, because they may contain another Keras.
         """
         if keras not in ("", "2", "3"):
             raise UsageError("--keras", keras, "must be 2 or 3")

@@ -164,8 +164,9 @@ def wheels_tree(wheels: Sequence[Path]) -> Tree | None:
 def choose(wanted: Wanted, kind: RuntimeKind | None, *, project: Path, report: Callable[[str], None]) -> Environment:
     """Return the environment that a program needs on hosts of this kind.
 
-    `report` is called with notes and a summary of the packages. Raises RequirementsError, for example if `kind` is
-    None, and UnresolvedHereError if this machine cannot resolve the requirements.
+    The runtime's lock files are in `project`, below LOCKS. `report` is called with notes and a summary of the packages.
+    Raises RequirementsError, for example if `kind` is None, and UnresolvedHereError if this machine cannot resolve the
+    requirements.
     """
     if kind is None:
         raise RequirementsError(

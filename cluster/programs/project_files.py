@@ -208,8 +208,10 @@ def _index_entries(settings: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _indexes_in_settings(directory: Path, environ: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Yield name and URL of each index in the file of UV_CONFIG_FILE, or else in the uv settings of the directory, its
-    parents and the user. The name may be "".
+    """Yield name and URL of each index in the file of UV_CONFIG_FILE, or else in uv's settings. The name may be "".
+
+    These are the settings in the directory, its parents and the user's own. Files that cannot be read are skipped,
+    because uv reports them.
     """
     users = expanded(environ.get("XDG_CONFIG_HOME") or "~/.config") / "uv"
     files = [place / name for place in (directory, *directory.parents, users) for name in (UV_SETTINGS, PYPROJECT)]

@@ -43,8 +43,9 @@ class Line:
 
     @property
     def requirement(self) -> Requirement | None:
-        """Parse the line as a requirement with a name, without its per-requirement options; None for an option, a path
-        or a URL.
+        """Parse the line as a requirement with a name, without its per-requirement options.
+
+        None for an option, a path, a URL, or an invalid requirement.
         """
         try:
             return Requirement(re.split(r"\s--?[a-z]", self.text, maxsplit=1)[0])

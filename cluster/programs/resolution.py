@@ -191,10 +191,9 @@ class Resolver:
     def _locked(
         self, packages: Sequence[Package], wanted: Wanted, asked: RequirementsFile, environment: Environment
     ) -> Environment:
-        """Return an environment with the lock file, the local wheels and the notes for `packages`. Missing wheels are
-        built.
+        """Return `environment` with the lock file, the local wheels and the notes for `packages`.
 
-        Raises RequirementsError.
+        Missing wheels are built. `asked` has the options and hashes of the requirements file. Raises RequirementsError.
         """
         options = {"--only-binary :all:", *asked.options, *project_files.index_options(wanted.directory, self.environ)}
         lines, wheels, downloaded = [], [*environment.wheels], 0
@@ -311,10 +310,11 @@ class Resolver:
         options: Sequence[str] = (),
         **more: Any,
     ) -> Answer:
-        """Ask uv to resolve requirements, without Horovod. `more` are further arguments of `uv_compile.ask`.
+        """Ask uv to resolve the program's requirements and `roots`, without Horovod and the packages in `excludes`.
 
-        On nodes without GPUs, PyTorch's build for CPUs is used instead of the CUDA build if possible. If not, a note is
-        added to `notes`. If UV_TORCH_BACKEND is set, uv's choice is kept without a note.
+        `options` are more options for uv, `more` further arguments of `uv_compile.ask`. On nodes without GPUs,
+        PyTorch's build for CPUs is used instead of the CUDA build if possible. If not, a note is added to `notes`. If
+        UV_TORCH_BACKEND is set, uv's choice is kept without a note.
         """
 
         def asked(*options: str) -> Answer:

@@ -375,7 +375,8 @@ class _Search:
 def is_secret(path: Path, name: str, size: int) -> bool:
     """Return whether a file's name or content suggests a private key or passwords. `name` is its relative path.
 
-    The contents of source files, documents and files above MAX_SECRET_BYTES are not read. Raises PermissionError.
+    The contents of source files, documents and files above MAX_SECRET_BYTES are not read. Raises PermissionError. For
+    another error, such as a file that has disappeared, only the name counts.
     """
     if _has_secret_name(name):
         return True
@@ -407,7 +408,8 @@ def has_secret_text(content: bytes, name: str) -> bool:
 def stays(root: Path, names: Iterable[str]) -> list[str]:
     """Return those of the names that are not uploaded: names of secrets, and names that `.deepcdkignore` excludes.
 
-    A line with `!` in `.deepcdkignore` includes a secret. The files' contents are not read. Raises UploadError.
+    Names are paths relative to `root`. A line with `!` in `.deepcdkignore` includes a secret. The files' contents are
+    not read. Raises UploadError.
     """
     rules = _read_rules(root / IGNORE_FILE)
     verdicts = {name: rules.check_file(name).include if rules else None for name in names}

@@ -46,7 +46,7 @@ def figures(progress: RunProgress) -> list[str]:
 def outlook(progress: RunProgress, usd_per_hour: float | None) -> list[str]:
     """Return the time left and the cost so far as texts, as far as they are known.
 
-    The time left of a run that has ended is left out.
+    The time left of a run that has ended is left out. `usd_per_hour` is as for `cost_so_far`.
     """
     parts = []
     if progress.eta_s is not None and not progress.is_final:
@@ -60,7 +60,8 @@ def outlook(progress: RunProgress, usd_per_hour: float | None) -> list[str]:
 def describe(progress: RunProgress, usd_per_hour: float | None) -> str:
     """Describe a run's progress in one line: position, figures, time left and cost, as far as they are known.
 
-    If none is known, return the reason of the run's state or, without a reason, the state.
+    If none is known, return the reason of the run's state or, without a reason, the state. `usd_per_hour` is as for
+    `cost_so_far`.
     """
     parts = [*position(progress), *figures(progress), *outlook(progress, usd_per_hour)]
     return ", ".join(parts) or printable(progress.reason or progress.state)

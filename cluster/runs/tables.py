@@ -202,7 +202,7 @@ def _cost_of_restart(recovery: Mapping[str, Any]) -> str:
 
 
 def _estimated(record: Mapping[str, Any]) -> str:
-    """Describe a run's estimated and actual time and cost; "" for a record without an estimate."""
+    """Describe a run's estimated and actual time and cost; "" for a record without a valid estimate."""
     try:
         estimate, state = record["origin"]["estimate"], record["state"]
         seconds, usd = estimate["seconds"], estimate["usd"]

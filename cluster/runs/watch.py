@@ -115,8 +115,8 @@ def document(
 def describe_end(progress: RunProgress, usd_per_hour: float | None, *, log: bool = False) -> tuple[str, bool]:
     """Return the message about a run's end, and whether the run failed.
 
-    A failed run's last lines are left out if it lost a node and can be resumed, or with `log`: its log was already
-    shown.
+    `usd_per_hour` is the price of all instances, None if it is unknown. A failed run's last lines are left out if it
+    lost a node and can be resumed, or with `log`: its log was already shown.
     """
     took = ""
     if progress.started is not None and progress.updated is not None:

@@ -114,8 +114,9 @@ def open_connection(
 ) -> Master:
     """Open a connection to a host that has one of `host_keys`, and log in with the first accepted one of `keys`.
 
-    `key_name` is the EC2 key pair that the master was launched with; it is only for messages. `through` is a tunnel to
-    use, which is closed with the connection. Raises ConnectionFailedError.
+    Host keys of an algorithm that Paramiko does not support are skipped. `key_name` is the EC2 key pair that the master
+    was launched with; it is only for messages. `through` is a tunnel to use, which is closed with the connection.
+    Raises ConnectionFailedError.
     """
     import logging
 

@@ -163,12 +163,11 @@ class Intake:
 
 
 def stored_name(name: str, *, is_folder: bool = False) -> str:
-    """Return the name to store a fetched file or directory under. Names on which a program may act get the prefix
-    PREFIX.
+    """Return the name to store a fetched file or directory under, which is another one if a program may act on `name`.
 
-    Names are compared as on macOS and Windows: without regard to case, compatibility forms and invisible characters.
-    Windows also ignores dots and spaces at the end, treats the part after a colon as a stream, and a backslash as a
-    slash. A folder may be called HEAD, because git looks for a file.
+    Another name has the prefix PREFIX, or is a hash. Names are compared as on macOS and Windows: without regard to
+    case, compatibility forms and invisible characters. Windows also ignores dots and spaces at the end, treats the part
+    after a colon as a stream, and a backslash as a slash. A folder may be called HEAD, because git looks for a file.
     """
     is_one_name = "\\" not in name and not PureWindowsPath(name).drive
     if is_one_name and not any(

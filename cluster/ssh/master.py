@@ -316,7 +316,10 @@ def _reason(connection: fabric.Connection, error: Exception) -> str:
 
 
 def _keep_errors(channel: paramiko.Channel, kept: bytearray) -> None:
-    """Read a command's standard error to its end. `kept` keeps the last MAX_ERRORS bytes."""
+    """Read a command's standard error until it ends or the connection breaks.
+
+    `kept` then has the last MAX_ERRORS bytes.
+    """
     block = b"..."
     while block:
         try:

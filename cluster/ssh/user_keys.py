@@ -143,10 +143,10 @@ def _private_files(paths: Sequence[Path]) -> Iterator[Path]:
 
 
 def read_file(path: Path) -> UserKey | None:
-    """Return the key in a private key file without asking for its passphrase; None if the file has no key or is
-    unreadable.
+    """Return the key in a private key file without asking for its passphrase.
 
-    Without the passphrase, the public half may come from PATH.pub, or be unknown.
+    None if the file has no private key, is larger than MAX_KEY_BYTES, or cannot be read. Without the passphrase, the
+    public half may come from PATH.pub, or be unknown.
     """
     try:
         if not is_file(path) or path.stat().st_size > MAX_KEY_BYTES:
@@ -201,7 +201,7 @@ def parse_public_key(text: str) -> tuple[str, bytes] | None:
 
 
 def _public_file(path: Path) -> UserKey | None:
-    """Return the key in a public key file; None if it is missing, invalid or a certificate."""
+    """Return the key in a public key file; None if the file is missing, invalid, too large, or a certificate."""
     try:
         if not is_file(path) or path.stat().st_size > MAX_KEY_BYTES:
             return None

@@ -59,7 +59,7 @@ class UserSettings:
 
 
 def read(address: str, user: str = "", *, port: int = SSH_PORT, home: Path | None = None) -> UserSettings:
-    """Return the user's SSH settings for an address, from `ssh -G`.
+    """Return the user's SSH settings for an address, from `ssh -G`. `home` is by default the user's home directory.
 
     If the OpenSSH client does not work, return its defaults, after a warning if there is a ~/.ssh/config. Raises
     ConnectionFailedError with OpenSSH's own message if it rejects the settings, or if it does not exit in time.

@@ -50,7 +50,10 @@ def find_address(line: str) -> tuple[int, str] | None:
 
 
 def has_display(environ: Mapping[str, str], platform: str) -> bool:
-    """Return whether a browser can open a window. A browser in the terminal would take the terminal from the task."""
+    """Return whether a browser can open a window: on a Mac, or with X11 or Wayland.
+
+    A browser in the terminal would take the terminal from the task.
+    """
     return platform == "darwin" or bool(environ.get("DISPLAY") or environ.get("WAYLAND_DISPLAY"))
 
 

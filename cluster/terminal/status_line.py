@@ -134,7 +134,7 @@ class StatusLine:
         return stream.isatty() and os.environ.get("TERM") != "dumb"
 
     def _print(self, text: str) -> None:
-        """Print a plain line and restart the wait for the next one."""
+        """Print a plain line and restart the wait for the next one. Errors of the stream are ignored."""
         self._last_output, self._delay_s = self._clock(), AGAIN_S
         with contextlib.suppress(OSError, ValueError):  # the stream is closed
             print(printable(text), file=self._stream(), flush=True)
