@@ -166,8 +166,8 @@ class Step:
     def run(self) -> None:
         """Print the time, the command and the result in one line when the command is done.
 
-        Until then a terminal shows the command and the last line of its output. Raises StepFailedError, after printing
-        the whole output.
+        Until then a terminal shows the command and the last line of its output. Ctrl-C kills the command. Raises
+        StepFailedError, after printing the whole output.
         """
         began, lines, brief = time.monotonic(), list[str](), brief_command(self.shown)
         with (

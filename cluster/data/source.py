@@ -125,7 +125,8 @@ def survey(source: str, *, follow_links: bool) -> Source:
     """List the files to stage: those in a directory, including hidden ones, or a single file.
 
     Raises UsageError if `source` does not exist or contains no file, DeepcdkError for a directory that cannot be read,
-    or UnsupportedFilesError for sockets, pipes, devices, and for symbolic links unless followed.
+    or UnsupportedFilesError for sockets, pipes, devices and symbolic links. With `follow_links`, only links that have
+    no target or form a loop are rejected.
     """
     root = resolved(source)
     if is_file(root):

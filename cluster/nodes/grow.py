@@ -129,8 +129,8 @@ def _grow(task: GroupTask, wanted: int) -> int:
 def await_logins(session: Session, deployed: Inventory, report: Callable[[str], None]) -> Inventory:
     """Wait until the workers of a new or changed deployment accept the master's logins. Return its current instances.
 
-    Print a warning if this cannot be checked, because a deployment does not require a login on the master. Raises
-    NotReadyError.
+    `deployed` becomes the session's inventory. Prints a warning if the logins cannot be checked, because a deployment
+    does not require a login on the master. Raises NotReadyError.
     """
     session.loaded_inventory, wanted = deployed, min(len(remaining(deployed)), deployed.desired_workers)
     timeout_s = session.config.ready_min * 60.0

@@ -117,11 +117,11 @@ class Joining(Sources):
     def trouble(
         self, launcher: str, controller: str, *, nodes: int, variables: Mapping[str, str] = types.MappingProxyType({})
     ) -> str:
-        """Return why the ranks would not train together on `nodes` nodes, and what to change; "" if the sources show no
-        problem.
+        """Return why the ranks would not train together on `nodes` nodes, and what to change; "" if they would.
 
-        `controller` is Horovod's, such as MPI. `variables` are those set with --env. Only the first problem is
-        returned.
+        A program is given the benefit of the doubt if its entry starts a launcher or has a placeholder: then nothing in
+        the sources has to join the ranks. `controller` is Horovod's, such as MPI. `variables` are those set with --env.
+        Only the first problem is returned.
         """
         has_flags = any(name.startswith("PET_") for name in variables)  # torchrun reads its flags from them
         alone = [*([] if has_flags else self.launched_alone), *self.alone]

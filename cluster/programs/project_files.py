@@ -145,10 +145,10 @@ def index_options(directory: Path, environ: Mapping[str, str]) -> set[str]:
 
 
 def credentials(directory: Path, environ: Mapping[str, str]) -> dict[str, tuple[str, str]]:
-    """Return user and password of each host in netrc, and of each index that this machine signs in to.
+    """Return user and password by host name, for hosts in netrc, and by URL, for indexes that this machine signs in to.
 
-    The key of an index is its URL without the user, as https://HOST:PORT/PATH. Invalid URLs are skipped, because uv
-    reports them.
+    The URL of an index is without the user, as https://HOST:PORT/PATH. An index without a password of its own gets that
+    of its host in netrc. Invalid URLs are skipped, because uv reports them.
     """
     hosts = _netrc(expanded(environ.get("NETRC") or "~/.netrc"))
     found = dict(hosts)

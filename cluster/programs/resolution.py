@@ -130,8 +130,9 @@ class Resolver:
     def _own(self, wanted: Wanted, asked: RequirementsFile, kept: Mapping[str, str]) -> Environment:
         """Resolve the program's own environment, which replaces the runtime.
 
-        `kept` are packages of the runtime that could not be kept; the environment's `why` names the first that differs.
-        Raises RequirementsError.
+        It includes Horovod's source if Horovod starts the program, TensorFlow if Horovod needs it, and tf-keras for
+        Keras 2. `kept` are the packages that cannot change in the runtime; the result's `why` names the first that
+        differs here. Raises RequirementsError.
         """
         roots = [*(HOROVOD_NEEDS if wanted.horovod else ())]
         found = self._checked(wanted, [])
@@ -218,8 +219,9 @@ class Resolver:
     def _file(self, package: Package, allowed: frozenset[str] | None, wanted: Wanted) -> tuple[File, frozenset[str]]:
         """Choose a package's wheel, or build it on this machine. Return it with the hashes to write to the lock file.
 
-        `allowed` are the hashes in the requirements file for this package; None: any hash is allowed. Raises
-        RequirementsError, for example if the build fails, or if the index has no hash or no allowed hash.
+        A wheel that the nodes cannot download is downloaded here. `allowed` are the hashes in the requirements file for
+        this package; None: any hash is allowed. Raises RequirementsError, for example if the build fails, or if the
+        index has no hash or no allowed hash.
         """
         builder = self._builder(wanted)
         found = builder.best([file for file in package.wheels if not allowed or may_be_allowed(file.hashes, allowed)])

@@ -188,9 +188,10 @@ class _Search:
         return self.rules.check_file(path).include if self.rules else None
 
     def collect(self, below: str) -> None:
-        """Add the files below a directory, which may be a repository inside of another one.
+        """Add the files and empty directories below a directory, which may be a repository inside of another one.
 
-        Here and in other methods, `below` is "" for the root, or a directory's relative path with a slash at its end.
+        In a repository, git lists them. Elsewhere, all are added except caches and virtual environments. Here and in
+        other methods, `below` is "" for the root, or a directory's relative path with a slash at its end.
         """
         directory = self.root / below
         is_repository = not below or os.path.lexists(directory / ".git")  # not so: a submodule that is not initialised

@@ -191,7 +191,10 @@ class LiveDisplay:
         self._state = self._reason = ""
 
     def show(self, progress: RunProgress, message: dict[str, Any]) -> None:
-        """Update the bar and the figures. Print finished epochs, changes of the state and warnings above them."""
+        """Update the bar and the figures. Above them, print finished epochs, changes of the state and warnings.
+
+        The pre-flight table is printed too.
+        """
         where = [*position(progress), *outlook(progress, self._usd_per_hour)]
         description = ", ".join(where) or printable(progress.reason or progress.state)
         self._progress.update(self._task, completed=progress.fraction, description=description)

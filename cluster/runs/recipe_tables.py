@@ -107,7 +107,7 @@ def document(recipe: Recipe, variant: Variant | None = None) -> dict[str, Any]:
 
 
 def summary_table(recipe: Recipe) -> Table:
-    """Build the table of a recipe's facts: command, hardware, time and accuracy."""
+    """Build the table of a recipe's facts: command, hardware, time, accuracy, source, and times on current types."""
     rows = [
         ("run", recipe.command),
         ("trains", f"{recipe.settings.network} on {recipe.settings.dataset}"),

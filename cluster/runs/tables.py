@@ -24,7 +24,8 @@ from cluster.terminal.units import duration
 def runs_table(runs: Sequence[Mapping[str, Any]]) -> Table:
     """Build the table of runs, newest first, from the supervisor's `status --list`.
 
-    If any of them belongs to a sweep, two columns show its name, and the run's parameters and repeat.
+    If any of them belongs to a sweep, two columns show its name, and the run's parameters and repeat. Without a test
+    accuracy, a run's validation accuracy is shown in its place.
     """
     rows, in_sweeps = [], any(run.get("trial") for run in runs)
     for run in reversed(runs):

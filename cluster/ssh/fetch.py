@@ -265,7 +265,10 @@ def _check_fetched(target: Path, run_id: str) -> None:
 
 
 def _check_free(target: Path, file: Path) -> None:
-    """Raise DeepcdkError if a file below `target` would be written elsewhere, or replace a directory."""
+    """Raise DeepcdkError if a file cannot be written below `target` without following a link or replacing a directory.
+
+    Also raises it if a file is in the place of one of the folders on the way.
+    """
     for place in (target, *(target / parent for parent in reversed(file.parents[:-1]))):
         if place.is_symlink():
             raise DeepcdkError(

@@ -84,11 +84,10 @@ class UserKey:
 
 
 def find(settings: UserSettings, home: Path, key: str = "") -> tuple[UserKey, ...]:
-    """Return the user's keys: only `key`, a file's path, if it is given, else those in the agent, in files and with a
-    public half alone.
+    """Return the user's keys: first those in the agent, then those in files, then public keys without a private half.
 
-    `home` has the directory .ssh. The agent's keys come first. Raises ConnectionFailedError if `key` is not a valid
-    key.
+    If `key`, the path of a file, is given, only the key in this file is returned, from the agent too. `home` has the
+    directory .ssh. Raises ConnectionFailedError if `key` is not a valid key.
     """
     in_agent = tuple(_agent_keys(settings.agent))
     if key:
@@ -273,10 +272,10 @@ def _load(path: Path, *, ask: bool = True) -> paramiko.PKey:
 
 
 def _from_pkcs8(path: Path, passphrase: bytes | None) -> paramiko.PKey | None:
-    """Return the private key in a file of the format PKCS #8, which OpenSSH can read and Paramiko cannot; None for
-    other formats.
+    """Return the private key in a file of the format PKCS #8, which OpenSSH can read and Paramiko cannot.
 
-    Raises TypeError if it needs a passphrase, ValueError for a wrong passphrase or an invalid file, or OSError.
+    None for other formats, and for keys other than RSA and ECDSA. Raises TypeError if the key needs a passphrase,
+    ValueError for a wrong passphrase or an invalid file, or OSError.
     """
     text = path.read_bytes()[:MAX_KEY_BYTES]
     if not _PKCS8.search(text):

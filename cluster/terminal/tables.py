@@ -63,8 +63,10 @@ def _printable(table: Table) -> Table:
 
 
 def print_table(table: Table, write: Callable[[str], None] | None = None) -> None:
-    """Print a table on stdout: in a box on a wide terminal, as plain lines elsewhere. With `write`, pass it each line
-    instead.
+    """Print a table on stdout: in a box on a terminal that is wide enough, else as plain lines.
+
+    On a narrow terminal, expendable columns are dropped. A table without headings always has a box on a terminal,
+    because its cells may be folded. With `write`, the plain lines are passed to `write` instead.
     """
     table = _printable(table)
     if write:
