@@ -33,8 +33,8 @@ if _node := packaged_node():
 def app(config: ClusterConfig | None = None) -> App:
     """Return a CDK app with a cluster. You can add your own stacks to it.
 
-    `config` describes the cluster. By default, it is read from the context that the CDK CLI reads from cdk.json; exits
-    with a message if that is invalid, or if the CDK cannot be unpacked.
+    `config` describes the cluster. By default, it is read from the context that the CDK CLI reads from cdk.json. Exits
+    with a message if the context is invalid, or if the CDK cannot be unpacked.
     """
     from jsii.errors import JSIIError
 

@@ -117,11 +117,11 @@ class Joining(Sources):
     def trouble(
         self, launcher: str, controller: str, *, nodes: int, variables: Mapping[str, str] = types.MappingProxyType({})
     ) -> str:
-        """Return why the ranks would not train together on `nodes` nodes, and what to change; "" if they would.
+        """Return why the ranks would not train together on `nodes` nodes, and what to change; "" without a problem.
 
-        A program is given the benefit of the doubt if its entry starts a launcher or has a placeholder: then nothing in
-        the sources has to join the ranks. `controller` is Horovod's, such as MPI. `variables` are those set with --env.
-        Only the first problem is returned.
+        `controller` is Horovod's, such as MPI. `variables` are those set with --env. Only the first problem is
+        returned. If the entry starts a launcher or has a placeholder, the sources need not contain anything that joins
+        the ranks.
         """
         has_flags = any(name.startswith("PET_") for name in variables)  # torchrun reads its flags from them
         alone = [*([] if has_flags else self.launched_alone), *self.alone]

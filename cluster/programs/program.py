@@ -200,10 +200,10 @@ class Program:
         return program
 
     def check_keras_traps(self, *, nodes: int = 1) -> None:
-        """Raise KerasTrapError if the program would train wrongly with Keras 3, or cannot train on several `nodes`.
+        """Raise KerasTrapError if the program would train wrongly with Keras 3, or cannot train on several nodes.
 
-        Raised for uses that train wrongly without an error, and with more than one node for those that fail only then.
-        Other uses fail with an error of their own. Nothing is raised if the user chose the Keras version with --keras.
+        The second is checked only if `nodes` is more than 1. Uses that fail with an error of their own on any number of
+        nodes are accepted. If the user chose the Keras version with --keras, nothing is raised.
         """
         rejected = [trap for trap in self.keras_traps(nodes=nodes) if trap.is_silent or trap.is_for_several]
         if rejected and not self.is_keras_chosen:

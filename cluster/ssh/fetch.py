@@ -163,9 +163,9 @@ class Intake:
 
 
 def stored_name(name: str, *, is_folder: bool = False) -> str:
-    """Return the name to store a fetched file or directory under, which is another one if a program may act on `name`.
+    """Return the name for storing a fetched file or directory. It is changed if a program may act on `name`.
 
-    Another name has the prefix PREFIX, or is a hash. Names are compared as on macOS and Windows: without regard to
+    A changed name has the prefix PREFIX, or is a hash. Names are compared as on macOS and Windows: without regard to
     case, compatibility forms and invisible characters. Windows also ignores dots and spaces at the end, treats the part
     after a colon as a stream, and a backslash as a slash. A folder may be called HEAD, because git looks for a file.
     """
