@@ -145,7 +145,10 @@ class Aws:
         return {**environment, **({"AWS_REGION": region, "AWS_DEFAULT_REGION": region} if region else {})}
 
     def _needs_person(self) -> bool:
-        """Return whether other programs would ask for an MFA code, or may not support `aws login`."""
+        """Return whether the profile in use, or a profile that it refers to, requires an MFA code or `aws login`.
+
+        Other programs would ask for the code, or may not support `aws login`.
+        """
         session = self._boto3()
         profiles, name = dict(session._session.full_config.get("profiles", {})), session.profile_name
         while name in profiles:
@@ -212,8 +215,9 @@ class IgnoredCodes:
 
 @contextlib.contextmanager
 def _without_gc() -> Iterator[None]:
-    """Disable the garbage collector in a block that loads a service model: more than 100,000 containers
-    and no garbage.
+    """Disable the garbage collector in a block, and restore its state afterwards.
+
+    For loading a service model, which creates more than 100,000 containers and no garbage.
     """
     was_on = gc.isenabled()
     gc.disable()

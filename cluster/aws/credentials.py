@@ -52,9 +52,11 @@ def share_credentials(session: BotocoreSession) -> None:
 
 
 def _load_role(load: Callable[[], Any]) -> Any:
-    """Load a role's credentials. If a code was rejected or could not be asked for, later calls raise the same error.
+    """Load a role's credentials with `load`. If the first attempt to obtain them fails, later ones raise the same
+    error.
 
-    botocore asks for a code once, and then reports an expired session.
+    An attempt fails, for example, if AWS rejects the MFA code. Without this, later errors would be about an expired
+    session, because botocore asks for a code only once.
     """
     from botocore.exceptions import RefreshWithMFAUnsupportedError
 

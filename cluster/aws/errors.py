@@ -145,8 +145,8 @@ _REFUSALS: Final = (
 def reject_foreign_answer(**event: Any) -> None:
     """Raise NoAnswerError if a proxy or another server answered instead of AWS: with status 407, or with a web page.
 
-    botocore calls this function before it parses an answer. It would read some pages as an empty answer. It repeats
-    failures with 5xx itself.
+    botocore calls this function before it parses an answer, because it would parse some pages as an empty answer. Web
+    pages with status 5xx are ignored here, because botocore itself repeats such calls.
     """
     from urllib.request import getproxies
 
@@ -166,8 +166,9 @@ def reject_foreign_answer(**event: Any) -> None:
 
 @contextlib.contextmanager
 def aws_errors(action: str) -> Iterator[None]:
-    """Convert errors of boto3 in the block to AwsError. `action` describes what was attempted; it becomes the error's
-    `where`.
+    """Convert errors of boto3 in the block to AwsError. Other errors are raised unchanged.
+
+    `action` describes what was attempted. It becomes the error's `where`.
     """
     try:
         yield
@@ -178,10 +179,10 @@ def aws_errors(action: str) -> Iterator[None]:
 
 
 def explain(error: Exception, action: str = "") -> AwsError | None:
-    """Convert an error of botocore, or a plain error that was raised in it, to an AwsError with a remedy; None for
-    other errors.
+    """Convert an error of botocore, or a plain error that was raised in it, to an AwsError; None for other errors.
 
-    `action` describes what was attempted.
+    The result is a NoAnswerError if AWS did not answer. Most results have a remedy. `action` describes what was
+    attempted.
     """
     if "botocore" not in sys.modules:
         return None

@@ -125,9 +125,9 @@ class DeployedMaster:
 
 
 def find_master(aws: Aws, name: str) -> DeployedMaster:
-    """Return the stack, and the running master, found by its tags at the same time. Wait for a starting master.
+    """Return the cluster's stack and its running master. If no master is running, wait for one that is starting.
 
-    Raises NoStackError, BeingDestroyedError, or AwsError, also if no master runs in time.
+    Raises NoStackError, BeingDestroyedError, or AwsError, for example if no master is running after MASTER_WITHIN_S.
     """
     with concurrent.futures.ThreadPoolExecutor(max_workers=1) as pool:
         masters = pool.submit(_tagged_masters, aws, name)
@@ -147,7 +147,10 @@ def find_master(aws: Aws, name: str) -> DeployedMaster:
 
 
 def await_master(aws: Aws, found: Inventory) -> Inventory:
-    """Wait until the master runs or is no longer starting, at most MASTER_WITHIN_S. Return the new inventory."""
+    """Wait until the master is running or no longer starting, at most MASTER_WITHIN_S. Return the new inventory.
+
+    The new inventory may have no running master. Raises AwsError.
+    """
     for _ in poll(MASTER_WITHIN_S, every_s=MASTER_POLL_S):
         if not found.master_is_starting:
             break
@@ -198,7 +201,8 @@ def parse_inventory(
 ) -> Inventory:
     """Return the inventory from the answers of DescribeAutoScalingGroups and DescribeInstances.
 
-    The master comes first, then workers, the oldest first.
+    The master comes first, then the workers, the oldest first. Instances that only one of the answers has are left out,
+    except for `unlisted_masters`.
     """
     members = {
         member["InstanceId"]: (

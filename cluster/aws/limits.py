@@ -103,7 +103,7 @@ def parse_alarms(stack: str, alarms: Sequence[Mapping[str, Any]]) -> tuple[Limit
 
 
 def _parse(kind: str, alarm: Mapping[str, Any]) -> Limit:
-    """Parse one alarm from the answer of DescribeAlarms. `kind` is that of the limit: idle, hours or budget."""
+    """Parse one alarm from the answer of DescribeAlarms. `kind` is the kind of limit: idle, hours or budget."""
     if kind == "budget":
         return Limit(kind=kind, state=alarm["StateValue"], queue=_dimension(alarm["Dimensions"], "QueueName"))
     stats = [query["MetricStat"] for query in alarm["Metrics"] if query.get("MetricStat")]
@@ -128,7 +128,10 @@ def parse_datapoints(datapoints: Sequence[Mapping[str, Any]]) -> list[Datapoint]
 
 
 def clock_start(points: Sequence[Datapoint]) -> datetime.datetime | None:
-    """Return since when there have been workers without interruption; None without workers or data."""
+    """Return since when there have been workers without interruption; None if there are none at the end, or no data.
+
+    `points` must be in order of time, as from `parse_datapoints`.
+    """
     started: datetime.datetime | None = None
     for moment, minimum in points:
         if not minimum:
@@ -157,7 +160,7 @@ def read(aws: Aws, stack: str) -> tuple[Limit, ...]:
 def _started(cloudwatch: CloudWatchClient, limit: Limit) -> datetime.datetime | None:
     """Return since when there have been workers without interruption, from CloudWatch's metrics; None without workers.
 
-    `limit` is the limit of hours. The metrics are read for that time.
+    `limit` is the limit of hours. Metrics older than its `limit_s` are not read.
     """
     now, period_s = datetime.datetime.now(datetime.UTC), resolution_s(limit.limit_s)
     answer = cloudwatch.get_metric_statistics(

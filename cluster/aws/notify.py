@@ -17,8 +17,9 @@ _ADDRESS: Final = re.compile(r"[^\s@/'\"|;&<>$]+@[^\s@/'\"|;&<>$]+\.[a-z]+", re.
 
 
 def check_notify(given: Sequence[str]) -> None:
-    """Raise UsageError for values of --notify that cannot notify anybody, as far as that is visible without the
-    cluster.
+    """Raise UsageError if --notify has too many values, or one that is empty, has a NUL byte, or is a mail address.
+
+    The cluster is not needed for these checks.
     """
     if len(given) > MAX_COMMANDS:
         raise UsageError("--notify", None, f"is given {len(given)} times, but at most {MAX_COMMANDS} are allowed")
@@ -33,7 +34,8 @@ def check_notify(given: Sequence[str]) -> None:
 def resolve_topics(given: Sequence[str], stack: Stack) -> tuple[str, ...]:
     """Return the values of --notify with `topic` replaced by the ARNs of the cluster's topics, without duplicates.
 
-    Raises DeepcdkError if the cluster has no topic, or if the master may not publish to a given one.
+    Commands are returned as they are. Raises DeepcdkError if `topic` is given and the cluster has no topic, or if the
+    master may not publish to a given topic.
     """
     found: list[str] = []
     for command in map(str.strip, given):

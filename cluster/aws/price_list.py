@@ -79,7 +79,7 @@ PriceList = Mapping[tuple[str, str], Price]
 
 @functools.cache
 def included() -> PriceList:
-    """Return the included prices. Raises PriceListError."""
+    """Return the included prices. The file is read once. Raises PriceListError."""
     try:
         return parse(FILE.read_text(encoding="utf-8").splitlines())
     except OSError as error:
@@ -87,7 +87,10 @@ def included() -> PriceList:
 
 
 def included_price(region: str, item: str) -> Price | None:
-    """Return the included price of an instance type or service in a region; None if it is unknown."""
+    """Return the included price of an instance type or service, for the region or else for all regions.
+
+    None if it is unknown. Raises PriceListError if the list is invalid.
+    """
     return included().get((region, item)) or included().get((EVERY_REGION, item))
 
 

@@ -126,27 +126,26 @@ class Prices:
         return {kind: price.usd if price else None for kind, price in self.on_demand(instance_types, wait_s).items()}
 
     def dated(self, instance_types: Iterable[str]) -> str:
-        """Return the date of the included price list, or "" unless `on_demand` last returned a price from this list for
-        one of these types.
-        """
+        """Return the included price list's date if `on_demand` last used the list for one of these types. Else ""."""
         shown = (price for kind in instance_types if (price := self._shown.get(kind)) == self._included(kind) and price)
         return next((price.date for price in shown), "")
 
     def spot(self, instance_type: str) -> Price | None:
-        """Return the spot price of a type from the last refresh; None if it was never refreshed."""
+        """Return the cached spot price of a type, however old; None if no refresh has returned one."""
         return self._refreshed(_spot_item(instance_type))
 
     def service(self, item: str) -> Price | None:
-        """Return the price of an item in `price_list.SERVICES` from the last refresh, else the included price; None if
-        both are unknown.
+        """Return the cached price of an item in `price_list.SERVICES`, however old, or else the included price.
+
+        None if both are unknown.
         """
         return self._refreshed(item) or self._included(item)
 
     def refresh(self, instance_types: Iterable[str], now: datetime.datetime) -> list[AwsError]:
-        """Request all prices from AWS and cache them. Return the errors of sources that failed. `now` dates the prices.
+        """Request all prices from AWS and cache them. Return the errors of the sources that failed.
 
-        The sources are EC2's spot prices and the price list of services; on-demand prices are requested in threads.
-        Raises AwsError if both sources failed.
+        The sources are EC2's spot prices and the price list of services. Raises AwsError if both failed. On-demand
+        prices are requested in threads, whose errors are ignored. `now` dates the prices.
         """
         kinds, found, errors = set(instance_types), dict[str, Price | None](), list[AwsError]()
         for kind in kinds:

@@ -45,10 +45,10 @@ class Names:
 
     @classmethod
     def read(cls, project: Path, home: Path, environ: Mapping[str, str]) -> Names:
-        """Read the names from the CDK CLI's settings. Later sources win: ~/.cdk.json, the project's files,
-        CDK_TOOLKIT_STACK_NAME.
+        """Read the names from the CDK CLI's settings. Names that are not set are the CDK's defaults.
 
-        Raises DeepcdkError for an unreadable file or an invalid qualifier.
+        A later source takes precedence: ~/.cdk.json, the project's cdk.json and cdk.context.json, then the variable
+        CDK_TOOLKIT_STACK_NAME for the stack's name. Raises DeepcdkError for an unreadable file or an invalid qualifier.
         """
         toolkit, qualifier = TOOLKIT, QUALIFIER
         for path in (home / ".cdk.json", project / "cdk.json", project / "cdk.context.json"):
@@ -75,8 +75,9 @@ class Names:
 
 
 def _json(path: Path) -> Mapping[str, Any]:
-    """Read an object from a JSON file; {} if the file does not exist or has another value. Raises DeepcdkError if it
-    cannot be read or is invalid.
+    """Read an object from a JSON file; {} if the file does not exist or contains another kind of value.
+
+    Raises DeepcdkError if the file cannot be read or is not valid JSON.
     """
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
@@ -112,7 +113,10 @@ class Bootstrap:
 
     @property
     def is_complete(self) -> bool:
-        """Return whether the CDK can deploy with this bootstrap. A bucket that may not be seen counts as existing."""
+        """Return whether the CDK can deploy with this bootstrap: it is new enough (MIN_VERSION), and its bucket exists.
+
+        If the user has no permission to see the bucket, it counts as existing.
+        """
         return self.version is not None and self.version >= MIN_VERSION and self.bucket_exists is not False
 
     @property
@@ -144,8 +148,9 @@ class Bootstrap:
             )
 
     def question(self) -> str:
-        """Return the question to ask before the bootstrap is created, or updated if it has a version. It names what is
-        created.
+        """Return the question to ask before the bootstrap is created or, if it has a version, updated.
+
+        For a new bootstrap, the question lists what is created.
         """
         makes = "a bucket, an image repository and roles; one role can create everything that `fab up` deploys"
         if self.version is None:
@@ -195,11 +200,11 @@ def _has_bucket(aws: Aws, bucket: str, account: str) -> bool:
 
 
 def _version(aws: Aws, names: Names, stack: Mapping[str, Any] | None) -> int | None:
-    """Return the bootstrap's version from its SSM parameter or, without permission to read it, from the toolkit stack's
+    """Return the bootstrap's version from its SSM parameter or, if that cannot be read, from the toolkit stack's
     output.
 
     `stack` is from DescribeStacks, None if there is no toolkit stack. Returns None if the parameter does not exist, and
-    0 if it is not a number. Raises AwsError.
+    0 if its value is not a number. Raises AwsError if neither can be read.
     """
     try:
         with aws_errors(f"reading {names.parameter}"), IgnoredCodes("ParameterNotFound"):
@@ -217,11 +222,11 @@ def _version(aws: Aws, names: Names, stack: Mapping[str, Any] | None) -> int | N
 def make(
     aws: Aws, project: Path, found: Bootstrap, report: Callable[[str], None], *, events: TextIO | None = None
 ) -> None:
-    """Bootstrap the account and region with the CDK CLI. Another machine may be doing it at the same time.
+    """Bootstrap the account and region with the CDK CLI, or wait for another machine that is doing it.
 
-    `found` is the state before, from `examine`. If the CLI fails, wait until that machine is done, and raise CdkError
-    unless the bootstrap is complete then. `report` is called with notes. `events` is the stream for the CLI's output.
-    None: only a progress line is shown.
+    `found` is the state before, from `examine`. If the CLI fails, wait up to BUSY_TIMEOUT_S while the toolkit stack is
+    being changed, and raise CdkError unless the bootstrap is complete then. `report` is called with notes. `events` is
+    the stream for the CLI's output. None: only a progress line is shown.
     """
     report(f"bootstrapping {found.place} for the CDK (once)")
     operation = cdk.Operation(

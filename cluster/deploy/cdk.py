@@ -65,7 +65,10 @@ def find_cli(project: Path) -> Path:
 
 
 def find_node() -> Path:
-    """Return the path of Node.js: from the installed Python package, else from PATH. Raises CdkError without it."""
+    """Return the path of Node.js: from its Python package, else from this Python environment, else from PATH.
+
+    Raises CdkError if there is none.
+    """
     environments = Path(sys.prefix, "bin", "node")
     found = packaged_node() or (environments if environments.exists() else Path(shutil.which("node") or ""))
     if not found.name:
@@ -141,7 +144,11 @@ class Activity:
         """Resources that an update did not delete. They may still cost money."""
 
     def read(self, line: str) -> None:
-        """Parse one line of output. Failures and skipped resources are stored, and the progress line is updated."""
+        """Parse one line of output: store failures and skipped resources, and update the progress line.
+
+        A reason that continues on further lines is stored whole. The failure of the stack itself is not stored, nor are
+        resources that were cancelled because another one failed.
+        """
         event = _EVENT.match(line)
         if event is None:
             if not line.strip() or "\N{CROSS MARK}" in line:
@@ -208,10 +215,11 @@ def call(
     *,
     events: TextIO | None = None,
 ) -> None:
-    """Run the CLI and pass each line of its output to `read`, or write the output to `events`.
+    """Run the CLI, and pass each line of its output to `read`, or write the whole output to `events`.
 
-    `inherited` are the CLI's environment variables. If it fails, CdkError is raised with the last lines that were read.
-    `what` names the operation in this error.
+    `inherited` are the CLI's environment variables. `what` names the operation in errors. If the CLI fails, CdkError is
+    raised with the last LAST_LINES lines or, with `events`, with the exit status. On Ctrl-C, waits until the CLI has
+    exited, then raises KeyboardInterrupt.
     """
     variables, streams = environment(find_node(), inherited), dict[str, Any]()
     if events is None:
@@ -243,7 +251,7 @@ def call(
 
 
 def _wait_for_end(process: subprocess.Popen[str]) -> None:
-    """Wait until the CLI exits, which got the same Ctrl-C from the terminal. It is terminated after 10 s."""
+    """Wait until the CLI exits after Ctrl-C, which the terminal sends to it too. It is terminated after 10 s."""
     try:
         process.wait(timeout=10)
     except subprocess.TimeoutExpired:
@@ -261,8 +269,8 @@ def execute(
     *,
     events: TextIO | None = None,
 ) -> None:
-    """Execute a change set, given by name or ARN. Raises CdkError, with failed launches and the boot messages of failed
-    nodes.
+    """Execute a change set, given by name or ARN. Raises CdkError, with failed launches and the new nodes' boot
+    messages.
 
     `report` is called with the result, or on Ctrl-C with a note that the deployment may continue. `events` is the
     stream for the CLI's output. None: only a progress line is shown.

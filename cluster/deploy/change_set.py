@@ -109,10 +109,11 @@ def change_set_name(now: datetime.datetime) -> str:
 def planned(
     aws: Aws, project: Path, stack: str, overrides: Mapping[str, str], *, update_images: bool = False
 ) -> Iterator[Plan]:
-    """Create a change set and yield its plan. The change set is deleted at the end unless it was executed.
+    """Create a change set and yield its plan. After the block, delete the change set unless it was executed.
 
-    `overrides` replace keys of cdk.json. The nodes keep the deployed machine images, unless `update_images` is set.
-    Raises OvertakenError, AwsError, or CdkError with the output of the CDK CLI.
+    A stack that exists only for this change set is deleted too. `overrides` replace keys of cdk.json. Existing clusters
+    keep their deployed machine images, unless `update_images` is set. Raises OvertakenError if another deployment
+    changes the stack, AwsError, or CdkError with the output of the CDK CLI.
     """
     before = describe_stack(aws, stack)
     name = change_set_name(datetime.datetime.now(datetime.UTC))
@@ -156,7 +157,7 @@ def execute(
 
 
 def _check_current(aws: Aws, plan: Plan) -> None:
-    """Raise OvertakenError if a change set is gone or obsolete, unless its own execution is the reason."""
+    """Raise OvertakenError if the plan's change set is deleted or obsolete, unless its own execution is the reason."""
     now = describe_stack(aws, plan.stack) or {}
     if now.get("ChangeSetId") == plan.change_set:
         return
@@ -289,9 +290,9 @@ def _delete(aws: Aws, stack: str, name: str, before: Mapping[str, Any] | None) -
 
 
 def check_changeable(stack: str, there: Mapping[str, Any] | None) -> None:
-    """Raise DeepcdkError for a stack whose deletion or rollback failed. The error explains how to continue.
+    """Raise DeepcdkError for a stack whose deletion failed, or whose last change could not be rolled back.
 
-    `there` is from DescribeStacks, None if the stack does not exist.
+    The error explains how to continue. `there` is from DescribeStacks, None if the stack does not exist.
     """
     status = (there or {}).get("StackStatus")
     why = str((there or {}).get("StackStatusReason", "")).strip()

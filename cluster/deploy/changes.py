@@ -38,7 +38,10 @@ class Difference:
     after: str
 
     def __str__(self) -> str:
-        """Return the last part of the path, followed by `BEFORE -> AFTER` if one of the values is known."""
+        """Return the last part of the path, followed by `BEFORE -> AFTER` if one of the values is known.
+
+        The other value is then shown as `none`.
+        """
         name = self.name.rsplit(".", 1)[-1]
         if not (self.before or self.after):
             return name
@@ -196,9 +199,10 @@ def _action(entry: Mapping[str, Any]) -> str:
 
 
 def _is_kept(entry: Mapping[str, Any], old: Mapping[str, Any], action: str) -> bool:
-    """Return whether the present resource is kept after its replacement or removal, by its policies.
+    """Return whether the present resource is kept after its replacement or removal.
 
-    `entry` is its entry in the change set, `old` its declaration before the change, `action` one of ACTIONS.
+    The change set decides (PolicyAction) or, if it does not report this, the policy in the former declaration. `entry`
+    is the resource's entry in the change set, `old` its declaration before the change, `action` one of ACTIONS.
     """
     policy = entry.get("PolicyAction")
     if not policy:
@@ -252,7 +256,8 @@ def compare(old: Any, new: Any, path: str = "") -> Iterator[Difference]:
     """Yield the plain values that differ between two values of a template. A function, such as Ref, counts as one
     value.
 
-    `path` is the path of these values, "" for a resource's properties.
+    Lists of the same length are compared item by item, and the items have the path of the list. Other lists count as
+    one value. `path` is the path of `old` and `new`, "" for a resource's properties.
     """
     if old == new:
         return
@@ -271,7 +276,10 @@ def _is_object(value: Any) -> bool:
 
 
 def _shown(value: Any) -> str:
-    """Format a value of a template; "" if it is missing, too long or a function."""
+    """Format a value of a template: the name for a Ref, JSON for other objects and lists.
+
+    Returns "" if the value is missing, longer than _TEXT_LENGTH or more than one line, or contains a Fn:: function.
+    """
     if value is None:
         return ""
     if isinstance(value, bool):
@@ -285,9 +293,10 @@ def _shown(value: Any) -> str:
 def changed_parameters(
     stack: Sequence[Mapping[str, Any]], wanted: Sequence[Mapping[str, Any]]
 ) -> dict[str, tuple[str, str]]:
-    """Return the values before and after of each changed parameter, by its name.
+    """Return the values before and after of each changed parameter, by its name. Removed parameters are left out.
 
-    `stack` and `wanted` are the lists of parameters from DescribeStacks and DescribeChangeSet.
+    `stack` and `wanted` are the lists of parameters from DescribeStacks and DescribeChangeSet. A new parameter has the
+    value "" before. For an SSM parameter, the resolved value is used.
     """
 
     def values(parameters: Sequence[Mapping[str, Any]]) -> dict[str, str]:

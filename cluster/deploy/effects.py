@@ -206,7 +206,7 @@ def _describe_group(change: Change, declaration: Mapping[str, Any], size: int | 
 def _size_after(change: Change, properties: Mapping[str, Any], size: int | None) -> int | None:
     """Return how many nodes a group will have after the change; None if its present or new size is unknown.
 
-    `properties` are the group's in the new template.
+    `size` is the present desired size. `properties` are the group's properties in the new template.
     """
     if size is None:
         return None

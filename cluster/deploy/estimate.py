@@ -150,8 +150,9 @@ def fixed_costs(config: ClusterConfig, prices: Prices) -> dict[str, float | None
 
 
 def root_volumes(config: ClusterConfig, prices: Prices, workers: int) -> dict[str, float]:
-    """Return the hourly cost of the root volumes of the master and the workers, USD, by a description; {} if a price is
-    unknown.
+    """Return one entry: the total hourly cost of all root volumes, USD, by a description such as "3 root volumes".
+
+    The master has one, and each worker. {} if a price is unknown.
     """
     master = (config.master_volume_gib, config.master_volume_iops, config.master_volume_mib_s)
     worker = (config.worker_volume_gib, config.worker_volume_iops, config.worker_volume_mib_s)

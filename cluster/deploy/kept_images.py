@@ -36,9 +36,9 @@ def deployed(stack: Mapping[str, Any], template: Mapping[str, Any]) -> dict[str,
 
 
 def superseded(aws: Aws, images: Mapping[str, str]) -> dict[str, str]:
-    """Return the newest image of each parameter that no longer refers to the given image; "" if it cannot be read.
+    """Return the newest image of each SSM parameter that no longer refers to its image in `images`.
 
-    `images` maps parameters to images.
+    `images` maps parameters to images. A parameter that cannot be read is included, with "". AWS errors are ignored.
     """
     newest: dict[str, str] = {}
     with contextlib.suppress(AwsError), aws_errors("reading the image parameters"):

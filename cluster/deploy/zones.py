@@ -23,10 +23,11 @@ def node_types(config: ClusterConfig) -> list[str]:
 
 
 def of(aws: Aws, config: ClusterConfig, template: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the zones of a cluster's subnets: from cdk.json, the existing subnets or the deployed template, or else
-    newly chosen zones.
+    """Return the zones of a cluster's subnets: from cdk.json, the existing subnets or the deployed template.
 
-    `template` is empty if the cluster is not deployed. Raises AwsError.
+    If a deployed template names none, they are the zones that CloudFormation uses. For a new cluster, they are chosen,
+    and also for further zones if cdk.json now requires more. `template` is empty if the cluster is not deployed. Raises
+    AwsError.
     """
     if config.zones:
         return config.zones
@@ -44,8 +45,10 @@ def of(aws: Aws, config: ClusterConfig, template: Mapping[str, Any]) -> tuple[st
 
 
 def are_ours(config: ClusterConfig, template: Mapping[str, Any]) -> bool:
-    """Return whether `fab up` decides the zones in the template. Otherwise cdk.json, an existing VPC or CloudFormation
-    does.
+    """Return whether `fab up` chooses the zones of the cluster, or chose them when it was deployed.
+
+    False if cdk.json or an existing VPC determines the zones, or if the deployed `template` names none, so that
+    CloudFormation chose them. `template` is empty if the cluster is not deployed.
     """
     return not (config.zones or config.vpc_id or (template and not named(template)))
 
@@ -68,8 +71,9 @@ def usual(aws: Aws) -> tuple[str, ...]:
 
 
 def all_zones(aws: Aws) -> tuple[str, ...]:
-    """Return all zones of the region, those with a default subnet first. A named zone needs no default subnet. Raises
-    AwsError.
+    """Return all zones of the region, those with a default subnet first. Raises AwsError.
+
+    The others can be used too, because a zone that the template names needs no default subnet.
     """
     zones, with_default = _listed(aws)
     return tuple(sorted(zones, key=lambda zone: zone not in with_default))
@@ -90,7 +94,7 @@ def _listed(aws: Aws) -> tuple[list[str], set[str]]:
 
 
 def _reserved(aws: Aws, config: ClusterConfig) -> str:
-    """Return the zone of the capacity reservation; "" if there is none or AWS does not show it."""
+    """Return the zone of the capacity reservation in cdk.json; "" if cdk.json has none, or if AWS does not show it."""
     wanted = config.capacity_reservation
     if not wanted.startswith("cr-"):
         return ""
