@@ -254,7 +254,7 @@ def measure_commands(book: Book, fleet: Fleet, chosen: Sequence[Tool], options: 
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Measure and print a table; return 1 if a measurement exceeds its limit."""
+    """Measure, print and store the figures; return 1 if a measurement exceeds its limit, else 0."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.fanout", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

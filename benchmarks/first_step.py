@@ -181,7 +181,7 @@ def measure(hosts: int, repeat: int) -> bool:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Measure and print a table; return 1 if a promise is not kept."""
+    """Measure, print and store the figures; return 1 if a promise is not kept, else 0."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.first_step",
         description=__doc__,

@@ -198,7 +198,7 @@ class Run:
         fab(self._nodes, "stop", "--run", self.id, "--force")
 
     def resume(self) -> None:
-        """Run `fab resume`, which fails while the last attempt is being cleaned up."""
+        """Run `fab resume`. A failure is ignored, because it fails while the last attempt is being cleaned up."""
         with contextlib.suppress(RuntimeError):
             fab(self._nodes, "resume", "--run", self.id, "--detach", "--json")
 
@@ -215,8 +215,9 @@ def chaos(record: Path, hosts: str, *words: str) -> Iterator[None]:
 
 
 def fault_times(record: Path, word: str) -> list[float]:
-    """Return the Unix times of the faults in a record that were injected (`word`: what) or left out (`word`:
-    skipped).
+    """Return the Unix times of the faults in a record: those injected, or those skipped.
+
+    `word` chooses them by the key of their lines: "what" for injected ones, "skipped" for the others.
     """
     lines = record.read_text().splitlines() if record.exists() else []
     return [float(event["time"]) for line in lines if word in (event := json.loads(line)) and "at_s" in event]
@@ -307,7 +308,7 @@ class Figures:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Measure and print the results; return 1 if a run did not recover by itself."""
+    """Measure, print and store the results; return 1 if a run did not recover by itself, else 0."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--nodes", type=int, default=4, help="number of nodes that the run trains on (default: 4)")
     parser.add_argument("--faults", default=FAULTS, help=f"kinds of faults, separated by commas (default: {FAULTS})")

@@ -175,7 +175,7 @@ def make_environment(log: Log, made: VirtualEnvironment, found: Sequence[str] = 
 
 
 def all_steps(environ: Mapping[str, str], wheelhouse: str = "") -> tuple[Step, list[list[Step]]]:
-    """Return the first step with its inputs, and the others in two lanes that run at the same time.
+    """Return the first step, which installs uv, and the others in two lanes that run at the same time.
 
     Both lanes need Horovod's wheel. One lane fetches it from the wheelhouse or builds it, and the other waits for it.
     """

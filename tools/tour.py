@@ -148,7 +148,10 @@ def with_settings(words: Sequence[str], settings: Sequence[str]) -> list[str]:
 
 
 def shortened(text: str, lines: int) -> str:
-    """Return the first and last `lines` lines (0: all), without blank lines."""
+    """Return a text without blank lines. With `lines`, omitted lines in the middle are replaced by [...].
+
+    `lines` is the number of lines to show at the start and at the end, 0 for all.
+    """
     found = [line.rstrip() for line in text.splitlines() if line.strip()]
     if lines and len(found) > 2 * lines:
         found = [*found[:lines], "[...]", *found[-lines:]]
@@ -200,7 +203,7 @@ def run_step(step: Step, command: Sequence[str]) -> tuple[str, float]:
 
 
 def newest_run(laptop: Callable[..., list[str]]) -> str:
-    """Return the id of the newest run."""
+    """Return the id of the newest run. `laptop` returns the command that runs a command on the tour's laptop."""
     command = laptop("fab", "runs", "--json", *demo.settings(2))
     done = subprocess.run(command, cwd=demo.ROOT, env=demo.environment(), capture_output=True, text=True, check=True)
     return str(json.loads(done.stdout)[-1]["run_id"])

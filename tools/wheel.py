@@ -61,7 +61,7 @@ def _loads_ours(call: ast.Call) -> bool:
 
 
 def write_package(root: Path, into: Path) -> None:
-    """Write the package `deepcdk` to the empty directory `into`.
+    """Write the package `deepcdk` to the empty directory `into`, from the checkout `root`.
 
     Raises FileNotFoundError without the CDK CLI, and ValueError as `renamed` does.
     """

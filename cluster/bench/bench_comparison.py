@@ -101,7 +101,10 @@ class Comparison:
 
 
 def compare(now: Bench, before: Bench) -> Comparison:
-    """Compare two benchmarks cell by cell. Raises DeepcdkError if they have no cell in common."""
+    """Compare two benchmarks cell by cell. Cells with different numbers of ranks are not compared.
+
+    Raises DeepcdkError if there is nothing to compare.
+    """
     earlier = {(each.cell, each.ranks): each for each in before.measurements}
     differences = [
         Difference(now=each, before=found)

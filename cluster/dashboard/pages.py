@@ -194,8 +194,9 @@ class Sweep:
 
     @property
     def state(self) -> str:
-        """Return `running` or `queued` while runs are left. Then return the worst state of a run: failed, stopped or
-        succeeded.
+        """Return `running` or `queued` while runs are left.
+
+        Afterwards, return the worst state of a run: failed, stopped or succeeded.
         """
         groups, states = {group(run) for run in self.runs}, self.counts
         if left := next((each for each in (LIVE, QUEUED) if each in groups), ""):

@@ -94,10 +94,10 @@ class Background(Generic[T]):
         self._at = 0.0
 
     def last(self, of: object, compute: Callable[[], T], *, every_s: float = math.inf) -> T | None:
-        """Return the value that was computed last; None before. Raises the error of `compute`.
+        """Return the value that was computed last; None before the first. If that failed, raise the error, once.
 
         Start to compute the value again if `of`, the data it depends on, has changed, if it is older than `every_s`, or
-        after an error.
+        after an error. The result is returned by a later call.
         """
         with self._lock:
             if self._future is None and (self._of != of or time.monotonic() - self._at > every_s):
@@ -225,7 +225,7 @@ class RunReader:
         """Return the sections of the report, with the figures that were drawn last.
 
         The figures are drawn again in the background if their data change. For a live run, they are also drawn again
-        DRAWN_EVERY_S after the last time.
+        DRAWN_EVERY_S after the last time, and unknown headlines and the section on missing data are left out.
         """
         page, is_over = run_page(report, draw=False), report.state in FINAL_STATES
         timeline = report.timeline

@@ -150,7 +150,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         """Stop or resume a run or a sweep, and send the result as JSON, or the question to answer first.
 
-        Requests from other pages, and without the cookie, are rejected.
+        Requests from other pages, without the cookie, for an unknown action or with more than MAX_FORM_BYTES are
+        rejected.
         """
         path, size = urllib.parse.urlsplit(self.path).path, self.headers.get("Content-Length", "")
         own = f"http://{self.headers.get('Host', '')}"

@@ -92,7 +92,8 @@ def stack(subject: Subject) -> Iterator[Finding]:
 def judge_stack(name: str, described: Mapping[str, Any] | None) -> Finding:
     """Judge the cluster's stack by its entry of DescribeStacks; None if the stack does not exist, which is ok.
 
-    It fails during a change, and after a failed change. A failed creation is a warning, because `fab up` repeats it.
+    It fails during a change, and after a failed change or deletion. A failed creation is a warning, because `fab up`
+    repeats it.
     """
     found = functools.partial(finding, "stack")
 

@@ -93,9 +93,10 @@ def judge_room(config: ClusterConfig, described: Sequence[Mapping[str, Any]], *,
 
 
 def file_system(subject: Subject) -> Iterator[Finding]:
-    """Check an existing file system: it exists, and can have mount targets in the cluster's subnets. Raises AwsError.
+    """Check an existing file system: it is available, and can have mount targets in the cluster's subnets.
 
-    Yields nothing if the cluster has its own file system.
+    A file system without encryption is a warning. Yields nothing if the cluster has its own file system. Raises
+    AwsError.
     """
     config = subject.config
     if not config.file_system_id:
@@ -126,9 +127,11 @@ def judge_file_system(
     own: Collection[str],
     zones: Sequence[str],
 ) -> Finding:
-    """Judge a file system by the answers of EFS. The first problem is reported. Missing encryption is only a warning.
+    """Judge a file system by the answers of EFS. The first problem is reported.
 
-    `own` are the ids of this cluster's mount targets, `zones` its zones.
+    It fails if the file system does not exist or is not available, or if it has another cluster's mount target in
+    another VPC or in one of this cluster's zones. Missing encryption is only a warning. `own` are the ids of this
+    cluster's mount targets, `zones` its zones.
     """
     fs = config.file_system_id
 

@@ -73,13 +73,19 @@ class Subject:
 
     @property
     def deployed(self) -> bool:
-        """Return whether the cluster's own resources exist, so that the account's usage includes them."""
+        """Return whether the cluster's own resources exist, so that the account's usage includes them.
+
+        Raises AwsError.
+        """
         gone = ("DELETE_COMPLETE", "REVIEW_IN_PROGRESS", "ROLLBACK_COMPLETE")
         return self.stack is not None and self.stack["StackStatus"] not in gone
 
     @functools.cached_property
     def template(self) -> Mapping[str, Any]:
-        """Return the template of the deployed stack; {} if it is not deployed."""
+        """Return the template of the deployed stack; {} if it is not deployed, or its creation failed.
+
+        Raises AwsError.
+        """
         return {} if is_new(self.stack) else read_template(self.aws, self.config.stack_name)
 
     @functools.cached_property

@@ -18,10 +18,9 @@ QUOTA: Final = "Inbound or outbound rules per security group"
 
 
 def rules(subject: Subject) -> Iterator[Finding]:
-    """Check the managed prefix lists, and that the master's inbound rules are within the account's quota. Raises
-    AwsError.
+    """Check that ssh_prefix_lists exist, and that the master's inbound rules are within the account's quota.
 
-    Yields nothing if the SSH port is not open.
+    Yields nothing if the SSH port is not open. Raises AwsError.
     """
     config = subject.config
     wanted = list(config.ssh_prefix_lists)
@@ -38,11 +37,12 @@ def rules(subject: Subject) -> Iterator[Finding]:
 
 
 def judge_rules(config: ClusterConfig, entries: Mapping[str, int | None], limit: float | None) -> Iterator[Finding]:
-    """Judge the inbound rules of the master's group.
+    """Judge the inbound rules of the master's group: one finding for each missing prefix list, and one on the quota.
 
     `entries` has the maximum number of entries of each existing prefix list. It is None for AWS's own lists, because
     EC2 does not report their weight. A list always counts with its maximum ("Prefix lists and security group rules",
-    VPC User Guide). `limit` is the account's quota of rules per group, None if unknown.
+    VPC User Guide). `limit` is the account's quota of rules per group, None if unknown. Without one of these numbers,
+    the finding on the quota may be unknown. Yields nothing if the SSH port is not open.
     """
     if not config.opens_ssh_port:
         return

@@ -70,7 +70,10 @@ def programs(project: Path = PROJECT) -> Iterator[Finding]:
 
 
 def ssh() -> Iterator[Finding]:
-    """Check that OpenSSH's client runs for this user, or else warn, and that it accepts the user's settings."""
+    """Check OpenSSH's client. It is a failure if the client rejects the user's settings.
+
+    It is only a warning if `ssh` is not installed, or does not run for this user.
+    """
     found = functools.partial(finding, "SSH client")
     needed = "`fab ssh` uses deepcdk's own connection, and ~/.ssh/config is not read"
     if (client := shutil.which("ssh")) is None:

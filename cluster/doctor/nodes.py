@@ -59,8 +59,9 @@ def judge_image(
 ) -> Finding:
     """Judge the image of a role. The first problem is reported.
 
-    `image_id` is "" if the parameter of the image does not exist. `described` is the image's entry of DescribeImages,
-    None if the account cannot see the image. `now` is compared with the date of its deprecation.
+    Only a warning: the volume may be too small for the runtime, or the image is deprecated. `image_id` is "" if the
+    parameter of the image does not exist. `described` is the image's entry of DescribeImages, None if the account
+    cannot see the image. `now` is compared with the date of its deprecation.
     """
     found = functools.partial(finding, f"{role} image")
 

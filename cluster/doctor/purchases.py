@@ -78,7 +78,7 @@ def judge_reservation(
 
 
 def budget(subject: Subject) -> Iterator[Finding]:
-    """Check that the credentials may read budgets, if the cluster will create a budget. Raises AwsError."""
+    """Check that the credentials may read budgets. Yields nothing if no budget is configured. Raises AwsError."""
     if not subject.config.budget_usd:
         return
     with aws_errors("reading the account's budgets"):

@@ -96,7 +96,7 @@ def demands(config: ClusterConfig, *, several_quotas: Collection[str] = ()) -> d
 
 
 def _least_workers(config: ClusterConfig) -> dict[str, int]:
-    """Return, by market, the number of workers without which the deployment fails."""
+    """Return, by market, the number of workers without which the deployment fails; 0 with a capacity block."""
     least = min(config.least_workers or config.workers, config.workers)
     if config.capacity_block:
         return {ON_DEMAND: 0, SPOT: 0}
@@ -127,7 +127,11 @@ def quota_for(kind: Kind, quotas: Mapping[str, float]) -> str:
 
 
 def vcpus(subject: Subject) -> Iterator[Finding]:
-    """Check that the quotas have room for the cluster's vCPUs. Yields a finding per quota. Raises AwsError."""
+    """Check that the quotas have room for the cluster's vCPUs. Yields a finding per quota. Raises AwsError.
+
+    Types without a known quota or number of vCPUs have a finding that is unknown. Further findings report quotas that
+    are too small together, if the workers may have types of several quotas.
+    """
     config, quotas = subject.config, quotas_of(subject, "ec2")
     used = _running(subject)
     by_quota = _by_quota(config, quotas)

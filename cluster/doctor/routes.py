@@ -154,7 +154,7 @@ def services(config: ClusterConfig) -> list[str]:
 
 
 def _answers(endpoint: Mapping[str, Any], table: Mapping[str, Any]) -> bool:
-    """Return whether nodes with this route table reach a service's usual name through the endpoint."""
+    """Return whether nodes with this route table reach a service under its standard DNS name through the endpoint."""
     if endpoint.get("State", "").lower() != "available":
         return False
     if endpoint.get("VpcEndpointType") == "Gateway":

@@ -50,7 +50,7 @@ class Assumptions:
         return found
 
     def at(self, name: str, value: float) -> Assumptions:
-        """Return a copy with one figure set to another value."""
+        """Return a copy with the figure in the field `name` set to another value, without a range."""
         return dataclasses.replace(self, **{name: self.figure(name).at(value)})
 
 
@@ -62,10 +62,10 @@ def assume(
     placement_group: bool = True,
     start_up_s: Figure = START_UP_S,
 ) -> Assumptions:
-    """Return the assumptions for a workload on nodes with this hardware. Raises LookupError if their speed is unknown.
+    """Return the assumptions for a workload on nodes with this hardware, without past runs.
 
     `efa` means that the nodes communicate over EFA, `placement_group` that they are close to each other. `start_up_s`
-    is the time of a run besides its epochs.
+    is the time of a run besides its epochs. Raises LookupError if the speed of the network or of the GPU is unknown.
     """
     between = communication.between_nodes(hardware, efa=efa, placement_group=placement_group)
     within = communication.within_node(hardware)

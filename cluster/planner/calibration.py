@@ -96,9 +96,11 @@ class PastRing:
         )
 
     def _at(self, size: float, seconds: Sequence[float]) -> tuple[float, float] | None:
-        """Return bandwidth and time per hop, fitted to two measured sizes near `size`; None if no two sizes allow it.
+        """Return bandwidth and time per hop, fitted to two measured sizes near `size`; None if no two sizes are
+        suitable.
 
-        `seconds`: time of an allreduce of each size in `sizes`.
+        The sizes must differ by MIN_SIZE_RATIO, and the larger must take longer. `seconds`: time of an allreduce of
+        each size in `sizes`.
 
         n ranks take 2 (n - 1) (S / n / bandwidth + hop) for S bytes: a straight line. If the line gives a negative time
         for 0 bytes, the hop time is set to 0 and the bandwidth adjusted.
@@ -138,8 +140,9 @@ class PastLink(Past):
         """Return bandwidth (bytes/s) and time per hop (s) for allreduces of `size` bytes over `nodes` nodes; 0 for any
         number.
 
-        Returns None if no ring allows a fit. If no ring had that many nodes, the largest ring sets the values and all
-        rings the ranges. The hop time includes an allreduce's other overhead, such as negotiation.
+        They are fitted to the ring of that many nodes. Without such a fit, the largest ring sets the values, and all
+        rings the ranges. Returns None if no ring can be fitted. The hop time includes an allreduce's other overhead,
+        such as negotiation.
         """
         found = {count: link for count in sorted(self.rings) if (link := self.rings[count].link(size))}
         if not found or nodes in found:
@@ -168,12 +171,12 @@ class Calibration:
         nodes: int = 0,
         nodes_are_up: bool = False,
     ) -> Assumptions:
-        """Return the assumptions for a workload on nodes with this hardware, calibrated by past runs on nodes of the
-        same kind.
+        """Return the assumptions for a workload on nodes with this hardware, calibrated by past runs on such nodes.
 
-        `efa` means that the nodes communicate over EFA, `placement_group` that they are close to each other. `nodes` is
-        their number, or 0 if it does not matter. `nodes_are_up` means that they need not be launched. Raises
-        LookupError if their speed is unknown.
+        Links, training speed and start-up time are calibrated, the last only with `nodes_are_up`: no node must be
+        launched. `efa` means that the nodes communicate over EFA, `placement_group` that they are close to each other.
+        `nodes` is their number, or 0 if it does not matter. Raises LookupError if the speed of the network or of the
+        GPU is unknown.
         """
         together = placement_group or efa
         start_up_s = READY_START_UP_S if nodes_are_up else START_UP_S

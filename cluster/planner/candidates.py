@@ -74,7 +74,7 @@ def evaluate(
     nodes: Sequence[int],
     prices: Mapping[str, HourlyPrices],
 ) -> list[Candidate]:
-    """Return one candidate for each instance type and number of nodes.
+    """Return one candidate for each instance type and number of nodes. Those on the frontier are marked.
 
     `workload_of` returns the workload for a number of ranks. `assumptions_of` returns the assumptions for a workload on
     that many nodes of a type. `prices` are by instance type.
@@ -104,7 +104,10 @@ def _cost(seconds: Range, node: float | None, nodes: int, rest: float) -> Range 
 
 
 def mark_frontier(candidates: Sequence[Candidate]) -> list[Candidate]:
-    """Return the candidates, with `on_frontier` set if they have a price and none beats them in both time and cost."""
+    """Return the candidates, with `on_frontier` set for each that has a price if all that are as fast cost more.
+
+    "As fast" includes those that are faster.
+    """
     priced = sorted((each for each in candidates if each.usd), key=lambda each: (_time(each), _price(each)))
     best, least = set(), math.inf
     for each in priced:
@@ -130,7 +133,8 @@ def choose(
 
     With a deadline: the cheapest candidate that meets it, within the budget if one is given. With only a budget: the
     fastest candidate within it. Without limits: the candidate with the lowest product of time and cost. A candidate
-    with an unknown price exceeds every budget. If no candidate meets the limits, the choice has none.
+    with an unknown price exceeds every budget. If no price is known, it is the fastest or, with a deadline, the one
+    with the fewest nodes. If no candidate meets the limits, the choice has none.
     """
     every = list(candidates)
     priced = [each for each in every if each.usd]
@@ -159,7 +163,7 @@ def choose(
 
 
 def _none_fits(every: Sequence[Candidate], priced: Sequence[Candidate], deadline_s: float | None) -> Choice:
-    """Return a choice without a candidate. Its reason names the candidate that comes closest to the limits."""
+    """Return a choice without a candidate. Its reason names the fastest one with a deadline, else the cheapest."""
     if deadline_s is not None:
         fastest = min(every, key=_time)
         hours = fastest.seconds.value / 3600

@@ -32,7 +32,7 @@ class ClusterPrices:
 
     @property
     def sentences(self) -> tuple[str, ...]:
-        """Return sentences that describe what the costs include."""
+        """Return sentences on what the costs include, on prices that are unknown, and on a region that is not set."""
         known = ", ".join(f"{name} {shown(price)}" for name, price in self.fixed.items())
         missing = [name for name, price in self.by_type.items() if price.node is None]
         return (
@@ -54,7 +54,7 @@ class ClusterPrices:
 def look_up(session: Session, types: Sequence[Hardware], *, wait_s: float) -> ClusterPrices:
     """Return the hourly prices of these instance types and of the rest of the configured cluster.
 
-    `wait_s`: maximum time to wait for AWS's current prices.
+    `wait_s`: maximum time to wait for AWS's current on-demand prices. Spot prices are those of the last refresh.
     """
     config = session.config
     names = [kind.instance_type for kind in types]

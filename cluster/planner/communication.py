@@ -30,8 +30,9 @@ class Link:
 
 
 def between_nodes(hardware: Hardware, *, efa: bool, placement_group: bool) -> Link:
-    """Return the link between nodes of a type. EFA implies a placement group. Without EFA, the link is a TCP
-    connection.
+    """Return the link between nodes of a type: EFA with `efa`, if the type supports it, otherwise a TCP connection.
+
+    The speed of TCP depends on `placement_group`. EFA implies a placement group.
     """
     nominal = hardware.network_gbit_s
     if efa and hardware.efa:

@@ -162,7 +162,8 @@ def bench_link(bench: Bench, record: Mapping[str, Any]) -> PastLink:
 def rate_of(training_s: float, workload: Workload, cluster: Cluster, assumed: Assumptions) -> float:
     """Return the training speed of one rank, images/s, that makes the model's steps take `training_s` in total.
 
-    Raises LookupError if network and input alone take that long in the model. The computation cannot be separated then.
+    Raises LookupError if no speed from MIN_RATE to MAX_RATE does, for example because network and input alone take that
+    long in the model.
     """
 
     def seconds(rate: float) -> float:
@@ -218,8 +219,9 @@ def _assumed_of(
 
 
 def _whole_run(record: Mapping[str, Any]) -> tuple[Cluster, Mapping[str, Any]]:
-    """Return nodes and result of a recipe's run. Raises LookupError unless it succeeded in one attempt on nodes of one
-    known type.
+    """Return nodes and result of a recipe's run. Raises one of NO_FIGURE unless it succeeded in one attempt.
+
+    Also raises it if the run was resumed, or if its nodes did not have one known type and equal numbers of ranks.
     """
     result, course = document(record.get("result")), document(record.get("course"))
     if record["state"]["state"] != "succeeded" or record.get("attempts") != 1 or course.get("restarts"):

@@ -88,7 +88,10 @@ class Question:
         )
 
     def workload(self, ranks: int) -> Workload:
-        """Return the workload of the recipe on this number of ranks. Raises UsageError for an invalid setting."""
+        """Return the workload of the recipe on this number of ranks; with `to_target`, only until the target epoch.
+
+        Raises UsageError for an invalid setting, or with `to_target` if the recipe has no target epoch.
+        """
         config = _config(self.training, ranks)
         workload = workload_of(config.settings, ranks)
         if not self.to_target:

@@ -47,7 +47,10 @@ def draw_bench(bench: Bench) -> Figure:
 
 
 def _draw_training(panels: Sequence[Axes], bench: Bench) -> None:
-    """Draw images/s in the first panel and efficiency in the second, over the number of nodes."""
+    """Draw images/s in the first panel and efficiency in the second, over the number of nodes.
+
+    Dotted lines show what linear scaling would give.
+    """
     rates, shares = panels
     lines: Lines = {}
     for each in bench.of_kind(TRAINING):

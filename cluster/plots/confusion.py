@@ -20,10 +20,10 @@ Cell = tuple[float, int, int, int]
 
 
 def draw_confusion(matrix: ConfusionMatrix) -> Drawn:
-    """Draw a confusion matrix. The shade of a cell is the square root of its share, so that one image in 100 is
-    visible.
+    """Draw a confusion matrix, with the share of recognised images and the most frequent confusion as its description.
 
-    With more than MAX_CELLS classes, each pair that occurs is a dot.
+    The shade of a cell is the square root of its share of the true class, so that one image in 100 is visible. With
+    more than MAX_CELLS classes, each pair that occurs is a dot, at most MAX_DOTS.
     """
     classes = len(matrix.labels)
     cells = sorted(

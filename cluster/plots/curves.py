@@ -104,7 +104,7 @@ def run_plots(curves: Curves) -> list[Plot]:
 def comparison_plots(comparison: Comparison) -> list[Plot]:
     """Return the plots of several runs: one line per run, or per group of repeats with a band for its spread.
 
-    Plots without values are left out.
+    The learning rate is that of a group's first run. Plots without values are left out.
     """
 
     def lines(name: str, *, over_time: bool = False) -> list[Line]:

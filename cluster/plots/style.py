@@ -177,9 +177,7 @@ def _with_variables(style: re.Match[str]) -> str:
 
 
 def save(figure: Figure, path: Path) -> None:
-    """Write a figure to a file as PNG or SVG, by its suffix. Its directory is created. Raises DeepcdkError if that
-    fails.
-    """
+    """Write a figure to a PNG or SVG file, by its suffix, and create the file's directory. Raises DeepcdkError."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with drawing():

@@ -33,9 +33,10 @@ class Points:
 
 
 def series_of(report: SweepReport, parameter: str, key: str) -> list[Points]:
-    """Return the runs' values of a figure by a parameter, one series for each combination of the other parameters.
+    """Return the values of a figure in the runs that succeeded, by the value of a parameter.
 
-    If there would be more than MAX_SERIES, return one series with all runs. `key` is a key of FIGURES.
+    There is one series for each combination of the other parameters, or one with all runs if there would be more than
+    MAX_SERIES. `key` is a key of FIGURES. Runs without this figure are left out.
     """
     found = dict[str, dict[str, list[float]]]()
     runs = zip(report.succeeded.runs, report.succeeded.headlines, strict=True)

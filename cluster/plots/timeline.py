@@ -29,7 +29,7 @@ def draw_timeline(timeline: Timeline) -> Drawn:
 
 
 def _figure(timeline: Timeline, width_in: float, columns: int) -> Figure:
-    """Draw a timeline of this width, in inches, with a number of columns in its legend."""
+    """Draw a timeline of this width, in inches, with a number of columns in its legend and at most MAX_NODES nodes."""
     nodes = timeline.nodes[:MAX_NODES]
     lanes = ["phases", "events", *(node.name for node in nodes)]
     with drawing():

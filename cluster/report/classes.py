@@ -57,7 +57,10 @@ class MistakenImage:
 
 
 def confusion_of(found: Document | None) -> ConfusionMatrix | None:
-    """Return the matrix in a run's confusion.json; None if the document has no square matrix of counts."""
+    """Return the matrix in a run's confusion.json, with the MAX_PAIRS most confused pairs.
+
+    None if the document has no square matrix of counts, or more than MAX_CLASSES classes.
+    """
     labels: Any = (found or {}).get("labels")
     counts: Any = (found or {}).get("counts")
     if not isinstance(labels, list) or not _is_square(counts, len(labels)):
@@ -106,7 +109,10 @@ def mistakes_of(found: Document | None) -> tuple[MistakenImage, ...]:
 
 
 def _small_png(text: Any) -> bytes | None:
-    """Decode an image from base64; None unless it is a PNG within MAX_BYTES, and MAX_PIXELS in width and height."""
+    """Decode an image from base64. Return None if it is not a PNG, or is larger than MAX_BYTES or MAX_PIXELS.
+
+    MAX_PIXELS limits width and height.
+    """
     if not isinstance(text, str) or len(text) > 2 * MAX_BYTES:
         return None
     try:

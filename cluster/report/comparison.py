@@ -77,8 +77,9 @@ class Repeats:
 
     @property
     def name(self) -> str:
-        """Return the parameters if they are short. Otherwise return the label, with the number of runs if there are
-        several without parameters.
+        """Return the parameters if they are short, otherwise the label.
+
+        The label of several runs without parameters is followed by their number: "A, mean of 3".
         """
         text = ", ".join(f"{name}={value}" for name, value in self.parameters)
         if 0 < len(text) <= MAX_NAME:
@@ -169,8 +170,9 @@ def _identity(run: RunReport) -> object:
 
 
 def _with_scaling(runs: Sequence[RunReport]) -> list[tuple[Headline, ...]]:
-    """Return each run's headlines. If runs of one recipe have different node counts, the scaling
-    efficiency is added.
+    """Return each run's headlines. If runs of one recipe have different node counts, the scaling efficiency is added.
+
+    It is relative to the mean of the runs on the fewest nodes.
     """
     if len({run.nodes for run in runs}) < 2 or len({run.recipe for run in runs}) > 1:
         return [run.headlines for run in runs]
@@ -207,10 +209,9 @@ def _mean_epochs(runs: Sequence[Sequence[EpochPoint]]) -> tuple[MeanPoint, ...]:
 
 
 def _settings(runs: Sequence[RunReport]) -> Iterator[ComparedSetting]:
-    """Yield each setting that any of the runs has, by group, without those that differ in all runs, such as the run's
-    id.
+    """Yield each setting that any of the runs has, by group, without those that differ in any two runs (OWN).
 
-    A run without the setting has the value "-".
+    Nodes and ranks count as settings. A run without the setting has the value "-".
     """
     for title in GROUPS:
         groups = [run.group(title) for run in runs]

@@ -44,7 +44,7 @@ def parse_formats(text: str, known: Sequence[str] = FORMATS) -> tuple[str, ...]:
 
 
 def rendered(report: RunReport | Comparison | SweepReport, kind: str) -> str:
-    """Return the text of a report in a format: html, md, json, or csv for a sweep."""
+    """Return the text of a report in a format: html, md, json, or csv for a sweep. Only HTML has plots (Matplotlib)."""
     if kind == CSV and isinstance(report, SweepReport):
         return sweep_csv(report)
     if kind == JSON:
@@ -59,7 +59,10 @@ def rendered(report: RunReport | Comparison | SweepReport, kind: str) -> str:
 
 
 def numeric_columns(table: Table) -> frozenset[int]:
-    """Return the numbers of the columns, counted from 0, in which every known value is a number."""
+    """Return the numbers of the columns, counted from 0, in which all known values are numbers.
+
+    A number may have a unit or a spread. Columns without a known value are left out.
+    """
     columns = [set(column) - {"", "-", "unknown"} for column in zip(*table.rows, strict=True)]
     return frozenset(n for n, cells in enumerate(columns) if cells and all(map(_NUMBER.fullmatch, cells)))
 

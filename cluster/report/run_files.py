@@ -42,10 +42,10 @@ class RunFiles:
 
 
 def read_run(directory: Path) -> RunFiles:
-    """Read a fetched run. Raises DeepcdkError if it has no valid record, the record of another run, or a file that is
-    too large.
+    """Read a fetched run. Other files than its record may be missing or invalid.
 
-    Report names contain the run's id, so a record must not claim the id of another run.
+    Raises DeepcdkError if it has no valid record, if the directory's name is the id of another run, or if a file is too
+    large or unreadable. The ids must agree, because report names contain the id in the record.
     """
     path = directory / RECORD_FILE
     text = _text(path)

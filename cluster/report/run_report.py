@@ -128,7 +128,10 @@ def report_of(files: RunFiles) -> RunReport:
 
 
 def trial_of(value: object) -> Trial:
-    """Return a run's place in a sweep from its spec or state, as printable text; an empty one if it is invalid."""
+    """Return a run's place in a sweep from its spec or state, as printable text, without the sweep's plan.
+
+    It is empty if the value is invalid.
+    """
     try:
         found = Trial.from_document({**document(value), "plan": ""})
     except (SpecError, KeyError, TypeError, ValueError):
@@ -137,8 +140,9 @@ def trial_of(value: object) -> Trial:
 
 
 def headlines(record: Document, curves: Curves, timeline: Timeline) -> tuple[Headline, ...]:
-    """Return the figures at the top of a report: accuracy, time, cost, speed and efficiency. Unknown
-    values are None.
+    """Return the figures at the top of a report: accuracy, time, cost, speed and efficiency. Unknown values are None.
+
+    Time and cost are those of the last attempt. If there is no result, accuracy and speed are those of the last epoch.
     """
     state, result, nodes = record["state"], document(record.get("result")), max(1, len(timeline.nodes))
     seconds = max(0.0, float(state["updated"]) - float(state["started"]))

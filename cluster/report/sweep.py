@@ -96,16 +96,16 @@ def sweep_report(sweep: str, states: Sequence[Mapping[str, Any]], reports: Seque
 
 
 def accuracy(state: Mapping[str, Any]) -> float | None:
-    """Return the test accuracy after a run's last epoch, or else the validation accuracy; None if neither is known."""
+    """Return the test accuracy of the last epoch in a run's state, or else the validation accuracy; None if unknown."""
     epoch = document(state.get("epoch"))
     return number(epoch.get("test_accuracy", epoch.get("validation_accuracy")))
 
 
 def report_of_state(state: Mapping[str, Any]) -> RunReport:
-    """Build the report of a run from its state alone: its figures, without curves, timeline and settings.
+    """Build the report of a run from its state alone: accuracy, time, cost and speed, without other contents.
 
-    The figures are those of `run_report.headlines`: a recipe's last event repeats them from its result. A user program
-    may record only epochs.
+    Accuracy and speed are from the run's last event if that has the result, as in recipes, and otherwise from its last
+    epoch.
     """
     nodes, seconds = len(state["hosts"]), max(0.0, state["updated"] - state["started"])
     last = document(state.get("last"))

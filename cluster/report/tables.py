@@ -61,8 +61,10 @@ def timeline_tables(report: RunReport) -> tuple[Table, ...]:
 
 
 def node_table(timeline: Timeline) -> Table:
-    """Build the table of nodes: address, type, zone, ranks and start, and a column for each pre-flight check that found
-    something.
+    """Build the table of nodes: address, type, zone, number of ranks, time until it was ready, and its first rank's
+    cores.
+
+    Each pre-flight check that found something has a column too.
     """
     checks = list(dict.fromkeys(name for node in timeline.nodes for name, found in node.checks if found != "-"))
 

@@ -27,11 +27,11 @@ _SWITCH: Final = re.compile(r"--([a-z0-9-]+)=(?:(true|yes|on|1)|(?:false|no|off|
 
 
 def with_recipe_command(plan: Plan, base: Training, recipe: RecipeFlags) -> Plan:
-    """Return the plan with the command of a recipe: each parameter is one of the recipe's settings.
+    """Return the plan with the command of a recipe. Each parameter except `nodes` is one of the recipe's settings.
 
     `base` is the recipe, `recipe` are its flags. The first repeat has the recipe's seed. Raises UsageError for an
-    invalid value of a parameter, or for a parameter that is also a flag; of many combinations, only some are checked
-    together.
+    invalid value of a parameter, or for a parameter that is also a flag. Each value is checked, but of many
+    combinations only some.
     """
     parameters = tuple(dataclasses.replace(each, name=each.name.replace("_", "-")) for each in plan.parameters)
     names = [each.name for each in parameters if each.name != NODES]
@@ -104,8 +104,8 @@ def specs_of(
 ) -> list[RunSpec]:
     """Return a spec for each trial, made from `base`, the spec of the sweep's largest run.
 
-    The specs' ids sort in the order of the trials. `now` and `token` are parts of the ids. Only the first spec has the
-    plan.
+    Each has its trial's number of nodes, command and seed. The specs' ids sort in the order of the trials. `now` and
+    `token` are parts of the ids. Only the first spec has the plan.
     """
     ids = [make_run_id(now, f"{base.recipe}-{token}", f"{place:04x}") for place in range(1, len(trials) + 1)]
     others = tuple(pair for pair in base.environment if pair[0] != SEED_VARIABLE)

@@ -83,7 +83,8 @@ class Plan:
     def combinations(self) -> list[Pairs]:
         """Return names and values of each combination. The last parameter changes fastest.
 
-        With `samples`, return only that many combinations, drawn at random.
+        With `samples`, return only that many combinations, drawn at random, always the same for a plan. Raises
+        UsageError if there are too few different ones.
         """
         return list(self._drawn() if self.samples else self._grid())
 
@@ -161,7 +162,11 @@ class Plan:
 
 
 def read_plan(grid: Sequence[str], *, samples: int, repeats: int, seed: int, nodes: str) -> Plan:
-    """Build the plan from --grid, --samples, --repeats, --seed and --nodes-each. Raises DeepcdkError."""
+    """Build the plan from --grid, --samples, --repeats, --seed and --nodes-each.
+
+    Several numbers of nodes become the parameter `nodes`. Raises DeepcdkError for an invalid value, or if there is
+    neither a parameter nor a repeat.
+    """
     parameters = [parse_parameter(text) for text in grid]
     counts = tuple(word.strip() for word in nodes.split(","))
     if not all(map(_COUNT.fullmatch, counts)):

@@ -55,7 +55,7 @@ class BenchFlags:
 
 
 def powers_up_to(count: int) -> str:
-    """Return the powers of two up to `count`, and `count` itself, separated by commas."""
+    """Return the powers of two up to `count`, and `count` itself, separated by commas; "1" for a count below 1."""
     count = max(1, count)
     return ",".join(map(str, sorted({*(1 << power for power in range(count.bit_length())), count})))
 

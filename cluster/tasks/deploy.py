@@ -154,8 +154,9 @@ def _check_account(session: Session, progress: Callable[[str], None], *, new: bo
     """Check quotas, zones, images and the reservation, and store the cluster's zones in the session.
 
     Raises AccountError if a new cluster would fail, unless `force` is set. For a deployed cluster it only prints
-    warnings, because a change that starts no node can still succeed. Raises DeepcdkError if the account has too few
-    zones. `new` means that the cluster is not deployed, `plan` that nothing will be deployed.
+    warnings, because a change that starts no node can still succeed. No zones are stored if `fab up` does not choose
+    them, or if those for a new cluster cannot be read. Raises DeepcdkError if the account has too few zones. `new`
+    means that the cluster is not deployed, `plan` that nothing will be deployed.
     """
     from cluster.doctor import examination as examiner
     from cluster.doctor.finding import Subject

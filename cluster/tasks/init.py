@@ -87,8 +87,9 @@ def init(directory: Annotated[str, "directory of the project; default: the curre
 
 
 def cdk_json(directory_name: str) -> str:
-    """Return the text of a cdk.json with the keys in EDITED. The cluster is named after the directory if AWS allows the
-    name.
+    """Return the text of a cdk.json with the keys in EDITED. `ssh_cidr` is empty.
+
+    The cluster is named after the directory, or has the default name if AWS does not allow this name.
     """
     try:
         config = ClusterConfig(name=re.sub(r"[^a-z0-9]+", "-", directory_name.lower()).strip("-")[:32].strip("-"))

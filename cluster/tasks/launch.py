@@ -178,7 +178,11 @@ class Launch:
         return Submission(spec=spec, origin=dataclasses.replace(origin, estimate=self._estimate))
 
     def submit(self, spec: RunSpec, send: Callable[[Submission], Begun]) -> Begun:
-        """Submit the run with `send`. On Ctrl-C, print that the run may have started."""
+        """Submit the run with `send`, with the session's setting for the replacement of lost workers. Return the
+        result.
+
+        On Ctrl-C, print that the run may have started.
+        """
         submission = self.submission(dataclasses.replace(spec, replacements=self.session.replacements))
         remedy = f"watch it with `fab attach --run {spec.run_id}`, or stop it with `fab stop --run {spec.run_id}`"
         with interruptible(f"\nrun {spec.run_id} may have started; {remedy}", self.progress):
@@ -194,9 +198,9 @@ class Launch:
         self.progress(text)
 
     def follow(self, supervisor: Supervisor, run_id: str, position: int | None, text: str, *, log: bool) -> None:
-        """Print the position in the queue and `text`. Then watch the run to its end, or print how to watch it.
+        """Print the position in the queue and `text`. Then watch the run to its end.
 
-        Which of them depends on the flags of the task. `log` includes the run's output. Raises Exit as `watch_to_end`
+        With --detach, print how to watch it instead. `log` includes the run's output. Raises Exit as `watch_to_end`
         does.
         """
         self.announce(run_id, position, text)

@@ -82,9 +82,10 @@ def _load(session: Session) -> inventory.Inventory:
 
 
 def _show_runs(session: Session) -> None:
-    """Print the live runs, who started each, and the size of uploads. If the master does not answer, print a note.
+    """Print the live runs, who started each, replaced workers, and the size of uploads.
 
-    Prints nothing if no master is running.
+    If the master rejects the question, the agent is pushed to it first. If this fails too, or the master does not
+    answer, print a note. Prints nothing if no master is running.
     """
     if not any(i.role == MASTER and i.state == "running" for i in session.load_inventory().instances):
         return

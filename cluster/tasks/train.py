@@ -166,8 +166,9 @@ class TrainRequest:
     def check_together(self, session: Session, *, yes: bool, report: Callable[[str], None]) -> str:
         """Check a program's files and syntax, before the slow steps. Ask if its ranks would not train together.
 
-        Return "", or the reason why they would not if that depends on the number of ranks per node, which is not known
-        yet. Raises DeepcdkError, for example if the answer is not yes.
+        On one node, that matters only if the node has several ranks, which is not known yet. In this case, nothing is
+        asked, and the reason is returned for `check_nodes`. Otherwise, "" is returned. Raises DeepcdkError, for example
+        if the answer is not yes.
         """
         in_background(lambda: session.agent_tree)  # pack it while AWS answers
         if isinstance(self.work, Program):
@@ -279,7 +280,8 @@ def with_launcher(
 ) -> RankOptions:
     """Return the options with a launcher: the given one, or the one that fits the program's sources, which is reported.
 
-    If the entry starts a launcher itself, there is one rank per node, unless a number is given.
+    The default for a recipe is Horovod. If a program's entry starts a launcher itself, there is one rank per node,
+    unless a number is given.
     """
     if not isinstance(work, Program):
         return dataclasses.replace(ranks, launcher=ranks.launcher or HOROVOD)
@@ -325,12 +327,11 @@ def prepared(
     describe: Callable[[], None],
     size: int = 0,
 ) -> RunSpec:
-    """Push the code and return the spec of the run when its nodes are ready. Asks before large uploads, costs and
-    doubtful runs.
+    """Push the code and return the spec of the run when its nodes are ready.
 
-    `trouble` is from `check_together`. `describe` is called before the cluster grows. `size` is the number of workers
-    to have, if that is more than the run needs. Raises DeepcdkError; before anything is uploaded, if too few nodes are
-    free.
+    Asks before large uploads, costs and doubtful runs. `trouble` is from `check_together`. `describe` is called before
+    the cluster grows. `size` is the number of workers to have, if that is more than the run needs. Raises DeepcdkError.
+    If too few nodes are free, it is raised before anything is uploaded.
     """
     session, nodes = launch.session, request.nodes
     packed = request.pack(lambda: session.nodes(master), launch.progress)
@@ -356,7 +357,10 @@ def prepared(
 def specified(
     request: TrainRequest, launch: Launch, master: Master, packed: PackedProgram, nodes: Sequence[Node]
 ) -> RunSpec:
-    """Return the spec of the run on these nodes."""
+    """Return the spec of the run on the requested number of these nodes, or on all workers if there are fewer.
+
+    The nodes' cores are counted if there is one rank per core.
+    """
     session = launch.session
     on_cores = request.options.ranks.ranks_per_node == CORES
     return specify(
