@@ -138,7 +138,10 @@ class Book:
         self.ratios: dict[str, list[float]] = {}
 
     def keep(self, what: str, hosts: int, samples: Mapping[str, Sequence[float]], **further: Mapping[str, Any]) -> None:
-        """Record and print one measurement. `samples` are keyed by tool; `further`: more facts, each keyed by tool."""
+        """Record and print one measurement: the median of each tool's samples, printed with its ratio to deepcdk's.
+
+        `samples` are keyed by tool; `further`: more facts, each keyed by tool.
+        """
         ours = statistics.median(samples[OURS])
         for name, taken in samples.items():
             median = statistics.median(taken)
@@ -220,7 +223,10 @@ def measure_push(
 
 
 def measure_again(book: Book, hosts: int, what: str, command: Sequence[str], repeat: int) -> None:
-    """Time pushes of unchanged data: the whole command, and from the connection to the master (as the task reports)."""
+    """Time pushes of unchanged data: the whole command, and from the connection to the master (as the task reports).
+
+    The results are recorded and judged in `book`.
+    """
     whole, connected = [], []
     for _ in range(repeat):
         began = time.monotonic()
@@ -235,7 +241,10 @@ def measure_again(book: Book, hosts: int, what: str, command: Sequence[str], rep
 
 
 def measure_commands(book: Book, fleet: Fleet, chosen: Sequence[Tool], options: argparse.Namespace) -> None:
-    """Time running `true` on all hosts with each tool, and `fab push` of an unchanged payload."""
+    """Time running `true` on all hosts with each tool, and `fab push` of an unchanged payload.
+
+    The results are recorded and judged in `book`. Tools without a command are left out.
+    """
     hosts = len(fleet.hosts)
     clean(fleet)
     taken: dict[str, list[float]] = {tool.name: [] for tool in chosen if tool.command}

@@ -57,7 +57,7 @@ def on_laptop(cloud: str, *command: str) -> list[str]:
 
 @contextmanager
 def running_cloud(name: str) -> Iterator[None]:
-    """Run an embedded cloud, with an SSH key on its laptop, for a block."""
+    """Run an embedded cloud, with an SSH key on its laptop, for a block, and stop it afterwards."""
     output_of(demo.localcloud("start", "--name", name, *demo.owned(), *demo.runtime_mount()))
     try:
         output_of(on_laptop(name, "sh", "-c", demo.shell(demo.SSH_KEYGEN)))

@@ -278,7 +278,9 @@ class Figures:
     goodputs: list[Goodput] = dataclasses.field(default_factory=list)
 
     def lines(self) -> Iterator[str]:
-        """Yield the lines of the report."""
+        """Yield the lines of the report: one for each kind of fault, for each fault without recovery, and for each
+        goodput.
+        """
         for kind in dict.fromkeys(each.fault for each in self.recoveries):
             of = [each for each in self.recoveries if each.fault == kind]
             texts = [

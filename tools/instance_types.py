@@ -107,12 +107,15 @@ def ask_aws(region: str | None) -> tuple[list[Mapping[str, Any]], str]:
 
 
 def about(source: str, today: datetime.date, count: int) -> str:
-    """Return the table's first line, with its source and date."""
+    """Return the table's first line: the number of types, the date and the source."""
     return f"{count} EC2 instance types; written {today.isoformat()} from {source}"
 
 
 def parse(argv: Sequence[str]) -> argparse.Namespace:
-    """Parse the command line."""
+    """Parse the command line.
+
+    Exits with status 2 for invalid flags, and if only one of --recording and --source is given.
+    """
     parser = argparse.ArgumentParser(
         prog="python -m tools.instance_types", description="Write stacks/instance_types.csv again."
     )

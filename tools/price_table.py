@@ -29,7 +29,7 @@ _RECORDED: Final = re.compile(r'"([a-z0-9-]+\.[a-z0-9-]+)":\s*([0-9.]+)')
 
 
 def parse_recording(text: str) -> dict[str, float]:
-    """Parse the price of each type in a recording. A price of 0 means that there is no price."""
+    """Parse the price of each type in a recording. Types with a price of 0, which means no price, are left out."""
     return {kind: float(price) for kind, price in _RECORDED.findall(text) if float(price) > 0}
 
 

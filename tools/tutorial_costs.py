@@ -45,7 +45,7 @@ class Cluster:
 
     @property
     def name(self) -> str:
-        """Return the cluster's size as text."""
+        """Return the number and type of the workers, such as `2 x c5.2xlarge`."""
         return f"{self.workers} x {self.worker_type}"
 
 
@@ -69,7 +69,7 @@ def hourly(cluster: Cluster) -> dict[str, float]:
 
 
 def usd(amount: float) -> str:
-    """Format an amount in USD."""
+    """Format an amount in USD with two decimals, or three below $0.10."""
     return f"${amount:,.2f}" if amount >= 0.1 else f"${amount:.3f}"
 
 

@@ -174,7 +174,8 @@ def pause_s(
 ) -> float | None:
     """Return the seconds until the next attempt of a throttled call; None for other calls, or after `most` attempts.
 
-    `attempts` is the number of attempts so far. None leaves the decision to botocore's own handler, which runs first.
+    The pause doubles with each attempt up to MAX_PAUSE_S, and up to half of it is cut at random. `attempts` is the
+    number of attempts so far. None leaves the decision to botocore's own handler, which runs first.
     """
     if response is None or attempts >= most or response[1].get("Error", {}).get("Code") not in THROTTLED:
         return None

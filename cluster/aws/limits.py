@@ -79,7 +79,10 @@ class Limit:
         return f"{cap}: {span(self.left_s(now))} left, until {end:%H:%M} UTC (since {self.started:%H:%M} UTC)"
 
     def to_document(self, now: datetime.datetime) -> dict[str, Any]:
-        """Return the limit as JSON values: kind, state, limit_s, started and left_s. `now` is the current time."""
+        """Return the limit as JSON values: kind, state, limit_s, started and left_s. `now` is the current time.
+
+        `left_s` is None except for the limit of hours, and `limit_s` is None for the budget.
+        """
         hours = self.kind == "hours"
         return {
             "kind": self.kind,

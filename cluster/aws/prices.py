@@ -95,8 +95,9 @@ class Prices:
         self._storing = threading.Lock()
 
     def begin(self, instance_types: Iterable[str]) -> None:
-        """Start to request the on-demand prices that are not cached or requested, each in a thread. Returns
-        immediately.
+        """Start to request the on-demand prices that are neither cached nor requested yet, each in a thread.
+
+        Returns immediately.
         """
         stored = self._load()
         for kind in set(instance_types) - set(self._threads) - set(self._known):

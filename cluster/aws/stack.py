@@ -65,8 +65,9 @@ class Stack:
 
 
 def parse_stack(description: Mapping[str, Any]) -> Stack:
-    """Parse one entry of DescribeStacks. Raises AwsError if an output is missing, with what to do for the stack's
-    status.
+    """Parse one entry of DescribeStacks.
+
+    Raises AwsError if an output is missing or invalid. The remedy depends on the stack's status.
     """
     outputs = {o["OutputKey"]: o.get("OutputValue", "") for o in description.get("Outputs", [])}
     name, status = description["StackName"], description["StackStatus"]

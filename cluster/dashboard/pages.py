@@ -130,7 +130,11 @@ class Choice:
         )
 
     def next_sort(self, column: Column) -> str:
-        """Return the value of `sort` after a click on a column's title. Numbers start in descending order."""
+        """Return the value of `sort` after a click on a column's title.
+
+        For the present column, the order is reversed. Otherwise, numbers start in descending order, other values in
+        ascending order.
+        """
         is_descending = not self.sort.startswith("-") if self.sort.strip("-") == column.key else column.is_number
         return f"{'-' * is_descending}{column.key}"
 
@@ -141,7 +145,8 @@ class Choice:
     def apply(self, runs: Iterable[Run]) -> list[Run]:
         """Return the matching runs in the chosen order. Runs with equal values are ordered from newest to oldest.
 
-        A run matches if it is in the group and contains each of the words. `rows` is not applied.
+        A run matches if it is in the group, and its id, state, starter, sweep, parameters or reason contain each of the
+        words, in upper or lower case. `rows` is not applied.
         """
         words = self.words.lower().split()
 

@@ -121,13 +121,14 @@ class Bootstrap:
 
     @property
     def place(self) -> str:
-        """Return a description of account, region and qualifier."""
+        """Return a description of account, region and, if it is not the CDK's default, qualifier."""
         custom = "" if self.names.qualifier == QUALIFIER else f" with qualifier {self.names.qualifier}"
         return f"account {self.account} in {self.region}{custom}"
 
     def check(self) -> None:
-        """Raise CdkError if half of the bootstrap is missing: the stack or its bucket. `cdk bootstrap` cannot repair
-        that.
+        """Raise CdkError if the toolkit's stack exists without its bucket, or the bucket without the stack.
+
+        `cdk bootstrap` cannot repair that. The error explains how to. A bucket that may not be seen is not checked.
         """
         toolkit, bucket = self.names.toolkit, self.bucket
         gone = not self.status or self.status in ("REVIEW_IN_PROGRESS", "ROLLBACK_COMPLETE", "DELETE_COMPLETE")

@@ -142,11 +142,10 @@ def planned(
 def execute(
     aws: Aws, project: Path, plan: Plan, report: Callable[[str], None], *, events: TextIO | None = None
 ) -> None:
-    """Execute the change set of a plan. `events` is the stream for CloudFormation's events; None: only a progress line
-    is shown.
+    """Execute the change set of a plan. `report` is called with the result.
 
-    `report` is called with the result. Raises OvertakenError if another deployment has changed the stack since the plan
-    was made, or CdkError.
+    `events` is the stream for CloudFormation's events. None: only a progress line is shown. Raises OvertakenError if
+    another deployment has changed the stack since the plan was made, or CdkError.
     """
     _check_current(aws, plan)
     try:

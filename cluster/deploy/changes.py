@@ -97,7 +97,7 @@ def parse(
 
 
 def _resolve(found: Sequence[Change], after: Mapping[str, Any]) -> list[Change]:
-    """Return the changes, with conditional replacements resolved if the template `after` the change decides them.
+    """Return the changes. A conditional replacement becomes certain if the template `after` the change decides it.
 
     CloudFormation reports an Auto Scaling group as conditionally replaced for any change of its launch template, but
     only one update policy replaces it. It does the same for resources that refer to such a resource, even if its

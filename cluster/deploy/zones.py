@@ -138,10 +138,11 @@ def choose(
     *,
     reserved: str = "",
 ) -> tuple[str, ...]:
-    """Choose `availability_zones` zones: first the `kept` ones, then `reserved`, then those with the most worker types.
+    """Choose `availability_zones` zones: first the `kept` ones, then `reserved`, then the best of `listed`.
 
-    If possible, several zones have a common worker type. A zone without the master's type, or without any worker type,
-    comes last, and the doctor reports it. Ties are resolved by the order of `listed`.
+    The best offer the master's type and a worker type. Among these, several zones with a common worker type are
+    preferred, then zones with the most worker types, then the order of `listed`. A zone without the master's type, or
+    without any worker type, comes last, and the doctor reports it.
     """
     count = config.availability_zones
     fit = [zone for zone in (*kept, *listed) if zone in offered[config.master_instance_type]]

@@ -20,10 +20,10 @@ from stacks.validation import cautions, check
 
 
 def configuration(subject: Subject) -> Iterator[Finding]:
-    """Check the configuration as a whole, as `fab up` does, without AWS. Yields one finding per problem, or one that is
-    ok.
+    """Check the configuration as a whole, as `fab up` does, without AWS.
 
-    A caution is only a warning, except that the master must be reachable.
+    Yields one finding per problem, or one that is ok. A broken rule fails. A caution is only a warning, except for the
+    caution that nobody can reach the master.
     """
     name = "configuration"
     config = subject.config

@@ -55,7 +55,7 @@ class AccountError(DeepcdkError):
 
 
 def examine_laptop() -> tuple[Finding, ...]:
-    """Return the findings of the checks that need neither a project nor AWS."""
+    """Return the findings on Python, programs, SSH, home, disks and region, which need neither a project nor AWS."""
     return tuple(each for check in laptop.CHECKS for each in check())
 
 
@@ -97,7 +97,7 @@ def examine_remote(subject: Subject, checks: Sequence[tuple[str, Check]]) -> lis
 def check_before_up(stack: str, findings: Sequence[Finding], *, may_fail: bool) -> None:
     """Print a note about each finding of the checks BEFORE_UP that is not ok.
 
-    Raises AccountError if one of them has failed, unless `may_fail` is set.
+    If one of them has failed, raises AccountError instead, unless `may_fail` is set.
     """
     failed = [each for each in findings if each.state == FAIL]
     if failed and not may_fail:

@@ -107,7 +107,7 @@ def region() -> Iterator[Finding]:
 def home(directory: Path | None = None) -> Iterator[Finding]:
     """Check that deepcdk can keep host keys, prices and MFA sessions in the user's home, or in `directory` instead.
 
-    It fails if one of their directories is not writable.
+    It fails if one of their directories exists and is not writable.
     """
     found, directory = functools.partial(finding, "home"), directory or Path.home()
     if not is_directory(directory):
@@ -162,7 +162,7 @@ CHECKS: Final[tuple[Callable[[], Iterable[Finding]], ...]] = (python, programs, 
 
 
 def _output(*command: str) -> str:
-    """Return the output of a program, or its error output, or why it does not start."""
+    """Return the output of a program, its error output if there is no other, or why it does not start."""
     try:
         done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=TIMEOUT_S, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:

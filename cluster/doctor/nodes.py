@@ -117,7 +117,11 @@ def _root_gib(described: Mapping[str, Any]) -> int:
 
 
 def offering(subject: Subject) -> Iterator[Finding]:
-    """Check that the subnets' zones offer the instance types, and that there are enough zones. Raises AwsError."""
+    """Check that there are enough zones, and that the subnets' zones offer the instance types.
+
+    Yields one finding per type, and one before them if there are too few zones. If the workers have several types and
+    each zone offers one of them, a type that a zone lacks is only a warning. Raises AwsError.
+    """
     config, zones = subject.config, subject.zones
     if zones and not config.vpc_id and len(zones) < config.availability_zones:
         what = f"availability_zones = {config.availability_zones}, but this account has only {', '.join(zones)}"

@@ -105,14 +105,20 @@ def _least_workers(config: ClusterConfig) -> dict[str, int]:
 
 
 def families(text: str) -> frozenset[str]:
-    """Parse the families in a quota's name: `Standard (A, C and D)`, `G and VT`, `P4, P3 and P2`, `P`."""
+    """Return the families in a quota's name, in upper case.
+
+    `Standard (A, C and D)` gives A, C and D, and `P4, P3 and P2` gives these three.
+    """
     inner = re.search(r"\((.+)\)", text)
     words = re.split(r",|\band\b", inner.group(1) if inner else text)
     return frozenset(word.strip().upper() for word in words if word.strip())
 
 
 def family(instance_type: str) -> tuple[str, str]:
-    """Return the two names under which quotas list a type, narrower first: `P5` and `P` for p5en.48xlarge."""
+    """Return the two names under which quotas list a type, narrower first: `P5` and `P` for p5en.48xlarge.
+
+    Some families count as part of another one (_PART_OF). For types u-..., both names are HIGH MEMORY.
+    """
     if re.match(r"u-|u\d", instance_type):
         return "HIGH MEMORY", "HIGH MEMORY"
     letters, digits = re.findall(r"^([a-z]+)(\d*)", instance_type)[0]
@@ -163,10 +169,10 @@ def _several_quotas(config: ClusterConfig, quotas: Mapping[str, float]) -> list[
 def _judge_together(
     config: ClusterConfig, market: str, quotas: Mapping[str, float], taken: Mapping[str, int]
 ) -> Iterator[Finding]:
-    """Report if the quotas of the workers' types together are too small for the workers of a market. Otherwise yield
-    nothing.
+    """Yield a finding if the quotas of the workers' types together have too little room, otherwise nothing.
 
-    `taken` are the vCPUs that others use, by quota.
+    There must be room for the workers of this market without which the deployment fails. If a quota or a number of
+    vCPUs is unknown, nothing is judged. `taken` are the vCPUs that others use, by quota.
     """
     least = _least_workers(config)[market]
     smallest: dict[str, int] = {}

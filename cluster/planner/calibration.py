@@ -78,8 +78,8 @@ class PastRing:
     def link(self, size: float) -> tuple[Range, Range] | None:
         """Return the ring's bandwidth (bytes/s) and time per hop (s) that explain the measured time for `size` bytes.
 
-        Values come from the medians of the rounds, ranges from the rounds of the nearest size. Returns None if the
-        sizes do not allow a fit or those rounds differ too much.
+        Values come from the medians of the rounds, ranges from the rounds of the nearest size. Returns None if these
+        rounds differ by more than MAX_SPREAD, or if no two sizes are suitable for a fit.
         """
         rounds = self.seconds[min(range(len(self.sizes)), key=lambda place: abs(math.log(self.sizes[place] / size)))]
         if not 0 < max(rounds) <= MAX_SPREAD * min(rounds):

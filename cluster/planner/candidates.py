@@ -104,9 +104,10 @@ def _cost(seconds: Range, node: float | None, nodes: int, rest: float) -> Range 
 
 
 def mark_frontier(candidates: Sequence[Candidate]) -> list[Candidate]:
-    """Return the candidates, with `on_frontier` set for each that has a price if all that are as fast cost more.
+    """Return the candidates, each with its value of `on_frontier`.
 
-    "As fast" includes those that are faster.
+    A candidate is on the frontier if it has a price, and no other candidate is as fast or faster for the same price or
+    less. Of equal candidates, the first one is.
     """
     priced = sorted((each for each in candidates if each.usd), key=lambda each: (_time(each), _price(each)))
     best, least = set(), math.inf

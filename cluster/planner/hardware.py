@@ -111,8 +111,9 @@ def _nearest(instance_type: str) -> str:
 
 
 def _network(words: str) -> tuple[float, bool]:
-    """Parse EC2's description of a network into Gbit/s and whether that is a peak. Unknown words count
-    as 0.1 Gbit/s.
+    """Parse EC2's description of a network into Gbit/s and whether that is a peak.
+
+    Descriptions in words, such as "Moderate", are peaks that were estimated. Unknown ones count as 0.1 Gbit/s.
     """
     if peak := _PEAK.fullmatch(words):
         return float(peak[1]), True

@@ -111,8 +111,9 @@ class Question:
             raise UsageError("--instance", hardware.instance_type, str(error)) from None
 
     def _cautions(self) -> tuple[str, ...]:
-        """Return notes on the limits of the estimate: the mark of the choice, unmeasured GPUs, and TCP where EFA is
-        possible.
+        """Return notes: what the mark of the choice means, which GPUs were not measured, and whether gradients use TCP.
+
+        The last one is only for GPU types that support EFA.
         """
         found = ["* the choice; --assumptions shows the assumptions and their sources"]
         if any(kind.gpus for kind in self.types):

@@ -91,7 +91,10 @@ def _phase_seconds(
 
 
 def _reduction_seconds(workload: Workload, compute_s: float, cluster: Cluster, assumed: Assumptions) -> float:
-    """Return how long a step waits for its gradients, s. `compute_s` is the duration of its computation."""
+    """Return how long a step waits for its gradients, s; 0 for a single rank.
+
+    `compute_s` is the duration of the step's computation, from which Horovod's cycle is chosen on CPUs.
+    """
     program, cycle_s = workload.program, workload.program.cycle_s
     if cluster.cycle_s is not None:
         cycle_s = cluster.cycle_s

@@ -31,9 +31,10 @@ def check_path(text: str) -> Path:
 
 
 def draw_candidates(candidates: Sequence[Candidate], chosen: Candidate | None, title: str) -> Figure:
-    """Draw cost over time: one line per instance type, each candidate with its range and its number of nodes.
+    """Draw cost over time, both logarithmic: one line per instance type, each candidate with its range of time.
 
-    Candidates without a price are left out. The chosen one has a circle.
+    The number of nodes is beside each candidate, bold on the frontier. Candidates without a price are left out. The
+    chosen one has a circle.
     """
     with drawing():
         figure = new_figure(7.0, 4.4)

@@ -133,7 +133,7 @@ def drawing(**settings: Any) -> Iterator[None]:
 
 
 def new_figure(width_in: float = WIDTH_IN, height_in: float = HEIGHT_IN) -> Figure:
-    """Return an empty figure without a window."""
+    """Return an empty figure of this size, in inches, without a window."""
     from matplotlib.figure import Figure
 
     return Figure(figsize=(width_in, height_in), layout="constrained")

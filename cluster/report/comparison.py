@@ -111,7 +111,10 @@ class Comparison:
 
 
 def compare(runs: Sequence[RunReport]) -> Comparison:
-    """Compare runs, in the order given. Repeats of a run share a letter as label, and are averaged."""
+    """Compare runs, in the order given. Runs that differ at most in their seed are repeats (see `_identity`).
+
+    Repeats share a letter as label, and are averaged.
+    """
     members: dict[object, list[int]] = {}
     for place, run in enumerate(runs):
         members.setdefault(_identity(run), []).append(place)

@@ -116,7 +116,10 @@ def _events(text: str) -> tuple[tuple[Document, ...], int]:
 
 
 def number(value: object) -> float | None:
-    """Return the value if it is a number of at most MAX_NUMBER, positive or negative; otherwise None."""
+    """Return the value if it is a number of at most MAX_NUMBER, positive or negative; otherwise None.
+
+    Booleans are not numbers here.
+    """
     if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= MAX_NUMBER:
         return None
     return value

@@ -171,7 +171,10 @@ def headlines(record: Document, curves: Curves, timeline: Timeline) -> tuple[Hea
 
 
 def _accuracy(result: Document, curves: Curves) -> Headline:
-    """Return the headline for the test accuracy in the result, or else for the accuracy in the last evaluated epoch."""
+    """Return the headline for the test accuracy in the result, or else for the accuracy in the last evaluated epoch.
+
+    Its note has the number of epochs, and the best epoch.
+    """
     measured = [point for point in curves.epochs if point.test_accuracy is not None]
     value, split, note = number(result.get("test_accuracy")), "test", ""
     if value is None and measured:

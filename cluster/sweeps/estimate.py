@@ -35,9 +35,10 @@ class SweepEstimate:
         return found.document() if found else {}
 
     def describe(self, bounds: Bounds, usd_per_hour: float | None) -> str:
-        """Describe the sweep's size, time and price. If the time is unknown, --max-hours in `bounds` limits it.
+        """Describe the sweep's size, time and price.
 
-        `usd_per_hour` is the price of the workers that it uses, None if it is unknown.
+        If the time is unknown, --max-hours in `bounds` gives the maximum time and cost. Without it, only the price per
+        hour is described: `usd_per_hour`, for the workers that the sweep uses, None if it is unknown.
         """
         size = f"{self.runs:,} run{'s' * (self.runs != 1)}, {self.at_once} at a time"
         if self.seconds:
@@ -63,10 +64,11 @@ class SweepEstimate:
 def estimated(
     plan: Plan, trials: Sequence[Trial], workers: int, known: Mapping[Pairs, RunEstimate | None]
 ) -> SweepEstimate:
-    """Return the estimate of a sweep, as the sum of its runs' estimates.
+    """Return the estimate of a sweep from estimates of its runs. The cost is their sum.
 
-    `known`: estimates of some combinations. Each other combination counts as their mean. If one of them is None, the
-    sums are None too. `workers`: number of workers that the sweep uses.
+    The time is their sum divided among the runs that fit on the workers, and at least that of the longest run. `known`:
+    estimates of some combinations. Each other combination counts as their mean. If one of them is None, time and cost
+    are None too. `workers`: number of workers that the sweep uses.
     """
     found = {pairs: estimate for pairs, estimate in known.items() if estimate}
     at_once = max(1, workers // plan.most_nodes)

@@ -52,7 +52,7 @@ class Parameter:
 def parse_parameter(text: str) -> Parameter:
     """Parse one --grid argument: NAME=A,B,C, a range (NAME=1..9..2), a distribution (NAME=uniform(0,1)) or NAME=@FILE.
 
-    Raises UsageError for other text, and for a file that cannot be read.
+    Raises UsageError for other text, for empty, repeated or too many values, and for a file that cannot be read.
     """
     name, equals, values = text.partition("=")
     if not equals or not _NAME.fullmatch(name):

@@ -117,10 +117,10 @@ def _measure(
     yes: bool,
     following: Following,
 ) -> str:
-    """Launch a benchmark and watch it. Return its run's id when it has succeeded, or "" if it continues unwatched.
+    """Launch a benchmark and watch it. Return its run's id when it has succeeded, or "" with --detach.
 
     `queue`, `preflight`, `yes` and `following` are flags of the task. Asks before nodes are added, unless `yes` is set.
-    Raises DeepcdkError if too few workers are ready, or if the benchmark was stopped, and Exit if it failed.
+    Raises DeepcdkError if too few workers are ready, or if the benchmark was stopped, and Exit as `watch_to_end` does.
     """
     count = settings.nodes[-1]
     check_maximum(count, session.load_inventory(), session.config.max_workers)

@@ -184,8 +184,9 @@ def ssh(set_: Set = (), node: Annotated[str, "master, worker3 or 3; default: the
 def _write_ssh_config(
     session: Session, master: Master, nodes: Sequence[Node]
 ) -> tuple[config_file.Files, tuple[config_file.Entry, ...]]:
-    """Update the cluster's files in ~/.ssh. Return their paths and the entries for the nodes. Raises DeepcdkError or
-    OSError.
+    """Update the cluster's ssh_config, known host keys and identity below ~/.ssh.
+
+    Return the paths of the files, and the entries for the nodes. Raises DeepcdkError or OSError.
     """
     folder = Path.home() / ".ssh"
     files = config_file.Files.below(folder, session.stack.name)

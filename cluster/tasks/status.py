@@ -67,8 +67,9 @@ def status(
 
 
 def _load(session: Session) -> inventory.Inventory:
-    """Return the deployed cluster. If its first deployment is incomplete, print which launches failed, and raise
-    AwsError.
+    """Return the deployed cluster. Raises AwsError, for example if its first deployment is incomplete.
+
+    Unless AWS did not answer, the launches that failed in the last hour are printed first.
     """
     try:
         return session.load_inventory()
@@ -127,7 +128,7 @@ def _ask_master(session: Session, master: Master) -> tuple[Occupancy, list[Lefto
 
 
 def _show_load(session: Session, master: Master, directory: str, *, clearing: bool, as_json: bool) -> None:
-    """Print the nodes' state and load once, as tables, or as JSON with `as_json`.
+    """Print the stack, the nodes' state and load, and replaced workers once: as tables, or as JSON with `as_json`.
 
     With `clearing`, clear the terminal just before, so that it does not flicker.
     """

@@ -207,7 +207,8 @@ class TrainRequest:
     def missing_gpus(self, nodes: Callable[[], Sequence[Node]], worker_types: Sequence[str]) -> str:
         """Return a sentence on the line of the program that needs GPUs if the nodes lack them; "" otherwise.
 
-        Without workers, the cluster's `worker_types` decide.
+        A need that only several ranks have does not count for a run on one node. Without workers, the cluster's
+        `worker_types` decide.
         """
         needed = self.work.joining.needs_gpus if isinstance(self.work, Program) else []
         uses = [use for use in needed if self.nodes > 1 or not use.on_cpus]
