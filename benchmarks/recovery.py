@@ -278,9 +278,7 @@ class Figures:
     goodputs: list[Goodput] = dataclasses.field(default_factory=list)
 
     def lines(self) -> Iterator[str]:
-        """Yield the lines of the report: one for each kind of fault, for each fault without recovery, and for each
-        goodput.
-        """
+        """Yield the report's lines: one per kind of fault, per fault without recovery, and per goodput."""
         for kind in dict.fromkeys(each.fault for each in self.recoveries):
             of = [each for each in self.recoveries if each.fault == kind]
             texts = [

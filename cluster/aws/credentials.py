@@ -52,11 +52,10 @@ def share_credentials(session: BotocoreSession) -> None:
 
 
 def _load_role(load: Callable[[], Any]) -> Any:
-    """Load a role's credentials with `load`. If the first attempt to obtain them fails, later ones raise the same
-    error.
+    """Load a role's credentials with `load`. If obtaining them fails once, later attempts raise the same error.
 
-    An attempt fails, for example, if AWS rejects the MFA code. Without this, later errors would be about an expired
-    session, because botocore asks for a code only once.
+    It fails, for example, if AWS rejects the MFA code. Without this, later errors would be about an expired session,
+    because botocore asks for a code only once.
     """
     from botocore.exceptions import RefreshWithMFAUnsupportedError
 

@@ -201,11 +201,11 @@ def _has_bucket(aws: Aws, bucket: str, account: str) -> bool:
 
 
 def _version(aws: Aws, names: Names, stack: Mapping[str, Any] | None) -> int | None:
-    """Return the bootstrap's version from its SSM parameter or, if that cannot be read, from the toolkit stack's
-    output.
+    """Return the bootstrap's version from its SSM parameter, else from the output of the toolkit stack.
 
-    `stack` is from DescribeStacks, None if there is no toolkit stack. Returns None if the parameter does not exist, and
-    0 if its value is not a number. Raises AwsError if neither can be read.
+    The output is used only if the parameter cannot be read. `stack` is from DescribeStacks, None if there is no toolkit
+    stack. Returns None if the parameter does not exist, and 0 if its value is not a number. Raises AwsError if neither
+    can be read.
     """
     try:
         with aws_errors(f"reading {names.parameter}"), IgnoredCodes("ParameterNotFound"):

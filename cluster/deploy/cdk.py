@@ -269,11 +269,11 @@ def execute(
     *,
     events: TextIO | None = None,
 ) -> None:
-    """Execute a change set, given by name or ARN. Raises CdkError, with failed launches and the new nodes' boot
-    messages.
+    """Execute a change set, given by name or ARN. Raises CdkError.
 
-    `report` is called with the result, or on Ctrl-C with a note that the deployment may continue. `events` is the
-    stream for the CLI's output. None: only a progress line is shown.
+    The error has failed launches and the boot messages of new nodes. `report` is called with the result, or on Ctrl-C
+    with a note that the deployment may continue. `events` is the stream for the CLI's output. None: only a progress
+    line is shown.
     """
     began, clock = datetime.datetime.now(datetime.UTC).replace(microsecond=0), time.monotonic()
     command = execute_command(find_cli(project), stack, change_set, assembly)

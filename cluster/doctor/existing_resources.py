@@ -129,9 +129,9 @@ def judge_file_system(
 ) -> Finding:
     """Judge a file system by the answers of EFS. The first problem is reported.
 
-    It fails if the file system does not exist or is not available, or if it has another cluster's mount target in
-    another VPC or in one of this cluster's zones. Missing encryption is only a warning. `own` are the ids of this
-    cluster's mount targets, `zones` its zones.
+    It fails if the file system does not exist or is not available, or if it has mount targets of others in another VPC
+    or in one of this cluster's zones. Missing encryption is only a warning. `own` are the ids of this cluster's mount
+    targets, `zones` its zones.
     """
     fs = config.file_system_id
 

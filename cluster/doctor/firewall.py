@@ -18,7 +18,7 @@ QUOTA: Final = "Inbound or outbound rules per security group"
 
 
 def rules(subject: Subject) -> Iterator[Finding]:
-    """Check that ssh_prefix_lists exist, and that the master's inbound rules are within the account's quota.
+    """Check that the prefix lists exist, and that the master's inbound rules are within the account's quota.
 
     Yields nothing if the SSH port is not open. Raises AwsError.
     """

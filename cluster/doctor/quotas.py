@@ -60,15 +60,12 @@ class Need:
 
 
 def demands(config: ClusterConfig, *, several_quotas: Collection[str] = ()) -> dict[Kind, Need]:
-    """Return the vCPUs that the cluster needs of each type.
+    """Return the vCPUs that the cluster needs of each type, without capacity blocks and types missing from the table.
 
     If the workers may have several types, `now` and `most` count the preferred type, and `least` the smallest. In a
-    market in `several_quotas`, where the types count against different quotas, `least` is 0. Types missing from the
-    table, and capacity blocks, are left out.
-
-    With capacity rebalancing, a group has one more worker while it replaces a worker at risk. A large group has up to a
-    tenth more, even above its maximum (EC2 Auto Scaling user guide, "Capacity Rebalancing in Auto Scaling to replace
-    at-risk Spot Instances").
+    market in `several_quotas`, where the types count against different quotas, `least` is 0. With capacity rebalancing,
+    a group has one more worker while it replaces a worker at risk. A large group has up to a tenth more, even above its
+    maximum (EC2 Auto Scaling user guide, "Capacity Rebalancing in Auto Scaling to replace at-risk Spot Instances").
     """
     now, most = config.workers, config.max_workers
     least = _least_workers(config)

@@ -96,8 +96,7 @@ class PastRing:
         )
 
     def _at(self, size: float, seconds: Sequence[float]) -> tuple[float, float] | None:
-        """Return bandwidth and time per hop, fitted to two measured sizes near `size`; None if no two sizes are
-        suitable.
+        """Return bandwidth and time per hop, fitted to two measured sizes near `size`; None if no two are suitable.
 
         The sizes must differ by MIN_SIZE_RATIO, and the larger must take longer. `seconds`: time of an allreduce of
         each size in `sizes`.

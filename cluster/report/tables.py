@@ -61,8 +61,7 @@ def timeline_tables(report: RunReport) -> tuple[Table, ...]:
 
 
 def node_table(timeline: Timeline) -> Table:
-    """Build the table of nodes: address, type, zone, number of ranks, time until it was ready, and its first rank's
-    cores.
+    """Build the table of nodes: address, type, zone, ranks, time until ready, and place of the first rank.
 
     Each pre-flight check that found something has a column too.
     """

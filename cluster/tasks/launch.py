@@ -178,10 +178,9 @@ class Launch:
         return Submission(spec=spec, origin=dataclasses.replace(origin, estimate=self._estimate))
 
     def submit(self, spec: RunSpec, send: Callable[[Submission], Begun]) -> Begun:
-        """Submit the run with `send`, with the session's setting for the replacement of lost workers. Return the
-        result.
+        """Submit the run with `send`, and return the result. On Ctrl-C, print that the run may have started.
 
-        On Ctrl-C, print that the run may have started.
+        The spec gets the session's setting for the replacement of lost workers.
         """
         submission = self.submission(dataclasses.replace(spec, replacements=self.session.replacements))
         remedy = f"watch it with `fab attach --run {spec.run_id}`, or stop it with `fab stop --run {spec.run_id}`"

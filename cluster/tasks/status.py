@@ -85,8 +85,8 @@ def _load(session: Session) -> inventory.Inventory:
 def _show_runs(session: Session) -> None:
     """Print the live runs, who started each, replaced workers, and the size of uploads.
 
-    If the master rejects the question, the agent is pushed to it first. If this fails too, or the master does not
-    answer, print a note. Prints nothing if no master is running.
+    If the master does not have this version of the agent, the agent is pushed first. If the master does not answer,
+    print a note. Prints nothing if no master is running.
     """
     if not any(i.role == MASTER and i.state == "running" for i in session.load_inventory().instances):
         return
