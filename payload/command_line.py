@@ -26,7 +26,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def add_model_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments that select a trained network."""
+    """Add the arguments that select a trained network: --run-dir or --model (one is required), and --trust-model."""
     which = parser.add_mutually_exclusive_group(required=True)
     which.add_argument("--run-dir", type=Path, metavar="DIR", help="directory of a run with an export")
     which.add_argument("--model", type=Path, metavar="PATH", help=f"export: {KINDS}")
@@ -39,7 +39,7 @@ def add_model_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def quiet_tensorflow() -> None:
-    """Silence TensorFlow's messages about the machine, unless the environment sets the log level."""
+    """Let TensorFlow log only errors, unless the environment sets the log level. To be called before its import."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 

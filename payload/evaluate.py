@@ -23,7 +23,10 @@ COMMAND = "payload.evaluate"
 
 
 def main(argv: Sequence[str]) -> int:
-    """Measure a trained network on the test images and print the result; return the exit status."""
+    """Measure a trained network on the test images and print the result; return the exit status.
+
+    After an error, which is printed, the status is EXIT_FAILED.
+    """
     parser = Parser(prog=f"python -m {COMMAND}", description="Measure a trained network on the test images.")
     add_model_arguments(parser)
     parser.add_argument(

@@ -20,7 +20,10 @@ COMMAND = "payload.export"
 
 
 def main(argv: Sequence[str]) -> int:
-    """Export the network of a run from a checkpoint, and print where; return the exit status."""
+    """Export the network of a run from a checkpoint, and print where; return the exit status.
+
+    After an error, which is printed, the status is EXIT_FAILED.
+    """
     parser = Parser(prog=f"python -m {COMMAND}", description="Export the network of a run from a checkpoint.")
     parser.add_argument("--run-dir", type=Path, required=True, metavar="DIR", help="the run's directory")
     parser.add_argument(

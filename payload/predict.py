@@ -75,7 +75,10 @@ def predict_files(
 
 
 def main(argv: Sequence[str]) -> int:
-    """Classify images with a trained network and print their classes; return the exit status."""
+    """Classify images with a trained network and print their classes; return the exit status.
+
+    After an error, which is printed, the status is EXIT_FAILED.
+    """
     parser = Parser(prog="python -m payload.predict", description="Classify images with a trained network.")
     add_model_arguments(parser)
     parser.add_argument("images", nargs="+", type=Path, metavar="IMAGE", help="JPEG or PNG file")

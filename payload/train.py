@@ -63,10 +63,11 @@ class StopRequest:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Train as one rank of a run, and print errors on rank 0; return the exit status.
+    """Train as one rank of a run; return the exit status.
 
-    It is 0 after the last epoch, EXIT_STOPPED if the run was asked to stop, EXIT_USAGE for an invalid setting, and
-    EXIT_FAILED after any other error.
+    The status is 0 after the last epoch, EXIT_STOPPED if the run was asked to stop, EXIT_USAGE for an invalid setting,
+    and EXIT_FAILED after any other error. Rank 0 prints errors. Other ranks print an error that occurs before training,
+    after a delay, and the loss of a rank.
     """
     started = time.time()
     rank = int(os.environ.get("HOROVOD_RANK", "0"))
@@ -109,8 +110,8 @@ def main(argv: Sequence[str]) -> int:
 def _prepare(config: TrainConfig) -> Dataset:
     """Open and return the data, after checking the run directory and the packages for --export-onnx.
 
-    The directory of a completed run is rejected. All this happens before the slow import of TensorFlow, so that errors
-    are reported early. Raises ReportedError.
+    Data in a bucket are copied to this node's disk first. The directory of a completed run is rejected. All this
+    happens before the slow import of TensorFlow, so that errors are reported early. Raises ReportedError.
     """
     if (config.run_dir / RESULT_FILE).exists():
         raise ReportedError(f"{config.run_dir} already contains the result of a completed run; give a new --run-dir")

@@ -67,7 +67,10 @@ class BenchmarkSettings:
             known.require_size(self.image_size or known.image_size, self.image_size or known.image_size)
 
     def cells(self) -> list[Cell]:
-        """Return the cells in the order of measurement. The other variants of a cell directly follow its tuned one."""
+        """Return the cells in the order of measurement: by network, batch size and variant, with TUNED first.
+
+        A network or batch size that is given twice counts once.
+        """
         variants = [TUNED, *([STOCK] if self.compare_tuned else []), *([ONEDNN_OFF] if self.compare_onednn else [])]
         return [
             Cell(
@@ -106,8 +109,8 @@ def parse(argv: Sequence[str]) -> BenchmarkSettings:
 def run_cell(cell: Cell, environ: Mapping[str, str], timeout_s: float) -> Figures:
     """Measure one cell in a new process; return its figures.
 
-    If the process fails or exceeds `timeout_s`, the figures contain the reason as `failure`, so that the other cells
-    are still measured.
+    If the process fails, exceeds `timeout_s` seconds or prints no valid result, the figures contain the reason as
+    `failure`, and `images_per_s` is None. No error is raised, so that the other cells are still measured.
     """
     command = [sys.executable, "-m", "payload.bench.cell", json.dumps(dataclasses.asdict(cell))]
     found: dict[str, Any] = {**dataclasses.asdict(cell), "images_per_s": None}
@@ -150,9 +153,10 @@ def _failure(status: int, stderr: str) -> str:
 
 
 def table(results: Sequence[Figures]) -> str:
-    """Format the results as a table with a row for each network and batch size, followed by the failures.
+    """Format the results as a table with a row for each TUNED cell, followed by the reasons of failed cells.
 
-    Each variant other than TUNED adds three columns: its images/s, its cores, and the ratio of TUNED to it.
+    Each other variant that was measured adds three columns: its images/s, its cores, and the ratio of TUNED's images/s
+    to its images/s.
     """
     found = {(each["variant"], each["network"], each["batch_size"]): each for each in results}
     variants = [variant for variant in COMPARED if any(key[0] == variant for key in found)]
@@ -172,7 +176,7 @@ def table(results: Sequence[Figures]) -> str:
 
 
 def describe(figures: Figures) -> str:
-    """Return the name of a cell for a progress message."""
+    """Return a cell's name for messages: network and batch size, and the variant unless it is TUNED."""
     variant = COMPARED.get(figures["variant"])
     return f"{figures['network']}, batch {figures['batch_size']}{f', {variant[0]}' if variant else ''}"
 
@@ -211,7 +215,8 @@ def main(argv: Sequence[str]) -> int:
     """Measure every cell, print the table, and with --json also write the measurements; return the exit status.
 
     The status is EXIT_FAILED if a cell failed, EXIT_USAGE for an invalid command line, and EXIT_INTERRUPTED after
-    Ctrl-C, after which the table has the cells measured so far.
+    Ctrl-C, after which the table has the cells measured so far. If the --json file cannot be written, the measurement
+    stops without a table, and the status is EXIT_FAILED.
     """
     try:
         settings = parse(argv)

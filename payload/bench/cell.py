@@ -50,7 +50,11 @@ class Cell:
 
 
 def measure(cell: Cell) -> dict[str, Any]:
-    """Run the cell's steps in this process; return step times (seconds), cores used, peak memory (MiB) and versions."""
+    """Tune this process unless the variant is STOCK, build the network, and time the cell's steps on random images.
+
+    Return the seconds of each timed step and of the first warm-up step, the cores used, the peak memory (MiB), the
+    number of weights, the tuning, and the versions.
+    """
     chosen = _tune(cell) if cell.variant != STOCK else "TensorFlow's defaults"
     import keras
     import tensorflow as tf

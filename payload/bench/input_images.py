@@ -31,9 +31,10 @@ class InputBench:
         self._epoch = 0
 
     def seconds(self, cell: Cell) -> float:
-        """Return this rank's time to read, check, crop, decode and batch the cell's images, in seconds.
+        """Return the seconds that this rank takes to read, check, crop, decode and batch the images.
 
-        The first call also generates the images, and makes one pass before the timed one.
+        The first call generates `cell.batch_per_rank` images, and makes one pass before the timed one. Later calls use
+        the same images.
         """
         if self._split is None:
             self._split = self._draw(cell.batch_per_rank)
@@ -41,7 +42,7 @@ class InputBench:
         return self._pass(cell)
 
     def remove(self) -> None:
-        """Remove the generated files."""
+        """Remove the generated files. Errors are ignored."""
         if self._folder:
             shutil.rmtree(self._folder, ignore_errors=True)
 

@@ -26,9 +26,11 @@ class StorageBench:
         self._block = os.urandom(BLOCK)  # random, so that it cannot be compressed
 
     def seconds(self, cell: Cell) -> float:
-        """Write or read the cell's file; return the time in seconds. Raises ReportedError.
+        """Write or read the cell's file; return the time in seconds.
 
-        If the cell reads, a missing file is first written without timing, and the file is dropped from the page cache.
+        Writing replaces the file, and the time includes the sync to the storage. Before reading, a file that is missing
+        or has another size is written without timing, and the file is dropped from the page cache. After an error, both
+        files are removed and ReportedError is raised.
         """
         file = self._files[cell.place]
         try:

@@ -35,10 +35,11 @@ Step = Callable[[], Any]
 
 
 def main(argv: Sequence[str]) -> int:
-    """Measure the cells that are missing as one rank of the benchmark; return the exit status.
+    """As one rank of the benchmark, measure the cells that were not measured before; return the exit status.
 
-    Rank 0 writes the results. The status is EXIT_STOPPED if the run was asked to stop, EXIT_USAGE for an invalid
-    setting, and EXIT_FAILED after any other error.
+    Rank 0 writes the results. The status is 0 if all cells are measured, EXIT_STOPPED if the run was asked to stop,
+    EXIT_USAGE for an invalid setting, and EXIT_FAILED after any other error. Errors are printed, an invalid setting
+    only by rank 0.
     """
     rank = int(os.environ.get("HOROVOD_RANK", "0"))
     try:
@@ -150,7 +151,10 @@ def measured(run_dir: Path) -> set[tuple[int, Cell]]:
 
 
 def append(run_dir: Path, event: Mapping[str, Any]) -> None:
-    """Append an event as a line to the run's BENCH_FILE, durably. An incomplete last line is ended first."""
+    """Append an event as a line to the run's BENCH_FILE, and sync the file. The directory is created if necessary.
+
+    If a crash left the last line incomplete, the event still begins on a new line.
+    """
     run_dir.mkdir(parents=True, exist_ok=True)
     with (run_dir / BENCH_FILE).open("ab+") as file:
         if file.tell():
@@ -249,7 +253,7 @@ class Steps:
 
 
 def _allreduce(cell: Cell) -> Step:
-    """Return a function that sums a float32 tensor over ranks, and reads a value of the result to wait for it."""
+    """Return a function that sums a tensor of `cell.message_bytes` (float32) over ranks, and waits for the result."""
     import tensorflow as tf
 
     from payload.training import distributed

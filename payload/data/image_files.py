@@ -16,9 +16,10 @@ from payload.data.types import DataError
 def read_images(
     paths: Sequence[Path], *, size: tuple[int, int], channels: int, fraction: float = 1.0
 ) -> npt.NDArray[np.uint8]:
-    """Read image files as uint8 [N, *size, channels]. Raises DataError, which names the file.
+    """Read image files, crop their centre, and resize it; return uint8 [N, *size, channels].
 
-    `fraction`: fraction of an image's shorter side to keep, as for test images.
+    Images are rotated as their EXIF data requires. `channels`: 1 for grey images, 3 for colour. `fraction`: fraction of
+    an image's shorter side to keep, as for test images. Raises DataError, which names the file.
     """
     images = [_read(path, size, channels, fraction) for path in paths]
     return np.stack(images) if images else np.zeros((0, *size, channels), np.uint8)

@@ -24,7 +24,7 @@ NAMES: Final = {
 
 
 def class_names(dataset: str, classes: int, *directories: str | Path | None) -> tuple[str, ...]:
-    """Return a name for each class, from the first directory with a labels.txt.
+    """Return a name for each class, from the first directory with a labels.txt. Surplus names are dropped.
 
     Without such a file, these are the published names if there are `classes` of them, otherwise the numbers of the
     classes. `directories`: None and addresses of buckets are skipped. Raises DataError if the file cannot be read or

@@ -28,9 +28,9 @@ PROGRESS_INTERVAL_S: Final = 10.0
 def local_directory(data_dir: str | Path, *, root: Path | None = None) -> Path:
     """Return the local directory for `data_dir`: a path as it is, or the local copy of s3://BUCKET/PREFIX.
 
-    The node's first rank fetches missing or changed files while the others wait, and prints its progress. An
-    interrupted copy is resumed. `root`: directory for copies; None: `data` in the user's home, as with
-    `fab stage-data --to local`. Raises DataError.
+    The node's first rank fetches missing or changed files and prints its progress, while the others wait. An
+    interrupted copy is resumed. A copy that a rank checked less than FRESH_S ago is not checked again. `root`:
+    directory for copies; None: `data` in the user's home, as with `fab stage-data --to local`. Raises DataError.
     """
     address = str(data_dir)
     if not address.startswith(SCHEME):

@@ -65,7 +65,10 @@ def _open(settings: Settings, directory: Path) -> tuple[Split, Split | None]:
 
 
 def _synthetic(settings: Settings) -> tuple[Split, Split]:
-    """Return images with the size and classes in the settings, by default the network's usual ones."""
+    """Return random training and test images, with the size and classes in the settings, else the network's usual ones.
+
+    There are `train_limit` training images, by default as many as in ImageNet, and 4% as many test images.
+    """
     from payload.data.datasets.synthetic import TEST_IMAGES, TRAINING_IMAGES, SyntheticSplit
 
     published = network(settings.network)

@@ -56,7 +56,10 @@ def _module_a(
     projection: int,
     name: str,
 ) -> Any:
-    """Concatenate 1 x 1, 3 x 3, double 3 x 3 and pooled branches: InceptionFactoryA with its arguments in order."""
+    """Concatenate 1 x 1, 3 x 3, double 3 x 3 and pooled branches: InceptionFactoryA with its arguments in order.
+
+    The numbers are filters. `pool`: "avg" or "max".
+    """
     branch1 = _conv(x, one, 1, name=f"{name}_1x1")
     branch3 = _conv(x, reduce_three, 1, name=f"{name}_3x3_reduce")
     branch3 = _conv(branch3, three, 3, padding=1, name=f"{name}_3x3")
@@ -70,7 +73,10 @@ def _module_a(
 
 
 def _module_b(x: Any, reduce_three: int, three: int, reduce_double: int, double: int, name: str) -> Any:
-    """Halve the size with strided convolutions and max pooling: InceptionFactoryB with its arguments in order."""
+    """Halve the size with strided convolutions and max pooling: InceptionFactoryB with its arguments in order.
+
+    The numbers are filters. The branches are concatenated.
+    """
     branch3 = _conv(x, reduce_three, 1, name=f"{name}_3x3_reduce")
     branch3 = _conv(branch3, three, 3, stride=2, padding=1, name=f"{name}_3x3")
     branch_double = _conv(x, reduce_double, 1, name=f"{name}_double_reduce")

@@ -53,7 +53,7 @@ def _conv(
 
 
 def _module_35(x: Any, projection: int, name: str) -> Any:
-    """Apply the module of figure 5: two 3 x 3 convolutions replace a larger one. At 299 pixels the grid is 35 x 35."""
+    """Concatenate 1 x 1, 5 x 5, double 3 x 3 and pooled branches (figure 5). At 299 pixels the grid is 35 x 35."""
     branch5 = _conv(x, 48, 1, name=f"{name}_5x5_reduce")
     branch5 = _conv(branch5, 64, 5, padding=2, name=f"{name}_5x5")
     branch3 = _conv(x, 64, 1, name=f"{name}_3x3_reduce")

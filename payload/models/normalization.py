@@ -59,7 +59,8 @@ _around: contextvars.ContextVar[Moments | None] = contextvars.ContextVar("moment
 def counting(weights: Any | None, total: Total | None = None) -> Iterator[Moments]:
     """Let batch normalisation layers in a block count images by weights [B], 0 or 1 (None: all); collect their moments.
 
-    With `total`, moments include the images of all ranks. Every such layer is then collective in training.
+    With `total`, moments include the images of all ranks. Every such layer is then collective in training. The layers'
+    moving moments do not change until `update_moving_moments` is called with the collected moments.
     """
     moments = Moments(weights, total)
     token = _around.set(moments)
@@ -95,7 +96,8 @@ class BatchNormalization(keras.layers.BatchNormalization):  # type: ignore[misc]
     def call(self, inputs: Any, training: bool | None = None, mask: Any | None = None) -> Any:
         """Normalise [B, ..., channels]: in training by the batch's moments, otherwise by the moving moments.
 
-        The result has the same shape and type.
+        The result has the same shape and type. In training, the moving moments are updated too, except within
+        `counting`. A layer that is not trainable always uses its moving moments, and keeps them.
         """
         fusible = inputs.dtype in FUSED_TYPES and len(inputs.shape) in (2, 4)
         if not (training and self.trainable):

@@ -48,8 +48,9 @@ class TrainConfig:
     def from_argv(cls, argv: Sequence[str], *, ranks: int = 1) -> TrainConfig:
         """Build the configuration from the arguments after `python -m payload.train`.
 
-        `ranks`: number of ranks, used to choose the recipe's variant. With --resume, the variant that the run recorded
-        is kept. Raises SettingError if a flag or recipe is unknown (with the nearest name) or a value is invalid.
+        `ranks`: number of ranks, used to choose the recipe's variant if --variant is missing. With --resume, the
+        variant that the run recorded is kept. Raises SettingError if a flag or recipe is unknown (with the nearest
+        name) or a value is invalid.
         """
         values = _parser().given(argv)
         recipe = _recipe(values.pop("recipe"))
@@ -63,7 +64,8 @@ class TrainConfig:
 def _override(settings: Settings, values: dict[str, Any]) -> Settings:
     """Return the settings with the values of the flags.
 
-    Raises SettingError if flags contradict each other or the recipe.
+    A flag for the batch per rank also turns off the recipe's global batch and its limit. Raises SettingError if flags
+    contradict each other or the recipe.
     """
     if "global_batch" in values and "batch_per_rank" in values:
         raise SettingError("--global-batch", values["global_batch"], "use this flag or --batch-per-rank, not both")

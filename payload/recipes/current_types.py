@@ -56,12 +56,15 @@ NODES: Final = (
 
 
 def resnet50_epochs(epochs: int) -> tuple[CurrentType, ...]:
-    """Estimate the training time for `epochs` epochs of ImageNet at 224 pixels, on one node of each type."""
+    """Return current instance types, each with the estimated time to train on ImageNet.
+
+    The time is for `epochs` epochs at 224 pixels on one node.
+    """
     return tuple(_current(node, f"steps of {epochs} epochs in {_hours(node, epochs)} on one node") for node in NODES)
 
 
 def resnet50_times() -> tuple[CurrentType, ...]:
-    """Return the current types, each with its time as a fraction of the times published for p3.16xlarge."""
+    """Return current instance types. Their expected times are fractions of those published for p3.16xlarge."""
     factors = [V100_IMAGES_S / node.images_s for node in NODES]
     return tuple(_current(node, f"{factor:.2f} of these times") for node, factor in zip(NODES, factors, strict=True))
 

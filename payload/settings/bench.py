@@ -115,7 +115,11 @@ class BenchSettings:
             raise SettingError("--networks", None, "nothing to measure; give a network, or a number above 1 in --nodes")
 
     def cells(self) -> tuple[Cell, ...]:
-        """Return all cells. Cells to compare are adjacent. Allreduce cells need more than one node."""
+        """Return all cells: training, allreduce, input, and files. Cells to compare are adjacent.
+
+        Allreduce cells need more than one node. There are no input cells if `input_size` is 0, and no file cells if
+        `storage_mib` is 0.
+        """
         programs = itertools.product(self.networks, self.precisions, self.batch_sizes, self.nodes)
         training = [
             Cell(

@@ -213,7 +213,10 @@ FLAG: Final = "--checkpoint-dir"
 
 
 def parse_checkpoint_dir(text: str) -> Path | Prefix | None:
-    """Parse a directory or s3://BUCKET/PREFIX; return None for "". Raises SettingError."""
+    """Parse a directory or s3://BUCKET/PREFIX; return None for "".
+
+    Raises SettingError for an invalid address, or for a bucket without a prefix.
+    """
     if not text.startswith("s3:"):
         return Path(text) if text else None
     try:

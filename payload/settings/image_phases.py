@@ -33,7 +33,10 @@ class ImagePhase:
 
 
 def parse_phases(text: str, *, smallest_crop: float, rectangular: bool) -> tuple[ImagePhase, ...]:
-    """Parse `--image-phases`. The settings provide the values that a phase omits. Raises SettingError."""
+    """Parse `--image-phases`. Raises SettingError.
+
+    `smallest_crop`: for phases that do not state one. `rectangular`: all phases are rectangular.
+    """
     flag = "--image-phases"
     phases = []
     for word in text.split(","):
@@ -57,7 +60,7 @@ def parse_phases(text: str, *, smallest_crop: float, rectangular: bool) -> tuple
 
 
 def phases_text(phases: Sequence[ImagePhase]) -> str:
-    """Format phases as text for `parse_phases`."""
+    """Format phases as text for `parse_phases`. A smallest crop of 0 is left out."""
     return ",".join(
         f"{phase.start}:{phase.size}/{phase.global_batch}"
         + (f"/{phase.smallest_crop:g}" if phase.smallest_crop else "")

@@ -36,7 +36,7 @@ class SettingsParser(argparse.ArgumentParser):
                 section.add_argument(flag_of(field.name), **options)
 
     def given(self, argv: Sequence[str]) -> dict[str, Any]:
-        """Parse arguments and return the given values by name.
+        """Parse arguments; return the values of the flags that are present, by name, without defaults.
 
         Raises SettingError for an invalid value or an unknown flag, with the nearest known flag.
         """

@@ -59,7 +59,10 @@ class Piecewise:
         return self.pieces[-1].end
 
     def rate(self, epoch: float) -> float:
-        """Return the rate at an epoch. At the boundary of two pieces, the second one applies. The last rate stays."""
+        """Return the rate at an epoch. At the boundary of two pieces, the second one applies.
+
+        After the last piece, its last rate applies.
+        """
         for piece in self.pieces:
             if epoch < piece.end:
                 return piece.rate(epoch)

@@ -27,7 +27,10 @@ class BatchFeed:
         self.error: ReportedError | None = None
 
     def __iter__(self) -> Iterator[Batch]:
-        """Yield a batch for each step. After an error, yield an empty batch and stop."""
+        """Yield a batch for each step. After an error, keep the error for `check`, yield an empty batch and stop.
+
+        It is also an error if there are fewer batches than steps.
+        """
         for step in range(self._first_step, self.steps):
             batch = self._next(step)
             if batch is None:
@@ -94,7 +97,7 @@ def _zeros(tensor: Any) -> Any:
 
 
 def _message(error: Exception) -> str:
-    """Extract the original message from an error that was raised in a TensorFlow pipeline."""
+    """Extract the original message from an error that was raised in a TensorFlow pipeline, or else its first line."""
     text = str(error)
     found = re.search(r"(?:\w+Error|Exception): (.+)", text)
     return found[1] if found else text.partition("\n")[0]

@@ -168,9 +168,10 @@ def rank() -> int:
 
 
 def sum_in_graph(tensors: Sequence[Any]) -> list[Any]:
-    """Sum tensors over all ranks within a tf.function (collective). Tensors of one type are negotiated as one group.
+    """Sum tensors over all ranks, or those of a `first_ranks` block, within a tf.function (collective).
 
-    Group names do not depend on the graph, so that ranks with different graphs can sum together.
+    Tensors of one type are negotiated as one group. Group names do not depend on the graph, so that ranks with
+    different graphs can sum together.
     """
     if size() == 1:
         return list(tensors)
@@ -189,7 +190,10 @@ def sum_in_graph(tensors: Sequence[Any]) -> list[Any]:
 
 
 def total_in_graph(tensor: Any, name: str) -> Any:
-    """Sum one tensor over all ranks within a tf.function (collective). All ranks must pass the same `name`."""
+    """Sum one tensor over all ranks, or those of a `first_ranks` block, within a tf.function (collective).
+
+    All ranks must pass the same `name`.
+    """
     return hvd.allreduce(
         tensor, op=hvd.Sum, name=name.replace("/", "."), ignore_name_scope=True, process_set=_process_set()
     )
@@ -219,8 +223,8 @@ def require_agreement(ranks: Ranks, digest: bytes, *, what: str, when: str, advi
 def raising_lost_ranks() -> Iterator[None]:
     """Convert the errors that TensorFlow raises within a block after a rank was lost to RankLostError.
 
-    Gloo immediately detects a process that exited, by its closed connection. A process that does not answer, or a
-    host without power, is detected after HOROVOD_GLOO_TIMEOUT_SECONDS.
+    Other errors are not changed. Gloo immediately detects a process that exited, by its closed connection. A process
+    that does not answer, or a host without power, is detected after HOROVOD_GLOO_TIMEOUT_SECONDS.
     """
     try:
         yield

@@ -60,8 +60,9 @@ class DivergedError(ReportedError, ArithmeticError):
 def train_epoch(context: TrainingContext, progress: Progress) -> tuple[Progress, bool]:
     """Train for the remaining steps of one epoch; return the new position, and whether a stop was requested.
 
-    Steps are reported, and rank 0 saves checkpoints that are due by the clock. Raises DivergedError if the loss is no
-    longer finite, and ReportedError on all ranks if a rank fails.
+    Steps are reported, and rank 0 saves checkpoints that are due by the clock. After the first step of a run, the ranks
+    compare their weights. Raises DivergedError if the loss is no longer finite, RanksDisagreeError if weights differ,
+    and ReportedError on all ranks if a rank fails.
     """
     plan, reporter, saver = context.plan, context.reporter, context.saver
     ranks, schedule = plan.ranks, plan.schedule
@@ -121,7 +122,10 @@ def train_epoch(context: TrainingContext, progress: Progress) -> tuple[Progress,
 
 
 def _step(context: TrainingContext, batch: Batch, rate: float, stop: bool, own_s: float) -> StepSums:
-    """Run one training step (collective). `own_s`: seconds of this rank's own part of the previous step."""
+    """Run one training step; return the sums over all ranks (collective).
+
+    `own_s`: seconds of this rank's own part of the previous step.
+    """
     values = context.train_step(
         batch.images, batch.labels, batch.weights, batch.batch_size, rate, stop, batch.skipped, own_s
     )

@@ -52,11 +52,14 @@ class TrainingPlan:
 
     @property
     def last_test_view(self) -> View:
-        """Return the view of test images after the last epoch."""
+        """Return how test images are resized after the last epoch."""
         return self.test_view(self.schedule.epochs - 1)
 
     def training_view(self, epoch: int) -> View:
-        """Return the view of training images in an epoch, counted from 0."""
+        """Return how training images are cropped, changed and resized in an epoch. Epochs count from 0.
+
+        Before the first augmented epoch, images are only resized.
+        """
         settings, phase = self.settings, self.schedule.phase(epoch)
         size = image_size(self.data, phase.size)
         if epoch < self.schedule.augmented_from:
@@ -71,12 +74,16 @@ class TrainingPlan:
         )
 
     def test_view(self, epoch: int) -> View:
-        """Return the view of test images after an epoch, counted from 0."""
+        """Return how test images are resized after an epoch. Epochs count from 0."""
         phase = self.schedule.phase(epoch)
         return View(size=image_size(self.data, self.settings.test_size or phase.size), rectangular=phase.rectangular)
 
     def class_names(self) -> tuple[str, ...]:
-        """Return the names of the classes. Raises DataError if labels.txt is invalid."""
+        """Return the names of the classes, from labels.txt in the data directory or next to the record files.
+
+        Without this file, they are the published names or the numbers of the classes. Raises DataError if it is
+        invalid.
+        """
         split = self.data.test
         folders = [records.directory for records in split.sets] if isinstance(split, RecordSplit) else []
         beside = [folder for path in folders for folder in (path, path.parent)]

@@ -102,10 +102,11 @@ def tune(
     intra_op_threads: int = 0,
     inter_op_threads: int = 0,
 ) -> Tuning:
-    """Choose the settings of one rank that the user did not set with a non-zero argument or a variable in `environ`.
+    """Choose the threads, oneDNN and Horovod settings of one rank.
 
-    `vector_bits`: width of the cores' vectors. Ranks on equal hosts make the same choices. All ranks must have the same
-    buffer size, so it depends only on the network.
+    A non-zero argument or a variable in `environ` takes precedence. Horovod's cycle and buffer are not chosen on a GPU,
+    for a single rank, or with Horovod's autotuner. `vector_bits`: width of the cores' vectors. Ranks on equal hosts
+    make the same choices. All ranks must have the same buffer size, so it depends only on the network.
     """
     intra = intra_op_threads or placement.cores
     step = None if placement.gpu else step_ms(job, placement.cores, vector_bits)

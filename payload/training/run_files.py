@@ -45,7 +45,7 @@ class Metrics:
                     self._file.write(b"\n")
 
     def event(self, event: str, **values: Value) -> None:
-        """Append an event with its time and values. Raises StorageError."""
+        """Append an event with its time and values. Numbers are rounded to six decimals. Raises StorageError."""
         now = time.time()
         record: dict[str, Value] = {"event": event, "time": round(now, 3), "elapsed_s": round(now - self._started, 3)}
         record.update({name: round(v, 6) if isinstance(v, float) else v for name, v in values.items()})

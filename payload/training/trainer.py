@@ -73,7 +73,10 @@ def plan_run(
     started: float,
     rank_setup: RankSetup,
 ) -> TrainingPlan:
-    """Return the plan of a new or resumed run, after checking that all ranks have the same data (collective)."""
+    """Return the plan of a new or resumed run, after checking that all ranks have the same data (collective).
+
+    A resumed run keeps its batch, unless the settings determine the batch. Raises ReportedError on all ranks.
+    """
     distributed.require_agreement(
         ranks, data.digest(), what="data", when="at the start", advice="Copy the same files to all nodes"
     )
@@ -95,7 +98,11 @@ def plan_run(
 
 
 def begin(plan: TrainingPlan, state: TrainState, store: CheckpointStore) -> StartPoint:
-    """Restore the network if a run is resumed, copy it to all ranks, and return the start point (collective)."""
+    """Restore the network if a run is resumed, copy it to all ranks, and return the start point (collective).
+
+    Afterwards the ranks compare their weights, and each rank gets its own seeds for dropout. Raises ReportedError on
+    all ranks, for example if checkpoints exist without `resume`.
+    """
     ranks, settings = plan.ranks, plan.settings
     batch = plan.schedule.phase(0).global_batch
     fresh = Progress(recipe=plan.config.recipe.name, seed=settings.seed, global_batch=batch)

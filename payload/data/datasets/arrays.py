@@ -14,7 +14,10 @@ from payload.data.types import DataError
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ArraySplit:
-    """A split of a data set: images and labels in memory."""
+    """A split of a data set: images and labels in memory.
+
+    Raises DataError if there are no images, not as many labels as images, or labels out of range.
+    """
 
     name: str
     """Description for error messages, for example "training images of digits"."""
@@ -70,5 +73,5 @@ class ArraySplit:
         return dataclasses.replace(self, images=self.images[positions], labels=self.labels[positions])
 
     def gather(self, positions: npt.NDArray[np.int64]) -> npt.NDArray[np.uint8]:
-        """Return the images at these positions."""
+        """Return the images at these positions, uint8 [N, height, width, channels]."""
         return self.images[positions]

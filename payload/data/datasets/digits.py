@@ -43,7 +43,7 @@ def load_digits() -> tuple[ArraySplit, ArraySplit]:
 
 
 def enlarge(images: npt.NDArray[np.float32], size: int) -> npt.NDArray[np.uint8]:
-    """Enlarge images [N, 8, 8], values 0 to 16, to bytes [N, size, size, 1] by bilinear interpolation."""
+    """Enlarge images [N, 8, 8], values 0 to 16, by bilinear interpolation to [N, size, size, 1], bytes 0 to 255."""
     source = images.shape[1]
     positions = np.clip((np.arange(size) + 0.5) * source / size - 0.5, 0, source - 1)
     low = np.floor(positions).astype(np.int64)

@@ -38,9 +38,10 @@ def find_idx(directory: Path, name: str) -> Path:
 
 
 def read_idx(path: Path) -> npt.NDArray[Any]:
-    """Read one file as an array with the shape and type in its header, in the machine's byte order.
+    """Read an IDX file, plain or compressed with gzip; return an array with the shape and type in its header.
 
-    Raises IdxError, which names the file, if it is missing, unreadable, truncated, too long or not an IDX file.
+    The byte order is the machine's. Raises IdxError, which names the file, if the file is missing, unreadable,
+    truncated, too long or not an IDX file.
     """
     content = _content(path)
     if len(content) < 4:
@@ -83,7 +84,8 @@ def _content(path: Path) -> bytes:
 def read_idx_pair(directory: Path, prefix: str, *, classes: int) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int32]]:
     """Read PREFIX-images-idx3-ubyte as [N, height, width, 1] and PREFIX-labels-idx1-ubyte as [N], 0 to classes - 1.
 
-    Raises IdxError if a file is missing or damaged, has an unexpected shape, or does not match the other one.
+    Raises IdxError if a file is missing or damaged, has an unexpected shape, does not match the other one, or has a
+    label that is too large.
     """
     images = _read(find_idx(directory, f"{prefix}-images-idx3-ubyte"), dimensions=3)
     label_file = find_idx(directory, f"{prefix}-labels-idx1-ubyte")

@@ -33,7 +33,10 @@ def load_japanese_vowels() -> tuple[ArraySplit, ArraySplit]:
 
 
 def bytes_of(coefficients: npt.NDArray[np.floating]) -> npt.NDArray[np.uint8]:
-    """Encode coefficients as bytes, 1 to 255. The value 0 marks padding after a sequence's end."""
+    """Encode coefficients as bytes, 1 to 255. Coefficients beyond this range are clipped.
+
+    The value 0 marks padding after a sequence's end.
+    """
     steps: npt.NDArray[np.uint8] = np.clip(np.rint((coefficients - LOWEST) * STEPS) + 1, 1, 255).astype(np.uint8)
     return steps
 

@@ -18,7 +18,7 @@ def stratified(
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     """Draw `fraction` of the positions of each class at random; return the other positions, then those drawn.
 
-    Both arrays are sorted.
+    Both arrays are sorted. The number drawn from a class is rounded, and may be 0.
     """
     random = np.random.default_rng(seed)
     held = [np.zeros(0, np.int64)]

@@ -37,7 +37,10 @@ class SyntheticSplit:
 
     @functools.cached_property
     def labels(self) -> npt.NDArray[np.int32]:
-        """Return the class of each example."""
+        """Return a random class for each example, int32 [examples], 0 to classes - 1.
+
+        It depends only on the seed and the position.
+        """
         drawn = uniforms(np.arange(self.examples), seed=self.seed, epoch=0, stream=_LABELS, count=1)
         return (drawn[:, 0] * self.classes).astype(np.int32)
 
@@ -61,9 +64,12 @@ class SyntheticSplit:
         return epoch_order(self.examples, seed=seed, epoch=epoch)
 
     def pick(self, positions: npt.NDArray[np.int64]) -> SyntheticSplit:
-        """Return a split with as many images as there are positions. Their content does not matter."""
+        """Return a split with as many images as there are positions. They are not the images at these positions."""
         return dataclasses.replace(self, examples=len(positions))
 
     def gather(self, positions: npt.NDArray[np.int64]) -> npt.NDArray[np.uint8]:
-        """Return the images at these positions, uint8 [N, height, width, channels]."""
+        """Return the images at these positions, uint8 [N, height, width, channels].
+
+        Only as many images differ as fit into POOL_BYTES. Further positions repeat them.
+        """
         return self._pool[positions % len(self._pool)]

@@ -33,7 +33,8 @@ def record_test_batches(
     """Yield this rank's batches of test images. The arguments are those of `test_batches`.
 
     Decoded batches are kept in memory if the split's `cache` is `test`, or if it is `auto` and those of all ranks on
-    the node fit into a quarter of the memory. The next call with the same view and shares yields them again.
+    the node fit into a quarter of the memory. The next call with the same view and shares yields them again. A call
+    with another view or other shares replaces them.
     """
     key = (view.size, view.rectangular, slots, rank, ranks)
     if key in split.kept:
@@ -55,7 +56,11 @@ def record_test_batches(
 
 
 def shapes(sizes: npt.NDArray[np.integer], side: int) -> npt.NDArray[np.int64]:
-    """Choose the shape of each image's crop, int64 [N, 2]: the nearest of nine shapes with a shorter side of `side`."""
+    """Choose the shape of each image's crop, int64 [N, 2]: the nearest of nine shapes with a shorter side of `side`.
+
+    `sizes`: [N, 2], height and width of the images. The nine shapes range from twice as high as wide to twice as wide
+    as high. A longer side is a multiple of MULTIPLE.
+    """
     ratios = np.log2(sizes[:, 1] / sizes[:, 0])
     steps = np.clip(np.rint(ratios * RATIO_STEPS), -RATIO_STEPS, RATIO_STEPS)
     longer = (np.rint(side * 2 ** (abs(steps) / RATIO_STEPS) / MULTIPLE) * MULTIPLE).clip(min=side)
@@ -66,7 +71,10 @@ def shapes(sizes: npt.NDArray[np.integer], side: int) -> npt.NDArray[np.int64]:
 def _groups(
     records: RecordIndex, view: View, *, slots: int, rank: int, ranks: int
 ) -> list[tuple[tuple[int, int], Shares]]:
-    """Group a view's images by shape; return each shape with this rank's shares of its images."""
+    """Group the images by the shape of their crops; return each shape with this rank's shares of its images.
+
+    Unless the view is rectangular, all images have the view's size.
+    """
     table = records.table
     wanted = np.tile(np.array(view.size), (len(table), 1))
     if view.rectangular:
@@ -81,7 +89,10 @@ def _groups(
 
 
 def _test_crops(records: RecordIndex, size: tuple[int, int]) -> Callable[[Share], Crops]:
-    """Return a function that computes the crops for a share of test images."""
+    """Return a function that computes the crops for a share of test images: centred, with the ratio of `size`.
+
+    They keep MARGIN of an image's shorter side. Images are neither mirrored nor moved.
+    """
     table = records.table
 
     def crops(share: Share) -> Crops:

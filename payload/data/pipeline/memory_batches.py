@@ -25,8 +25,8 @@ def batches(
 ) -> Iterator[Batch]:
     """Yield the batches of these shares from `first_step`.
 
-    `random_key`: seed and epoch for random changes; None: no random changes. `threads`: threads that prepare batches;
-    0: one for each core of this process.
+    `random_key`: seed and epoch for random changes; None: no random changes. Images are float32 if the view resizes or
+    changes them, otherwise uint8. `threads`: threads that prepare batches; 0: one for each core of this process.
     """
     resampled = split.size != view.size or (random_key is not None and view.is_random)
 

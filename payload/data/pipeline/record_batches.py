@@ -39,7 +39,11 @@ class Crops:
 
 
 def training_crops(records: RecordIndex, view: View, seed: int, epoch: int) -> Callable[[Share], Crops]:
-    """Return a function that computes the crops for the images of a training step's share."""
+    """Return a function that computes the crops for the images of a training step's share.
+
+    A box is random if the view has random crops, otherwise centred. The view also decides whether images are mirrored
+    and moved at random. Random numbers depend on seed, epoch and example.
+    """
     table = records.table
 
     def crops(share: Share) -> Crops:
@@ -71,10 +75,10 @@ def batches(
 ) -> Iterator[Batch]:
     """Yield the batches of these shares from `first_step`, with images of `view.size`.
 
-    `records`: the resolution of the split to read. `crops` computes the crops of a share's images. `threads`: images
-    to decode concurrently; 0: one for each core of this process. Raises RecordError for a record that is damaged or
-    cannot be decoded. If the split skips such records, the pipeline restarts at their step without them. Raises
-    CustomOpError if the custom op is not installed.
+    `records`: the resolution of the split to read. `crops` computes the crops of a share's images. `threads`: images to
+    decode concurrently; 0: one for each core of this process. Raises RecordError for a record that is damaged or cannot
+    be decoded. If the split skips such records, the pipeline restarts at their step without them. Raises DataError if a
+    step fails for another reason, and CustomOpError if the custom op is not installed.
     """
     load()
     reader = RecordReader(split=split, records=records)
@@ -104,7 +108,10 @@ def _batch(reader: RecordReader, share: Share, images: Any) -> Batch:
 def _images(
     reader: RecordReader, view: View, shares: Shares, crops: Callable[[Share], Crops], first_step: int, threads: int
 ) -> Iterator[Any]:
-    """Yield the images of each step, [slots, height, width, 3]: float32 if the view moves them, otherwise uint8."""
+    """Yield the images of each step, [slots, height, width, 3]: float32 if the view moves them, otherwise uint8.
+
+    Unused slots and damaged images are black.
+    """
     with_png = bool((reader.records.table["kind"] == PNG).any())
     at_once = threads or cores()
     columns = 5 if view.moves else 4

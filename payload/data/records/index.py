@@ -255,7 +255,7 @@ def _size(path: Path) -> int:
 
 
 def _writable(directory: Path) -> Path:
-    """Return the directory itself, or its replacement in the user's cache if it is read-only."""
+    """Return the directory for an index: that of the record files, or one in the user's cache if it is read-only."""
     if os.access(directory, os.W_OK):
         return directory
     name = hashlib.sha256(str(directory.resolve()).encode()).hexdigest()[:16]

@@ -66,9 +66,8 @@ class MakerOptions:
 def make_records(options: MakerOptions, tell: Callable[[str], None]) -> dict[str, Any]:
     """Make the missing shards, the indexes, labels.txt and the manifest; return the manifest.
 
-    Only one process at a time works on a destination. `tell` receives lines about the progress.
-
-    Raises DataError or StorageError if an image is damaged, the destination contains other data, or the disk is full.
+    If another process works on the same destination, wait for it. `tell` receives lines about the progress. Raises
+    DataError or StorageError if an image is damaged, the destination contains other data, or the disk is full.
     """
     source = Source.scan(options.source, options.validation_list)
     jobs = _jobs(options, source)

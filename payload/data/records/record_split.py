@@ -105,13 +105,13 @@ class RecordSplit:
 def open_records(
     directory: Path, names: Sequence[str], *, what: str, first_label: int | None, skip: bool, cache: str
 ) -> tuple[RecordSplit, int]:
-    """Open one split of record files. Return it and the first label's number in the files.
+    """Open one split of record files. Return the split, and the number of the first label in the files.
 
     The files are in `directory` itself, or in its subdirectories `original` and 160, 352 and so on, named after the
     shorter side of their images. `names`: possible names of the split's files. `what`: the split's name for messages.
     Labels begin at `first_label`. If it is None, they begin at 1 if no record has label 0, as in the usual ImageNet
     files. `skip`: skip damaged records. `cache`: whether decoded test images stay in memory, see `RecordSplit`. Raises
-    DataError, which names file and record.
+    DataError if files are missing or damaged, or if the subdirectories contain different records.
     """
     if not directory.is_dir():
         raise DataError(f"{directory}: no such directory; set --data-dir to the directory of the record files")
@@ -253,7 +253,7 @@ class RecordReader:
         self.leave_out(positions, str(error))
 
     def leave_out(self, positions: npt.NDArray[np.int64], why: str) -> None:
-        """Mark examples as damaged, and print a message for new ones."""
+        """Mark examples as damaged. Print the reason `why` to standard error unless all were marked before."""
         with self._lock:
             fresh = {int(position) for position in positions} - self.split.damaged
             self.split.damaged |= fresh

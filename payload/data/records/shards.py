@@ -205,6 +205,9 @@ def _record(image: SourceImage, content: bytes) -> bytes:
 
 
 def split(images: Sequence[SourceImage], shards: int) -> list[tuple[SourceImage, ...]]:
-    """Divide images into shards. Their sizes differ by at most one. No shard is empty."""
+    """Divide images, in order, into `shards` shards, or into fewer if there are not enough images.
+
+    Their sizes differ by at most one. No shard is empty.
+    """
     count = min(shards, len(images))
     return [tuple(images[len(images) * n // count : len(images) * (n + 1) // count]) for n in range(count)]

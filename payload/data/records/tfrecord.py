@@ -63,9 +63,10 @@ def read_length(header: bytes, path: Path, offset: int, file_size: int) -> int:
 
 
 def read_record(descriptor: int, path: Path, offset: int, length: int) -> bytes:
-    """Read a record's data and verify both checksums. Raises RecordError.
+    """Read a record's data and verify both checksums.
 
-    `offset` and `length`: position of the record and size of its data, as in the index.
+    `offset` and `length`: position of the record and size of its data, as in the index. Raises RecordError if the
+    record is damaged, cannot be read, or has another length.
     """
     whole = HEADER + length + FOOTER
     try:

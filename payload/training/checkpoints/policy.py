@@ -43,7 +43,10 @@ class SavePolicy:
         self._written_s = 0.0
 
     def after_epoch(self, epoch: int, accuracy: float) -> bool:
-        """Return whether a checkpoint is due after this epoch, counted from 1. Remember the best accuracy."""
+        """Return whether a checkpoint is due after this epoch, counted from 1. Remember the best accuracy.
+
+        It is due every `epochs` epochs, after the last epoch, and with `keep_best` if the accuracy is the best so far.
+        """
         is_best = self.best is None or accuracy > self.best
         if is_best:
             self.best = accuracy

@@ -120,7 +120,10 @@ def restore_state(restore: Restore, checkpoint: Checkpoint) -> None:
 
 
 def checkpoint_settings(settings: Settings, global_batch: int) -> dict[str, Any]:
-    """Return the settings to store in a checkpoint, as JSON values. `global_batch`: the first epoch's batch."""
+    """Return the settings to store in a checkpoint, as JSON values, without FREE_SETTINGS.
+
+    `global_batch`: the first epoch's batch.
+    """
     kept = {name: value for name, value in dataclasses.asdict(settings).items() if name not in FREE_SETTINGS}
     found: dict[str, Any] = json.loads(json.dumps({**kept, "global_batch": global_batch}))
     return found

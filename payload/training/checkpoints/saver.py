@@ -150,7 +150,10 @@ class CheckpointSaver:
 
     @property
     def failed(self) -> bool:
-        """Return whether an error that must end the run has not been raised yet."""
+        """Return whether writing a checkpoint failed with an error that ends the run and is still to be raised.
+
+        Full or unreachable storage and missing memory do not end the run (`Missed`).
+        """
         return self._error is not None
 
     @property
@@ -163,8 +166,10 @@ class CheckpointSaver:
         self._costs.interrupt()
 
     def after_step(self, progress: Progress, *, is_last: bool) -> None:
-        """Count a step, and report the checkpoints that were written meanwhile. Save a checkpoint if one is due by the
-        clock, except after the last step of an epoch.
+        """Count a step, and report the checkpoints that were written meanwhile.
+
+        Save a checkpoint if one is due by the clock, except after the last step of an epoch. An error is stored, not
+        raised.
         """
         writing = self.writing
         self._costs.step(beside=writing or self._was_writing)
@@ -177,7 +182,8 @@ class CheckpointSaver:
     def save_after_epoch(self, progress: Progress, accuracy: float) -> None:
         """Save a checkpoint if one is due after this epoch, which reached `accuracy`, or by the clock.
 
-        Raises ReportedError if the run must end.
+        Raises ReportedError if writing a checkpoint failed with an error that ends the run. Does not wait until the new
+        one is written.
         """
         if self._policy.after_epoch(progress.epoch, accuracy) or self._policy.within_epoch():
             self.save(progress, accuracy)
@@ -190,7 +196,10 @@ class CheckpointSaver:
         return name_of(progress)
 
     def save(self, progress: Progress, accuracy: float | None = None) -> None:
-        """Wait for the checkpoint in progress, copy the variables and start writing. An error is stored, not raised."""
+        """Wait for the checkpoint in progress, copy the variables and start writing.
+
+        An error is stored, not raised. While an error is stored, no further checkpoint is written.
+        """
         began = time.monotonic()
         self._wait()
         if not self.failed:
@@ -210,7 +219,10 @@ class CheckpointSaver:
             raise error
 
     def close(self) -> None:
-        """Wait for the checkpoint in progress. Print its failure, because another error may be ending the run."""
+        """Wait for the checkpoint in progress.
+
+        If a checkpoint failed, a warning is printed and no error raised, because another error may be ending the run.
+        """
         self._wait()
         missed = [result.error for result in self._results if isinstance(result, Missed)]
         for error in ([self._error] if self._error else []) + missed:

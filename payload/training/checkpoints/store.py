@@ -191,7 +191,10 @@ class CheckpointStore:
         return None, faults
 
     def _retain(self, written: str) -> None:
-        """Remove the checkpoints that are no longer retained, after `written` was saved."""
+        """Remove the checkpoints that are no longer retained, after `written` was saved.
+
+        A damaged checkpoint is removed only if it is older than `written`.
+        """
         names = self.names()
         kept = self.retention.kept(self._update_standings(names))
         for name in names:
@@ -201,9 +204,10 @@ class CheckpointStore:
                 self._damaged.discard(name)
 
     def _update_standings(self, names: list[str]) -> dict[str, Standing]:
-        """Return the standings of the checkpoints in `names` that are not known to be damaged.
+        """Update the cache of standings, and return it. It has the checkpoints in `names` not known to be damaged.
 
-        Standings that are not known yet are read from the manifests.
+        A standing has the properties that decide whether a checkpoint is retained. Missing standings are read from the
+        manifests. Standings of other checkpoints are dropped.
         """
         known = self._standings
         sound = [name for name in names if name not in self._damaged]

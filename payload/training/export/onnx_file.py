@@ -72,10 +72,11 @@ def largest_difference(path: Path, model: Any, size: tuple[int, int]) -> float:
 
 
 def write_onnx(path: Path, network: Any, card: ModelCard) -> OnnxFile:
-    """Write a network (float32 images 0 to 1 to logits) as ONNX from bytes to probabilities. Raises OnnxError, OSError.
+    """Write a network (float32 images 0 to 1 to logits) as ONNX from bytes to probabilities; return its description.
 
-    Layers with half precision compute in float32 in the ONNX file, because ONNX Runtime has no bfloat16 convolution for
-    CPUs. Their weights are float32 in any case.
+    The file's probabilities are compared with Keras's on test images. Layers with half precision compute in float32 in
+    the ONNX file, because ONNX Runtime has no bfloat16 convolution for CPUs. Their weights are float32 in any case.
+    Raises OnnxError, also if the probabilities differ too much, and OSError.
     """
     from payload.training.export.serving import serving_model  # imports Keras, which only the export needs
 

@@ -34,8 +34,9 @@ from payload.training.state import TrainState
 
 
 def export_network(directory: Path, spec: ModelSpec, state: TrainState, steps: int, *, onnx: bool = False) -> ModelCard:
-    """Export the network of a run after `steps` steps. If the run evaluates its moving average, that is exported.
+    """Export the network of a run after `steps` steps to a directory; return its card.
 
+    If the run evaluates the moving average of its weights, the average is exported. An existing directory is replaced.
     `onnx`: also write model.onnx. Raises StorageError, OnnxError.
     """
     with state.optimizer.averaged():

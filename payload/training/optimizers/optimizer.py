@@ -137,7 +137,8 @@ class Optimizer:
     def apply(self, gradients: Sequence[Any], learning_rate: Any) -> None:
         """Update the weights and their average with the gradients of a scaled loss (within the graph).
 
-        The gradients are summed over all ranks. They are clipped to `clip_norm` after the loss scale is undone.
+        The gradients are summed over all ranks. They are clipped to `clip_norm` after the loss scale is undone. A
+        dynamic loss scale may skip the update (see `LossScale.apply`).
         """
         self.rule.learning_rate.assign(learning_rate)
         if self.loss_scale:

@@ -28,7 +28,10 @@ class Profiler:
 
     @contextlib.contextmanager
     def step(self, number: int) -> Iterator[None]:
-        """Run a step, counted from 1, and profile it if it is in the span. Works for a run resumed within the span."""
+        """Profile the block if `number`, the step that it runs, is in the span. Steps count from 1.
+
+        The first step in the span starts the profile, also if the run was resumed within the span.
+        """
         if self._span is None or not self._span.first <= number <= self._span.last:
             yield
             return

@@ -33,7 +33,10 @@ _FOLDER: Final = "embedding"
 
 
 def image_count(available: int, features: int) -> int:
-    """Return how many of the `available` images to show: at most MAX_IMAGES, and MAX_NUMBERS feature values in all."""
+    """Return how many of the `available` images to show, at least 1.
+
+    It is at most MAX_IMAGES. `features` values for each image must not exceed MAX_NUMBERS in all.
+    """
     return max(1, min(available, MAX_IMAGES, MAX_NUMBERS // features))
 
 

@@ -62,9 +62,9 @@ class StragglerWatch:
     def step(self, own_s: Sequence[float], seconds: float) -> list[Straggler]:
         """Count the previous step; return the ranks that have become stragglers or have recovered.
 
-        The result is empty until a window of steps is complete. `own_s`: seconds of each rank's own part of the
-        previous step, or all zero if unknown (at the first step of an epoch). `seconds`: duration of this step, whose
-        parts belong to the next call.
+        The result is empty until a window of steps is complete. The ranks' own parts of a step are known one step
+        later. So `own_s` has each rank's seconds for the previous step, all zero if unknown (at the first step of an
+        epoch), but `seconds` is the duration of the current step. It is stored for the next call.
         """
         before_s, self._last_s = self._last_s, seconds
         if len(own_s) != len(self._hosts) or not any(own_s):

@@ -50,7 +50,10 @@ class TensorBoard:
             self._pictures(epoch=min(epoch, self._plan.schedule.epochs - 1), step=epoch)
 
     def step(self, number: int, values: dict[str, float]) -> None:
-        """Add a step to its curves. `number` is counted from the start of the run."""
+        """Add a point at step `number`, counted from the start of the run, to the curve `step/NAME` of each value.
+
+        The points are not flushed immediately. Raises StorageError, possibly at a later call.
+        """
         self._events.scalars(number, {f"step/{name}": value for name, value in values.items()}, flush=False)
 
     def epoch(self, epoch: int, values: dict[str, float]) -> None:
@@ -108,7 +111,7 @@ def _through(model: Any, batches: Iterator[Any]) -> tuple[npt.NDArray[Any], ...]
 
 
 def augmented_images(plan: TrainingPlan, epoch: int) -> Pixels:
-    """Return rank 0's first training images of an epoch as the network sees them, with all random changes."""
+    """Return rank 0's first training images of an epoch, at most SAMPLES, with all random changes, as bytes."""
     batches = training_batches(
         plan.data.train,
         plan.training_view(epoch),
@@ -141,7 +144,7 @@ def first_kernel(model: Any) -> npt.NDArray[Any] | None:
 
 
 def histogram_arrays(state: TrainState) -> dict[str, npt.NDArray[Any]]:
-    """Return the weights and the optimizer's variables by name, for histograms.
+    """Return the weights and the optimizer's variables by name, for histograms. Scalars are left out.
 
     The optimizer's variables include moving averages of the gradients. The gradients themselves no longer exist.
     """
