@@ -143,9 +143,9 @@ class Alarms(Construct):
         self.created = [self._create_alarm(alarm) for alarm in alarms(props.config, props.sources)]
 
     def notify_launch_failures(self, group: autoscaling.AutoScalingGroup) -> None:
-        """Make a group notify the topics of each failed launch, with the reason. No metric counts these failures.
+        """Make a group notify the topics of each failed launch or termination, with the reason.
 
-        Does nothing without topics.
+        No metric counts these failures. Does nothing without topics.
         """
         if not self.topics:
             return

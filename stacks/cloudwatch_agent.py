@@ -70,10 +70,11 @@ def configuration(settings: AgentSettings) -> str:
 
 
 def _metrics(settings: AgentSettings) -> dict[str, Any]:
-    """Return the metrics section. Each metric is sent only by node and by role, because AWS bills each combination of
-    dimensions as a metric.
+    """Return the metrics section.
 
-    An aggregated metric keeps its minimum and maximum, which still show the fullest disk and the least used GPU.
+    Each metric is sent only by node and by role, EFA's only by node, because AWS bills each combination of dimensions
+    as a metric. An aggregated metric keeps its minimum and maximum, which still show the fullest disk and the least
+    used GPU.
     """
     collected: dict[str, Any] = {
         "cpu": {**_measured(_CPU, settings), "totalcpu": True},

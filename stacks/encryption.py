@@ -89,9 +89,10 @@ class Encryption(Construct):
 
 
 def admit_logs(key: kms.IKey) -> None:
-    """Allow CloudWatch Logs to encrypt the stack's log groups. An existing key must allow it in its own policy.
+    """Allow CloudWatch Logs to encrypt the stack's log groups with a new key.
 
-    "Encrypt log data in CloudWatch Logs using AWS KMS", in the CloudWatch Logs user guide.
+    For an existing key, nothing changes: its own policy must allow this (CloudWatch Logs user guide, "Encrypt log data
+    in CloudWatch Logs using AWS KMS").
     """
     groups = f"arn:{Aws.PARTITION}:logs:{Aws.REGION}:{Aws.ACCOUNT_ID}:log-group:{Aws.STACK_NAME}-*"
     key.add_to_resource_policy(

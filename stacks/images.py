@@ -129,5 +129,5 @@ def login_user(parameter: str) -> str:
 
 
 def default_root_device(parameter: str) -> str:
-    """Return the device name of an image's root volume: Ubuntu's for its images, otherwise Amazon's."""
+    """Return the device name of an image's root volume: /dev/sda1 for Ubuntu, otherwise /dev/xvda."""
     return "/dev/sda1" if "ubuntu" in parameter else "/dev/xvda"

@@ -96,7 +96,10 @@ def origin() -> str:
 
 
 def render(types: list[InstanceType], about: str) -> str:
-    """Return the text of a table: a comment line with its origin, a header, and a line for each type, by name."""
+    """Return the text of a table: a comment line with its origin, a header, and a line for each type, by name.
+
+    Commas in a value become semicolons.
+    """
     lines = [COMMENT + about, ",".join(FIELDS)]
     for each in sorted(types, key=lambda each: each.name):
         values = (getattr(each, field) for field in FIELDS)

@@ -118,13 +118,15 @@ class Limits(Construct):
         )
 
     def _watch_idleness(self, config: ClusterConfig) -> None:
-        """Create an alarm that stops all workers if no worker was busy and no run was live in any of the periods.
+        """Create an alarm that stops all workers when no worker was busy and no run was live for `idle_minutes`.
 
-        If a period has no data, the last value is used, except that LIVE_RUNS counts as 0. The alarm takes one period
-        more than configured, since the first may be incomplete. While a run is live, the group's size would have to
-        exceed ANY_SIZE. LIVE_RUNS is counted (SampleCount), so the product is never negative. CloudWatch uses 0 for a
-        missing metric, so the comparison also works before the first run.
+        A worker is busy if its CPU use or its network traffic reaches a limit. If a period has no data, the last value
+        is used, except that LIVE_RUNS counts as 0. The alarm takes one period more than configured, since the first may
+        be incomplete.
         """
+        # While a run is live, the group's size would have to exceed ANY_SIZE. LIVE_RUNS is counted (SampleCount), so
+        # the product is never negative. CloudWatch uses 0 for a missing metric, so this also works before the first
+        # run.
         cpu = idle_cpu_percent(config)
         moved = f"FILL(received, REPEAT) > {BUSY_BYTES} OR FILL(sent, REPEAT) > {BUSY_BYTES}"
         busy = f"FILL(cpu, REPEAT) >= {cpu:g} OR {moved}"
@@ -190,7 +192,7 @@ class Limits(Construct):
     ) -> None:
         """Create an alarm that stops all workers while `expression` is above 0.5 in each of the last `periods`.
 
-        `text` describes the alarm. `metrics` are those that the expression uses.
+        `text` describes the alarm. `metrics` are those that the expression uses. Without data, no workers are stopped.
         """
         value = cloudwatch.CfnAlarm.MetricDataQueryProperty(id="bound", expression=expression, return_data=True)
         alarm = cloudwatch.CfnAlarm(

@@ -123,7 +123,10 @@ class Telemetry(Construct):
 def create_log_group(
     scope: Construct, logical_id: str, config: ClusterConfig, key: kms.IKey | None
 ) -> logs.CfnLogGroup:
-    """Create a log group with this logical ID, encrypted with `key`, or with AWS's own key if it is None."""
+    """Create a log group with this logical ID, encrypted with `key`, or with AWS's own key if it is None.
+
+    Events are kept for `log_retention_days`. With `retain_data`, the group stays when the stack is destroyed.
+    """
     group = logs.CfnLogGroup(
         scope, logical_id, retention_in_days=config.log_retention_days, kms_key_id=key.key_arn if key else None
     )

@@ -106,7 +106,10 @@ class Storage(Construct):
 
 
 def _moves(config: ClusterConfig) -> list[efs.CfnFileSystem.LifecyclePolicyProperty]:
-    """Return the policies that move files between EFS's storage classes; empty if none is configured."""
+    """Return the policies that move files to EFS's slower storage classes, and back at the first access.
+
+    The list is empty if none is configured.
+    """
     policy = efs.CfnFileSystem.LifecyclePolicyProperty
     moves = []
     if config.efs_infrequent_after_days:
@@ -149,8 +152,10 @@ def _mounted_only() -> dict[str, object]:
 
 
 def _rules(config: ClusterConfig) -> list[s3.LifecycleRule]:
-    """Return the lifecycle rules of the run bucket: for incomplete uploads, and as configured for runs and old
-    versions.
+    """Return the lifecycle rules of the run bucket.
+
+    They remove incomplete uploads, runs and older versions of the configured ages and, with versioning, delete markers
+    without versions.
     """
     found = [
         s3.LifecycleRule(id="BrokenUploads", abort_incomplete_multipart_upload_after=Duration.days(_ABORT_UPLOADS_DAYS))

@@ -143,7 +143,7 @@ def _commands(settings: BootSettings) -> dict[str, str]:
 
 
 def _environment(settings: BootSettings) -> dict[str, str]:
-    """Return the environment variables for the node's scripts."""
+    """Return the environment variables for the node's scripts. Those of features that the node lacks are left out."""
     lustre = {"DEEPCDK_LUSTRE": settings.lustre, "DEEPCDK_LUSTRE_MOUNT": settings.lustre_mount}
     return {
         "DEEPCDK_ROLE": settings.role,

@@ -113,7 +113,7 @@ class ComputeKeys:
     """With `rolling`: number of workers to replace at a time. Each batch must report success before the next starts."""
 
     def check_compute(self) -> None:
-        """Raise ConfigError for the first invalid value of a key for nodes, their images and their purchase."""
+        """Raise ConfigError for the first invalid value of these keys. Booleans have no rule here."""
         name = r"[!-~](?:[ -~]{0,253}[!-~])?"
         matches(self, "key_name", name, "1 to 255 printable ASCII characters, without leading or trailing spaces")
         for key in ("worker_instance_type", "master_instance_type", "worker_alternatives"):

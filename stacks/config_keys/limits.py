@@ -59,7 +59,7 @@ class LimitKeys:
     """Stop all workers, and any new ones, when the budget is spent, until `fab release`."""
 
     def check_limits(self) -> None:
-        """Raise ConfigError for the first invalid value of a key for permissions, tags, idle times and the budget."""
+        """Raise ConfigError for the first invalid value of these keys. Booleans have no rule here."""
         word = "[A-Za-z0-9+=,.@_-]"
         policy = rf"(?:arn:aws[a-z-]*:iam::(?:[0-9]{{12}}|aws):policy/(?=.{{1,639}}$)(?:{word}+/)*{word}{{1,128}})?"
         matches(self, "permissions_boundary", policy, "the ARN of an IAM policy, or empty")

@@ -37,7 +37,7 @@ class LustreKeys:
     """Copy new and changed files under `fsx_mount`/data back to `fsx_s3`. Deleted files stay there."""
 
     def check_lustre(self) -> None:
-        """Raise ConfigError for the first invalid value of a key for the FSx for Lustre file system."""
+        """Raise ConfigError for the first invalid value of these keys. Booleans have no rule here."""
         within(self, "fsx_capacity_gib", 0, 1_000_000)
         size = self.fsx_capacity_gib
         if size and size != _SMALLEST_GIB and size % _STEP_GIB:

@@ -70,7 +70,7 @@ class NetworkKeys:
     """Subnets of `vpc_id` for the workers, one per zone, with their own route to the internet."""
 
     def check_network(self) -> None:
-        """Raise ConfigError for the first invalid value of a key for the network and access to it."""
+        """Raise ConfigError for the first invalid value of these keys. A wide `ssh_cidr` needs `ssh_from_anywhere`."""
         one_of(self, "ssh_access", SSH_PORT_OPEN, SESSION_MANAGER)
         one_of(self, "nat_gateways", ONE_NAT_GATEWAY, ONE_NAT_GATEWAY_PER_ZONE)
         for name in self.vpc_endpoints:

@@ -38,7 +38,7 @@ class ObservabilityKeys:
     """With `alarms`: ARN of an existing SNS topic to notify."""
 
     def check_observability(self) -> None:
-        """Raise ConfigError for the first invalid value of a key for logs, metrics and alarms."""
+        """Raise ConfigError for the first invalid value of these keys. Booleans have no rule here."""
         if self.log_retention_days not in RETENTIONS:
             days = ", ".join(map(str, RETENTIONS))
             raise ConfigError("log_retention_days", self.log_retention_days, f"must be one of {days}")

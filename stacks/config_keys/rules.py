@@ -71,8 +71,9 @@ def one_of(keys: object, key: str, *choices: str | int) -> None:
 
 
 def is_mount(keys: object, key: str) -> None:
-    """Raise ConfigError unless the attribute `key` of `keys` is a directory for a mount that hides no files of the
-    node.
+    """Raise ConfigError unless the attribute `key` of `keys` can be a mount point.
+
+    It must be an absolute path of at most 255 letters, digits, `-`, `_` and `/`, and hide no files of the node.
     """
     matches(keys, key, r"(?:/[A-Za-z0-9][A-Za-z0-9_-]*)+", "an absolute path of letters, digits, - and _")
     value = getattr(keys, key)

@@ -60,7 +60,7 @@ class StorageKeys(LustreKeys):
     key for this cluster; or the ARN of an existing key."""
 
     def check_storage(self) -> None:
-        """Raise ConfigError for the first invalid value of a key for file systems, buckets and encryption."""
+        """Raise ConfigError for the first invalid value of these keys, including Lustre's. Booleans have no rule."""
         self.check_lustre()
         is_mount(self, "efs_mount")
         matches(self, "file_system_id", r"(?:fs-[0-9a-f]{8,40})?", "fs- and hexadecimal digits, or empty")
@@ -84,6 +84,6 @@ class StorageKeys(LustreKeys):
 
     @property
     def readable_buckets(self) -> tuple[str, ...]:
-        """Return the buckets that the nodes may list and read: `data_buckets`, and the bucket of `wheelhouse`."""
+        """Return the buckets that the nodes may list and read: `data_buckets`, and `wheelhouse`'s if it is in S3."""
         scheme, _, rest = self.wheelhouse.partition("://")
         return tuple(dict.fromkeys((*self.data_buckets, *([rest.partition("/")[0]] if scheme == "s3" else []))))

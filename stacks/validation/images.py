@@ -19,7 +19,7 @@ MIB_S_PER_IOPS: Final = 0.25
 
 
 def check(config: ClusterConfig) -> Iterator[Problem]:
-    """Yield all problems with images and root volumes."""
+    """Yield all problems with images, root volumes and the images' login user."""
     for role in (MASTER, WORKER):
         yield from _image(config, role)
         yield from _volume(config, role)
@@ -80,9 +80,10 @@ def _image(config: ClusterConfig, role: str) -> Iterator[Problem]:
 
 
 def _image_by_id(config: ClusterConfig, role: str) -> Iterator[Problem]:
-    """Check the settings of an image that is given by its ID.
+    """Check the keys of an image that is given by its ID.
 
-    No parameter may be set as well. The root device's name is required, because it is only known for parameters.
+    The key for the image's SSM parameter must be empty. The key for the root device is required, because deepcdk
+    derives the device's name only from an SSM parameter.
     """
     key, id = f"{role}_image_id", getattr(config, f"{role}_image_id")
     parameter = f"{role}_image_parameter"

@@ -57,7 +57,7 @@ def _budget(config: ClusterConfig) -> Iterator[Problem]:
 
 
 def _protection(config: ClusterConfig) -> Iterator[Problem]:
-    """Reject what EC2 rejects: "You can't enable termination protection for Spot Instances" (EC2 User Guide)."""
+    """Reject termination protection of spot instances, because EC2 rejects it (EC2 User Guide)."""
     if config.protect_instances and config.spot:
         yield Problem(
             key="protect_instances",

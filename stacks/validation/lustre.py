@@ -42,7 +42,10 @@ def _throughput(config: ClusterConfig) -> Iterator[Problem]:
 
 
 def _client(config: ClusterConfig) -> Iterator[Problem]:
-    """Check that the images' package sources contain a Lustre client, which is a kernel module."""
+    """Reject images that are not Amazon Linux, because the boot installs the Lustre client from its packages.
+
+    An image given by its ID is not checked.
+    """
     for role in ("master", "worker"):
         parameter = images.choose(getattr(config, f"{role}_image_parameter"), getattr(config, f"{role}_instance_type"))
         if parameter and images.login_user(parameter) != "ec2-user":
@@ -65,8 +68,9 @@ def _link(config: ClusterConfig) -> Iterator[Problem]:
 
 
 def _mounts(config: ClusterConfig) -> Iterator[Problem]:
-    """Check that no mount point hides another: yield a problem for each two of which one is within the other, or the
-    same.
+    """Check that no mount point hides another.
+
+    Yield a problem for each pair of mount points that are the same, or one within the other.
     """
     found = {"efs_mount": config.efs_mount}
     if config.fsx_capacity_gib:

@@ -90,7 +90,10 @@ def _spot(config: ClusterConfig) -> Iterator[Problem]:
 
 
 def _reservation(config: ClusterConfig) -> Iterator[Problem]:
-    """Check the keys that conflict with a reservation, which is on-demand capacity of one type in one zone."""
+    """Check that a capacity block has its ID, and the keys that conflict with a reservation.
+
+    A reservation is on-demand capacity of one type in one zone.
+    """
     given = config.capacity_reservation
     if config.capacity_block and not given.startswith("cr-"):
         yield Problem(

@@ -73,8 +73,9 @@ def _throughput(config: ClusterConfig) -> Iterator[Problem]:
 
 
 def _classes(config: ClusterConfig) -> Iterator[Problem]:
-    """Check that a file system that moves files to Archive has elastic throughput, and moves them to Infrequent Access
-    before.
+    """Check the keys for a file system that moves files to Archive.
+
+    It must have elastic throughput, and move files to Infrequent Access earlier.
     """
     days = config.efs_archive_after_days
     if not days:
