@@ -188,7 +188,7 @@ class Steps:
         self._compiled: dict[Cell, Step] = {}
 
     def seconds(self, cell: Cell, ranks: int) -> float:
-        """Run a cell's steps, after steps to warm up; return their median time on this rank, in seconds.
+        """Run a cell's steps, after warm-up steps; return their median time on this rank, in seconds.
 
         The call is collective on the first `ranks` ranks. For the input pipeline and storage, the result is the time of
         one pass or file, and the call is not collective. Raises ReportedError if memory or disk space runs out.

@@ -55,9 +55,10 @@ def local_directory(data_dir: str | Path, *, root: Path | None = None) -> Path:
 
 
 def _name(prefix: Prefix, root: Path) -> str:
-    """Return the name of the prefix's copy below `root`: the last part of the prefix, followed by a hash of it.
+    """Return the name of the prefix's copy below `root`: the prefix's last part, and a hash of the whole prefix.
 
-    The hash is omitted if `fab stage-data` has copied this prefix under the plain name.
+    In the last part, characters other than letters, digits, `.`, `_` and `-` become `-`. The hash is omitted if `fab
+    stage-data` has copied this prefix under the plain name.
     """
     last = re.sub(r"[^A-Za-z0-9._-]", "-", prefix.key.rpartition("/")[2] or prefix.bucket)[:80].strip("._-")
     plain = last or "data"

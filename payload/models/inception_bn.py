@@ -58,7 +58,7 @@ def _module_a(
 ) -> Any:
     """Concatenate 1 x 1, 3 x 3, double 3 x 3 and pooled branches: InceptionFactoryA with its arguments in order.
 
-    The numbers are filters. `pool`: "avg" or "max".
+    The numbers are the filters of the convolutions. `pool`: "avg" or "max".
     """
     branch1 = _conv(x, one, 1, name=f"{name}_1x1")
     branch3 = _conv(x, reduce_three, 1, name=f"{name}_3x3_reduce")
@@ -75,7 +75,7 @@ def _module_a(
 def _module_b(x: Any, reduce_three: int, three: int, reduce_double: int, double: int, name: str) -> Any:
     """Halve the size with strided convolutions and max pooling: InceptionFactoryB with its arguments in order.
 
-    The numbers are filters. The branches are concatenated.
+    The numbers are the filters of the convolutions. The branches are concatenated.
     """
     branch3 = _conv(x, reduce_three, 1, name=f"{name}_3x3_reduce")
     branch3 = _conv(branch3, three, 3, stride=2, padding=1, name=f"{name}_3x3")

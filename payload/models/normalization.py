@@ -112,15 +112,16 @@ class BatchNormalization(keras.layers.BatchNormalization):  # type: ignore[misc]
         return outputs
 
     def update_moving_moments(self, mean: Any, variance: Any, values: Any) -> None:
-        """Update the moving moments from a batch's mean and variance, [channels] each, unless its number of `values` is
-        0.
+        """Update the moving moments from a batch's mean and variance, [channels] each.
+
+        `values`: number of values per channel in the batch. If it is 0, the moving moments stay unchanged.
         """
         share = (1 - self.momentum) * tf.cast(values > 0, mean.dtype)
         for moving, moment in ((self.moving_mean.value, mean), (self.moving_variance.value, variance)):
             moving.assign_sub(tf.cast(share, moving.dtype) * (moving - tf.cast(moment, moving.dtype)))
 
     def _fused(self, inputs: Any, *, training: bool) -> tuple[Any, Any, Any, Any]:
-        """Return the outputs, the mean and variance per channel, and the number of values per channel.
+        """Normalise with TensorFlow's kernel; return outputs, mean and variance per channel, and values per channel.
 
         In training, the variance is the estimate for unseen images: the batch's variance times n / (n - 1).
         """

@@ -175,7 +175,10 @@ class BenchConfig:
 
     @classmethod
     def from_argv(cls, argv: Sequence[str]) -> BenchConfig:
-        """Build the configuration from the arguments after `python -m payload.bench.ranks`. Raises SettingError."""
+        """Build the configuration from the arguments after `python -m payload.bench.ranks`. Raises SettingError.
+
+        `--resume` is accepted, but has no effect, because cells that were measured before are always skipped.
+        """
         parser = SettingsParser(prog="python -m payload.bench.ranks", allow_abbrev=False)
         parser.add_argument("--run-dir", required=True, type=Path)
         parser.add_argument("--resume", action="store_true", default=None, help="measure only missing cells")

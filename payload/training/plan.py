@@ -45,8 +45,9 @@ class TrainingPlan:
 
     @property
     def evaluated(self) -> str:
-        """Return the name of the split that is evaluated after each epoch: "validation" if there is one, or else
-        "test".
+        """Return the name of the split that is evaluated after each epoch.
+
+        It is "validation" if images are held back for validation, otherwise "test".
         """
         return "validation" if self.data.validation else "test"
 

@@ -54,7 +54,7 @@ class TrainState:
         return named
 
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
-        """Return copies of all variables."""
+        """Return copies of all variables as arrays, with the same names as `variables`."""
         return {name: variable.numpy() for name, variable in self.variables.items()}
 
     def restore(self, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
@@ -91,7 +91,10 @@ class TrainState:
 
 
 def new_state(settings: Settings, data: Dataset, schedule: Schedule) -> TrainState:
-    """Build model and optimizer, with initial weights from the seed. Raises ReportedError if image sizes do not fit."""
+    """Build model and optimizer, with initial weights from the seed. This sets the random seeds of the whole process.
+
+    Raises ReportedError if image sizes do not fit.
+    """
     keras.utils.set_random_seed(settings.seed)
     model = build_model(settings, data, schedule)
     return TrainState(model=model, optimizer=make_optimizer(settings, model))

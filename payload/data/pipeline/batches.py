@@ -29,10 +29,10 @@ def training_batches(
     ranks: int,
     threads: int = 0,
 ) -> Iterator[Batch]:
-    """Yield this rank's batches for an epoch, from `first_step`. All batches have the same shape, and every rank gets
-    the same number of batches.
+    """Yield this rank's batches for an epoch, from `first_step`.
 
-    `threads`: threads that prepare images; 0: one for each core of this process. Raises RecordError or CustomOpError.
+    All batches have the same shape, and every rank gets the same number of batches. `threads`: threads that prepare
+    images; 0: one for each core of this process. Raises RecordError or CustomOpError.
     """
     shares = Shares(
         order=split.order(seed=seed, epoch=epoch),

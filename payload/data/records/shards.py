@@ -33,7 +33,7 @@ def resized_versions(content: bytes, sizes: Sequence[int], *, quality: int) -> l
     """Resize an image to each of these shorter sides, and return the JPEGs. Images are never enlarged.
 
     A JPEG that needs no change is returned as it is. The image is decoded in any case, to detect damage. `sizes`:
-    pixels; 0: the original size. Raises DamagedImageError.
+    pixels; 0: the original size. Raises DamagedImageError, also if the image has more than LARGEST_PIXELS pixels.
     """
     try:
         image: Image.Image = Image.open(io.BytesIO(content), formats=("JPEG", "PNG"))
@@ -106,7 +106,10 @@ class ShardReport:
 
     @classmethod
     def read(cls, job: ShardJob) -> ShardReport | None:
-        """Return the report of a finished shard; None if it, or a file with the recorded size, is missing."""
+        """Return the report of a finished shard; None if the shard is not finished.
+
+        It is not finished if the report is missing or damaged, or if a file is missing or has another size.
+        """
         try:
             document = json.loads(job.note.read_text(encoding="utf-8"))
             report = cls(**{**document, "skipped": tuple(document["skipped"])})

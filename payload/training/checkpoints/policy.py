@@ -109,8 +109,9 @@ class Retention:
             raise ValueError(f"newest = {self.newest}: must be at least 1")
 
     def kept(self, standings: Mapping[str, Standing]) -> set[str]:
-        """Return the names of the checkpoints to retain. `standings`: all checkpoints by name; names must sort by
-        age.
+        """Return the names of the checkpoints to retain.
+
+        `standings`: all checkpoints by name. Names must sort by age.
         """
         names = sorted(standings, reverse=True)
         kept = {*names[: min(self.newest, NEWEST_OF_ALL)]}

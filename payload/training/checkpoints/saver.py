@@ -51,7 +51,7 @@ class Written:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Missed:
-    """A checkpoint that could not be written, because the storage was full or unreachable."""
+    """A checkpoint that was not written, because the storage was full or unreachable, or memory ran out."""
 
     name: str
     error: ReportedError

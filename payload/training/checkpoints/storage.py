@@ -171,7 +171,10 @@ class S3Storage:
             yield file
 
     def remove(self, name: str) -> None:
-        """Remove a checkpoint's objects with one request. After a failure, `tidy` removes the rest."""
+        """Remove a checkpoint's objects with one request, ignoring failures.
+
+        If only the manifest was removed, `tidy` removes the rest.
+        """
         with contextlib.suppress(BucketError):
             self._objects.delete([f"{name}/{file}" for file in (MANIFEST, ARRAYS)])
 

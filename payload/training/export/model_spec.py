@@ -62,7 +62,10 @@ def read_model_spec(run_dir: Path) -> ModelSpec:
 
 
 def settings_from(values: dict[str, Any]) -> Settings:
-    """Convert JSON values, with lists in place of tuples, to settings. Raises SettingError, ModelSpecError."""
+    """Convert JSON values, with lists in place of tuples, to settings. Missing settings get their defaults.
+
+    Raises ModelSpecError for unknown settings, SettingError for invalid ones.
+    """
     types = typing.get_type_hints(Settings)
     if unknown := sorted(values.keys() - types.keys()):
         raise ModelSpecError(

@@ -83,7 +83,7 @@ class Lars(Momentum):
         self._eta = trust_coefficient
 
     def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
-        """Update one weight and its velocity. If the weight decays, the rate is its layer's local rate."""
+        """Update one weight and its velocity. If the weight decays, its layer's local rate multiplies the rate."""
         rate = tf.cast(learning_rate, variable.dtype)
         if self._is_decayed(variable):
             rate *= self._local_rate(gradient, variable)
@@ -109,7 +109,10 @@ class Larc(Lars):
     """
 
     def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
-        """Update one weight and its velocity. If the weight decays, the rate is at most the global rate."""
+        """Update one weight and its velocity.
+
+        If the weight decays, the rate is its layer's local rate, but at most `learning_rate`.
+        """
         rate = tf.cast(learning_rate, variable.dtype)
         step = self._decayed(gradient, variable)
         if self._is_decayed(variable):
@@ -134,7 +137,7 @@ class Lamb(_Decaying):
         self._first, self._second = self.add_optimizer_variables(variables, ["momentum", "velocity"])
 
     def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
-        """Update one weight and its moments. If the weight decays, the rate is its layer's local rate."""
+        """Update one weight and its moments. If the weight decays, its layer's local rate multiplies the rate."""
         first, second = self._slot(self._first, variable), self._slot(self._second, variable)
         first.assign_add((1 - self._beta_1) * (gradient - first))
         second.assign_add((1 - self._beta_2) * (tf.square(gradient) - second))

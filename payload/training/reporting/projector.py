@@ -35,7 +35,7 @@ _FOLDER: Final = "embedding"
 def image_count(available: int, features: int) -> int:
     """Return how many of the `available` images to show, at least 1.
 
-    It is at most MAX_IMAGES. `features` values for each image must not exceed MAX_NUMBERS in all.
+    It is at most MAX_IMAGES, and so small that all images together have at most MAX_NUMBERS values (`features` each).
     """
     return max(1, min(available, MAX_IMAGES, MAX_NUMBERS // features))
 

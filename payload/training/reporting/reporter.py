@@ -98,10 +98,11 @@ class Reporter:
         print(plan.rank_setup, flush=True)
 
     def step(self, progress: Progress, size: int, sums: StepSums, learning_rate: float) -> None:
-        """Count a step of `size` images over all ranks. On rank 0, report stragglers, report the step's figures at most
-        twice a second, and write the profile when its last step is done.
+        """Count a step of `size` images over all ranks, and report it on rank 0.
 
-        `progress`: position after the step. `sums`: the step's results over all ranks. Raises StorageError.
+        Rank 0 reports stragglers, reports the step's figures at most twice a second, and writes the profile when its
+        last step is done. `progress`: position after the step. `sums`: the step's results over all ranks. Raises
+        StorageError.
         """
         seconds = self._timer.step(size)
         self.totals.training_seconds += seconds
@@ -144,11 +145,11 @@ class Reporter:
         print(f"payload.train: {'' if straggler.is_over else 'warning: '}{straggler}", flush=True)
 
     def epoch(self, progress: Progress, train: Scores, test: Scores, seconds: float, waits: Sequence[float]) -> None:
-        """On rank 0, report a completed epoch in metrics.jsonl, in TensorBoard and as a printed line. Add its time to
-        the totals.
+        """On rank 0, report a completed epoch in metrics.jsonl, in TensorBoard and as a printed line.
 
-        `train`, `test`: results on training images and on the split that is evaluated during training. `seconds`: the
-        epoch's wall time, including evaluation. `waits`: seconds that each rank waited for training images.
+        Its time is added to the totals, also on rank 0 only. `train`, `test`: results on training images and on the
+        split that is evaluated during training. `seconds`: the epoch's wall time, including evaluation. `waits`:
+        seconds that each rank waited for training images. Raises StorageError.
         """
         if not self._metrics or not self._tensorboard:
             return

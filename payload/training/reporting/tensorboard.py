@@ -41,8 +41,9 @@ class TensorBoard:
         self._events.close()
 
     def start(self, epoch: int) -> None:
-        """Add tables of the run and its settings. With `pictures`, also add training images as after `epoch` epochs,
-        and the first filters.
+        """Add tables of the run and its settings.
+
+        With `pictures`, also add training images as after `epoch` epochs, and the first filters.
         """
         self._events.text("run", run_table(self._plan, self._state.model.count_params()))
         self._events.text("settings", settings_table(self._plan.settings))
@@ -57,7 +58,11 @@ class TensorBoard:
         self._events.scalars(number, {f"step/{name}": value for name, value in values.items()}, flush=False)
 
     def epoch(self, epoch: int, values: dict[str, float]) -> None:
-        """Add an epoch, counted from 1, to its curves. Add histograms of the weights if they are due."""
+        """Add an epoch, counted from 1, to its curves.
+
+        Also add histograms of the weights every `histogram_epochs` epochs and after the last epoch, unless this setting
+        is 0.
+        """
         self._events.scalars(epoch, values)
         every = self._plan.settings.histogram_epochs
         if every and (epoch % every == 0 or epoch == self._plan.schedule.epochs):
