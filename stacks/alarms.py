@@ -61,8 +61,9 @@ def alarms(config: ClusterConfig, sources: MetricSources) -> Iterator[Alarm]:
 
 
 def _files(config: ClusterConfig, sources: MetricSources) -> Iterator[Alarm]:
-    """Yield the alarms of the shared file system. An existing file system gets all of them, because its settings are
-    unknown.
+    """Yield the alarms of the shared file system that apply to its settings.
+
+    An existing file system gets all of them, because its settings are unknown.
     """
     foreign = bool(config.file_system_id)
     if foreign or config.efs_performance == "generalPurpose":  # maxIO has no such limit

@@ -66,10 +66,9 @@ class Budget(Construct):
             monthly.node.add_dependency(topic.node.find_child("Policy"))  # otherwise the budget may not publish
 
     def _create_way(self) -> sns.Topic:
-        """Create the topic that AWS Budgets notifies, the queue that keeps the message, and the alarm that renews the
-        message.
+        """Create the topic that AWS Budgets notifies when the budget is spent; return the topic.
 
-        Return the topic.
+        Also create the queue that keeps the topic's message, and the alarm that renews the message.
         """
         topic = sns.Topic(self, "Spent", enforce_ssl=True)
         topic.add_to_resource_policy(

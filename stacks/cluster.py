@@ -173,8 +173,7 @@ class ClusterStack(Stack):
     def _node_props(
         self, role: str, subnets: ec2.SubnetSelection, security_group: ec2.ISecurityGroup
     ) -> NodeGroupProps:
-        """Return the properties of a role's node group that both roles have, such as image, network, volume and user
-        data.
+        """Return the properties that the node groups of both roles have, such as image, network, volume and user data.
 
         `role` is MASTER or WORKER. Raises ConfigError if boot_commands make the user data too long.
         """
@@ -248,8 +247,9 @@ class ClusterStack(Stack):
         return text
 
     def _apply_to_all(self) -> None:
-        """Apply the tags and the permissions boundary to all resources, and termination protection to all nodes, as
-        configured.
+        """Apply the configured tags, permissions boundary and termination protection.
+
+        Tags are for all resources, the boundary for all roles, and termination protection for all nodes.
         """
         config = self.config
         Tags.of(self).add(CLUSTER_TAG, config.name)
@@ -264,7 +264,10 @@ class ClusterStack(Stack):
                     child.add_property_override("LaunchTemplateData.DisableApiTermination", True)
 
     def _emit_outputs(self) -> None:
-        """Add the outputs directly to the stack: inside a construct, their keys would get a hash."""
+        """Add the outputs directly to the stack: inside a construct, their keys would get a hash.
+
+        Outputs of parts that the cluster does not have are left out.
+        """
         values = {
             Output.VPC_ID: self.network.vpc.vpc_id,
             Output.MASTER_GROUP: self.master.group.auto_scaling_group_name,

@@ -232,7 +232,7 @@ def least_percent(least: int, wanted: int) -> int:
 def _rolling(props: NodeGroupProps) -> autoscaling.UpdatePolicy:
     """Return a policy that replaces nodes in batches. The share `_sufficient` of the new nodes must report success.
 
-    The group's other processes are suspended meanwhile.
+    Processes of the group that could interfere, such as health checks, are suspended meanwhile.
     """
     return autoscaling.UpdatePolicy.rolling_update(
         max_batch_size=props.replaced_at_once,

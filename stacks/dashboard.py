@@ -141,8 +141,9 @@ def _gateways(sources: MetricSources) -> Iterator[cloudwatch.IWidget]:
 
 
 def _of_instances(sources: MetricSources, names: dict[str, str]) -> Lines:
-    """Return the sums of EC2's metrics for each role, with labels. `names` maps the words for a label to the metric's
-    name.
+    """Return the sums of EC2's metrics for each role, with labels.
+
+    `names` maps a word for the label to the name of a metric.
     """
     return [(f"{role}: {word}", sources.instances(role, name, "Sum")) for role in ROLES for word, name in names.items()]
 
@@ -156,7 +157,7 @@ def _by_node(
 ) -> cloudwatch.GraphWidget:
     """Return a graph with a line for each node. It finds the nodes by a search, because nodes change.
 
-    `name` is the metric's. With `percent`, the axis is from 0 to 100.
+    `name`: name of the metric. With `percent`, the axis is from 0 to 100.
     """
     # A namespace with a slash must be quoted in a search.
     schema = f'{{"{sources.namespace}",InstanceId}} MetricName="{name}"'

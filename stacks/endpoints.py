@@ -37,7 +37,7 @@ class Endpoints(Construct):
                 self._create_interface(props, service, group)
 
     def _create_gateway(self, props: EndpointsProps) -> None:
-        """Route the traffic to S3 from all subnets through the endpoint, which is free.
+        """Create the endpoint for S3, which is free, and route the traffic to S3 from all subnets through it.
 
         Nodes must boot after this: a new endpoint cuts existing connections to S3 ("Gateway endpoints for Amazon S3").
         """

@@ -58,7 +58,8 @@ class Image:
 def image(config: ClusterConfig, role: str, kept: Mapping[str, str] | None = None) -> Image:
     """Return the image of a role: given by ID or by parameter, else the default image for the instance type.
 
-    `kept` maps parameters to IDs, for a deployed cluster that keeps its images when the parameters change.
+    `kept` maps parameters to image IDs. A deployed cluster keeps these images, although the parameters may have newer
+    ones.
     """
     id = getattr(config, f"{role}_image_id")
     named = "" if id else choose(getattr(config, f"{role}_image_parameter"), getattr(config, f"{role}_instance_type"))
@@ -91,8 +92,9 @@ def architecture(parameter: str) -> str:
 
 
 def lacks_gpu_driver(parameter: str) -> bool:
-    """Return whether the image is known to have no NVIDIA driver; False for an image given by its ID (`parameter`
-    "").
+    """Return whether the image is known to have no NVIDIA driver.
+
+    False for an image given by its ID, with `parameter` "".
     """
     return parameter.startswith(_PLAIN)
 

@@ -82,12 +82,12 @@ class Limits(Construct):
         return policy
 
     def _admit(self, master: iam.IRole, namespace: str, *, replaces: bool) -> None:
-        """Allow the master to execute the worker group's only policy, and to publish metrics such as LIVE_RUNS in the
-        cluster's namespace. With `replaces`, also allow it to describe groups and their scaling activities, and to mark
-        workers as unhealthy, so that the group replaces them.
+        """Allow the master to stop the workers, to publish metrics, and with `replaces` to have workers replaced.
 
-        The master may not set the group's size, because an attacker on the master could then start nodes. The
-        statements are in a separate policy, because the workers depend on the roles.
+        It may execute the worker group's only policy, and publish metrics such as LIVE_RUNS in the cluster's namespace.
+        With `replaces`, it may describe groups and their scaling activities, and mark workers as unhealthy. It may not
+        set the group's size, because an attacker on the master could then start nodes. The statements are in a separate
+        policy, because the workers depend on the roles.
         """
         name = f"autoScalingGroup:*:autoScalingGroupName/{self._group}"
         arn = f"arn:{Aws.PARTITION}:autoscaling:{Aws.REGION}:{Aws.ACCOUNT_ID}:{name}"

@@ -48,8 +48,7 @@ class Lustre(Construct):
         return f"{self.file_system.attr_dns_name}@tcp:/{self.file_system.attr_lustre_mount_name}"
 
     def _create_firewall(self, props: LustreProps) -> ec2.SecurityGroup:
-        """Create the security group of the servers, and open Lustre's ports between it and the clients. Return the
-        group.
+        """Create the security group of the servers, open Lustre's ports between it and the clients, and return it.
 
         The ports are open in both directions, because servers also connect to clients and to each other.
         """

@@ -106,7 +106,7 @@ class Storage(Construct):
 
 
 def _moves(config: ClusterConfig) -> list[efs.CfnFileSystem.LifecyclePolicyProperty]:
-    """Return the policies that move files to EFS's slower storage classes, and back at the first access.
+    """Return the policies that move files to EFS's cheaper storage classes, and back at the first access.
 
     The list is empty if none is configured.
     """

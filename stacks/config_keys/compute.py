@@ -172,17 +172,15 @@ class ComputeKeys:
 
     @property
     def clustered(self) -> bool:
-        """Return whether the workers are in one cluster placement group, which EFA implies; False with a capacity
-        block.
+        """Return whether the workers are in one cluster placement group, which EFA implies.
 
-        A capacity block does not need one, because AWS places its instances near each other.
+        False with a capacity block, which needs no group, because AWS places its instances near each other.
         """
         return (self.placement_group or self.efa) and not self.capacity_block
 
     @property
     def ready_min(self) -> int:
-        """Return the minutes that nodes have to report success: as configured, or 30 if a type boots slowly, or else
-        15.
+        """Return the minutes that nodes have to report success: as configured, else 30 if a type boots slowly, else 15.
 
         ParallelCluster allows 30 for every node (aws/aws-parallelcluster #3753, and 35 since #6768). Bare metal of the
         fifth and sixth generations takes 706 to 820 s to boot (testing-farm/infrastructure !1526). p4, p5 and p6 must

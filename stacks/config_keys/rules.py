@@ -45,10 +45,10 @@ def shown(value: object) -> str:
 
 
 def matches(keys: object, key: str, pattern: str, rule: str) -> None:
-    """Raise ConfigError unless the attribute `key` of `keys`, or each text in it if it is a list, matches an ASCII
-    pattern.
+    """Raise ConfigError unless the attribute `key` of `keys` matches a pattern of ASCII characters.
 
-    The whole text must match. `rule` completes the message "must be ...".
+    If the attribute is a list, each text in it must match. The pattern must match the whole text. `rule` completes the
+    message "must be ...".
     """
     value = getattr(keys, key)
     for text in (value,) if isinstance(value, str) else value:

@@ -88,7 +88,7 @@ def _placement(config: ClusterConfig) -> Iterator[Problem]:
 
 
 def _efa(config: ClusterConfig) -> Iterator[Problem]:
-    """Check that the workers' type has EFA devices, and that their number is known."""
+    """If efa is set, check that the workers' type is in the table of instance types and has EFA devices."""
     kind = find(config.worker_instance_type)
     if not config.efa or (kind is not None and kind.efa_interfaces):
         return

@@ -44,10 +44,10 @@ def cautions(config: ClusterConfig) -> Iterator[Problem]:
 
 
 def _image(config: ClusterConfig, role: str) -> Iterator[Problem]:
-    """Check that a role has an image that fits its instance type, that has or gets Python, and that fits on the root
-    volume.
+    """Check that a role has an image that fits its instance type and root volume, and that has or gets Python.
 
-    An image given by its id is checked as by `_image_by_id`.
+    An image given by its ID is checked by `_image_by_id` instead. If the type is rejected as unknown, the image is not
+    checked.
     """
     key = f"{role}_image_parameter"
     given, name = getattr(config, key), getattr(config, f"{role}_instance_type")

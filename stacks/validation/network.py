@@ -29,7 +29,11 @@ def cautions(config: ClusterConfig) -> Iterator[Problem]:
 
 
 def _own(config: ClusterConfig) -> Iterator[Problem]:
-    """Check the keys of a VPC that the stack creates: no subnets, matching zones, and addresses for `max_workers`."""
+    """Check the keys of a VPC that the stack creates.
+
+    There must be no subnet IDs, as many zones as `availability_zones`, all in one region, and addresses for
+    `max_workers`.
+    """
     for key in ("public_subnet_ids", "private_subnet_ids"):
         ids = getattr(config, key)
         if ids:
@@ -61,10 +65,10 @@ def _own(config: ClusterConfig) -> Iterator[Problem]:
 
 
 def _existing(config: ClusterConfig) -> Iterator[Problem]:
-    """Check the keys of an existing VPC: a private subnet per zone, public subnets if and only if the SSH port is open,
-    and no keys that are only for a new VPC.
+    """Check the keys of an existing VPC. `fab doctor` checks what needs access to AWS.
 
-    What needs access to AWS is checked by `fab doctor`.
+    There must be a private subnet per zone, public subnets if and only if the SSH port is open, no subnet of both
+    kinds, and no keys that are only for a new VPC.
     """
     public, private = config.public_subnet_ids, config.private_subnet_ids
     if len(private) != config.availability_zones:
@@ -121,8 +125,10 @@ def _existing(config: ClusterConfig) -> Iterator[Problem]:
 
 
 def _sources(config: ClusterConfig) -> Iterator[Problem]:
-    """Check the networks that SSH is allowed from: without an SSH port they have no effect, and none may overlap the
-    VPC.
+    """Check the networks that SSH is allowed from.
+
+    Without an SSH port there must be none, because they would have no effect. With one, no `ssh_cidr` except 0.0.0.0/0
+    may overlap the VPC.
     """
     if not config.opens_ssh_port:
         for key in ("ssh_cidr", "ssh_prefix_lists"):

@@ -76,7 +76,10 @@ def _without_build(config: ClusterConfig, name: str, hardware: str) -> Problem:
 
 
 def _processor(config: ClusterConfig, name: str) -> str:
-    """Return EC2's name of a type's architecture, for an unknown type the architecture of the workers' image, or ""."""
+    """Return EC2's name of a worker type's architecture; x86_64 if the type supports it and others.
+
+    For a type that is not in the table, it is the architecture of the workers' image, or "" if this is unknown too.
+    """
     kind = find(name)
     if kind is None:
         return images.architecture(config.worker_image_parameter)
