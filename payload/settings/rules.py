@@ -33,7 +33,10 @@ def setting(
 
 
 def check_fields(settings: Any) -> None:
-    """Check all settings against their declarations. Raises SettingError."""
+    """Raise SettingError for the first setting that is out of its range or not among its choices.
+
+    Each item of a tuple is checked. A setting without range and choices is not checked.
+    """
     for field in dataclasses.fields(settings):
         found, rule, flag = getattr(settings, field.name), field.metadata, flag_of(field.name)
         low, high, choices = rule.get("low"), rule.get("high"), rule.get("choices")

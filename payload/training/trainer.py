@@ -127,7 +127,10 @@ def _train_as_planned(
     store: CheckpointStore,
     stop_requested: Callable[[], bool],
 ) -> TrainingEnd:
-    """Train from the start point until the last epoch or until a stop is requested; return how the run ended."""
+    """Train from the start point until the last epoch or until a stop is requested; return how the run ended.
+
+    In any case, also after an error, wait for the checkpoint in progress, and close the files of the reports.
+    """
     ranks, settings, schedule = plan.ranks, plan.settings, plan.schedule
     reporter = distributed.attempt(ranks, lambda: Reporter(plan, state))
     policy = SavePolicy(
@@ -170,9 +173,11 @@ def _settings_of_resumed(settings: Settings, store: CheckpointStore, ranks: Rank
 
 
 def _train(context: TrainingContext, start_point: StartPoint) -> TrainingEnd:
-    """Run the remaining epochs, then write the outputs and the result; return early if a stop is requested.
+    """Run the remaining epochs, then write the outputs and the result; return how the run ended.
 
-    Raises DivergedError if the loss is no longer finite, or another ReportedError.
+    After each epoch, evaluate the network, compare the ranks' weights, report, and save a checkpoint if one is due. If
+    a stop is requested, save a checkpoint and return early, without outputs and result. Raises DivergedError if the
+    loss is no longer finite, or another ReportedError.
     """
     plan, reporter, evaluator = context.plan, context.reporter, context.evaluator
     _on_root(context, functools.partial(_start, context, start_point))

@@ -223,7 +223,11 @@ class CheckpointStore:
 
 
 def read_header(storage: CheckpointStorage, name: str) -> Header:
-    """Read and check a checkpoint's manifest. Raises DamagedCheckpointError."""
+    """Read and check a checkpoint's manifest.
+
+    Raises DamagedCheckpointError if the manifest is missing, unreadable, malformed or of another format. If no other
+    attempt or version could read it, the error's `is_lost` is set. Raises BucketError if a bucket cannot be read.
+    """
     address = storage.address(name)
     try:
         manifest = json.loads(storage.manifest(name))
@@ -248,7 +252,11 @@ def read_header(storage: CheckpointStorage, name: str) -> Header:
 
 
 def read_checkpoint(storage: CheckpointStorage, name: str) -> Checkpoint:
-    """Read a checkpoint and verify it against its manifest. Raises DamagedCheckpointError."""
+    """Read all arrays of a checkpoint into memory, and verify them against its manifest.
+
+    Raises DamagedCheckpointError if a file is missing, unreadable or malformed, or if size or SHA-256 differ. Raises
+    BucketError if a bucket cannot be read.
+    """
     header, address = read_header(storage, name), storage.address(name)
     try:
         with storage.arrays(name) as file:

@@ -44,7 +44,10 @@ def write_model_spec(run_dir: Path, model_spec: ModelSpec) -> None:
 
 
 def read_model_spec(run_dir: Path) -> ModelSpec:
-    """Read settings.json from a run's directory. Raises ModelSpecError, SettingError."""
+    """Read settings.json from a run's directory.
+
+    Raises ModelSpecError if the file is missing, malformed or has unknown settings, SettingError for an invalid value.
+    """
     path = run_dir / SETTINGS_FILE
     try:
         document: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))

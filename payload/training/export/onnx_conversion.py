@@ -68,7 +68,10 @@ def onnx_model(serving: Any, card: ModelCard) -> Any:
 
 
 def _converted(serving: Any, weights: Sequence[Any]) -> Any:
-    """Return the ONNX model, in which the weights are inputs weight_0, weight_1 and so on. Raises OnnxError."""
+    """Convert a Keras model with tf2onnx. The weights become inputs weight_0, weight_1 and so on. Raises OnnxError.
+
+    Operations that ONNX does not have stay in the result.
+    """
     import tensorflow as tf
     import tf2onnx
 
@@ -128,7 +131,10 @@ def _with_weights(model: Any, weights: Sequence[Any]) -> dict[str, Any]:
 
 
 def _fold(model: Any, constants: dict[str, Any]) -> None:
-    """Evaluate nodes with constant inputs (such as transposed filters), and store the constants still in use."""
+    """Replace the nodes with constant inputs (such as transposed filters) by their results, in place.
+
+    `constants`: values by name. Those that the remaining nodes use are stored in the model.
+    """
     from onnx import numpy_helper
 
     kept = []
@@ -168,7 +174,7 @@ def _computed(node: Any, constants: dict[str, Any]) -> dict[str, Any]:
 
 
 def _describe(model: Any, card: ModelCard) -> None:
-    """Name the axes, and store the model card and class names in the metadata."""
+    """Set the model's name and description, name the axes, and store model card and class names in the metadata."""
     import onnx
 
     (images,) = model.graph.input

@@ -20,7 +20,7 @@ seen on all networks here. Wrong padding or a missing normalisation changes a pr
 
 
 def session(path: Path) -> Any:
-    """Open an ONNX Runtime session for a file, with a thread for each core available to this process."""
+    """Open an ONNX Runtime session for a file on the CPU, with a thread for each core available to this process."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
