@@ -101,7 +101,7 @@ class Budget(Construct):
         return topic
 
     def _renew(self, topic: sns.Topic) -> None:
-        """Create an alarm that sends another message before the oldest one expires.
+        """Create an alarm that sends another message to the topic before the oldest message in the queue expires.
 
         An empty queue reports no age, so the alarm then sends no message.
         """

@@ -64,7 +64,10 @@ def _instance_type(config: ClusterConfig, key: str, name: str) -> Iterator[Probl
 
 
 def _placement(config: ClusterConfig) -> Iterator[Problem]:
-    """Check the instance types and zones against the requirements of cluster placement groups and EFA."""
+    """With placement_group or efa, check the requirements of cluster placement groups.
+
+    All worker types must support such a group, and all workers must be in one zone.
+    """
     if not config.placement_group and not config.efa:
         return
     key = "efa" if config.efa else "placement_group"

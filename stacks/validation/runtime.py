@@ -28,7 +28,10 @@ def check(config: ClusterConfig) -> Iterator[Problem]:
 
 
 def cautions(config: ClusterConfig) -> Iterator[Problem]:
-    """Yield a caution for each worker type with an untested runtime, or with GPUs that recipes cannot use."""
+    """Yield a caution for each worker type with GPUs or arm64 processors.
+
+    The runtime is hardly tested on them, and recipes cannot use GPUs that are older than Turing.
+    """
     for name in config.worker_types:
         kind = find(name)
         if kind and kind.gpus and CAPABILITIES.get(kind.gpu_name, FIRST_SUPPORTED) < FIRST_SUPPORTED:

@@ -27,7 +27,7 @@ _STATEMENT_CHARACTERS: Final = 200
 
 
 def check(config: ClusterConfig) -> Iterator[Problem]:
-    """Yield all problems with the shared file system and the run bucket."""
+    """Yield all problems with the shared file systems, their mount points and the buckets."""
     if config.file_system_id:
         yield from _existing(config)
     else:
