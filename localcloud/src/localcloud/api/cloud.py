@@ -109,7 +109,7 @@ class Cloud:
         return found
 
     def _create_administrator(self) -> None:
-        """Create the laptop's user, with all permissions."""
+        """Create the laptop's user with all permissions, and with the access key that the laptop uses."""
         iam = self.loopback.client("iam")
         iam.create_user(UserName=ADMINISTRATOR)
         iam.attach_user_policy(UserName=ADMINISTRATOR, PolicyArn="arn:aws:iam::aws:policy/AdministratorAccess")
@@ -180,8 +180,9 @@ class Cloud:
             return autoscaling_groups.keep(self._backend("autoscaling")) or bool(ended) or settled or changed
 
     def _is_stable(self, resource_type: str, physical_id: str) -> bool:
-        """Return whether a new resource is visible, so that a stack's next resources can use it. True without API
-        faults.
+        """Return whether the next resources of a stack can use a new resource already. True without API faults.
+
+        With API faults, first applies those that are due.
         """
         if self._faults is None:
             return True
@@ -239,7 +240,9 @@ class Cloud:
         self.announce()
 
     def snapshot(self) -> Snapshot:
-        """Return all networks, instances and file systems that should exist now."""
+        """Return all networks, instances and file systems that should exist now. First applies the API faults that are
+        due.
+        """
         with self.lock:
             self._settle()
             return snapshot_reader.observe(

@@ -152,7 +152,7 @@ def _check_new_sizes(group: Any, given: Mapping[str, Any]) -> None:
 
 
 def _check_bounds(wanted: int, low: int | None, high: int | None) -> None:
-    """Raise Auto Scaling's error if a desired size is outside of the group's minimum and maximum."""
+    """Raise Auto Scaling's error if a desired size is outside of the group's minimum and maximum. None: no bound."""
     if high is not None and wanted > high:
         raise invalid(f"New SetDesiredCapacity value {wanted} is above max value {high} for the AutoScalingGroup.")
     if low is not None and wanted < low:

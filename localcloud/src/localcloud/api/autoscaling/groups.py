@@ -77,10 +77,12 @@ def _emptiest_first(group: Any) -> list[str]:
 
 
 def _launch_into(group: Any, subnets: list[str], propagated_tags: dict[str, str]) -> Any:
-    """Launch an instance into the first subnet with capacity. Return moto's instance, or None if the launch failed.
+    """Launch an instance into the first subnet with capacity, as a member of the group. Return it, or None on failure.
 
-    After an error other than missing capacity, no further subnet is tried. Each failed launch is recorded as a scaling
-    activity. Raises ValidationError if the group has no launch template, and like `_report_failed_launch`.
+    After an error other than missing capacity, no further subnet is tried. Each launch is recorded as a scaling
+    activity. A failed one delays the group's next launch by 5 s. Raises ValidationError if the group has no launch
+    template. While the group is being created, also raises ValidationError if a launch fails for another reason than
+    capacity or quotas.
     """
     if group.ec2_launch_template is None:
         raise invalid(f"The embedded cloud only supports groups with a launch template, and {group.name} has none.")
@@ -175,8 +177,8 @@ def _set_desired_capacity(self: Any, new_capacity: int | None) -> None:
 def settle(group: Any) -> None:
     """Remove a group's terminated instances, then launch or terminate instances to match its desired size.
 
-    Nothing is launched while the process Launch is suspended. Nothing is terminated while an instance that will balance
-    the zones is starting.
+    An instance at risk that has a replacement does not count towards the size. Nothing is launched while the process
+    Launch is suspended. Nothing is terminated while an instance that will balance the zones is starting.
     """
     group.instance_states = [state for state in group.instance_states if state.instance._state.name != "terminated"]
     wanted = int(group.desired_capacity or 0) + lifecycle.pending(group)

@@ -60,7 +60,10 @@ def caused_by(group: Any, cause: str) -> Iterator[None]:
 
 
 def record(group: Any, description: str, *, failure: str = "") -> None:
-    """Add a scaling activity to a group: failed if there is a `failure` message, otherwise successful."""
+    """Add a scaling activity to a group: failed if there is a `failure` message, otherwise successful.
+
+    Only the latest 200 activities of a group are kept.
+    """
     now = utcnow()
     every: dict[str, list[dict[str, Any]]] = group.autoscaling_backend.__dict__.setdefault(_ACTIVITIES, {})
     found = every.setdefault(group.name, [])
@@ -138,7 +141,7 @@ def terminate_due(group: Any) -> bool:
 
 
 def note_launch(state: Any) -> None:
-    """Begin the grace period of a group's new member."""
+    """Record that a group's new member has just been launched. This starts the member's health check grace period."""
     setattr(state, _LAUNCHED, time.monotonic())
 
 
@@ -153,9 +156,10 @@ def _without_grace(original: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
 
 @instead(AutoScalingResponse, "set_instance_health")
 def _set_instance_health(self: Any) -> ActionResult:
-    """Set the health of a group's member. Within the group's grace period, Unhealthy has no effect by default.
+    """Set the health of a group's member.
 
-    Reject an unknown state, and an instance that is in no group.
+    Within the group's grace period, Unhealthy has no effect unless ShouldRespectGracePeriod is false. Reject an unknown
+    state, and an instance that is in no group.
     """
     instance_id, status = self._get_param("InstanceId"), self._get_param("HealthStatus")
     if status not in _STATES:
@@ -188,7 +192,10 @@ def end_unhealthy(group: Any, launch: Callable[[], None]) -> None:
 
 
 def target_state(instance: Any) -> str:
-    """Return the target lifecycle state that an instance's metadata shows; "" if the instance is not in a group."""
+    """Return the target lifecycle state that an instance's metadata shows; "" if the instance is not in a group.
+
+    It is Terminated for an instance that waits for a lifecycle hook, otherwise the instance's current lifecycle state.
+    """
     group = getattr(instance, "autoscaling_group", None)
     for state in group.instance_states if group is not None else ():
         if state.instance.id == instance.id:

@@ -64,10 +64,11 @@ class Account:
         return stack.stack_id if stack else ""
 
     def actor(self, role_arn: str, caller: Caller | None) -> Caller | None:
-        """Return the identity that an operation acts as: the role if one is given, otherwise the caller (None: the
-        cloud).
+        """Return the identity that an operation acts as: the role if one is given, otherwise the caller through
+        CloudFormation.
 
-        Raises ValidationError if CloudFormation cannot assume the role.
+        Without role and caller, return None: the cloud itself. Raises ValidationError if CloudFormation cannot assume
+        the role.
         """
         if not role_arn:
             return caller.through(CLOUDFORMATION) if caller else None
@@ -184,7 +185,7 @@ class Account:
         """Check a template (`body`) and its parameters; return the stack's new desired state. Nothing is created.
 
         `given`: the request's Parameters. `tags`: None to keep the stack's tags. `capabilities`: the request's
-        Capabilities. Raises ValidationError or FormationError.
+        Capabilities. Raises FormationError if a capability is missing, otherwise ValidationError.
         """
         template = parse(body)
         previous: Mapping[str, Parameter] = stack.target.parameters if stack.target else {}

@@ -213,7 +213,10 @@ def split_attribute(argument: Any) -> tuple[str, Any]:
 
 
 def references(value: Any) -> set[str]:
-    """Return every name that a value refers to with Ref, Fn::GetAtt or Fn::Sub."""
+    """Return every name that a value refers to with Ref, Fn::GetAtt or Fn::Sub: resources and parameters.
+
+    Variables that Fn::Sub defines itself are left out.
+    """
     found = set()
     for each in walk(value):
         if isinstance(each.get("Ref"), str):

@@ -105,6 +105,8 @@ class Operation:
     def _roll_back(self, former: Target) -> None:
         """Restore `former`, the stack's target before a failed update. With rollback disabled, only set the failure
         status.
+
+        If a change cannot be undone, the stack is UPDATE_ROLLBACK_FAILED.
         """
         failed = self._unexplained or f"The following resource(s) failed to update: [{', '.join(self._failed)}]. "
         if self.stack.disable_rollback:
@@ -140,7 +142,8 @@ class Operation:
     def _advance(self, target: Target, verb: str) -> None:
         """Create or update each resource after its dependencies, until one fails. `verb`: CREATE or UPDATE.
 
-        Several resources may wait for signals at the same time. A failure cancels their waits.
+        Several resources may wait for signals at the same time. A failure cancels their waits. It is recorded in
+        `_failed` and not raised.
         """
         wanted = self.account.active_resources(self.stack, target)
         needs = dependencies(wanted)
@@ -230,7 +233,8 @@ class Operation:
     def _delete_all(self, *, on_create: bool = False, retained: list[str] | None = None) -> list[str]:
         """Delete the stack's resources except `retained`; return the names of resources whose deletion failed.
 
-        The dependencies of a resource that remains are not deleted either. `on_create`: as for `ResourceChanger.drop`.
+        The dependencies of a resource whose deletion failed are not deleted either. `on_create`: as for
+        `ResourceChanger.drop`.
         """
         left = []
         kept: set[str] = set()
@@ -254,7 +258,8 @@ class Operation:
     def _remove(self, removed: list[Resource], replaced: list[Resource]) -> None:
         """Delete the resources that an update removed or replaced, unless their policies retain them.
 
-        As on AWS, a failed deletion does not fail the update.
+        The stack then no longer has the removed resources. As on AWS, a failed deletion does not fail the update. It is
+        only logged.
         """
         by_name = {resource.logical_id: resource for resource in removed}
         needs = dependencies({name: resource.declaration for name, resource in by_name.items()})

@@ -88,7 +88,8 @@ class ResourceChanger:
     ) -> Wait | None:
         """Create a resource, or a replacement of the resource `replaces`. Return the signals to wait for, or None.
 
-        The way to undo this is added to `undo`. Raises ResourceError.
+        Waits until the resource is stable. The way to undo this is added to `undo`, and `replaces` to `replaced`, to be
+        deleted after the update. Raises ResourceError.
         """
         resource = Resource(logical_id=name, type=resource_type.name, declaration=declaration, properties=properties)
         with self.account.condition:
@@ -137,8 +138,8 @@ class ResourceChanger:
     ) -> None:
         """Update a resource in place, and replace a group's instances if its policy requires. Raises ResourceError.
 
-        The way to undo this is added to `undo`, except with `undoing`: the update restores old properties during a
-        rollback. It then waits for no signals.
+        The way to undo this is added to `undo`. With `undoing`, the update restores old properties during a rollback:
+        nothing is added to `undo`, and the update waits for no signals.
         """
         old, old_declaration, old_made = resource.properties, resource.declaration, resource.physical
         if not undoing:

@@ -83,7 +83,9 @@ class Stack:
 
     @property
     def busy(self) -> bool:
-        """Return whether an operation is in progress."""
+        """Return whether an operation is in progress. REVIEW_IN_PROGRESS, the status before the first operation, is
+        not.
+        """
         return self.status.endswith("_IN_PROGRESS") and self.status != "REVIEW_IN_PROGRESS"
 
     def set_status(self, status: str, reason: str = "") -> None:

@@ -25,7 +25,9 @@ class _Loader(yaml.SafeLoader):
 
 
 def _short_form(loader: _Loader, suffix: str, node: yaml.Node) -> dict[str, Any]:
-    """Convert a YAML tag such as `!GetAtt` to the function's long form."""
+    """Convert a YAML tag such as `!GetAtt` to the function's long form. Raises ValidationError if its value is a
+    mapping.
+    """
     value: Any
     if isinstance(node, yaml.ScalarNode):
         value = loader.construct_scalar(node)
@@ -49,7 +51,8 @@ _Loader.yaml_implicit_resolvers = {
 def parse(body: str) -> dict[str, Any]:
     """Parse a template into its sections.
 
-    Raises ValidationError if it is neither JSON nor YAML, or has no resources or an unsupported section.
+    Raises ValidationError if it is neither JSON nor YAML, if a resource has no type, if there are no resources, or if a
+    section is not supported.
     """
     try:
         template = json.loads(body) if body.lstrip().startswith("{") else yaml.load(body, Loader=_Loader)  # noqa: S506  # a safe loader

@@ -91,7 +91,7 @@ def _refused(what: str) -> ValidationError:
 def _sources(alarm: Any) -> tuple[tuple[Source, ...], int, str]:
     """Return the sources in dependency order, their common period (s), and the id of the compared source.
 
-    Raises ValidationError.
+    Raises ValidationError, for example if the metrics have different periods, or unless exactly one source is compared.
     """
     if not alarm.metric_data_queries:
         source = _metric("m", alarm.namespace, alarm.metric_name, alarm.dimensions, alarm.statistic)
@@ -163,7 +163,8 @@ def _undefined(sources: dict[str, Source], done: set[str]) -> ValidationError:
 def _put_metric_alarm(original: Any, self: Any, name: str, *args: Any, **kwargs: Any) -> Any:
     """Store an alarm. A new alarm has the state INSUFFICIENT_DATA; a changed alarm keeps its state.
 
-    Raises ValidationError for an unsupported alarm. Then the previous alarm, if any, is kept.
+    Raises ValidationError for an unsupported alarm, or for an action in another region. The previous alarm is then
+    kept, if there is one.
     """
     before = self.alarms.get(name)
     for kind in ("alarm_actions", "ok_actions", "insufficient_data_actions"):

@@ -163,7 +163,10 @@ def _calculate(calculate: Callable[..., float | None], gap: float | None, *value
 
 
 def _choose(condition: float | None, then: float | None, otherwise: float | None = None) -> float | None:
-    """Return the value of IF in one period, or None if the condition is missing. A missing `then` counts as 0."""
+    """Return the value of IF in one period, or None if the condition is missing. A missing `then` counts as 0.
+
+    Without `otherwise`, a false condition results in None.
+    """
     if condition is None:
         return None
     # CloudWatch uses 0 for a missing "true" value, but omits the period for a missing "false" value.
@@ -173,7 +176,8 @@ def _choose(condition: float | None, then: float | None, otherwise: float | None
 def _fill(value: Value, how: str) -> Value:
     """Fill the gaps of a series with a number or with the previous value. `how`: the number as text, or REPEAT.
 
-    As in CloudWatch, REPEAT does not fill gaps before the first value.
+    As in CloudWatch, REPEAT does not fill gaps before the first value. A `value` that is a number is returned
+    unchanged.
     """
     if not isinstance(value, list):
         return value

@@ -38,7 +38,9 @@ class Recorder:
         self._now = utcnow()
 
     def hosts(self, loads: Iterable[HostLoad]) -> None:
-        """Record EC2's metrics for each instance and for its group."""
+        """Record EC2's metrics for each instance, and for its group if it has one. Status checks never fail: they are
+        0.
+        """
         for load in loads:
             owners = [{"InstanceId": load.instance_id}]
             if load.group:
@@ -58,7 +60,10 @@ class Recorder:
                 self._add("AWS/AutoScaling", name, {"AutoScalingGroupName": group.name}, values[name], "None")
 
     def queues(self, sqs: Any) -> None:
-        """Record the number of messages in each queue, and the age of the oldest message if there is one."""
+        """Record the number of messages in each queue, and the age of the oldest message if there is one.
+
+        Messages older than the queue's retention period do not count.
+        """
         for queue in sqs.queues.values():
             owner, now = {"QueueName": queue.name}, epoch(self._now)
             sent = [message.sent_timestamp / 1000 for message in queue.messages]

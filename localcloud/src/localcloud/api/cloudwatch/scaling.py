@@ -32,7 +32,10 @@ def chosen_step(steps: Sequence[Mapping[str, Any]], beyond: float) -> int | None
 
 
 def new_capacity(adjustment_type: str, adjustment: int, desired: int, low: int, high: int) -> int:
-    """Return a group's size after an adjustment, limited to its minimum `low` and its maximum `high`."""
+    """Return a group's size after an adjustment, limited to its minimum `low` and its maximum `high`.
+
+    For ExactCapacity, `adjustment` is the new size. Otherwise it is added to the size `desired`.
+    """
     wanted = adjustment if adjustment_type == "ExactCapacity" else desired + adjustment
     return max(low, min(high, wanted))
 
@@ -64,7 +67,7 @@ def find(backend: Any, arn: str) -> Any:
 
 @first(AutoScalingBackend, "put_scaling_policy")
 def _check_policy(backend: Any, name: str, policy_type: str, *_: Any, **given: Any) -> None:
-    """Reject policies other than step scaling, and policies without steps or for an unknown group."""
+    """Reject a policy that is not step scaling, or has an unsupported adjustment type, an unknown group or no steps."""
     for what, chosen, known in (
         ("policy type", policy_type, (STEP,)),
         ("adjustment type", given.get("adjustment_type"), ADJUSTMENTS),
@@ -86,7 +89,10 @@ def _put_scaling_policy(original: Any, self: Any) -> ActionResult:
 
 @instead(AutoScalingResponse, "execute_policy")
 def _execute_policy(self: Any) -> ActionResult:
-    """Execute a policy as ExecutePolicy does, with the step that contains the given value. Reject a missing step."""
+    """Execute a policy as ExecutePolicy does, with the step that contains the given value.
+
+    Reject an unknown policy, and a request without a value or a threshold. Also reject a value that is in no step.
+    """
     backend, name = self.autoscaling_backend, self._get_param("PolicyName")
     policy = find(backend, name) or backend.policies.get(name)
     if policy is None:

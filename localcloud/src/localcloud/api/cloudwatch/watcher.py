@@ -22,7 +22,8 @@ log = logging.getLogger("localcloud.api")
 def points(definition: AlarmDefinition, reader: Reader, now: float, speed: float) -> Series:
     """Return the compared value in each period of the alarm's evaluation range, oldest first.
 
-    `now` is in seconds since 1970. Periods are shorter by the factor `speed`.
+    `now` is in seconds since 1970. The last period ends at `now`, or for a multi-day alarm at the last full hour.
+    Periods and hours are shorter by the factor `speed`.
     """
     period_s = definition.period_s / speed
     end = now - now % (HOUR_S / speed) if definition.is_multi_day else now
@@ -63,7 +64,10 @@ class Watcher:
         return self._changed
 
     def _settle(self, alarm: Any, definition: AlarmDefinition, values: Series) -> None:
-        """Update an alarm's state from the compared values, and run its actions."""
+        """Update an alarm's state from the compared values, and run its actions unless they are disabled.
+
+        Scaling policies run at each call, other actions only if the state has changed.
+        """
         state = states.decide(definition.rule, values, alarm.state_value)
         is_new = state != alarm.state_value
         latest = next((value for value in reversed(values) if value is not None), None)

@@ -40,7 +40,7 @@ class PublicAddresses:
 
 
 def lowest_free(network: ipaddress.IPv4Network, used: set[str]) -> str | None:
-    """Return the lowest address of a subnet that is not reserved or used, or None."""
+    """Return the lowest address of a subnet that is not used, or None. The first four and the last are reserved."""
     for number in range(_RESERVED_AT_START, network.num_addresses - 1):
         address = str(network.network_address + number)
         if address not in used:
@@ -106,7 +106,7 @@ def _create_nat_gateway(original: Any, self: Any, *args: Any, **kwargs: Any) -> 
 
 @instead(nat_gateways.NatGatewayBackend, "delete_nat_gateway")
 def _delete_nat_gateway(self: Any, nat_gateway_id: str) -> Any:
-    """Delete a NAT gateway and release both of its addresses."""
+    """Delete a NAT gateway and release both of its addresses. Nothing happens if it is already deleted."""
     gateway = self.nat_gateways.get(nat_gateway_id)
     if gateway is None:
         raise EC2ClientError("NatGatewayNotFound", f"NAT gateway {nat_gateway_id} was not found")

@@ -40,7 +40,7 @@ def _call_action(original: Any, self: Any) -> Any:
 def check(responses: Any) -> None:
     """Raise EC2's error for too many filter values, a malformed id or a reserved tag key, and for a dry run.
 
-    A dry run of RunInstances is left to moto.
+    Only CloudFormation may set its own reserved tags. A dry run of RunInstances is left to moto.
     """
     parameters = responses._get_params()
     values = sum(len(each.get("Values") or ()) for each in parameters.get("Filters") or ())
@@ -96,7 +96,10 @@ def _check_name(responses: Any) -> None:
 
 @first(KeyPairs, "import_key_pair")
 def _check_import(responses: Any) -> None:
-    """Reject keys other than RSA and Ed25519, with the code in EC2's list of error codes. moto uses another code."""
+    """Reject keys other than RSA and Ed25519, with the code in EC2's list of error codes. moto uses another code.
+
+    Also reject a name with spaces at its start or end.
+    """
     _check_name(responses)
     kind = bytes(responses._get_param("PublicKeyMaterial") or b"").split(maxsplit=1)
     if not kind or kind[0].decode("ascii", "replace") not in _KEY_KINDS:

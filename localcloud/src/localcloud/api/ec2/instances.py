@@ -42,8 +42,9 @@ class Launch:
 def launch(ec2: Any, what: Launch, subnet_id: str, count: int) -> list[Any]:
     """Launch `count` instances of a template into a subnet; return moto's instances.
 
-    Raises EC2's errors like RunInstances: for missing capacity, an exceeded quota, or an unknown key pair, group,
-    profile or placement group. A template with several network interfaces is rejected.
+    Raises EC2's errors like RunInstances: for missing capacity, an exceeded quota, an unknown key pair, group, profile
+    or placement group, or a spot instance with termination protection. A template with several network interfaces is
+    rejected.
     """
     version = ec2.get_launch_template(what.template_id).get_version(what.version)
     data: Mapping[str, Any] = version.data
@@ -130,7 +131,7 @@ class Console:
         self._texts[instance_id] = [*self._readable(instance_id), (self._clock() + late_s, text)]
 
     def read(self, instance_id: str) -> str | None:
-        """Return the output of an instance's console, or None if no output can be read yet."""
+        """Return the latest output of an instance's console that can be read, or None if there is none yet."""
         found = self._texts[instance_id] = self._readable(instance_id)
         return found[0][1] if found and found[0][0] <= self._clock() else None
 

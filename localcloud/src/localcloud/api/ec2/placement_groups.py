@@ -34,7 +34,10 @@ class PlacementGroup:
 
 @added(EC2Response, "create_placement_group")
 def create_placement_group(self: Any) -> ActionResult:
-    """Create a placement group, and answer CreatePlacementGroup. Only the strategy `cluster` is supported."""
+    """Create a placement group, and answer CreatePlacementGroup. Only the strategy `cluster` is supported.
+
+    Reject a name that another group has.
+    """
     name = self._get_param("GroupName")
     if not name:
         raise EC2ClientError("MissingParameter", "The request must contain the parameter groupName")
@@ -65,7 +68,10 @@ def create_placement_group(self: Any) -> ActionResult:
 
 @added(EC2Response, "describe_placement_groups")
 def describe_placement_groups(self: Any) -> ActionResult:
-    """Answer DescribePlacementGroups with the placement groups of the given names, or with all of them."""
+    """Answer DescribePlacementGroups with the placement groups of the given names, or with all of them.
+
+    Reject an unknown name, and a request with ids or filters.
+    """
     for parameter in ("GroupIds", "Filters"):
         if self._get_param(parameter):
             raise EC2ClientError(
@@ -79,7 +85,8 @@ def describe_placement_groups(self: Any) -> ActionResult:
 
 @added(EC2Response, "delete_placement_group")
 def delete_placement_group(self: Any) -> ActionResult:
-    """Delete a placement group, and answer DeletePlacementGroup. Reject a group with instances."""
+    """Delete a placement group, and answer DeletePlacementGroup. Reject an unknown group, and a group with instances.
+    """
     group = _known(self.ec2_backend, self._get_param("GroupName"))
     if _members(self.ec2_backend, group.name):
         raise EC2ClientError(

@@ -36,10 +36,12 @@ class Actions(BaseResponse):
         self._caller = caller
 
     def _begin(self, stack: Stack, target: Target, executed: ChangeSet | None = None) -> None:
-        """Start to create or update a stack in the background. Its available change sets become obsolete.
+        """Start to create a stack, or to update a stack that has a target already. The operation runs in the
+        background.
 
-        `executed`: the change set that causes the operation. Its execution status becomes the result. Raises
-        ValidationError if another operation on the stack is in progress.
+        The stack's available change sets become obsolete. `executed`: the change set that causes the operation. Its
+        execution status becomes the result. A request of the CDK CLI waits for the result, at most 5 s. Raises
+        ValidationError if another operation on the stack is in progress, or if the stack's role cannot be assumed.
         """
         account = self._account
         stack.actor = account.actor(stack.role_arn, self._caller)
@@ -92,10 +94,11 @@ class Actions(BaseResponse):
             )
 
     def _body(self, stack: Stack) -> str:
-        """Return the template's text: from the request, from S3, or with UsePreviousTemplate the stack's current
-        template.
+        """Return the template's text: with UsePreviousTemplate the stack's current one, otherwise from the request or
+        S3.
 
-        Raises ValidationError if there is no template, if it cannot be read, or if it is too large.
+        S3 is read with the caller's permissions. Raises ValidationError if there is no template, if its object in S3
+        cannot be read, or if the object is larger than 1 MB.
         """
         if self._get_bool_param("UsePreviousTemplate", False) and stack.target is not None:
             return stack.target.body
@@ -165,7 +168,10 @@ def show_stack(stack: Stack) -> dict[str, Any]:
 
 
 def show_parameters(target: Target) -> list[dict[str, Any]]:
-    """Return a target's parameters in the form of DescribeStacks, with secrets masked."""
+    """Return a target's parameters in the form of DescribeStacks, with secrets masked.
+
+    A parameter with an SSM type also has the value from the SSM parameter store, as ResolvedValue.
+    """
     found = []
     for parameter in target.parameters.values():
         shown = {"ParameterKey": parameter.key, "ParameterValue": "****" if parameter.secret else parameter.given}
@@ -187,7 +193,7 @@ def sorted_resources(stack: Stack) -> list[Resource]:
 
 
 def show_resource(stack: Stack, resource: Resource) -> dict[str, Any]:
-    """Return a resource in the API's form. AWS uses two names for the time of its last change."""
+    """Return a resource in the API's form. It contains the time of the last change under both names that AWS uses."""
     return {
         "StackName": stack.name,
         "StackId": stack.stack_id,

@@ -24,7 +24,10 @@ class ChangeSetActions(Actions):
     """Create, show, execute and delete change sets."""
 
     def create_change_set(self) -> ActionResult:
-        """Create a change set. If its stack does not exist, register the stack as REVIEW_IN_PROGRESS."""
+        """Create a change set. If its stack does not exist, register the stack as REVIEW_IN_PROGRESS.
+
+        A change set of type UPDATE needs an existing stack. A rejected request registers no stack.
+        """
         name, kind = self._text("ChangeSetName"), self._text("ChangeSetType") or "UPDATE"
         account = self._account
         if not _NAME.fullmatch(name):
@@ -67,7 +70,10 @@ class ChangeSetActions(Actions):
             raise FormationError("AlreadyExistsException", f"ChangeSet {name} already exists")
 
     def _change_set(self, name: str, stack: Stack, target: Target) -> ChangeSet:
-        """Return a new change set of the request. It is FAILED if a property is invalid or nothing would change."""
+        """Return a new change set of the request. It is FAILED if a property is invalid or nothing would change.
+
+        After a failed operation on the stack, a change set without changes is allowed.
+        """
         account = self._account
         arn = f"arn:aws:cloudformation:{REGION}:{ACCOUNT}:changeSet/{name}/{uuid.uuid4()}"
         found = changes.describe(stack, target, account.active_resources(stack, target))
@@ -142,7 +148,7 @@ class ChangeSetActions(Actions):
         return EmptyResult()
 
     def execute_change_set(self) -> ActionResult:
-        """Execute a change set, and delete the stack's other change sets, which no longer match the stack.
+        """Start to execute a change set. Delete the stack's other change sets, which no longer match the stack.
 
         Raises FormationError if the change set has failed or was executed, or if the stack is busy.
         """
@@ -167,7 +173,10 @@ class ChangeSetActions(Actions):
         return EmptyResult()
 
     def _find_change_set(self) -> ChangeSet:
-        """Return the request's change set, by ARN or by name and stack. Raises FormationError if it is missing."""
+        """Return the request's change set, by ARN or by name and stack. An executed one is only found by its ARN.
+
+        Raises FormationError if it is missing.
+        """
         name = self._text("ChangeSetName")
         if name in self._account.change_sets:
             return self._account.change_sets[name]

@@ -20,7 +20,10 @@ class Responses(ChangeSetActions, StackActions):
     """All actions of CloudFormation's API, for the stacks of one account."""
 
     def describe_stacks(self) -> ActionResult:
-        """Show the request's stack, or all stacks that are not deleted if the request names none."""
+        """Show the request's stack, or all stacks that are not deleted if the request names none.
+
+        If the CDK CLI asks for one stack, wait for the stack's operation first, at most 5 s.
+        """
         account, name = self._account, self._text("StackName")
         if not name:
             return ActionResult({"Stacks": [show_stack(stack) for stack in account.live()]})
@@ -45,14 +48,14 @@ class Responses(ChangeSetActions, StackActions):
             return ActionResult({"StackEvents": list(reversed(stack.events))})
 
     def describe_stack_resources(self) -> ActionResult:
-        """Show a stack's resources, or one of them."""
+        """Show a stack's resources, or only the resource with the request's LogicalResourceId."""
         stack = self._account.get(self._text("StackName"))
         name = self._text("LogicalResourceId")
         found = [each for each in sorted_resources(stack) if not name or each.logical_id == name]
         return ActionResult({"StackResources": [show_resource(stack, each) for each in found]})
 
     def describe_stack_resource(self) -> ActionResult:
-        """Show one resource of a stack."""
+        """Show one resource of a stack. Reject an unknown logical id."""
         stack = self._account.get(self._text("StackName"))
         name = self._text("LogicalResourceId")
         for each in sorted_resources(stack):

@@ -16,7 +16,10 @@ class StackActions(Actions):
     """Create, update, delete and protect stacks, and receive signals."""
 
     def create_stack(self) -> ActionResult:
-        """Check the template, and start the creation of a stack. A rejected request leaves no stack behind."""
+        """Check the template, and start the creation of a stack. Reject a name that another stack has.
+
+        A rejected request leaves no stack behind.
+        """
         account, name = self._account, self._text("StackName")
         if account.find(name) is not None:
             raise FormationError("AlreadyExistsException", f"Stack [{name}] already exists")
@@ -37,7 +40,10 @@ class StackActions(Actions):
         return ActionResult({"StackId": stack.stack_id})
 
     def update_stack(self) -> ActionResult:
-        """Check the template, and start the update of a stack. Reject an update without changes."""
+        """Check the template, and start the update of a stack.
+
+        Reject an update without changes, and one of a stack that does not exist or whose status does not allow updates.
+        """
         stack = self._account.get(self._text("StackName"))
         if stack.target is None:
             raise ValidationError(f"Stack [{stack.name}] does not exist")
@@ -117,7 +123,11 @@ class StackActions(Actions):
         return ActionResult({"StackId": stack.stack_id})
 
     def signal_resource(self) -> ActionResult:
-        """Receive a signal that an instance of a resource is ready or has failed. Reject an unexpected signal."""
+        """Receive a signal that an instance of a resource is ready or has failed.
+
+        Reject the signal unless the resource is being created or updated. A second signal with the same UniqueId must
+        be a FAILURE.
+        """
         account = self._account
         name, unique_id, status = self._text("LogicalResourceId"), self._text("UniqueId"), self._text("Status")
         stack = account.get(self._text("StackName"))

@@ -48,7 +48,7 @@ def _grant(iam: Any, name: str, properties: Properties) -> None:
 
 
 def _withdraw(iam: Any, name: str, properties: Properties) -> None:
-    """Detach a role's managed policies and delete its inline policies."""
+    """Detach a role's managed policies and delete its inline policies. Missing ones are no error."""
     for arn in properties.get("ManagedPolicyArns") or ():
         unless_gone(_GONE, iam.detach_role_policy, RoleName=name, PolicyArn=arn)
     for policy in properties.get("Policies") or ():
@@ -198,9 +198,9 @@ def _update_key(context: Context, resource: Physical, old: Properties, new: Prop
 
 
 def _delete_key(context: Context, resource: Physical, properties: Properties) -> None:
-    """Schedule the deletion of a key after PendingWindowInDays. As in KMS, it can be cancelled until then.
+    """Schedule the deletion of a key after PendingWindowInDays. As in KMS, the deletion can be cancelled until then.
 
-    Raises ResourceError if PendingWindowInDays is out of range.
+    A deletion that is already scheduled is not changed. Raises ResourceError if PendingWindowInDays is out of range.
     """
     kms = context.aws.client("kms")
     days = int(properties.get("PendingWindowInDays", _WAIT_DAYS))

@@ -67,10 +67,10 @@ _PAUSE: Final = (
 
 
 def check(template: Template, *, holds: Callable[[str], bool]) -> None:
-    """Reject a template with unsupported content.
+    """Reject a template with unsupported content, duplicate exports, or references to something that does not exist.
 
     `holds` returns whether a named condition is true. A resource with a false condition is not created and not checked.
-    Raises ValidationError with the logical id, type and property of every problem.
+    Raises ValidationError. For unsupported content, the message has the logical id, type and property of every problem.
     """
     made = {
         name: resource
@@ -117,7 +117,8 @@ def _problems(name: str, resource: Mapping[str, Any]) -> Iterator[str]:
 def unknown_paths(properties: Mapping[str, Any], known: frozenset[str], prefix: str = "") -> list[str]:
     """Return the paths of properties that are not in `known`. Each item of a list is checked like a single object.
 
-    `prefix` is the path of `properties` with a dot at the end, or "" for a resource's own.
+    A path in `known` includes everything below it. `prefix` is the path of `properties` with a dot at the end, or ""
+    for a resource's own.
     """
     found: list[str] = []
     for key, value in properties.items():
@@ -180,7 +181,9 @@ def _at_least(value: Any, properties: Mapping[str, Any]) -> bool:
 
 
 def _unknown_functions(where: str, value: Any) -> Iterator[str]:
-    """Yield the unsupported functions and dynamic references in a part of a template."""
+    """Yield a problem for each unsupported function and dynamic reference in a part of a template; `where` names the
+    part.
+    """
     for each in walk(value):
         for key in each:
             if isinstance(key, str) and key.startswith("Fn::") and key not in FUNCTIONS:
@@ -191,7 +194,10 @@ def _unknown_functions(where: str, value: Any) -> Iterator[str]:
 
 
 def _check_references(template: Template, made: Mapping[str, Any]) -> None:
-    """Raise ValidationError for references to missing resources or unsupported attributes."""
+    """Raise ValidationError for references to missing resources or unsupported attributes, also in DependsOn.
+
+    A resource with a false condition is not missing.
+    """
     known = set(made) | set(template.get("Parameters", {})) | PSEUDO
     declared = known | set(template["Resources"])
     for section, holders in (("Resources", made), ("Outputs", template.get("Outputs", {}))):

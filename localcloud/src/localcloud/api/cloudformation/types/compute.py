@@ -45,7 +45,10 @@ def _template(template_id: str, default: str, latest: str) -> Physical:
 
 
 def _update_template(context: Context, resource: Physical, old: Properties, new: Properties) -> Physical:
-    """Create a new version if the data changed. Older versions remain, as well as the instances launched from them."""
+    """Create a new version if the data changed. Older versions remain, as well as the instances launched from them.
+
+    The default version stays the first one. Changed tags have no effect.
+    """
     if old.get("LaunchTemplateData") == new["LaunchTemplateData"]:
         return resource
     ec2 = context.aws.client("ec2")
@@ -107,7 +110,10 @@ def _create_group(context: Context, properties: Properties) -> Physical:
 
 
 def _collect_metrics(autoscaling: Any, name: str, properties: Properties) -> None:
-    """Collect the group metrics that the template lists, or all if it names none. Without a list, collect nothing."""
+    """Enable the group metrics in MetricsCollection: those that an entry names, or all if it names none.
+
+    Without the property, no metric is enabled.
+    """
     metrics: set[str] = set()
     for each in properties.get("MetricsCollection") or ():
         metrics.update(each.get("Metrics") or GROUP_METRICS)

@@ -51,14 +51,18 @@ class Context:
     """
 
     def name(self, limit: int = 255) -> str:
-        """Return a generated physical name of at most `limit` characters: stack name, logical id and a random
-        suffix.
+        """Return a generated physical name: stack name, logical id and a random suffix.
+
+        If it is longer than `limit` characters, the stack name is shortened first, then the start of the logical id.
         """
         tail = f"-{self.logical_id}-{self.suffix}"
         return self.stack_name[: max(0, limit - len(tail))] + tail if len(tail) < limit else tail[-limit + 1 :]
 
     def tags(self, own: Any = ()) -> list[dict[str, str]]:
-        """Return the resource's tags: the stack's, its own, and CloudFormation's `aws:` tags."""
+        """Return the resource's tags: the stack's, its own, and CloudFormation's `aws:` tags.
+
+        `own` are its tags in the template. They override tags of the stack with the same key.
+        """
         merged = dict(self.stack_tags)
         merged.update({str(tag["Key"]): str(tag["Value"]) for tag in own or ()})
         merged.update(
