@@ -83,7 +83,10 @@ def _check_assumption(responses: Any) -> None:
 
 
 def trusts(document: str, account: str, service: str = "") -> bool:
-    """Return whether a trust policy allows a service to assume the role; without `service`, the account's callers."""
+    """Return whether a trust policy allows a service to assume the role; without `service`, the account's callers.
+
+    Conditions and Deny statements are ignored.
+    """
     known = {"*", account, f"arn:aws:iam::{account}:root"}
     for statement in statements(document):
         allowed = statement.get("Effect") == "Allow" and {"sts:AssumeRole", "sts:*", "*"} & set(

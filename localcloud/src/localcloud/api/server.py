@@ -59,7 +59,10 @@ class Application:
         self.moto = _Moto(create_backend_app)
 
     def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
-        """Answer one request (WSGI)."""
+        """Answer one request (WSGI), unless permissions, a wrong region or throttling reject it.
+
+        A failed call leaves nothing behind. After a successful change of hosts or networks, `changed` is called.
+        """
         _read_body(environ)
         service, region = error_replies.service_of(environ)
         action = _action(environ)
@@ -133,7 +136,11 @@ class Application:
         return [body]
 
     def _answer(self, environ: dict[str, Any], service: str, action: str) -> error_replies.Reply:
-        """Answer a request with its service's application. Exceptions become error replies."""
+        """Answer a request with its service's application. Exceptions and replies above 499 become errors with status
+        400.
+
+        Paths that AWS's API lacks are rejected with 404.
+        """
         if _is_outside_aws(environ):
             message = f"the embedded cloud does not serve {environ.get('PATH_INFO')}, which is not in AWS's API"
             return error_replies.reply(environ, "NoSuchPath", message, 404)

@@ -132,7 +132,8 @@ def vcpus_of(instance_type: str) -> int:
 def check_vcpus(ec2: Any, wanted: Iterable[str], *, spot: bool) -> None:
     """Raise EC2's error if instances of these types would exceed the account's vCPUs.
 
-    The texts are EC2's, from the output of tools that call it (scrapoxy issue 202; CMAQ's guide for spot).
+    Types that no quota counts are not limited. The texts are EC2's, from the output of tools that call it (scrapoxy
+    issue 202; CMAQ's guide for spot).
     """
     asked: dict[str, tuple[Quota, int]] = {}
     for instance_type in wanted:

@@ -78,7 +78,11 @@ def _check_groups(
 
 @added(EFSResponse, "update_file_system")
 def update_file_system(self: Any) -> tuple[str, dict[str, Any]]:
-    """Answer UpdateFileSystem: change the throughput mode and the provisioned throughput."""
+    """Answer UpdateFileSystem: change the throughput mode and the provisioned throughput.
+
+    Reject an unknown file system, and a second such change within a day. A new mode must have a provisioned throughput
+    exactly if it is `provisioned`.
+    """
     id = self._get_param("FileSystemId")
     system = self.efs_backend.file_systems_by_id.get(id)
     if system is None:
@@ -161,7 +165,7 @@ def _check_bucket_policy(s3: Any, bucket_name: str, policy: bytes) -> None:
 
 @first(S3Response, "_bucket_response_delete_keys")
 def _check_deletion(responses: Any, *_: Any, **__: Any) -> None:
-    """Reject the deletion of more objects than a request may contain."""
+    """Reject the deletion of more than 1,000 objects with one request."""
     if len(re.findall(rb"<Object>", responses.raw_body)) > _MAX_DELETIONS:
         raise MalformedXML
 

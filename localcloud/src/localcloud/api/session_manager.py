@@ -38,7 +38,7 @@ class Application:
         }
 
     def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
-        """Answer one request (WSGI)."""
+        """Answer one request (WSGI): Session Manager's actions here, and all other actions with moto."""
         action = self._actions.get(str(environ.get("HTTP_X_AMZ_TARGET", "")).rpartition(".")[2])
         if action is None:
             with self._lock:
@@ -97,7 +97,10 @@ class Application:
 
 
 def _wanted(request: dict[str, Any]) -> set[str] | None:
-    """Return the instance ids that a request filters by, or None for all. Raises RequestError for other filters."""
+    """Return the instance ids that a request filters by, or None for all. Raises RequestError for other filters.
+
+    With several filters, an id must be in all of them.
+    """
     wanted: set[str] | None = None
     for given in (*request.get("Filters", []), *request.get("InstanceInformationFilterList", [])):
         key, values = given.get("Key") or given.get("key"), given.get("Values") or given.get("valueSet") or []

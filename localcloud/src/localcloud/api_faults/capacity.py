@@ -58,14 +58,20 @@ class Capacity:
         replace(ec2, "describe_instance_type_offerings", describe_instance_type_offerings)
 
     def lacking(self, instance_type: str, zones: Sequence[str]) -> str:
-        """Return the zone that lacks a type, or "" if all zones have it."""
+        """Return the zone that lacks a type, or "" if all zones have it. It is never the first of the region's `zones`.
+
+        The zone is drawn at the first call for a type, and then stays the same.
+        """
         if instance_type not in self._lacking:
             draw = self._draws.draw(f"zone without {instance_type}")
             self._lacking[instance_type] = draw.choice(zones[1:3]) if draw.random() < LACKS and zones[1:] else ""
         return self._lacking[instance_type]
 
     def check(self, instance_type: str, zone: str, zones: Sequence[str]) -> None:
-        """Raise EC2's error if a zone has no capacity for another instance of a type. `zones`: the region's zones."""
+        """Raise EC2's error if a zone has no capacity for another instance of a type. `zones`: the region's zones.
+
+        Each call counts as a launch. It may start a shortage, at random, and uses up capacity during one.
+        """
         others = ", ".join(each for each in zones if each != zone)
         if self.lacking(instance_type, zones) == zone:
             raise EC2ClientError(
@@ -83,7 +89,10 @@ class Capacity:
             )
 
     def _has_room(self, instance_type: str, zone: str) -> bool:
-        """Return whether a pool has capacity for an instance, and count the instance."""
+        """Return whether a pool has capacity for another instance. The call may start a shortage, at random.
+
+        During a shortage, each call uses up one of the instances that the pool still provides.
+        """
         now = self._clock()
         shortage = self._shortages.get((instance_type, zone))
         if shortage is None or now >= shortage.ends_at + CALM_S:

@@ -31,7 +31,10 @@ class Propagation:
         self._draws = draws
 
     def attach(self, ec2: Any, iam: Any) -> None:
-        """Hide new instances, roles and profiles of these backends, until a reset of moto."""
+        """Hide new instances, roles and profiles of these backends for some seconds, until a reset of moto.
+
+        At random, some are visible immediately.
+        """
         call_after(ec2, "run_instances", lambda reservation: self._delay("instance", reservation.instances))
         call_after(iam, "create_role", lambda role: self._delay("role", [role]))
         call_after(iam, "create_instance_profile", lambda profile: self._delay("instance profile", [profile]))

@@ -37,7 +37,10 @@ class ZoneBalance:
         return launched
 
     def _balance(self, group: Any) -> bool:
-        """Launch an instance that balances a group's zones, if it is due. Return whether it was due."""
+        """Launch an instance that balances a group's zones, if it is due. Return whether it was due.
+
+        A group is due some seconds after it was first found uneven, and again some seconds after each attempt.
+        """
         subnet = emptiest_subnet(group)
         if not subnet:
             setattr(group, _DUE_AT, None)

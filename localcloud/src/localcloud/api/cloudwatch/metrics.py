@@ -38,9 +38,7 @@ class Recorder:
         self._now = utcnow()
 
     def hosts(self, loads: Iterable[HostLoad]) -> None:
-        """Record EC2's metrics for each instance, and for its group if it has one. Status checks never fail: they are
-        0.
-        """
+        """Record EC2's metrics for each instance, and for its group if it has one. The status checks are always 0."""
         for load in loads:
             owners = [{"InstanceId": load.instance_id}]
             if load.group:

@@ -64,7 +64,9 @@ class Callers:
         self._backend = backend
 
     def find(self, signature: Signature) -> Caller:
-        """Return the caller with these credentials. Raises UnknownCallerError."""
+        """Return the caller with these credentials. Raises UnknownCallerError for unknown, inactive or expired
+        credentials.
+        """
         user = self._user(signature.access_key)
         if user is not None:
             return self._of_user(user)

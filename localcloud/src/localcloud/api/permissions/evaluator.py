@@ -163,7 +163,10 @@ class Evaluator:
         return self._process.pid if self._process else 0
 
     def decide(self, checks: Sequence[Check]) -> list[Decision]:
-        """Return the decision for each check, in the same order. Raises EvaluatorError if a check cannot be decided."""
+        """Return the decision for each check, in the same order. Raises EvaluatorError if a check cannot be decided.
+
+        Decisions on earlier, equal checks are reused.
+        """
         questions = [json.dumps(dataclasses.asdict(check)) for check in checks]
         with self._lock:
             fresh = [each for each in dict.fromkeys(questions) if each not in self._known]
@@ -176,7 +179,11 @@ class Evaluator:
         return [_decision(check, answer) for check, answer in zip(checks, answers, strict=True)]
 
     def _ask(self, line: bytes) -> list[dict[str, Any]]:
-        """Send a line with questions (a JSON list) to the process; return its answers. Raises EvaluatorError."""
+        """Send a line with questions (a JSON list) to the process; return its answers.
+
+        Raises EvaluatorError if the process is not running, or does not answer within 60 s. All later calls then fail,
+        too.
+        """
         process = self._process
         if self._failure or process is None or process.stdin is None or process.stdout is None:
             raise EvaluatorError(self._failure or "the IAM evaluator has not been started")

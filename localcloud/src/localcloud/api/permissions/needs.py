@@ -65,7 +65,10 @@ class Needs:
         self._resources, self._backend = resources, backend
 
     def of(self, call: Call) -> list[Need]:
-        """Return the permissions that a call requires. Raises UndecidableError."""
+        """Return the permissions that a call requires.
+
+        Raises UndecidableError for an operation that AWS's reference lacks, or if the call's resources cannot be found.
+        """
         if call.service == "s3":
             return list(self._of_s3(call))
         return [*self._own(call), *self._passed_roles(call), *self._tags(call)]

@@ -21,7 +21,10 @@ class Policies:
         self._backend = backend
 
     def identity(self, caller: Caller) -> list[Policy]:
-        """Return the policies of a user or role, each with name and policy. A user's groups are included."""
+        """Return the policies of a user or role, each with name and policy. A user's groups are included.
+
+        The list is empty for a user or role that was deleted.
+        """
         holder = self._holder(caller)
         holders = [holder]
         if not caller.is_role:

@@ -122,7 +122,9 @@ class Resources:
     def of(self, call: Call, action: Action) -> list[str]:
         """Return the ARNs of a call's resources, or only `*` for an action without resources.
 
-        A * in an ARN is a part that does not exist yet. Raises UndecidableError.
+        In the ARN of a required resource that the call does not name, * replaces its id. If there is no other ARN,
+        return one that only the pattern * matches. Raises UndecidableError for a service whose parameters are not
+        known.
         """
         if not action.resources:
             return ["*"]

@@ -77,7 +77,9 @@ class ObjectNeed:
 
 
 def needs(call: Call) -> Iterator[ObjectNeed]:
-    """Yield the S3 permissions that an operation requires, including the permission on the source of a copy."""
+    """Yield the S3 permissions that an operation requires, including those for the source of a copy and for an object's
+    tags.
+    """
     params = call.params
     bucket, key = str(params.get("Bucket", "")), params.get("Key")
     name = _ACTIONS.get(call.operation, call.operation)
@@ -109,7 +111,9 @@ def _deleted(bucket: str, params: Mapping[str, Any]) -> Iterator[ObjectNeed]:
 
 
 def _versioned(need: ObjectNeed, version: Any) -> ObjectNeed:
-    """Return the permission for an object's version. It is unchanged if no version is given."""
+    """Return the permission for an object's version. It is unchanged without a version, or if versions need no other
+    action.
+    """
     if not version or need.action not in _OF_VERSIONS:
         return need
     return dataclasses.replace(need, action=need.action.replace("Object", "ObjectVersion", 1))
