@@ -33,7 +33,7 @@ def main(argv: Sequence[str]) -> int:
     """Run one command; return the exit code: 0 for success, 1 for an error, 130 after Ctrl-C.
 
     A command on a host or on the laptop replaces this process, so its exit code is the result; 126 or 127 if it cannot
-    be started. Invalid arguments raise SystemExit(2).
+    be started. Invalid arguments raise SystemExit(2). It is no error if the reader of the output exits first.
     """
     try:
         arguments = _parser().parse_args(argv)

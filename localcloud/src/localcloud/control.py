@@ -38,7 +38,8 @@ class ControlServer:
         threading.Thread(target=self._serve, name="control", daemon=True).start()
 
     def answer_all(self) -> bool:
-        """Answer all waiting requests; return whether there were any."""
+        """Answer all waiting requests in the calling thread; return whether there were any. Errors are sent as answers.
+        """
         answered = False
         while not self._pending.empty():
             message, answer = self._pending.get()
@@ -94,7 +95,10 @@ def answer_one(connection: socket.socket, answer: Callable[[dict[str, str]], dic
 
 
 def request(layout: Layout, message: dict[str, str]) -> dict[str, Any]:
-    """Send one request to the daemon. Raises NotRunningError if the cloud is not running, or LocalCloudError."""
+    """Send one request to the daemon; return its answer.
+
+    Raises NotRunningError if the cloud is not running, UnknownInstanceError, or LocalCloudError for any other failure.
+    """
     lifecycle.read_state(layout)
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:

@@ -211,7 +211,8 @@ class Daemon:
         }
 
     def _act(self, request: dict[str, str]) -> dict[str, Any]:
-        """Execute a request of the control socket; return the cloud's status.
+        """Execute a request of the control socket; return the cloud's status. `status` and unknown requests do nothing
+        else.
 
         Raises UnknownInstanceError, or LocalCloudError if the request is not possible.
         """

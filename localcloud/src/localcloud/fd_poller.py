@@ -52,7 +52,7 @@ class FdPoller:
 
 
 def _call_back(key: selectors.SelectorKey) -> None:
-    """Run a descriptor's callback, and log its errors."""
+    """Run a descriptor's callback. An OSError is only logged, and a BlockingIOError is ignored."""
     try:
         key.data()
     except BlockingIOError:

@@ -25,7 +25,10 @@ _DROPPED_SUFFIXES: Final = ("_proxy", "_PROXY")
 
 
 def environment(caller: Mapping[str, str], *, layout: Layout, endpoint: str) -> dict[str, str]:
-    """Return the variables of a command on the laptop: the caller's, with the cloud instead of AWS, without proxies."""
+    """Return the variables of a command on the laptop: the caller's, with the cloud instead of AWS, without proxies.
+
+    The caller's variables for AWS and the CDK are removed. HOME is the laptop's home directory.
+    """
     kept = {
         key: value
         for key, value in caller.items()

@@ -136,8 +136,7 @@ class Application:
         return [body]
 
     def _answer(self, environ: dict[str, Any], service: str, action: str) -> error_replies.Reply:
-        """Answer a request with its service's application. Exceptions and replies above 499 become errors with status
-        400.
+        """Answer a request with its service's application. Exceptions and 5xx replies become errors with status 400.
 
         Paths that AWS's API lacks are rejected with 404.
         """

@@ -126,7 +126,8 @@ def carry_out(layout: Layout, arguments: argparse.Namespace) -> int:
 def blocked_signals() -> Iterator[list[signal.Signals]]:
     """Block terminating signals, so that none arrives between a fault and the registration of its repair.
 
-    Yields the blocked signals. Signals that are ignored, for example by nohup, stay ignored.
+    Yields the blocked signals. Signals that are still pending at the end are discarded. Signals that are ignored, for
+    example by nohup, stay ignored.
     """
     signals = [number for number in _ENDING if signal.getsignal(number) != signal.SIG_IGN]
     before = signal.pthread_sigmask(signal.SIG_BLOCK, signals)

@@ -57,8 +57,9 @@ def _fill(path: Path) -> int:
 
 
 def flip_bit(attempt: Attempt) -> Done:
-    """Flip one bit in the newest file that matches the user's pattern. Raises NoTargetError without a pattern or a
-    file.
+    """Flip one bit in the newest file that matches the user's pattern. The fault's random place selects the bit.
+
+    Empty files and symbolic links are skipped. Raises NoTargetError without a pattern or a file.
     """
     if not attempt.patterns.flip:
         raise NoTargetError("--flip is not set; it selects the files to damage")

@@ -70,6 +70,7 @@ def _inside(attempt: Attempt, what: str, *, begin: Callable[[Run], object], end:
     """Inject a fault in a host's network namespace, and repair it there, even if the host has rebooted.
 
     `what` describes the fault, with {} for the host. `begin` and `end` take a function that runs a command there.
+    Raises NoTargetError if all hosts are machines.
     """
     host = attempt.choose([host for host in attempt.hosts() if not host["agent"]], "host in namespaces")
     fd = os.open(f"/proc/{host['pid']}/ns/net", os.O_RDONLY | os.O_CLOEXEC)

@@ -73,7 +73,10 @@ class CpuLimit:
             self.remove("probe")
 
     def processors(self, instance_id: str) -> tuple[int, ...]:
-        """Return the numbers of a host's processors. At the first call, choose processors that the fewest hosts use."""
+        """Return the numbers of a host's processors, as many as the limit, rounded up.
+
+        The first call for a host chooses those that the fewest hosts use. Later calls return the same.
+        """
         count = min(math.ceil(self.cpus), len(self.present))
         users = Counter(each for id, taken in self._taken.items() if id != instance_id for each in taken)
         chosen = sorted(self.present, key=lambda each: (users[each], each))[:count]
@@ -94,7 +97,10 @@ class CpuLimit:
         return group / "cgroup.procs"
 
     def remove(self, instance_id: str) -> None:
-        """Remove a host's group, which must not have processes, and its parents if they are empty."""
+        """Remove a host's control group, and its parents if they are empty. Free its processors for other hosts.
+
+        Errors are ignored: a group that still has processes stays.
+        """
         self._taken.pop(instance_id, None)
         with contextlib.suppress(OSError, NoCpuControllerError):
             for group in (self.directory / instance_id, self.directory, self.directory.parent):
@@ -113,7 +119,7 @@ def join(pid: int, groups: Path = GROUPS) -> None:
 
 
 def remove_groups(cloud: str, groups: Path = GROUPS) -> None:
-    """Remove the remaining groups of a cloud. Their processes must have exited."""
+    """Remove the remaining groups of a cloud. Groups that still have processes stay, without an error."""
     limit = CpuLimit(cloud=cloud, cpus=1.0, groups=groups)
     with contextlib.suppress(OSError, NoCpuControllerError):
         for group in limit.directory.iterdir():

@@ -56,11 +56,12 @@ class FirstProcess:
         group: Path | None = None,
         processors: Sequence[int] = (),
     ) -> None:
-        """Start the process. Raises OSError if it cannot be started.
+        """Start the process, without the capabilities in _DROPPED. Raises OSError if it cannot be started.
 
         `output` is a descriptor for standard output and error. `namespaces` are options of `unshare` for namespaces in
-        addition to PIDs and mounts. `group` is the file `cgroup.procs` of the process's control group. `processors` are
-        the numbers of its allowed processors, () for all.
+        addition to PIDs and mounts. `environment` replaces this process's variables; a default PATH is added. `group`
+        is the file `cgroup.procs` of the process's control group. `processors` are the numbers of its allowed
+        processors, () for all.
         """
         join = ("sh", "-c", 'echo $$ >"$0" && exec "$@"', str(group)) if group else ()
         self._unshare = subprocess.Popen(

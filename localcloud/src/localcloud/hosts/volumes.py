@@ -41,7 +41,10 @@ class Volumes:
         return self.directory / instance_id
 
     def make(self, instance_id: str, size_gib: int) -> None:
-        """Make and mount an empty volume. Raises OSError or CommandError."""
+        """Make and mount an empty volume. If sizes are not enforced, only create its directory.
+
+        Raises OSError or CommandError.
+        """
         self.path(instance_id).mkdir(parents=True)
         if self.unlimited:
             return

@@ -85,7 +85,9 @@ def describe_placement_groups(self: Any) -> ActionResult:
 
 @added(EC2Response, "delete_placement_group")
 def delete_placement_group(self: Any) -> ActionResult:
-    """Delete a placement group, and answer DeletePlacementGroup. Reject an unknown group, and one that has instances.
+    """Delete a placement group, and answer DeletePlacementGroup.
+
+    Reject an unknown group, and a group with instances.
     """
     group = _known(self.ec2_backend, self._get_param("GroupName"))
     if _members(self.ec2_backend, group.name):

@@ -64,8 +64,9 @@ class Callers:
         self._backend = backend
 
     def find(self, signature: Signature) -> Caller:
-        """Return the caller with these credentials. Raises UnknownCallerError for unknown, inactive or expired
-        credentials.
+        """Return the caller with these credentials.
+
+        Raises UnknownCallerError for unknown, inactive or expired credentials.
         """
         user = self._user(signature.access_key)
         if user is not None:

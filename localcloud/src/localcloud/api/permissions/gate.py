@@ -68,8 +68,7 @@ class Gate:
             return refusals.refused(environ, f"Denied, because the embedded cloud cannot decide: {error}")
 
     def _refusal(self, environ: dict[str, Any]) -> Reply | None:
-        """Authorize a request, and store its caller in `environ`. Return an error reply if it is denied, otherwise
-        None.
+        """Authorize a request, and store its caller in `environ`. Return an error reply if it is denied, or None.
 
         An unsigned request is denied. Requests of helper scripts have no caller. Raises UnknownCallerError,
         UnknownOperationError, EvaluatorError or UndecidableError.

@@ -77,7 +77,7 @@ class ObjectNeed:
 
 
 def needs(call: Call) -> Iterator[ObjectNeed]:
-    """Yield the S3 permissions that an operation requires, including those for the source of a copy and for an object's
+    """Yield the S3 permissions that an operation requires, including those for a copy's source and for a new object's
     tags.
     """
     params = call.params
@@ -111,8 +111,9 @@ def _deleted(bucket: str, params: Mapping[str, Any]) -> Iterator[ObjectNeed]:
 
 
 def _versioned(need: ObjectNeed, version: Any) -> ObjectNeed:
-    """Return the permission for an object's version. It is unchanged without a version, or if versions need no other
-    action.
+    """Return the permission for an object's version.
+
+    It is unchanged if no version is given, or if S3 has no separate action for versions.
     """
     if not version or need.action not in _OF_VERSIONS:
         return need

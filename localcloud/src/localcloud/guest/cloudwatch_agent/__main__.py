@@ -43,7 +43,10 @@ class ConfigurationError(ValueError):
 
 
 def main(arguments: list[str]) -> int:
-    """Fetch the configuration and start the agent; return the exit code. With the argument `run`, be the agent."""
+    """Fetch and check the configuration, with -s also start the agent; return the exit code.
+
+    With the only argument `run`, this process is the agent.
+    """
     if arguments == ["run"]:
         return _run(json.loads(CONFIG.read_text(encoding="utf-8")))
     parser = argparse.ArgumentParser(prog="amazon-cloudwatch-agent-ctl")

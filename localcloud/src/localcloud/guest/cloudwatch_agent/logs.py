@@ -36,7 +36,10 @@ class Source:
 
     @classmethod
     def parse(cls, entry: Mapping[str, Any], facts: Mapping[str, str]) -> Source:
-        """Parse an entry of the configuration. `facts` replace placeholders such as {instance_id}."""
+        """Parse an entry of the configuration. `facts` replace placeholders such as {instance_id} in the stream's name.
+
+        Without a name, the stream is called {instance_id}.
+        """
         stream = str(entry.get("log_stream_name", "{instance_id}"))
         for name, value in facts.items():
             stream = stream.replace(f"{{{name}}}", value)
@@ -48,7 +51,9 @@ class Source:
         )
 
     def files(self) -> dict[str, str]:
-        """Return the files to ship, each with the name of its stream."""
+        """Return the files to ship, each with the name of its stream: all that match, or only the most recently changed
+        one.
+        """
         matches = Path("/").glob(self.pattern.lstrip("/"))
         found = sorted(str(path) for path in matches if path.is_file())
         if self.every_file:
@@ -84,7 +89,10 @@ class Tail:
 
 
 def _new_lines(path: Path, offset: int) -> Iterator[tuple[list[str], int]]:
-    """Yield batches of complete lines after an offset, each with the offset of its end; none for a missing file."""
+    """Yield batches of complete lines after an offset, each with the offset of its end; none for a missing file.
+
+    A file that has become shorter than the offset is read from its start.
+    """
     try:
         with path.open("rb") as file:
             if file.seek(0, 2) < offset:
@@ -101,7 +109,10 @@ def _new_lines(path: Path, offset: int) -> Iterator[tuple[list[str], int]]:
 
 
 def _batch(file: Any, offset: int) -> tuple[list[str], int]:
-    """Return some complete lines and the offset of their end. Empty lines are omitted, as events must not be empty."""
+    """Return some complete lines and the offset of their end. Empty lines are omitted, as events must not be empty.
+
+    Lines longer than 64 KiB are split.
+    """
     lines: list[str] = []
     size = 0
     while len(lines) < _LINES and size < _BYTES:

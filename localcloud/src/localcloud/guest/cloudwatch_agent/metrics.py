@@ -87,7 +87,8 @@ def read_network(text: str) -> dict[str, int]:
 def figures(before: Sample, now: Sample, *, cpus: int, memory_bytes: int) -> dict[str, dict[str, float]]:
     """Return the metrics from two samples, by section of the configuration and name, such as mem and used_percent.
 
-    `memory_bytes` is the machine's total memory.
+    Processor and network values are for the time between the samples, all others are those of `now`. `memory_bytes` is
+    the machine's total memory.
     """
     elapsed_s = max(now.at_s - before.at_s, 1e-3)
     busy = 100 * (now.cpu_s - before.cpu_s) / elapsed_s / cpus
