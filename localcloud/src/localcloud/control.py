@@ -38,8 +38,7 @@ class ControlServer:
         threading.Thread(target=self._serve, name="control", daemon=True).start()
 
     def answer_all(self) -> bool:
-        """Answer all waiting requests in the calling thread; return whether there were any. Errors are sent as answers.
-        """
+        """Answer all waiting requests in the calling thread; return whether there were any. Errors become answers."""
         answered = False
         while not self._pending.empty():
             message, answer = self._pending.get()

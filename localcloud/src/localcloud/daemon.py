@@ -211,8 +211,7 @@ class Daemon:
         }
 
     def _act(self, request: dict[str, str]) -> dict[str, Any]:
-        """Execute a request of the control socket; return the cloud's status. `status` and unknown requests do nothing
-        else.
+        """Execute a request of the control socket; return the cloud's status. An unknown request only returns it.
 
         Raises UnknownInstanceError, or LocalCloudError if the request is not possible.
         """

@@ -41,7 +41,7 @@ class StartError(LocalCloudError, ChildProcessError):
 def start(options: Options) -> dict[str, Any]:
     """Start a cloud; return its state once it is ready. Remains of an earlier crash are removed first.
 
-    Raises AlreadyRunningError, StartError, and like `check`.
+    Raises AlreadyRunningError, StartError, and like `check`. A cloud that is not ready within 60 s is removed.
     """
     layout = Layout(name=options.name)
     check(options)
@@ -145,7 +145,10 @@ def read_state(layout: Layout) -> dict[str, Any]:
 
 
 def supervise(options: Options, lock: int) -> int:
-    """Run the daemon, and clean up however it exits. Return its exit code. `lock`: descriptor of the cloud's lock."""
+    """Run the daemon, and clean up however it exits. Return its exit code. `lock`: descriptor of the cloud's lock.
+
+    With the option `owner`, the daemon is terminated when that process exits.
+    """
     layout = Layout(name=options.name)
     os.truncate(lock, 0)
     os.pwrite(lock, str(os.getpid()).encode(), 0)
@@ -257,8 +260,9 @@ def _spawn(role: str, options: Options, lock: int, log_fd: int) -> subprocess.Po
 
 
 def _reap_orphans() -> None:
-    """Wait for the hosts' processes, which the supervisor inherits from the daemon. Log a warning if some do not exit
-    in time.
+    """Wait for the hosts' processes, which the supervisor inherits from the daemon, for 30 s at most.
+
+    Log a warning if some have not exited by then.
     """
     deadline = time.monotonic() + _STOP_TIMEOUT_S
     while time.monotonic() < deadline:

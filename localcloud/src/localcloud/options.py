@@ -155,7 +155,10 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
 
 
 def from_arguments(arguments: argparse.Namespace) -> Options:
-    """Return the options of a parsed command line. Raises LocalCloudError for conflicting options."""
+    """Return the options of a parsed command line. Machines without an image get the default one.
+
+    Raises LocalCloudError for conflicting options.
+    """
     values: dict[str, Any] = {}
     for field in dataclasses.fields(Options):
         value = getattr(arguments, field.name)

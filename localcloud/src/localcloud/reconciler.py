@@ -100,7 +100,10 @@ class Reconciler:
         self.consoles = Consoles(layout, cloud.set_console_output)
 
     def reconcile(self) -> None:
-        """Compare once with the API's state, and apply the differences."""
+        """Compare once with the API's state, and apply the differences to hosts, networks and shared file systems.
+
+        Hosts that have exited are reported to the API. Hosts that have failed are not started again.
+        """
         self._report_deaths()
         snapshot = self.cloud.snapshot()
         wanted = {instance.id: instance for instance in snapshot.instances}
@@ -167,7 +170,10 @@ class Reconciler:
         self.cloud.instance_failed(instance_id, reason, has_run=has_run)
 
     def _route(self, snapshot: Snapshot) -> None:
-        """Create and remove routers as the snapshot requires, and update their rules and the public routes."""
+        """Create and remove routers as the snapshot requires, and update their rules and the public routes.
+
+        Only VPCs with instances, mount targets or NAT gateways have a router.
+        """
         vpcs = {vpc.id for vpc in snapshot.vpcs if _is_used(snapshot, vpc.id)}
         for vpc_id in self.routers.keys() - vpcs:
             router = self.routers.pop(vpc_id)
@@ -236,7 +242,8 @@ class Reconciler:
             self._give_up(host.instance.id, f"its host failed to start: {error}")
 
     def _reboot(self, hosts: Sequence[Host]) -> None:
-        """Shut hosts down and boot them again with the same disk and address."""
+        """Shut hosts down and boot them again with the same disk and address. Hosts that fail are reported to the API.
+        """
         self._shut_down(hosts)
         for host in hosts:
             host.unplug()
@@ -247,7 +254,10 @@ class Reconciler:
                 self._boot(host)
 
     def _shut_down(self, hosts: Sequence[Host], grace_s: float | None = None) -> None:
-        """Shut hosts down, kill hosts that take too long, and unlink them from their routers."""
+        """Shut hosts down, kill hosts that take too long, and unlink them from their routers.
+
+        `grace_s` is the time that all of them have together; None: the longest that one of them needs.
+        """
         for host in hosts:
             host.shut_down()
         longest_s = max((host.grace_s for host in hosts), default=0.0)

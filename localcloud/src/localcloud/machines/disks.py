@@ -75,9 +75,9 @@ class RootDisk:
 
 
 def node_disk(distribution: Distribution, environment: Mapping[str, str], cache: Path) -> RootDisk:
-    """Return the disk of a distribution's nodes, with these variables in every process. A new disk takes two minutes.
+    """Return the disk of a distribution's nodes, with these variables in every process.
 
-    Raises ImageError.
+    If the cache does not have it, it is created, which takes two minutes. Raises ImageError.
     """
     root = Root(
         name=f"{distribution.name}-machine",
@@ -89,7 +89,9 @@ def node_disk(distribution: Distribution, environment: Mapping[str, str], cache:
 
 
 def server_disk(distribution: Distribution, cache: Path) -> RootDisk:
-    """Return the disk of a file server with the same release. Raises ImageError."""
+    """Return the disk of a file server with the same release. Create it if the cache does not have it. Raises
+    ImageError.
+    """
     root = Root(name=f"{distribution.name}-server", suite=distribution.suite, packages=(*_SERVER, *KERNEL))
     return _root_disk(root, server_files(), cache)
 

@@ -134,7 +134,9 @@ class MachineHosts:
         return Machine(instance=instance, subnet=subnet, directory=directory, image=image)
 
     def share(self, snapshot: Snapshot, routers: Mapping[str, Router]) -> None:
-        """Run a file server for each EFS file system with mount targets. Lustre is not supported."""
+        """Run a file server for each EFS file system with mount targets, and remove all others. Lustre is not
+        supported.
+        """
         addresses: dict[str, list[str]] = defaultdict(list)
         vpcs: dict[str, str] = {}
         for target in snapshot.mount_targets:
@@ -155,6 +157,6 @@ class MachineHosts:
             self.servers[id].keep(addresses[id])
 
     def close(self) -> None:
-        """Stop all file servers."""
+        """Kill all file servers, and remove their files."""
         while self.servers:
             self.servers.popitem()[1].remove()

@@ -130,7 +130,7 @@ def pass_on(listeners: Sequence[tuple[socket.socket, str, int]]) -> None:
 
 
 async def _pass_on(host: str, port: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Forward one connection to a host and port, in both directions."""
+    """Forward one connection to a host and port, in both directions. Errors are logged, and close the connection."""
     try:
         there = await asyncio.wait_for(asyncio.open_connection(host, port), _CONNECT_S)
     except (OSError, TimeoutError) as error:

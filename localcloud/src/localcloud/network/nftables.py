@@ -104,7 +104,7 @@ def _base_chains() -> list[str]:
 
 
 def _group_rules(rules: Sequence[Rule], side: str, known: set[str], verdict: str) -> list[str]:
-    """Return nftables' lines for rules of a security group.
+    """Return nftables' lines for rules of a security group. IPv6 networks and unknown groups are left out.
 
     `side` is the address to match (`saddr`, `daddr`), `known` the ids of existing groups, and `verdict` the action.
     """

@@ -40,7 +40,7 @@ def respond(query: bytes, find: Callable[[str], str]) -> bytes:
     """Return the answer to a DNS message, or b"" if the message is too short.
 
     `find` takes a lower-case name without the trailing dot and returns an IPv4 address or "". The answer is NXDOMAIN
-    for "", and FORMERR for a malformed message.
+    for "", and FORMERR for a malformed message. For a known name, only queries of the type A get an address.
     """
     if len(query) < _HEADER_BYTES:
         return b""

@@ -21,7 +21,7 @@ _BLOCK_BYTES: Final = 1 << 16
 
 
 def main(arguments: list[str]) -> int:
-    """Run the plugin; return its exit status."""
+    """Run the plugin; return its exit status: 1 after an error, which is printed, and 2 for wrong arguments."""
     if arguments == ["--version"]:
         print(VERSION)
         return 0

@@ -151,7 +151,10 @@ class SessionService:
         return f"tcp://{API_ADDRESS}:{SESSIONS_PORT}"
 
     def reason_not_connected(self, instance_id: str) -> str:
-        """Return the reason why an instance's agent is not connected, or "" if it is connected."""
+        """Return the reason why an instance's agent is not connected, or "" if it is connected.
+
+        Each call checks the role's permissions, and connects once from the host.
+        """
         try:
             self._connect(instance_id).close()
         except NotConnectedError as error:
@@ -159,7 +162,10 @@ class SessionService:
         return ""
 
     def start(self, instance_id: str, port: int) -> Session:
-        """Start a session to a port of an instance, and return it. Raises NotConnectedError."""
+        """Start a session to a port of an instance, and return it. Raises NotConnectedError.
+
+        The port is contacted when the client has connected to the relay, within 60 s. An error then ends the session.
+        """
         connection = self._connect(instance_id)
         session, network = self.relay.open(), self.hosts[instance_id].network
 

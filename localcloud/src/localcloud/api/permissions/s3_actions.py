@@ -77,8 +77,9 @@ class ObjectNeed:
 
 
 def needs(call: Call) -> Iterator[ObjectNeed]:
-    """Yield the S3 permissions that an operation requires, including those for a copy's source and for a new object's
-    tags.
+    """Yield the S3 permissions that an operation requires.
+
+    They include the permission on a copy's source, and the permission to tag a new object if it has tags.
     """
     params = call.params
     bucket, key = str(params.get("Bucket", "")), params.get("Key")
