@@ -242,8 +242,7 @@ class Reconciler:
             self._give_up(host.instance.id, f"its host failed to start: {error}")
 
     def _reboot(self, hosts: Sequence[Host]) -> None:
-        """Shut hosts down and boot them again with the same disk and address. Hosts that fail are reported to the API.
-        """
+        """Shut hosts down and boot them again with the same disk and address. Failures are reported to the API."""
         self._shut_down(hosts)
         for host in hosts:
             host.unplug()

@@ -89,8 +89,9 @@ def node_disk(distribution: Distribution, environment: Mapping[str, str], cache:
 
 
 def server_disk(distribution: Distribution, cache: Path) -> RootDisk:
-    """Return the disk of a file server with the same release. Create it if the cache does not have it. Raises
-    ImageError.
+    """Return the disk of a file server with the same release. If the cache does not have it, it is created.
+
+    Raises ImageError.
     """
     root = Root(name=f"{distribution.name}-server", suite=distribution.suite, packages=(*_SERVER, *KERNEL))
     return _root_disk(root, server_files(), cache)

@@ -134,9 +134,7 @@ class MachineHosts:
         return Machine(instance=instance, subnet=subnet, directory=directory, image=image)
 
     def share(self, snapshot: Snapshot, routers: Mapping[str, Router]) -> None:
-        """Run a file server for each EFS file system with mount targets, and remove all others. Lustre is not
-        supported.
-        """
+        """Run a file server for each EFS file system with mount targets, and remove all others. Lustre is ignored."""
         addresses: dict[str, list[str]] = defaultdict(list)
         vpcs: dict[str, str] = {}
         for target in snapshot.mount_targets:

@@ -51,8 +51,7 @@ class Source:
         )
 
     def files(self) -> dict[str, str]:
-        """Return the files to ship, each with the name of its stream: all that match, or only the latest changed one.
-        """
+        """Return the files to ship, each with the name of its stream: all that match, or only the latest changed."""
         matches = Path("/").glob(self.pattern.lstrip("/"))
         found = sorted(str(path) for path in matches if path.is_file())
         if self.every_file:
