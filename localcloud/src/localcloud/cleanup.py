@@ -65,7 +65,7 @@ def processes_in(name: str, inodes: frozenset[int], proc: Path = Path("/proc")) 
 
 
 def end(pids: Iterable[int]) -> None:
-    """Send SIGTERM to processes. Kill processes that have not exited after 5 s."""
+    """Send SIGTERM to processes, and wait for their exit. Kill processes that have not exited after 5 s."""
     left = list(pids)
     for number, timeout_s in ((signal.SIGTERM, _TIMEOUT_S), (signal.SIGKILL, _TIMEOUT_S)):
         for pid in left:

@@ -69,7 +69,10 @@ class Daemon:
         self._control = ControlServer(self.layout.control, self._act, self.cloud.announce)
 
     def run(self) -> None:
-        """Serve until `stop` is called, then remove the hosts and networks."""
+        """Write the state file, and serve until `stop` is called. Then remove the hosts and networks.
+
+        Errors of hosts, groups and alarms do not stop the cloud. They are logged, shown in `status`, and retried.
+        """
         self._write_state()
         again = True
         while not self._stopping:

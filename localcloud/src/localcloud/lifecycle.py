@@ -106,7 +106,8 @@ def make_directory(directory: Path) -> None:
 def stop(name: str) -> bool:
     """Stop a cloud and remove all its resources; return whether it was running. Safe to repeat, also after a crash.
 
-    Raises LocalCloudError if the cloud does not stop, or if this process is not root.
+    Processes that have not exited after 30 s are killed. Raises LocalCloudError if the cloud does not stop, or if this
+    process is not root.
     """
     layout = Layout(name=name)
     if os.geteuid() != 0:

@@ -45,7 +45,7 @@ class CloudState(Protocol):
         """
 
     def role_credentials(self, role_name: str, session_name: str) -> dict[str, Any]:
-        """Return fresh credentials of a role."""
+        """Return new credentials of a role, for a session with this name."""
 
 
 class HostKind(Protocol):

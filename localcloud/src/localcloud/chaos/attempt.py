@@ -39,12 +39,15 @@ class Cloud:
     """A running cloud, accessed like from its command line."""
 
     def __init__(self, layout: Layout, only: str = "") -> None:
-        """Only use hosts whose name or id matches the regular expression `only`. Raises NotRunningError."""
+        """Use a running cloud. `only` is a regular expression for the names or ids of its possible hosts; "": all.
+
+        Raises NotRunningError.
+        """
         self._layout, self._only = layout, only
         self._state = lifecycle.read_state(layout)
 
     def hosts(self, only: str = "") -> list[dict[str, Any]]:
-        """Return the possible hosts of a fault, sorted by name and address.
+        """Return the possible hosts of a fault, sorted by name and address. Some may not be running.
 
         `only` is a regular expression for their names and ids. It replaces the constructor's expression.
         """
@@ -128,11 +131,11 @@ class Attempt:
         return things[int(self.fault.place * len(things))]
 
     def hosts(self) -> list[dict[str, Any]]:
-        """Return the running hosts without an active fault of this kind."""
+        """Return the running hosts that the fault may affect, without those that have an active fault of this kind."""
         return [host for host in self.running() if host["instance_id"] not in self.busy]
 
     def running(self) -> list[dict[str, Any]]:
-        """Return the running hosts."""
+        """Return the running hosts that the fault may affect, including those with an active fault of this kind."""
         return [host for host in self.cloud.hosts(self.fault.hosts) if host["pid"]]
 
     def host(self) -> Host:

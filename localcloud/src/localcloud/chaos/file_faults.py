@@ -18,7 +18,10 @@ _SMALLEST_BYTES: Final = 4096
 
 
 def fill_disk(attempt: Attempt) -> Done:
-    """Fill the shared file systems. Raises NoTargetError if their size is not limited."""
+    """Fill the shared file systems with one file, until the fault is repaired.
+
+    Raises NoTargetError if their size is not limited, or if they are still filled.
+    """
     target, root = attempt.once("disk"), attempt.cloud.shared_file_system()
     if root.stat().st_dev == root.parent.stat().st_dev:
         raise NoTargetError("the shared file system is not limited: start the cloud with --efs-size")

@@ -26,7 +26,7 @@ Run = Callable[..., str]
 
 
 def cut(attempt: Attempt) -> Done:
-    """Drop all packets of a host."""
+    """Drop all packets from and to a host, until the fault is repaired."""
     host = attempt.host()
     instance_id = host["instance_id"]
 
@@ -39,7 +39,7 @@ def cut(attempt: Attempt) -> Done:
 
 
 def drop(attempt: Attempt) -> Done:
-    """Drop all packets that a host sends: silently for TCP, with an error to the sender for UDP."""
+    """Drop all packets that a host sends, until the fault is repaired. Only UDP senders get an error."""
     return _inside(
         attempt,
         "dropped the packets that {} sends",
@@ -49,7 +49,10 @@ def drop(attempt: Attempt) -> Done:
 
 
 def slow(attempt: Attempt) -> Done:
-    """Limit the bandwidth at which a host sends to 1 Mbit/s."""
+    """Limit the bandwidth at which a host sends to 1 Mbit/s, until the fault is repaired.
+
+    Raises NoTargetError if the host has no default route.
+    """
     rate = ("rate", f"{SLOW_MBIT_PER_S}mbit", "burst", "16k", "latency", "400ms")
 
     def begin(run: Run) -> None:

@@ -29,7 +29,10 @@ Report = Callable[[str, dict[str, Any]], None]
 
 @contextlib.contextmanager
 def locked(layout: Layout) -> Iterator[None]:
-    """Prevent other `chaos` commands on the same cloud within a block. Raises LocalCloudError if one is running."""
+    """Prevent other `chaos` commands on the same cloud within a block.
+
+    Raises LocalCloudError if one is running, or NotRunningError if the cloud is not.
+    """
     try:
         opened = layout.chaos_lock.open("a+", encoding="utf-8")
     except FileNotFoundError:

@@ -73,7 +73,7 @@ class Distribution:
 
     @property
     def root(self) -> Root:
-        """Return the root of its hosts."""
+        """Return the packages and diversions of its hosts' root file system."""
         packages = tuple(name for name in PACKAGES if not (self.bare and name == "awscli"))
         return Root(name=self.name, suite=self.suite, packages=packages, diversions=_DIVERSIONS)
 

@@ -98,7 +98,7 @@ class FirstProcess:
         return self._unshare.poll()
 
     def terminate(self) -> None:
-        """Send SIGTERM to the process."""
+        """Send SIGTERM to the process, if it is running."""
         if pid := self.pid:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGTERM)
@@ -155,7 +155,10 @@ class Host(abc.ABC):
         return ""
 
     def boot(self) -> None:
-        """Start the host. Call this in a thread that lives as long as the host, because its exit kills the host."""
+        """Start the host. Call this in a thread that lives as long as the host, because its exit kills the host.
+
+        Raises OSError if the host cannot be started.
+        """
         self.process = self._start()
 
     @property

@@ -222,7 +222,7 @@ def _link(path: Path, target: str) -> None:
 
 
 def write(path: Path, text: str, mode: int = 0o644) -> None:
-    """Write a file, and create its parent directories."""
+    """Write a file with this mode, and create its parent directories."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text, encoding="utf-8")
     path.chmod(mode)

@@ -70,7 +70,10 @@ class JsonSocket:
 
 @contextlib.contextmanager
 def connected(path: Path, timeout_s: float) -> Iterator[JsonSocket]:
-    """Connect to a machine's socket within a block. Raises NoAnswerError."""
+    """Connect to a machine's socket within a block. Each operation on it times out after `timeout_s` seconds.
+
+    Raises NoAnswerError.
+    """
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
         connection.settimeout(timeout_s)
         try:

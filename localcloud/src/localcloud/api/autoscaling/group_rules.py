@@ -82,7 +82,8 @@ def _check_creation(responses: Any) -> None:
 
 @first(AutoScalingResponse, "update_auto_scaling_group")
 def _check_template(responses: Any) -> None:
-    """Reject a request whose launch template EC2 cannot launch. A request without a template is accepted."""
+    """Reject a group's creation or update if EC2 cannot launch its launch template. A request without one is accepted.
+    """
     policy = responses._get_param("MixedInstancesPolicy") or {}
     given = responses._get_param("LaunchTemplate") or (policy.get("LaunchTemplate") or {}).get(
         "LaunchTemplateSpecification"

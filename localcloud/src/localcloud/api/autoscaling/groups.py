@@ -221,9 +221,10 @@ def _surplus(active: list[Any], count: int) -> list[Any]:
 
 @instead(models.AutoScalingBackend, "terminate_instance")
 def _terminate_instance(self: Any, instance_id: str, should_decrement: bool) -> Any:
-    """Terminate one instance of a group. The group replaces it, or with `should_decrement` becomes smaller.
+    """Terminate one instance of a group, and return the activity. A lifecycle hook may delay the termination.
 
-    Raises ValidationError if no group has the instance, or if the group would be smaller than its minimum.
+    The group replaces the instance, or with `should_decrement` becomes smaller. Raises ValidationError if no group has
+    the instance, or if the group would be smaller than its minimum.
     """
     for group in self.autoscaling_groups.values():
         for state in group.instance_states:

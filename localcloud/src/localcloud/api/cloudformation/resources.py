@@ -44,9 +44,9 @@ class ResourceChanger:
             self.account.condition.notify_all()
 
     def apply(self, name: str, declaration: Mapping[str, Any], target: Target) -> Wait | None:
-        """Create, update or replace a resource if its properties changed. Return the signals to wait for, or None.
+        """Create a new resource, or update or replace one whose properties or type changed. Others are left unchanged.
 
-        Raises ResourceError.
+        Return the signals to wait for, or None. Raises ResourceError.
         """
         resource_type = RESOURCE_TYPES[declaration["Type"]]
         properties = self._resolve(declaration, target)

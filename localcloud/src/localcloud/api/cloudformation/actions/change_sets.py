@@ -56,7 +56,11 @@ class ChangeSetActions(Actions):
         return ActionResult({"Id": change_set.change_set_id, "StackId": stack.stack_id})
 
     def _refuse_unless_fitting(self, stack: Stack | None, name: str, kind: str) -> None:
-        """Reject a change set whose kind (CREATE or UPDATE) does not match the stack's state, or whose name is used."""
+        """Reject a change set whose kind (CREATE or UPDATE) does not fit the stack, or whose name is used.
+
+        `stack` is None if it does not exist. UPDATE needs a stack that was created, CREATE a missing stack or one that
+        only has change sets. A stack whose status does not allow updates is rejected too.
+        """
         if kind == "UPDATE" and (stack is None or stack.target is None):
             raise ValidationError(f"Stack [{stack.name if stack else self._text('StackName')}] does not exist")
         if stack is None:
@@ -98,7 +102,7 @@ class ChangeSetActions(Actions):
         return change_set
 
     def describe_change_set(self) -> ActionResult:
-        """Show a change set."""
+        """Show the request's change set. Reject a missing one."""
         return ActionResult(_shown(self._find_change_set()))
 
     def describe_events(self) -> ActionResult:
@@ -132,7 +136,7 @@ class ChangeSetActions(Actions):
         )
 
     def list_change_sets(self) -> ActionResult:
-        """List a stack's change sets that have not been executed."""
+        """List a stack's change sets that have not been executed. Reject an unknown stack."""
         stack = self._account.get(self._text("StackName"))
         found = [_shown(each) for each in self._account.change_sets_of(stack) if not each.executed]
         return ActionResult({"Summaries": found})

@@ -42,7 +42,7 @@ class Responses(ChangeSetActions, StackActions):
         )
 
     def describe_stack_events(self) -> ActionResult:
-        """Show a stack's events, latest first."""
+        """Show a stack's events, latest first. Reject an unknown stack."""
         stack = self._account.get(self._text("StackName"))
         with self._account.condition:
             return ActionResult({"StackEvents": list(reversed(stack.events))})
@@ -64,7 +64,7 @@ class Responses(ChangeSetActions, StackActions):
         raise ValidationError(f"Resource {name} does not exist for stack {stack.name}")
 
     def list_stack_resources(self) -> ActionResult:
-        """List the resources of a stack."""
+        """List the resources of a stack, sorted by logical id. Reject an unknown stack."""
         stack = self._account.get(self._text("StackName"))
         found = [show_resource(stack, each) for each in sorted_resources(stack)]
         return ActionResult({"StackResourceSummaries": found})
@@ -95,7 +95,7 @@ class Application:
         self._account = account
 
     def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
-        """Answer one request."""
+        """Answer one request (WSGI), for the caller that the gate has stored in `environ`."""
         request = BackendRequest(environ)
         responses = Responses(self._account, environ.get(CALLER))
         responses.setup_class(request)

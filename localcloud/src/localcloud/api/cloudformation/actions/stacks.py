@@ -113,11 +113,11 @@ class StackActions(Actions):
         )
 
     def continue_update_rollback(self) -> ActionResult:
-        """Reject the request; see rollback_stack."""
+        """Reject the request, as `rollback_stack` does. The stack must be updated or deleted."""
         return self.rollback_stack()
 
     def update_termination_protection(self) -> ActionResult:
-        """Enable or disable the protection against deletion."""
+        """Enable or disable a stack's protection against deletion. Without the parameter, it is disabled."""
         stack = self._account.get(self._text("StackName"))
         stack.termination_protection = self._get_bool_param("EnableTerminationProtection", False)
         return ActionResult({"StackId": stack.stack_id})

@@ -98,7 +98,7 @@ def _check_exports(template: Template) -> None:
 
 
 def _problems(name: str, resource: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the reasons to reject a resource."""
+    """Yield the reasons to reject a resource: an unsupported type, attribute, property, policy or function."""
     type_name = resource["Type"]
     resource_type = RESOURCE_TYPES.get(type_name)
     if resource_type is None:
@@ -232,7 +232,8 @@ def _check_attribute(getatt: Any, template: Template) -> None:
 def needed_capabilities(template: Template) -> list[str]:
     """Return a list with the capability that the caller must acknowledge for the template's IAM resources.
 
-    The list is empty if the template has no IAM resources.
+    It is CAPABILITY_NAMED_IAM if one of them has a custom name, otherwise CAPABILITY_IAM. The list is empty if the
+    template has no IAM resources.
     """
     named = {
         "AWS::IAM::Role": "RoleName",
