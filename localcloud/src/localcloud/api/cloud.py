@@ -146,9 +146,7 @@ class Cloud:
         self._application.own["ssm"] = Sessions(self._application.moto, self.lock, service)
 
     def close(self) -> None:
-        """Stop the server and the policy evaluator. Calls that need a new decision on permissions are denied from then
-        on.
-        """
+        """Stop the server and the policy evaluator. Calls that need a new policy decision are denied from then on."""
         self.evaluator.close()
         if self._server is not None:
             self._server.shutdown()
@@ -228,9 +226,7 @@ class Cloud:
         self.announce()
 
     def fail(self, share: float, seconds: float) -> None:
-        """Make a share (0 to 1) of the clients' API calls fail for this number of seconds. A share of 0 ends the
-        failures.
-        """
+        """Make a share (0 to 1) of the clients' API calls fail for this number of seconds. A share of 0 ends this."""
         self._outage.begin(share, seconds)
 
     def limit(self, instance_type: str, count: int | None) -> None:

@@ -206,9 +206,7 @@ class Account:
         return target
 
     def findings(self, stack: Stack, target: Target) -> list[Finding]:
-        """Return the properties of a target that violate their resource type's schema. Values not known yet are
-        skipped.
-        """
+        """Return the properties of a target that violate their resource type's schema. Unknown values are skipped."""
         return findings(self.scope(stack, target), self.active_resources(stack, target))
 
     def active_resources(self, stack: Stack, target: Target) -> dict[str, Mapping[str, Any]]:

@@ -115,8 +115,7 @@ def condition_keys(policy: Policy | None, action: str) -> Iterator[tuple[str, st
 
 
 def _about(statement: Mapping[str, Any], action: str) -> bool:
-    """Return whether a statement's Action or NotAction applies to an action, ignoring case. Both may contain wildcards.
-    """
+    """Return whether a statement's Action or NotAction applies to an action. Wildcards are allowed, case is ignored."""
     named = listed(statement.get("Action", statement.get("NotAction", [])))
     matches = any(fnmatch.fnmatchcase(action.lower(), str(each).lower()) for each in named)
     return matches if "Action" in statement else not matches
