@@ -57,7 +57,7 @@ def choose(options: Options, *, layout: Layout, packages: PackageIndex, publish:
 
 
 def _namespaces(options: Options, layout: Layout, packages: PackageIndex, publish: Publish) -> Chosen:
-    """Build the images of hosts in namespaces. Returns like `choose`."""
+    """Build the images of hosts in namespaces, and open their volumes. Returns like `choose`."""
     binds = (*options.mount, *packages.binds)
     layers = [layout.layers / "image"]
     layers[0].mkdir()

@@ -85,7 +85,10 @@ class Reconciler:
         outside: Mapping[str, str],
         link_mbit: int = 0,
     ) -> None:
-        """Take `link_mbit`, the bandwidth of each host's link in Mbit/s, or 0 for no limit."""
+        """Take `outside`, the addresses of reachable hosts of the real internet, by name.
+
+        `link_mbit` is the bandwidth of each host's link in Mbit/s, or 0 for no limit.
+        """
         self.link_mbit = link_mbit
         self.cloud, self.layout, self.internet, self.kind = cloud, layout, internet, kind
         self.outside = outside

@@ -240,8 +240,9 @@ class Cloud:
         self.announce()
 
     def snapshot(self) -> Snapshot:
-        """Return all networks, instances and file systems that should exist now. First applies the API faults that are
-        due.
+        """Return all networks, instances and file systems that should exist now.
+
+        API faults that are due are applied first.
         """
         with self.lock:
             self._settle()

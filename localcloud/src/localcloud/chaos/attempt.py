@@ -67,7 +67,10 @@ class Cloud:
         return control.request(self._layout, message)
 
     def call(self, operation: str, instance_id: str) -> None:
-        """Call an EC2 operation for one instance, from the laptop. Raises LocalCloudError."""
+        """Call an EC2 operation (a method of boto3's client) for one instance, from the laptop.
+
+        Raises LocalCloudError.
+        """
         import boto3
         from botocore.exceptions import BotoCoreError, ClientError
 

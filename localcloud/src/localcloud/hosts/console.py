@@ -41,7 +41,10 @@ class Consoles:
         path.write_bytes(b"")
 
     def reader(self, host: Host) -> Callable[[], None]:
-        """Return a function that reads and stores everything that a host has written since its last call."""
+        """Return a function that reads and stores everything that a host has written since its last call.
+
+        Everything is appended to the console's file. The end is also kept in memory, for the API.
+        """
         instance_id, path = host.instance.id, self._layout.console(host.instance.id)
 
         def read() -> None:

@@ -44,7 +44,10 @@ class CpuLimit:
 
     @property
     def is_unified(self) -> bool:
-        """Return whether control groups are version 2 here. Raises NoCpuControllerError if there are none."""
+        """Return True if version 2 of control groups has a cpu controller here, False if only version 1 has one.
+
+        Raises NoCpuControllerError if there is none.
+        """
         with contextlib.suppress(OSError):
             if "cpu" in (self.groups / "cgroup.controllers").read_text(encoding="ascii").split():
                 return True
@@ -83,7 +86,10 @@ class CpuLimit:
         return self._taken.setdefault(instance_id, tuple(sorted(chosen)))
 
     def make(self, instance_id: str) -> Path:
-        """Create a host's group; return the file to write a process id to, to add the process. Raises OSError."""
+        """Create a host's group with the limit; return its file cgroup.procs. Raises OSError.
+
+        A process joins the group when its id is written to this file.
+        """
         group = self.directory / instance_id
         group.mkdir(parents=True, exist_ok=True)
         quota = round(self.cpus * PERIOD_US)

@@ -49,7 +49,10 @@ class Root:
         return cache / f"{self.name}-{hashlib.sha256(made_by.encode()).hexdigest()[:12]}"
 
     def make(self, directory: Path) -> None:
-        """Create the root in a new directory. Raises ImageError with mmdebstrap's output."""
+        """Create the root in a new directory, and print a note, because it takes a minute.
+
+        Raises ImageError if mmdebstrap is missing, or with its output if it fails.
+        """
         if shutil.which("mmdebstrap") is None:
             raise ImageError(
                 f"{self.name} needs mmdebstrap to create Debian's root file system; "

@@ -109,7 +109,10 @@ def build(layer: Path, binds: Sequence[Bind], environment: Mapping[str, str]) ->
 
 
 def _hide(layer: Path) -> None:
-    """Hide the machine's other directories, state and secrets from hosts."""
+    """Hide the machine's other directories, state and secrets from hosts.
+
+    Directories that a node also has, such as /home and /var/log, are empty.
+    """
     for directory, mode in _EMPTY.items():
         path = layer / directory
         path.mkdir(parents=True, exist_ok=True)
@@ -146,7 +149,7 @@ def make_devices(directory: Path) -> None:
 
 
 def _accounts(layer: Path) -> None:
-    """Write the machine's system accounts, without passwords, and the login users."""
+    """Write the machine's system accounts, without passwords, and the login users with their homes and sudo rights."""
     etc = Path("/etc")
     users = [line for line in (etc / "passwd").read_text(encoding="utf-8").splitlines() if _is_system(line)]
     groups = [line for line in (etc / "group").read_text(encoding="utf-8").splitlines() if _is_system(line)]

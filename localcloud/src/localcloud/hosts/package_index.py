@@ -116,7 +116,10 @@ class PackageIndex:
 
 
 def read_settings(environment: Mapping[str, str]) -> PipSettings:
-    """Return the settings of this machine's pip. Raises PackageIndexError without pip, or like `parse_settings`."""
+    """Return the settings of this machine's pip: this Python's, or if it has none, the base Python's or python3's.
+
+    Raises PackageIndexError if no Python has pip, or like `parse_settings`.
+    """
     base = getattr(sys, "_base_executable", "") or sys.executable
     commands = [[python, "-c", _QUESTION] for python in dict.fromkeys((sys.executable, base, "python3"))]
     for command in commands:
@@ -130,7 +133,10 @@ def read_settings(environment: Mapping[str, str]) -> PipSettings:
 
 
 def parse_settings(document: Mapping[str, Any], environment: Mapping[str, str]) -> PipSettings:
-    """Parse pip's answer. Raises PackageIndexError for settings that hosts cannot use."""
+    """Parse pip's answer.
+
+    Raises PackageIndexError for settings that hosts cannot use: a proxy, a client certificate, or an index by address.
+    """
     proxies = {name: url for name, url in urllib.request.getproxies_environment().items() if name in _PORTS}
     if document["proxy"] or proxies:
         raise PackageIndexError(

@@ -24,7 +24,10 @@ _DYNAMIC: Final = {"dynamic": "instance-identity/", "dynamic/instance-identity":
 
 
 def answer(instance: Instance, path: str, credentials: Credentials) -> bytes | None:
-    """Return an instance's answer for `path`, such as `meta-data/instance-id`, or None if the path does not exist."""
+    """Return an instance's answer for `path`, such as `meta-data/instance-id`, or None if the path does not exist.
+
+    Without user data, the path `user-data` does not exist.
+    """
     path = path.strip("/")
     if path == "user-data":
         return instance.user_data or None

@@ -66,7 +66,10 @@ def limit_pools(ec2: Any, check: Callable[[str, str], None]) -> None:
 
 
 def check_room(ec2: Any, instance_type: str, zone: str) -> None:
-    """Raise EC2's error if a zone lacks capacity for another instance of a type, or if the type's limit is reached."""
+    """Raise EC2's error if a zone lacks capacity for another instance of a type, or if the type's limit is reached.
+
+    Only `limit_pools` limits the capacity of zones.
+    """
     if check := ec2.__dict__.get("_check_pool"):
         check(instance_type, zone)
     limit = limits(ec2).get(instance_type)

@@ -64,11 +64,9 @@ class Account:
         return stack.stack_id if stack else ""
 
     def actor(self, role_arn: str, caller: Caller | None) -> Caller | None:
-        """Return the identity that an operation acts as: the role if one is given, otherwise the caller through
-        CloudFormation.
+        """Return the identity that an operation acts as: the role, or without a role the caller through CloudFormation.
 
-        Without role and caller, return None: the cloud itself. Raises ValidationError if CloudFormation cannot assume
-        the role.
+        Without both, return None: the cloud itself. Raises ValidationError if CloudFormation cannot assume the role.
         """
         if not role_arn:
             return caller.through(CLOUDFORMATION) if caller else None
@@ -125,7 +123,10 @@ class Account:
         tags: Mapping[str, str],
         report: Callable[[Physical], None] = lambda physical: None,
     ) -> Context:
-        """Return the context for a resource's handlers. A creation calls `report` as soon as the resource exists."""
+        """Return the context for a resource's handlers. `tags` are the stack's tags.
+
+        A creation calls `report` with the physical resource as soon as it exists.
+        """
         return Context(
             aws=self.aws,
             stack_name=stack.name,

@@ -103,8 +103,7 @@ class Operation:
         self._status("DELETE_COMPLETE")
 
     def _roll_back(self, former: Target) -> None:
-        """Restore `former`, the stack's target before a failed update. With rollback disabled, only set the failure
-        status.
+        """Restore `former`, the stack's target before a failed update. With rollback disabled, only set the status.
 
         If a change cannot be undone, the stack is UPDATE_ROLLBACK_FAILED.
         """

@@ -97,7 +97,7 @@ def _parameter(key: str, given: str, declaration: Mapping[str, Any], aws: Client
 
 
 def _check(key: str, given: str, declaration: Mapping[str, Any]) -> None:
-    """Raise ValidationError if a value violates its parameter's declaration."""
+    """Raise ValidationError if a value violates its parameter's declaration: allowed values, pattern, range, length."""
     allowed = declaration.get("AllowedValues")
     if allowed is not None and given not in [str(each) for each in allowed]:
         raise ValidationError(f"Parameter '{key}' must be one of AllowedValues")

@@ -97,7 +97,7 @@ class Stack:
         self._record(resource.logical_id, resource.physical_id, resource.type, status, reason)
 
     def _record(self, logical_id: str, physical_id: str, type_name: str, status: str, reason: str) -> None:
-        """Append an event in the API's form."""
+        """Append an event in the API's form. Its time is later than the previous event's."""
         # Timestamps are unique, because the CLI sorts events by their time in milliseconds.
         earliest = self.events[-1]["Timestamp"] + datetime.timedelta(milliseconds=1) if self.events else now()
         self.events.append(

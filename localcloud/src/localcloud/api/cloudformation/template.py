@@ -25,8 +25,9 @@ class _Loader(yaml.SafeLoader):
 
 
 def _short_form(loader: _Loader, suffix: str, node: yaml.Node) -> dict[str, Any]:
-    """Convert a YAML tag such as `!GetAtt` to the function's long form. Raises ValidationError if its value is a
-    mapping.
+    """Convert a YAML tag such as `!GetAtt` to the function's long form.
+
+    Raises ValidationError if its value is a mapping.
     """
     value: Any
     if isinstance(node, yaml.ScalarNode):

@@ -52,7 +52,11 @@ class AlarmDefinition:
 
 
 def read(alarm: Any) -> AlarmDefinition:
-    """Read the definition of one of moto's alarms. Raises ValidationError for unsupported features."""
+    """Read the definition of one of moto's alarms.
+
+    Raises ValidationError for an unsupported feature, an invalid expression, or an evaluation of more than a day (a
+    week with periods of an hour or more).
+    """
     if alarm.rule:
         raise _refused("composite alarms")
     if alarm.extended_statistic:

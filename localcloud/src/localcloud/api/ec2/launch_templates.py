@@ -23,7 +23,10 @@ _MAX_HOPS: Final = 64
 
 
 def check(ec2: Any, data: Data) -> None:
-    """Raise EC2's error if instances cannot be launched from the data of a launch template's version."""
+    """Raise EC2's error if instances cannot be launched from the data of a launch template's version.
+
+    For example, its image or key pair is unknown, or its parameters contradict each other. Capacity is not checked.
+    """
     for refused in (
         _profile(data),
         _interfaces(data),

@@ -102,7 +102,10 @@ class Callers:
         return self.of_role(role, session.session_name, policy)
 
     def of_role(self, role: Any, session_name: str, policy: Mapping[str, Any] | None = None) -> Caller:
-        """Return the caller for a session of a role. `policy` is the session policy, if any."""
+        """Return the caller for a session of a role. `policy` is the session policy, if any.
+
+        A session whose name starts with i- is an instance's. It has the condition key ec2:SourceInstanceARN.
+        """
         context = {"aws:userid": f"{role.id}:{session_name}", "aws:PrincipalType": "AssumedRole"}
         if session_name.startswith("i-"):
             context["ec2:SourceInstanceARN"] = f"arn:aws:ec2:{REGION}:{ACCOUNT}:instance/{session_name}"

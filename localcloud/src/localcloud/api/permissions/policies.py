@@ -32,7 +32,10 @@ class Policies:
         return [each for one in holders if one is not None for each in _held(one)]
 
     def boundary(self, caller: Caller) -> list[Policy] | None:
-        """Return the boundary of a user or role, or None. Raises UndecidableError if the boundary does not exist."""
+        """Return the permissions boundary of a user or role as a list with one policy, or None without a boundary.
+
+        Raises UndecidableError if the boundary's policy does not exist.
+        """
         holder = self._holder(caller)
         arn = getattr(holder, "permissions_boundary_arn", None) or getattr(holder, "permissions_boundary", None)
         if isinstance(arn, Mapping):

@@ -88,7 +88,7 @@ def check(document: Mapping[str, Any]) -> None:
 
 
 def _restart() -> None:
-    """Start the agent in the background, in place of a running one."""
+    """Start the agent in the background, in place of a running one, and store its process id."""
     with contextlib.suppress(OSError, ValueError):
         os.kill(int(PID.read_text(encoding="utf-8")), signal.SIGTERM)
     with LOG.open("ab") as log:
@@ -104,7 +104,10 @@ def _restart() -> None:
 
 
 def _run(document: Mapping[str, Any]) -> int:
-    """Send logs and metrics until SIGTERM or SIGINT; return the exit code. `document` is the configuration."""
+    """Send new log lines every second, and metrics at the configured interval, until SIGTERM or SIGINT. Return 0.
+
+    `document` is the configuration. Failed calls are logged.
+    """
     stopped = threading.Event()
 
     def stop(number: int, frame: FrameType | None) -> None:

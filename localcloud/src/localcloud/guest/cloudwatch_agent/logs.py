@@ -74,7 +74,10 @@ class Tail:
         self._streams: set[tuple[str, str]] = set()
 
     def ship(self) -> None:
-        """Send all complete new lines. After an error, the next call continues with the lines that were not sent."""
+        """Send all complete new lines, and create missing streams.
+
+        An error is raised. The next call continues with the lines that were not sent.
+        """
         for source in self.sources:
             for path, stream in source.files().items():
                 for lines, end in _new_lines(Path(path), self._offsets.get(path, 0)):

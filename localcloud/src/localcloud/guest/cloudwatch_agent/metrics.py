@@ -72,7 +72,7 @@ def _memory_bytes(directory: Path) -> int:
 
 
 def read_network(text: str) -> dict[str, int]:
-    """Parse /proc/net/dev into sums over all interfaces except loopback."""
+    """Parse /proc/net/dev: return bytes and dropped packets, received and sent, of all interfaces except loopback."""
     totals = dict.fromkeys(("bytes_recv", "drop_in", "bytes_sent", "drop_out"), 0)
     for line in text.splitlines():
         name, colon, rest = line.partition(":")
@@ -101,7 +101,11 @@ def figures(before: Sample, now: Sample, *, cpus: int, memory_bytes: int) -> dic
 
 
 def data(config: Mapping[str, Any], values: Mapping[str, Mapping[str, float]], instance_id: str) -> Iterator[Datum]:
-    """Yield the `values` that the configuration selects, once for each combination of dimensions in it."""
+    """Yield the `values` that the configuration selects. Metrics without a value are skipped.
+
+    Each value is sent with all dimensions of its section, unless drop_original_metrics names it. It is also sent with
+    each combination in aggregation_dimensions that the section has.
+    """
     everywhere = {
         key: value.replace("${aws:InstanceId}", instance_id)
         for key, value in config.get("append_dimensions", {}).items()

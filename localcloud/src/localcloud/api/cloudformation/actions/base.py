@@ -36,8 +36,7 @@ class Actions(BaseResponse):
         self._caller = caller
 
     def _begin(self, stack: Stack, target: Target, executed: ChangeSet | None = None) -> None:
-        """Start to create a stack, or to update a stack that has a target already. The operation runs in the
-        background.
+        """Start to create a stack, or to update a stack that has a target already, in the background.
 
         The stack's available change sets become obsolete. `executed`: the change set that causes the operation. Its
         execution status becomes the result. A request of the CDK CLI waits for the result, at most 5 s. Raises
@@ -94,8 +93,7 @@ class Actions(BaseResponse):
             )
 
     def _body(self, stack: Stack) -> str:
-        """Return the template's text: with UsePreviousTemplate the stack's current one, otherwise from the request or
-        S3.
+        """Return the template's text, from the request or from S3; with UsePreviousTemplate, the stack's template.
 
         S3 is read with the caller's permissions. Raises ValidationError if there is no template, if its object in S3
         cannot be read, or if the object is larger than 1 MB.
