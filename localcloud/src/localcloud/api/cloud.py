@@ -226,7 +226,10 @@ class Cloud:
         self.announce()
 
     def fail(self, share: float, seconds: float) -> None:
-        """Make a share (0 to 1) of the clients' API calls fail for this number of seconds. A share of 0 ends this."""
+        """Make a share (0 to 1) of the clients' API calls fail for this number of seconds.
+
+        The latest call applies. A share of 0 ends the failures.
+        """
         self._outage.begin(share, seconds)
 
     def limit(self, instance_type: str, count: int | None) -> None:

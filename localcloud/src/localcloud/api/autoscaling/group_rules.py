@@ -82,7 +82,10 @@ def _check_creation(responses: Any) -> None:
 
 @first(AutoScalingResponse, "update_auto_scaling_group")
 def _check_template(responses: Any) -> None:
-    """Reject a group's creation or update if EC2 cannot launch its launch template. None in the request is accepted."""
+    """Reject a group's creation or update if EC2 cannot launch its launch template.
+
+    A request without a launch template is accepted.
+    """
     policy = responses._get_param("MixedInstancesPolicy") or {}
     given = responses._get_param("LaunchTemplate") or (policy.get("LaunchTemplate") or {}).get(
         "LaunchTemplateSpecification"

@@ -83,7 +83,10 @@ class Stack:
 
     @property
     def busy(self) -> bool:
-        """Return whether an operation is in progress. REVIEW_IN_PROGRESS does not count: no operation has begun."""
+        """Return whether an operation is in progress.
+
+        REVIEW_IN_PROGRESS, the status before the first operation, does not count.
+        """
         return self.status.endswith("_IN_PROGRESS") and self.status != "REVIEW_IN_PROGRESS"
 
     def set_status(self, status: str, reason: str = "") -> None:

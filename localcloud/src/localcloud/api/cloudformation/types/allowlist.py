@@ -181,7 +181,10 @@ def _at_least(value: Any, properties: Mapping[str, Any]) -> bool:
 
 
 def _unknown_functions(where: str, value: Any) -> Iterator[str]:
-    """Yield a problem for each unsupported function and dynamic reference in a part of a template. `where` names it."""
+    """Yield a problem for each unsupported function and dynamic reference in a part of a template.
+
+    `where` names the part in the problems.
+    """
     for each in walk(value):
         for key in each:
             if isinstance(key, str) and key.startswith("Fn::") and key not in FUNCTIONS:
