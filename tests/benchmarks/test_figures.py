@@ -26,7 +26,7 @@ def test_a_new_result_replaces_the_old_one_in_file_and_page(tmp_path: Path, monk
     results = json.loads(file.read_text())["results"]
     assert (results["fab --list"]["values"], results["fab --list"]["commit"]) == ([9.877], "0123abcd")
     assert results["not in the table"]["values"] == [1.0, 2.0]
-    assert f"| `fab --list` | 9.88 s | 0.7 s | {results['fab --list']['date']} | " in page.read_text()
+    assert f"| `fab --list` | 9.88 s | 0.7 s: **missed** | {results['fab --list']['date']} | " in page.read_text()
 
 
 def test_ranges_pairs_and_missed_limits_are_shown_with_the_oldest_date() -> None:
