@@ -164,7 +164,10 @@ class Book:
         )
 
     def results(self) -> dict[str, list[float]]:
-        """Return what figures.json stores: the medians of tools that were not stopped, and the ratios of bytes."""
+        """Return the values for figures.json, by name: the medians of the measurements, s, and the ratios of bytes.
+
+        A tool that was stopped at its time limit (infinite median) is left out. `judge_bytes` computes the ratios.
+        """
         medians = {f"{f['what']}, {f['hosts']} hosts: {f['tool']}": [float(f["median"])] for f in self.figures}
         return {**{name: each for name, each in medians.items() if each != [float("inf")]}, **self.ratios}
 

@@ -108,7 +108,7 @@ def _through(fleet: Fleet) -> str:
 
 
 def missing(tool: Tool, peers: Path) -> str:
-    """Return the program or module that a tool lacks on this machine, or ""."""
+    """Return which program or module a tool lacks, such as `program rsync not found`; "" if nothing is missing."""
     for program in tool.needs:
         if not shutil.which(program):
             return f"program {program} not found"

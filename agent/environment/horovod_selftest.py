@@ -63,7 +63,8 @@ def _prove(controller: str, environ: Mapping[str, str]) -> float:
         )
     except subprocess.TimeoutExpired as error:
         printed = error.stdout or b""  # bytes, even with text=True
-        raise _failed(controller, f"did not finish within {TIMEOUT_S} s", printed.decode(errors="replace")) from error
+        how = f"did not finish within {TIMEOUT_S} s; if the machine is busy, repeat it"
+        raise _failed(controller, how, printed.decode(errors="replace")) from error
     if finished.returncode != 0:
         raise _failed(controller, f"failed with exit status {finished.returncode}", finished.stdout)
     return time.monotonic() - began
@@ -71,7 +72,8 @@ def _prove(controller: str, environ: Mapping[str, str]) -> float:
 
 def _failed(controller: str, how: str, output: str) -> HorovodError:
     last = "\n".join(output.splitlines()[-15:])
-    return HorovodError(f"Horovod's self-test over {controller} {how}; the end of its output shows the cause:\n{last}")
+    shown = f"the end of its output:\n{last}" if last else "it printed nothing"
+    return HorovodError(f"Horovod's self-test over {controller} {how}; {shown}")
 
 
 def check(*, ranks: int, sum_error: float, weights_moved: float, weights_differ: float) -> None:

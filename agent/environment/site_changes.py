@@ -52,9 +52,9 @@ def unlisted_libraries(packages: Path) -> tuple[Path, ...]:
 
 
 def link_libraries(packages: Path) -> tuple[str, ...]:
-    """Link the unlisted libraries into a folder where TensorFlow looks; return their file names.
+    """Link the libraries that TensorFlow needs but cannot find into a folder that it searches; return their file names.
 
-    `packages` is site-packages. The result is () if no library is unlisted.
+    `packages` is site-packages. The result is () if TensorFlow needs no links.
     """
     libraries = unlisted_libraries(packages)
     if libraries:

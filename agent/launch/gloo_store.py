@@ -42,7 +42,7 @@ _STACK: Final = 256 << 10
 _REQUEST_S: Final = 3
 """How long to wait for the next bytes of a request; the same as in Horovod."""
 REPORT_S: Final = 120.0
-"""Ranks that have not joined are reported after this time, and again each time that it has doubled."""
+"""Ranks that have not joined are reported after this time, and again whenever the wait has doubled."""
 _LOOK_S: Final = 1.0
 WAIT: Final = "wait"
 GLOO_TIMEOUT: Final = "HOROVOD_GLOO_TIMEOUT_SECONDS"
@@ -100,7 +100,7 @@ class Store(ThreadingHTTPServer):
     def _report(self) -> None:
         """Print the ranks that have not joined, if this is due.
 
-        It is due REPORT_S after the first rank has joined, and again each time that this time has doubled.
+        It is due REPORT_S after the first rank has joined, and again whenever the wait has doubled.
         """
         now = time.monotonic()
         waited_s = now - self._began

@@ -16,7 +16,7 @@ from agent.launch.rank_links import ESTABLISHED, connections, sockets
 from agent.launch.rank_tree import SHELLS, Process, RankTree, words_of
 
 REPORT_S: Final = 120.0
-"""A rank without output and CPU use is reported after this time, and again each time that it has doubled."""
+"""A rank without output and CPU use is reported after this time, and again whenever the wait has doubled."""
 BUSY: Final = 0.05
 """CPU use as a share of one core. A rank above it is computing, not waiting."""
 _CONNECTING: Final = "02"

@@ -56,7 +56,7 @@ def framed(root: Path, entries: Iterable[Entry], opened: Callable[[str], IO[byte
                 if left or file.read(1):
                     raise SourceChangedError(f"{root / entry.path}: size changed since the upload started")
         except OSError as error:
-            raise SourceChangedError(f"{root / entry.path}: {error.strerror}") from None
+            raise SourceChangedError(f"{root / entry.path}: can no longer be read: {error.strerror}") from None
     yield END
 
 

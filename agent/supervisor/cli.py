@@ -90,7 +90,7 @@ def resolve(runs: Runs, run_id: str) -> RunDirectory:
     ids = runs.ids()
     live = [] if run_id else [each for each in runs.held() if not (each.task or runs.is_over(each.run_id))]
     if live[1:]:
-        raise NoSuchRunError(f"{len(live)} runs are live; specify one of them: {describe(live)}")
+        raise NoSuchRunError(f"{len(live)} runs are live; choose one with --run ID: {describe(live)}")
     chosen = run_id or ([claim.run_id for claim in live] or ids[-1:] or [""])[0]
     if not chosen:
         raise NoSuchRunError(f"there are no runs yet in {runs.root}")

@@ -26,9 +26,9 @@ from agent.supervisor import rank_files
 
 
 def rewrite(directory: RunDirectory, spec: RunSpec) -> None:
-    """Accept the spec of a run's next attempt and write it to spec.json. The last one is kept as spec-N.json.
+    """Store the spec of a run's next attempt in the database and in spec.json.
 
-    spec.json exists at every moment.
+    The previous spec is kept as spec-N.json, with N the number of its attempt. spec.json exists at every moment.
     """
     earlier = read_regular(directory.spec)
     directory.write(directory.path / f"spec-{directory.attempt}.json", earlier)

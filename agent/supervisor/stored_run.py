@@ -59,7 +59,7 @@ class StoredRun:
             # nothing may write to its bucket then.
             self.record_step("ended")
             if trouble := rank_files.make_readable(self._directory, self._run):
-                self._log(f"the results are incomplete: {trouble}")
+                self._log(f"`fab fetch` may fail, because the login user {trouble}")
             self.write_record(state)
             if trouble := self.copier.finish():
                 lacks = "incomplete" if self.copier.address else "missing"

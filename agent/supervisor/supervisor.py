@@ -81,7 +81,7 @@ class Supervisor:
         return self._stored.state
 
     def _next_attempt(self, spec: RunSpec) -> Attempt:
-        """Return an attempt on the hosts of a spec, and set its limits and price."""
+        """Set the cost meter's limits and price for a spec; return a new attempt on the spec's hosts."""
         self._meter.take(spec)
         return Attempt(
             spec=spec,

@@ -201,9 +201,10 @@ class Prices:
         return found
 
     def _ask_spot(self, instance_types: Iterable[str], now: datetime.datetime) -> dict[str, Price | None]:
-        """Request the current spot prices of types; return each type's lowest one, by its item in the cache.
+        """Request the current spot prices of types; return each type's price in its cheapest zone.
 
-        A type without a price in EC2's history is missing in the result. `now` dates the prices. Raises AwsError.
+        The keys of the result are the types' names in the cache (`_spot_item`). A type without a recent price in EC2's
+        history is missing in the result. `now` dates the prices. Raises AwsError.
         """
         with aws_errors("asking EC2 for spot prices"):
             history = entries(

@@ -41,10 +41,10 @@ def flags_of_words(tasks: Collection) -> dict[str, str]:
 
 
 def wanted(words: Sequence[str]) -> dict[str, tuple[str, ...]]:
-    """Return the tasks to load, by module: those of all modules that the words name.
+    """Return the modules to load, with their tasks: each module that has a task among the words.
 
-    If the first word is not a task, all tasks are returned. A word that only looks like a task, such as a flag's value,
-    costs just an import.
+    If the first word is not a task, all modules are returned. A flag's value that equals a task's name costs only an
+    unneeded import.
     """
     known = {name for names in MODULES.values() for name in names}
     if not words or words[0] not in known:

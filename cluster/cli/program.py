@@ -149,7 +149,10 @@ class Program(Fab):  # type: ignore[misc]  # fabric has no types
         super().parse_tasks()
 
     def _read(self, tasks: Collection) -> tuple[list[str], str]:
-        """Return the words with their flags added, and the message about an unknown word, or "" if there is none."""
+        """Return the command line with the missing flags inserted, and a message about the first unknown word.
+
+        For example, `ssh worker3` becomes `ssh --node worker3`. The message is "" if all words are known.
+        """
         contexts, flag_of = tasks.to_contexts(), loader.flags_of_words(tasks)
         typed = words.with_flags(self.core.unparsed, contexts, flag_of)
         return typed, words.complaint(typed, contexts, flag_of, self.core[0].flags)

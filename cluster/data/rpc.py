@@ -71,5 +71,6 @@ class StagingConnection:
     def _raise_changed(self) -> None:
         if self._changed:
             raise DeepcdkError(
-                str(self._changed), remedy="repeat the command when the files no longer change; complete files are kept"
+                str(self._changed),
+                remedy="repeat the command when the files are readable and no longer change; complete files are kept",
             )

@@ -51,10 +51,10 @@ class Leftovers:
         return self._of(SHARED, self._ask_master("shared", self._stack.efs_mount))
 
     def all(self, nodes: Sequence[Node]) -> list[Leftover]:
-        """Return the directories on the shared file system, the master and these nodes.
+        """Return the directories on the shared file system and the master, and on all workers if `nodes` has a worker.
 
-        A directory also counts as used if a run on the shared file system needs its name. A worker that fails is left
-        out, after a warning.
+        A directory counts as used if its node reports it as used, or if a run on the shared file system refers to a
+        directory of this name. A worker that fails is left out, after a warning.
         """
         answer = self._ask_master("shared", self._stack.efs_mount)
         names, data = {*(answer.get("names") or ())}, {*(answer.get("data") or ())}

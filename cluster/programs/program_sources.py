@@ -309,8 +309,10 @@ def _functions(tree: ast.AST) -> dict[int, str]:
 
 
 def _asks(node: ast.AST, known: Collection[str]) -> bool:
-    """Return whether a statement depends on an error or on the launcher's variables. `known` are names that hold their
-    values.
+    """Return whether a node is an `except` clause, or an `if` whose condition depends on the launcher.
+
+    The condition reads the environment, names one of the launcher's variables, asks whether PyTorch was launched or
+    initialized (`_ASKS`), or uses a name in `known`. `known` are names that were set from environment variables.
     """
     if isinstance(node, ast.ExceptHandler):
         return True

@@ -241,7 +241,8 @@ class Resolver:
             raise RequirementsError(
                 f"{wanted.file}: the index has no hash of {package.name}=={package.version}, but the nodes install "
                 "only files with a known hash",
-                remedy="use an index that has hashes, or name the directory of its wheel in a line --find-links",
+                remedy="use an index that has hashes, or download its wheel, and add a line `--find-links DIRECTORY` "
+                "with its directory",
             )
         return found, allowed_hashes(package.name, package.version, hashes, allowed)
 

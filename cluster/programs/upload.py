@@ -241,7 +241,8 @@ class _Search:
     def _walk(self, below: str, ignored: Collection[str] = ()) -> tuple[set[str], set[str]]:
         """Return all files and all empty directories below a directory, or the directory itself if it is empty.
 
-        Git is not asked. Caches, virtual environments and the names in `ignored` are not searched.
+        Git is not used. Caches (including .pyc files), virtual environments, directories that `.deepcdkignore` excludes
+        and the names in `ignored` are left out. Raises UploadError for an unreadable directory.
         """
         waiting, files, empty = [below], set[str](), set[str]()
         while waiting:

@@ -57,7 +57,7 @@ def _state_of(directory: Path) -> str:
 def read_chosen(
     word: str, session_of: Callable[[str], Session], *, archive_only: bool = False
 ) -> tuple[Path, RunFiles]:
-    """Return the directory and the files of a run, chosen as in `locate`. Raises DeepcdkError."""
+    """Return a run's directory and files. Fetches the run if necessary. Parameters and errors: as in `locate`."""
     directory = locate(word, session_of, archive_only=archive_only)
     return directory, read_run(directory)
 

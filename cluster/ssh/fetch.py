@@ -120,7 +120,7 @@ class Intake:
                 f"{self._action} stopped after {amount(self._arrived)}: {amount(free)} of the disk are free, but "
                 f"{amount(KEPT_FREE)} must stay free",
                 where=str(self.directory.parent),
-                remedy="free some space, or give another --into DIRECTORY",
+                remedy="free some space, or fetch elsewhere: `fab fetch --into DIRECTORY`",
             )
 
     def create(self, name: str) -> Path:
@@ -220,7 +220,7 @@ def atomic_directory(into: Path, run_id: str) -> Iterator[Intake]:
         raise DeepcdkError(
             f"the results of run {run_id} cannot be stored: {error.strerror}",
             where=str(into),
-            remedy="give another --into DIRECTORY",
+            remedy="free some space, make the directory writable, or fetch elsewhere: `fab fetch --into DIRECTORY`",
         ) from None
     try:
         intake = Intake(partial, run_id)
@@ -260,7 +260,7 @@ def _check_fetched(target: Path, run_id: str) -> None:
     raise DeepcdkError(
         f"{target} was not created by a fetch of this run, so its files were not changed",
         where=str(target.parent),
-        remedy="move it away, or give another --into DIRECTORY",
+        remedy="move it away, or fetch elsewhere: `fab fetch --into DIRECTORY`",
     )
 
 
@@ -274,7 +274,7 @@ def _check_free(target: Path, file: Path) -> None:
             raise DeepcdkError(
                 f"{place} is a symbolic link to {place.readlink()}, through which nothing is written",
                 where=str(target.parent),
-                remedy="replace it with a directory, or give another --into DIRECTORY",
+                remedy="replace it with a directory, or fetch elsewhere: `fab fetch --into DIRECTORY`",
             )
         if place.exists() and not place.is_dir():
             raise DeepcdkError(

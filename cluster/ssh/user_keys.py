@@ -167,7 +167,10 @@ def read_file(path: Path) -> UserKey | None:
 
 
 def _half_of_openssh(text: str) -> tuple[str, bytes] | None:
-    """Return the public half from a file in OpenSSH's own format, which does not encrypt it; None for other formats."""
+    """Return algorithm and public key from a private key file in OpenSSH's format; None for other formats.
+
+    In this format only the private key is encrypted.
+    """
     _, begins, rest = text.partition(_BEGIN)
     try:
         data = base64.b64decode(rest.partition("-----END")[0]) if begins else b""

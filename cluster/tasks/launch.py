@@ -96,8 +96,9 @@ class Launch:
     def size_for(self, count: int, occupied: Occupancy) -> int:
         """Return how many workers the cluster needs so that a run on `count` of them can start.
 
-        `occupied` are the nodes of other runs. Raises LiveRunError if these runs prevent the start, unless the run may
-        be queued.
+        `occupied` are the nodes of other runs. If this run may be queued, the result is `count`. Otherwise it includes
+        these nodes. LiveRunError is then raised if a run is queued, or if runs are live and the cluster would have to
+        grow.
         """
         return occupied.size_for(count, self.session.load_inventory().desired_workers, queueing=self.queue)
 

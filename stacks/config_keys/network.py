@@ -141,7 +141,7 @@ class NetworkKeys:
 
     @property
     def interface_endpoints(self) -> tuple[str, ...]:
-        """Return the services that get an interface endpoint; none in an existing VPC, which has its own endpoints."""
+        """Return the services that get an interface endpoint; none in an existing VPC."""
         chosen = () if self.vpc_id else self.vpc_endpoints
         return tuple(service for name, each in INTERFACE_ENDPOINTS.items() if name in chosen for service in each)
 

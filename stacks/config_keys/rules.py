@@ -98,7 +98,7 @@ def network(key: str, value: str) -> ipaddress.IPv4Network:
 
 
 def _meant(value: str) -> ipaddress.IPv4Network:
-    """Return the network of an address with host bits set, or else an example network for the message."""
+    """Return the network to suggest in a message: `value` without its host bits, or an example if it is invalid."""
     try:
         return ipaddress.IPv4Network(value, strict=False)
     except ValueError:

@@ -105,7 +105,7 @@ def _existing(config: ClusterConfig) -> Iterator[Problem]:
         yield Problem(
             key="vpc_endpoints",
             value=config.vpc_endpoints,
-            rule=f"{config.vpc_id} has its own endpoints, and a second endpoint of a service would conflict",
+            rule=f"has no effect in the existing {config.vpc_id}: a second endpoint of a service would conflict",
             remedy="remove vpc_endpoints, and add missing endpoints to the VPC yourself",
         )
     if config.zones:

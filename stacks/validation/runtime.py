@@ -74,7 +74,7 @@ def _without_build(config: ClusterConfig, name: str, hardware: str) -> Problem:
         key=_key(config, name),
         value=name,
         rule=f"{name} has {hardware}, and TensorFlow has no build for them",
-        remedy="use a type with x86_64 processors, such as c5.2xlarge, or with GPUs g4dn, g5, g6, g6e, p4d or p5",
+        remedy="use a type with x86_64 processors, such as c5.2xlarge; with GPUs, use g4dn, g5, g6, g6e, p4d or p5",
     )
 
 

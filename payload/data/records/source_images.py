@@ -107,22 +107,23 @@ def _listed(root: Path, folder: Path, classes: tuple[str, ...], listing: Path | 
     if listing is None:
         return []
     try:
-        lines = [line for line in listing.read_text(encoding="utf-8").splitlines() if line.strip()]
+        text = listing.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         what = "it is not UTF-8" if isinstance(error, UnicodeDecodeError) else error.strerror
         raise DataError(f"{listing}: cannot be read: {what}; pass a text file in UTF-8") from error
     images = _images(folder)
     named = {path.stem: path for path in images}
     labels = {name: label for label, name in enumerate(classes)}
-    if lines and lines[0].startswith("ImageId,"):  # the header of Kaggle's table
+    lines = [(number, line.strip()) for number, line in enumerate(text.splitlines(), start=1) if line.strip()]
+    if lines and lines[0][1].startswith("ImageId,"):  # the header of Kaggle's table
         lines = lines[1:]
-    words = [re.split(r"[\s,]+", line.strip()) for line in lines]
-    if len(words) != len(images):
+    if len(lines) != len(images):
         raise DataError(
-            f"{listing}: {len(words)} lines, but {len(images)} images are in {folder}; list each image once"
+            f"{listing}: {len(lines)} lines, but {len(images)} images are in {folder}; list each image once"
         )
     found = []
-    for number, (given, image) in enumerate(zip(words, images, strict=True), start=1):
+    for (number, line), image in zip(lines, images, strict=True):
+        given = re.split(r"[\s,]+", line)
         path = image if len(given) == 1 else named.get(Path(given[0]).stem)
         name = given[0] if len(given) == 1 else given[1]
         if path is None:

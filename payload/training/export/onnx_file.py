@@ -72,7 +72,10 @@ def largest_difference(path: Path, model: Any, size: tuple[int, int]) -> float:
 
 
 def write_onnx(path: Path, network: Any, card: ModelCard) -> OnnxFile:
-    """Write a network (float32 images 0 to 1 to logits) as ONNX from bytes to probabilities; return its description.
+    """Write a network as ONNX; return the file's description.
+
+    `network` takes float32 pixels, 0 to 1, and returns logits. The ONNX file takes uint8 pixels and returns
+    probabilities.
 
     The file's probabilities are compared with Keras's on test images. Layers with half precision compute in float32 in
     the ONNX file, because ONNX Runtime has no bfloat16 convolution for CPUs. Their weights are float32 in any case.

@@ -44,9 +44,11 @@ def export_network(directory: Path, spec: ModelSpec, state: TrainState, steps: i
 
 
 def write_export(directory: Path, network: Any, card: ModelCard, *, onnx: bool = False) -> ModelCard:
-    """Write a network (float32 images 0 to 1 to logits) atomically, and return its card.
+    """Export a network to model.keras, saved_model/ and model.json in a directory, atomically; return its card.
 
-    An existing directory is replaced. `onnx`: also write model.onnx. Raises StorageError, OnnxError.
+    `network` takes float32 pixels, 0 to 1, and returns logits. The exported models take uint8 pixels and return
+    probabilities. An existing directory is replaced. `onnx`: also write model.onnx, which the card describes. Raises
+    StorageError, OnnxError.
     """
     serving = serving_model(network)
     partial = directory.with_name(f".{directory.name}.partial")

@@ -247,7 +247,7 @@ def test_without_an_id_the_only_live_run_is_meant_and_of_several_none(tmp_path: 
         with pytest.raises(NoSuchRunError) as refused:
             resolve(master.runs, "")
         assert str(refused.value) == (
-            "2 runs are live; specify one of them: run one uses deeplearning-worker1, deeplearning-worker2; "
+            "2 runs are live; choose one with --run ID: run one uses deeplearning-worker1, deeplearning-worker2; "
             "run two uses deeplearning-worker3"
         )
         assert resolve(master.runs, "two").run_id == "two"

@@ -81,4 +81,4 @@ def test_a_file_that_changed_on_the_way_ends_it_with_a_remedy() -> None:
 
     with talk(Broken()) as dialogue, pytest.raises(DeepcdkError, match="another size") as caught:
         dialogue.request({"receive": []}, brings())
-    assert "when the files no longer change" in caught.value.remedy
+    assert "when the files are readable and no longer change" in caught.value.remedy

@@ -80,7 +80,9 @@ def test_a_second_fetch_brings_what_is_new_and_keeps_what_is_ones_own(tmp_path: 
 
 def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(DeepcdkError, match=r"cannot be stored: Not a directory\n  where: .*/file/runs\n  do: give"):
+    with pytest.raises(
+        DeepcdkError, match=r"cannot be stored: Not a directory\n  where: .*/file/runs\n  do: free some space"
+    ):
         unpack(blocks(RESULT), tmp_path / "file" / "runs", RUN)
 
 

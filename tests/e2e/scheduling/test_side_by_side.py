@@ -225,7 +225,9 @@ def test_of_three_runs_one_is_stopped_one_loses_its_node_and_a_fourth_waits(
     waiting = start(cloud, 2, "--queue", *hold)
     assert (cloud.run(waiting).state, runs(cloud)[waiting]["position"]) == ("queued", 1)
     unnamed = cloud.fab("stop", check=False)
-    assert (unnamed.returncode, "3 runs are live; specify one of them" in unnamed.stderr) == (1, True), unnamed.stderr
+    assert (unnamed.returncode, "3 runs are live; choose one with --run ID" in unnamed.stderr) == (1, True), (
+        unnamed.stderr
+    )
     loads = json.loads(cloud.fab("status", "--load", "--json").stdout)["load"]
     shown = {each["name"]: each["run"] for each in loads if each["run"]}
     assert shown == {name: run for run, names in hosts.items() for name in names}

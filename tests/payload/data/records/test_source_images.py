@@ -65,6 +65,7 @@ def test_a_list_may_name_the_classes_of_validation_images(root: Path, style: str
         (["circle"] * 5 + ["oval"], "line 6: no class oval .*; use the names of the directories, such as "),
         (["circle"] * 5 + ["12"], "line 6: no class 12 .* development kit"),
         (["absent.JPEG circle"] + ["circle"] * 5, r"line 1: no image absent\.JPEG"),
+        (["ImageId,PredictionString", "", "absent.JPEG circle"] + ["circle"] * 5, r"line 3: no image absent\.JPEG"),
     ],
 )
 def test_a_list_that_does_not_fit_is_refused_by_its_line(root: Path, lines: list[str], fault: str) -> None:

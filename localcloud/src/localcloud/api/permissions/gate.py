@@ -191,8 +191,8 @@ def _require_known_keys(check: Check) -> None:
     for name, document in documents:
         for statement, key in condition_keys(document, check.action):
             if not context.is_known(key):
-                what = f"statement {statement} of {name} has a condition on {key}"
-                raise UndecidableError(f"{what}, which the embedded cloud does not support")
+                what = f"statement {statement} of {name} has a condition on {key}, which it does not support"
+                raise UndecidableError(f"{what}; remove the condition, or test this policy on AWS")
 
 
 def _literal(resource: str) -> str:

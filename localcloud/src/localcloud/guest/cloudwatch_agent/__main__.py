@@ -62,7 +62,7 @@ def main(arguments: list[str]) -> int:
         document = json.loads(_api().parameter(name))
         check(document)
     except (ApiError, OSError, ValueError) as error:
-        print(f"amazon-cloudwatch-agent-ctl: {error}", file=sys.stderr)
+        print(f"amazon-cloudwatch-agent-ctl: configuration in SSM parameter {name}: {error}", file=sys.stderr)
         return 1
     for path in (CONFIG, PID, LOG):
         path.parent.mkdir(parents=True, exist_ok=True)
