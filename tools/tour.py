@@ -105,7 +105,7 @@ clean --dry-run | List the files that no run needs.
 scale 3 --yes | Add a worker.
 replace worker3 --yes | Replace a worker.
 scale 2 --yes | Remove a worker.
-notebook | The hosts here cannot reach a package index. docs/tasks.md describes a workaround. | status=1
+notebook | The laptop here cannot reach a package index. docs/tasks.md describes a workaround. | status=1
 release | This cluster has no budget. | status=1
 sweep --recipe digits --grid learning-rate=0.1 --grid learning-rate=0.2 | A parameter that is given twice. | status=1
 sttaus | A mistyped task. | status=1

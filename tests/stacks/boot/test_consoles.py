@@ -29,6 +29,7 @@ class Cloud(ThreadingHTTPServer):
     """The metadata service and EC2's API. It checks each signature with botocore."""
 
     daemon_threads = True
+    request_queue_size = 64  # the default of 5 resets connections while the machine is busy
     refused: str = ""
     """The code of the error for each call; "" for none."""
 
