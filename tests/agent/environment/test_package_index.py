@@ -50,7 +50,7 @@ def test_a_server_that_listens_is_enough() -> None:
 def test_each_server_that_cannot_be_reached_is_named_with_the_reason() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
-    said = unreachable([f"https://{UNKNOWN}/packages", f"http://127.0.0.1:{port}/simple"], tries=1)
+    said = unreachable([f"https://{UNKNOWN}/packages", f"http://127.0.0.1:{port}/own"], tries=1)
     assert f"{UNKNOWN} cannot be reached (" in said
     assert "127.0.0.1 cannot be reached (Connection refused)" in said
 

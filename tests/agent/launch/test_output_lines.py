@@ -1,4 +1,4 @@
-"""Lines of ranks: the same however the output is cut, and whole for whoever reads them from a pipe."""
+"""Lines of ranks are the same however their output is split, and a pipe gets each one whole."""
 
 from __future__ import annotations
 
