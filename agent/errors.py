@@ -16,3 +16,8 @@ def malformed(error: Exception) -> str:
     if isinstance(error, KeyError):
         return f"{error.args[0]!r} is missing"
     return "a value has the wrong type" if isinstance(error, TypeError | AttributeError) else str(error)
+
+
+def unreadable(error: OSError | UnicodeDecodeError) -> str:
+    """Return in words why a text file cannot be read."""
+    return "it is not UTF-8" if isinstance(error, UnicodeDecodeError) else error.strerror or str(error)

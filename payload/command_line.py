@@ -39,7 +39,7 @@ def add_model_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def quiet_tensorflow() -> None:
-    """Let TensorFlow log only errors, unless the environment sets the log level. Call it before the import of TensorFlow."""
+    """Let TensorFlow log only errors, unless the environment sets the log level. Call it before its import."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 

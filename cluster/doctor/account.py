@@ -22,8 +22,8 @@ from stacks.validation import cautions, check
 def configuration(subject: Subject) -> Iterator[Finding]:
     """Check the configuration as a whole, as `fab up` does, without AWS.
 
-    Yields one finding per problem, or one that is ok. A broken rule fails. A caution is only a warning, except for the
-    caution that nobody can reach the master.
+    Yields one finding per problem, or one that is ok. A broken rule fails. A caution is only a warning, except if
+    the master cannot be reached.
     """
     name = "configuration"
     config = subject.config

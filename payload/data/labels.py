@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
+from agent.errors import unreadable
 from payload.data.types import DataError
 
 LABELS_FILE: Final = "labels.txt"
@@ -42,8 +43,8 @@ def _read(path: Path, classes: int) -> tuple[str, ...]:
     try:
         names = tuple(line.strip() for line in path.read_text(encoding="utf-8").splitlines() if line.strip())
     except (OSError, UnicodeDecodeError) as error:
-        what = "it is not UTF-8" if isinstance(error, UnicodeDecodeError) else error.strerror
-        raise DataError(f"{path}: cannot be read: {what}; the file must have one name per line, in UTF-8") from error
+        why = f"cannot be read: {unreadable(error)}; the file must have one name per line, in UTF-8"
+        raise DataError(f"{path}: {why}") from error
     if len(names) < classes:
         raise DataError(
             f"{path}: {len(names)} names for {classes} classes; the file must have one name per line for each class"

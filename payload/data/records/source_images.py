@@ -13,6 +13,7 @@ from typing import Final
 
 import numpy as np
 
+from agent.errors import unreadable
 from payload.data.types import DataError
 
 SUFFIXES: Final = frozenset({".jpeg", ".jpg", ".png"})
@@ -109,8 +110,7 @@ def _listed(root: Path, folder: Path, classes: tuple[str, ...], listing: Path | 
     try:
         text = listing.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        what = "it is not UTF-8" if isinstance(error, UnicodeDecodeError) else error.strerror
-        raise DataError(f"{listing}: cannot be read: {what}; pass a text file in UTF-8") from error
+        raise DataError(f"{listing}: cannot be read: {unreadable(error)}; pass a text file in UTF-8") from error
     images = _images(folder)
     named = {path.stem: path for path in images}
     labels = {name: label for label, name in enumerate(classes)}

@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import Any, Final
 
-from agent.errors import ReportedError
+from agent.errors import ReportedError, unreadable
 
 KERAS_FILE: Final = "model.keras"
 SAVED_MODEL: Final = "saved_model"
@@ -74,8 +74,8 @@ def read_card(folder: Path) -> ModelCard | None:
     except FileNotFoundError:
         return None
     except (OSError, UnicodeDecodeError) as error:
-        what = "it is not UTF-8" if isinstance(error, UnicodeDecodeError) else error.strerror
-        raise ModelError(f"{path}: cannot be read: {what}; make it readable, or export the network again") from error
+        why = f"cannot be read: {unreadable(error)}; make it readable, or export the network again"
+        raise ModelError(f"{path}: {why}") from error
 
 
 def card_from(text: str, path: Path) -> ModelCard:
