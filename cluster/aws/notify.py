@@ -1,4 +1,4 @@
-"""Values of `--notify`: commands for the master's shell, `topic`, or the ARN of a topic."""
+"""Values of `--notify`: commands for the master's shell, `topic`, the ARN of a topic, or `none`."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from cluster.errors import DeepcdkError, UsageError
 
 TOPIC: Final = "topic"
 """Placeholder for the topics of the cluster's alarms."""
+NOBODY: Final = "none"
+"""The only value if nobody is notified: `fab resume` drops the run's earlier ones."""
 _ADDRESS: Final = re.compile(r"[^\s@/'\"|;&<>$]+@[^\s@/'\"|;&<>$]+\.[a-z]+", re.IGNORECASE)
 
 
@@ -23,9 +25,11 @@ def check_notify(given: Sequence[str]) -> None:
     """
     if len(given) > MAX_COMMANDS:
         raise UsageError("--notify", None, f"is given {len(given)} times, but at most {MAX_COMMANDS} are allowed")
+    if NOBODY in given and len(given) > 1:
+        raise UsageError("--notify", NOBODY, "contradicts the other values of --notify; leave it out")
     for command in given:
         if not command.strip() or "\0" in command:
-            raise UsageError("--notify", command, f"must be a command, {TOPIC}, or the ARN of an SNS topic")
+            raise UsageError("--notify", command, f"must be a command, {TOPIC}, {NOBODY}, or the ARN of an SNS topic")
         if _ADDRESS.fullmatch(command.strip()):
             rule = f"is a mail address, not a command; set alarm_emails to it, and give `--notify {TOPIC}`"
             raise UsageError("--notify", command, rule)
@@ -34,9 +38,11 @@ def check_notify(given: Sequence[str]) -> None:
 def resolve_topics(given: Sequence[str], stack: Stack) -> tuple[str, ...]:
     """Return the values of --notify with `topic` replaced by the ARNs of the cluster's topics, without duplicates.
 
-    Commands are returned as they are. Raises DeepcdkError if `topic` is given and the cluster has no topic, or if the
-    master may not publish to a given topic.
+    Commands are returned as they are, and () for NOBODY. Raises DeepcdkError if `topic` is given and the cluster has no
+    topic, or if the master may not publish to a given topic.
     """
+    if NOBODY in given:
+        return ()
     found: list[str] = []
     for command in map(str.strip, given):
         if command == TOPIC and not stack.topics:

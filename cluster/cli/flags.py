@@ -127,13 +127,21 @@ def whole(*, lowest: int, highest: int = MOST) -> Reader:
     return functools.partial(parse_whole, lowest=lowest, highest=highest)
 
 
-def positive(*, highest: float, unit: str) -> Reader:
-    """Return a reader of numbers above 0, at most `highest`. `unit` names the unit in messages."""
+NO_LIMIT: Final = "none"
+
+
+def limit(*, highest: float, unit: str) -> Reader:
+    """Return a reader of limits: numbers above 0, at most `highest`, or NO_LIMIT, which it reads as 0.
+
+    `unit` names the unit in messages.
+    """
 
     def read(name: str, text: str) -> float:
+        if text == NO_LIMIT:
+            return 0.0
         number = parse_number(name, text)
         if not 0 < number <= highest:  # also false for nan
-            raise UsageError(name, text, f"must be {unit} above 0, at most {highest:g}")
+            raise UsageError(name, text, f"must be {unit} above 0, at most {highest:,.0f}; or {NO_LIMIT}: no limit")
         return number
 
     return read

@@ -36,13 +36,13 @@ def check_left(spec: RunSpec, spent: Mapping[str, Any] | None) -> None:
     if spec.bounds.max_usd and usd is None:
         raise DeepcdkError(
             f"--max-cost cannot be checked: the cost of the earlier attempts of run {spec.run_id} is unknown",
-            remedy="leave out --max-cost, and limit the time with --max-hours. If the run was started with --max-cost, "
-            "start a new run, because a resumed run keeps its limits",
+            remedy="give --max-cost none, and limit the time with --max-hours",
         )
     if spec.bounds.share(seconds, usd) >= 1:
         told = spec.bounds.describe(seconds, usd)
         raise DeepcdkError(
-            f"run {spec.run_id} has reached {told}", remedy="give a higher limit with --max-hours or --max-cost"
+            f"run {spec.run_id} has reached {told}",
+            remedy="give a higher limit with --max-hours or --max-cost, or `none`",
         )
 
 

@@ -12,7 +12,7 @@ from agent.spec.horovod import CONTROLLERS, MPI, Knobs
 from agent.spec.launchers import HOROVOD, LAUNCHERS, PLACE_VARIABLES, TOGETHER
 from agent.spec.nodes import MAX_SLOTS
 from agent.spec.run import MAX_RESTARTS, MAX_STALL_S, PLACED, UNPLACED
-from cluster.cli.flags import parse_whole, positive, whole
+from cluster.cli.flags import limit, parse_whole, whole
 from cluster.errors import UsageError
 
 CORES: Final = "cores"
@@ -81,14 +81,14 @@ class BoundOptions:
     max_cost: Annotated[
         float | None,
         "limit on the cost of the run's instances and the master, in US dollars; at the limit, the run is stopped, as "
-        "by `fab stop`",
-        positive(highest=MAX_USD, unit="US dollars"),
+        "by `fab stop`; none: no limit",
+        limit(highest=MAX_USD, unit="US dollars"),
     ] = None
     max_hours: Annotated[
         float | None,
         "limit on the hours of the run, restarts and resumes included; at the limit, the run is stopped, as by "
-        "`fab stop`",
-        positive(highest=MAX_HOURS, unit="hours"),
+        "`fab stop`; none: no limit",
+        limit(highest=MAX_HOURS, unit="hours"),
     ] = None
     then_stop: Annotated[
         bool,
@@ -98,7 +98,10 @@ class BoundOptions:
 
     def over(self, before: Bounds) -> Bounds:
         """Return these limits. A limit that is not given is taken from `before`."""
-        return Bounds(max_usd=self.max_cost or before.max_usd, max_hours=self.max_hours or before.max_hours)
+        return Bounds(
+            max_usd=before.max_usd if self.max_cost is None else self.max_cost,
+            max_hours=before.max_hours if self.max_hours is None else self.max_hours,
+        )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

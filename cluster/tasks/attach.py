@@ -16,7 +16,7 @@ from cluster.aws.notify import check_notify, resolve_topics
 from cluster.cli import CODE, PROJECT
 from cluster.cli.flags import parse_run_id, whole
 from cluster.cli.task import Json, Key, Notify, Queue, RunId, Set, Yes, task
-from cluster.errors import DeepcdkError, LiveRunError
+from cluster.errors import DeepcdkError, LiveRunError, UsageError
 from cluster.nodes.worker_group import check_maximum
 from cluster.runs.bounds import check_left, stop_policy
 from cluster.runs.environment import check_secrets, read_secrets
@@ -63,13 +63,17 @@ def resume(
     yes: Yes = False,
     following: Following,
     key: Key = "",
+    keep_workers: Annotated[
+        bool, "do not terminate the workers after the run, even if its --then-stop or then_stop of cdk.json says so"
+    ] = False,
 ) -> None:
     """
     Continue a stopped or failed run from its last checkpoint, in the same directory.
 
     The run gets as many nodes as before, or --nodes. fab asks before it adds nodes. With another number of ranks, a
     recipe keeps the images per step and divides them among the ranks. --max-cost and --max-hours count earlier
-    attempts. Their values stay the same unless given.
+    attempts. These limits, --then-stop and --notify stay as they were, unless given. To drop them: --max-cost none,
+    --max-hours none, --keep-workers, --notify none.
 
     Example: fab resume 20261120-121314-digits-ab12
     """
@@ -78,8 +82,9 @@ def resume(
     request = ResumeRequest(
         nodes=nodes,
         bounds=bounds,
+        keep_workers=keep_workers,
         stall_minutes=stall_minutes,
-        notify=resolve_topics(notify, session.stack),
+        notify=resolve_topics(notify, session.stack) if notify else None,
         preflight=preflight,
         secrets=secrets,
     )
@@ -109,10 +114,16 @@ class ResumeRequest:
     nodes: int
     """0: as many as before."""
     bounds: BoundOptions
+    keep_workers: bool
     stall_minutes: int | None
-    notify: tuple[str, ...]
+    notify: tuple[str, ...] | None
+    """None: as before."""
     preflight: PreflightOptions
     secrets: Mapping[str, str]
+
+    def __post_init__(self) -> None:
+        if self.keep_workers and self.bounds.then_stop:
+            raise UsageError("--keep-workers", None, "contradicts --then-stop; give only one of them")
 
     def changed(self, record: Mapping[str, Any], session: Session) -> RunSpec:
         """Return the run's spec from its record, with these changes.
@@ -136,11 +147,12 @@ class ResumeRequest:
         check_secrets(run_id, record["spec"].get("secrets") or [], self.secrets)
         before = RunSpec.from_json(json_format.dumps(record["spec"]))
         then_stop = self.bounds.then_stop or bool(before.stop_policy) or session.config.then_stop
+        then_stop = then_stop and not self.keep_workers
         return dataclasses.replace(
             before,
             bounds=self.bounds.over(before.bounds),
             stop_policy=stop_policy(session.stack, wanted=then_stop),
-            notify=self.notify or before.notify,
+            notify=before.notify if self.notify is None else self.notify,
             stall_after_s=before.stall_after_s if self.stall_minutes is None else 60 * self.stall_minutes,
             preflight=self.preflight.mode,
             allow_degraded=self.preflight.allow_degraded,

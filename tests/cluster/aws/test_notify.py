@@ -19,6 +19,7 @@ def test_topic_stands_for_all_topics_of_the_alarms_and_each_is_told_once() -> No
     assert resolve_topics(("curl x", "topic", MAILS), STACK) == ("curl x", PAGER, MAILS)
     assert resolve_topics((MAILS,), STACK) == (MAILS,)
     assert resolve_topics((), STACK) == ()
+    assert resolve_topics(("none",), STACK) == ()
 
 
 def test_a_cluster_whose_alarms_notify_nobody_has_no_topic_and_the_remedy_is_told() -> None:
@@ -45,7 +46,10 @@ def test_commands_that_mention_an_address_are_commands() -> None:
     check_notify(("mail -s done you@example.com", "user@host.sh/x", "curl https://a@b.example.com"))
 
 
-@pytest.mark.parametrize(("given", "why"), [(("  ",), "must be a command"), (("x",) * 11, "at most 10")])
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [(("  ",), "must be a command"), (("x",) * 11, "at most 10"), (("none", "x"), "contradicts the other values")],
+)
 def test_what_could_tell_nobody_is_refused(given: tuple[str, ...], why: str) -> None:
     with pytest.raises(UsageError, match=why):
         check_notify(given)

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any
+import json
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from agent.spec.bounds import Bounds
 from agent.spec.horovod import Knobs
+from agent.spec.run import RunSpec
 from cluster.cli.flags import call, flags_of
 from cluster.errors import UsageError
 from cluster.runs.run_options import BoundOptions, PreflightOptions, RankOptions, RestartOptions, RunOptions
 from cluster.runs.work import Training
+from cluster.session import Session
+from cluster.tasks.attach import ResumeRequest
 from cluster.tasks.train import TrainRequest
+from tests.factories import make_spec, make_stack
 
 
 def test_what_is_looked_at_before_a_run_is_chosen_by_one_flag_at_most() -> None:
@@ -87,6 +93,40 @@ def test_a_bound_that_is_not_given_stays_as_it_was() -> None:
     before = Bounds(max_hours=2.0, max_usd=5.0)
     assert BoundOptions().over(before) == before
     assert read(BoundOptions, max_cost="7.5").over(before) == Bounds(max_hours=2.0, max_usd=7.5)
+
+
+def test_a_limit_of_an_earlier_attempt_can_be_dropped() -> None:
+    before = Bounds(max_hours=2.0, max_usd=5.0)
+    assert read(BoundOptions, max_cost="none").over(before) == Bounds(max_hours=2.0)
+    assert read(BoundOptions, max_cost="none", max_hours="none").over(before) == Bounds()
+
+
+POLICY = "arn:aws:autoscaling:eu-west-1:123456789012:scalingPolicy:stop"
+
+
+def resumed(bounds: BoundOptions, *, keep_workers: bool = False, notify: tuple[str, ...] | None = None) -> RunSpec:
+    """Return the spec of a resumed run that had a limit, --then-stop and --notify."""
+    before = make_spec(bounds=Bounds(max_usd=5.0), stop_policy=POLICY, notify=("mail me",))
+    request = ResumeRequest(
+        nodes=0,
+        bounds=bounds,
+        keep_workers=keep_workers,
+        stall_minutes=None,
+        notify=notify,
+        preflight=PreflightOptions(),
+        secrets={},
+    )
+    session = SimpleNamespace(stack=make_stack(stop_policy=POLICY), config=SimpleNamespace(then_stop=True))
+    record = {"run_id": before.run_id, "state": {"state": "stopped"}, "spec": json.loads(before.to_json())}
+    return request.changed(record, cast("Session", session))
+
+
+def test_a_resumed_run_keeps_or_drops_its_limit_then_stop_and_notify() -> None:
+    kept, dropped = resumed(BoundOptions()), resumed(BoundOptions(max_cost=0.0), keep_workers=True, notify=())
+    assert (kept.bounds, kept.stop_policy, kept.notify) == (Bounds(max_usd=5.0), POLICY, ("mail me",))
+    assert (dropped.bounds, dropped.stop_policy, dropped.notify) == (Bounds(), "", ())
+    with pytest.raises(UsageError, match="--keep-workers: contradicts --then-stop"):
+        resumed(BoundOptions(then_stop=True), keep_workers=True)
 
 
 def test_min_nodes_needs_restarts_and_no_more_nodes_than_the_run_has() -> None:
