@@ -1,10 +1,11 @@
-"""Wait for a condition with a deadline, with the standard library only."""
+"""Wait with a deadline, for a condition or for a child process to exit, with the standard library only."""
 
 from __future__ import annotations
 
+import subprocess
 import time
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 Value = TypeVar("Value")
 
@@ -19,3 +20,13 @@ def wait_until(condition: Callable[[], Value], *, timeout_s: float, poll_s: floa
     while not (value := condition()) and (left := deadline - time.monotonic()) > 0:
         time.sleep(min(poll_s, left))
     return value
+
+
+def terminate(process: subprocess.Popen[Any], *, grace_s: float = 5.0) -> None:
+    """Terminate a child process, and wait until it has exited. After `grace_s`, kill it."""
+    process.terminate()
+    try:
+        process.wait(timeout=grace_s)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()

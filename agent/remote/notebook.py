@@ -25,6 +25,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from agent.deadline import terminate
 from agent.environment import runtime
 from agent.environment.overlay import Overlay
 from agent.environment.virtual_environment import RuntimeSetupError
@@ -126,22 +127,13 @@ def serve(command: Sequence[str], port: int, *, asker: int | None) -> int:
                 return 0
         return server.returncode
     finally:
-        _end(server)
+        if server.poll() is None:
+            terminate(server)
 
 
 def _listens(port: int) -> bool:
     with socket.socket() as probe:
         return probe.connect_ex(("127.0.0.1", port)) == 0
-
-
-def _end(server: subprocess.Popen[bytes]) -> None:
-    if server.poll() is None:
-        server.terminate()
-        try:
-            server.wait(timeout=5)
-        except subprocess.TimeoutExpired:
-            server.kill()
-            server.wait()
 
 
 def _run_elsewhere(request: NotebookRequest) -> int:

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from agent.deadline import terminate
 from agent.files.listing import count_files, read_regular
 from agent.remote.command import Completed, execute
 from agent.runs.directory import ORIGIN_FILE, RunDirectory
@@ -109,8 +110,7 @@ class Copier:
         of more than WORK_LIMIT bytes is not copied, so the copy is incomplete. Each command may take TIMEOUT_S.
         """
         if self._copying is not None and self._copying.poll() is None:
-            self._copying.terminate()
-            self._copying.wait()
+            terminate(self._copying)
         if not self.address:
             return self._obstacle
         if not shutil.which("aws"):

@@ -22,6 +22,7 @@ from cluster.aws.errors import aws_errors
 from cluster.aws.launches import describe_since
 from cluster.cli import CODE, REINSTALL, packaged_node
 from cluster.errors import DeepcdkError
+from cluster.polling import terminate
 from cluster.terminal import status_line
 from cluster.terminal.units import duration
 
@@ -255,8 +256,7 @@ def _wait_for_end(process: subprocess.Popen[str]) -> None:
     try:
         process.wait(timeout=10)
     except subprocess.TimeoutExpired:
-        process.terminate()
-        process.wait()
+        terminate(process)
 
 
 def execute(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import functools
 import socket
 from collections.abc import Callable, Sequence
@@ -53,7 +54,10 @@ def connect(
         """Open a connection over Session Manager, through the user's proxy, or directly."""
         if tunnelled:
             command, environment = session_manager.command(master.id, aws.region), session_manager.environment(aws)
-            return session_manager.open_tunnel(lambda through: open_it(through=through), command, environment)
+            timeout_s = session_manager.register_timeout_s(master.launched, datetime.datetime.now(datetime.UTC))
+            return session_manager.open_tunnel(
+                lambda through: open_it(through=through), command, environment, timeout_s=timeout_s
+            )
         if settings.proxy:
             return open_proxied(lambda through: open_it(through=through), settings)
         return open_it()

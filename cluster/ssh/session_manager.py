@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import math
 import shlex
 import shutil
@@ -13,8 +14,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import IO, TYPE_CHECKING, Final, TypeVar
 
 from cluster.errors import ConnectionFailedError
-from cluster.polling import poll
+from cluster.polling import poll, terminate
 from cluster.terminal.status_line import warn
+from cluster.terminal.units import span
 from stacks.config import SSH_PORT
 
 if TYPE_CHECKING:
@@ -27,9 +29,11 @@ DOCUMENT: Final = "AWS-StartSSHSession"
 CLI: Final = "aws"
 PLUGIN: Final = "session-manager-plugin"
 REGISTER_TIMEOUT_S: Final = 300.0
-"""Maximum time for a node to register with Session Manager after its boot. The agent retries with growing pauses until
-its role's credentials and its network are available, and may update itself at the first boot.
+"""Maximum time for a node to register with Session Manager after its launch. The agent retries with growing pauses
+until its role's credentials and its network are available, and may update itself at the first boot.
 """
+REBOOT_TIMEOUT_S: Final = 60.0
+"""Maximum wait for the agent of a node that was launched earlier, which may be rebooting."""
 _TELL_AFTER_S: Final = 15.0
 BANNER_TIMEOUT_S: Final = 30.0
 """Timeout for the SSH server's banner. Before it, the CLI has to start and AWS to open the session."""
@@ -53,6 +57,12 @@ def command(instance_id: str, region: str) -> list[str]:
 def proxy_command(instance_id: str, region: str) -> str:
     """Return the result of `command` as one text for a ProxyCommand in ssh_config, where % starts a token."""
     return shlex.join(command(instance_id, region)).replace("%", "%%")
+
+
+def register_timeout_s(launched: datetime.datetime, now: datetime.datetime) -> float:
+    """Return how long to wait for a node's agent, s: the rest of REGISTER_TIMEOUT_S, and at least REBOOT_TIMEOUT_S."""
+    age_s = max(0.0, (now - launched).total_seconds())  # the laptop's clock may be slow
+    return max(REBOOT_TIMEOUT_S, REGISTER_TIMEOUT_S - age_s)
 
 
 def check_programs(find: Callable[[str], str | None] = shutil.which) -> None:
@@ -92,7 +102,8 @@ class Tunnel:
             )
 
     def close(self) -> str:
-        """Close the stream, and wait until the command exits. After 5 seconds, terminate it.
+        """Close the stream, and wait until the command exits. After 5 seconds, terminate it, and after 5
+        more, kill it.
 
         Return its error output in one line if it failed; "" if it succeeded or was terminated.
         """
@@ -101,8 +112,7 @@ class Tunnel:
             try:
                 status = self._process.wait(timeout=5.0)
             except subprocess.TimeoutExpired:
-                self._process.terminate()
-                self._process.wait()
+                terminate(self._process)
                 return ""
             self._stderr.seek(0)
             output = " ".join(self._stderr.read().decode("utf-8", errors="replace").split())
@@ -120,7 +130,7 @@ def open_tunnel(
     argv: Sequence[str],
     environment: Mapping[str, str] | None = None,
     *,
-    timeout_s: float = REGISTER_TIMEOUT_S,
+    timeout_s: float,
 ) -> T:
     """Return the result of `connect` for a tunnel through the command `argv`. Repeat while the node has not registered.
 
@@ -131,7 +141,7 @@ def open_tunnel(
     output, tell_at = "", time.monotonic() + _TELL_AFTER_S
     for _ in poll(timeout_s, every_s=_POLL_S):
         if output and time.monotonic() >= tell_at:
-            warn(f"the SSM agent of the master has not registered yet; waiting up to {timeout_s / 60:g} min for it")
+            warn(f"the SSM agent of the master has not registered yet; waiting up to {span(timeout_s)} for it")
             tell_at = math.inf
         tunnel = Tunnel(argv, environment)
         try:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
 import time
 
 import pytest
 
-from agent.deadline import wait_until
+from agent.deadline import terminate, wait_until
 
 
 @pytest.fixture
@@ -28,3 +30,11 @@ def test_after_the_time_its_last_false_value_is_returned(clock: list[float]) -> 
     asked: list[float] = []
     assert wait_until(lambda: asked.append(clock[0]), timeout_s=5, poll_s=2) is None
     assert asked == [100.0, 102.0, 104.0, 105.0]
+
+
+def test_a_child_that_ignores_sigterm_is_killed() -> None:
+    script = "trap '' TERM; echo x; while :; do sleep 0.1; done"
+    with subprocess.Popen(["sh", "-c", script], stdout=subprocess.PIPE) as child:
+        assert child.stdout is not None and child.stdout.read(1) == b"x"
+        terminate(child, grace_s=0.2)
+        assert child.returncode == -signal.SIGKILL

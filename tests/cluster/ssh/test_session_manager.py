@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import datetime
 import shlex
+import signal
 
 import pytest
 
@@ -61,13 +63,32 @@ def test_bytes_go_through_and_closing_ends_the_command() -> None:
     assert through._process.returncode == 0
 
 
+def test_closing_ends_a_command_that_ignores_sigterm(monkeypatch: pytest.MonkeyPatch) -> None:
+    through = Tunnel(["sh", "-c", "trap '' TERM; echo x; while :; do sleep 0.1; done"])
+    assert through.socket.recv(1) == b"x"
+    wait = through._process.wait
+
+    def wait_briefly(timeout: float | None = None) -> int:
+        return wait(10.0 if timeout is None else 0.2)
+
+    monkeypatch.setattr(through._process, "wait", wait_briefly)
+    assert through.close() == ""
+    assert through._process.returncode == -signal.SIGKILL
+
+
+@pytest.mark.parametrize(("age_s", "wait_s"), [(-7200, 300), (0, 300), (100, 200), (280, 60), (1e6, 60)])
+def test_an_old_node_gets_only_the_time_of_a_reboot(age_s: float, wait_s: float) -> None:
+    now = datetime.datetime(2026, 11, 20, tzinfo=datetime.UTC)
+    assert session_manager.register_timeout_s(now - datetime.timedelta(seconds=age_s), now) == wait_s
+
+
 def test_a_node_that_is_not_known_yet_is_asked_again_and_the_wait_is_reported(
     tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(session_manager, "_TELL_AFTER_S", 0.0)
     mark = tmp_path_factory.mktemp("tunnel") / "tried"
     line = f"test -e {mark} && exec cat; touch {mark}; echo {shlex.quote(NOT_YET)} >&2; exit 254"
-    opened = session_manager.open_tunnel(open_one, ["sh", "-c", line])
+    opened = session_manager.open_tunnel(open_one, ["sh", "-c", line], timeout_s=300.0)
     assert mark.exists()
     assert "has not registered yet; waiting up to 5 min for it" in capsys.readouterr().err
     opened.close()
@@ -94,4 +115,4 @@ def test_where_the_command_did_not_fail_the_attempts_own_error_counts() -> None:
         raise ConnectionFailedError("the master rejects your SSH key")
 
     with pytest.raises(ConnectionFailedError, match="rejects your SSH key"):
-        session_manager.open_tunnel(refused, ECHO)
+        session_manager.open_tunnel(refused, ECHO, timeout_s=0)
