@@ -216,12 +216,13 @@ class Runs:
         return True
 
     def lost(self) -> list[str]:
-        """Return the ids of the claims that have lost their process. They belong to runs or to tasks.
+        """Return the ids of the runs that hold nodes and have lost their supervisor, oldest first.
 
-        They are read in a transaction. Otherwise a process could release its claim and exit after the claim was read.
+        The claims are read in a transaction. Otherwise a supervisor could release its claim and exit after the claim
+        was read. A task that has lost its process is left out: the next `claim` deletes its claim.
         """
         with database.transaction():
-            return [claim.run_id for claim in self.claims() if not claim.is_live]
+            return [claim.run_id for claim in self.claims() if not claim.task and not claim.is_live]
 
     def _replace(self, claim: Claim) -> None:
         """Replace the nodes of a run's stored claim. Raises RuntimeError if the claim was deleted."""

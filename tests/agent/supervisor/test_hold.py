@@ -150,5 +150,6 @@ def test_what_a_killed_laptop_held_is_free_and_marks_no_run(efs: Path) -> None:
         process.kill()
         process.wait()
     runs = Runs(root=efs / "runs")
-    assert (runs.held(), len(runs.lost())) == ([], 1)
+    assert (runs.held(), runs.lost(), len(runs.claims())) == ([], [], 1)
     runs.claim("one", None)
+    assert [claim.run_id for claim in runs.claims()] == ["one"]
