@@ -96,7 +96,13 @@ def create_environments() -> list[Path]:
     ):
         command = [sys.executable, "-m", f"agent.environment.{words[0]}", *words[1:]]
         done = subprocess.run(
-            command, cwd=FOR_NODES, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+            command,
+            cwd=FOR_NODES,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            check=False,
         )
         if done.returncode:
             print(done.stdout + done.stderr, end="", flush=True)

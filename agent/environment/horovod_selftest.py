@@ -58,6 +58,7 @@ def _prove(controller: str, environ: Mapping[str, str]) -> float:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
+            errors="replace",
             timeout=TIMEOUT_S,
             check=False,
         )

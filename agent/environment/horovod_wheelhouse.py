@@ -82,6 +82,7 @@ def check(wheel: Path, address: str, frameworks: Sequence[str], libraries: Seque
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
+        errors="replace",
         check=False,
     )
     if done.returncode != 0:

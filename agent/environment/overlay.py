@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import ClassVar, Final
 
-from agent.environment.virtual_environment import VirtualEnvironment
+from agent.environment.virtual_environment import RuntimeSetupError, VirtualEnvironment
 
 TENSORFLOW: Final = ("tensorflow", "tensorflow-cpu")
 """The same package under two names. Each satisfies a requirement for the other."""
@@ -44,10 +44,14 @@ class Overlay(VirtualEnvironment):
         """
         output = self.run("Listing the runtime's packages", [str(self.runtime), "-c", _PACKAGES])
         below, versions = json.loads(output.splitlines()[-1])
+        version = next((versions[name] for name in TENSORFLOW if name in versions), None)
+        if version is None:
+            place = self.runtime.parent.parent
+            raise RuntimeSetupError(f"{place} has no TensorFlow. Remove {place}; the next attempt makes it again.")
         (self.site_packages / "runtime.pth").write_text(f"import site; site.addsitedir({below!r})\n")
         for name in TENSORFLOW:
             if name not in versions:
-                self._stand_in(name, next(versions[other] for other in TENSORFLOW if other in versions))
+                self._stand_in(name, version)
 
     def _stand_in(self, name: str, version: str) -> None:
         """Add metadata of a package `name` with this version: TensorFlow's other name, for packages that require it."""

@@ -59,7 +59,7 @@ def missing(python: Path) -> str:
     """
     import urllib.request  # Not at the top: it imports HTTP and TLS, which takes time, and few nodes fetch packages.
 
-    done = subprocess.run([str(python), "-c", _QUESTION], capture_output=True, text=True, check=False)
+    done = subprocess.run([str(python), "-c", _QUESTION], capture_output=True, text=True, errors="replace", check=False)
     if done.returncode != 0 or _PROXIES & urllib.request.getproxies_environment().keys():
         return ""
     indexes, switched_off = json.loads(done.stdout)

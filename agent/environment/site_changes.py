@@ -58,10 +58,20 @@ def link_libraries(packages: Path) -> tuple[str, ...]:
     """
     libraries = unlisted_libraries(packages)
     if libraries:
-        folder = next(folder for folder in listed_folders(packages) if folder.is_dir())
+        listed = listed_folders(packages)
+        folder = next((folder for folder in listed if folder.is_dir()), listed[0])
+        folder.mkdir(parents=True, exist_ok=True)
         for library in libraries:
             (folder / library.name).symlink_to(Path("../..") / library.relative_to(packages / "nvidia"))
     return tuple(library.name for library in libraries)
+
+
+def site_packages(environment: Path) -> Path:
+    """Return the site-packages folder of a virtual environment. Raises FileNotFoundError for any other directory."""
+    packages = next((environment / "lib").glob("python3*/site-packages"), None)
+    if packages is None:
+        raise FileNotFoundError(f"{environment} is not a virtual environment: it has no lib/python3*/site-packages")
+    return packages
 
 
 def make_gloo_default(environment: Path) -> None:
@@ -69,7 +79,4 @@ def make_gloo_default(environment: Path) -> None:
 
     Raises FileNotFoundError for any other directory.
     """
-    packages = next((environment / "lib").glob("python3*/site-packages"), None)
-    if packages is None:
-        raise FileNotFoundError(f"{environment} is not a virtual environment: it has no lib/python3*/site-packages")
-    (packages / NAME).write_text(LINE, encoding="ascii")
+    (site_packages(environment) / NAME).write_text(LINE, encoding="ascii")

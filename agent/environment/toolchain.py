@@ -265,7 +265,7 @@ def _mpicxx(search_path: str) -> Path:
 
 def _first_line(program: Path) -> str:
     """Return the first line of the program's `--version` output. Raises NotCoveredError if the program fails."""
-    finished = subprocess.run([program, "--version"], capture_output=True, text=True, check=False)
+    finished = subprocess.run([program, "--version"], capture_output=True, text=True, errors="replace", check=False)
     if finished.returncode != 0 or not finished.stdout:
         raise NotCoveredError(f"{program} --version fails: {finished.stderr.strip()}", "Repair or reinstall it.")
     return finished.stdout.splitlines()[0]
@@ -319,7 +319,7 @@ def _toolkit(home: Path) -> CudaToolkit:
     """Return the toolkit in the folder `home`. Raises NotCoveredError if its nvcc does not run or prints no release."""
     nvcc = home / "bin" / "nvcc"
     try:
-        finished = subprocess.run([nvcc, "--version"], capture_output=True, text=True, check=False)
+        finished = subprocess.run([nvcc, "--version"], capture_output=True, text=True, errors="replace", check=False)
     except OSError:
         raise NotCoveredError(f"{nvcc} not found", "Install the CUDA toolkit, or set --cuda-home.") from None
     found = re.search(r"release (\d+\.\d+)", finished.stdout)

@@ -24,7 +24,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar, Final
 
-from agent.environment import package_index
+from agent.environment import package_index, site_changes
 from agent.files.atomic_write import full_disk
 from agent.files.build_once import (
     COMPLETE,
@@ -147,8 +147,8 @@ class VirtualEnvironment:
 
     @property
     def site_packages(self) -> Path:
-        """Return the site-packages folder."""
-        return next((self.directory / "lib").glob("python3*/site-packages"))
+        """Return the site-packages folder. Raises FileNotFoundError if the environment has none."""
+        return site_changes.site_packages(self.directory)
 
     @property
     def installer(self) -> Installer:
@@ -288,6 +288,7 @@ class VirtualEnvironment:
             stdout=subprocess.PIPE,
             stderr=None if shows_progress else subprocess.STDOUT,
             text=True,
+            errors="replace",
             check=False,
         )
         if finished.returncode != 0:

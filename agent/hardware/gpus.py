@@ -78,7 +78,7 @@ def query(fields: Sequence[str], *options: str, program: str = "nvidia-smi") -> 
     """
     command = [program, f"--query-gpu={','.join(fields)}", f"--format={','.join(('csv', 'noheader', *options))}"]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=TIMEOUT_S, check=False)
     except OSError:
         return None
     except subprocess.TimeoutExpired:
@@ -136,10 +136,8 @@ def _rows(csv: str, fields: Sequence[str]) -> list[list[str]]:
 
 
 def _number(word: str) -> float | None:
-    try:
-        return float(word)
-    except ValueError:
-        return None  # [N/A], [Not Supported]
+    """Return nvidia-smi's number; None for [N/A], [Not Supported] and other texts."""
+    return float(word) if re.fullmatch(r"[0-9]{1,15}(\.[0-9]{1,15})?", word) else None
 
 
 EFA_DRIVER: Final = "efa"

@@ -81,7 +81,7 @@ def _is_number(value: object) -> bool:
 
 
 def parse_counters(stat: str, net_dev: str) -> Counters:
-    """Parse the contents of /proc/stat and /proc/net/dev. Raises ValueError if /proc/stat is malformed."""
+    """Parse the contents of /proc/stat and /proc/net/dev. Raises ValueError if one of them is malformed."""
     first = stat.split("\n", 1)[0].split()
     if not first or first[0] != "cpu" or len(first) < 6:
         raise ValueError(f"/proc/stat: unexpected first line {first}")
@@ -91,6 +91,8 @@ def parse_counters(stat: str, net_dev: str) -> Counters:
         name, _, numbers = line.partition(":")
         if name.strip() != "lo":
             words = numbers.split()
+            if len(words) < 9:
+                raise ValueError(f"/proc/net/dev: unexpected line {line!r}")
             received, sent = received + int(words[0]), sent + int(words[8])
     idle = ticks[3] + ticks[4]
     return Counters(busy=sum(ticks) - idle, total=sum(ticks), received=received, sent=sent)

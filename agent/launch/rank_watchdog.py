@@ -90,9 +90,9 @@ def _read_stat(pid: int) -> tuple[str, int]:
     """Return a process's state (proc_pid_stat(5)) and its CPU time in clock ticks; "" and 0 if it is gone."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
-    except OSError:
+        return fields[0], int(fields[11]) + int(fields[12])
+    except (OSError, IndexError, ValueError):
         return "", 0
-    return fields[0], int(fields[11]) + int(fields[12])
 
 
 def _size(path: Path) -> int:

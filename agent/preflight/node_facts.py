@@ -226,6 +226,7 @@ def _run(
             command,
             capture_output=True,
             text=True,
+            errors="replace",
             timeout=timeout_s,
             check=False,
             env={**os.environ, **(variables or {})},

@@ -108,7 +108,9 @@ def _change_group(path: Path, gid: int) -> bool:
         except KeyError:
             return False
         command = _in_group(gid, shlex.join(["chgrp", "-h", "--", f"{gid}", f"{path}"]))
-        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", check=False
+        )
         if done.returncode:
             raise PermissionError(f"cannot change the group of {path} to {gid}: {done.stderr.strip()}") from None
     return True

@@ -257,6 +257,7 @@ def _exported(lock: Path, flags: Sequence[str], uv: str, environ: Mapping[str, s
         env=dict(environ),
         capture_output=True,
         text=True,
+        errors="replace",
         check=False,
     )
     if done.returncode != 0:

@@ -195,6 +195,7 @@ def ask(
             input="".join(f"{line}\n" for line in (*wanted.lines, *roots)),
             capture_output=True,
             text=True,
+            errors="replace",
             check=False,
         )
         words = masked(done.stderr).strip()

@@ -121,6 +121,7 @@ def run_cell(cell: Cell, environ: Mapping[str, str], timeout_s: float) -> Figure
             cwd=ROOT,
             capture_output=True,
             text=True,
+            errors="replace",
             timeout=timeout_s,
         )
     except subprocess.TimeoutExpired:

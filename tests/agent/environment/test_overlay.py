@@ -67,3 +67,10 @@ def test_the_laptops_wheel_is_chosen_before_another_file_of_the_same_version(tmp
     lock = f"--find-links ../../0123456789abcdef/wheels\n--find-links {tmp_path}/index\n--no-index\n{line}"
     layer = Overlay(runtime=runtime, program=program, lock=lock, root=tmp_path / "layers")
     assert said(layer.ensure(), "import some_fork; print(some_fork.VERSION, some_fork.BUILD)") == "3.0"
+
+
+def test_a_runtime_without_tensorflow_is_reported_with_fix(tmp_path: Path) -> None:
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "env"], check=True)
+    layer = Overlay(runtime=tmp_path / "env/bin/python", program=tmp_path, lock="", root=tmp_path / "layers")
+    with pytest.raises(RuntimeSetupError, match=r"/env has no TensorFlow\. Remove .*/env; the next attempt makes it"):
+        layer.ensure()

@@ -54,6 +54,12 @@ def test_what_tensorflow_would_not_find_is_linked_where_it_looks(tmp_path: Path)
     assert (unlisted_libraries(root), link_libraries(root)) == ((), ())
 
 
+def test_a_listed_folder_is_created_for_the_links_if_none_exists(tmp_path: Path) -> None:
+    root = packages(tmp_path, ("nccl",))
+    assert "libcudart.so.12" in link_libraries(root)
+    assert (root / "nvidia/nccl/lib/libcudart.so.12").read_text() == "libcudart.so.12"
+
+
 @pytest.mark.parametrize("listed", [(), None])
 def test_nothing_is_linked_for_a_tensorflow_without_gpus_or_without_one(tmp_path: Path, listed: object) -> None:
     root = packages(tmp_path, ())

@@ -53,6 +53,17 @@ def test_the_load_is_parsed_and_what_is_not_reported_is_none() -> None:
     assert (last.utilization, last.temperature_c) == (None, None)
 
 
+@pytest.mark.parametrize("word", ["inf", "nan", "1e999", "9" * 5000, ""])
+def test_a_load_that_is_no_number_counts_as_not_reported(word: str) -> None:
+    (load,) = parse_load(f"Tesla V100-SXM2-16GB, {word}, {word}, {word}, {word}")
+    assert (load.utilization, load.memory_used, load.memory_total, load.temperature_c) == (None, None, None, None)
+
+
+def test_output_that_is_not_utf8_is_read(tmp_path: Path) -> None:
+    (gpu,) = read_load(write_program(tmp_path / "nvidia-smi", r"printf 'Tesla \377, 1, 2, 3, 4\n'"))
+    assert gpu.name == "Tesla \N{REPLACEMENT CHARACTER}"
+
+
 @pytest.mark.parametrize("text", ["No devices were found", "Tesla M60, 470.1"])
 def test_another_text_is_quoted(text: str) -> None:
     with pytest.raises(ValueError, match=f"{text}.* instead of the values of name, "):

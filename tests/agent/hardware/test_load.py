@@ -41,6 +41,12 @@ def test_another_file_is_no_counters(text: str) -> None:
         parse_counters(text, NET)
 
 
+@pytest.mark.parametrize("line", ["ens5: 1000 1", "ens5:", "", "no colon", "ens5: 1 2 3 4 5 6 7 8 x"])
+def test_another_line_is_no_interface(line: str) -> None:
+    with pytest.raises(ValueError, match=r"/proc/net/dev|invalid literal"):
+        parse_counters(STAT, f"{NET}{line}\n")
+
+
 def test_memory_that_could_be_had_is_not_in_use() -> None:
     assert parse_memory(MEMORY) == (1000 * 1024, 4000 * 1024)
     with pytest.raises(ValueError, match="MemAvailable"):
