@@ -27,7 +27,7 @@ from stacks.config import ClusterConfig, ConfigError
 
 if TYPE_CHECKING:
     from cluster.planner.calibration import Calibration
-    from cluster.runs.supervisor import Supervisor
+    from cluster.runs.supervisor_client import Supervisor
 
 NO_TERMINAL: Final = "There is no terminal on which to ask"
 
@@ -214,7 +214,7 @@ class Session:
 
     def supervisor(self, master: Master) -> Supervisor:
         """Return a client for the supervisor on the master. The agent is pushed if necessary."""
-        from cluster.runs.supervisor import Supervisor  # it imports the runs and all recipes
+        from cluster.runs.supervisor_client import Supervisor  # it imports the runs and all recipes
 
         return Supervisor(master, self.stack, self.push_agent(master))
 

@@ -50,9 +50,9 @@ def tasks() -> Collection:
     """Return all tasks, for a fabfile.py: `ns = deepcdk.tasks()`. Exits with a message on native Windows."""
     check_platform()
 
-    from cluster.cli import loader
+    from cluster.cli import task_modules
 
-    return loader.collection()
+    return task_modules.collection()
 
 
 def __getattr__(name: str) -> Any:

@@ -18,8 +18,8 @@ from botocore.client import BaseClient
 from botocore.exceptions import ClientError, EndpointConnectionError
 
 from cluster.aws.client import Aws
-from cluster.cli.loader import MODULES
 from cluster.cli.program import make_program
+from cluster.cli.task_modules import MODULES
 from cluster.doctor.examination import AccountError
 from cluster.doctor.finding import Finding
 from cluster.errors import AwsError, DeepcdkError

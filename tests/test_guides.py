@@ -10,7 +10,7 @@ from typing import Final
 
 import pytest
 
-from cluster.cli import loader
+from cluster.cli import task_modules
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 FOLDERS: Final = (ROOT, ROOT / "docs", ROOT / "localcloud", ROOT / "localcloud" / "docs")
@@ -63,7 +63,7 @@ def is_module(name: str) -> bool:
 
 def unknown_flags(text: str) -> list[str]:
     """Return the `fab` commands in a text that have an unknown task or flag."""
-    tasks = loader.collection().tasks
+    tasks = task_modules.collection().tasks
     found = []
     for command in re.findall(r"(?m)(?:`|^    (?:\$ )?)(fab [a-z][^`\n#|]*)", text):
         try:
@@ -96,7 +96,7 @@ def test_every_task_and_flag_that_a_guide_shows_exists(guide: Path) -> None:
 
 def test_every_task_is_in_the_readme() -> None:
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    assert [name for name in loader.collection().tasks if f"fab {name}" not in readme] == []
+    assert [name for name in task_modules.collection().tasks if f"fab {name}" not in readme] == []
 
 
 def test_every_test_that_a_guide_names_exists() -> None:

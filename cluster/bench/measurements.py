@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from agent.files.listing import read_regular
 from agent.spec.horovod import OWN_CYCLE_MS
-from cluster import answers
+from cluster import master_answers as answers
 from cluster.errors import DeepcdkError
 from payload.settings.bench import BENCH_FILE, CHOSEN, DEFAULTS, KINDS, PLACES, READ, TRAINING, WRITE, Cell
 from payload.settings.groups import NUMBER_FORMATS

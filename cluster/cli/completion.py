@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from cluster.cli import loader
+from cluster.cli import task_modules
 
 _BASH: Final = """\
 _deepcdk_complete() {
@@ -47,9 +47,9 @@ def next_words(words: Sequence[str], everywhere: Mapping[str, Any]) -> list[str]
     Returns [] if any text is allowed, such as a path. The shell then completes file names.
     """
     *before, last = [word for word in words if word != "="] or [""]  # bash splits --run=ID into three words
-    names = [name for names in loader.MODULES.values() for name in names]
+    names = [name for names in task_modules.MODULES.values() for name in names]
     named = [word for word in before if word in names]
-    tasks = loader.collection(named) if named else None
+    tasks = task_modules.collection(named) if named else None
     flags_of = {context.name: context.flags for context in tasks.to_contexts()} if tasks else {}
     task, valued, flags = "", "", everywhere
     for word in before:
@@ -67,7 +67,7 @@ def next_words(words: Sequence[str], everywhere: Mapping[str, Any]) -> list[str]
     if last.startswith("-"):
         flag, equals, _ = last.partition("=")
         return [f"{flag}={value}" for value in _values(flag)] if equals else sorted(f for f in flags if f[:2] == "--")
-    return _values(loader.flags_of_words(tasks).get(task, "")) if tasks and task else sorted(names)
+    return _values(task_modules.flags_of_words(tasks).get(task, "")) if tasks and task else sorted(names)
 
 
 def _values(flag: str) -> list[str]:

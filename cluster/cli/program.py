@@ -19,7 +19,16 @@ from fabric.main import Fab
 from invoke.collection import Collection
 from invoke.exceptions import Exit
 
-from cluster.cli import INTERRUPTED, INTERRUPTED_STATUS, PROJECT, VERSION, completion, drop_output, loader, words
+from cluster.cli import (
+    INTERRUPTED,
+    INTERRUPTED_STATUS,
+    PROJECT,
+    VERSION,
+    arguments,
+    completion,
+    drop_output,
+    task_modules,
+)
 from cluster.errors import SystemRefusedError
 
 
@@ -134,9 +143,11 @@ class Program(Fab):  # type: ignore[misc]  # fabric has no types
         self.config.load_project()
         asked_help = self.args.help.value
         if self.args.list.value and not self.core.unparsed:
-            self.collection = loader.listing()
+            self.collection = task_modules.listing()
         else:
-            self.collection = loader.collection([asked_help] if isinstance(asked_help, str) else self.core.unparsed)
+            self.collection = task_modules.collection(
+                [asked_help] if isinstance(asked_help, str) else self.core.unparsed
+            )
 
     def parse_tasks(self) -> None:
         """Parse the tasks and their flags. Raises Exit for an unknown word, with the closest known one."""
@@ -144,7 +155,8 @@ class Program(Fab):  # type: ignore[misc]  # fabric has no types
         if all(hasattr(task, "word") for task in self.collection.tasks.values()):
             typed, complaint = self._read(self.collection)
             if complaint:
-                raise Exit(self._read(loader.collection())[1], code=1)  # look for the closest word among all tasks
+                # Look for the closest word among all tasks.
+                raise Exit(self._read(task_modules.collection())[1], code=1)
             self.core.unparsed = typed
         super().parse_tasks()
 
@@ -153,9 +165,9 @@ class Program(Fab):  # type: ignore[misc]  # fabric has no types
 
         For example, `ssh worker3` becomes `ssh --node worker3`. The message is "" if all words are known.
         """
-        contexts, flag_of = tasks.to_contexts(), loader.flags_of_words(tasks)
-        typed = words.with_flags(self.core.unparsed, contexts, flag_of)
-        return typed, words.complaint(typed, contexts, flag_of, self.core[0].flags)
+        contexts, flag_of = tasks.to_contexts(), task_modules.flags_of_words(tasks)
+        typed = arguments.with_flags(self.core.unparsed, contexts, flag_of)
+        return typed, arguments.complaint(typed, contexts, flag_of, self.core[0].flags)
 
 
 def make_program() -> Program:

@@ -18,7 +18,7 @@ from cluster.report.run_files import number
 from cluster.report.run_report import trial_of
 from cluster.report.sweep import accuracy, latest
 from cluster.report.wording import percent, plain
-from cluster.runs import starter
+from cluster.runs import run_starter
 from cluster.runs.tables import describe_trial
 from cluster.terminal.units import duration, span
 
@@ -43,7 +43,7 @@ def group(run: Run) -> str:
 
 def owner(run: Run) -> str:
     """Return who started a run; "" if nothing is recorded."""
-    return plain(starter.describe(run.get("started_by")))
+    return plain(run_starter.describe(run.get("started_by")))
 
 
 def trial(run: Run) -> str:
@@ -260,7 +260,7 @@ def templates() -> Environment:
     found.filters |= {
         "plain": plain, "span": span, "money": money, "moment": moment, "price": shown, "as_of": as_of, "share": share,
         "group": group, "owner": owner, "trial": trial, "percent": percent, "duration": duration,
-        "is_others": lambda run: starter.is_others(run.get("started_by")),
+        "is_others": lambda run: run_starter.is_others(run.get("started_by")),
         "where": lambda run: shortened(run["hosts"]) if group(run) == LIVE else "",
         # The content security policy forbids the style sheet in a figure. The page's own one has the same rules.
         "unstyled": lambda text: _STYLE.sub("", text),

@@ -13,15 +13,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from agent.spec.states import FINAL_STATES
-from cluster.aws import inventory, limits
+from cluster.aws import inventory, worker_limits
 from cluster.dashboard.source import Link, Source
-from cluster.nodes import load as loads
+from cluster.nodes import node_load as loads
 from cluster.nodes.status import read_status
 from cluster.report.page import Page, Section, run_page, sweep_section
 from cluster.report.run_files import RunFiles
 from cluster.report.run_report import RunReport, report_of
 from cluster.report.sweep import combinations_table, report_of_state, sweep_report
-from cluster.runs import display
+from cluster.runs import progress_display
 from cluster.runs.follow import RunProgress, log_lines, parse_message, reduce
 from cluster.terminal.tables import Table
 from cluster.terminal.wrap import visible_lines
@@ -117,7 +117,7 @@ class Readers:
         self.link = Link(open_session)
         self.runs: Source[list[dict[str, Any]]] = Source(self._read_runs, pause_s=PAUSE_S)
         self.cluster: Source[ClusterView] = Source(self._read_cluster, pause_s=PAUSE_S)
-        self._limits: tuple[float, tuple[limits.Limit, ...] | str] | None = None
+        self._limits: tuple[float, tuple[worker_limits.Limit, ...] | str] | None = None
         self._runs: dict[str, dict[str, Any]] = {}
         self._list_s, self._listed_at = 0.0, -math.inf
         self._open_runs: dict[str, Source[RunView]] = {}
@@ -177,11 +177,11 @@ class Readers:
             measured = loads.read(master, supervisor.directory, session.agent_directory, nodes)
         found = inventory.refresh(session.aws, session.stack)
         if self._limits is None or time.monotonic() - self._limits[0] > LIMITS_EVERY_S:
-            self._limits = time.monotonic(), limits.read_or_explain(session.aws, session.stack.name)
+            self._limits = time.monotonic(), worker_limits.read_or_explain(session.aws, session.stack.name)
         return ClusterView(
             status=read_status(found, session.prices, wait_s=0.3),
             load=loads.table(loads.rows(found, nodes, measured, occupied)),
-            limits=limits.lines(self._limits[1], datetime.datetime.now(datetime.UTC)),
+            limits=worker_limits.lines(self._limits[1], datetime.datetime.now(datetime.UTC)),
         )
 
 
@@ -207,7 +207,7 @@ class RunReader:
             summary=record["state"],
             page=self._page(report),
             log=tuple(self._log),
-            progress=display.describe(self._progress, None) if self._events else "",
+            progress=progress_display.describe(self._progress, None) if self._events else "",
             fraction=self._progress.fraction,
         )
 

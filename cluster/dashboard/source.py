@@ -13,7 +13,7 @@ from cluster.errors import ConnectionFailedError, DeepcdkError
 from cluster.terminal.wrap import printable
 
 if TYPE_CHECKING:
-    from cluster.runs.supervisor import Supervisor
+    from cluster.runs.supervisor_client import Supervisor
     from cluster.session import Session
 
 T = TypeVar("T")

@@ -6,9 +6,9 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from cluster import answers
-from cluster.answers import AnswerError, Counts
+from cluster import master_answers as answers
 from cluster.errors import DeepcdkError
+from cluster.master_answers import AnswerError, Counts
 from cluster.ssh.fanout import short
 from cluster.terminal.progress import ProgressDisplay
 from cluster.terminal.units import amount

@@ -11,11 +11,11 @@ from agent.spec.nodes import MASTER_NAME, NODE_PYTHON, Node
 from agent.spec.remote_command import RemoteCommand
 from agent.staging.manifest import Entry, Manifest, ManifestError
 from agent.staging.stream import SEND_BLOCK, coalesced, framed
-from cluster.answers import AnswerError
 from cluster.data.report import SHARED, Reports, StagingError
 from cluster.data.rpc import StagingConnection
 from cluster.data.source import MAX_PATHS
 from cluster.errors import RemoteError
+from cluster.master_answers import AnswerError
 from cluster.ssh import fanout
 from cluster.ssh.fanout import short
 from cluster.ssh.master import Master

@@ -17,9 +17,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TextIO
 
-from cluster.aws.console import last_boot_messages
 from cluster.aws.errors import aws_errors
-from cluster.aws.launches import describe_since
+from cluster.aws.instance_console import last_boot_messages
+from cluster.aws.launch_failures import describe_since
 from cluster.cli import CODE, REINSTALL, packaged_node
 from cluster.errors import DeepcdkError
 from cluster.polling import terminate

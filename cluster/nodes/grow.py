@@ -8,14 +8,14 @@ from collections.abc import Callable
 
 from agent.spec.nodes import Node, workers
 from agent.spec.states import STOP_GRACE_S
-from cluster.aws import inventory, limits
+from cluster.aws import inventory, worker_limits
 from cluster.aws.inventory import Inventory
 from cluster.aws.prices import as_of, shown
 from cluster.errors import DeepcdkError, NotReadyError
 from cluster.nodes import worker_group
 from cluster.nodes.logins import Logins
 from cluster.nodes.shrink import remaining
-from cluster.runs.supervisor import Supervisor
+from cluster.runs.supervisor_client import Supervisor
 from cluster.session import Session, confirm
 from cluster.ssh.master import Master
 from cluster.terminal.output import print_note
@@ -123,7 +123,7 @@ def _grow(task: GroupTask, wanted: int) -> int:
             )
         confirm(f"grow the worker group from {size} to {wanted} nodes: {added}.", yes=task.yes)
         agreed = more
-        limits.wait_until_allowed(session.aws, session.stack.name, report)
+        worker_limits.wait_until_allowed(session.aws, session.stack.name, report)
 
 
 def await_logins(session: Session, deployed: Inventory, report: Callable[[str], None]) -> Inventory:

@@ -8,10 +8,10 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from cluster.aws import limits
+from cluster.aws import worker_limits
 from cluster.aws.inventory import Inventory
-from cluster.aws.limits import Limit
 from cluster.aws.prices import Prices, as_of, shown, total_per_hour
+from cluster.aws.worker_limits import Limit
 from cluster.terminal.tables import Table, print_table
 from cluster.terminal.units import duration
 
@@ -133,4 +133,4 @@ def print_status(
     else:
         kinds = [i.type for i in found.instances]
         table = status_table(found, prices.per_hour(kinds, wait_s), now, prices.dated(kinds))
-        print_table(dataclasses.replace(table, footer=(*table.footer, *failures, *limits.lines(bound, now))))
+        print_table(dataclasses.replace(table, footer=(*table.footer, *failures, *worker_limits.lines(bound, now))))

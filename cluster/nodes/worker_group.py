@@ -9,10 +9,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from agent.spec.nodes import NODES_PATH, Node, parse_nodes, workers
-from cluster.aws.console import read_console
 from cluster.aws.errors import aws_errors
+from cluster.aws.instance_console import read_console
 from cluster.aws.inventory import AZ_REBALANCE, Inventory, refresh
-from cluster.aws.launches import LaunchFailures, last_activity, remedy
+from cluster.aws.launch_failures import LaunchFailures, last_activity, remedy
 from cluster.aws.stack import Stack
 from cluster.errors import AwsError, DeepcdkError, NotReadyError
 from cluster.nodes.logins import Logins

@@ -15,7 +15,7 @@ from cluster.planner.calibration import NOTHING, Calibration
 from cluster.planner.candidates import Candidate, Choice, HourlyPrices
 from cluster.planner.hardware import Hardware, hardware_of
 from cluster.planner.workload import Workload, workload_of
-from cluster.runs.work import RecipeFlags, Training
+from cluster.runs.recipe_or_program import RecipeFlags, Training
 from payload.recipes.config import TrainConfig
 from payload.settings import SettingError
 from stacks.config import ClusterConfig

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from agent.files.listing import read_regular
 from agent.spec.states import RECORD_FILE, is_generated_id
-from cluster import answers
+from cluster import master_answers as answers
 from cluster.errors import DeepcdkError
 from cluster.terminal.units import amount
 

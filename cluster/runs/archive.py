@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from agent.spec.states import RECORD_FILE, is_run_id
-from cluster import answers
+from cluster import master_answers as answers
 from cluster.aws.errors import aws_errors
 from cluster.errors import DeepcdkError, NoStackError
 from cluster.ssh import fetch as fetching

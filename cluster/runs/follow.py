@@ -8,9 +8,9 @@ import dataclasses
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, Protocol
 
-from cluster import answers
-from cluster.answers import AnswerError
+from cluster import master_answers as answers
 from cluster.errors import ConnectionFailedError
+from cluster.master_answers import AnswerError
 from cluster.ssh.master import SilenceError
 from cluster.ssh.stream_reader import BackgroundReader
 

@@ -19,8 +19,8 @@ from cluster.errors import DeepcdkError
 from cluster.programs.program import Program
 from cluster.programs.program_packages import RUNTIME, Environment
 from cluster.runs.provenance import git_commit
+from cluster.runs.recipe_or_program import Benchmark, Training
 from cluster.runs.run_options import AUTO, CORES, RunOptions
-from cluster.runs.work import Benchmark, Training
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -11,9 +11,9 @@ from typing import Any
 
 from agent.spec.log_lines import SEPARATOR
 from agent.spec.states import QUEUED
-from cluster.runs import display
+from cluster.runs import progress_display
 from cluster.runs.follow import RunProgress, follow
-from cluster.runs.supervisor import Supervisor
+from cluster.runs.supervisor_client import Supervisor
 from cluster.ssh.master import Master
 from cluster.terminal.output import print_output
 from cluster.terminal.units import duration
@@ -39,7 +39,7 @@ def watch(
     def words(seen: RunProgress) -> list[str]:
         return ["--from-line", str(seen.next_line), *(["--log-from", str(seen.next_log_line)] if log else [])]
 
-    shown_on = display.make(
+    shown_on = progress_display.make(
         terminal=sys.stdout.isatty() and not log and not aside,
         write=functools.partial(print_output, aside_of_result=aside),
         usd_per_hour=usd_per_hour,
@@ -62,7 +62,9 @@ def print_log(
         return ["--only-log", "--log-from", str(seen.next_log_line), *flags]
 
     with _streams(supervisor, connect, words) as open_stream:
-        follow(open_stream, display.LogDisplay(), run_id=run_id, where=supervisor.master.where, wait=time.sleep)
+        follow(
+            open_stream, progress_display.LogDisplay(), run_id=run_id, where=supervisor.master.where, wait=time.sleep
+        )
 
 
 @contextlib.contextmanager
@@ -108,7 +110,7 @@ def document(
         "position": position,
         "seconds": seconds,
         "test_accuracy": progress.test_accuracy if progress else None,
-        "usd": display.cost_so_far(progress, usd_per_hour) if progress else None,
+        "usd": progress_display.cost_so_far(progress, usd_per_hour) if progress else None,
     }
 
 
@@ -121,7 +123,7 @@ def describe_end(progress: RunProgress, usd_per_hour: float | None, *, log: bool
     took = ""
     if progress.started is not None and progress.updated is not None:
         took = f" after {duration(progress.updated - progress.started)}"
-    cost = display.cost_so_far(progress, usd_per_hour)
+    cost = progress_display.cost_so_far(progress, usd_per_hour)
     price = f", about ${cost:.2f} for its instances" if cost is not None else ""
     if progress.state != "failed":
         accuracy = f", test accuracy {progress.test_accuracy:.2%}" if progress.test_accuracy is not None else ""

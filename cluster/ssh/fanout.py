@@ -10,9 +10,9 @@ from typing import Any, Final, Protocol
 
 from agent.spec.nodes import MASTER_NAME, NODE_PYTHON
 from agent.spec.remote_command import BAD_REQUEST, RemoteCommand
-from cluster import answers
-from cluster.answers import AnswerError
+from cluster import master_answers as answers
 from cluster.errors import DeepcdkError, RemoteError, UsageError
+from cluster.master_answers import AnswerError
 from cluster.ssh.master import Master, SilenceError
 from cluster.ssh.stream_reader import BackgroundReader
 from cluster.terminal.status_line import warn

@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any, Final
 from agent.files.listing import read_regular
 from agent.spec import json_text
 from agent.spec.states import GENERATED_ID_RULE, RECORD_FILE, is_generated_id
-from cluster.answers import AnswerError
 from cluster.errors import DeepcdkError, RemoteError
+from cluster.master_answers import AnswerError
 from cluster.ssh import bootstrap
 from cluster.ssh.push import bootstrap_command
 from cluster.terminal.status_line import doing, now, warn

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from agent.files.atomic_write import write_atomically
-from cluster.aws.console import read_console
+from cluster.aws.instance_console import read_console
 from cluster.errors import ConnectionFailedError
 from cluster.polling import poll
 from cluster.terminal.status_line import warn

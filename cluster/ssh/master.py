@@ -10,8 +10,8 @@ import threading
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
-from cluster.answers import AnswerError
 from cluster.errors import MAX_SHOWN, ConnectionFailedError, RemoteError
+from cluster.master_answers import AnswerError
 from cluster.ssh.user_keys import UserKey
 from cluster.ssh.user_settings import UserSettings
 from cluster.terminal.output import print_note

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Final
 from agent.files.atomic_write import reports_full_disk
 from agent.files.listing import open_regular
 from agent.spec.nodes import MASTERS_TREES, NODE_PYTHON
-from cluster.answers import AnswerError
 from cluster.errors import DeepcdkError, RemoteError
+from cluster.master_answers import AnswerError
 from cluster.ssh import bootstrap
 from cluster.terminal import progress
 from cluster.terminal.status_line import doing

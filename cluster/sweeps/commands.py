@@ -17,7 +17,7 @@ from agent.spec.trial import SEED_VARIABLE, Trial
 from cluster.errors import UsageError
 from cluster.programs.entry_words import split_entry
 from cluster.programs.program import Program
-from cluster.runs.work import ProgramFlags, RecipeFlags, Training
+from cluster.runs.recipe_or_program import ProgramFlags, RecipeFlags, Training
 from cluster.sweeps.plan import NODES, RUN_DIRECTORY, SEED, Plan, check_placeholders, expand, values_of
 from payload.settings import Settings
 

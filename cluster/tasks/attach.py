@@ -18,8 +18,8 @@ from cluster.cli.flags import parse_run_id, whole
 from cluster.cli.task import Json, Key, Notify, Queue, RunId, Set, Yes, task
 from cluster.errors import DeepcdkError, LiveRunError, UsageError
 from cluster.nodes.worker_group import check_maximum
-from cluster.runs.bounds import check_left, stop_policy
-from cluster.runs.environment import check_secrets, read_secrets
+from cluster.runs.environment_variables import check_secrets, read_secrets
+from cluster.runs.run_limits import check_left, stop_policy
 from cluster.runs.run_options import STALL_MINUTES, BoundOptions, PreflightOptions
 from cluster.session import Session
 from cluster.tasks.launch import Following, Launch, watch_to_end

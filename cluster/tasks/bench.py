@@ -12,10 +12,10 @@ from cluster.cli.task import Key, Queue, Set, Yes, task
 from cluster.errors import DeepcdkError, UsageError
 from cluster.nodes.worker_group import check_maximum
 from cluster.runs.archive import fetch_run
-from cluster.runs.bounds import stop_policy
+from cluster.runs.recipe_or_program import Benchmark
+from cluster.runs.run_limits import stop_policy
 from cluster.runs.run_options import PreflightOptions, RunOptions
 from cluster.runs.run_spec import Stamp, specify
-from cluster.runs.work import Benchmark
 from cluster.session import Session
 from cluster.ssh.push import package_tree
 from cluster.tasks.launch import Following, Launch, watch_to_end

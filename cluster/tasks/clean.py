@@ -9,8 +9,8 @@ from typing import Annotated
 from agent.spec.nodes import MASTER_NAME, workers
 from cluster.cli import PROJECT
 from cluster.cli.task import Json, Key, Set, Yes, task
-from cluster.nodes.leftovers import SHARED, Leftovers, size_of, table, unused
-from cluster.runs.supervisor import CLEANING
+from cluster.nodes.unused_files import SHARED, Leftovers, size_of, table, unused
+from cluster.runs.supervisor_client import CLEANING
 from cluster.session import Session, confirm
 from cluster.ssh.fanout import short
 from cluster.terminal.output import print_line, print_note, print_result

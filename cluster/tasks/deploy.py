@@ -23,7 +23,7 @@ from cluster.errors import AwsError, DeepcdkError
 from cluster.nodes import live_run, status, worker_group
 from cluster.nodes.grow import await_logins
 from cluster.nodes.occupancy import describe_runs
-from cluster.runs import starter
+from cluster.runs import run_starter
 from cluster.session import Session, confirm
 from cluster.terminal import status_line
 from cluster.terminal.output import print_line, print_note, print_result, progress_printer
@@ -304,7 +304,7 @@ def describe_stop(live: live_run.LiveRuns) -> str:
     """Return sentences about the live runs that are stopped first, with a leading space; "" if there are none."""
     if not live.run_ids:
         return ""
-    by = starter.describe_others(live.starters, live.run_ids)
+    by = run_starter.describe_others(live.starters, live.run_ids)
     return f" First {describe_runs(live.run_ids)} {'are' if live.run_ids[1:] else 'is'} stopped.{by}"
 
 

@@ -16,7 +16,7 @@ from agent.spec.bounds import Bounds
 from agent.spec.nodes import Node
 from agent.spec.provenance import Submission
 from agent.spec.run import RunSpec
-from cluster.aws import limits
+from cluster.aws import worker_limits
 from cluster.cli import INTERRUPTED_STATUS
 from cluster.cli.task import Json
 from cluster.errors import UsageError
@@ -24,12 +24,12 @@ from cluster.nodes.grow import GroupTask, ensure_nodes
 from cluster.nodes.occupancy import Occupancy
 from cluster.nodes.worker_group import describe_alarms
 from cluster.polling import in_background
-from cluster.runs import bounds
-from cluster.runs.bounds import check_prices
+from cluster.runs import run_limits
 from cluster.runs.fault_cost import describe_of_recipe
 from cluster.runs.gpu_floors import with_floors
 from cluster.runs.provenance import describe_origin, read_roots
-from cluster.runs.supervisor import Begun, Supervisor
+from cluster.runs.run_limits import check_prices
+from cluster.runs.supervisor_client import Begun, Supervisor
 from cluster.runs.watch import describe_end, document, watch
 from cluster.session import Session
 from cluster.ssh.master import Master
@@ -75,7 +75,7 @@ class Launch:
         self.progress = progress_printer(json=following.json)
         session.prices.begin(session.instance_types)
         stack = session.stack
-        self._bounds = in_background(lambda: limits.read_or_explain(session.aws, stack.name))
+        self._bounds = in_background(lambda: worker_limits.read_or_explain(session.aws, stack.name))
         self._estimate: dict[str, Any] = {}
         self._roots = in_background(lambda: read_roots(session.aws, stack, source, unrecorded))
 
@@ -163,7 +163,7 @@ class Launch:
 
         Raises DeepcdkError if the cost is limited and a price is unknown.
         """
-        for line in limits.cautions(self._bounds.result(), datetime.datetime.now(datetime.UTC)):
+        for line in worker_limits.cautions(self._bounds.result(), datetime.datetime.now(datetime.UTC)):
             self.progress(line)
         session = self.session
         origin = describe_origin(
@@ -174,7 +174,7 @@ class Launch:
             prices=session.prices,
             config=session.config,
         )
-        for line in bounds.describe(spec, origin):
+        for line in run_limits.describe(spec, origin):
             self.progress(line)
         return Submission(spec=spec, origin=dataclasses.replace(origin, estimate=self._estimate))
 

@@ -12,7 +12,7 @@ from typing import Annotated
 from invoke.exceptions import Exit
 
 from agent.spec.nodes import MASTER_NAME, Node
-from cluster.aws import limits
+from cluster.aws import worker_limits
 from cluster.cli import PROJECT
 from cluster.cli.flags import parse_whole
 from cluster.cli.task import Json, Key, Set, Yes, task
@@ -91,18 +91,18 @@ def release(set_: Set = (), json: Json = False, yes: Yes = False) -> None:
     session = Session(PROJECT, set_)
     stack, progress = session.stack.name, progress_printer(json=json)
     with doing("asking AWS for the limits"):
-        found = limits.read(session.aws, stack)
+        found = worker_limits.read(session.aws, stack)
     budget = next((limit for limit in found if limit.kind == "budget"), None)
     if budget is None:
         raise DeepcdkError(
             f"stack {stack} has no budget that terminates workers, so there is nothing to release",
             remedy="`fab status` shows the limits of the stack",
         )
-    held = bool(limits.count_messages(session.aws, budget))
+    held = bool(worker_limits.count_messages(session.aws, budget))
     if held:
         confirm("allow workers again, although the budget is spent.", yes=yes)
-        limits.purge_messages(session.aws, budget)
-        limits.wait_for_end(session.aws, stack, progress)
+        worker_limits.purge_messages(session.aws, budget)
+        worker_limits.wait_for_end(session.aws, stack, progress)
         progress("released; `fab scale` and `fab train` can add workers again")
     else:
         progress("the budget does not block workers")

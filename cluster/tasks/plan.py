@@ -8,7 +8,7 @@ from typing import Annotated, Final
 
 from cluster.cli import PROJECT
 from cluster.cli.task import Json, Key, Set, task
-from cluster.runs.work import RecipeFlags
+from cluster.runs.recipe_or_program import RecipeFlags
 from cluster.session import Session
 from cluster.terminal.output import print_line, print_result
 

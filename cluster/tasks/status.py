@@ -9,15 +9,15 @@ import sys
 import time
 from typing import Annotated, Final
 
-from cluster.aws import inventory, launches, limits
+from cluster.aws import inventory, launch_failures, worker_limits
 from cluster.cli import PROJECT
 from cluster.cli.task import Json, Key, Set, task
 from cluster.errors import AwsError, ConnectionFailedError, DeepcdkError, NoAnswerError
-from cluster.nodes.leftovers import Leftover, Leftovers, summary
 from cluster.nodes.occupancy import Occupancy, describe_replacement, shortened
 from cluster.nodes.status import print_status, read_status
-from cluster.runs import starter
-from cluster.runs.supervisor import Supervisor
+from cluster.nodes.unused_files import Leftover, Leftovers, summary
+from cluster.runs import run_starter
+from cluster.runs.supervisor_client import Supervisor
 from cluster.session import Session
 from cluster.ssh.master import Master
 from cluster.terminal.output import print_line, print_note, print_result
@@ -50,9 +50,9 @@ def status(
         with concurrent.futures.ThreadPoolExecutor(max_workers=2) as pool:
             if not json:
                 pool.submit(importlib.import_module, "fabric")  # it takes 0.1 s, and the connection needs it later
-            asked = pool.submit(limits.read_or_explain, session.aws, session.config.stack_name)
+            asked = pool.submit(worker_limits.read_or_explain, session.aws, session.config.stack_name)
             found = _load(session)
-            failures = launches.describe_missing(session.aws, found)
+            failures = launch_failures.describe_missing(session.aws, found)
             print_status(found, session.prices, wait_s=0.3, as_json=json, bound=asked.result(), failures=failures)
         if not json:
             _show_runs(session)
@@ -77,7 +77,7 @@ def _load(session: Session) -> inventory.Inventory:
         raise
     except AwsError:
         since = datetime.datetime.now(datetime.UTC) - _RECENT
-        for line in launches.describe_since(session.aws, session.config.stack_name, since):
+        for line in launch_failures.describe_since(session.aws, session.config.stack_name, since):
             print_note(line)
         raise
 
@@ -103,7 +103,7 @@ def _show_runs(session: Session) -> None:
         print_note(f"live runs and the size of uploads are unknown: {str(error.what).partition(chr(10))[0]}")
         return
     for run_id, hosts in occupied.hosts.items():
-        by = starter.describe(occupied.starters.get(run_id))
+        by = run_starter.describe(occupied.starters.get(run_id))
         print_line(f"run {run_id} is live on {shortened(hosts)}" + (f", started by {by}" if by else ""))
     for replaced in occupied.replaced:
         print_line(describe_replacement(replaced))
@@ -132,7 +132,7 @@ def _show_load(session: Session, master: Master, directory: str, *, clearing: bo
 
     With `clearing`, clear the terminal just before, so that it does not flicker.
     """
-    from cluster.nodes import load as loads  # import it here: `fab status` without flags does not need it
+    from cluster.nodes import node_load as loads  # import it here: `fab status` without flags does not need it
 
     warnings: list[str] = []  # clearing the terminal would delete warnings that were printed earlier
     nodes = session.nodes(master, warnings.append if clearing else warn)

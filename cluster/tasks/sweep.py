@@ -22,8 +22,8 @@ from cluster.errors import DeepcdkError, UsageError
 from cluster.nodes.worker_group import check_maximum
 from cluster.programs.program import Program
 from cluster.report.wording import plural
-from cluster.runs.environment import check_secrets, read_secrets
-from cluster.runs.work import ProgramFlags, Training
+from cluster.runs.environment_variables import check_secrets, read_secrets
+from cluster.runs.recipe_or_program import ProgramFlags, Training
 from cluster.session import Session, confirm
 from cluster.ssh.fanout import words_after_dashes
 from cluster.ssh.master import Master

@@ -26,10 +26,11 @@ from cluster.polling import in_background
 from cluster.programs.program import Program
 from cluster.programs.program_environment import PackedProgram, kind_of_hosts, pack
 from cluster.programs.program_packages import RUNTIME
-from cluster.runs.bounds import stop_policy
 from cluster.runs.dry_run import dry_run_lines, with_planned
-from cluster.runs.environment import parse_environment, read_secrets
+from cluster.runs.environment_variables import parse_environment, read_secrets
 from cluster.runs.fault_cost import describe_of_program
+from cluster.runs.recipe_or_program import ProgramFlags, RecipeFlags, Training, read_work
+from cluster.runs.run_limits import stop_policy
 from cluster.runs.run_options import (
     AUTO,
     CORES,
@@ -40,8 +41,7 @@ from cluster.runs.run_options import (
     RunOptions,
 )
 from cluster.runs.run_spec import Stamp, specify
-from cluster.runs.supervisor import Supervisor
-from cluster.runs.work import ProgramFlags, RecipeFlags, Training, read_work
+from cluster.runs.supervisor_client import Supervisor
 from cluster.session import Session, confirm
 from cluster.ssh import fanout
 from cluster.ssh.fanout import words_after_dashes

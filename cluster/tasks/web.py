@@ -15,10 +15,10 @@ from typing import Annotated, Any, Final
 
 from agent.spec.nodes import NODE_PYTHON
 from agent.spec.remote_command import NotebookRequest, RemoteCommand
-from cluster.answers import AnswerError
 from cluster.cli import FOR_NODES, PROJECT
 from cluster.cli.task import Browser, Key, Port, RunId, Set, Yes, task
 from cluster.errors import UsageError
+from cluster.master_answers import AnswerError
 from cluster.programs.program import Program
 from cluster.programs.program_environment import pack_for_notebook
 from cluster.programs.project_files import refuse_others

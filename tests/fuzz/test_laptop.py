@@ -21,11 +21,11 @@ from agent.spec.nodes import RULES
 from agent.spec.states import is_run_id
 from cluster.data.report import Reports
 from cluster.errors import DeepcdkError
-from cluster.nodes import load
+from cluster.nodes import node_load
 from cluster.report.run_files import read_run
-from cluster.runs.display import PlainDisplay
 from cluster.runs.follow import follow
-from cluster.runs.supervisor import Supervisor
+from cluster.runs.progress_display import PlainDisplay
+from cluster.runs.supervisor_client import Supervisor
 from cluster.runs.tables import record_table, result_table, runs_table
 from cluster.runs.watch import describe_end, document
 from cluster.ssh import fanout, fetch
@@ -35,7 +35,7 @@ from cluster.ssh.web_tunnel import find_address
 from cluster.terminal.tables import print_table
 from cluster.terminal.wrap import fitted
 from tests.cluster.report.recorded_runs import DIGITS
-from tests.cluster.runs.test_supervisor import AnsweringMaster
+from tests.cluster.runs.test_supervisor_client import AnsweringMaster
 from tests.cluster.ssh.test_fetch import RUN, tar_of, tree
 from tests.cluster.terminal.test_wrap import Terminal
 from tests.factories import make_node, make_stack
@@ -153,7 +153,7 @@ def test_which_runs_have_which_nodes(text: str, refused: str) -> None:
 def test_the_stream_of_a_followed_run(messages: list[Any], live: bool) -> None:
     shown: list[str] = []
     with refused_in_words(), contextlib.redirect_stdout(Terminal()) as terminal:
-        from cluster.runs.display import LiveDisplay
+        from cluster.runs.progress_display import LiveDisplay
 
         display = LiveDisplay(1.0) if live else PlainDisplay(shown.append, 1.0)
         with display:
@@ -194,10 +194,10 @@ def test_the_load_of_a_node(text: str) -> None:
         name=HOST, exit_code=0, reached=True, seconds=1.0, stdout=text.encode(errors="surrogateescape"), stderr=b""
     )
     with refused_in_words():
-        found = load._load(result)
-        rows = [load.Row(instance_id=make_node().instance_id, name=HOST, load=found)]
-        print_table(load.table(rows), check_shown)
-        json.dumps(load.documents(rows))
+        found = node_load._load(result)
+        rows = [node_load.Row(instance_id=make_node().instance_id, name=HOST, load=found)]
+        print_table(node_load.table(rows), check_shown)
+        json.dumps(node_load.documents(rows))
 
 
 @settings(max_examples=EXAMPLES)

@@ -152,7 +152,12 @@ def test_no_task_ends_with_a_traceback(home: Path) -> None:
     """Source: awslogs #352: tracebacks of 63 to 83 lines."""
     write(home, "[default\n")
     for words in (["status"], ["up", "--plan", "--set", "ssh_cidr=198.18.0.1/32"], ["plan"], ["doctor"], ["prices"]):
-        command = [sys.executable, "-c", "from cluster.cli.program import make_program; make_program().run()", *words]
+        command = [
+            sys.executable,
+            "-c",
+            "from cluster.cli.program import make_program; make_program().run()",
+            *words,
+        ]
         done = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=False)
         assert "Traceback" not in done.stderr, done.stderr
         assert "aws/config" in done.stdout + done.stderr
@@ -212,7 +217,7 @@ def test_silent_endpoint_is_reported_after_two_attempts_with_its_service(
 def test_status_asks_a_silent_endpoint_for_nothing_else(silent_endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client, "READ_TIMEOUT_S", 0.2)
     asked = mock.Mock(side_effect=AssertionError)
-    monkeypatch.setattr("cluster.aws.launches.describe_since", asked)
+    monkeypatch.setattr("cluster.aws.launch_failures.describe_since", asked)
     with pytest.raises(NoAnswerError, match="CloudFormation did not answer DescribeStacks"):
         _load(Session(PROJECT, ["ssh_cidr=192.0.2.1/32"]))
 

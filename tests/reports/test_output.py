@@ -16,9 +16,9 @@ from agent.runs.directory import RunDirectory
 from agent.runs.follow import follow
 from agent.supervisor.failure import log_bytes, reason
 from cluster.errors import DeepcdkError, RemoteError
-from cluster.runs.display import PlainDisplay
 from cluster.runs.follow import RunProgress
-from cluster.runs.supervisor import Supervisor
+from cluster.runs.progress_display import PlainDisplay
+from cluster.runs.supervisor_client import Supervisor
 from cluster.runs.watch import describe_end, print_log
 from cluster.ssh.master import Master, SilenceError
 from tests.factories import make_nodes, make_spec, make_stack, make_state

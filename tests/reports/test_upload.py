@@ -21,7 +21,7 @@ from agent.files.atomic_write import StorageError, full_disk
 from agent.supervisor.attempts.preparation import stage
 from agent.supervisor.failure import full_disk_hint
 from cluster.cli import PROJECT
-from cluster.cli.loader import collection
+from cluster.cli.task_modules import collection
 from cluster.data.report import REMEDIES
 from cluster.errors import DeepcdkError, RemoteError, UsageError
 from cluster.programs.program import Program

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from invoke.parser.context import ParserContext
 
-from cluster.cli import loader
+from cluster.cli import task_modules
 from cluster.cli.task import Task
 from cluster.runs import recipe_tables
 from payload.recipes import RECIPES, Recipe
@@ -42,7 +42,7 @@ TYPES: Final = {"str": "text", "int": "whole number", "float": "number", "bool":
 
 def reference_pages() -> dict[str, str]:
     """Return the text of each page by its path relative to the repository."""
-    tasks = loader.collection().tasks
+    tasks = task_modules.collection().tasks
     return {
         "docs/reference/cdk-json.md": KEYS + "".join(_keys(group) for group in _groups()),
         "docs/reference/tasks.md": TASKS + "".join(_task(tasks[name]) for name in sorted(tasks)),

@@ -12,7 +12,7 @@ import pytest
 
 from cluster.aws import inventory
 from cluster.aws.client import Aws
-from cluster.aws.console import read_console
+from cluster.aws.instance_console import read_console
 from cluster.aws.inventory import await_master, find, find_master, parse_inventory, refresh
 from cluster.aws.stack import BeingDestroyedError, find_stack, parse_stack
 from cluster.errors import AwsError, NoStackError

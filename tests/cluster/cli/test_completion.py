@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 
 from agent.spec.launchers import LAUNCHERS
-from cluster.cli import completion, loader
+from cluster.cli import completion, task_modules
 from cluster.cli.program import make_program
 
 PROJECT = Path(__file__).resolve().parents[3]
 EVERYWHERE = make_program().initial_context.flags
 RUNS = ("20261120-121314-digits-ab12", "20261121-121314-digits-cd34")
-TASKS = sorted(name for names in loader.MODULES.values() for name in names)
+TASKS = sorted(name for names in task_modules.MODULES.values() for name in names)
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def test_tasks_are_offered(line: str) -> None:
 
 @pytest.mark.parametrize("task", TASKS)
 def test_flags_of_each_task_are_offered(task: str) -> None:
-    (context,) = [each for each in loader.collection().to_contexts() if each.name == task]
+    (context,) = [each for each in task_modules.collection().to_contexts() if each.name == task]
     flags = offered(f"{task} --")
     assert flags == sorted(name for name in context.flags if name.startswith("--"))
     assert flags == offered(f"status --json {task} --"), "the last task counts"

@@ -14,7 +14,7 @@ from agent.spec.horovod import KnobError, Knobs
 from agent.supervisor.cli import _parser
 from cluster.cli.flags import MOST, call, flags_of, parse_run_id, parse_whole, whole
 from cluster.errors import UsageError
-from cluster.runs.supervisor import supervisor_command
+from cluster.runs.supervisor_client import supervisor_command
 from tests.factories import make_stack
 from tests.words import WORDS
 

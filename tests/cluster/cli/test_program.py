@@ -44,7 +44,7 @@ def test_ctrl_c_ends_with_130_and_one_line_while_anything_is_imported(module: st
 
 
 def test_ctrl_c_is_ignored_where_a_shell_has_said_so() -> None:
-    status, said = ended("cluster.cli.loader", "SIG_IGN")
+    status, said = ended("cluster.cli.task_modules", "SIG_IGN")
     assert (status, "interrupted" in said) == (1, False)
 
 

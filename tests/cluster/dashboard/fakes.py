@@ -14,7 +14,7 @@ from agent.hardware.load import Load
 from cluster.dashboard.readers import ClusterView, Readers
 from cluster.dashboard.server import Dashboard, Server
 from cluster.errors import ConnectionFailedError, DeepcdkError
-from cluster.nodes import load as loads
+from cluster.nodes import node_load as loads
 from cluster.nodes.occupancy import Occupancy
 from cluster.nodes.status import status_document
 from tests.cluster.report.recorded_runs import DIGITS, raw

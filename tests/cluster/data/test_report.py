@@ -7,8 +7,8 @@ import json
 import pytest
 
 from agent.staging import errors, s3_objects, stream
-from cluster.answers import AnswerError
 from cluster.data.report import REMEDIES, Reports, StagingError
+from cluster.master_answers import AnswerError
 
 HOSTS = ("deeplearning-worker1", "deeplearning-worker2")
 

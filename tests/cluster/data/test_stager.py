@@ -14,11 +14,11 @@ import pytest
 
 from agent.spec.remote_command import RemoteCommand
 from agent.staging.manifest import Entry, Manifest
-from cluster.answers import AnswerError
 from cluster.data import source
 from cluster.data.report import Reports, StagingError
 from cluster.data.stager import Stager, readers
 from cluster.errors import DeepcdkError, RemoteError
+from cluster.master_answers import AnswerError
 from cluster.ssh.fanout import HostResult
 from cluster.ssh.master import Completed
 from cluster.terminal.progress import PlainProgress

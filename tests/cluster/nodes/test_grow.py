@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from agent.spec.nodes import Node
-from cluster.aws import inventory, limits
+from cluster.aws import inventory, worker_limits
 from cluster.errors import ConnectionFailedError
 from cluster.nodes import grow, worker_group
 from cluster.nodes.grow import GroupTask
@@ -39,7 +39,7 @@ def task(session: Session, monkeypatch: pytest.MonkeyPatch) -> Session:
     """Return a session with a cluster of two workers of unknown price."""
     session.loaded_inventory = make_inventory(2)
     monkeypatch.setattr(inventory, "refresh", lambda *_: make_inventory(2))
-    monkeypatch.setattr(limits, "wait_until_allowed", lambda *_: None)
+    monkeypatch.setattr(worker_limits, "wait_until_allowed", lambda *_: None)
     monkeypatch.setattr(session, "supervisor", lambda _: SimpleNamespace(hold=hold))
     monkeypatch.setattr(session, "push_agent", lambda _: "agent")
     monkeypatch.setattr(session.prices, "per_hour", lambda kinds, wait_s: dict.fromkeys(kinds))
@@ -61,7 +61,7 @@ class Group:
         self.released = 0
         monkeypatch.setattr(inventory, "refresh", lambda *_: make_inventory(self.size))
         monkeypatch.setattr(grow, "confirm", self._confirm)
-        monkeypatch.setattr(limits, "wait_until_allowed", self._wait)
+        monkeypatch.setattr(worker_limits, "wait_until_allowed", self._wait)
         monkeypatch.setattr(worker_group, "resize", lambda aws, stack, nodes: self.set.append(nodes))
         monkeypatch.setattr(worker_group, "read_nodes", lambda _: make_nodes(2))
         monkeypatch.setattr(worker_group, "wait_ready", lambda *_, **__: make_nodes(4))

@@ -18,7 +18,7 @@ from cluster.nodes import worker_group
 from cluster.nodes.grow import GroupTask
 from cluster.nodes.occupancy import Occupancy
 from cluster.nodes.replace import find, wait_joined
-from cluster.runs.supervisor import Supervisor
+from cluster.runs.supervisor_client import Supervisor
 from cluster.session import Session
 from cluster.ssh.master import Master
 from tests.cluster.nodes.deployed_workers import AnsweringNodes

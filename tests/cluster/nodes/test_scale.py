@@ -16,7 +16,7 @@ from cluster.nodes.grow import GroupTask
 from cluster.nodes.occupancy import Occupancy
 from cluster.nodes.scale import ScaleResult, scale
 from cluster.nodes.shrink import BusyNodesError
-from cluster.runs.supervisor import Supervisor
+from cluster.runs.supervisor_client import Supervisor
 from cluster.session import Session
 from cluster.ssh.master import Master
 from tests.factories import make_inventory, make_nodes

@@ -11,7 +11,7 @@ from cluster.errors import UsageError
 from cluster.planner.calibration import Calibration
 from cluster.planner.candidates import HourlyPrices
 from cluster.planner.question import Question, read
-from cluster.runs.work import RecipeFlags
+from cluster.runs.recipe_or_program import RecipeFlags
 from stacks.config import ClusterConfig
 from tests.cluster.planner.test_calibration import rate
 

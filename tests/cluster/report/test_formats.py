@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jinja2 import UndefinedError
 
-from cluster import answers
+from cluster import master_answers as answers
 from cluster.errors import DeepcdkError, UsageError
 from cluster.report.comparison import Comparison, compare
 from cluster.report.formats import (

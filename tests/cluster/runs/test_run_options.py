@@ -13,8 +13,8 @@ from agent.spec.horovod import Knobs
 from agent.spec.run import RunSpec
 from cluster.cli.flags import call, flags_of
 from cluster.errors import UsageError
+from cluster.runs.recipe_or_program import Training
 from cluster.runs.run_options import BoundOptions, PreflightOptions, RankOptions, RestartOptions, RunOptions
-from cluster.runs.work import Training
 from cluster.session import Session
 from cluster.tasks.attach import ResumeRequest
 from cluster.tasks.train import TrainRequest

@@ -13,9 +13,9 @@ from agent.spec.run import RunSpec
 from cluster.errors import DeepcdkError, UsageError
 from cluster.programs.program import Program
 from cluster.programs.program_packages import RUNTIME, Environment
+from cluster.runs.recipe_or_program import Training
 from cluster.runs.run_options import RankOptions, RunOptions
 from cluster.runs.run_spec import Stamp, specify
-from cluster.runs.work import Training
 from tests.factories import AGENT, PAYLOAD, PROGRAM, make_master, make_nodes, make_stack
 
 STACK = make_stack()

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from agent.spec.remote_command import BAD_REQUEST, RemoteCommand
-from cluster.answers import AnswerError
 from cluster.errors import DeepcdkError, RemoteError, UsageError
+from cluster.master_answers import AnswerError
 from cluster.ssh.fanout import CommandFailedError, PrefixedOutput, collect, parse_environment, run, words_after_dashes
 from cluster.ssh.master import Master, SilenceError
 from cluster.terminal.status_line import warn

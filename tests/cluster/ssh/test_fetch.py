@@ -15,8 +15,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cluster.answers import AnswerError
 from cluster.errors import DeepcdkError, RemoteError
+from cluster.master_answers import AnswerError
 from cluster.ssh import fetch
 from cluster.ssh.bootstrap import MAX_HEADER
 from cluster.ssh.fetch import MARKER, PREFIX, stored_name, unpack

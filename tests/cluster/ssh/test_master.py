@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cluster.answers import AnswerError
 from cluster.errors import RemoteError
+from cluster.master_answers import AnswerError
 from cluster.ssh.master import MAX_ERRORS, Master, SilenceError, remote_line
 from tests.cluster.ssh.ssh_server import SshServer, connect_to, serving
 

@@ -11,8 +11,8 @@ from typing import NoReturn
 
 import pytest
 
-from cluster.answers import AnswerError
 from cluster.errors import RemoteError
+from cluster.master_answers import AnswerError
 from cluster.ssh import push as push_module
 from cluster.ssh.master import Completed
 from cluster.ssh.push import (

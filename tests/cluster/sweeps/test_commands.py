@@ -11,7 +11,7 @@ import pytest
 from agent.spec.trial import SEED_VARIABLE
 from cluster.errors import UsageError
 from cluster.programs.program import Program
-from cluster.runs.work import ProgramFlags, RecipeFlags, Training
+from cluster.runs.recipe_or_program import ProgramFlags, RecipeFlags, Training
 from cluster.sweeps.commands import (
     command_of,
     renewed,

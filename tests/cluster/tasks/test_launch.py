@@ -10,11 +10,11 @@ import pytest
 from agent.spec.bounds import Replacements
 from agent.spec.provenance import Origin, Submission
 from agent.spec.run import RunSpec
-from cluster.aws import limits
+from cluster.aws import worker_limits
 from cluster.cli import PROJECT
 from cluster.runs.provenance import Roots
-from cluster.runs.supervisor import Begun
-from cluster.runs.work import Training
+from cluster.runs.recipe_or_program import Training
+from cluster.runs.supervisor_client import Begun
 from cluster.session import Session
 from cluster.tasks import launch
 from cluster.tasks.launch import Following, Launch
@@ -27,8 +27,8 @@ def started(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Launch:
     """Return a launch on a cluster of two workers that asks no questions."""
     monkeypatch.setattr("pathlib.Path.home", lambda: tmp_path)
     monkeypatch.setenv("AWS_REGION", "us-east-1")
-    monkeypatch.setattr(limits, "read_or_explain", lambda *_: None)
-    monkeypatch.setattr(limits, "cautions", lambda *_, **__: [])
+    monkeypatch.setattr(worker_limits, "read_or_explain", lambda *_: None)
+    monkeypatch.setattr(worker_limits, "cautions", lambda *_, **__: [])
     monkeypatch.setattr(launch, "read_roots", lambda *_: Roots(diff="", started_by={}, template_sha256=""))
     monkeypatch.setattr(launch, "describe_origin", lambda *_, **__: Origin(stack="one"))
     session = Session(PROJECT, [])

@@ -13,7 +13,7 @@ from cluster.planner import cluster_prices
 from cluster.planner.calibration import Calibration
 from cluster.planner.candidates import HourlyPrices
 from cluster.planner.cluster_prices import ClusterPrices
-from cluster.runs.work import RecipeFlags
+from cluster.runs.recipe_or_program import RecipeFlags
 from cluster.session import Session
 from cluster.tasks.plan import Bounds, plan
 from tests.cluster.planner.test_calibration import rate

@@ -9,9 +9,9 @@ from unittest import mock
 import pytest
 
 from cluster.errors import AwsError, RemoteError
-from cluster.nodes.leftovers import Leftovers
 from cluster.nodes.occupancy import Occupancy
-from cluster.runs.supervisor import Supervisor
+from cluster.nodes.unused_files import Leftovers
+from cluster.runs.supervisor_client import Supervisor
 from cluster.tasks import status
 from tests.factories import make_inventory, make_master_instance, make_node
 
@@ -28,7 +28,7 @@ def test_warnings_are_printed_where_the_cleared_terminal_does_not_lose_them(
     session.nodes.side_effect = nodes
     replaced = {"time": 0.0, "node": "worker4", "instance_id": "i-1", "reason": "silent", "trouble": ""}
     session.supervisor.return_value.occupancy.return_value = Occupancy(replaced=(replaced,))
-    monkeypatch.setattr("cluster.nodes.load.read", lambda *_: {})
+    monkeypatch.setattr("cluster.nodes.node_load.read", lambda *_: {})
     monkeypatch.setattr("cluster.aws.inventory.refresh", lambda *_: make_inventory(1))
     monkeypatch.setattr(status, "print_status", lambda *_, **__: print("the nodes"))
     monkeypatch.setattr(status, "warn", lambda text: print(f"warning: {text}"))
@@ -45,7 +45,9 @@ def test_a_first_deployment_without_instances_is_explained(
 ) -> None:
     session = mock.Mock()
     session.load_inventory.side_effect = AwsError("stack deepcdk (CREATE_IN_PROGRESS) lacks the outputs")
-    monkeypatch.setattr("cluster.aws.launches.describe_since", lambda *_: ["the group cannot launch an instance"])
+    monkeypatch.setattr(
+        "cluster.aws.launch_failures.describe_since", lambda *_: ["the group cannot launch an instance"]
+    )
     with pytest.raises(AwsError, match="CREATE_IN_PROGRESS"):
         status._load(session)
     assert "the group cannot launch an instance" in capsys.readouterr().err

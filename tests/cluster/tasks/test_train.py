@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cluster.aws import limits
+from cluster.aws import worker_limits
 from cluster.cli import CODE
 from cluster.cli.program import make_program
 from cluster.errors import DeepcdkError
@@ -31,7 +31,7 @@ def dry_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.Capt
     monkeypatch.setattr(Session, "connect", lambda _: contextlib.nullcontext())
     monkeypatch.setattr(Session, "nodes", lambda *_: (make_master(), *make_nodes(2)))
     monkeypatch.setattr("cluster.aws.prices.Prices.begin", lambda *_: None)
-    monkeypatch.setattr(limits, "read_or_explain", lambda *_: None)
+    monkeypatch.setattr(worker_limits, "read_or_explain", lambda *_: None)
     monkeypatch.setattr(launch, "read_roots", lambda *_: None)
 
     def call(*words: str) -> tuple[list[str], str]:

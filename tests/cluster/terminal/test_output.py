@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cluster.runs.display import LiveDisplay, PlainDisplay
 from cluster.runs.follow import RunProgress
+from cluster.runs.progress_display import LiveDisplay, PlainDisplay
 from cluster.ssh.fanout import PrefixedOutput
 from cluster.tasks import run
 from cluster.terminal.output import print_line, print_note, print_output, print_sentence

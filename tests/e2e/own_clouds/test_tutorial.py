@@ -18,7 +18,7 @@ from typing import Any, Final
 import pytest
 
 from cluster import demo
-from cluster.cli import loader
+from cluster.cli import task_modules
 from tests import tutorial
 from tests.e2e.conftest import ROOT, EmbeddedCloud, check_answered, start_cloud
 from tests.waiting import eventually
@@ -122,7 +122,7 @@ def typed(words: list[str], runs: list[str]) -> list[str]:
     """
     left = list(runs)
     own = [left.pop() if word == "RUN" else word.replace("16", NODES) for word in words]
-    flags = {flag.parameter.rstrip("_") for flag in loader.collection().tasks[words[1]].flags}
+    flags = {flag.parameter.rstrip("_") for flag in task_modules.collection().tasks[words[1]].flags}
     short = ["--epochs", "2"] if words[1] == "train" else []
     return [*own, *short, *(["--yes"] if "yes" in flags else []), *(SETTINGS if "set" in flags else [])]
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from markdown_it import MarkdownIt
 
-from cluster.cli import loader
+from cluster.cli import task_modules
 from cluster.runs.recipe_tables import settings_of
 from payload.recipes import RECIPES
 from stacks.config import ClusterConfig
@@ -135,7 +135,7 @@ def test_the_reference_has_every_key_flag_and_changed_setting_with_its_text() ->
         (line,) = [line for line in keys.splitlines() if line.startswith(f"| `{field.name}` |")]
         assert f"| `{json.dumps(field.default)}` |" in line
         assert len(line.split("|")[4].strip()) > 10, line
-    for name, task in loader.collection().tasks.items():
+    for name, task in task_modules.collection().tasks.items():
         section = tasks.split(f"\n## fab {name}\n")[1].split("\n## ")[0]
         assert [flag.parameter for flag in task.flags if f"| {flag.help} |" not in section] == []
     for recipe in RECIPES:

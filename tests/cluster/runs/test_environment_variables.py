@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cluster.errors import UsageError
-from cluster.runs.environment import check_secrets, parse_environment, read_secrets
+from cluster.runs.environment_variables import check_secrets, parse_environment, read_secrets
 from tests.factories import make_spec
 from tests.words import WORDS
 

@@ -7,8 +7,8 @@ import dataclasses
 import pytest
 import rich
 
-from cluster.runs.display import LiveDisplay, PlainDisplay, cost_so_far, describe, describe_epoch
 from cluster.runs.follow import RunProgress, reduce
+from cluster.runs.progress_display import LiveDisplay, PlainDisplay, cost_so_far, describe, describe_epoch
 
 PROGRESS = RunProgress(
     run_id="one", state="running", started=0.0, updated=1800.0, epochs=4, epoch=2, step=5, steps_per_epoch=10,

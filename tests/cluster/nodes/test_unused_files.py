@@ -15,12 +15,12 @@ from unittest import mock
 import pytest
 
 from agent.spec.remote_command import RemoteCommand
-from cluster.answers import AnswerError
 from cluster.cli import PROJECT
 from cluster.cli.program import make_program
-from cluster.nodes import leftovers
-from cluster.nodes.leftovers import SHARED, Leftover, Leftovers, summary, unused
+from cluster.master_answers import AnswerError
+from cluster.nodes import unused_files
 from cluster.nodes.occupancy import Occupancy
+from cluster.nodes.unused_files import SHARED, Leftover, Leftovers, summary, unused
 from cluster.session import Session
 from tests.factories import make_inventory, make_master, make_node, make_program_spec, make_stack
 
@@ -64,7 +64,7 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cluster:
         return [make_host_result(made.run("worker", request.command).stdout)]
 
     monkeypatch.setattr("cluster.ssh.fanout.run", fan_out)
-    monkeypatch.setattr(leftovers, "RANK_HOME", str(tmp_path / "rank"))
+    monkeypatch.setattr(unused_files, "RANK_HOME", str(tmp_path / "rank"))
     return made
 
 

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cluster.aws import limits
+from cluster.aws import worker_limits
 from cluster.aws.client import Aws
-from cluster.aws.limits import Limit, count_messages, purge_messages, wait_for_end, wait_until_allowed
+from cluster.aws.worker_limits import Limit, count_messages, purge_messages, wait_for_end, wait_until_allowed
 from cluster.errors import AwsError, DeepcdkError
 
 NOW = datetime.datetime(2026, 11, 21, 17, 0, tzinfo=datetime.UTC)
@@ -50,25 +50,25 @@ def hours(limit_h: float, gone_h: float | None, state: str = "OK") -> Limit:
 
 
 def test_the_alarms_of_the_stack_are_its_bounds() -> None:
-    found = limits.parse_alarms("deepcdk", [*ALARMS, {"AlarmName": "deepcdk-GuardOther-1", "StateValue": "OK"}])
+    found = worker_limits.parse_alarms("deepcdk", [*ALARMS, {"AlarmName": "deepcdk-GuardOther-1", "StateValue": "OK"}])
     assert [(each.kind, each.limit_s) for each in found] == [("idle", 1800), ("hours", 43200), ("budget", 0)]
     assert [each.group for each in found] == ["deepcdk-WorkerGroup-8a6f"] * 2 + [""]
     assert found[2].queue == "deepcdk-GuardBudgetSpent-bc7a"
 
 
-def minutes(*sizes: int) -> list[limits.Datapoint]:
+def minutes(*sizes: int) -> list[worker_limits.Datapoint]:
     return [(NOW + datetime.timedelta(minutes=index), float(size)) for index, size in enumerate(sizes)]
 
 
 def test_the_clock_begins_when_the_group_last_ceased_to_be_empty() -> None:
-    assert limits.clock_start(minutes(0, 2, 2)) == NOW + datetime.timedelta(minutes=1)
-    assert limits.clock_start(minutes(3, 0, 2, 4, 1)) == NOW + datetime.timedelta(minutes=2)
-    assert limits.clock_start(minutes(1, 2)) == NOW
+    assert worker_limits.clock_start(minutes(0, 2, 2)) == NOW + datetime.timedelta(minutes=1)
+    assert worker_limits.clock_start(minutes(3, 0, 2, 4, 1)) == NOW + datetime.timedelta(minutes=2)
+    assert worker_limits.clock_start(minutes(1, 2)) == NOW
 
 
 @given(st.lists(st.integers(0, 3), max_size=30))
 def test_there_is_no_clock_exactly_where_the_group_is_empty_or_nothing_is_known(sizes: list[int]) -> None:
-    started = limits.clock_start(minutes(*sizes))
+    started = worker_limits.clock_start(minutes(*sizes))
     assert (started is None) == (not sizes or sizes[-1] == 0)
     if started is not None:
         assert all(sizes[int((started - NOW).total_seconds() // 60) :])
@@ -76,7 +76,7 @@ def test_there_is_no_clock_exactly_where_the_group_is_empty_or_nothing_is_known(
 
 @given(st.floats(1800, 168 * 3600))
 def test_cloudwatch_tells_the_whole_span_at_once(span_s: float) -> None:
-    assert span_s / limits.resolution_s(span_s) < 1440
+    assert span_s / worker_limits.resolution_s(span_s) < 1440
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ def test_each_bound_says_what_it_does_and_when(bound: Limit, text: str) -> None:
     [(hours(12, 11.5), True), (hours(12, 10), False), (hours(100, 95), True), (hours(100, 89), False)],
 )
 def test_a_run_is_warned_where_less_than_an_hour_or_a_tenth_is_left(bound: Limit, loud: bool) -> None:
-    (line,) = limits.cautions((bound, Limit(kind="idle", state="OK")), NOW)
+    (line,) = worker_limits.cautions((bound, Limit(kind="idle", state="OK")), NOW)
     assert line.startswith("warning: max_hours terminates all workers in") == loud
     assert loud or line.startswith("max_hours leaves this run")
 
@@ -118,9 +118,9 @@ def test_what_is_not_known_is_said_and_ends_nothing() -> None:
         def _client(self, service: str, *, impatient: bool) -> Any:
             raise AwsError("AWS denied the request", where=service)
 
-    found = limits.read_or_explain(Denied(), "deepcdk")
+    found = worker_limits.read_or_explain(Denied(), "deepcdk")
     assert isinstance(found, str)
-    assert limits.lines(found, NOW) == limits.cautions(found, NOW) == [found]
+    assert worker_limits.lines(found, NOW) == worker_limits.cautions(found, NOW) == [found]
     wait_until_allowed(Denied(), "deepcdk", pytest.fail)
 
 
@@ -146,7 +146,7 @@ class Alarms:
 
 def test_the_clock_is_read_from_the_metric_of_the_group() -> None:
     before = datetime.datetime.now(datetime.UTC)
-    (found,) = limits.read(cast(Aws, Alarms([math_alarm("GuardHours", periods=144)])), "deepcdk")
+    (found,) = worker_limits.read(cast(Aws, Alarms([math_alarm("GuardHours", periods=144)])), "deepcdk")
     assert found.started is not None
     assert abs((found.started - before).total_seconds() + 10 * 3600) < 60, "two of the last 12 hours after the start"
     assert found.to_document(NOW)["limit_s"] == 12 * 3600

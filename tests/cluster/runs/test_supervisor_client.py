@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from agent.spec.provenance import Origin, Submission
-from cluster.answers import AnswerError
 from cluster.errors import DeepcdkError, HeldNodesError, LiveRunError, RemoteError
-from cluster.runs.supervisor import Supervisor
+from cluster.master_answers import AnswerError
+from cluster.runs.supervisor_client import Supervisor
 from cluster.ssh.master import Completed, Master
 from tests.factories import make_spec, make_stack
 

@@ -9,7 +9,7 @@ from unittest import mock
 import pytest
 from botocore.exceptions import ClientError
 
-from cluster.aws.launches import LaunchFailures, describe_missing, describe_since, last_failure, remedy
+from cluster.aws.launch_failures import LaunchFailures, describe_missing, describe_since, last_failure, remedy
 from tests.factories import make_instance, make_inventory, make_master_instance, make_stack
 
 SINCE = datetime.datetime(2026, 11, 28, 12, tzinfo=datetime.UTC)

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from agent.spec.nodes import MASTER_NAME, NODE_PYTHON, RANK_HOME, Node, workers
 from agent.spec.remote_command import RemoteCommand
-from cluster import answers
+from cluster import master_answers as answers
 from cluster.aws.stack import Stack
 from cluster.ssh import fanout
 from cluster.ssh.master import Master
@@ -21,7 +21,9 @@ _ITEMS: Final = answers.each(
     answers.fields(kind=answers.text, path=answers.text, size=answers.whole, used=answers.flag)
 )
 _SHARED: Final = answers.fields(
-    items=_ITEMS, names=answers.maybe(answers.each(answers.text)), data=answers.maybe(answers.each(answers.text))
+    items=_ITEMS,
+    names=answers.maybe(answers.each(answers.text)),
+    data=answers.maybe(answers.each(answers.text)),
 )
 _BATCH: Final = 200
 """Number of paths in one command."""

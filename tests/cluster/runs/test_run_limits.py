@@ -11,7 +11,7 @@ from agent.spec.bounds import Bounds
 from agent.spec.provenance import Origin
 from cluster.aws.prices import Prices
 from cluster.errors import DeepcdkError
-from cluster.runs.bounds import check_left, check_prices, describe, describe_spent
+from cluster.runs.run_limits import check_left, check_prices, describe, describe_spent
 from tests.factories import MASTER_ID, make_nodes, make_program_spec, make_spec
 
 COST, HOURS = Bounds(max_usd=5.0), Bounds(max_hours=2.0)

@@ -14,10 +14,10 @@ from agent.spec.provenance import Origin, Submission
 from agent.spec.remote_command import secrets_command
 from agent.spec.run import RunSpec, placed
 from agent.spec.states import QUEUED
-from cluster import answers
-from cluster.answers import AnswerError
+from cluster import master_answers as answers
 from cluster.aws.stack import Stack
 from cluster.errors import DeepcdkError, HeldNodesError, LiveRunError, RemoteError
+from cluster.master_answers import AnswerError
 from cluster.nodes.occupancy import Occupancy
 from cluster.ssh.master import Master
 from cluster.ssh.stream_reader import BackgroundReader

@@ -13,8 +13,8 @@ from agent.hardware.load import Load
 from agent.spec.nodes import NODE_PYTHON
 from agent.spec.remote_command import RemoteCommand
 from cluster.errors import ConnectionFailedError
-from cluster.nodes import load
-from cluster.nodes.load import Row, documents, rows, table
+from cluster.nodes import node_load
+from cluster.nodes.node_load import Row, documents, rows, table
 from cluster.nodes.occupancy import Occupancy
 from cluster.ssh import fanout
 from tests.factories import MASTER_ID, make_instance, make_inventory, make_master, make_master_instance, make_node
@@ -114,7 +114,7 @@ def test_master_and_workers_are_measured_each_with_the_pushed_program(monkeypatc
         ]
 
     monkeypatch.setattr(fanout, "run", run)
-    found = load.read(cast(Any, None), ".deepcdk/trees/ab", "/mnt/efs/payloads/ab", NODES)
+    found = node_load.read(cast(Any, None), ".deepcdk/trees/ab", "/mnt/efs/payloads/ab", NODES)
     assert found["deeplearning-master"] == found["deeplearning-worker10"] == LOAD
     assert "Expecting value" in str(found["deeplearning-worker2"])
     assert "no such module" in str(found["deeplearning-worker3"])
@@ -125,7 +125,7 @@ def test_master_and_workers_are_measured_each_with_the_pushed_program(monkeypatc
             "env", f"PYTHONPATH={tree}", NODE_PYTHON, "-m", "agent.hardware.load",
         )  # fmt: skip
     asked.clear()
-    assert load.read(cast(Any, None), "/mnt/efs", "/mnt/efs", [NODES[1]]) == {"deeplearning-master": LOAD}
+    assert node_load.read(cast(Any, None), "/mnt/efs", "/mnt/efs", [NODES[1]]) == {"deeplearning-master": LOAD}
     assert len(asked) == 1, "there is no worker to measure"
 
 
@@ -138,7 +138,7 @@ def test_workers_that_cannot_be_reached_leave_the_masters_load(monkeypatch: pyte
         raise ConnectionFailedError("no route")
 
     monkeypatch.setattr(fanout, "run", run)
-    found = load.read(cast(Any, None), "/mnt/efs", "/mnt/efs", NODES)
+    found = node_load.read(cast(Any, None), "/mnt/efs", "/mnt/efs", NODES)
     assert (found["deeplearning-master"], "no route" in str(found[""])) == (LOAD, True)
 
     def fail(*_: object) -> list[fanout.HostResult]:
@@ -146,4 +146,4 @@ def test_workers_that_cannot_be_reached_leave_the_masters_load(monkeypatch: pyte
 
     monkeypatch.setattr(fanout, "run", fail)
     with pytest.raises(ConnectionFailedError):
-        load.read(cast(Any, None), "/mnt/efs", "/mnt/efs", [NODES[1]])
+        node_load.read(cast(Any, None), "/mnt/efs", "/mnt/efs", [NODES[1]])

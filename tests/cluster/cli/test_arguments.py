@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from invoke.exceptions import ParseError
 from invoke.parser import Parser
 
-from cluster.cli.loader import flags_of_words
+from cluster.cli.arguments import complaint, with_flags
 from cluster.cli.program import make_program
-from cluster.cli.words import complaint, with_flags
+from cluster.cli.task_modules import flags_of_words
 from fabfile import ns
 from tests.words import LONG, NASTIEST, WORDS
 

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from cluster.cli.loader import MODULES, collection, listing, wanted
+from cluster.cli.task_modules import MODULES, collection, listing, wanted
 
 PROJECT = Path(__file__).resolve().parents[3]
-IMPORTED = "import sys; from cluster.cli.loader import listing; listing(); print(*sys.modules)"
+IMPORTED = "import sys; from cluster.cli.task_modules import listing; listing(); print(*sys.modules)"
 
 
 def test_without_words_every_task_is_there() -> None:

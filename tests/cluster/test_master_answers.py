@@ -10,15 +10,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cluster.answers import REMEDY, AnswerError, parse
 from cluster.errors import DeepcdkError
+from cluster.master_answers import REMEDY, AnswerError, parse
 from cluster.runs.follow import RunProgress, parse_message, reduce
-from cluster.runs.supervisor import Supervisor
+from cluster.runs.supervisor_client import Supervisor
 from cluster.runs.tables import record_table, runs_table
 from cluster.runs.watch import describe_end
 from cluster.ssh.master import Completed
 from cluster.terminal.tables import plain_lines
-from tests.cluster.runs.test_supervisor import AnsweringMaster, answer
+from tests.cluster.runs.test_supervisor_client import AnsweringMaster, answer
 from tests.factories import make_stack
 
 SUMMARY: dict[str, Any] = {
@@ -157,7 +157,7 @@ MESSAGES: list[dict[str, Any]] = [
 @given(place=st.sampled_from([(each, path) for each in MESSAGES for path in places(each)]), value=JSON)
 def test_any_value_in_a_message_of_a_followed_run_is_shown_or_rejected(place: tuple[Any, Any], value: Any) -> None:
     message, path = place
-    from cluster.runs.display import PlainDisplay
+    from cluster.runs.progress_display import PlainDisplay
 
     said = parse_message(json.dumps(put(message, path, value)))
     if said is None:
