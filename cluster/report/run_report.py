@@ -23,7 +23,7 @@ TRAINING_SHARE, FIRST_STEP_AFTER, DATA_WAIT = "training_share", "first_step_s", 
 SCALING: Final = "scaling_efficiency"
 """Only in comparisons: images/s per node relative to the runs on the fewest nodes."""
 FIGURES: Final[dict[str, tuple[str, Callable[[float | None], str]]]] = {
-    ACCURACY: ("Test accuracy", percent),
+    ACCURACY: ("Accuracy", percent),
     SECONDS: ("Time", time_text),
     COST: ("Cost", dollars),
     SPEED_PER_NODE: ("Images/s per node", rate_text),

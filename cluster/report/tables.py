@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from cluster.report.classes import ConfusionMatrix
 from cluster.report.comparison import Comparison, Spread
 from cluster.report.curves import Curves
-from cluster.report.run_report import FIGURES, RunReport
+from cluster.report.run_report import FIGURES, Headline, RunReport
 from cluster.report.run_settings import CLUSTER, TRAINING
 from cluster.report.timeline import NodeSpan, Timeline
 from cluster.report.wording import date_text, percent, rate_text, time_text
@@ -129,16 +129,26 @@ def runs_table(comparison: Comparison) -> Table:
 
 def figures_table(comparison: Comparison) -> Table:
     """Build the table of headlines: a row for each figure, and a column for each run, under its label."""
-    rows = tuple((same[0].title, *(each.text for each in same)) for same in zip(*comparison.headlines, strict=True))
+    same = zip(*comparison.headlines, strict=True)
+    rows = tuple((_shared_title(each), *(headline.text for headline in each)) for each in same)
     return Table(title="By run", columns=("", *comparison.labels), rows=rows)
+
+
+def _shared_title(same: Sequence[Headline]) -> str:
+    """Return the title of the runs' headlines for one figure: their own title, or the usual one if theirs differ.
+
+    One run may have a test accuracy, and another one a validation accuracy.
+    """
+    titles = {each.title for each in same}
+    return titles.pop() if len(titles) == 1 else FIGURES[same[0].key][0]
 
 
 def repeats_table(comparison: Comparison) -> Table:
     """Build the table of the mean and spread of repeats' headlines. It has no rows if no run was repeated."""
     repeated = [group for group in comparison.repeats if len(group.runs) > 1]
     rows = tuple(
-        (each.title, *(_spread_text(each.key, group.figures[each.key]) for group in repeated))
-        for each in comparison.headlines[0]
+        (_shared_title(same), *(_spread_text(same[0].key, group.figures[same[0].key]) for group in repeated))
+        for same in zip(*comparison.headlines, strict=True)
         if repeated
     )
     columns = ("", *(f"{group.label}, {len(group.runs)} runs" for group in repeated))

@@ -24,20 +24,19 @@ from cluster.terminal.units import duration
 def runs_table(runs: Sequence[Mapping[str, Any]]) -> Table:
     """Build the table of runs, newest first, from the supervisor's `status --list`.
 
-    If any of them belongs to a sweep, two columns show its name, and the run's parameters and repeat. Without a test
-    accuracy, a run's validation accuracy is shown in its place.
+    If any of them belongs to a sweep, two columns show its name, and the run's parameters and repeat. Accuracy is on
+    the test images. A run without it shows its validation accuracy, marked as such.
     """
     rows, in_sweeps = [], any(run.get("trial") for run in runs)
     for run in reversed(runs):
         epoch = run.get("epoch") or {}
-        accuracy = epoch.get("test_accuracy", epoch.get("validation_accuracy"))
         rows.append(
             (
                 str(run["run_id"]),
                 " ".join(str(word) for word in (run["state"], run.get("position")) if word),
                 _nodes(run),
                 str(epoch.get("epoch", "-")),
-                f"{accuracy:.2%}" if isinstance(accuracy, int | float) else "-",
+                _accuracy(epoch),
                 "-" if run.get("position") else duration(float(run["updated"]) - float(run["started"])),
                 run_starter.describe(run.get("started_by")) or "-",
                 *((trial["sweep"], describe_trial(trial)) if (trial := run.get("trial")) else ("-", "-") * in_sweeps),
@@ -47,13 +46,21 @@ def runs_table(runs: Sequence[Mapping[str, Any]]) -> Table:
     return Table(
         title="runs",
         columns=(
-            *("run", "state", "nodes", "epochs", "test accuracy", "time", "started by"),
+            *("run", "state", "nodes", "epochs", "accuracy", "time", "started by"),
             *(("sweep", "parameters") if in_sweeps else ()),
             "reason",
         ),
         rows=tuple(rows),
         expendable=("reason", "epochs", "started by", "sweep"),
     )
+
+
+def _accuracy(epoch: Mapping[str, Any]) -> str:
+    """Return the test accuracy of an epoch, or else its validation accuracy with that word; "-" without either."""
+    for key, split in (("test_accuracy", ""), ("validation_accuracy", " validation")):
+        if isinstance(value := epoch.get(key), int | float):
+            return f"{value:.2%}{split}"
+    return "-"
 
 
 def cost_per_person(runs: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

@@ -27,7 +27,7 @@ def test_numbers_have_their_place_on_the_axis_and_other_values_are_in_order() ->
 
 def test_each_parameter_has_plots_of_accuracy_and_time_that_are_valid_xml() -> None:
     drawn = sweep_plots(swept({"lr": ["0.0001", "1"], MARKUP[:20]: [MARKUP, "b"], "same": ["x"]}))
-    assert [plot.title.partition(" by ")[0] for plot in drawn] == ["Test accuracy", "Time"] * 2
+    assert [plot.title.partition(" by ")[0] for plot in drawn] == ["Accuracy", "Time"] * 2
     assert len({plot.name for plot in drawn}) == 4
     for plot in drawn:
         ET.fromstring(plot.svg)

@@ -47,7 +47,7 @@ def test_repeats_are_averaged_by_their_parameters_and_failed_runs_are_counted() 
     failed = state(in_sweep(4, {"lr": "1"}, 2, 0.0), state="failed", reason="nan")
     found = sweep_report("s", [*map(state, runs), failed], runs)
     table = combinations_table(found)
-    assert table.columns[:4] == ("", "lr", "succeeded", "Test accuracy")
+    assert table.columns[:4] == ("", "lr", "succeeded", "Accuracy")
     assert [row[:4] for row in table.rows] == [
         ("A", "0.1", "2 of 2", "92.00% \N{PLUS-MINUS SIGN} 2.83%"), ("B", "1", "1 of 2", "50.00%"),
     ]  # fmt: skip
@@ -98,7 +98,7 @@ def test_csv_has_a_line_for_each_run_and_json_all_figures() -> None:
 
 def test_page_shows_table_plots_and_curves_of_a_sweep() -> None:
     page = rendered(swept({"augmented-epochs": ["0", "25", "50"]}), "html")
-    for text in ("Sweep s", "By parameter", "Test accuracy by augmented-epochs", "Time by augmented-epochs"):
+    for text in ("Sweep s", "By parameter", "Accuracy by augmented-epochs", "Time by augmented-epochs"):
         assert text in page
     assert page.count("augmented-epochs=25<") > 3  # the legends of the curves
     assert "augmented-epochs=25<" not in rendered(swept({"augmented-epochs": ["25"], "depth": ["2"]}), "html")

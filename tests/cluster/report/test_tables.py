@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 from cluster.report.classes import confusion_of
 from cluster.report.comparison import compare
 from cluster.report.tables import (
@@ -26,6 +28,15 @@ def test_a_comparison_has_a_column_for_each_run_and_marks_what_differs() -> None
     rows = {row[0]: row[1:] for row in differences_table(COMPARISON).rows}
     assert rows["seed"] == ("training", "1", f"{MARK}2", f"{MARK}7")
     assert rows["epochs"] == ("training", "20", "20", f"{MARK}60")
+
+
+def test_test_and_validation_accuracy_have_a_common_title() -> None:
+    tested, other = another(1), another(2, seed=2)
+    headline = dataclasses.replace(other.headlines[0], title="Validation accuracy")
+    validated = dataclasses.replace(other, headlines=(headline, *other.headlines[1:]))
+    assert figures_table(compare([validated])).rows[0][0] == "Validation accuracy"
+    for table in (figures_table, repeats_table):
+        assert table(compare([tested, validated])).rows[0][0] == "Accuracy"
 
 
 def test_repeats_have_mean_and_spread() -> None:

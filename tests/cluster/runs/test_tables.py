@@ -18,14 +18,16 @@ from cluster.terminal.units import duration
 
 def test_runs_come_newest_first_with_short_reasons() -> None:
     base = {"started": 0.0, "updated": 61.0, "hosts": ["w1", "w2"], "reason": "", "epoch": None}
+    validated = {"epoch": 2, "validation_accuracy": 0.5}
     table = runs_table(
         [
-            {**base, "run_id": "old", "state": "failed", "reason": "x" * 100 + "\nmore"},
+            {**base, "run_id": "old", "state": "failed", "reason": "x" * 100 + "\nmore", "epoch": validated},
             {**base, "run_id": "new", "state": "succeeded", "epoch": {"epoch": 5, "test_accuracy": 0.9812}},
         ]
     )
     assert table.rows[0] == ("new", "succeeded", "2", "5", "98.12%", "1:01", "-", "")
     assert len(table.rows[1][-1]) == 60
+    assert (table.columns[4], table.rows[1][4]) == ("accuracy", "50.00% validation")
 
 
 def test_a_waiting_run_shows_its_place_in_the_queue() -> None:
