@@ -19,19 +19,22 @@ from agent.staging.s3_objects import Prefix, parse_listing
 
 
 class BucketError(ReportedError, RuntimeError):
-    """Report a bucket that cannot be used. Carries `address` and `reason`."""
+    """Report a bucket that cannot be used. Carries `address`, `reason`, and `what`, the message without the advice to
+    resume.
+    """
 
     def __init__(self, doing: str, address: str, reason: str) -> None:
         self.address, self.reason = address, reason
-        advice = "check that the bucket exists and this host can reach it, then continue with --resume"
+        advice = "check that the bucket exists and this host can reach it"
         if any(word in reason for word in ("AccessDenied", "Forbidden", "403", "Unable to locate credentials")):
             advice = (
                 "add the bucket to checkpoint_buckets in cdk.json, deploy, and replace workers that booted before "
                 "cdk.json named a bucket; or let this host's role use "
                 "s3:ListBucket on the bucket and s3:GetObject, s3:PutObject, s3:DeleteObject and "
-                "s3:AbortMultipartUpload on the prefix; then continue with --resume"
+                "s3:AbortMultipartUpload on the prefix"
             )
-        super().__init__(f"cannot {doing} {address}: {reason}; {advice}")
+        self.what = f"cannot {doing} {address}: {reason}; {advice}"
+        super().__init__(f"{self.what}, then continue with --resume")
 
 
 class BucketClient:

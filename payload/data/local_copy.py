@@ -13,9 +13,9 @@ from typing import Any, Final
 
 from agent.files.file_lock import file_lock
 from agent.staging.dataset import StagedDataset
-from agent.staging.errors import DatasetError
+from agent.staging.errors import DatasetError, DiskFullError
 from agent.staging.manifest import ManifestError
-from agent.staging.s3_objects import Prefix, fetch_to_disk
+from agent.staging.s3_objects import AccessDeniedError, Prefix, fetch_to_disk
 from payload.data.types import DataError
 
 SCHEME: Final = "s3://"
@@ -23,6 +23,13 @@ FRESH_S: Final = 600.0
 """Time during which other ranks rely on a check of the copy. They start within seconds and wait for the check."""
 PROGRESS_INTERVAL_S: Final = 10.0
 """Time between progress messages."""
+_ELSEWHERE: Final = "to copy to another directory: --local-dir DIR"
+_ADVICE: Final = {
+    AccessDeniedError.kind: "add the bucket to data_buckets in cdk.json, run `fab up`, and `fab replace` workers that "
+    "booted while cdk.json named no bucket, or let this host's role read the bucket; then repeat",
+    DiskFullError.kind: f"free space on the disk; {_ELSEWHERE}",
+}
+"""What to do about an error, by its kind."""
 
 
 def local_directory(data_dir: str | Path, *, root: Path | None = None) -> Path:
@@ -46,11 +53,10 @@ def local_directory(data_dir: str | Path, *, root: Path | None = None) -> Path:
                 fetch_to_disk(prefix, dataset, lambda entries: entries, progress)
                 stamp.write_text(json.dumps({"source": str(prefix), "at": time.time()}), encoding="utf-8")
     except (DatasetError, ManifestError) as error:
-        raise DataError(f"--data-dir {address}: {error}") from error
+        advice = _ADVICE.get(getattr(error, "kind", ""), "")
+        raise DataError("; ".join(filter(None, [f"--data-dir {address}: {error}", advice]))) from error
     except OSError as error:
-        raise DataError(
-            f"--data-dir {address}: cannot be copied to {place}: {error}; to copy to another directory: --local-dir DIR"
-        ) from error
+        raise DataError(f"--data-dir {address}: cannot be copied to {place}: {error}; {_ELSEWHERE}") from error
     return dataset.directory
 
 

@@ -106,7 +106,7 @@ class CheckpointReporter:
     def missed(self, checkpoint: Missed) -> None:
         """Report a checkpoint that could not be written: in the totals, as a printed warning and in metrics.jsonl."""
         error = checkpoint.error
-        why = error.what if isinstance(error, StorageError) else error
+        why = error.what if isinstance(error, StorageError | BucketError) else error
         self._totals.checkpoints_missed.append(f"{checkpoint.name}: {why}")
         print(
             f"payload.train: warning: checkpoint {checkpoint.name} was not written: {why}. Training "

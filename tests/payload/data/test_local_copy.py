@@ -120,7 +120,7 @@ def test_what_is_no_address_is_refused(address: str, tmp_path: Path) -> None:
 
 def test_a_bucket_that_may_not_be_read_is_told(bucket: Path, tmp_path: Path) -> None:
     Path(f"{bucket}.denied").touch()
-    with pytest.raises(DataError, match=f"--data-dir {ADDRESS}: the nodes may not read"):
+    with pytest.raises(DataError, match=f"(?s)--data-dir {ADDRESS}: the nodes may not read.*data_buckets in cdk.json"):
         local_directory(ADDRESS, root=tmp_path / "disk")
 
 

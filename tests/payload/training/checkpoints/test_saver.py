@@ -387,6 +387,16 @@ def test_without_checkpoints_by_the_clock_nothing_is_said_of_their_interval(
     assert capsys.readouterr().out == ""
 
 
+def test_a_missed_checkpoint_does_not_tell_to_resume_while_training_continues(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    error = BucketError("write", "s3://my-runs/one", "no answer")
+    CheckpointReporter(None, RunTotals(), Settings()).missed(Missed(name="step-00000009", error=error))
+    assert "--resume" in str(error)
+    told = capsys.readouterr().out
+    assert "check that the bucket exists" in told and "--resume" not in told
+
+
 def test_one_that_was_missed_is_in_the_metrics_in_the_log_and_in_the_totals(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
