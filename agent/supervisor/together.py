@@ -27,6 +27,7 @@ _LAST_LOOK_S: Final = 4.0
 _MAX_LINES: Final = 100
 """Maximum number of lines to compare, for each rank and stream."""
 _LINE: Final = re.compile(r"\[(\d{1,9})\]<(stdout|stderr)>:(.*)")
+_REMEDY: Final = "change the program or --launcher; if each rank should train its own model, give --together=no"
 _NOT_THE_PROGRAMS: Final = "[placement]"
 _TIMES: Final = re.compile(r"\d+(?:[.:]\d+)*\s*(?:%|[kMG]i?B\b|(?:ms|us|s|sec|min|h)\b|\w*/s\b|\w*/step\b)")
 """Pattern for durations, rates and percentages, which differ between ranks that do the same work."""
@@ -112,7 +113,7 @@ class TogetherWatch:
             what = f"no rank was connected to a rank {others} within a minute after the first output"
         else:
             return ""
-        return f"warning: the ranks do not train together: {what}"
+        return f"warning: the ranks do not train together: {what}; {_REMEDY}"
 
     def _read(self) -> None:
         """Read the new lines of the log, and keep the first _MAX_LINES of each rank and stream, to compare them.

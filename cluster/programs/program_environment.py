@@ -8,11 +8,9 @@ from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Final
 
-from agent.errors import SpecError
 from agent.spec.kinds import NodeKind, RuntimeKind, runtime_kind
 from agent.spec.launchers import HOROVOD
 from agent.spec.nodes import MASTER_NAME, Node, workers
-from cluster.errors import DeepcdkError
 from cluster.programs.entry_starts import starts
 from cluster.programs.keras3_lint import LEGACY
 from cluster.programs.program import Program
@@ -33,16 +31,13 @@ def kind_of_hosts(nodes: Sequence[Node], count: int) -> RuntimeKind | None:
     """Return the kind of runtime for a run on `count` workers; None without nodes, or if they have not reported their
     Python.
 
-    Missing workers are assumed to be like the existing ones, or like the master if there are none. Raises DeepcdkError
-    if the workers are of two kinds.
+    Missing workers are assumed to be like the existing ones, or like the master if there are none. Raises SpecError if
+    the workers are of two kinds.
     """
     known = workers(nodes)[:count] or [node for node in nodes if node.name == MASTER_NAME]
     if not known:
         return None
-    try:
-        kind = runtime_kind({node.name: NodeKind.parse(node.kind) for node in known})
-    except SpecError as error:
-        raise DeepcdkError(str(error), remedy="`fab status` shows the nodes") from None
+    kind = runtime_kind({node.name: NodeKind.parse(node.kind) for node in known})
     return kind if kind.python else None
 
 

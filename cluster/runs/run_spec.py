@@ -8,14 +8,12 @@ import secrets
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from agent.errors import SpecError
 from agent.spec.horovod import GLOO, best_controller
 from agent.spec.launchers import HOROVOD
 from agent.spec.nodes import Node, choose_hosts, common_network, meeting_interface
 from agent.spec.run import RunSpec
 from agent.spec.states import make_run_id
 from cluster.aws.stack import Stack
-from cluster.errors import DeepcdkError
 from cluster.programs.program import Program
 from cluster.programs.program_packages import RUNTIME, Environment
 from cluster.runs.provenance import git_commit
@@ -55,62 +53,59 @@ def specify(
 
     `agent` and `tree` name the pushed trees of the agent and of the work's own code. `cores` maps node names to core
     counts; it is needed for one rank per core. `environment` is a program's Python environment, and `wheels` names the
-    pushed tree with its wheels. Raises DeepcdkError if there are too few workers, or if they do not fit the options.
+    pushed tree with its wheels. Raises SpecError if there are too few workers, or if they do not fit the options.
     """
-    try:
-        hosts = registered = choose_hosts(nodes, count)
-        ranks_per_node, launcher = options.ranks.ranks_per_node, options.ranks.launcher or HOROVOD
-        # Ranks that Horovod does not start have no controller. Gloo is the default value of the spec.
-        controller = options.ranks.controller if launcher == HOROVOD else GLOO
-        if ranks_per_node:
-            wanted = None if ranks_per_node == CORES else int(ranks_per_node)
-            hosts = tuple(dataclasses.replace(host, slots=wanted or (cores or {}).get(host.name, 1)) for host in hosts)
-        # A node registers one slot per GPU, or one slot without GPUs. If a host has more, its ranks run on cores.
-        on_cores = any(host.slots > before.slots for host, before in zip(hosts, registered, strict=True))
-        run_id = make_run_id(stamp.now, work.label, stamp.token)
-        program = work if isinstance(work, Program) else None
-        return RunSpec(
-            run_id=run_id,
-            efs_mount=stack.efs_mount,
-            agent=agent,
-            payload="" if program else tree,
-            program=tree if program else "",
-            command=work.command(f"{stack.runs_root}/{run_id}"),
-            entry_words=program.entry_words if program else 0,
-            hosts=hosts,
-            interface=meeting_interface(nodes),
-            network=common_network(nodes),
-            recipe=work.label,
-            git_commit=stamp.git_commit,
-            environment=(
-                ("DEEPCDK_GIT_COMMIT", stamp.git_commit),
-                ("DEEPCDK_PAYLOAD_HASH", tree),
-                *options.environment,
-            ),
-            controller=best_controller(count, on_cores=on_cores) if controller == AUTO else controller,
-            knobs=options.knobs,
-            rank_launcher=launcher,
-            together=options.ranks.together,
-            placement=options.ranks.placement,
-            own_gpu=options.ranks.own_gpu,
-            preflight=options.preflight.mode,
-            allow_degraded=options.preflight.allow_degraded,
-            restarts=options.restarts.restarts,
-            min_nodes=options.restarts.min_nodes,
-            stall_after_s=60 * options.restarts.stall_minutes,
-            bounds=options.bounds,
-            notify=options.notify,
-            stop_policy=options.stop_policy,
-            keras=2 if program and needs_tf_keras(program, environment) else 3,
-            locked=environment.over_runtime,
-            wheels=wheels,
-            own_environment=environment.own,
-            horovod_for=environment.horovod_for,
-            secrets=options.secrets,
-            ranks_per_node=max(host.slots for host in hosts) if ranks_per_node else 0,
-        )
-    except SpecError as error:
-        raise DeepcdkError(str(error), remedy="`fab status` shows the nodes") from None
+    hosts = registered = choose_hosts(nodes, count)
+    ranks_per_node, launcher = options.ranks.ranks_per_node, options.ranks.launcher or HOROVOD
+    # Ranks that Horovod does not start have no controller. Gloo is the default value of the spec.
+    controller = options.ranks.controller if launcher == HOROVOD else GLOO
+    if ranks_per_node:
+        wanted = None if ranks_per_node == CORES else int(ranks_per_node)
+        hosts = tuple(dataclasses.replace(host, slots=wanted or (cores or {}).get(host.name, 1)) for host in hosts)
+    # A node registers one slot per GPU, or one slot without GPUs. If a host has more, its ranks run on cores.
+    on_cores = any(host.slots > before.slots for host, before in zip(hosts, registered, strict=True))
+    run_id = make_run_id(stamp.now, work.label, stamp.token)
+    program = work if isinstance(work, Program) else None
+    return RunSpec(
+        run_id=run_id,
+        efs_mount=stack.efs_mount,
+        agent=agent,
+        payload="" if program else tree,
+        program=tree if program else "",
+        command=work.command(f"{stack.runs_root}/{run_id}"),
+        entry_words=program.entry_words if program else 0,
+        hosts=hosts,
+        interface=meeting_interface(nodes),
+        network=common_network(nodes),
+        recipe=work.label,
+        git_commit=stamp.git_commit,
+        environment=(
+            ("DEEPCDK_GIT_COMMIT", stamp.git_commit),
+            ("DEEPCDK_PAYLOAD_HASH", tree),
+            *options.environment,
+        ),
+        controller=best_controller(count, on_cores=on_cores) if controller == AUTO else controller,
+        knobs=options.knobs,
+        rank_launcher=launcher,
+        together=options.ranks.together,
+        placement=options.ranks.placement,
+        own_gpu=options.ranks.own_gpu,
+        preflight=options.preflight.mode,
+        allow_degraded=options.preflight.allow_degraded,
+        restarts=options.restarts.restarts,
+        min_nodes=options.restarts.min_nodes,
+        stall_after_s=60 * options.restarts.stall_minutes,
+        bounds=options.bounds,
+        notify=options.notify,
+        stop_policy=options.stop_policy,
+        keras=2 if program and needs_tf_keras(program, environment) else 3,
+        locked=environment.over_runtime,
+        wheels=wheels,
+        own_environment=environment.own,
+        horovod_for=environment.horovod_for,
+        secrets=options.secrets,
+        ranks_per_node=max(host.slots for host in hosts) if ranks_per_node else 0,
+    )
 
 
 def needs_tf_keras(program: Program, environment: Environment) -> bool:

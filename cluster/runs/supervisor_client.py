@@ -237,7 +237,8 @@ class Supervisor:
 
         `nodes` maps names to instance ids; `every` holds all nodes. Without either, hold the size of the worker group,
         after waiting until no other machine changes it. Waits for a run that is clearing one of the nodes. Raises
-        LiveRunError if a run has one of the nodes, HeldNodesError if a task on another machine holds one.
+        LiveRunError if a run has one of the nodes, HeldNodesError if a task on another machine holds one, and
+        RemoteError if the command fails.
         """
         words = [*(["--every"] if every else []), task, *(f"{name}={found}" for name, found in nodes.items())]
         command = supervisor_command(self.stack, "hold", *words)
@@ -250,10 +251,13 @@ class Supervisor:
         lines = self.master.lines(command, directory=self.directory, silence_s=HOLD_SILENCE_S, feed=until_over())
         stream = BackgroundReader(lines, self.master.where)
         try:
-            with doing("reserving the nodes"):
-                answer: dict[str, Any] = {"alive": True}
-                while "alive" in answer:  # the master waits for a run that is clearing its nodes
-                    answer = self._read("hold", stream.next(timeout_s=HOLD_SILENCE_S) or "", answers.hold)
+            answer: dict[str, Any] = {"alive": True}
+            try:
+                with doing("reserving the nodes"):
+                    while "alive" in answer:  # the master waits for a run that is clearing its nodes
+                        answer = self._read("hold", stream.next(timeout_s=HOLD_SILENCE_S) or "", answers.hold)
+            except RemoteError as error:
+                raise error.reworded("reserving the nodes failed on the master") from None
             if "live" in answer:
                 raise _refusal(answer, 0)
             yield

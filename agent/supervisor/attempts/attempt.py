@@ -151,7 +151,7 @@ class Attempt:
         if stopped and self.stop.is_made():
             return Outcome(state="stopped", reason=self.stop.why, exit_code=status)
         if stopped or (status == 0 and self._warns_at_end(together)):
-            reason = f"{together.warning.removeprefix('warning: ')}; with --together=require, such a run fails"
+            reason = f"{together.warning.removeprefix('warning: ')}. The run had --together=require"
             return Outcome(state="failed", reason=reason, exit_code=status)
         if status == 0:
             return Outcome(state="succeeded", reason=together.warning, exit_code=0)

@@ -197,3 +197,4 @@ def test_require_fails_the_run_and_stops_it(efs: Path, monkeypatch: pytest.Monke
     state, _ = supervise(efs, script, "require")
     assert (state.state, "--together=require" in state.reason) == ("failed", True), state.reason
     assert state.reason.startswith("the ranks do not train together")
+    assert "change the program or --launcher; if each rank should train its own model" in state.reason

@@ -7,9 +7,9 @@ from typing import Final
 
 import pytest
 
+from agent.errors import SpecError
 from agent.spec.kinds import RuntimeKind
 from agent.spec.nodes import Node
-from cluster.errors import DeepcdkError
 from cluster.programs.keras3_lint import KerasTrapError
 from cluster.programs.program import Program
 from cluster.programs.program_environment import kind_of_hosts, pack, pack_for_notebook
@@ -50,7 +50,7 @@ def test_nodes_that_do_not_tell_their_python_leave_it_unknown(found: tuple[Node,
 
 
 def test_workers_of_two_pythons_are_refused_by_name() -> None:
-    with pytest.raises(DeepcdkError, match=r"worker1: x86_64 without GPUs, Python 3\.12; deeplearning-worker2"):
+    with pytest.raises(SpecError, match=r"worker1: x86_64 without GPUs, Python 3\.12; deeplearning-worker2"):
         kind_of_hosts(nodes(HERE, "x86_64-py3.11"), 2)
 
 

@@ -122,6 +122,12 @@ def test_a_hold_that_a_run_refuses_names_it_and_other_answers_are_told() -> None
         pytest.fail("it is not held")
 
 
+def test_a_hold_that_fails_names_what_the_master_was_doing() -> None:
+    failing = Supervisor(HoldingMaster('{"alive": true}', status=1), STACK, "/x")
+    with pytest.raises(RemoteError, match="reserving the nodes failed on the master"), failing.hold("fab scale", {}):
+        pytest.fail("it is not held")
+
+
 def test_a_waiting_run_is_told_as_one_that_goes_first() -> None:
     caller = Supervisor(AnsweringMaster(answer({"live": "one", "state": "queued", "held": []}, status=3)), STACK, "/x")
     with pytest.raises(LiveRunError, match="run one is queued") as caught:
