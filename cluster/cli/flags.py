@@ -91,6 +91,15 @@ def call(declared: Callable[..., T], values: Mapping[str, Any]) -> T:
     )
 
 
+def changed(group: object) -> list[str]:
+    """Return the flags of a group, as they are typed, whose values differ from their defaults."""
+    values = {name: getattr(group, name) for name in inspect.signature(type(group)).parameters}
+    inner = {name for name, value in values.items() if dataclasses.is_dataclass(value)}
+    own = [flag for flag in flags_of(type(group)) if flag.parameter in values.keys() - inner]
+    found = [flag.name for flag in own if values[flag.parameter] != flag.default]
+    return [*found, *(name for each in values if each in inner for name in changed(values[each]))]
+
+
 def parse_whole(name: str, text: str, *, lowest: int, highest: int = MOST, called: str = "") -> int:
     """Parse a whole number given for the flag `name`. `called` describes where the highest value comes from.
 

@@ -49,10 +49,6 @@ class Plan:
             raise UsageError("--grid", twice, "is given twice; put all values of a parameter into one --grid")
         if self.repeats > 1 and SEED in names:
             raise UsageError("--repeats", self.repeats, "gives each repeat its own seed; leave out --grid seed")
-        if self.seed + self.repeats - 1 > MAX_SEED:
-            highest = MAX_SEED - self.repeats + 1
-            rule = f"is too large for {self.repeats} repeats, which use the next seeds; must be at most {highest}"
-            raise UsageError("--seed", self.seed, rule)
         for each in self.parameters:
             if each.name == NODES and (each.distribution or not all(map(_COUNT.fullmatch, each.values))):
                 raise UsageError(f"--grid {NODES}", each.distribution or ",".join(each.values), _COUNT_RULE)
@@ -69,6 +65,10 @@ class Plan:
             what = f"the sweep has {self.count:,} runs, but at most {MAX_RUNS:,} are allowed"
             fix = "use fewer values or --repeats, or draw fewer combinations at random with --samples N"
             raise DeepcdkError(what, remedy=fix)
+        if self.seed + self.repeats - 1 > MAX_SEED:
+            highest = MAX_SEED - self.repeats + 1
+            rule = f"is too large for {self.repeats} repeats, which use the next seeds; must be at most {highest}"
+            raise UsageError("--seed", self.seed, rule)
 
     @property
     def size(self) -> int:

@@ -142,7 +142,7 @@ def _distribution(name: str, flag: str, text: str, function: str, arguments: str
     except ValueError:
         raise UsageError(flag, text, f"must have two numbers: {function}(A,B)") from None
     is_whole = not function.endswith("randint") or (low.is_integer() and high.is_integer())
-    if not (math.isfinite(low) and math.isfinite(high)) or not is_whole:
+    if not math.isfinite(high - low) or not is_whole:  # also if one of them is infinite or no number
         raise UsageError(flag, text, "must have two finite numbers, and whole ones for randint and lograndint")
     if function == "normal":
         if high <= 0:
@@ -150,4 +150,6 @@ def _distribution(name: str, flag: str, text: str, function: str, arguments: str
     elif low >= high or (function.startswith("log") and low <= 0):
         above = ", and both must be above 0" if function.startswith("log") else ""
         raise UsageError(flag, text, f"must have a second number that is larger than the first{above}")
+    if function.startswith("log") and not math.isfinite(high / low):
+        raise UsageError(flag, text, "must have numbers whose ratio is finite")
     return Parameter(name=name, distribution=function, arguments=(low, high))

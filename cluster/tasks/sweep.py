@@ -16,7 +16,7 @@ from agent.spec.run import RunSpec
 from agent.spec.states import FINAL_STATES, RUN_ID_RULE, is_run_id, make_run_id
 from agent.spec.trial import SEED_VARIABLE, Trial
 from cluster.cli import CODE, PROJECT
-from cluster.cli.flags import parse_whole, whole
+from cluster.cli.flags import changed, parse_whole, whole
 from cluster.cli.task import Json, Key, Set, Yes, task
 from cluster.errors import DeepcdkError, UsageError
 from cluster.nodes.worker_group import check_maximum
@@ -90,8 +90,10 @@ def sweep(
     session, following = Session(PROJECT, set_, key=key), Following(detach=True, json=json)
     if sweep.name and not is_run_id(sweep.name):
         raise UsageError("--name", sweep.name, f"must be {RUN_ID_RULE}")
-    if resume and (sweep.grid or sweep.name):
-        raise UsageError("--resume", resume, "keeps the values and the name of the sweep; leave out --grid and --name")
+    given = [name for name in (*changed(sweep), *changed(flags)) if name not in ("--nodes", "--secret")]
+    if resume and (given or words_after_dashes(sys.argv)):
+        rule = f"keeps all settings of the sweep; leave out {', '.join(given) or 'the words after --'}"
+        raise UsageError("--resume", resume, rule)
     asked = Asked(session=session, sweep=sweep, flags=flags, following=following, yes=yes, dry_run=dry_run)
     if resume:
         asked.resume(resume)

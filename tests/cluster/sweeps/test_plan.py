@@ -62,6 +62,8 @@ def test_several_numbers_of_nodes_are_a_parameter() -> None:
         ((), {}, "must have a parameter"),
         (("a=1",), {"nodes": "0"}, "number of nodes"),
         (("a=1",), {"repeats": 2, "seed": (1 << 31) - 1}, "at most 2147483646"),
+        (("a=1",), {"repeats": 999_999_999_999}, "the sweep has 999,999,999,999 runs, but at most 10,000"),
+        (("a=1",), {"repeats": 999_999_999_999, "seed": (1 << 31) - 1}, "the sweep has 999,999,999,999 runs"),
     ],
 )
 def test_invalid_plans_are_rejected_with_the_rule(grid: tuple[str, ...], changes: dict[str, Any], rule: str) -> None:

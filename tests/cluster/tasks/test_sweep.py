@@ -79,6 +79,8 @@ def test_ten_thousand_runs_ask_with_number_time_and_price(sweep: Sweep) -> None:
         (("--grid", "learning-rate=a,b"), "--learning-rate"),
         (("--grid", "epochs=1,2", "--nodes-each", "17"), "17"),
         (("--resume", "s", "--grid", "a=1"), "leave out --grid"),
+        (("--resume", "s", "--repeats", "3", "--max-cost", "5"), "leave out --repeats, --max-cost"),
+        (("--resume", "s", "--", "--lr", "3"), "leave out the words after --"),
         (("--name", "A B", "--grid", "epochs=1,2"), "--name"),
         ((), "must have a parameter"),
     ],
