@@ -14,24 +14,29 @@ from invoke.tasks import Task
 TASKS: Final = Path(__file__).resolve().parents[1] / "tasks"
 
 MODULES: Final = {
-    "run": ("run",),
     "bench": ("bench",),
     "clean": ("clean",),
-    "data": ("stage-data", "push"),
+    "dashboard": ("dashboard",),
     "demo": ("demo",),
-    "deploy": ("doctor", "up", "down"),
+    "deploy": ("up", "down"),
+    "doctor": ("doctor",),
     "init": ("init",),
+    "nodes": ("release", "replace", "scale"),
+    "notebook": ("notebook",),
     "plan": ("plan",),
     "prices": ("prices",),
-    "nodes": ("release", "replace", "scale", "ssh", "ssh-config"),
+    "push": ("push",),
     "recipes": ("recipes",),
     "report": ("compare", "report"),
-    "runs": ("fetch", "logs", "rm", "runs", "show", "stop"),
+    "resume": ("resume",),
+    "run": ("run",),
+    "runs": ("attach", "fetch", "logs", "rm", "runs", "show", "stop"),
+    "ssh": ("ssh", "ssh-config"),
+    "stage_data": ("stage-data",),
     "status": ("status",),
     "sweep": ("sweep",),
+    "tensorboard": ("tensorboard",),
     "train": ("train",),
-    "web": ("dashboard", "notebook", "tensorboard"),
-    "attach": ("attach", "resume"),
 }
 """Tasks, as they are typed, by their module in `cluster.tasks`."""
 

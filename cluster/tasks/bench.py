@@ -12,13 +12,13 @@ from cluster.cli.task import Key, Queue, Set, Yes, task
 from cluster.errors import DeepcdkError, UsageError
 from cluster.nodes.worker_group import check_maximum
 from cluster.runs.archive import fetch_run
+from cluster.runs.launch import Following, Launch, watch_to_end
 from cluster.runs.recipe_or_program import Benchmark
 from cluster.runs.run_limits import stop_policy
 from cluster.runs.run_options import PreflightOptions, RunOptions
 from cluster.runs.run_spec import Stamp, specify
 from cluster.session import Session
 from cluster.ssh.push import package_tree
-from cluster.tasks.launch import Following, Launch, watch_to_end
 from cluster.terminal.output import print_line, print_result
 from payload.settings import SettingError
 from payload.settings.bench import BenchSettings, parse_settings

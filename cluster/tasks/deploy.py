@@ -1,4 +1,4 @@
-"""The tasks that check, create, change and destroy a cluster."""
+"""The tasks that create, change and destroy a cluster."""
 
 from __future__ import annotations
 
@@ -9,8 +9,6 @@ import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Final, TextIO
-
-from invoke.exceptions import Exit
 
 from cluster.aws import inventory
 from cluster.aws.stack import DELETING, BeingDestroyedError, describe_stack, read_template
@@ -28,43 +26,10 @@ from cluster.session import Session, confirm
 from cluster.terminal import status_line
 from cluster.terminal.output import print_line, print_note, print_result, progress_printer
 from cluster.terminal.tables import print_table
-from stacks.config import ConfigError
 
 CHANGE: Final = "the change"
 Verbose = Annotated[bool, "show CloudFormation's events, and everything that the CDK CLI prints"]
 Force = Annotated[bool, "stop live runs first, each with a checkpoint, then continue"]
-
-
-@task()
-def doctor(set_: Set = (), json: Json = False, key: Key = "") -> None:
-    """
-    Check laptop, configuration and account for a deployment: keys, images, zones, quotas and more.
-
-    Without a project or credentials it checks only the laptop. It changes nothing and costs nothing. It exits with
-    status 1 if something would fail.
-
-    Example: fab doctor --set worker_instance_type=p5.48xlarge --set efa=true
-    """
-    # Import these modules here: there are many, and other tasks and `fab --list` do not need them.
-    from cluster.doctor import examination as examiner
-    from cluster.doctor.finding import FAIL, Subject
-
-    findings, title = examiner.examine_laptop(), "this laptop"
-    try:
-        session = Session(PROJECT, set_, key=key)
-    except ConfigError as error:
-        findings += examiner.without_configuration(error)
-    else:
-        title = f"before stack {session.config.stack_name} is deployed"
-        subject = Subject(aws=session.aws, config=session.config, project=PROJECT, home=Path.home(), key=key)
-        with status_line.doing("asking AWS"):
-            findings += examiner.examine(subject)
-    if json:
-        print_result(examiner.document(findings), json=True)
-    else:
-        print_table(examiner.findings_table(title, findings))
-    if any(each.state == FAIL for each in findings):
-        raise Exit(code=1)
 
 
 @task(short_flags=False)

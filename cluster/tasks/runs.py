@@ -1,4 +1,4 @@
-"""The tasks for launched runs: list, read, stop, fetch and remove them."""
+"""The tasks for launched runs: list, watch, read, stop, fetch and remove them."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from cluster.nodes.worker_group import describe_alarms
 from cluster.planner.expected_and_actual import outcomes
 from cluster.runs import run_starter
 from cluster.runs.archive import archived, fetch_run
+from cluster.runs.launch import watch_to_end
 from cluster.runs.supervisor_client import Supervisor
 from cluster.runs.tables import cost_per_person, cost_table, record_table, result_table, runs_table
 from cluster.runs.watch import print_log
@@ -227,3 +228,19 @@ def rm(
         )
         removed = supervisor.remove(run)
     print_result(removed, f"run {run} removed: {size}", json=json, indent=None)
+
+
+@task(word="--run")
+def attach(set_: Set = (), run: RunId = "", json: Json = False, key: Key = "") -> None:
+    """
+    Watch a run from its first output until it ends.
+
+    Example: fab attach 20261120-121314-digits-ab12
+    """
+    session = Session(PROJECT, set_, key=key)
+    session.prices.begin(session.instance_types)
+    with session.connect() as master:
+        supervisor = session.supervisor(master)
+        record = supervisor.show(run)
+        run_id, log = str(record["run_id"]), bool((record.get("spec") or {}).get("program"))
+        watch_to_end(session, supervisor, run_id, log=log, json=json)

@@ -23,16 +23,17 @@ from cluster.nodes.worker_group import check_maximum
 from cluster.programs.program import Program
 from cluster.report.wording import plural
 from cluster.runs.environment_variables import check_secrets, read_secrets
+from cluster.runs.launch import Following, Launch
 from cluster.runs.recipe_or_program import ProgramFlags, Training
+from cluster.runs.train_request import prepared
 from cluster.session import Session, confirm
 from cluster.ssh.fanout import words_after_dashes
 from cluster.ssh.master import Master
 from cluster.sweeps import commands
 from cluster.sweeps.estimate import SweepEstimate, chosen_combinations, estimated
 from cluster.sweeps.plan import MAX_SEED, SEED, Pairs, Plan, read_plan
-from cluster.tasks.launch import Following, Launch
 from cluster.tasks.runs import of_sweep
-from cluster.tasks.train import TrainFlags, prepared
+from cluster.tasks.train import TrainFlags
 from cluster.terminal.output import print_result, progress_printer
 from cluster.terminal.tables import Table, print_table
 
@@ -129,7 +130,7 @@ class Asked:
         estimate = self.ask(plan, trials, work, ranks, request.options.bounds)
         if self.dry_run:
             return
-        request = request.resolved(session, self.flags)
+        request = request.resolved(session, self.flags.notify, then_stop=self.flags.bounds.then_stop)
         launch = request.launch(session, task=TASK, queue=True, yes=self.yes, following=self.following)
         launch.check_prices(request.options.bounds)
         with session.connect() as master:

@@ -29,7 +29,7 @@ from cluster.ssh import config_file, connect, user_keys, user_settings
 from cluster.ssh.master import Master, SilenceError
 from cluster.ssh.user_keys import UserKey
 from cluster.ssh.user_settings import UserSettings
-from cluster.tasks import nodes
+from cluster.tasks import ssh
 from cluster.terminal import status_line
 from tests.cluster.ssh.ssh_server import SSHD, SshServer, make_key
 from tests.waiting import eventually
@@ -284,8 +284,8 @@ def test_ssh_config_writes_its_files_if_the_users_own_config_cannot_be_read(
         user_settings.read("deepcdk-master", home=tmp_path)  # like connecting and writing
         return files, (entry,)
 
-    monkeypatch.setattr(nodes, "Session", mock.MagicMock())
-    monkeypatch.setattr(nodes, "_write_ssh_config", write)
+    monkeypatch.setattr(ssh, "Session", mock.MagicMock())
+    monkeypatch.setattr(ssh, "_write_ssh_config", write)
 
     def run(*flags: str) -> tuple[object, str, str]:
         status_line.warn.cache_clear()

@@ -20,7 +20,7 @@ from cluster.programs.program import Program
 from cluster.programs.program_environment import pack
 from cluster.programs.program_packages import RUNTIME
 from cluster.runs.run_options import RankOptions, RunOptions
-from cluster.tasks.train import TrainRequest, ask_to_train_apart, ask_to_train_without_gpus, with_launcher
+from cluster.runs.train_request import TrainRequest, ask_to_train_apart, ask_to_train_without_gpus, with_launcher
 from tests.factories import make_master, make_node
 
 NANOGPT: Final = """\

@@ -170,7 +170,7 @@ def test_doctor_without_project_or_credentials_examines_the_laptop(tmp_path: Pat
         (tmp_path / "cdk.json").write_text(cdk_json)
     code = (
         "import sys; sys.argv = ['deepcdk', 'doctor', '--json']; from cluster.cli import program\n"
-        f"from pathlib import Path; from cluster.tasks import deploy; deploy.PROJECT = Path({str(tmp_path)!r})\n"
+        f"from pathlib import Path; from cluster.tasks import doctor; doctor.PROJECT = Path({str(tmp_path)!r})\n"
         "program.make_program().run()"
     )
     done = subprocess.run(

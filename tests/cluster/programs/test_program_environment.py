@@ -17,7 +17,7 @@ from cluster.programs.program_packages import RUNTIME, Environment, Wanted
 from cluster.programs.requirements_file import RequirementsError
 from cluster.programs.resolution import Resolver
 from cluster.programs.uv_compile import UnresolvedHereError
-from cluster.tasks.web import default_notebook
+from cluster.tasks.notebook import default_notebook
 from tests.factories import make_master, make_node
 
 PROJECT: Final = Path(__file__).resolve().parents[3]

@@ -15,9 +15,9 @@ from cluster.cli.flags import call, flags_of
 from cluster.errors import UsageError
 from cluster.runs.recipe_or_program import Training
 from cluster.runs.run_options import BoundOptions, PreflightOptions, RankOptions, RestartOptions, RunOptions
+from cluster.runs.train_request import TrainRequest
 from cluster.session import Session
-from cluster.tasks.attach import ResumeRequest
-from cluster.tasks.train import TrainRequest
+from cluster.tasks.resume import ResumeRequest
 from tests.factories import make_spec, make_stack
 
 

@@ -12,8 +12,9 @@ from cluster.aws import worker_limits
 from cluster.cli import CODE
 from cluster.cli.program import make_program
 from cluster.errors import DeepcdkError
+from cluster.runs import launch, train_request
 from cluster.session import Session
-from cluster.tasks import attach, bench, launch, train
+from cluster.tasks import bench, resume, train
 from stacks.config import ClusterConfig
 from tests.factories import make_inventory, make_master, make_nodes
 
@@ -101,8 +102,9 @@ def test_record_describes_the_code_that_runs(
         found.append(source)
         raise DeepcdkError("stopped here")
 
-    for module in (attach, bench, train):
+    for module in (resume, bench, train):
         monkeypatch.setattr(module, "PROJECT", tmp_path)
+    for module in (resume, bench, train_request):
         monkeypatch.setattr(module, "Launch", launched)
     monkeypatch.setattr("sys.argv", ["fab", *words.split()])
     with contextlib.suppress(SystemExit):

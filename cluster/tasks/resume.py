@@ -1,4 +1,4 @@
-"""The tasks that watch a run and resume a run."""
+"""The task that resumes a run."""
 
 from __future__ import annotations
 
@@ -15,30 +15,14 @@ from agent.spec.states import LIVE_STATES, QUEUED
 from cluster.aws.notify import check_notify, resolve_topics
 from cluster.cli import CODE, PROJECT
 from cluster.cli.flags import parse_run_id, whole
-from cluster.cli.task import Json, Key, Notify, Queue, RunId, Set, Yes, task
+from cluster.cli.task import Key, Notify, Queue, Set, Yes, task
 from cluster.errors import DeepcdkError, LiveRunError, UsageError
 from cluster.nodes.worker_group import check_maximum
 from cluster.runs.environment_variables import check_secrets, read_secrets
+from cluster.runs.launch import Following, Launch
 from cluster.runs.run_limits import check_left, stop_policy
 from cluster.runs.run_options import STALL_MINUTES, BoundOptions, PreflightOptions
 from cluster.session import Session
-from cluster.tasks.launch import Following, Launch, watch_to_end
-
-
-@task(word="--run")
-def attach(set_: Set = (), run: RunId = "", json: Json = False, key: Key = "") -> None:
-    """
-    Watch a run from its first output until it ends.
-
-    Example: fab attach 20261120-121314-digits-ab12
-    """
-    session = Session(PROJECT, set_, key=key)
-    session.prices.begin(session.instance_types)
-    with session.connect() as master:
-        supervisor = session.supervisor(master)
-        record = supervisor.show(run)
-        run_id, log = str(record["run_id"]), bool((record.get("spec") or {}).get("program"))
-        watch_to_end(session, supervisor, run_id, log=log, json=json)
 
 
 @task(word="--run")

@@ -12,12 +12,12 @@ from agent.spec.provenance import Origin, Submission
 from agent.spec.run import RunSpec
 from cluster.aws import worker_limits
 from cluster.cli import PROJECT
+from cluster.runs import launch
+from cluster.runs.launch import Following, Launch
 from cluster.runs.provenance import Roots
 from cluster.runs.recipe_or_program import Training
 from cluster.runs.supervisor_client import Begun
 from cluster.session import Session
-from cluster.tasks import launch
-from cluster.tasks.launch import Following, Launch
 from tests.cluster.runs.test_run_spec import make_launch
 from tests.factories import make_inventory
 
