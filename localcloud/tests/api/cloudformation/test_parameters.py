@@ -8,9 +8,11 @@ import pytest
 from botocore.exceptions import ClientError
 
 from localcloud.api.cloudformation import parameters
+from localcloud.api.cloudformation.actions.base import show_parameters
 from localcloud.api.cloudformation.errors import ValidationError
 from localcloud.api.cloudformation.intrinsics import Scope
 from localcloud.api.cloudformation.parameters import Parameter
+from localcloud.api.cloudformation.stacks import Target
 from refusals.templates import ref
 
 NUMBER_RULE = "Parameter 'P' must be a number within its MinValue and MaxValue"
@@ -25,9 +27,9 @@ class _Store:
         return self
 
     def get_parameter(self, *, Name: str) -> dict[str, Any]:
-        if Name != "/ami":
+        if Name not in ("/ami", "/secret"):
             raise ClientError({"Error": {"Code": "ParameterNotFound", "Message": ""}}, "GetParameter")
-        return {"Parameter": {"Value": "ami-1"}}
+        return {"Parameter": {"Value": "ami-1", "Type": "String" if Name == "/ami" else "SecureString"}}
 
 
 def _resolve(declared: dict[str, Any], **chosen: str) -> dict[str, Any]:
@@ -116,6 +118,24 @@ def test_the_bounds_of_a_declaration_are_allowed(declaration: dict[str, Any], gi
 def test_only_a_parameter_that_is_not_to_be_echoed_is_secret(declared: dict[str, Any], secret: bool) -> None:
     template = {"Parameters": {"P": {"Type": "String", **declared}}}
     assert parameters.resolve(template, {"P": "x"}, _Store())["P"].secret is secret
+
+
+def test_secure_strings_of_the_store_are_rejected() -> None:
+    stored = {"Type": "AWS::SSM::Parameter::Value<String>", "Default": "/secret"}
+    with pytest.raises(
+        ValidationError, match=r"Parameters \[/secret\] referenced by template have types not supported"
+    ):
+        _resolve({"P": stored})
+
+
+@pytest.mark.parametrize(("declared", "shown"), [({}, "ami-1"), ({"NoEcho": True}, "****")])
+def test_descriptions_mask_both_values_of_a_parameter_that_is_not_to_be_echoed(
+    declared: dict[str, Any], shown: str
+) -> None:
+    template = {"Parameters": {"P": {"Type": "AWS::SSM::Parameter::Value<String>", "Default": "/ami", **declared}}}
+    target = Target(template=template, body="", parameters=parameters.resolve(template, {}, _Store()), tags={})
+    (found,) = show_parameters(target)
+    assert found == {"ParameterKey": "P", "ParameterValue": shown if declared else "/ami", "ResolvedValue": shown}
 
 
 def test_a_list_of_the_store_or_of_any_type_is_split_and_an_empty_one_has_no_members() -> None:

@@ -77,18 +77,23 @@ def resolve(template: Template, chosen: Mapping[str, str], aws: Clients) -> dict
 def _parameter(key: str, given: str, declaration: Mapping[str, Any], aws: Clients) -> Parameter:
     """Return a parameter with its value: read from the SSM parameter store and split into a list, if its type requires.
 
-    Raises ValidationError if the store does not have it.
+    Raises ValidationError if the store does not have it, or has it as a SecureString.
     """
     kind = str(declaration.get("Type", "String"))
     value: Any = given
     stored = kind.startswith(_STORED)
     if stored:
         try:
-            value = aws.client("ssm").get_parameter(Name=given)["Parameter"]["Value"]
+            found = aws.client("ssm").get_parameter(Name=given)["Parameter"]
         except ClientError:
             raise ValidationError(
                 f"Unable to fetch parameters [{given}] from parameter store for this account."
             ) from None
+        if found["Type"] == "SecureString":
+            raise ValidationError(
+                f"Parameters [{given}] referenced by template have types not supported by CloudFormation."
+            )
+        value = found["Value"]
         kind = kind[len(_STORED) : -1]
     if kind == "CommaDelimitedList" or kind.startswith("List<"):
         value = [each.strip() for each in str(value).split(",")] if value else []

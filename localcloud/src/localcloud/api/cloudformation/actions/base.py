@@ -166,16 +166,18 @@ def show_stack(stack: Stack) -> dict[str, Any]:
 
 
 def show_parameters(target: Target) -> list[dict[str, Any]]:
-    """Return a target's parameters in the form of DescribeStacks, with secrets masked.
+    """Return a target's parameters in the form of DescribeStacks, with both values of a NoEcho parameter masked.
 
     A parameter with an SSM type also has the value from the SSM parameter store, as ResolvedValue.
     """
     found = []
     for parameter in target.parameters.values():
-        shown = {"ParameterKey": parameter.key, "ParameterValue": "****" if parameter.secret else parameter.given}
+        shown = {"ParameterKey": parameter.key, "ParameterValue": parameter.given}
         if parameter.stored:
             value = parameter.value
             shown["ResolvedValue"] = ",".join(value) if isinstance(value, list) else str(value)
+        if parameter.secret:
+            shown |= {name: "****" for name in shown if name != "ParameterKey"}
         found.append(shown)
     return found
 
