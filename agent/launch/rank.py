@@ -25,6 +25,8 @@ from agent.spec.nodes import Node
 from agent.spec.run import PLACED, RunSpec
 
 NOT_STARTED: Final = 127
+LOG_LEVEL: Final = "TF_CPP_MIN_LOG_LEVEL"
+"""Lowest severity in TensorFlow's log: 0 INFO, 1 WARNING, 2 ERROR. INFO has lines about the processor at each start."""
 
 
 def environment(spec: RunSpec, inherited: Mapping[str, str], python: str, interface: str) -> dict[str, str]:
@@ -33,9 +35,16 @@ def environment(spec: RunSpec, inherited: Mapping[str, str], python: str, interf
     They are the launcher's (`inherited`), those for the network `interface` and for joining other ranks, and the
     user's, which take precedence. `python` is the ranks' Python; its folder comes first in a user program's PATH.
     PYTHONPATH begins with the agent's folder, or for a user program with the check for Keras 3. Python's output is
-    unbuffered, so lines appear immediately and are not lost when the rank is killed.
+    unbuffered, so lines appear immediately and are not lost when the rank is killed. TensorFlow's log begins at
+    warnings, unless a variable sets its level.
     """
-    result = {**inherited, "PYTHONUNBUFFERED": "1", **on_interface(spec, interface), **joining(spec, inherited)}
+    result = {
+        LOG_LEVEL: "1",
+        **inherited,
+        "PYTHONUNBUFFERED": "1",
+        **on_interface(spec, interface),
+        **joining(spec, inherited),
+    }
     result["PWD"] = spec.working_directory
     given = dict(spec.environment)
     if spec.program:

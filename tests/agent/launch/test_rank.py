@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from agent.hardware.placement import place, unbound_because
 from agent.hardware.topology import read_topology
-from agent.launch.rank import NOT_STARTED, environment, interface_of, this_host
+from agent.launch.rank import LOG_LEVEL, NOT_STARTED, environment, interface_of, this_host
 from agent.remote.processes import parse_environment, parse_parent
 from agent.spec.launchers import HOROVOD, PLAIN, TORCHRUN
 from agent.spec.run import RunSpec
@@ -74,6 +74,13 @@ def test_the_users_variables_and_the_nodes_interface_join_what_the_launcher_set(
     assert (found["NAME"], found["HOROVOD_RANK"], found["HOROVOD_GLOO_IFACE"]) == ("va lue", "3", "ens32")
     assert found["NCCL_SOCKET_IFNAME"] == "theirs"
     assert found["PATH"] == "/layer/bin:/usr/bin"
+
+
+def test_tensorflow_logs_from_warnings_on_unless_the_user_or_the_login_sets_its_level() -> None:
+    given = make_program_spec(environment=((LOG_LEVEL, "0"),))
+    found = [environment(spec, {}, "/python", "")[LOG_LEVEL] for spec in (make_spec(), make_program_spec(), given)]
+    assert found == ["1", "1", "0"]
+    assert environment(make_spec(), {LOG_LEVEL: "2"}, "/python", "")[LOG_LEVEL] == "2"
 
 
 @pytest.mark.parametrize("launcher", [HOROVOD, TORCHRUN, PLAIN])
