@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from agent.spec.bounds import Replacements
 from agent.spec.nodes import Node
+from agent.spec.run_limits import Replacements
 from cluster.aws import inventory
 from cluster.aws.client import Aws
 from cluster.aws.prices import Prices, cache_file, total_per_hour

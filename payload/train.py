@@ -18,7 +18,7 @@ from types import FrameType
 from typing import Any, Final
 
 from agent.errors import ReportedError
-from agent.files.listing import is_listed
+from agent.files.safe_read import is_listed
 from payload.command_line import EXIT_FAILED, EXIT_USAGE, report_error
 from payload.data.local_copy import local_directory
 from payload.data.registry import open_dataset

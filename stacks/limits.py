@@ -30,7 +30,7 @@ BUSY_BYTES: Final = 15_000_000
 
 The heartbeats of an idle node are far fewer bytes. Incoming data at 250 kB/s are more."""
 LIVE_RUNS: Final = "LiveRuns"
-"""Metric that the master publishes each minute while a run is live (`agent/supervisor/live_metric.py`)."""
+"""Metric that the master publishes each minute while a run is live (`agent/supervisor/idle_alarm_metric.py`)."""
 ANY_SIZE: Final = 1_000_000
 """More workers than a group can have."""
 HOURS_PERIOD_S: Final = 300

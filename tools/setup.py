@@ -23,7 +23,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from agent.environment import custom_op, site_changes
+from agent.environment import custom_op, package_fixes
 from agent.environment.horovod_build import default_cache
 from agent.environment.horovod_build_settings import INCLUDE, XLA_BUILDER, Settings
 from agent.environment.horovod_source import VERSION
@@ -147,7 +147,7 @@ def install_horovod(log: Log, uv: Path, cache: Path, found: Sequence[str] = ()) 
     wheel = Path(log.run([*module, "build", "--cache", str(cache), *found], ROOT).splitlines()[-1])
     install = [str(uv), "pip", "install", "--python", str(PYTHON), "--compile-bytecode", "--no-deps", "--no-index"]
     log.run([*install, "--reinstall", str(wheel)], ROOT)
-    site_changes.make_gloo_default(VENV)
+    package_fixes.make_gloo_default(VENV)
     proved = wheel.with_suffix(".proved")
     if reason := describe_unresolved_name():
         print_line(f"Horovod was not tested: {reason}")

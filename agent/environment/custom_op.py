@@ -26,7 +26,7 @@ from agent.environment.toolchain import NotCoveredError, installed_tensorflow
 from agent.environment.virtual_environment import RuntimeSetupError, digest, print_line, print_made
 from agent.errors import ReportedError
 from agent.files.build_once import build_once
-from agent.files.listing import is_listed
+from agent.files.safe_read import is_listed
 from agent.hardware.machine import this_platform
 
 SOURCE: Final = Path(__file__).parent / "custom_ops" / "image_view.cc"

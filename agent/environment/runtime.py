@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar, Final
 
-from agent.environment import custom_op, package_index, site_changes
+from agent.environment import custom_op, package_fixes, package_index
 from agent.environment.horovod_build import add_settings, default_cache, settings_from
 from agent.environment.horovod_build_settings import Settings, known_inputs
 from agent.environment.package_index import requirement_lines
@@ -26,7 +26,7 @@ from agent.environment.toolchain import NotCoveredError, check_platform
 from agent.environment.virtual_environment import DEFAULT_ROOT, LOCK, RuntimeSetupError, VirtualEnvironment, print_made
 from agent.hardware.machine import Platform, this_platform
 from agent.spec.frameworks import HOROVOD_FILE, TENSORFLOW
-from agent.spec.kinds import RuntimeKind
+from agent.spec.node_kinds import RuntimeKind
 
 LOCKS: Final = {
     ("x86_64", "cpu"): "requirements.txt",
@@ -54,8 +54,8 @@ class HorovodEnvironment(VirtualEnvironment):
         """
         if self.settings is None:
             return super().inputs
-        linked = {"linked": " ".join(site_changes.OPENED)} if self.settings.gpu else {}
-        return {**super().inputs, **known_inputs(self.settings, this_platform()), "alone": site_changes.LINE, **linked}
+        linked = {"linked": " ".join(package_fixes.OPENED)} if self.settings.gpu else {}
+        return {**super().inputs, **known_inputs(self.settings, this_platform()), "alone": package_fixes.LINE, **linked}
 
     @property
     def check(self) -> str:
@@ -88,10 +88,10 @@ class HorovodEnvironment(VirtualEnvironment):
 
         Raises RuntimeSetupError if Horovod cannot be imported.
         """
-        if linked := site_changes.link_libraries(self.site_packages):
+        if linked := package_fixes.link_libraries(self.site_packages):
             self.report(f"linked libraries for TensorFlow: {', '.join(linked)}")
         if self.settings is not None:
-            site_changes.make_gloo_default(self.directory)
+            package_fixes.make_gloo_default(self.directory)
             self.run("Importing the built packages", [str(self.python), "-c", self.check])
 
 

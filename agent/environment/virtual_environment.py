@@ -24,7 +24,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar, Final
 
-from agent.environment import package_index, site_changes
+from agent.environment import package_fixes, package_index
 from agent.files.atomic_write import full_disk
 from agent.files.build_once import (
     COMPLETE,
@@ -148,7 +148,7 @@ class VirtualEnvironment:
     @property
     def site_packages(self) -> Path:
         """Return the site-packages folder. Raises FileNotFoundError if the environment has none."""
-        return site_changes.site_packages(self.directory)
+        return package_fixes.site_packages(self.directory)
 
     @property
     def installer(self) -> Installer:

@@ -1,6 +1,6 @@
 """Write files and directories atomically; report the path of a full disk.
 
-Standard library only. Two modules write files in other ways. `agent.staging.dataset_files.write_verified` writes
+Standard library only. Two modules write files in other ways. `agent.staging.verified_write.write_verified` writes
 thousands of files, reads each one back and syncs none. `payload.data.records.shards` writes the files of a shard and
 renames them together.
 """

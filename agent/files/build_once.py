@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from agent.files.file_lock import file_lock
-from agent.files.listing import is_listed
+from agent.files.safe_read import is_listed
 
 COMPLETE: Final = ".complete"
 """The file that marks a directory as complete. It is written last."""

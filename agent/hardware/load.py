@@ -17,7 +17,7 @@ from typing import Final
 
 from agent.hardware import gpus
 from agent.hardware.gpus import GpuLoad
-from agent.spec import json_text
+from agent.spec import untrusted_json
 
 MEASURED_S: Final = 1.0
 
@@ -67,7 +67,7 @@ class Load:
     def from_json(cls, text: str) -> Load:
         """Parse the JSON line that a node printed. Raises ValueError for anything else."""
         try:
-            document = json_text.parse(text)
+            document = untrusted_json.parse(text)
             return cls(**document | {"gpus": tuple(GpuLoad(**gpu) for gpu in document["gpus"])})
         except (TypeError, AttributeError, KeyError) as error:
             raise ValueError(f"invalid load of a node: {error}") from None

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Final
 
 from agent.hardware import gpus
-from agent.spec.kinds import NodeKind
+from agent.spec.node_kinds import NodeKind
 
 _SIOCGIFADDR: Final = 0x8915
 

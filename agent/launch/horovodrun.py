@@ -99,7 +99,7 @@ def mpi_run(
     # lib/pythonX.Y/site-packages/horovod/__init__.py
     base, agent = (runtime, command[2]) if in_run else (Path(horovod.__file__).parents[4], "")
     included = sorted(filter(None, interfaces or ()))
-    # This process itself uses Gloo (`agent.environment.site_changes`).
+    # This process itself uses Gloo (`agent.environment.package_fixes`).
     variables = {**mpi_variables(runtime, len(hosts), included, agent), **env, **CONTROLLER}
     argv = mpi_command(
         base,

@@ -1,6 +1,6 @@
 """Start the ranks of one host in a process group, and terminate them if the launcher on the master has gone away.
 
-    python -m agent.launch.host_ranks RUN_DIRECTORY INDEX [-m MODULE ...]    # over SSH, by agent.launch.process_group
+    python -m agent.launch.host_ranks RUN_DIRECTORY INDEX [-m MODULE ...]    # over SSH, by agent.launch.ssh_launcher
     python -m agent.launch.host_ranks RUN_DIRECTORY mpirun WORDS...          # over SSH, by agent.launch.mpi_daemons
 
 INDEX is the host's index in the run's spec. `mpirun` instead runs one command that starts the ranks of all hosts. The
@@ -19,10 +19,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from agent.deadline import wait_until
-from agent.files.listing import is_listed
+from agent.files.safe_read import is_listed
+from agent.polling import wait_until
 from agent.remote.processes import signal_run
-from agent.runs.directory import RunDirectory
+from agent.runs.run_directory import RunDirectory
 from agent.spec.launchers import MASTER_PORT, TORCHRUN, places
 from agent.spec.run import RunSpec
 

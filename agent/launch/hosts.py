@@ -12,10 +12,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Final
 
-from agent.deadline import wait_until
-from agent.launch.horovodrun_command import launcher_environment
+from agent.launch.launcher_command import launcher_environment
+from agent.polling import wait_until
 from agent.remote import processes
-from agent.remote.command import OWN_TREE, TIMED_OUT, Completed, answers, as_root, remote_command
+from agent.remote.ssh import OWN_TREE, TIMED_OUT, Completed, answers, as_root, remote_command
 from agent.spec.log_lines import SEPARATOR
 from agent.spec.nodes import NODE_PYTHON, Node
 from agent.spec.run import RunSpec

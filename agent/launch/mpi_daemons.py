@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from typing import IO, Final
 
 from agent.launch.output_lines import Lines, write_all
-from agent.remote.command import SSH_FAILED
+from agent.remote.ssh import SSH_FAILED
 
 MAX_REQUEST: Final = 1 << 16
 """Maximum bytes of a line. A request names all hosts, in a short form."""

@@ -93,7 +93,7 @@ def placed(spec: RunSpec, inherited: Mapping[str, str], secrets: Mapping[str, st
     Rank 0 prints the placement to stderr.
     """
     # Not at the top: the nodes' preparation imports this module, and ranks that do not need it start faster.
-    from agent.launch.program_setup import set_up_program
+    from agent.launch.program_placement import set_up_program
 
     environ = {**inherited, **dict(spec.environment), **secrets}
     setup = set_up_program(environ, launcher=spec.rank_launcher, own_gpu=spec.own_gpu)

@@ -5,7 +5,7 @@
     python -m agent.launch.rank_parent group COMMAND...    # by torchrun, or once per slot by agent.launch.host_ranks
 
 A rank has exited when its main process has exited. Processes that are left in the background are reported and
-terminated. SIGTERM asks the whole rank to stop (`agent.launch.rank_tree`). There is no time limit for that.
+terminated. SIGTERM asks the whole rank to stop (`agent.launch.process_tree`). There is no time limit for that.
 
 horovodrun labels lines itself. For the other launchers, each line is printed as Horovod's launcher prints it, after
 `[RANK]<stdout>:` or `[RANK]<stderr>:`. mpirun's own labels would be on parts of lines, and mix the lines of several
@@ -28,17 +28,17 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from agent.files.listing import is_listed
+from agent.files.safe_read import is_listed
+from agent.launch.full_disk import DiskWatch
+from agent.launch.out_of_memory import MemoryWatch
 from agent.launch.output_lines import Lines, check_read, write, write_all
-from agent.launch.rank_disks import DiskWatch
-from agent.launch.rank_memory import MemoryWatch
-from agent.launch.rank_tree import STUCK_S, RankTree, describe
+from agent.launch.process_tree import STUCK_S, RankTree, describe
 from agent.spec.launchers import MASTER_PORT
 from agent.spec.run import RANK_VARIABLE, RUN_VARIABLE, RUNS_VARIABLE
-from agent.spec.states import STOP_FILE
+from agent.spec.run_states import STOP_FILE
 
 if TYPE_CHECKING:
-    from agent.launch.rank_wait import WaitWatch
+    from agent.launch.silent_rank import WaitWatch
 
 GLOO: Final = "gloo"
 MPI: Final = "mpi"
@@ -226,7 +226,7 @@ def _wait_watch(launcher: str, tree: RankTree) -> WaitWatch | None:
     """Return the watch for a rank's silent waits; None for a single rank, and under Horovod, which reports them."""
     if launcher != GROUP or os.environ.get("WORLD_SIZE") in (None, "1"):
         return None
-    from agent.launch.rank_wait import WaitWatch  # Not at the top: other ranks start faster.
+    from agent.launch.silent_rank import WaitWatch  # Not at the top: other ranks start faster.
 
     return WaitWatch(tree, (os.environ.get("MASTER_ADDR", ""), MASTER_PORT))
 

@@ -1,6 +1,6 @@
 """Watch a run's ranks on this node in the background: terminate ranks that exceed a limit or are stuck.
 
-It also reports whether the ranks are connected to other ranks (`agent.launch.rank_links`).
+It also reports whether the ranks are connected to other ranks (`agent.launch.rank_connections`).
 
     python -m agent.launch.rank_watchdog RUN_DIRECTORY NODE    # by the node's first rank (`agent.launch.rank`)
 
@@ -25,10 +25,10 @@ from pathlib import Path
 from typing import Final
 
 from agent.files.atomic_write import write_atomically
-from agent.launch.rank_links import LinkWatch
+from agent.launch.rank_connections import LinkWatch
 from agent.remote.processes import RunProcess, processes, signal_run
 from agent.runs import spending
-from agent.runs.directory import RunDirectory
+from agent.runs.run_directory import RunDirectory
 from agent.runs.spending import NODE_MARGIN_S
 from agent.spec.run import RunSpec
 

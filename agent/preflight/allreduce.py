@@ -25,7 +25,7 @@ from typing import Any, Final
 from agent.hardware.gpus import count_gpu_devices
 from agent.launch.rank import environment, interface_of
 from agent.preflight import nccl_log
-from agent.spec import json_text
+from agent.spec import untrusted_json
 from agent.spec.run import RunSpec
 
 EDGE: Final = 8192
@@ -114,7 +114,7 @@ def marked(output: str, mark: str) -> list[dict[str, Any]]:
     for line in output.splitlines():
         if mark in line:
             try:
-                document = json_text.parse(line.partition(mark)[2][:MAX_REPORT])
+                document = untrusted_json.parse(line.partition(mark)[2][:MAX_REPORT])
             except ValueError:
                 continue  # Two ranks' lines are mixed, or the line is another program's.
             if isinstance(document, dict) and isinstance(document.get("host"), str):

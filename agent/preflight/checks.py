@@ -17,7 +17,7 @@ from agent.preflight import gpu_checks
 from agent.preflight.allreduce import BLIND, HERE, HOROVOD_TENSORFLOW, HOROVOD_TORCH, MARK, WITHOUT, marked
 from agent.preflight.node_facts import NodeFacts
 from agent.preflight.report import COLUMNS, Finding, Report, replace_remedy
-from agent.remote.command import Completed
+from agent.remote.ssh import Completed
 from agent.spec.frameworks import TORCH
 from agent.spec.launchers import HOROVOD, TORCHRUN
 from agent.spec.nodes import Node

@@ -30,7 +30,7 @@ from agent.errors import SpecError
 from agent.hardware import gpus
 from agent.hardware.gpus import GpuInfo, NvidiaSmiError, count_gpu_devices
 from agent.hardware.machine import own_addresses
-from agent.spec import json_text
+from agent.spec import untrusted_json
 from agent.spec.run import RunSpec
 
 MARK: Final = "deepcdk-facts "
@@ -105,7 +105,7 @@ class NodeFacts:
         if len(lines) != 1:
             raise ValueError(f"the pre-flight's program printed {len(lines)} results instead of 1")
         try:
-            found = json_text.parse(lines[0])
+            found = untrusted_json.parse(lines[0])
             efa = found.pop("efa_domains")
             return cls(
                 **{

@@ -11,17 +11,17 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
-from agent.files.listing import open_regular
-from agent.launch.horovodrun_command import Interpreters, horovodrun, launcher_command
+from agent.files.safe_read import open_regular
 from agent.launch.hosts import Hosts
+from agent.launch.launcher_command import Interpreters, horovodrun, launcher_command
 from agent.preflight import checks
 from agent.preflight.allreduce import TORCH
 from agent.preflight.gpu_checks import TIMED_OUT
 from agent.preflight.node_facts import MARK as FACTS
 from agent.preflight.node_facts import NodeFacts, facts_command
 from agent.preflight.report import PreflightError, Report, as_proved_before
-from agent.remote.command import Completed
-from agent.runs.directory import RunDirectory
+from agent.remote.ssh import Completed
+from agent.runs.run_directory import RunDirectory
 from agent.spec.horovod import Knobs
 from agent.spec.launchers import HOROVOD
 from agent.spec.run import RunSpec

@@ -22,10 +22,10 @@ from pathlib import Path
 from typing import IO, Any, Final
 
 from agent.errors import SpecError
-from agent.remote.command import AS_RANK
-from agent.remote.node_stub import FLAGS, MODULE_SCRIPT, READY, SCRIPT, message
+from agent.remote.fanout_stub import FLAGS, MODULE_SCRIPT, READY, SCRIPT, message
+from agent.remote.ssh import AS_RANK
+from agent.spec.laptop_requests import BAD_REQUEST, RemoteCommand
 from agent.spec.nodes import MASTER_NAME, NODE_PYTHON, NODES_PATH
-from agent.spec.remote_command import BAD_REQUEST, RemoteCommand
 
 HEARTBEAT_S: Final = 5.0
 BLOCK: Final = 1 << 16

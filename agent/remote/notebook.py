@@ -5,7 +5,7 @@
 On another node it runs over SSH, and SSH forwards the same port on the master's loopback interface. The token is
 created on the node and passed to the server in its environment. It is printed once, with the address, for the laptop,
 and is on no command line and in no log. While JupyterLab runs, it stores the token in a file that only this user can
-read. The packages are installed over the runtime, like those of a run's program (`agent.environment.overlay`).
+read. The packages are installed over the runtime, like those of a run's program (`agent.environment.program_packages`).
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from agent.deadline import terminate
 from agent.environment import runtime
-from agent.environment.overlay import Overlay
+from agent.environment.program_packages import Overlay
 from agent.environment.virtual_environment import RuntimeSetupError
 from agent.hardware.machine import this_node_kind
-from agent.remote.command import OWN_TREE, SSH
+from agent.polling import terminate
+from agent.remote.ssh import OWN_TREE, SSH
 from agent.spec.frameworks import LOCK_FILE
-from agent.spec.kinds import runtime_kind
+from agent.spec.laptop_requests import NOTEBOOK_PREFIX, NotebookRequest
+from agent.spec.node_kinds import runtime_kind
 from agent.spec.nodes import MASTER_NAME, NODE_PYTHON
-from agent.spec.remote_command import NOTEBOOK_PREFIX, NotebookRequest
 from agent.spec.run import PROGRAM_FOLDER
 
 MODULE: Final = "jupyterlab"

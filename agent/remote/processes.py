@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from agent.deadline import wait_until
+from agent.polling import wait_until
 from agent.spec.launchers import RANK_PARENT
 from agent.spec.run import PREPARATION_VARIABLE, RANK_VARIABLE, RUN_VARIABLE, RUNS_VARIABLE
 

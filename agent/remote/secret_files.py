@@ -23,12 +23,12 @@ from typing import TYPE_CHECKING, Final
 
 from agent.files.atomic_write import write_atomically
 from agent.remote import rank_user
+from agent.spec.laptop_requests import secrets_command
 from agent.spec.nodes import Node
-from agent.spec.remote_command import secrets_command
 from agent.spec.run import RunSpec
 
 if TYPE_CHECKING:
-    from agent.runs.store import Runs
+    from agent.runs.all_runs import Runs
 
 TAKEN: Final = ".cache/deepcdk/taken"
 """In the home of ranks. A node takes part in one run at a time: files from before that run are left from a crash."""

@@ -15,13 +15,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from agent.files.listing import is_listed, open_regular
+from agent.files.safe_read import is_listed, open_regular
 from agent.runs import database, run_log, run_queue, spending
-from agent.runs.directory import RunDirectory
+from agent.runs.all_runs import Runs
+from agent.runs.run_directory import RunDirectory
 from agent.runs.state import State
-from agent.runs.store import Runs
-from agent.spec import json_text
-from agent.spec.states import QUEUED
+from agent.spec import untrusted_json
+from agent.spec.run_states import QUEUED
 
 POLL_S: Final = 0.2
 HEARTBEAT_S: Final = 5.0
@@ -226,7 +226,7 @@ def _spent(directory: RunDirectory) -> dict[str, Any] | None:
 
 def _record(line: str) -> dict[str, Any] | None:
     try:
-        record = json_text.parse(line)
+        record = untrusted_json.parse(line)
     except ValueError:
         return None
     return record if isinstance(record, dict) else None

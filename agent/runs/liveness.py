@@ -13,8 +13,8 @@ import os
 from pathlib import Path
 from typing import Final
 
-from agent.deadline import wait_until
 from agent.files.file_lock import AlreadyLockedError
+from agent.polling import wait_until
 
 LOCKS: Final = ".deepcdk/locks"
 """Folder in the login user's home. Each run has a file with the id of the boot and the supervisor's pid."""

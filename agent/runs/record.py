@@ -10,14 +10,14 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeVar
 
-from agent.files.listing import count_files, is_listed, names_in
-from agent.runs import accepted_spec, follow, spending
-from agent.runs.directory import COURSE_FILE, ORIGIN_FILE, RunDirectory
+from agent.files.safe_read import count_files, is_listed, names_in
+from agent.runs import follow, spending, trusted_spec
 from agent.runs.restart_costs import restart_costs
+from agent.runs.run_directory import COURSE_FILE, ORIGIN_FILE, RunDirectory
 from agent.runs.state import State
-from agent.spec import json_text
+from agent.spec import untrusted_json
 from agent.spec.provenance import Origin
-from agent.spec.states import RECORD_FILE
+from agent.spec.run_states import RECORD_FILE
 
 T = TypeVar("T")
 
@@ -70,8 +70,8 @@ def record(directory: RunDirectory, state: State | None = None) -> dict[str, Any
     """
     files, size_bytes = count_files(directory.path)
     state = state or directory.effective_state()
-    accepted = accepted_spec.text_of(directory.run_id)  # `fab resume` submits the spec that this record shows.
-    spec = directory.document("spec.json") if accepted is None else json_text.parse(accepted)
+    accepted = trusted_spec.text_of(directory.run_id)  # `fab resume` submits the spec that this record shows.
+    spec = directory.document("spec.json") if accepted is None else untrusted_json.parse(accepted)
     origin, course = directory.document(ORIGIN_FILE), directory.document(COURSE_FILE)
     return {
         "run_id": directory.run_id,

@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from agent.spec.states import LAST_TIME
+from agent.spec.run_states import LAST_TIME
 
 MOST_STEPS: Final = 1 << 53
 MAX_EPOCHS: Final = 1 << 16

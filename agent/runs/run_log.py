@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from agent.files.atomic_write import move_directory, no_follow, open_to_append, write_atomically
-from agent.files.listing import NOT_READ, open_regular
+from agent.files.safe_read import NOT_READ, open_regular
 from agent.spec.log_lines import LongLines, without_controls
 
 MAX_LOG_BYTES: Final = 128 << 20

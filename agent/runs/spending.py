@@ -6,10 +6,10 @@ import dataclasses
 import json
 from typing import Any, Final
 
-from agent.files.listing import read_regular
-from agent.runs.directory import RunDirectory
-from agent.spec import json_text
-from agent.spec.states import STOP_GRACE_S
+from agent.files.safe_read import read_regular
+from agent.runs.run_directory import RunDirectory
+from agent.spec import untrusted_json
+from agent.spec.run_states import STOP_GRACE_S
 
 SPENT_FILE: Final = "spent.json"
 NODE_MARGIN_S: Final = STOP_GRACE_S + 15.0
@@ -41,7 +41,7 @@ class Spent:
 def read(directory: RunDirectory) -> Spent | None:
     """Return what a run has spent; None if it has not started, or if spent.json is missing or malformed."""
     try:
-        return Spent(**json_text.parse(read_regular(directory.path / SPENT_FILE)))
+        return Spent(**untrusted_json.parse(read_regular(directory.path / SPENT_FILE)))
     except (OSError, ValueError, TypeError):
         return None
 

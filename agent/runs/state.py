@@ -13,11 +13,11 @@ import time
 from pathlib import Path
 from typing import Any, Final
 
-from agent.files.listing import read_regular
-from agent.runs import accepted_spec, database, liveness
-from agent.spec import json_text
+from agent.files.safe_read import read_regular
+from agent.runs import database, liveness, trusted_spec
+from agent.spec import untrusted_json
 from agent.spec.run import RunSpec
-from agent.spec.states import FINAL_STATES, LAST_TIME, LIVE_STATES, QUEUED, STATES, is_run_id
+from agent.spec.run_states import FINAL_STATES, LAST_TIME, LIVE_STATES, QUEUED, STATES, is_run_id
 
 COPY: Final = "state.json"
 
@@ -142,7 +142,7 @@ def import_copies(root: Path) -> None:
     found = []
     for path in root.glob(f"[!.]*/{COPY}"):
         with contextlib.suppress(OSError, ValueError, TypeError, KeyError, AttributeError):
-            state = State.from_document(json_text.parse(read_regular(path)))
+            state = State.from_document(untrusted_json.parse(read_regular(path)))
             if state.run_id == path.parent.name and is_run_id(state.run_id):
                 found.append(state)
     with database.transaction():
@@ -150,7 +150,7 @@ def import_copies(root: Path) -> None:
         for state in sorted(found, key=lambda each: each.started):
             if state.run_id in stored and state.updated <= stored[state.run_id].updated:
                 continue
-            if state.state == QUEUED and accepted_spec.text_of(state.run_id) is None:
+            if state.state == QUEUED and trusted_spec.text_of(state.run_id) is None:
                 reason = f"it is missing from this master's queue; to queue it again: `fab resume {state.run_id}`"
                 state = dataclasses.replace(state, state="failed", reason=reason)
             store(state)

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from agent.errors import SpecError
-from agent.spec import kinds
+from agent.spec import node_kinds
 
 NODES_PATH: Final = "/opt/deeplearning/nodes"
 NODE_PYTHON: Final = "/opt/deepcdk/bin/python3"
@@ -79,7 +79,7 @@ RULES: Final = {
         pattern="[a-z]{2,8}(-[a-z]{2,12}){1,3}-[0-9]{1,2}([a-z]|(-[a-z0-9]{1,8}){1,4})",
         words="a zone such as us-east-1a or us-west-2-lax-1a",
     ),
-    "kind": Rule(pattern=kinds.PATTERN, words=kinds.WORDS),
+    "kind": Rule(pattern=node_kinds.PATTERN, words=node_kinds.WORDS),
 }
 """The rules by field name of `Node`."""
 
@@ -117,7 +117,7 @@ class Node:
     zone: str
     """Availability zone."""
     kind: str
-    """What programs are built for on this node, as in `agent.spec.kinds`."""
+    """What programs are built for on this node, as in `agent.spec.node_kinds`."""
 
     def __post_init__(self) -> None:
         for field in RULES:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from agent.errors import SpecError
-from agent.spec import json_text
+from agent.spec import untrusted_json
 from agent.spec.run import RunSpec
 
 DIFF_LIMIT: Final = 1 << 20
@@ -73,7 +73,7 @@ class Submission:
         A spec alone becomes a submission of unknown origin.
         """
         try:
-            document = json_text.parse(text)
+            document = untrusted_json.parse(text)
             if not isinstance(document, dict) or "spec" not in document:
                 return cls(spec=RunSpec.from_json(text))
             origin = document.get("origin", {})

@@ -13,15 +13,15 @@ from pathlib import Path
 from typing import Any, Final
 
 from agent.errors import SpecError
-from agent.spec import json_text
-from agent.spec.bounds import Bounds, Floors, Replacements
+from agent.spec import untrusted_json
 from agent.spec.frameworks import FRAMEWORKS, LOCK_FILE
 from agent.spec.horovod import CONTROLLERS, GLOO, MPI, Knobs
-from agent.spec.kinds import FIRST_SUPPORTED, NodeKind, RuntimeKind, runtime_kind
 from agent.spec.launchers import APART, AUTO, HOROVOD, LAUNCHERS, TOGETHER, expand
+from agent.spec.node_kinds import FIRST_SUPPORTED, NodeKind, RuntimeKind, runtime_kind
 from agent.spec.nodes import RULES, Node, broken, escaped
-from agent.spec.states import RUN_ID_RULE, is_run_id
-from agent.spec.trial import Trial
+from agent.spec.run_limits import Bounds, Floors, Replacements
+from agent.spec.run_states import RUN_ID_RULE, is_run_id
+from agent.spec.sweep_trial import Trial
 
 RUN_VARIABLE: Final = "DEEPCDK_RUN"
 RUNS_VARIABLE: Final = "DEEPCDK_RUNS"
@@ -225,7 +225,7 @@ class RunSpec:
     def runtime_kind(self) -> RuntimeKind | None:
         """Return the kind of environment for the hosts; None without hosts.
 
-        Raises SpecError if no single environment works for all of them (`agent.spec.kinds.runtime_kind`).
+        Raises SpecError if no single environment works for all of them (`agent.spec.node_kinds.runtime_kind`).
         """
         if not self.hosts:
             return None
@@ -293,7 +293,7 @@ class RunSpec:
         Unknown fields, such as those of a newer version, are invalid. Missing optional fields get their defaults.
         """
         try:
-            document = json_text.parse(text)
+            document = untrusted_json.parse(text)
             if not isinstance(document, dict):
                 raise TypeError("must be an object")
             if unknown := sorted(document.keys() - {field.name for field in dataclasses.fields(cls)}):

@@ -17,14 +17,14 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO, Final
 
-from agent.deadline import wait_until
 from agent.files.atomic_write import write_atomically
 from agent.files.file_lock import AlreadyLockedError, file_lock
-from agent.files.listing import is_listed, listed_below, read_listed
-from agent.parallel import map_unordered
-from agent.staging.dataset_files import thread_token, write_verified
+from agent.files.safe_read import is_listed, listed_below, read_listed
+from agent.polling import wait_until
 from agent.staging.errors import BusyDatasetError, DamagedFileError, DatasetError, DiskFullError, dataset_error
 from agent.staging.manifest import BLOCK, SUFFIX, Entry, Manifest, ManifestError, check_name, is_as_listed, sha256_of
+from agent.staging.thread_pool import map_unordered
+from agent.staging.verified_write import thread_token, write_verified
 
 SPARE: Final = 64 << 20
 """Bytes that must stay free in addition to the data: a full root volume would make the node fail."""

@@ -4,7 +4,7 @@ On the master: `serve` runs commands from its standard input, and `list ADDRESS 
 On each node, for its part of the files: `check ROOT NAME`, `fetch ROOT NAME ADDRESS REGION` to its own disk, and
 `fetch-shared` with the same words to the shared file system. `--nodes ADDRESS,...` are the nodes that share the work.
 Without `--sharded`, `fetch` fetches all files. In each `--round N`, a node has another part.
-`agent.staging.copy_worker` copies to a worker's own disk.
+`agent.staging.copy_to_local` copies to a worker's own disk.
 
 An interrupted command is continued by the next call.
 """
@@ -21,13 +21,13 @@ from pathlib import Path
 from typing import IO, Any, Final
 
 from agent.staging import s3_objects
-from agent.staging.copy_worker import check, part_of, run_and_report
+from agent.staging.copy_to_local import check, part_of, run_and_report
 from agent.staging.dataset import StagedDataset
 from agent.staging.manifest import Entry, Manifest
 from agent.staging.pack import Packer
 from agent.staging.progress import Emit, summary
 from agent.staging.s3_objects import Prefix, fetch_shared, fetch_to_disk, known_hashes, remove_journals, with_hashes
-from agent.staging.stream import TruncatedStreamError, receive
+from agent.staging.upload_stream import TruncatedStreamError, receive
 
 HEARTBEAT_S: Final = 2.0
 _COMMANDS: Final = ("serve", "list", "check", "fetch", "fetch-shared")
@@ -62,7 +62,7 @@ def finish(dataset: StagedDataset, emit: Emit) -> None:
 def receive_files(dataset: StagedDataset, stream: IO[bytes], emit: Emit, *, packing: bool = False) -> None:
     """Receive the files of a stream into a data set, and emit their number and bytes.
 
-    With `packing`, also write the small files into a pack. Raises the errors of `stream.receive`.
+    With `packing`, also write the small files into a pack. Raises the errors of `upload_stream.receive`.
     """
     count = {"files": 0, "bytes": 0}
 

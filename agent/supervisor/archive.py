@@ -13,11 +13,11 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from agent.deadline import terminate
-from agent.files.listing import count_files, read_regular
-from agent.remote.command import Completed, execute
-from agent.runs.directory import ORIGIN_FILE, RunDirectory
-from agent.spec import json_text
+from agent.files.safe_read import count_files, read_regular
+from agent.polling import terminate
+from agent.remote.ssh import Completed, execute
+from agent.runs.run_directory import ORIGIN_FILE, RunDirectory
+from agent.spec import untrusted_json
 from agent.spec.run import WORK_FOLDER
 from agent.staging.aws_cli import QUIET, aws_command
 
@@ -38,7 +38,7 @@ def destination(directory: RunDirectory) -> tuple[str, str]:
     """
     path = directory.path / ORIGIN_FILE
     try:
-        origin = json_text.parse(read_regular(path))
+        origin = untrusted_json.parse(read_regular(path))
         bucket, region = str(origin["bucket"]), str(origin["region"])
     except FileNotFoundError:
         return "", ""

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Final
 
 from agent.files.atomic_write import write_atomically
-from agent.remote.command import OWN_TREE
-from agent.runs.store import Runs
+from agent.remote.ssh import OWN_TREE
+from agent.runs.all_runs import Runs
 
 HOOK: Final = ".deepcdk/at-boot"
 """Path in the login user's home, on the master's own disk. Ranks cannot change the script there."""

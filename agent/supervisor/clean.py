@@ -27,16 +27,16 @@ from agent.environment.virtual_environment import DEFAULT_ROOT, Installer, used_
 from agent.files.atomic_write import write_atomically
 from agent.files.build_once import is_complete
 from agent.files.file_lock import AlreadyLockedError, file_lock
-from agent.files.listing import count_files, names_in, read_regular
+from agent.files.safe_read import count_files, names_in, read_regular
 from agent.hardware.machine import own_addresses, this_node_kind
-from agent.remote.command import OWN_TREE
+from agent.remote.ssh import OWN_TREE
 from agent.runs import database
-from agent.runs.directory import COURSE_FILE
-from agent.runs.store import Runs
-from agent.spec.kinds import runtime_kind
+from agent.runs.all_runs import Runs
+from agent.runs.run_directory import COURSE_FILE
 from agent.spec.launchers import HOROVOD
+from agent.spec.node_kinds import runtime_kind
 from agent.spec.nodes import MASTERS_TREES
-from agent.spec.states import is_run_id
+from agent.spec.run_states import is_run_id
 from agent.staging.dataset import StagedDataset
 from agent.staging.errors import DatasetError
 from agent.staging.manifest import SUFFIX, ManifestError

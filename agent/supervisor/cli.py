@@ -25,17 +25,17 @@ from typing import Any, Final
 
 from agent.errors import SpecError
 from agent.files.atomic_write import full_disk, open_to_append
-from agent.files.listing import read_regular
-from agent.runs import accepted_spec, liveness, record, run_queue
+from agent.files.safe_read import read_regular
 from agent.runs import follow as followed
+from agent.runs import liveness, record, run_queue, trusted_spec
 from agent.runs import state as states
-from agent.runs.claims import ClaimedNode
-from agent.runs.directory import RunDirectory
+from agent.runs.all_runs import LiveRunError, Runs, describe
+from agent.runs.node_claims import ClaimedNode
+from agent.runs.run_directory import RunDirectory
 from agent.runs.state import State
-from agent.runs.store import LiveRunError, Runs, describe
 from agent.spec.provenance import Submission
 from agent.spec.run import RunSpec
-from agent.spec.states import QUEUED, STOP_GRACE_S
+from agent.spec.run_states import QUEUED, STOP_GRACE_S
 from agent.supervisor import current_master, handover_wait
 from agent.supervisor.handover_wait import wait_until_settled
 
@@ -65,7 +65,7 @@ def supervise(runs: Runs, run_id: str, ready_fd: int, lock_fd: int, lost: str) -
     from agent.supervisor import lost_supervisor
     from agent.supervisor.supervisor import Supervisor
 
-    spec = accepted_spec.read(run_id)
+    spec = trusted_spec.read(run_id)
     with open_to_append(runs[run_id].log, buffering=0) as log:
         before = lost_supervisor.read(runs[run_id], spec, lost) if lost else None
         supervisor = Supervisor(runs, spec, log, before=before)
@@ -132,7 +132,7 @@ def stop(runs: Runs, directory: RunDirectory, grace_s: float) -> State:
                     os.kill(pid, signal.SIGTERM)
             time.sleep(followed.POLL_S)
     if directory.lost_state():
-        from agent.supervisor.resume import kill
+        from agent.supervisor.ended_run import kill
 
         kill(runs, RunSpec.from_json(read_regular(directory.spec).decode("utf-8")))
         runs.mark_lost(directory.run_id)
@@ -177,7 +177,7 @@ def occupancy(runs: Runs) -> dict[str, Any]:
     first. `replaced` lists the last MAX_SHOWN workers that were replaced in the last day, or that could not be
     replaced; the key is missing if there are none.
     """
-    from agent.supervisor.replacement import ReplacementLog
+    from agent.supervisor.worker_replacement import ReplacementLog
 
     live = []
     for claim in runs.held():
@@ -279,7 +279,7 @@ def _dispatch(runs: Runs, options: argparse.Namespace) -> int:
             signal.signal(signal.SIGTERM, lambda *_: ending.set())  # for example, the master shuts down
             scheduler.run(runs, ending)
         case "remove":
-            from agent.supervisor.resume import remove
+            from agent.supervisor.ended_run import remove
 
             with resolved(runs, options.run) as directory:
                 print(json.dumps(remove(runs, directory)))
@@ -298,7 +298,7 @@ def _dispatch(runs: Runs, options: argparse.Namespace) -> int:
                 state = stop(runs, directory, options.grace)
                 print(json.dumps({**state.to_document(), "was_live": was_live}))
         case "hold":
-            from agent.supervisor.hold import hold
+            from agent.supervisor.node_reservation import hold
 
             nodes = [ClaimedNode.parse(text) for text in options.nodes]
             hold(runs, options.task, None if options.every else nodes, sys.stdin.fileno())

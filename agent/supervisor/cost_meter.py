@@ -11,10 +11,10 @@ from collections.abc import Callable
 from typing import Final
 
 from agent.runs import record, spending
-from agent.runs.directory import RunDirectory
+from agent.runs.run_directory import RunDirectory
 from agent.runs.spending import Spent
-from agent.spec.bounds import NEAR, Bounds
 from agent.spec.run import RunSpec
+from agent.spec.run_limits import NEAR, Bounds
 
 WRITE_S: Final = 5.0
 UNPRICED: Final = (

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from agent.files.atomic_write import write_atomically
-from agent.files.listing import read_regular
+from agent.files.safe_read import read_regular
 from agent.hardware.machine import read_node_conf
 
 FILE: Final = ".master"

@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Final
 
 from agent.files.atomic_write import MAKE_ROOM, reports_full_disk
-from agent.files.listing import read_regular
-from agent.launch import rank_disks
-from agent.remote.command import SSH_FAILED
-from agent.runs.directory import RunDirectory
+from agent.files.safe_read import read_regular
+from agent.launch import full_disk
+from agent.remote.ssh import SSH_FAILED
+from agent.runs.run_directory import RunDirectory
 from agent.spec.log_lines import without_controls
 from agent.spec.nodes import LEAVING, Node
 from agent.spec.run import RunSpec
@@ -34,9 +34,9 @@ _FIRST: Final = re.compile(
 )
 """Message of horovodrun (with Gloo) and mpirun."""
 _ENDED_FIRST: Final = re.compile(r"^\[launcher\] rank (\d{1,9}) exited first: (-?\d{1,9})$", re.MULTILINE)
-"""Message of `agent.launch.process_group`."""
+"""Message of `agent.launch.ssh_launcher`."""
 _HOST_ENDED: Final = re.compile(r"^\[launcher\] (\S{1,255}) ended: (-?\d{1,9})$", re.MULTILINE)
-"""Message of `agent.launch.process_group` if a host's ranks are gone without a report. `agent.launch.mpi_daemons` and
+"""Message of `agent.launch.ssh_launcher` if a host's ranks are gone without a report. `agent.launch.mpi_daemons` and
 `agent.launch.gloo_store` also print it for their hosts."""
 _SIGNALLED: Final = re.compile(r"process rank (\d{1,9}) with PID \d+ on node \S+ exited on signal (\d{1,9})\b")
 """Message of mpirun only, like the next one."""
@@ -67,7 +67,7 @@ _LAUNCHED: Final = "\n[supervisor] $ "
 _OUT_OF_MEMORY: Final = re.compile(
     r"^(?:\[\d{1,9}\]<stderr>:)?\[launcher\] rank (\d{1,9}): (perhaps |)out of memory: ([^\n]{1,400})$", re.MULTILINE
 )
-"""Message of `agent.launch.rank_memory`."""
+"""Message of `agent.launch.out_of_memory`."""
 _EXCEPTION_BYTES: Final = 1 << 22
 """Number of bytes at the end of a log that are searched for a rank's exception. Its message may be long."""
 _GAVE_UP: Final = re.compile(
@@ -120,7 +120,7 @@ def full_disk_hint(hosts: Sequence[Node], log: str) -> str:
     The text names a path on the disk if deepcdk measured it. Otherwise it quotes the last line about a full disk.
     """
     places = _places(hosts)
-    for number, path, free in rank_disks.parse(log):
+    for number, path, free in full_disk.parse(log):
         if number < len(places):
             return f"; the disk with {path} on {places[number]} is full ({free}); do: free space on it{MAKE_ROOM}"
     lines = log.split("\n")[-_FULL_LINES:]

@@ -9,8 +9,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from agent.deadline import wait_until
 from agent.hardware.machine import NODE_CONF, read_node_conf
+from agent.polling import wait_until
 
 INHERITED: Final = Path("/opt/deepcdk/inherited")
 """File with this instance's id. Root writes it when the master has the data, has found that there are none, or has

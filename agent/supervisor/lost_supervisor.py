@@ -7,8 +7,8 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any, Final
 
-from agent.files.listing import is_listed
-from agent.runs.directory import SUPERVISOR_DIED, RunDirectory
+from agent.files.safe_read import is_listed
+from agent.runs.run_directory import SUPERVISOR_DIED, RunDirectory
 from agent.spec.nodes import Node
 from agent.spec.run import TRAINING, RunSpec
 from agent.supervisor.restart import Outcome

@@ -21,15 +21,15 @@ from typing import Final
 from agent.errors import SpecError
 from agent.hardware import gpu_health
 from agent.hardware.gpus import TIMEOUT_S
-from agent.remote.command import Completed, execute, remote_command
-from agent.runs import accepted_spec, run_queue
-from agent.runs.store import Runs
-from agent.spec.bounds import Replacements
-from agent.spec.kinds import NodeKind
+from agent.remote.ssh import Completed, execute, remote_command
+from agent.runs import run_queue, trusted_spec
+from agent.runs.all_runs import Runs
+from agent.spec.node_kinds import NodeKind
 from agent.spec.nodes import LEAVING, NODES_PATH, Node, workers
 from agent.spec.run import RunSpec
-from agent.supervisor.live_nodes import read_nodes
-from agent.supervisor.replacement import AwsCallError, Execute, Replacement, ReplacementLog, WorkerGroup
+from agent.spec.run_limits import Replacements
+from agent.supervisor.free_nodes import read_nodes
+from agent.supervisor.worker_replacement import AwsCallError, Execute, Replacement, ReplacementLog, WorkerGroup
 
 PERIOD_S: Final = 20.0
 LOST_S: Final = 180.0
@@ -157,7 +157,7 @@ class LostWorkers:
         found = []
         for run_id in (*self._runs.live(), *run_queue.ids()):
             with contextlib.suppress(OSError, SpecError):
-                found.append(accepted_spec.read(run_id))
+                found.append(trusted_spec.read(run_id))
         return found
 
     def _hosts_of_live_runs(self, specs: Sequence[RunSpec]) -> Iterator[Node]:

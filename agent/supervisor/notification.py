@@ -16,9 +16,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from agent.remote.command import Completed, execute
+from agent.remote.ssh import Completed, execute
 from agent.runs.state import State
-from agent.spec.states import topic_region
+from agent.spec.run_states import topic_region
 from agent.staging.aws_cli import aws_command
 
 ENDED: Final = "ended"

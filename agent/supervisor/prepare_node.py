@@ -24,7 +24,7 @@ from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Final
 
-from agent.environment.overlay import Overlay
+from agent.environment.program_packages import Overlay
 from agent.files.atomic_write import MAKE_ROOM, full_disk
 from agent.hardware.gpus import count_gpu_devices
 from agent.hardware.machine import this_node_kind
@@ -34,9 +34,9 @@ from agent.preflight.report import replace_remedy
 from agent.remote import rank_leftovers, rank_user
 from agent.remote.processes import signal_run
 from agent.remote.secret_files import TAKEN
-from agent.spec import json_text
-from agent.spec.kinds import RuntimeKind, runtime_kind
+from agent.spec import untrusted_json
 from agent.spec.launchers import HOROVOD
+from agent.spec.node_kinds import RuntimeKind, runtime_kind
 from agent.spec.nodes import NODE_PYTHON, Node
 from agent.spec.run import PREPARATION_VARIABLE, RUNS_VARIABLE, RunSpec
 
@@ -77,7 +77,7 @@ def parse(output: str) -> Prepared:
     if len(lines) != 1:
         raise ValueError(f"the preparation printed {len(lines)} results instead of 1")
     try:
-        found = Prepared(**json_text.parse(lines[0]))
+        found = Prepared(**untrusted_json.parse(lines[0]))
     except TypeError:  # not an object, or other fields
         raise ValueError(f"the preparation printed an invalid result: {lines[0][:100]!r}") from None
     if not isinstance(found.python, str) or not isinstance(found.runtime, str):
@@ -101,7 +101,7 @@ def clear(spec: RunSpec, home: Path, *, on_master: bool) -> None:
     shutil.rmtree(home / TAKEN, ignore_errors=True)
     spared: Callable[[], Collection[str]] = tuple
     if on_master:
-        from agent.runs.store import Runs  # Not at the top: hosts do not need it.
+        from agent.runs.all_runs import Runs  # Not at the top: hosts do not need it.
 
         spared = Runs(root=Path(spec.runs_root)).live
     left = signal_run(
@@ -132,7 +132,7 @@ def check_slots(host: Node, *, gpus: int, cores: int) -> None:
 def kind_of(spec: RunSpec) -> RuntimeKind:
     """Return the kind of the runtime for the run's hosts; for a run without hosts, for this node.
 
-    Raises SpecError if no environment works for all of them (`agent.spec.kinds.runtime_kind`).
+    Raises SpecError if no environment works for all of them (`agent.spec.node_kinds.runtime_kind`).
     """
     return spec.runtime_kind or runtime_kind({"this node": this_node_kind()})
 

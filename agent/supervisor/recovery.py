@@ -1,6 +1,6 @@
 """Recover runs that lost their supervisor, for example because it was killed or the master rebooted.
 
-If the run may continue (`agent.runs.directory`), it gets a new supervisor, which begins with a restart as after any
+If the run may continue (`agent.runs.run_directory`), it gets a new supervisor, which begins with a restart as after any
 other machine fault. All other lost runs are stored as failed. Only the scheduler calls this, and a master has only one.
 """
 
@@ -13,20 +13,20 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from agent.files.listing import read_regular
+from agent.files.safe_read import read_regular
 from agent.remote import secret_files
 from agent.remote.secret_files import SecretsError
-from agent.runs import accepted_spec, database, liveness, record, spending
-from agent.runs.directory import RunDirectory
+from agent.runs import database, liveness, record, spending, trusted_spec
+from agent.runs.all_runs import Runs
+from agent.runs.run_directory import RunDirectory
 from agent.runs.state import State
-from agent.runs.store import Runs
 from agent.spec.run import RunSpec
 from agent.supervisor import then_stop
 from agent.supervisor.archive import Copier
+from agent.supervisor.ended_run import kill
 from agent.supervisor.lost_supervisor import LOST
 from agent.supervisor.notification import Notifier
 from agent.supervisor.restart import describe_restart
-from agent.supervisor.resume import kill
 from agent.supervisor.submit import detach
 
 
@@ -54,7 +54,7 @@ def _restart(runs: Runs, directory: RunDirectory) -> str | None:
     """
     if not directory.goes_on:
         return ""
-    spec = accepted_spec.read(directory.run_id)
+    spec = trusted_spec.read(directory.run_id)
     spending.settle(directory, time.time())
     if obstacle := _obstacle(directory, spec):
         return obstacle
@@ -107,12 +107,12 @@ def _fail(runs: Runs, run_id: str, obstacle: str) -> None:
     with contextlib.suppress(OSError, ValueError):
         kill(runs, RunSpec.from_json(read_regular(runs[run_id].spec).decode("utf-8")))
     with contextlib.suppress(OSError, ValueError):
-        then_stop.remember(runs, accepted_spec.read(run_id).stop_policy)
+        then_stop.remember(runs, trusted_spec.read(run_id).stop_policy)
     runs.mark_lost(run_id, obstacle)
     if not runs.release_lost(run_id):
         return  # A user has resumed it meanwhile.
     with contextlib.suppress(OSError, ValueError):
-        commands = accepted_spec.read(run_id).notify
+        commands = trusted_spec.read(run_id).notify
         notifier = Notifier(commands, run_id, runs[run_id].path, log)
         notifier.tell_end(runs[run_id].effective_state())
         notifier.finish()

@@ -15,15 +15,15 @@ from typing import Any, Final
 
 from agent.errors import SpecError
 from agent.launch.hosts import Hosts
-from agent.launch.rank_memory import KILLED
-from agent.remote.command import Completed
-from agent.runs.store import LiveRunError, Runs
+from agent.launch.out_of_memory import KILLED
+from agent.remote.ssh import Completed
+from agent.runs.all_runs import LiveRunError, Runs
 from agent.spec.nodes import LEAVING, NODES_PATH, Node
-from agent.spec.resume import resumed_spec
+from agent.spec.resumed_spec import resumed_spec
 from agent.spec.run import RunSpec
 from agent.supervisor import failure
-from agent.supervisor.live_nodes import choose_answering, read_nodes
-from agent.supervisor.replacement import HostReplacements
+from agent.supervisor.free_nodes import choose_answering, read_nodes
+from agent.supervisor.worker_replacement import HostReplacements
 
 ASK: Final = ("cat", "/proc/uptime")
 ASK_TIMEOUT_S: Final = 20.0

@@ -23,16 +23,16 @@ from typing import Final
 from agent.errors import SpecError
 from agent.files.atomic_write import open_to_append
 from agent.files.file_lock import AlreadyLockedError
-from agent.runs import accepted_spec, database, liveness, run_queue
+from agent.runs import database, liveness, run_queue, trusted_spec
 from agent.runs import state as states
+from agent.runs.all_runs import LiveRunError, Runs
 from agent.runs.state import State
-from agent.runs.store import LiveRunError, Runs
 from agent.spec.nodes import NODES_PATH
 from agent.supervisor import current_master, handover_wait, sweep, then_stop
 from agent.supervisor.boot_hook import scheduler_command
+from agent.supervisor.free_nodes import on_free_nodes
 from agent.supervisor.handover import Handover
 from agent.supervisor.handover_wait import wait_until_settled
-from agent.supervisor.live_nodes import on_free_nodes
 from agent.supervisor.lost_workers import LostWorkers
 from agent.supervisor.recovery import log, recover_lost_runs
 from agent.supervisor.submit import check_trees, detach
@@ -139,7 +139,7 @@ def _start_first(runs: Runs, run_id: str, nodes_path: str, warn: Callable[[str],
     """
     directory = runs[run_id]
     try:
-        queued = accepted_spec.read(run_id)
+        queued = trusted_spec.read(run_id)
         check_trees(queued)
     except (SpecError, OSError) as error:
         run_queue.finish(directory, "failed", f"could not start from the queue: {error}")
@@ -165,7 +165,7 @@ def _start_first(runs: Runs, run_id: str, nodes_path: str, warn: Callable[[str],
         run_queue.finish(directory, "failed", f"could not start from the queue: {error}; {advice}")
         return True
     state = State.starting(spec)
-    if not run_queue.start(directory, state, accepted_spec.accept(spec)):
+    if not run_queue.start(directory, state, trusted_spec.accept(spec)):
         runs.release(run_id)  # The run was removed from the queue meanwhile.
         return True
     try:

@@ -12,20 +12,20 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
-from agent.deadline import wait_until
 from agent.errors import SpecError
 from agent.files.atomic_write import new_directory, open_to_append
-from agent.files.listing import read_regular
-from agent.runs import accepted_spec, database, follow, liveness, record, run_log, run_queue
-from agent.runs.directory import RunDirectory
+from agent.files.safe_read import read_regular
+from agent.polling import wait_until
+from agent.runs import database, follow, liveness, record, run_log, run_queue, trusted_spec
+from agent.runs.all_runs import LiveRunError, Runs
+from agent.runs.run_directory import RunDirectory
 from agent.runs.state import State
-from agent.runs.store import LiveRunError, Runs
 from agent.spec.nodes import NODES_PATH, Node
 from agent.spec.provenance import Submission
 from agent.spec.run import RunSpec
-from agent.spec.states import QUEUED
-from agent.supervisor import resume as resuming
-from agent.supervisor.live_nodes import on_free_nodes, read_nodes
+from agent.spec.run_states import QUEUED
+from agent.supervisor import ended_run as resuming
+from agent.supervisor.free_nodes import on_free_nodes, read_nodes
 
 READY_TIMEOUT_S: Final = 20.0
 START_TIMEOUT_S: Final = 120.0
@@ -183,7 +183,7 @@ def _make(runs: Runs, submission: Submission, state: State) -> RunDirectory:
     directory = runs[submission.spec.run_id]
     with new_directory(directory.path) as partial:
         record.write_origin(RunDirectory(path=partial), submission.origin)
-        (partial / "spec.json").write_text(accepted_spec.accept(submission.spec), encoding="utf-8")
+        (partial / "spec.json").write_text(trusted_spec.accept(submission.spec), encoding="utf-8")
         RunDirectory(path=partial).write_state(state)
         RunDirectory(path=partial).close_to_ranks()
     return directory

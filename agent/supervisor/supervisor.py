@@ -9,26 +9,25 @@ import time
 from collections.abc import Callable, Sequence
 from typing import IO, Any, Final
 
-from agent.remote.command import Completed, execute
+from agent.remote.ssh import Completed, execute
 from agent.runs import liveness, record, run_log
-from agent.runs.directory import RunDirectory
+from agent.runs.all_runs import Runs
+from agent.runs.run_directory import RunDirectory
 from agent.runs.state import State, SupersededError
-from agent.runs.store import Runs
 from agent.spec.nodes import Node
-from agent.spec.resume import resume_point
+from agent.spec.resumed_spec import resume_point
 from agent.spec.run import RunSpec
-from agent.spec.states import STOP_GRACE_S
-from agent.supervisor import failure, notification, rank_files, scheduler, then_stop
-from agent.supervisor.attempts import preparation
-from agent.supervisor.attempts.attempt import ON_REQUEST, Attempt, StopRequest
+from agent.spec.run_states import STOP_GRACE_S
+from agent.supervisor import failure, notification, prepare_hosts, rank_permissions, scheduler, then_stop
+from agent.supervisor.attempt import ON_REQUEST, Attempt, StopRequest
 from agent.supervisor.cost_meter import Meter
-from agent.supervisor.live_metric import METRIC, LiveMetric
+from agent.supervisor.ended_run import rewrite
+from agent.supervisor.idle_alarm_metric import METRIC, LiveMetric
 from agent.supervisor.lost_supervisor import LEFT, WANTED, LostSupervisor, document_of
 from agent.supervisor.notification import Notifier
-from agent.supervisor.replacement import REPLACED, HostReplacements, Replacement, ReplacementLog, WorkerGroup
 from agent.supervisor.restart import MEMORY_AFTER, Outcome, Restarts, describe_restart
-from agent.supervisor.resume import rewrite
-from agent.supervisor.stored_run import StoredRun
+from agent.supervisor.run_writer import StoredRun
+from agent.supervisor.worker_replacement import REPLACED, HostReplacements, Replacement, ReplacementLog, WorkerGroup
 
 HEARTBEAT_S: Final = 5.0
 SHUTS_DOWN: Final = "the supervisor was terminated, for example because the master shut down; the run continues"
@@ -121,7 +120,7 @@ class Supervisor:
             self._stored.update(reason="preparing the nodes")
             self._stored.record_step("started", **{WANTED: self._wanted})
         try:
-            rank_files.open_to_ranks(self.directory, self.runs.live)
+            rank_permissions.open_to_ranks(self.directory, self.runs.live)
             outcome = self._take_up(self._before) if self._before else self._attempt.carry_out()
             while outcome.fault and self._restart(outcome):
                 outcome = self._attempt.carry_out().repeats(self._restarts)
@@ -165,7 +164,7 @@ class Supervisor:
         if left := list(self._left.values()):
             hosts.signal_run(signal.SIGKILL, wait_s=5.0, hosts=left)
         self._notifier.tell_end(self.state)
-        preparation.remove_secrets(self._attempt.spec, hosts, left, self.runs, is_over=not self.state.is_live)
+        prepare_hosts.remove_secrets(self._attempt.spec, hosts, left, self.runs, is_over=not self.state.is_live)
         self._stop_workers()
         self._finish_telling()
         self.runs.release(self._attempt.spec.run_id)

@@ -13,13 +13,13 @@ from typing import Final
 
 from agent.errors import SpecError
 from agent.runs import follow
-from agent.runs.directory import RunDirectory
+from agent.runs.all_runs import Runs
+from agent.runs.run_directory import RunDirectory
 from agent.runs.state import State
-from agent.runs.store import Runs
-from agent.spec import json_text
+from agent.spec import untrusted_json
 from agent.spec.provenance import Submission
 from agent.spec.run import RunSpec
-from agent.spec.states import QUEUED
+from agent.spec.run_states import QUEUED
 
 SETTLED_S: Final = 30.0
 """The other runs start after the first one has trained for this long, has completed an epoch, or has ended."""
@@ -33,7 +33,7 @@ def parse(text: str) -> list[Submission]:
     Raises SpecError if the text is invalid.
     """
     try:
-        document = json_text.parse(text)
+        document = untrusted_json.parse(text)
         origin = document["origin"]
         return [
             Submission.from_json(

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Final
 
 from agent.files.atomic_write import write_atomically
-from agent.remote.command import Completed, execute
+from agent.remote.ssh import Completed, execute
 from agent.runs import database, run_queue
-from agent.runs.store import Runs
+from agent.runs.all_runs import Runs
 from agent.staging.aws_cli import aws_command
 
 TRIES: Final = 8

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from agent.files.listing import read_regular
+from agent.files.safe_read import read_regular
 from agent.spec.horovod import OWN_CYCLE_MS
 from cluster import master_answers as answers
 from cluster.errors import DeepcdkError

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from agent.spec.states import LIVE_STATES, QUEUED
+from agent.spec.run_states import LIVE_STATES, QUEUED
 from cluster.aws.prices import as_of, shown
 from cluster.nodes.occupancy import shortened
 from cluster.report import formats

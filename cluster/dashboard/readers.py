@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
-from agent.spec.states import FINAL_STATES
+from agent.spec.run_states import FINAL_STATES
 from cluster.aws import inventory, worker_limits
 from cluster.dashboard.source import Link, Source
 from cluster.nodes import node_load as loads

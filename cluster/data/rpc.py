@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from agent.spec.nodes import MASTER_NAME
-from agent.staging.stream import SourceChangedError
+from agent.staging.upload_stream import SourceChangedError
 from cluster.data.report import Reports
 from cluster.errors import DeepcdkError, RemoteError
 from cluster.ssh.fanout import SILENCE_S

@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
+from agent.spec.laptop_requests import RemoteCommand
 from agent.spec.nodes import MASTER_NAME, NODE_PYTHON, Node
-from agent.spec.remote_command import RemoteCommand
 from agent.staging.manifest import Entry, Manifest, ManifestError
-from agent.staging.stream import SEND_BLOCK, coalesced, framed
+from agent.staging.upload_stream import SEND_BLOCK, coalesced, framed
 from cluster.data.report import SHARED, Reports, StagingError
 from cluster.data.rpc import StagingConnection
 from cluster.data.source import MAX_PATHS
@@ -166,7 +166,7 @@ class Stager:
         times = 1 if sharded else len(self._workers)
         self._progress.begin("copying to the workers", times * len(manifest.entries), times * manifest.size)
         flags = [*(["--sharded"] if sharded else []), f"--round={attempt}", f"--digest={manifest.digest}"]
-        words = [self._shared_agent, "agent.staging.copy_worker", disks, self._name, self._root, *flags]
+        words = [self._shared_agent, "agent.staging.copy_to_local", disks, self._name, self._root, *flags]
         return self._check_reports(self._on_nodes(words, are_module=True, as_rank=True))
 
     def fetch(self, address: str, region: str, root: str, *, sharded: bool) -> Reports:

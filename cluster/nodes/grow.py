@@ -7,7 +7,7 @@ import dataclasses
 from collections.abc import Callable
 
 from agent.spec.nodes import Node, workers
-from agent.spec.states import STOP_GRACE_S
+from agent.spec.run_states import STOP_GRACE_S
 from cluster.aws import inventory, worker_limits
 from cluster.aws.inventory import Inventory
 from cluster.aws.prices import as_of, shown

@@ -7,7 +7,7 @@ import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from agent.spec.states import QUEUED, STOP_GRACE_S
+from agent.spec.run_states import QUEUED, STOP_GRACE_S
 from cluster.aws.stack import DELETING
 from cluster.errors import DeepcdkError, HeldNodesError, LiveRunError, NoStackError
 from cluster.nodes.occupancy import describe_runs

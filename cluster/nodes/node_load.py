@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from agent.hardware.load import Load
+from agent.spec.laptop_requests import RemoteCommand
 from agent.spec.nodes import NODE_PYTHON, Node
-from agent.spec.remote_command import RemoteCommand
 from cluster.errors import DeepcdkError
 from cluster.nodes.occupancy import Occupancy
 from cluster.ssh import fanout

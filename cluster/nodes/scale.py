@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from agent.spec.nodes import Node, workers
-from agent.spec.states import QUEUED
+from agent.spec.run_states import QUEUED
 from cluster.aws import inventory
 from cluster.aws.inventory import Inventory
 from cluster.aws.prices import as_of, shown, total_per_hour

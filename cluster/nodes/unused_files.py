@@ -6,8 +6,8 @@ import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
+from agent.spec.laptop_requests import RemoteCommand
 from agent.spec.nodes import MASTER_NAME, NODE_PYTHON, RANK_HOME, Node, workers
-from agent.spec.remote_command import RemoteCommand
 from cluster import master_answers as answers
 from cluster.aws.stack import Stack
 from cluster.ssh import fanout

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from agent.spec.states import FINAL_STATES
+from agent.spec.run_states import FINAL_STATES
 from cluster.report.run_files import document, number
 from cluster.terminal.units import duration
 

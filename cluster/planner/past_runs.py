@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from agent.spec.states import RECORD_FILE
+from agent.spec.run_states import RECORD_FILE
 from cluster.bench.measurements import Bench, Measurement, read_bench
 from cluster.errors import DeepcdkError
 from cluster.planner.assumptions import Assumptions

@@ -8,8 +8,8 @@ from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Final
 
-from agent.spec.kinds import NodeKind, RuntimeKind, runtime_kind
 from agent.spec.launchers import HOROVOD
+from agent.spec.node_kinds import NodeKind, RuntimeKind, runtime_kind
 from agent.spec.nodes import MASTER_NAME, Node, workers
 from cluster.programs.entry_starts import starts
 from cluster.programs.keras3_lint import LEGACY

@@ -17,7 +17,7 @@ from packaging.markers import Marker
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
-from agent.spec.kinds import RuntimeKind
+from agent.spec.node_kinds import RuntimeKind
 from cluster.errors import DeepcdkError
 
 _VALUE: Final = r")(?:\s*=\s*|\s*)(\S.*)"

@@ -32,7 +32,7 @@ from agent.spec.frameworks import (
     TENSORFLOW_PACKAGES,
     TORCH,
 )
-from agent.spec.kinds import RuntimeKind
+from agent.spec.node_kinds import RuntimeKind
 from cluster.programs import project_files, uv_compile
 from cluster.programs.program_packages import TORCH_MODULE, Environment, Wanted, pinned
 from cluster.programs.requirements_file import RequirementsError, RequirementsFile, allowed_hashes, may_be_allowed

@@ -18,7 +18,7 @@ from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from agent.files.listing import read_regular
+from agent.files.safe_read import read_regular
 from cluster.errors import DeepcdkError
 from cluster.ssh.push import printable
 

@@ -16,7 +16,7 @@ from urllib.parse import unquote, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 from agent.spec.frameworks import TENSORFLOW_PACKAGES
-from agent.spec.kinds import RuntimeKind
+from agent.spec.node_kinds import RuntimeKind
 from cluster.cli import REINSTALL
 from cluster.errors import DeepcdkError
 from cluster.programs.program_packages import Wanted

@@ -28,7 +28,7 @@ from urllib.parse import SplitResult, unquote, urlsplit, urlunsplit
 from packaging.tags import Tag, compatible_tags, cpython_tags
 from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 
-from agent.spec.kinds import RuntimeKind
+from agent.spec.node_kinds import RuntimeKind
 from cluster.programs.requirements_file import RequirementsError
 from cluster.programs.uv_compile import LIBC, File, Package, masked, uv_environment, uv_program
 

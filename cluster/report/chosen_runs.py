@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from agent.spec.states import FINAL_STATES
+from agent.spec.run_states import FINAL_STATES
 from cluster.cli.flags import parse_run_id
 from cluster.errors import DeepcdkError, UsageError
 from cluster.report.run_files import RUNS as RUNS

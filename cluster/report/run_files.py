@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from agent.files.listing import read_regular
-from agent.spec.states import RECORD_FILE, is_generated_id
+from agent.files.safe_read import read_regular
+from agent.spec.run_states import RECORD_FILE, is_generated_id
 from cluster import master_answers as answers
 from cluster.errors import DeepcdkError
 from cluster.terminal.units import amount

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Final
 
 from agent.errors import SpecError
-from agent.spec.states import FINAL_STATES
-from agent.spec.trial import Trial
+from agent.spec.run_states import FINAL_STATES
+from agent.spec.sweep_trial import Trial
 from cluster.aws.prices import as_of
 from cluster.planner.expected_and_actual import Outcome, outcomes
 from cluster.report.classes import ConfusionMatrix, MistakenImage, confusion_of, mistakes_of

@@ -8,7 +8,7 @@ import io
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from agent.spec.trial import Trial
+from agent.spec.sweep_trial import Trial
 from cluster.report.comparison import Comparison, Repeats, Spread, compare
 from cluster.report.curves import Curves
 from cluster.report.run_files import document, number

@@ -7,7 +7,7 @@ import itertools
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-from agent.spec.states import FINAL_STATES
+from agent.spec.run_states import FINAL_STATES
 from cluster.report.run_files import Document, RunFiles, document, documents, moment, number, whole
 from cluster.report.wording import plain, plural
 from cluster.terminal.units import amount

@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from agent.launch.horovodrun_command import Interpreters, launcher_command
+from agent.launch.launcher_command import Interpreters, launcher_command
 from agent.spec.launchers import HOROVOD
 from agent.spec.nodes import MASTER_NAME, MASTERS_TREES, NODE_PYTHON, WORKER_PREFIX, Node, workers
 from agent.spec.run import RunSpec

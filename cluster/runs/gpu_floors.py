@@ -6,8 +6,8 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from agent.spec.bounds import Floors
 from agent.spec.run import RunSpec
+from agent.spec.run_limits import Floors
 from stacks.gpus import least_allreduce_gb_s, least_matmul_tflops
 from stacks.instance_types import find
 

@@ -12,10 +12,10 @@ from typing import Annotated, Any, Final
 
 from invoke.exceptions import Exit
 
-from agent.spec.bounds import Bounds
 from agent.spec.nodes import Node
 from agent.spec.provenance import Submission
 from agent.spec.run import RunSpec
+from agent.spec.run_limits import Bounds
 from cluster.aws import worker_limits
 from cluster.cli import INTERRUPTED_STATUS
 from cluster.cli.task import Json

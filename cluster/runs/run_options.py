@@ -7,11 +7,11 @@ from __future__ import annotations
 import dataclasses
 from typing import Annotated, Final
 
-from agent.spec.bounds import Bounds
 from agent.spec.horovod import CONTROLLERS, MPI, Knobs
 from agent.spec.launchers import HOROVOD, LAUNCHERS, PLACE_VARIABLES, TOGETHER
 from agent.spec.nodes import MAX_SLOTS
 from agent.spec.run import MAX_RESTARTS, MAX_STALL_S, PLACED, UNPLACED
+from agent.spec.run_limits import Bounds
 from cluster.cli.flags import limit, parse_whole, whole
 from cluster.errors import UsageError
 

@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from agent.files.listing import read_regular
+from agent.files.safe_read import read_regular
 from agent.spec.run import started_by
-from agent.spec.states import LIVE_STATES
+from agent.spec.run_states import LIVE_STATES
 from cluster import master_answers as answers
 from cluster.aws.prices import as_of
 from cluster.nodes.occupancy import describe_replacement, shortened

@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from agent.spec.horovod import Knobs
+from agent.spec.laptop_requests import RemoteCommand
 from agent.spec.launchers import APART, HOROVOD, PLAIN, REQUIRED
 from agent.spec.nodes import Node, workers
-from agent.spec.remote_command import RemoteCommand
 from agent.spec.run import RunSpec
 from cluster.aws.notify import resolve_topics
 from cluster.cli import CODE, FOR_NODES

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from agent.spec.log_lines import SEPARATOR
-from agent.spec.states import QUEUED
+from agent.spec.run_states import QUEUED
 from cluster.runs import progress_display
 from cluster.runs.follow import RunProgress, follow
 from cluster.runs.supervisor_client import Supervisor

@@ -8,8 +8,8 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, Protocol
 
+from agent.spec.laptop_requests import BAD_REQUEST, RemoteCommand
 from agent.spec.nodes import MASTER_NAME, NODE_PYTHON
-from agent.spec.remote_command import BAD_REQUEST, RemoteCommand
 from cluster import master_answers as answers
 from cluster.errors import DeepcdkError, RemoteError, UsageError
 from cluster.master_answers import AnswerError

@@ -18,9 +18,9 @@ from collections.abc import Iterator
 from pathlib import Path, PureWindowsPath
 from typing import TYPE_CHECKING, Any, Final
 
-from agent.files.listing import read_regular
-from agent.spec import json_text
-from agent.spec.states import GENERATED_ID_RULE, RECORD_FILE, is_generated_id
+from agent.files.safe_read import read_regular
+from agent.spec import untrusted_json
+from agent.spec.run_states import GENERATED_ID_RULE, RECORD_FILE, is_generated_id
 from cluster.errors import DeepcdkError, RemoteError
 from cluster.master_answers import AnswerError
 from cluster.ssh import bootstrap
@@ -255,7 +255,7 @@ def _check_fetched(target: Path, run_id: str) -> None:
         return
     for name in (MARKER, RECORD_FILE):
         with contextlib.suppress(OSError, ValueError, TypeError, LookupError):
-            if json_text.parse(read_regular(target / name))["run_id"] == run_id:
+            if untrusted_json.parse(read_regular(target / name))["run_id"] == run_id:
                 return
     raise DeepcdkError(
         f"{target} was not created by a fetch of this run, so its files were not changed",

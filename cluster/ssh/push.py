@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from agent.files.atomic_write import reports_full_disk
-from agent.files.listing import open_regular
+from agent.files.safe_read import open_regular
 from agent.spec.nodes import MASTERS_TREES, NODE_PYTHON
 from cluster.errors import DeepcdkError, RemoteError
 from cluster.master_answers import AnswerError

@@ -12,13 +12,13 @@ import webbrowser
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
-from agent.spec.remote_command import NOTEBOOK_PREFIX
+from agent.spec.laptop_requests import NOTEBOOK_PREFIX
 from cluster.errors import DeepcdkError, UsageError
 from cluster.ssh import fanout
 from cluster.terminal.status_line import doing
 
 if TYPE_CHECKING:
-    from agent.spec.remote_command import RemoteCommand
+    from agent.spec.laptop_requests import RemoteCommand
     from cluster.ssh.master import Master
 
 LAST_PORT: Final = 65535

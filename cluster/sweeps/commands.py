@@ -12,8 +12,8 @@ from typing import Final
 
 from agent.spec.nodes import Node, choose_hosts, common_network, meeting_interface
 from agent.spec.run import TRAINING, RunSpec
-from agent.spec.states import make_run_id
-from agent.spec.trial import SEED_VARIABLE, Trial
+from agent.spec.run_states import make_run_id
+from agent.spec.sweep_trial import SEED_VARIABLE, Trial
 from cluster.errors import UsageError
 from cluster.programs.entry_words import split_entry
 from cluster.programs.program import Program

@@ -6,8 +6,8 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from agent.spec.bounds import Bounds
-from agent.spec.trial import Trial
+from agent.spec.run_limits import Bounds
+from agent.spec.sweep_trial import Trial
 from cluster.planner.evidence import Range
 from cluster.planner.run_estimate import RunEstimate
 from cluster.sweeps.plan import Pairs, Plan

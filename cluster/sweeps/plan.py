@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from agent.spec.launchers import PLACEHOLDERS
-from agent.spec.trial import Trial
+from agent.spec.sweep_trial import Trial
 from cluster.errors import DeepcdkError, UsageError
 from cluster.sweeps.values import Parameter, parse_parameter
 

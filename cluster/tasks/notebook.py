@@ -6,8 +6,8 @@ import tempfile
 from pathlib import Path
 from typing import Annotated, Final
 
+from agent.spec.laptop_requests import NotebookRequest, RemoteCommand
 from agent.spec.nodes import NODE_PYTHON
-from agent.spec.remote_command import NotebookRequest, RemoteCommand
 from cluster.cli import FOR_NODES, PROJECT
 from cluster.cli.task import Browser, Key, Port, Set, Yes, task
 from cluster.errors import UsageError

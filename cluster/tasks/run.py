@@ -8,7 +8,7 @@ from typing import Annotated, TextIO
 
 from invoke.exceptions import Exit
 
-from agent.spec.remote_command import RemoteCommand
+from agent.spec.laptop_requests import RemoteCommand
 from cluster.cli import PROJECT
 from cluster.cli.flags import whole
 from cluster.cli.task import Json, Key, Set, task

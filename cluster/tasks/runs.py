@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
-from agent.spec.states import LIVE_STATES, MAX_STOP_GRACE_S, QUEUED, STOP_GRACE_S
+from agent.spec.run_states import LIVE_STATES, MAX_STOP_GRACE_S, QUEUED, STOP_GRACE_S
 from cluster.cli import PROJECT
 from cluster.cli.flags import parse_run_id, whole
 from cluster.cli.task import FromBucket, Json, Key, RunId, Set, Yes, task

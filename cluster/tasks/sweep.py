@@ -11,10 +11,10 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Final
 
-from agent.spec.bounds import Bounds
 from agent.spec.run import RunSpec
-from agent.spec.states import FINAL_STATES, RUN_ID_RULE, is_run_id, make_run_id
-from agent.spec.trial import SEED_VARIABLE, Trial
+from agent.spec.run_limits import Bounds
+from agent.spec.run_states import FINAL_STATES, RUN_ID_RULE, is_run_id, make_run_id
+from agent.spec.sweep_trial import SEED_VARIABLE, Trial
 from cluster.cli import CODE, PROJECT
 from cluster.cli.flags import changed, parse_whole, whole
 from cluster.cli.task import Json, Key, Set, Yes, task

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from typing import Annotated
 
+from agent.spec.laptop_requests import RemoteCommand
 from agent.spec.nodes import NODE_PYTHON
-from agent.spec.remote_command import RemoteCommand
 from cluster.cli import PROJECT
 from cluster.cli.task import Browser, Key, Port, RunId, Set, task
 from cluster.master_answers import AnswerError

@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated
 
-from agent.spec.bounds import Bounds
 from agent.spec.horovod import Knobs
+from agent.spec.run_limits import Bounds
 from cluster.aws.notify import check_notify
 from cluster.cli import CODE, PROJECT
 from cluster.cli.flags import whole

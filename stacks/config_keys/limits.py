@@ -18,7 +18,7 @@ WEEK_H: Final = 168
 MAX_TAGS: Final = 40
 # Each of up to 64 resources has all tags, and CloudFormation's limit for a template is 1 MB.
 MAX_TAG_CHARACTERS: Final = 8000
-# The same limit as for the master's program, agent.spec.bounds.MAX_REPLACEMENTS.
+# The same limit as for the master's program, agent.spec.run_limits.MAX_REPLACEMENTS.
 MAX_REPLACEMENTS: Final = 100
 MIN_USD: Final = 0.01
 _TAG_TEXT: Final = r"[A-Za-z0-9 _.:/=+@-]"

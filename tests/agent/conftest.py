@@ -50,7 +50,7 @@ class LocalGroup:
     def start(self, spec: RunSpec, python: str = sys.executable, module: Sequence[str] = ()) -> subprocess.Popen[str]:
         """Start the launcher of a run."""
         return subprocess.Popen(
-            [sys.executable, "-m", "agent.launch.process_group", python, spec.run_directory, *module],
+            [sys.executable, "-m", "agent.launch.ssh_launcher", python, spec.run_directory, *module],
             cwd=spec.agent_directory,
             env={"PATH": os.environ["PATH"], "HOME": str(self.efs)},
             stdin=subprocess.DEVNULL,

@@ -6,10 +6,10 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from agent.runs import accepted_spec, database
-from agent.runs.claims import Claim
-from agent.runs.directory import RunDirectory
-from agent.runs.store import Runs
+from agent.runs import database, trusted_spec
+from agent.runs.all_runs import Runs
+from agent.runs.node_claims import Claim
+from agent.runs.run_directory import RunDirectory
 from tests.factories import abandon, make_nodes, make_spec, make_state
 
 BEGUN = {"archive": "s3://bucket/runs/one", "times": {"started": 1.0}}
@@ -25,7 +25,7 @@ def lose(runs: Runs, *, faults: Sequence[str] = (), **changes: Any) -> RunDirect
     directory = runs["one"]
     directory.path.mkdir(parents=True, exist_ok=True)
     spec = make_spec(**{"run_id": "one", "hosts": make_nodes(2), "restarts": 3, **changes})
-    directory.spec.write_text(accepted_spec.accept(spec))
+    directory.spec.write_text(trusted_spec.accept(spec))
     course = {**BEGUN, "restarts": [restart(fault) for fault in faults]}
     (directory.path / "course.json").write_text(json.dumps(course))
     directory.write_state(make_state())

@@ -20,10 +20,13 @@ LOADED = "import sys, {module}; print(*sorted(sys.modules))"
         # Runs on each node before the pre-flight check.
         (
             "agent.supervisor.prepare_node",
-            {"agent.runs", "agent.launch.program_setup", "agent.preflight.checks"},
+            {"agent.runs", "agent.launch.program_placement", "agent.preflight.checks"},
         ),
         # Becomes each rank.
-        ("agent.launch.rank", {"agent.runs", "agent.launch.program_setup", "agent.hardware.topology", "http.client"}),
+        (
+            "agent.launch.rank",
+            {"agent.runs", "agent.launch.program_placement", "agent.hardware.topology", "http.client"},
+        ),
     ],
 )
 def test_a_start_imports_nothing_that_most_runs_do_without(module: str, unneeded: set[str]) -> None:

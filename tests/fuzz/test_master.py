@@ -22,10 +22,10 @@ from agent.preflight import checks, nccl_log
 from agent.preflight.node_facts import MARK, NodeFacts
 from agent.runs import follow, record
 from agent.runs import state as states
-from agent.runs.store import Runs
+from agent.runs.all_runs import Runs
+from agent.spec.laptop_requests import RemoteCommand
 from agent.spec.nodes import parse_nodes
 from agent.spec.provenance import Submission
-from agent.spec.remote_command import RemoteCommand
 from agent.spec.run import RunSpec
 from agent.staging.manifest import Entry, Manifest, ManifestError
 from agent.supervisor import archive, cli, failure, prepare_node

@@ -20,9 +20,9 @@ import yaml
 from aws_cdk import App
 
 from agent.runs import follow, record
-from agent.runs.directory import RunDirectory
+from agent.runs.all_runs import Runs
+from agent.runs.run_directory import RunDirectory
 from agent.runs.state import State
-from agent.runs.store import Runs
 from agent.spec.provenance import Origin
 from agent.supervisor.cli import occupancy
 from cluster import master_answers as answers

@@ -19,7 +19,7 @@ import pytest
 
 from agent.environment.package_index import reason_lines
 from agent.spec.frameworks import HOROVOD_FILE
-from agent.spec.kinds import RuntimeKind
+from agent.spec.node_kinds import RuntimeKind
 from cluster.errors import DeepcdkError, UsageError
 from cluster.programs import project_files, uv_compile
 from cluster.programs.entry_starts import starts

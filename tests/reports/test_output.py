@@ -12,8 +12,8 @@ import pytest
 from agent.files.atomic_write import open_to_append
 from agent.launch.output_lines import BAR_S, Lines
 from agent.runs import liveness, run_log
-from agent.runs.directory import RunDirectory
 from agent.runs.follow import follow
+from agent.runs.run_directory import RunDirectory
 from agent.supervisor.failure import log_bytes, reason
 from cluster.errors import DeepcdkError, RemoteError
 from cluster.runs.follow import RunProgress

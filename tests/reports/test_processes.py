@@ -17,13 +17,13 @@ from typing import Any
 
 import pytest
 
-from agent.launch.process_group import Host, ProcessGroup
+from agent.launch.out_of_memory import RECENT_S, SAMPLE_S, MemoryWatch, Sample, read_sample
+from agent.launch.process_tree import Process, RankTree, descendants, whom_to_ask
 from agent.launch.rank import environment
-from agent.launch.rank_memory import RECENT_S, SAMPLE_S, MemoryWatch, Sample, read_sample
-from agent.launch.rank_tree import Process, RankTree, descendants, whom_to_ask
-from agent.launch.rank_wait import WaitWatch, cpu_s, waits_for
+from agent.launch.silent_rank import WaitWatch, cpu_s, waits_for
+from agent.launch.ssh_launcher import Host, ProcessGroup
 from agent.remote import rank_leftovers, rank_user
-from agent.remote.node_stub import FLAGS, READY, SCRIPT, message
+from agent.remote.fanout_stub import FLAGS, READY, SCRIPT, message
 from agent.spec.launchers import LAUNCHERS, RANK_PARENT
 from agent.spec.nodes import RANK_HOME
 from agent.supervisor.failure import reason
@@ -227,9 +227,9 @@ while True:
 """
 COUNTED = """\
 import sys
-from agent.launch import rank_parent, rank_tree
-scans, found = [], rank_tree.descendants
-rank_tree.descendants = lambda root: scans.append(root) or found(root)
+from agent.launch import process_tree, rank_parent
+scans, found = [], process_tree.descendants
+process_tree.descendants = lambda root: scans.append(root) or found(root)
 status = rank_parent.main(sys.argv[1:])
 print("scans", len(scans))
 sys.exit(status)
@@ -250,8 +250,8 @@ def test_processes_of_the_node_are_not_read_while_a_program_saves(tmp_path: Path
 
 UNKILLABLE = """\
 import sys
-from agent.launch import rank_parent, rank_tree
-rank_tree.END_S, rank_tree.STUCK_S, rank_tree.send = 0.2, 0.5, lambda pids, *signals: None
+from agent.launch import process_tree, rank_parent
+process_tree.END_S, process_tree.STUCK_S, process_tree.send = 0.2, 0.5, lambda pids, *signals: None
 sys.exit(rank_parent.main(sys.argv[1:]))
 """
 
@@ -522,7 +522,7 @@ def test_rank_that_computes_in_silence_is_not_reported(monkeypatch: pytest.Monke
     """Reported as horovod #1374."""
     now = 0.0
     monkeypatch.setattr(RankTree, "find", lambda self: [])
-    monkeypatch.setattr("agent.launch.rank_wait.cpu_s", lambda found: 0.1 * now)
+    monkeypatch.setattr("agent.launch.silent_rank.cpu_s", lambda found: 0.1 * now)
     watch = WaitWatch(RankTree.__new__(RankTree), ("", 1), clock=lambda: now)
     for now in range(0, 500, 10):  # noqa: B007  # read by the clock
         assert watch.look() == ""

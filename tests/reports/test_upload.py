@@ -18,8 +18,8 @@ import pytest
 
 from agent.environment.virtual_environment import Installer, RuntimeSetupError
 from agent.files.atomic_write import StorageError, full_disk
-from agent.supervisor.attempts.preparation import stage
 from agent.supervisor.failure import full_disk_hint
+from agent.supervisor.prepare_hosts import stage
 from cluster.cli import PROJECT
 from cluster.cli.task_modules import collection
 from cluster.data.report import REMEDIES

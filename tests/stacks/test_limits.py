@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from agent.supervisor import live_metric
+from agent.supervisor import idle_alarm_metric
 from stacks.config import ClusterConfig
 from stacks.limits import idle_cpu_percent
 from tests.stacks.clusters.eight import SSH_CIDR
@@ -20,7 +20,7 @@ def alarm(template: Template, name: str) -> dict[str, Any]:
 
 def test_the_idle_alarm_reads_the_metric_that_the_master_publishes(template: Template) -> None:
     (live,) = (each["MetricStat"] for each in alarm(template, "GuardIdle")["Metrics"] if each["Id"] == "runs")
-    words = live_metric.command("deepcdk", "us-east-1")
+    words = idle_alarm_metric.command("deepcdk", "us-east-1")
     published = [words[words.index(flag) + 1] for flag in ("--namespace", "--metric-name")]
     assert [live["Metric"]["Namespace"], live["Metric"]["MetricName"]] == published
     assert "Dimensions" not in live["Metric"]

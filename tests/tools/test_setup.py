@@ -105,7 +105,7 @@ def test_wheelhouse_is_passed_to_both_builds_of_horovod(tmp_path: Path, monkeypa
         return f"{tmp_path}/horovod.whl"
 
     monkeypatch.setattr(Log, "run", run)
-    monkeypatch.setattr("agent.environment.site_changes.make_gloo_default", lambda venv: None)
+    monkeypatch.setattr("agent.environment.package_fixes.make_gloo_default", lambda venv: None)
     _, lanes = all_steps({"XDG_CACHE_HOME": str(tmp_path)}, "s3://wheels")
     for step in itertools.chain(*lanes):
         if step.name in ("horovod", "node runtime"):

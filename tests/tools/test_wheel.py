@@ -103,7 +103,7 @@ def test_calls_that_load_our_packages_by_a_text_are_rejected(call: str) -> None:
 
 
 def test_calls_that_load_other_packages_are_kept() -> None:
-    text = "find_spec('clusters')\nimport_module(f'..tasks.{name}', __package__)\nrun(['-m', 'agent.remote.command'])\n"
+    text = "find_spec('clusters')\nimport_module(f'..tasks.{name}', __package__)\nrun(['-m', 'agent.remote.ssh'])\n"
     assert renamed(text, "a.py") == text
 
 

@@ -24,7 +24,7 @@ import numpy.typing as npt
 
 from agent.files.atomic_write import StorageError, replace_file
 from agent.files.build_once import build_once
-from agent.files.listing import is_listed
+from agent.files.safe_read import is_listed
 from payload.data.records.example import LazyBytes, locate
 from payload.data.records.image_header import read_header
 from payload.data.records.tfrecord import FOOTER, HEADER, RecordError, read_length

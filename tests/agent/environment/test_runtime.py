@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from agent.environment import package_fixes
 from agent.environment import runtime as module
-from agent.environment import site_changes
 from agent.environment.horovod_build import default_cache
 from agent.environment.horovod_build_settings import Settings
 from agent.environment.runtime import HorovodEnvironment, Runtime, lock_file, settings_for
@@ -21,7 +21,7 @@ from agent.environment.virtual_environment import LOCK, RuntimeSetupError, Virtu
 from agent.hardware.machine import Platform
 from agent.preflight import nccl_log
 from agent.spec.frameworks import HOROVOD_FILE
-from agent.spec.kinds import RuntimeKind
+from agent.spec.node_kinds import RuntimeKind
 from tools.setup import uv_program
 
 ROOT = Path(__file__).parents[3]
@@ -66,7 +66,7 @@ def test_environment_depends_on_horovods_frameworks_but_not_on_their_order() -> 
 @pytest.mark.parametrize(
     ("target", "name", "value"),
     [
-        (site_changes, "LINE", "other"),
+        (package_fixes, "LINE", "other"),
         (module.custom_op, "identity", lambda: "changed"),  # type: ignore[attr-defined]
         (module, "known_inputs", lambda *_: {"patch": "other"}),
     ],
@@ -139,7 +139,7 @@ def test_one_node_builds_horovod_against_its_packages_and_the_next_installs_the_
     for node in nodes:
         steps.clear()
         assert node.ensure() == node.python
-        assert (node.site_packages / site_changes.NAME).is_file()
+        assert (node.site_packages / package_fixes.NAME).is_file()
         said = [step for step in steps if "/" not in step]
         last = ["uv pip with Horovod", "Building the custom TensorFlow op", "Importing the built packages"]
         # The first node also builds the op while the others wait: they may have no compiler.

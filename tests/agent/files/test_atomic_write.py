@@ -12,8 +12,8 @@ import pytest
 
 from agent.files.atomic_write import StorageError, new_directory, open_to_append, replace_file, write_atomically
 from agent.files.file_lock import file_lock
-from agent.staging.dataset_files import write_verified
 from agent.staging.errors import DatasetError
+from agent.staging.verified_write import write_verified
 
 
 def test_a_failure_keeps_the_old_content_and_says_path_and_free_space(

@@ -20,7 +20,7 @@ from agent.hardware.machine import (
     this_vector_bits,
     vector_bits,
 )
-from agent.spec.kinds import NodeKind
+from agent.spec.node_kinds import NodeKind
 
 RECORDED = """processor\t: 0
 vendor_id\t: GenuineIntel

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from agent.launch.host_ranks import HostRanks, start, starts
-from agent.runs.directory import RunDirectory
+from agent.runs.run_directory import RunDirectory
 from agent.spec.run import RunSpec
 from tests.factories import make_nodes, make_program_spec
 

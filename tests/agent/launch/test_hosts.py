@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from agent.launch.hosts import Hosts
-from agent.remote import command
-from agent.remote.command import Completed
+from agent.remote import ssh
+from agent.remote.ssh import Completed
 from tests.factories import AGENT, make_spec
 
 SPEC = make_spec(run_id="one")
@@ -44,7 +44,7 @@ def test_a_launcher_on_the_master_imports_nothing_that_a_rank_put_on_the_shared_
         code = "import json, os, agent.launch.rank; print(agent.launch.rank.__file__, os.getcwd())"
         launcher = own.start([sys.executable, "-c", code], log)
         assert launcher.wait(timeout=60) == 0
-    tree = Path(command.__file__).parents[2]
+    tree = Path(ssh.__file__).parents[2]
     assert (tmp_path / "log").read_text().split() == [f"{tree}/agent/launch/rank.py", str(tree)]
     assert not proof.exists()
 
@@ -108,7 +108,7 @@ def test_preparation_is_killed_only_on_nodes_where_it_has_not_ended() -> None:
     def run(argv: Sequence[str], timeout_s: float) -> Completed:
         sent.append(argv)
         late = "deeplearning-worker2" in argv and "prepare" in argv[-1]
-        return Completed(status=command.TIMED_OUT if late else 0, output="")
+        return Completed(status=ssh.TIMED_OUT if late else 0, output="")
 
     own = hosts(run)
     own.end_preparation()

@@ -20,11 +20,11 @@ from agent.launch.rank_watchdog import MAX_COUNTED_S, StallWatch
 from agent.remote.processes import RunProcess, parse_environment, parse_parent
 from agent.remote.processes import processes as run_processes
 from agent.runs import spending
-from agent.runs.directory import RunDirectory
+from agent.runs.run_directory import RunDirectory
 from agent.runs.spending import Spent
-from agent.spec.bounds import Bounds
 from agent.spec.launchers import PLAIN
 from agent.spec.run import RunSpec
+from agent.spec.run_limits import Bounds
 from tests.factories import AGENT, make_nodes, make_program_spec
 from tests.waiting import eventually
 

@@ -15,7 +15,7 @@ from agent.preflight.allreduce import BLIND, HERE
 from agent.preflight.allreduce import MARK as PROOF
 from agent.preflight.node_facts import MARK, NodeFacts
 from agent.preflight.report import COLUMNS, Report
-from agent.remote.command import Completed
+from agent.remote.ssh import Completed
 from tests.factories import make_node, make_nodes, make_program_spec, make_spec
 
 NODES = make_nodes(3)

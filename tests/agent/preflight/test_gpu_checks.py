@@ -12,8 +12,8 @@ from agent.preflight import checks
 from agent.preflight.gpu_checks import FOR_HANG, FOR_PAIR, UNTESTED
 from agent.preflight.node_facts import NodeFacts
 from agent.preflight.report import COLUMNS, Finding, Report
-from agent.spec.bounds import Floors
 from agent.spec.run import RunSpec
+from agent.spec.run_limits import Floors
 from tests.factories import make_node, make_nodes, make_spec
 
 GPU_KIND = "x86_64-sm90-py3.12"

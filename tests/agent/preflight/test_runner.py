@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from agent.launch.horovodrun_command import Interpreters
 from agent.launch.hosts import Hosts
+from agent.launch.launcher_command import Interpreters
 from agent.preflight import checks
 from agent.preflight.allreduce import HERE
 from agent.preflight.report import Finding, Report
 from agent.preflight.runner import Preflight
-from agent.remote.command import Completed
-from agent.runs.directory import RunDirectory
+from agent.remote.ssh import Completed
+from agent.runs.run_directory import RunDirectory
 from agent.spec.run import RunSpec
 from tests.factories import make_nodes, make_spec
 

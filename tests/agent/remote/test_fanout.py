@@ -19,8 +19,8 @@ from hypothesis import given
 from agent.errors import SpecError
 from agent.remote import fanout
 from agent.remote.fanout import AbandonedError, fan_out, node_command
-from agent.remote.node_stub import READY
-from agent.spec.remote_command import RemoteCommand
+from agent.remote.fanout_stub import READY
+from agent.spec.laptop_requests import RemoteCommand
 from tests.factories import make_master, make_node, nodes_text
 from tests.stand_ins import write_program
 from tests.waiting import eventually

@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from agent.environment.virtual_environment import RuntimeSetupError
 from agent.remote import notebook
 from agent.remote.notebook import NotebookError, forwarding, free_port, serve
-from agent.spec.remote_command import NotebookRequest
+from agent.spec.laptop_requests import NotebookRequest
 from tests.words import WORDS
 
 SERVER = """

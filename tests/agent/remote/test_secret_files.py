@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from agent.remote import secret_files
+from agent.runs.all_runs import Runs
 from agent.runs.state import State
-from agent.runs.store import Runs
 from tests.factories import make_spec
 
 SECRET = "swordfish"

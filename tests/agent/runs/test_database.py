@@ -18,10 +18,10 @@ from typing import Any
 
 import pytest
 
-from agent.runs import accepted_spec, database, run_queue
+from agent.runs import database, run_queue, trusted_spec
 from agent.runs import state as states
+from agent.runs.all_runs import LiveRunError, Runs
 from agent.runs.database import DatabaseError
-from agent.runs.store import LiveRunError, Runs
 from tests.factories import make_node, make_spec, make_state
 
 PROJECT = Path(__file__).resolve().parents[3]
@@ -152,7 +152,7 @@ def test_a_live_run_claims_its_nodes_again_after_its_claim_was_lost(path: Path) 
     assert runs.live() == []
     for _ in range(2):
         runs.reclaim(spec, make_state())
-        assert (runs.live(), accepted_spec.read("one")) == (["one"], spec)
+        assert (runs.live(), trusted_spec.read("one")) == (["one"], spec)
         assert runs["one"].stored_state() == make_state()
     with pytest.raises(LiveRunError, match="run one is live"):
         runs.claim("two", spec.hosts)
@@ -177,7 +177,7 @@ def test_another_masters_database_is_taken_over_by_a_master_without_runs_alone(
     path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     insert("one")
-    accepted_spec.accept(make_spec(run_id="one"))
+    trusted_spec.accept(make_spec(run_id="one"))
     copy = tmp_path / "left"
     copy.write_bytes(database.backup())
     insert("later")
@@ -185,7 +185,7 @@ def test_another_masters_database_is_taken_over_by_a_master_without_runs_alone(
     assert rows() == [("one",), ("later",)], "the disk is newer than the backup"
     monkeypatch.setenv("HOME", str(tmp_path / "next"))
     database.restore(copy)
-    assert (rows(), accepted_spec.read("one").run_id) == ([("one",)], "one")
+    assert (rows(), trusted_spec.read("one").run_id) == ([("one",)], "one")
     monkeypatch.setenv("HOME", str(tmp_path / "third"))
     copy.write_bytes(b"no database")
     with pytest.raises(DatabaseError, match="file is not a database"):
@@ -195,8 +195,8 @@ def test_another_masters_database_is_taken_over_by_a_master_without_runs_alone(
 
 CHANGES = """
 import sys
-from agent.runs import accepted_spec, database, run_queue
-from agent.runs.store import Runs
+from agent.runs import database, run_queue, trusted_spec
+from agent.runs.all_runs import Runs
 from tests.factories import make_node, make_spec, make_state
 from pathlib import Path
 runs = Runs(root=Path(sys.argv[1]))
@@ -206,7 +206,7 @@ for number in range(int(sys.argv[2]), 100_000):
     with database.transaction():
         directory.path.mkdir(parents=True)
         directory.write_state(make_state(run_id=name, state="queued"))
-        accepted_spec.accept(make_spec(run_id=name))
+        trusted_spec.accept(make_spec(run_id=name))
     print("queued", name, flush=True)
     runs.claim(name, [make_node(1)])
     assert run_queue.start(directory, make_state(run_id=name, state="starting"), "spec")

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from agent.runs import liveness
-from agent.runs.directory import RunDirectory
+from agent.runs.all_runs import Runs
 from agent.runs.follow import (
     HEARTBEAT_S,
     LAST_METRICS_BYTES,
@@ -25,7 +25,7 @@ from agent.runs.follow import (
     sleep_while_read,
     summary,
 )
-from agent.runs.store import Runs
+from agent.runs.run_directory import RunDirectory
 from tests.factories import make_state
 from tests.nfs import nfs_client
 

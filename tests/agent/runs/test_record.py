@@ -12,10 +12,10 @@ import pytest
 
 from agent.errors import SpecError
 from agent.runs import record as record_module
-from agent.runs.directory import RunDirectory
+from agent.runs.all_runs import Runs
 from agent.runs.record import cost, record, write_course, write_origin, write_record
+from agent.runs.run_directory import RunDirectory
 from agent.runs.state import State
-from agent.runs.store import Runs
 from agent.spec.nodes import Node
 from agent.spec.provenance import Origin, Submission
 from tests.factories import make_nodes, make_spec, make_state
@@ -210,7 +210,7 @@ def test_an_origin_whose_writing_is_interrupted_is_the_earlier_one_and_is_kept_o
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr("agent.runs.directory.write_atomically", interrupted)
+        patched.setattr("agent.runs.run_directory.write_atomically", interrupted)
         with pytest.raises(KeyboardInterrupt):
             write_origin(directory, Origin(stack="second"))
     assert record(directory)["origin"]["stack"] == "first"

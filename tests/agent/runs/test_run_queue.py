@@ -9,7 +9,7 @@ from pathlib import Path
 
 from agent.runs import follow, run_queue
 from agent.runs import state as states
-from agent.runs.store import Runs
+from agent.runs.all_runs import Runs
 from tests.factories import make_state
 
 

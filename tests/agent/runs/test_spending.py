@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from agent.runs import spending
-from agent.runs.directory import RunDirectory
+from agent.runs.run_directory import RunDirectory
 from agent.runs.spending import NODE_MARGIN_S, SPENT_FILE, Spent
 
 LIVE = Spent(seconds=100.0, usd=1.0, usd_per_hour=36.0, counted=1000.0, ends=1500.0)

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from agent.files.listing import read_regular
-from agent.runs import accepted_spec, database, follow
+from agent.files.safe_read import read_regular
+from agent.runs import database, follow, trusted_spec
 from agent.runs import state as states
+from agent.runs.all_runs import Runs
 from agent.runs.state import State
-from agent.runs.store import Runs
 from tests.factories import make_spec, make_state
 
 
@@ -33,7 +33,7 @@ def test_new_master_imports_copies_in_the_order_of_the_queue(runs: Runs) -> None
         copied(runs, make_state(run_id=name, state="queued", started=at)) for name, at in (("b", 9.0), ("c", 8.0))
     ]
     for state in queued:
-        accepted_spec.accept(make_spec(run_id=state.run_id))
+        trusted_spec.accept(make_spec(run_id=state.run_id))
     copied(runs, make_state(run_id="d", state="queued"))
     states.import_copies(runs.root)
     assert (runs["one"].stored_state(), runs.ids()) == (ended, ["b", "c", "d", "one"])
@@ -88,7 +88,7 @@ def test_files_of_an_ended_run_are_read_for_one_list_only(runs: Runs, monkeypatc
         read.append(path.parent.name)
         return read_regular(path, *limit)
 
-    monkeypatch.setattr("agent.runs.directory.read_regular", recorded)
+    monkeypatch.setattr("agent.runs.run_directory.read_regular", recorded)
     for name, state in (("ended", "succeeded"), ("waits", "queued")):
         runs[name].path.mkdir(parents=True)
         runs[name].metrics.write_text('{"event": "epoch", "epoch": 3}\n')

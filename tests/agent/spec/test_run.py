@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agent.errors import SpecError
-from agent.spec.bounds import Bounds
 from agent.spec.horovod import Knobs
 from agent.spec.run import RunSpec
-from agent.spec.states import is_generated_id, make_run_id
+from agent.spec.run_limits import Bounds
+from agent.spec.run_states import is_generated_id, make_run_id
 from tests.factories import make_program_spec, make_spec
 from tests.words import FILE_NAMES, LONG, WORDS
 

@@ -12,14 +12,14 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from agent.remote.command import Completed, execute
+from agent.remote.ssh import Completed, execute
 from agent.runs import liveness, record
-from agent.runs.directory import RunDirectory
+from agent.runs.all_runs import Runs
+from agent.runs.run_directory import RunDirectory
 from agent.runs.state import State
-from agent.runs.store import Runs
 from agent.spec.provenance import Origin
 from agent.spec.run import RunSpec
-from agent.spec.states import FINAL_STATES
+from agent.spec.run_states import FINAL_STATES
 from agent.supervisor.supervisor import Supervisor
 from tests.factories import make_spec
 from tests.waiting import eventually

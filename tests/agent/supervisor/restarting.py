@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from agent.remote.command import Completed
-from agent.runs.directory import RunDirectory
+from agent.remote.ssh import Completed
+from agent.runs.run_directory import RunDirectory
 from agent.spec.nodes import Node
 from agent.spec.run import RunSpec
 from tests.factories import make_nodes, make_spec

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from agent.remote.command import Completed
-from agent.runs.directory import RunDirectory
+from agent.remote.ssh import Completed
+from agent.runs.all_runs import Runs
 from agent.runs.record import write_origin
-from agent.runs.store import Runs
+from agent.runs.run_directory import RunDirectory
 from agent.spec.provenance import Origin
 from agent.supervisor import archive
 from agent.supervisor.archive import Copier, command, destination, refresh_command

@@ -13,12 +13,12 @@ import pytest
 
 from agent.runs import spending
 from agent.runs import state as states
-from agent.runs.directory import RunDirectory
+from agent.runs.all_runs import Runs
+from agent.runs.run_directory import RunDirectory
 from agent.runs.state import State
-from agent.runs.store import Runs
-from agent.spec.bounds import Bounds
 from agent.spec.provenance import Origin
-from agent.supervisor import rank_files
+from agent.spec.run_limits import Bounds
+from agent.supervisor import rank_permissions
 from agent.supervisor.supervisor import Supervisor
 from tests.agent.supervisor import live_runs
 from tests.agent.supervisor.live_runs import Call, script_spec, supervisor_of
@@ -65,7 +65,7 @@ def test_files_are_closed_to_ranks_before_the_run_is_reported_as_ended(
         return ""
 
     monkeypatch.setattr(states, "store", recorded)
-    monkeypatch.setattr(rank_files, "make_readable", readable)
+    monkeypatch.setattr(rank_permissions, "make_readable", readable)
     supervise(efs, "true", Bounds())
     # The ranks' user makes its own files readable, and must enter the directory to do so.
     assert (modes["running"], modes["made readable"], modes["succeeded"]) == (0o1770, 0o1770, 0o700)

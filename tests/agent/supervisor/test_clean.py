@@ -15,10 +15,10 @@ from agent.environment.virtual_environment import used_lock
 from agent.errors import SpecError
 from agent.files.build_once import COMPLETE
 from agent.files.file_lock import file_lock
-from agent.files.listing import count_files
+from agent.files.safe_read import count_files
 from agent.runs import database
-from agent.runs.directory import COURSE_FILE, RunDirectory
-from agent.runs.store import Runs
+from agent.runs.all_runs import Runs
+from agent.runs.run_directory import COURSE_FILE, RunDirectory
 from agent.spec.provenance import Submission
 from agent.spec.run import RunSpec
 from agent.staging.dataset import StagedDataset

@@ -9,8 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from agent.runs import accepted_spec, liveness, run_queue
-from agent.runs.store import Runs
+from agent.runs import liveness, run_queue, trusted_spec
+from agent.runs.all_runs import Runs
 from agent.spec.provenance import Submission
 from agent.supervisor.submit import enqueue
 from tests.agent.supervisor.live_runs import (
@@ -171,7 +171,7 @@ def test_a_run_that_a_rank_puts_into_the_queue_is_refused(efs: Path, supervisor:
     supervisor("start", stdin=spec(efs, "one", "sleep 6000"))
     live_state(efs, "one")
     enqueue(Runs(root=efs / "runs"), Submission.from_json(spec(efs, "two", f"touch {efs}/launched")))
-    accepted_spec.forget("two")  # A rank cannot write to the database.
+    trusted_spec.forget("two")  # A rank cannot write to the database.
     supervisor("stop", "one", "--grace", "0")
     assert "another master accepted run two" in final_state(efs, "two")["reason"]
     assert not (efs / "launched").exists()

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from agent.runs import record, spending
-from agent.runs.directory import ORIGIN_FILE, RunDirectory
-from agent.spec.bounds import Bounds
+from agent.runs.run_directory import ORIGIN_FILE, RunDirectory
 from agent.spec.provenance import Origin
 from agent.spec.run import RunSpec
+from agent.spec.run_limits import Bounds
 from agent.supervisor.cost_meter import UNPRICED, Meter
 from tests.factories import MASTER_ID, make_node, make_nodes, make_spec
 

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from agent.errors import SpecError
-from agent.remote.command import OWN_TREE
-from agent.runs import accepted_spec, run_queue
-from agent.runs.store import Runs
-from agent.spec.states import QUEUED
+from agent.remote.ssh import OWN_TREE
+from agent.runs import run_queue, trusted_spec
+from agent.runs.all_runs import Runs
+from agent.spec.run_states import QUEUED
 from agent.supervisor import boot_hook, cli, handover, handover_wait, scheduler
 from agent.supervisor.handover import Handover, take_over
 from tests.agent.lost_runs import lose
@@ -105,7 +105,7 @@ def test_aws_is_told_the_digest_of_what_lies_among_the_runs_once_for_each_change
     (first,) = aws.values
     assert archives(runs) == [first]
     assert hashlib.sha256((runs.root / f".handover/{first}.tar").read_bytes()).hexdigest() == first
-    accepted_spec.accept(make_spec(run_id="one", restarts=7))  # as after a resume
+    trusted_spec.accept(make_spec(run_id="one", restarts=7))  # as after a resume
     kept.rounds(5)
     (_, second) = aws.values
     assert (archives(runs), second != first) == ([second], True), "the earlier one goes once AWS knows the next"
@@ -265,13 +265,13 @@ def test_the_next_master_has_the_agent_the_database_and_the_hook(
     home.mkdir()
     monkeypatch.setenv("HOME", str(home))
     with pytest.raises(SpecError, match="another master accepted run one"):
-        accepted_spec.read("one")
+        trusted_spec.read("one")
     taken = take_over(unpacked(runs, tmp_path / "left"), runs, home)
     assert taken == home / ".deepcdk/trees/0123456789abcdef"
     there = {path.relative_to(taken): path.read_bytes() for path in taken.rglob("*") if path.is_file()}
     assert there == {path.relative_to(tree): path.read_bytes() for path in tree.rglob("*") if path.is_file()}
     assert (taken / "agent/bin/ssh").stat().st_mode & 0o111
-    assert accepted_spec.read("one").run_id == "one"
+    assert trusted_spec.read("one").run_id == "one"
     hook = home / boot_hook.HOOK
     assert hook.read_text().splitlines()[1].startswith(f"cd {taken} && exec ")
     assert hook.read_text().rstrip().endswith(" schedule")
@@ -283,7 +283,7 @@ def test_runs_that_began_after_the_backup_are_taken_up_and_do_not_wait(
     lose(runs)
     two = runs["two"]
     two.path.mkdir()
-    accepted_spec.accept(make_spec(run_id="two", restarts=1))
+    trusted_spec.accept(make_spec(run_id="two", restarts=1))
     two.write_state(make_state(run_id="two", state=QUEUED))
     kept.rounds(1)
     runs["one"].mark_failed("over")
@@ -305,11 +305,11 @@ def test_what_the_next_master_has_already_stays(
     home = tmp_path / "next"
     (home / ".deepcdk/trees/0123456789abcdef/agent").mkdir(parents=True)
     monkeypatch.setenv("HOME", str(home))
-    accepted_spec.accept(make_spec(run_id="one", restarts=7))
+    trusted_spec.accept(make_spec(run_id="one", restarts=7))
     left = unpacked(runs, tmp_path / "left")
     for _ in range(2):
         taken = take_over(left, runs, home)
-    assert (accepted_spec.read("one").restarts, list((taken / "agent").iterdir())) == (7, [])
+    assert (trusted_spec.read("one").restarts, list((taken / "agent").iterdir())) == (7, [])
 
 
 @pytest.mark.parametrize(

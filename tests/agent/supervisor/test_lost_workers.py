@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from agent.remote.command import Completed
-from agent.runs.store import Runs
-from agent.spec.bounds import Replacements
+from agent.remote.ssh import Completed
+from agent.runs.all_runs import Runs
 from agent.spec.nodes import LEAVING, Node
+from agent.spec.run_limits import Replacements
 from agent.supervisor.lost_workers import BOOT_S, CALL_S, LOST_S, PERIOD_S, LostWorkers
-from agent.supervisor.replacement import ReplacementLog
+from agent.supervisor.worker_replacement import ReplacementLog
 from tests.agent.lost_runs import lose
 from tests.factories import make_master, make_nodes, nodes_text
 

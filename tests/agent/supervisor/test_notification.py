@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from agent.errors import SpecError
-from agent.remote.command import Completed
-from agent.runs import accepted_spec
-from agent.runs.directory import RunDirectory
-from agent.runs.store import Runs
-from agent.spec.bounds import Bounds
-from agent.spec.states import topic_region
+from agent.remote.ssh import Completed
+from agent.runs import trusted_spec
+from agent.runs.all_runs import Runs
+from agent.runs.run_directory import RunDirectory
+from agent.spec.run_limits import Bounds
+from agent.spec.run_states import topic_region
 from agent.supervisor import notification, recovery
 from agent.supervisor.notification import Notifier, call
 from tests.agent.supervisor.live_runs import Call, final_state, log_of, script_spec
@@ -118,7 +118,7 @@ def test_scheduler_notifies_of_lost_run_unless_a_rank_changed_its_commands(
     directory.path.mkdir(parents=True)
     spec = make_spec(run_id="one", efs_mount=str(efs), hosts=(), launcher=("true",), notify=("cat >> events",))
     monkeypatch.setattr(recovery, "kill", lambda runs, spec: None)
-    text = accepted_spec.accept(spec)
+    text = trusted_spec.accept(spec)
     directory.spec.write_text(text.replace("events", "planted"))
     directory.write_state(make_state())
     runs.claim("one", None)

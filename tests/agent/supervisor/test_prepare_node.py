@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from agent.environment.horovod_build_settings import Settings
-from agent.environment.overlay import Overlay
+from agent.environment.program_packages import Overlay
 from agent.remote.secret_files import TAKEN
-from agent.runs.store import Runs
+from agent.runs.all_runs import Runs
 from agent.spec.nodes import NODE_PYTHON
 from agent.supervisor.prepare_node import NodeError, Prepared, check_slots, clear, main, make_python, parse
 from tests.factories import make_node, make_program_spec, make_spec

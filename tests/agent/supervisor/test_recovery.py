@@ -14,13 +14,13 @@ import pytest
 
 from agent.remote import secret_files
 from agent.runs import liveness, run_queue, spending
-from agent.runs.directory import RunDirectory
+from agent.runs.all_runs import Runs
+from agent.runs.run_directory import RunDirectory
 from agent.runs.spending import Spent
 from agent.runs.state import State
-from agent.runs.store import Runs
-from agent.spec.bounds import Bounds
 from agent.spec.run import RunSpec
-from agent.supervisor import cli, lost_supervisor, recovery, resume, scheduler, then_stop
+from agent.spec.run_limits import Bounds
+from agent.supervisor import cli, ended_run, lost_supervisor, recovery, scheduler, then_stop
 from agent.supervisor.recovery import recover_lost_runs
 from tests.agent.lost_runs import lose
 from tests.factories import abandon, make_nodes, make_spec
@@ -48,7 +48,7 @@ class Begun:
 def begun(monkeypatch: pytest.MonkeyPatch) -> Begun:
     found = Begun()
     monkeypatch.setattr(recovery, "kill", found.kill)
-    monkeypatch.setattr(resume, "kill", found.kill)
+    monkeypatch.setattr(ended_run, "kill", found.kill)
     monkeypatch.setattr(recovery, "detach", found.detach)
     monkeypatch.setattr("agent.supervisor.recovery.Copier.finish", lambda self: "")
     return found
@@ -192,7 +192,7 @@ def test_a_resume_by_a_person_counts_anew(runs: Runs) -> None:
     directory = lose(runs, faults=["a", "b"])
     directory.mark_failed("over")
     spec = make_spec(run_id="one", hosts=make_nodes(2), restarts=3)
-    resume.reopen(directory, spec, State.starting(spec))
+    ended_run.reopen(directory, spec, State.starting(spec))
     assert directory.course() == {"archive": "s3://bucket/runs/one", "times": {}}
 
 

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from agent.runs.directory import RunDirectory
-from agent.runs.store import Runs
+from agent.runs.all_runs import Runs
+from agent.runs.run_directory import RunDirectory
 from agent.spec.nodes import LEAVING, Node
 from agent.spec.run import RunSpec
 from agent.supervisor import failure
-from agent.supervisor.live_nodes import choose_answering
+from agent.supervisor.free_nodes import choose_answering
 from agent.supervisor.restart import Restarts, machine_fault, uptimes
 from tests.agent.supervisor.restarting import ENDED, ONE, SPEC, TWO, FakeHosts, answer, report_stuck
 from tests.factories import make_master, make_node, make_nodes, make_spec, nodes_text

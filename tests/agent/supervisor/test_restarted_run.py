@@ -11,22 +11,21 @@ from typing import Any
 
 import pytest
 
-from agent.launch.horovodrun_command import Interpreters
 from agent.launch.hosts import Hosts
-from agent.runs import accepted_spec
-from agent.runs.directory import RunDirectory
+from agent.launch.launcher_command import Interpreters
+from agent.runs import trusted_spec
+from agent.runs.all_runs import Runs
+from agent.runs.run_directory import RunDirectory
 from agent.runs.state import State
-from agent.runs.store import Runs
 from agent.spec.nodes import Node
-from agent.supervisor import restart
+from agent.supervisor import attempt, prepare_hosts, restart
 from agent.supervisor import supervisor as supervising
-from agent.supervisor.attempts import attempt, preparation
-from agent.supervisor.attempts.attempt import Attempt
+from agent.supervisor.attempt import Attempt
 from agent.supervisor.lost_supervisor import LostSupervisor
 from agent.supervisor.notification import Notifier
-from agent.supervisor.replacement import LOG
 from agent.supervisor.restart import Restarts
 from agent.supervisor.supervisor import Supervisor
+from agent.supervisor.worker_replacement import LOG
 from tests.agent.supervisor.restarting import ONE, SPEC, TWO, FakeHosts
 from tests.factories import make_master, make_node, make_nodes, make_spec, nodes_text
 
@@ -37,7 +36,7 @@ def supervised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[...,
     in_haste = functools.partial(Restarts, nodes_path=str(tmp_path / "nodes"), poll_s=0.01, patience_s=0.05)
     pythons = Interpreters(launcher="python3", ranks="python3", runtime="")
     monkeypatch.setattr(supervising, "Restarts", in_haste)
-    monkeypatch.setattr(preparation, "stage", lambda spec: None)
+    monkeypatch.setattr(prepare_hosts, "stage", lambda spec: None)
     monkeypatch.setattr(Attempt, "_prepare", lambda self: (pythons, {}))
 
     def signal_run(
@@ -66,7 +65,7 @@ def supervised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[...,
         runs = Runs(root=tmp_path / "runs")
         directory = runs[spec.run_id]
         directory.path.mkdir(parents=True, exist_ok=True)
-        directory.spec.write_text(accepted_spec.accept(spec))
+        directory.spec.write_text(trusted_spec.accept(spec))
         Path(spec.agent_directory).mkdir(parents=True, exist_ok=True)
         runs.claim(spec.run_id, spec.hosts)
         with directory.log.open("ab", buffering=0) as log:

@@ -9,12 +9,12 @@ import pytest
 from agent.errors import SpecError
 from agent.runs import liveness
 from agent.runs import state as states
-from agent.runs.claims import Claim
-from agent.runs.store import LiveRunError, Runs
+from agent.runs.all_runs import LiveRunError, Runs
+from agent.runs.node_claims import Claim
 from agent.spec.nodes import Node
 from agent.spec.provenance import Submission
 from agent.supervisor import scheduler
-from agent.supervisor.live_nodes import on_free_nodes
+from agent.supervisor.free_nodes import on_free_nodes
 from agent.supervisor.scheduler import run
 from agent.supervisor.submit import enqueue
 from tests.factories import (

@@ -12,9 +12,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from agent.errors import SpecError
-from agent.runs import accepted_spec, follow, run_queue
-from agent.runs.directory import RunDirectory
-from agent.runs.store import LiveRunError, Runs
+from agent.runs import follow, run_queue, trusted_spec
+from agent.runs.all_runs import LiveRunError, Runs
+from agent.runs.run_directory import RunDirectory
 from agent.spec.nodes import Node
 from agent.spec.provenance import Submission
 from agent.supervisor import recovery, scheduler, submit
@@ -66,7 +66,7 @@ class Master:
 
     def resume(self, run_id: str) -> None:
         """Queue a run again that has ended."""
-        submit.enqueue_again(self.runs, Submission(spec=accepted_spec.read(run_id)))
+        submit.enqueue_again(self.runs, Submission(spec=trusted_spec.read(run_id)))
         self._queue(run_id)
 
     def _queue(self, run_id: str) -> None:
@@ -216,7 +216,7 @@ def test_a_run_that_ends_is_waited_for_and_another_live_one_is_not(
             looks.append(seconds)
             master.runs.release("one")
 
-        monkeypatch.setattr("agent.deadline.time.sleep", pause)
+        monkeypatch.setattr("agent.polling.time.sleep", pause)
         submit.start(master.runs, submission)
         assert (master.begun, len(looks)) == (["one", "two"], 1)
 

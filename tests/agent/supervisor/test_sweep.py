@@ -12,9 +12,9 @@ import pytest
 
 from agent.errors import SpecError
 from agent.runs import liveness, record, run_queue
-from agent.runs.store import Runs
+from agent.runs.all_runs import Runs
 from agent.spec.run import RunSpec
-from agent.spec.trial import Trial
+from agent.spec.sweep_trial import Trial
 from agent.supervisor import submit, sweep
 from tests.factories import AGENT, PAYLOAD, make_nodes, make_spec, make_state
 

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from agent.staging import errors, s3_objects, stream
+from agent.staging import errors, s3_objects, upload_stream
 from cluster.data.report import REMEDIES, Reports, StagingError
 from cluster.master_answers import AnswerError
 
@@ -26,7 +26,7 @@ def test_each_kind_of_failure_has_its_remedy(kind: str, remedy: str) -> None:
 
 
 def test_each_error_of_the_nodes_has_a_remedy_for_its_kind() -> None:
-    named = [each for module in (errors, s3_objects, stream) for each in vars(module).values()]
+    named = [each for module in (errors, s3_objects, upload_stream) for each in vars(module).values()]
     kinds = {each.kind for each in named if isinstance(each, type) and issubclass(each, errors.DatasetError)}
     assert kinds - {""} == REMEDIES.keys() - {"refused"}, "refused is the kind of a PermissionError"
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import pytest
 
-from agent.staging.stream import SourceChangedError
+from agent.staging.upload_stream import SourceChangedError
 from cluster.data.report import StagingError
 from cluster.data.rpc import StagingConnection
 from cluster.errors import DeepcdkError, RemoteError

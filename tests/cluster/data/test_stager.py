@@ -12,7 +12,7 @@ from typing import IO, Any
 
 import pytest
 
-from agent.spec.remote_command import RemoteCommand
+from agent.spec.laptop_requests import RemoteCommand
 from agent.staging.manifest import Entry, Manifest
 from cluster.data import source
 from cluster.data.report import Reports, StagingError
@@ -31,11 +31,11 @@ HOSTS = tuple(node.name for node in NODES)
 
 SCRIPT = """
 import sys
-from agent.staging import copy_worker
-copy_worker.own_index = lambda _: INDEX
+from agent.staging import copy_to_local
+copy_to_local.own_index = lambda _: INDEX
 module = sys.argv.pop(1)
 from agent.staging import server
-sys.exit(server.main(sys.argv[1:]) if module == "agent.staging.server" else copy_worker.main(sys.argv[1:]))
+sys.exit(server.main(sys.argv[1:]) if module == "agent.staging.server" else copy_to_local.main(sys.argv[1:]))
 """
 
 
@@ -186,7 +186,7 @@ def test_shards_are_disjoint_and_complete_and_replaced_by_whole_copies(scene: Sc
     assert [done["came_bytes"] for done in reports.done.values()] == [3000, 3000]
     assert scene.master.uploads == 1
     assert {path.name for path in scene.efs.iterdir()} == {"set", "set.manifest", ".set.lock", ".set.staging"}
-    as_rank = {request.as_rank for request in scene.master.asked if "agent.staging.copy_worker" in request.command}
+    as_rank = {request.as_rank for request in scene.master.asked if "agent.staging.copy_to_local" in request.command}
     assert as_rank == {True}, "copies on workers' disks belong to the ranks' user"
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from agent.spec.states import STOP_GRACE_S
+from agent.spec.run_states import STOP_GRACE_S
 from cluster.errors import ConnectionFailedError, HeldNodesError, LiveRunError, NoStackError
 from cluster.nodes.live_run import (
     LiveRuns,

@@ -10,8 +10,8 @@ import pytest
 
 from agent.hardware.gpus import GpuLoad
 from agent.hardware.load import Load
+from agent.spec.laptop_requests import RemoteCommand
 from agent.spec.nodes import NODE_PYTHON
-from agent.spec.remote_command import RemoteCommand
 from cluster.errors import ConnectionFailedError
 from cluster.nodes import node_load
 from cluster.nodes.node_load import Row, documents, rows, table

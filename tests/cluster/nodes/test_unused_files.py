@@ -14,7 +14,7 @@ from unittest import mock
 
 import pytest
 
-from agent.spec.remote_command import RemoteCommand
+from agent.spec.laptop_requests import RemoteCommand
 from cluster.cli import PROJECT
 from cluster.cli.program import make_program
 from cluster.master_answers import AnswerError

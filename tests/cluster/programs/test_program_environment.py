@@ -8,7 +8,7 @@ from typing import Final
 import pytest
 
 from agent.errors import SpecError
-from agent.spec.kinds import RuntimeKind
+from agent.spec.node_kinds import RuntimeKind
 from agent.spec.nodes import Node
 from cluster.programs.keras3_lint import KerasTrapError
 from cluster.programs.program import Program

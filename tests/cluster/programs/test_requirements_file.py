@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.spec.kinds import RuntimeKind
+from agent.spec.node_kinds import RuntimeKind
 from cluster.programs.requirements_file import RequirementsError, RequirementsFile, allowed_hashes
 
 KIND = RuntimeKind(processor="x86_64", python="3.12")

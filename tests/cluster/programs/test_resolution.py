@@ -14,7 +14,7 @@ from typing import Any, Final
 import pytest
 
 from agent.spec.frameworks import HOROVOD_FILE
-from agent.spec.kinds import RuntimeKind
+from agent.spec.node_kinds import RuntimeKind
 from cluster.programs import resolution
 from cluster.programs.program_packages import Environment, Wanted
 from cluster.programs.requirements_file import RequirementsError

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.spec.kinds import RuntimeKind
+from agent.spec.node_kinds import RuntimeKind
 from cluster.programs import uv_compile
 from cluster.programs.program_packages import Wanted
 from cluster.programs.uv_compile import (

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from agent.spec.trial import Trial
+from agent.spec.sweep_trial import Trial
 from cluster.errors import UsageError
 from cluster.report.formats import SWEEP_FORMATS, parse_formats, rendered
 from cluster.report.run_report import ACCURACY, COST, SECONDS, SPEED_PER_NODE, RunReport, report_of

@@ -45,4 +45,4 @@ def test_a_dry_run_shows_another_launchers_command(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("")
     program, options = Program(directory=tmp_path, entry=("train.py",)), RunOptions(ranks=RankOptions(launcher="plain"))
     lines = shown(NODES, training=program, options=options)
-    assert lines[1].startswith(f"{NODE_PYTHON} -m agent.launch.process_group RUNTIME/bin/python /mnt/efs/runs/")
+    assert lines[1].startswith(f"{NODE_PYTHON} -m agent.launch.ssh_launcher RUNTIME/bin/python /mnt/efs/runs/")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from agent.errors import SpecError
-from agent.spec.bounds import Floors
 from agent.spec.run import RunSpec
+from agent.spec.run_limits import Floors
 from cluster.runs.gpu_floors import floors, with_floors
 from tests.factories import make_nodes, make_spec
 

@@ -7,8 +7,8 @@ from typing import Any, cast
 
 import pytest
 
-from agent.spec.bounds import Bounds
 from agent.spec.provenance import Origin
+from agent.spec.run_limits import Bounds
 from cluster.aws.prices import Prices
 from cluster.errors import DeepcdkError
 from cluster.runs.run_limits import check_left, check_prices, describe, describe_spent

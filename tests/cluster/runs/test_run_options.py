@@ -8,9 +8,9 @@ from typing import Any, cast
 
 import pytest
 
-from agent.spec.bounds import Bounds
 from agent.spec.horovod import Knobs
 from agent.spec.run import RunSpec
+from agent.spec.run_limits import Bounds
 from cluster.cli.flags import call, flags_of
 from cluster.errors import UsageError
 from cluster.runs.recipe_or_program import Training

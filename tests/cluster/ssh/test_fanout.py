@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from agent.spec.remote_command import BAD_REQUEST, RemoteCommand
+from agent.spec.laptop_requests import BAD_REQUEST, RemoteCommand
 from cluster.errors import DeepcdkError, RemoteError, UsageError
 from cluster.master_answers import AnswerError
 from cluster.ssh.fanout import CommandFailedError, PrefixedOutput, collect, parse_environment, run, words_after_dashes

@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 
 import pytest
 
-from agent.spec.remote_command import RemoteCommand
+from agent.spec.laptop_requests import RemoteCommand
 from cluster.errors import DeepcdkError, UsageError
 from cluster.ssh.master import Master
 from cluster.ssh.web_tunnel import find_address, free_port, has_display, serve

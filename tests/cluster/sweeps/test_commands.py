@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.spec.trial import SEED_VARIABLE
+from agent.spec.sweep_trial import SEED_VARIABLE
 from cluster.errors import UsageError
 from cluster.programs.program import Program
 from cluster.runs.recipe_or_program import ProgramFlags, RecipeFlags, Training

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from agent.spec.bounds import Bounds
+from agent.spec.run_limits import Bounds
 from cluster.planner.evidence import Range
 from cluster.planner.run_estimate import RunEstimate
 from cluster.planner.run_time import Parts

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from agent.spec.trial import Trial
+from agent.spec.sweep_trial import Trial
 from cluster.errors import DeepcdkError, UsageError
 from cluster.sweeps.plan import Plan, check_placeholders, expand, read_plan, values_of
 

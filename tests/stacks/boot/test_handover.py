@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from agent.runs import accepted_spec
-from agent.runs.store import Runs
+from agent.runs import trusted_spec
+from agent.runs.all_runs import Runs
 from agent.supervisor.handover import Handover
 from tests.agent.lost_runs import lose
 from tests.stacks.boot.nodelab import Lab, Node
@@ -95,7 +95,7 @@ def test_a_master_that_replaces_another_has_its_agent_and_digests_and_runs_its_h
     assert f"cd {home}/.deepcdk/trees/{TREE} && exec" in hook.read_text()
     assert hook.stat().st_uid == os.getuid()
     monkeypatch.setenv("HOME", str(home))
-    assert accepted_spec.read("one").run_id == "one"
+    assert trusted_spec.read("one").run_id == "one"
     assert not (home / ".deepcdk/handover").exists()
     assert master.text(INHERITED).strip() == master.instance_id
 

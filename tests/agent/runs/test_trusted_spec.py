@@ -1,0 +1,29 @@
+"""Only specs that this master has accepted are executed, exactly as they were accepted."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from agent.errors import SpecError
+from agent.runs import trusted_spec
+from tests.factories import make_spec
+
+SPEC = make_spec(run_id="one")
+
+
+def test_the_spec_of_the_last_attempt_is_read() -> None:
+    assert trusted_spec.accept(SPEC) == SPEC.to_json()
+    again = dataclasses.replace(SPEC, notify=("true",))
+    trusted_spec.accept(again)
+    assert trusted_spec.read("one") == again
+
+
+def test_one_that_was_never_accepted_or_is_forgotten_is_not_carried_out() -> None:
+    for _ in range(2):
+        with pytest.raises(SpecError, match=r"accepted run one, .*; to submit it again: `fab resume one`"):
+            trusted_spec.read("one")
+        trusted_spec.accept(SPEC)
+        trusted_spec.forget("one")
+    assert trusted_spec.text_of("one") is None

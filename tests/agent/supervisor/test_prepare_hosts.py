@@ -1,0 +1,241 @@
+"""The preparation of a run: hosts that fail are reported, and each run works in its own copy of the program."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from agent.errors import SpecError
+from agent.launch.hosts import MASTER, Hosts
+from agent.remote.ssh import Completed, execute
+from agent.runs import liveness
+from agent.runs.all_runs import Runs
+from agent.spec.nodes import NODE_PYTHON, Node
+from agent.spec.run import RunSpec
+from agent.supervisor import prepare_node
+from agent.supervisor.prepare_hosts import PreparationError, failures, interpreters, prepare, stage
+from agent.supervisor.supervisor import Supervisor
+from tests.factories import make_nodes, make_program_spec, make_spec
+from tests.waiting import eventually
+
+ONE, TWO = make_nodes(2)
+
+
+def done(status: int, output: str) -> Completed:
+    return Completed(status=status, output=output, began=0.0, ended=1.0)
+
+
+def test_a_host_that_is_not_reached_is_to_be_replaced() -> None:
+    results = {
+        "deeplearning-worker1": done(0, "/opt/python"),
+        "deeplearning-worker2": done(255, "ssh: connect to host deeplearning-worker2 port 22: No route to host\n"),
+        "deeplearning-worker3": done(1, "no space left\n"),
+    }
+    assert failures(results) == {
+        "deeplearning-worker2": "ssh: connect to host deeplearning-worker2 port 22: No route to host; "
+        "do: `fab replace worker2`",
+        "deeplearning-worker3": "no space left",
+    }
+
+
+class Prepared(Hosts):
+    """Hosts with given leftovers; records which of them root has cleared."""
+
+    def __init__(self, spec: RunSpec) -> None:
+        super().__init__(
+            spec,
+            Path(spec.runs_root),
+            lambda *command: done(0, ""),
+            on_poll=lambda: None,
+            is_cancelled=lambda: False,
+            log_line=lambda line: None,
+        )
+        self.spec = spec
+        self.found: dict[str, bool] = {}
+        self.cleared: list[str] = []
+        self.refused: dict[str, Completed] = {}
+
+    def prepare(
+        self, argv: Sequence[str], timeout_s: float, *, admission: str
+    ) -> tuple[dict[str, Completed], dict[str, Completed]]:
+        self.admission = admission
+        processes, files = (self.found.get(name, False) for name in ("has_rank_processes", "has_rank_files"))
+        line = prepare_node.Prepared(python="/python", has_rank_processes=processes, has_rank_files=files).line
+        names = [host.name for host in self.spec.hosts]
+        return (
+            {name: done(0, line) for name in (MASTER, *names)},
+            {name: done(0, f"a banner\n{admission}\n") for name in names} | self.refused,
+        )
+
+    def clear(self, hosts: Sequence[Node], timeout_s: float) -> dict[str, Completed]:
+        self.cleared = [host.name for host in hosts]
+        return {host.name: done(0, "") for host in hosts}
+
+    def prepared(self, cleared: set[str], **found: bool) -> list[str]:
+        """Prepare hosts that all find the same leftovers; return the hosts that root clears."""
+        self.found, self.cleared = found, []
+        prepare(self.spec, self, is_stopped=lambda: False, cleared=cleared)
+        return self.cleared
+
+
+@pytest.fixture
+def spec(tmp_path: Path) -> RunSpec:
+    found = make_spec(hosts=(ONE, TWO), efs_mount=str(tmp_path))
+    Path(found.run_directory).mkdir(parents=True)
+    return found
+
+
+def test_root_clears_hosts_with_processes_of_ranks_or_files_of_another_run(spec: RunSpec) -> None:
+    hosts, cleared = Prepared(spec), {ONE.instance_id, "i-00000000"}
+    assert hosts.prepared(cleared, has_rank_files=True) == [TWO.name]
+    assert cleared == {ONE.instance_id, TWO.instance_id}, "what has left the run may have had another one since"
+    assert hosts.prepared(cleared, has_rank_files=True) == []
+    assert hosts.prepared(cleared, has_rank_processes=True) == [ONE.name, TWO.name]
+    assert hosts.prepared(set()) == []
+
+
+def test_root_of_each_host_admits_the_group_and_the_hosts_of_the_run_alone(spec: RunSpec) -> None:
+    hosts = Prepared(spec)
+    hosts.prepared(set())
+    gid = Path(spec.run_directory).stat().st_gid
+    assert hosts.admission == f"run {gid} {ONE.address},{TWO.address}"
+
+
+def test_a_full_disk_of_a_host_is_reported_with_the_way_to_free_space(spec: RunSpec) -> None:
+    hosts = Prepared(spec)
+    hosts.refused = {TWO.name: done(1, "sed: couldn't flush <unknown>: No space left on device")}
+    with pytest.raises(PreparationError, match=f"free space on {TWO.name} .*`fab clean`.*, or `fab replace worker2`"):
+        hosts.prepared(set())
+
+
+@pytest.mark.parametrize("answer", [done(0, ""), done(1, "Error: No such file or directory")])
+def test_a_host_that_does_not_keep_runs_apart_gets_no_rank(spec: RunSpec, answer: Completed) -> None:
+    """A node booted by an older version removes leftovers and prints nothing, whatever the request."""
+    hosts = Prepared(spec)
+    hosts.refused = {TWO.name: answer}
+    with pytest.raises(PreparationError, match=f"{TWO.name}: cannot isolate the ranks .*`fab replace worker2`"):
+        hosts.prepared(set())
+
+
+@pytest.mark.parametrize(
+    ("name", "remedy"), [(TWO.name, "`fab replace worker2`, then `fab resume {}`"), (MASTER, "`fab resume {}`")]
+)
+def test_invalid_result_of_a_preparation_is_reported_with_the_remedy(
+    spec: RunSpec, monkeypatch: pytest.MonkeyPatch, name: str, remedy: str
+) -> None:
+    hosts = Prepared(spec)
+    answers, admitted = hosts.prepare((), 1.0, admission="")
+    admission = f"run {Path(spec.run_directory).stat().st_gid} {ONE.address},{TWO.address}"
+    admitted = dict.fromkeys(admitted, done(0, f"{admission}\n"))
+    monkeypatch.setattr(hosts, "prepare", lambda *_, **__: (answers | {name: done(0, "")}, admitted))
+    reason = f"{name}: the preparation printed 0 results instead of 1; do: {remedy.format(spec.run_id)}"
+    with pytest.raises(PreparationError, match=f"^{reason}$"):
+        hosts.prepared(set())
+
+
+def test_nodes_with_different_pythons_are_reported_with_the_paths() -> None:
+    prepared = {name: prepare_node.Prepared(python=f"/{name}") for name in (MASTER, ONE.name, TWO.name)}
+    paths = f"/{ONE.name} on {ONE.name}, /{TWO.name} on {TWO.name}; do: `fab replace`"
+    with pytest.raises(PreparationError, match=f"{ONE.name}, {TWO.name}: different Python environments .*: {paths}"):
+        interpreters(prepared)
+
+
+def test_a_host_on_which_a_process_stays_gets_no_rank(spec: RunSpec, monkeypatch: pytest.MonkeyPatch) -> None:
+    hosts, cleared = Prepared(spec), {ONE.instance_id}
+    monkeypatch.setattr(
+        hosts, "clear", lambda hosts, timeout_s: {TWO.name: done(1, "cannot kill processes of an earlier run: 7")}
+    )
+    with pytest.raises(PreparationError, match=f"{TWO.name}: cannot kill processes of an earlier run: 7"):
+        hosts.prepared(cleared, has_rank_processes=True)
+    assert cleared == {ONE.instance_id}
+
+
+def test_stop_during_the_preparation_kills_it_on_all_nodes(efs: Path) -> None:
+    """A build of Horovod takes minutes, and would continue beside the next run's."""
+    runs, pids = Runs(root=efs / "runs"), efs / "pids"
+    spec = make_spec(run_id="one", efs_mount=str(efs), hosts=(ONE, TWO))
+    directory = runs["one"]
+    directory.path.mkdir(parents=True)
+    directory.spec.write_text(spec.to_json())
+    pids.mkdir()
+    build = shlex.quote(f"echo $$ >{pids}/$$; sleep 600 & echo $! >{pids}/$!; wait")
+    ran = f"{NODE_PYTHON} -m agent.supervisor.prepare_node {spec.run_directory}"
+
+    def run(argv: Sequence[str], timeout_s: float) -> Completed:
+        """Run the commands for all nodes on this one; the user for ranks cannot kill the login user's processes."""
+        if "root" in argv or "deepcdk-rank" in argv:
+            return done(0, argv[-1])
+        script = argv[-1].replace(ran, f"sh -c {build}").replace(NODE_PYTHON, sys.executable)
+        return execute(["/bin/sh", "-c", script], timeout_s)
+
+    def alive() -> list[int]:
+        return [int(pid.name) for pid in pids.iterdir() if Path("/proc", pid.name, "exe").exists()]
+
+    liveness.hold("one")
+    with directory.log.open("ab", buffering=0) as log, ThreadPoolExecutor(1) as pool:
+        supervisor = Supervisor(runs, spec, log, run)
+        directory.write_state(supervisor.state)
+        supervised = pool.submit(supervisor.supervise)
+        eventually(lambda: len(alive()) == 6)
+        supervisor.request_stop()
+        state = supervised.result()
+    assert (state.state, state.reason) == ("stopped", "stopped on request, before the launch")
+    assert alive() == []
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> RunSpec:
+    """Write a pushed program and a run of it."""
+    spec = make_program_spec(efs_mount=str(tmp_path))
+    pushed = Path(spec.program_directory)
+    (pushed / "lib").mkdir(parents=True)
+    (pushed / "train.py").write_text("print()")
+    (pushed / "lib" / "start.sh").touch(mode=0o755)
+    Path(spec.run_directory).mkdir(parents=True)
+    return spec
+
+
+def test_the_run_works_in_a_copy_with_the_same_modes(program: RunSpec) -> None:
+    stage(program)
+    work = Path(program.working_directory)
+    assert (work / "train.py").read_text() == "print()"
+    assert (work / "lib" / "start.sh").stat().st_mode & 0o111
+    (work / "train.py").write_text("changed")
+    assert (Path(program.program_directory) / "train.py").read_text() == "print()"
+
+
+def test_the_ranks_may_change_all_of_the_copy_and_execute_what_was_executable(program: RunSpec) -> None:
+    stage(program)
+    work = Path(program.working_directory)
+    modes = {each.name: each.stat().st_mode & 0o7777 for each in (work, *work.rglob("*"))}
+    assert modes == {"work": 0o777, "lib": 0o777, "train.py": 0o666, "start.sh": 0o777}
+
+
+def test_a_second_attempt_goes_on_in_what_the_first_one_left(program: RunSpec) -> None:
+    stage(program)
+    (Path(program.working_directory) / "checkpoint").write_text("7")
+    stage(program)
+    assert (Path(program.working_directory) / "checkpoint").read_text() == "7"
+
+
+def test_a_copy_that_was_cut_short_is_made_anew(program: RunSpec) -> None:
+    partial = Path(program.run_directory) / ".work.partial"
+    partial.mkdir()
+    (partial / "half").touch()
+    stage(program)
+    assert not (Path(program.working_directory) / "half").exists()
+
+
+def test_a_run_of_the_payload_needs_no_copy(tmp_path: Path) -> None:
+    stage(make_spec(efs_mount=str(tmp_path)))
+    assert [each.name for each in tmp_path.iterdir()] == ["home"]
+
+
+def test_a_program_that_is_gone_is_told(tmp_path: Path) -> None:
+    with pytest.raises(SpecError, match=r"the uploaded program of run .* is missing: "):
+        stage(make_program_spec(efs_mount=str(tmp_path)))
