@@ -15,11 +15,14 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import multiprocessing
 import os
 import select
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from multiprocessing import forkserver
 from pathlib import Path
+from types import SimpleNamespace
 from typing import IO, TYPE_CHECKING, Any, Final
 
 from agent.launch.output_lines import Lines
@@ -151,6 +154,18 @@ def keep_off_master(launch: Any, gloo_run: Any, store: RemoteStore) -> None:
     gloo_run.RendezvousServer = lambda _: store
 
 
+def start_fork_server() -> SimpleNamespace:
+    """Start a server that forks a process for each host, and return a replacement for Horovod's `multiprocessing`.
+
+    Horovod starts a new Python for each host, and all import the same modules. On two cores, 64 of them take 1.8 s, and
+    0.35 s when forked. The server starts up while this process imports Horovod.
+    """
+    modules = ["agent.launch.rank_parent", "agent.spec.run", "horovod.runner.common.util.safe_shell_exec"]
+    multiprocessing.set_forkserver_preload(modules)
+    forkserver.ensure_running()
+    return SimpleNamespace(get_context=lambda _: multiprocessing.get_context("forkserver"))
+
+
 def forward_output(source: Any, target: IO[str], stream: str, rank: int | None, with_time: bool) -> None:
     """Forward a rank's output from the pipe `source` to `target` line by line until it ends, and close the pipe.
 
@@ -189,6 +204,7 @@ def main() -> None:
         store = RemoteStore(option(sys.argv, "-H"), option(sys.argv, "-C"), waits=not is_given)
         if "--gloo" in sys.argv:
             store.begin()  # It starts up while this process imports Horovod.
+    processes = start_fork_server()
 
     from horovod.runner import gloo_run, launch
     from horovod.runner.common.util import safe_shell_exec
@@ -196,6 +212,7 @@ def main() -> None:
     launch.CACHE_FOLDER = cache_folder(launch.CACHE_FOLDER, sys.argv[1:])
     launch.gloo_built = launch.mpi_built = lambda verbose=False: True
     launch.mpi_run = functools.partial(mpi_run, runtime)
+    safe_shell_exec.multiprocessing = processes
     safe_shell_exec.prefix_connection = forward_output
     if in_run:
         keep_off_master(launch, gloo_run, store)
@@ -209,5 +226,5 @@ def main() -> None:
         sys.exit(str(error))  # without a traceback of Horovod's own code, which would hide the rank's
 
 
-if __name__ == "__main__":  # the launcher spawns processes that import this module again
+if __name__ == "__main__":  # the fork server imports this module again
     main()

@@ -16,6 +16,7 @@ from agent.spec.launchers import RANK_PARENT
 from agent.spec.nodes import NODE_PYTHON
 from agent.spec.run import RUN_VARIABLE, RUNS_VARIABLE
 from tests.factories import make_program_spec
+from tests.waiting import eventually
 
 ROOT = Path(__file__).parents[3]
 CODE = (
@@ -52,6 +53,24 @@ def test_it_starts_the_ranks_without_importing_tensorflow() -> None:
     ]
     assert "import 'horovod.runner.launch'" in done.stderr
     assert "import 'tensorflow" not in done.stderr
+
+
+@pytest.mark.horovod
+def test_ranks_share_a_fork_server_and_end_when_the_launcher_is_killed(tmp_path: Path) -> None:
+    code = f"{SPAWNER}\nimport time\nprint('pid', os.getpid(), flush=True)\ntime.sleep(600)"
+    rank = ["env", "-C", str(ROOT), sys.executable, "-c", code]
+    words = [sys.executable, "-m", "agent.launch.horovodrun", "-np", "2", "-H", "localhost:2", "--gloo", *rank]
+    output = tmp_path / "output"
+    with output.open("w") as stream, subprocess.Popen(words, stdout=stream, cwd=ROOT) as launcher:
+        try:
+            eventually(lambda: len(re.findall(r">:pid \d+\n", output.read_text())) == 2)
+        finally:
+            launcher.kill()
+    said = output.read_text()
+    forked = re.findall(r"(\[\d\])<stdout>:above .*from multiprocessing.forkserver import main", said)
+    assert set(forked) == {"[0]", "[1]"}
+    pids = re.findall(r">:pid (\d+)\n", said)
+    eventually(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids))
 
 
 @pytest.mark.horovod
