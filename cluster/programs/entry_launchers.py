@@ -9,7 +9,7 @@ from typing import Final
 
 from agent.spec.launchers import MASTER_PORT
 from cluster.programs.entry_starts import FABRIC_FLAGS, LAUNCHERS, TORCHRUN_FLAGS, find_file, short_text
-from cluster.programs.own_addresses import LOCALHOST
+from cluster.programs.localhost_check import LOCALHOST
 
 _ADDRESSES: Final = {
     **{name: ("master_addr", "rdzv_endpoint") for name, flags in LAUNCHERS.items() if flags == TORCHRUN_FLAGS},

@@ -20,8 +20,8 @@ from typing import Final
 from packaging.utils import canonicalize_name
 
 from cluster.programs.entry_starts import Start
-from cluster.programs.keras3_lint import is_guard, modules, names_in
-from cluster.programs.program_packages import RUNTIME_MODULES, Environment
+from cluster.programs.python_ast import is_guard, modules, names_in
+from cluster.programs.python_environment import RUNTIME_MODULES, Environment
 
 MAX_SHOWN: Final = 8
 REMOVED: Final = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from typing import Final
 
-from cluster.programs.keras3_lint import parsed_text
+from cluster.programs.python_ast import parsed_text
 
 _IPYTHON: Final = "get_ipython"
 _MAGICS: Final = ("system", "getoutput", "run_line_magic", "run_cell_magic", "magic")

@@ -17,8 +17,8 @@ from typing import Final
 from agent.spec.frameworks import LOCK_FILE
 from agent.spec.run import PROGRAM_FOLDER
 from cluster.errors import UsageError
-from cluster.programs.entry_starts import SHELLS, starts
-from cluster.programs.entry_words import (
+from cluster.programs.deepcdkignore import IGNORE_FILE, unreadable
+from cluster.programs.entry_flag import (
     MAX_WORD_BYTES,
     check_word,
     located_file,
@@ -27,12 +27,14 @@ from cluster.programs.entry_words import (
     with_located_script,
     without_python,
 )
+from cluster.programs.entry_starts import SHELLS, starts
+from cluster.programs.files_to_push import Upload, survey
 from cluster.programs.ipython_calls import line_of_ipython_call
-from cluster.programs.joining import Joining, examine
-from cluster.programs.keras3_lint import KerasTrapError, Trap, find, imports, modules, parsed_text
-from cluster.programs.program_packages import RUNTIME_MODULES, Wanted
-from cluster.programs.project_files import chosen_file, refuse_others
-from cluster.programs.upload import IGNORE_FILE, Upload, survey, unreadable
+from cluster.programs.keras3_lint import KerasTrapError, Trap, find
+from cluster.programs.launcher_choice import Joining, examine
+from cluster.programs.python_ast import imports, modules, parsed_text
+from cluster.programs.python_environment import RUNTIME_MODULES, Wanted
+from cluster.programs.requirements_formats import chosen_file, refuse_others
 from cluster.ssh.push import Tree, check_syntax, pack
 from cluster.terminal.paths import is_directory, is_file, resolved
 

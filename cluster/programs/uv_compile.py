@@ -19,7 +19,8 @@ from agent.spec.frameworks import TENSORFLOW_PACKAGES
 from agent.spec.node_kinds import RuntimeKind
 from cluster.cli import REINSTALL
 from cluster.errors import DeepcdkError
-from cluster.programs.program_packages import Wanted
+from cluster.programs.python_environment import Wanted
+from cluster.programs.secret_detection import masked
 
 LIBC: Final = "manylinux_2_34"
 """The glibc of Amazon Linux 2023. Debian 12 and 13 and Ubuntu 24.04 have newer versions, which also run such wheels."""
@@ -42,19 +43,6 @@ UNPREPARED: Final = re.compile(
 """Errors when uv must build a package without a wheel, or fetch one from a repository, to read its requirements."""
 PLAIN: Final = ("--no-header", "--no-annotate", "--no-universal", "--deps", "--color", "never")
 """Options for the lock file's form, because the program's `[tool.uv.pip]` may ask for another."""
-_AFTER_USER: Final = (
-    r"(?:(?!\d{1,5}[/?#])[^\s/?#@]*[/?#](?:(?!://)\S)*@"
-    r"|[^\s/?#]+@(?:[^\s/?#@.:]+[/?#](?:(?!://)\S)*@(?=[a-z])|(?:(?!://)\S)+@(?=[\w.-]+\.[a-z]{2,}(?![\w.-])))?)"
-)
-"""The password after `USER:` in a URL. Unlike a port, it may contain `/`, `?`, `#` and `@`.
-
-In `USER:a@b/c@d`, `b/c` is a part of the password if `b` cannot be a host's full name, or `d` can.
-"""
-_SECRETS: Final = re.compile(
-    r"([?&](?:[\w-]*(?:token|signature|password|passwd|pwd|secret|credential)|(?:[\w-]*[_-])?(?:sig|auth|jwt)"
-    r"|(?:(?:access|api|auth|secret|private|subscription)[_-]?)?key)=)[^\s&#)`'\"]+",
-    re.IGNORECASE,
-)
 _NO_EXTRA: Final = re.compile(r"package `([A-Za-z0-9][\w.-]*?)==[^`]*` does not have an extra")
 _NOTES: Final = (
     "Resolved ",
@@ -303,17 +291,6 @@ def _proxy(url: str) -> str:
     if not parts.hostname or proxy_bypass(parts.hostname):
         return ""
     return proxies.get(parts.scheme) or proxies.get("all", "")
-
-
-def masked(words: str) -> str:
-    """Replace passwords and tokens in a text's URLs by ****. A user without a password counts as a token, except with
-    SSH.
-    """
-    words = re.sub(
-        rf"(https?://)(?:(?!\[)[^\s/?#:@]*:{_AFTER_USER}|[^\s/?#]+@)", r"\1****@", words, flags=re.IGNORECASE
-    )
-    words = re.sub(rf"(\w://(?!\[)[^\s/?#@:]*):{_AFTER_USER}", r"\1:****@", words, flags=re.IGNORECASE)
-    return _SECRETS.sub(r"\1****", words)
 
 
 def uv_program() -> str:

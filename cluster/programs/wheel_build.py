@@ -6,14 +6,12 @@ file.
 
 from __future__ import annotations
 
-import base64
 import dataclasses
 import hashlib
 import http.client
 import os
 import re
 import shutil
-import ssl
 import subprocess
 import sys
 import tempfile
@@ -23,26 +21,22 @@ import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
-from urllib.parse import SplitResult, unquote, urlsplit, urlunsplit
+from urllib.parse import SplitResult, unquote, urlsplit
 
 from packaging.tags import Tag, compatible_tags, cpython_tags
 from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 
 from agent.spec.node_kinds import RuntimeKind
+from cluster.programs.download import REFUSED, TruncatedError, fetch, is_open
 from cluster.programs.requirements_file import RequirementsError
-from cluster.programs.uv_compile import LIBC, File, Package, masked, uv_environment, uv_program
+from cluster.programs.secret_detection import masked
+from cluster.programs.uv_compile import LIBC, File, Package, uv_environment, uv_program
 
 DATE: Final = {"SOURCE_DATE_EPOCH": "315532800"}
 """A fixed date, so that the same sources make the same wheel and therefore the same environment on the nodes."""
 LINES: Final = 15
 PYPI_FILES: Final = "files.pythonhosted.org"
-REFUSED: Final = (401, 403, 404)
-"""Responses of servers to a request without a password. GitHub answers as if the file did not exist."""
 _GLIBC: Final = re.compile(rb"GLIBC_2\.(\d+)")
-
-
-class TruncatedError(OSError):
-    """Report a download that ended before its last byte."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -85,7 +79,7 @@ class WheelBuilder:
             with tempfile.TemporaryDirectory() as name:
                 found = self._built(package, Path(name))
                 self._check(package, found)
-                wheel = _keep(found, place if source else cache(self.environ) / _sha256(found)[:16])
+                wheel = _keep(found, place if source else cache(self.environ) / sha256_of(found)[:16])
         self._check(package, wheel)
         return _described(wheel)
 
@@ -100,7 +94,7 @@ class WheelBuilder:
         is_secret = "@" in parts.netloc or bool(parts.query) or parts.hostname in self._index_hosts
         if file.path is not None or not (is_secret or self._may_ask_for_password(parts.hostname or "")):
             return file
-        if not is_secret and not self._cached(file).is_file() and _is_open(file.url):
+        if not is_secret and not self._cached(file).is_file() and is_open(file.url):
             return dataclasses.replace(file, is_direct=True)
         return _described(self.local(package, file))
 
@@ -194,9 +188,9 @@ class WheelBuilder:
         path = scratch / file.name
         try:
             try:
-                _fetch(file.url, path, self._signed(file.url))
+                fetch(file.url, path, self._signed(file.url))
             except TruncatedError:
-                _fetch(file.url, path, self._signed(file.url))
+                fetch(file.url, path, self._signed(file.url))
         except (OSError, http.client.HTTPException) as error:
             refused = isinstance(error, urllib.error.HTTPError) and error.code in REFUSED
             raise RequirementsError(
@@ -207,7 +201,7 @@ class WheelBuilder:
                 else "repeat the command, or put the wheel of the package in a --find-links directory",
             ) from None
         known = {each for each in file.hashes if each.startswith("sha256:")}
-        if known and f"sha256:{_sha256(path)}" not in known:
+        if known and f"sha256:{sha256_of(path)}" not in known:
             raise RequirementsError(
                 f"{package.name}: the SHA-256 of {masked(file.url)} differs from the one in the index",
                 remedy="repeat the command; if it fails again, the index or a proxy serves a damaged file: use another "
@@ -271,7 +265,8 @@ def _key(*inputs: str) -> str:
     return hashlib.sha256("\n".join(inputs).encode()).hexdigest()[:16]
 
 
-def _sha256(path: Path) -> str:
+def sha256_of(path: Path) -> str:
+    """Return the SHA-256 of a file as hexadecimal digits."""
     with path.open("rb") as content:
         return hashlib.file_digest(content, "sha256").hexdigest()
 
@@ -285,68 +280,13 @@ def _keep(found: Path, place: Path) -> Path:
 
 def _described(wheel: Path) -> File:
     """Describe a local wheel with its hash and size."""
-    return File(url=wheel.as_uri(), hashes=frozenset({f"sha256:{_sha256(wheel)}"}), size_bytes=wheel.stat().st_size)
+    return File(url=wheel.as_uri(), hashes=frozenset({f"sha256:{sha256_of(wheel)}"}), size_bytes=wheel.stat().st_size)
 
 
 def _netloc(parts: SplitResult) -> str:
     """Return host and port of a URL, without the user and the default port."""
     default = ":443" if parts.scheme == "https" else ":80"
     return parts.netloc.rpartition("@")[2].lower().removesuffix(default)
-
-
-def _is_open(url: str) -> bool:
-    """Return whether a server provides a file without a password. False after an error, and for HTML: a login page."""
-    try:
-        with _opened(url, None) as answer:
-            return answer.headers.get_content_type() != "text/html"
-    except (OSError, http.client.HTTPException):
-        return False  # the download reports the error
-
-
-def _fetch(url: str, path: Path, signed: tuple[str, str] | None) -> None:
-    """Download a file to `path`. `signed` are user and password, or None.
-
-    Raises OSError, TruncatedError if bytes are missing at the end, or HTTPException.
-    """
-    with _answer(url, signed) as answer, path.open("wb") as output:
-        shutil.copyfileobj(answer, output)
-        expected, received = int(answer.headers.get("Content-Length") or 0), output.tell()
-    if received < expected:
-        raise TruncatedError(f"received {received:,} of {expected:,} bytes")
-
-
-def _answer(url: str, signed: tuple[str, str] | None) -> http.client.HTTPResponse:
-    """Open a URL. The password is sent only if the server rejects the request without it, or answers
-    with an HTML page.
-    """
-    try:
-        answer = _opened(url, None)
-        if not signed or answer.headers.get_content_type() != "text/html":
-            return answer
-        answer.close()
-    except urllib.error.HTTPError as error:
-        if error.code not in REFUSED or not signed:
-            raise
-    return _opened(url, signed)
-
-
-def _opened(url: str, signed: tuple[str, str] | None) -> http.client.HTTPResponse:
-    """Open a URL with a timeout of 60 seconds. `signed` are user and password, or None. Raises OSError.
-
-    The certificates of the system and of botocore are trusted. On a Mac, python.org's Python has none of its own. The
-    password is not sent to the target of a redirect, and a user in the URL is left out.
-    """
-    from botocore.httpsession import get_cert_path
-
-    context = ssl.create_default_context()
-    context.load_verify_locations(get_cert_path(True))
-    parts = urlsplit(url)
-    request = urllib.request.Request(urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2])))  # noqa: S310
-    if signed:
-        word = base64.b64encode(":".join(signed).encode()).decode()
-        request.add_unredirected_header("Authorization", f"Basic {word}")  # a redirect may lead to another host
-    opened: http.client.HTTPResponse = urllib.request.urlopen(request, timeout=60, context=context)  # noqa: S310  # uv chose it
-    return opened
 
 
 def _leftovers(source: Path) -> set[Path]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from cluster.errors import UsageError
-from cluster.programs.entry_words import MAX_WORD_BYTES
+from cluster.programs.entry_flag import MAX_WORD_BYTES
 from cluster.terminal.paths import expanded
 
 OURS: Final = re.compile(

@@ -19,8 +19,8 @@ from cluster.aws.prices import Prices
 from cluster.aws.stack import Stack, read_template
 from cluster.cli import CODE, IS_INSTALLED, VERSION
 from cluster.errors import AwsError
-from cluster.programs.upload import has_secret_text, stays
-from cluster.programs.uv_compile import masked
+from cluster.programs.files_to_push import stays
+from cluster.programs.secret_detection import has_secret_text, masked
 from cluster.runs import run_starter
 from stacks.config import ClusterConfig
 

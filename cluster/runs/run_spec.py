@@ -15,7 +15,7 @@ from agent.spec.run import RunSpec
 from agent.spec.run_states import make_run_id
 from cluster.aws.stack import Stack
 from cluster.programs.program import Program
-from cluster.programs.program_packages import RUNTIME, Environment
+from cluster.programs.python_environment import RUNTIME, Environment
 from cluster.runs.provenance import git_commit
 from cluster.runs.recipe_or_program import Benchmark, Training
 from cluster.runs.run_options import AUTO, CORES, RunOptions

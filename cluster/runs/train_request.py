@@ -11,14 +11,14 @@ from agent.spec.laptop_requests import RemoteCommand
 from agent.spec.launchers import APART, HOROVOD, PLAIN, REQUIRED
 from agent.spec.nodes import Node, workers
 from agent.spec.run import RunSpec
-from cluster.aws.notify import resolve_topics
+from cluster.aws.notify_flag import resolve_topics
 from cluster.cli import CODE, FOR_NODES
 from cluster.errors import UsageError
 from cluster.nodes.occupancy import Occupancy
 from cluster.polling import in_background
+from cluster.programs.packed_program import PackedProgram, kind_of_hosts, pack
 from cluster.programs.program import Program
-from cluster.programs.program_environment import PackedProgram, kind_of_hosts, pack
-from cluster.programs.program_packages import RUNTIME
+from cluster.programs.python_environment import RUNTIME
 from cluster.runs.fault_cost import describe_of_program
 from cluster.runs.launch import Following, Launch
 from cluster.runs.recipe_or_program import Training

@@ -15,7 +15,7 @@ from agent.spec.run import TRAINING, RunSpec
 from agent.spec.run_states import make_run_id
 from agent.spec.sweep_trial import SEED_VARIABLE, Trial
 from cluster.errors import UsageError
-from cluster.programs.entry_words import split_entry
+from cluster.programs.entry_flag import split_entry
 from cluster.programs.program import Program
 from cluster.runs.recipe_or_program import ProgramFlags, RecipeFlags, Training
 from cluster.sweeps.plan import NODES, RUN_DIRECTORY, SEED, Plan, check_placeholders, expand, values_of

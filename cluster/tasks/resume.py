@@ -12,7 +12,7 @@ from agent.spec.nodes import choose_hosts
 from agent.spec.resumed_spec import resume_point, resumed_spec
 from agent.spec.run import RunSpec
 from agent.spec.run_states import LIVE_STATES, QUEUED
-from cluster.aws.notify import check_notify, resolve_topics
+from cluster.aws.notify_flag import check_notify, resolve_topics
 from cluster.cli import CODE, PROJECT
 from cluster.cli.flags import parse_run_id, whole
 from cluster.cli.task import Key, Notify, Queue, Set, Yes, task

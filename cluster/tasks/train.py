@@ -11,7 +11,7 @@ from typing import Annotated
 
 from agent.spec.horovod import Knobs
 from agent.spec.run_limits import Bounds
-from cluster.aws.notify import check_notify
+from cluster.aws.notify_flag import check_notify
 from cluster.cli import CODE, PROJECT
 from cluster.cli.flags import whole
 from cluster.cli.task import Key, Notify, Queue, Set, Yes, task

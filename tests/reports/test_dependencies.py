@@ -21,12 +21,12 @@ from agent.environment.package_index import reason_lines
 from agent.spec.frameworks import HOROVOD_FILE
 from agent.spec.node_kinds import RuntimeKind
 from cluster.errors import DeepcdkError, UsageError
-from cluster.programs import project_files, uv_compile
+from cluster.programs import requirements_formats, uv_compile
 from cluster.programs.entry_starts import starts
 from cluster.programs.import_check import is_in, standard_library, unreachable
+from cluster.programs.packed_program import PackedProgram, pack
 from cluster.programs.program import Program
-from cluster.programs.program_environment import PackedProgram, pack
-from cluster.programs.program_packages import Environment
+from cluster.programs.python_environment import Environment
 from cluster.programs.requirements_file import RequirementsError
 from cluster.programs.uv_compile import Answer, File, Package, UnresolvedHereError
 from cluster.programs.wheel_build import WheelBuilder
@@ -288,7 +288,7 @@ def test_each_index_of_a_host_has_its_own_password(tmp_path: Path) -> None:
         "UV_DEFAULT_INDEX": "http://u:three@host/projects/3/packages",
     }
     (tmp_path / "netrc").write_text("machine host login u password four\nmachine other login u password five\n")
-    known = project_files.credentials(tmp_path, environ)
+    known = requirements_formats.credentials(tmp_path, environ)
     builder = WheelBuilder(kind=RuntimeKind(processor="x86_64", python="3.12"), environ=environ, credentials=known)
     asked = ("host/projects/1/files/a", "host:81/projects/2/files/a", "host/projects/3/files/a", "other/a", "third/a")
     assert [(builder._signed(f"http://{url}") or ("", ""))[1] for url in asked] == ["one", "two", "three", "five", ""]
@@ -318,7 +318,7 @@ def test_a_password_of_an_index_goes_to_its_host_and_port_and_never_in_clear(
     builder = WheelBuilder(kind=RuntimeKind(processor="x86_64", python="3.12"), environ=environ)
 
     def signed(index: str, url: str) -> tuple[str, str] | None:
-        known = project_files.credentials(tmp_path, {**environ, "UV_INDEX": index})
+        known = requirements_formats.credentials(tmp_path, {**environ, "UV_INDEX": index})
         return dataclasses.replace(builder, credentials=known)._signed(url)
 
     assert signed(index.replace("//", "//u:s3cret@"), url) == (("u", "s3cret") if is_signed else None)
@@ -343,8 +343,8 @@ def test_malformed_indexes_are_left_to_uv(tmp_path: Path, settings: str) -> None
     environ = {"NETRC": "/", "XDG_CONFIG_HOME": str(tmp_path / "none"), "UV_INDEX": "https://[y https://u:p@host/"}
     (tmp_path / "pyproject.toml").write_text(f"[tool.uv]\n{settings}\n")
     (tmp_path / "uv.toml").write_text(f"{settings}\n")
-    assert project_files.credentials(tmp_path, environ) == {"https://host/": ("u", "p")}
-    assert project_files.index_options(tmp_path, environ) == set()
+    assert requirements_formats.credentials(tmp_path, environ) == {"https://host/": ("u", "p")}
+    assert requirements_formats.index_options(tmp_path, environ) == set()
 
 
 @pytest.mark.parametrize(

@@ -24,9 +24,10 @@ from cluster.cli import PROJECT
 from cluster.cli.task_modules import collection
 from cluster.data.report import REMEDIES
 from cluster.errors import DeepcdkError, RemoteError, UsageError
+from cluster.programs.deepcdkignore import UploadError
+from cluster.programs.files_to_push import survey
+from cluster.programs.packed_program import wheels_tree
 from cluster.programs.program import Program
-from cluster.programs.program_environment import wheels_tree
-from cluster.programs.upload import UploadError, survey
 from cluster.runs.provenance import read_diff
 from cluster.session import Session
 from cluster.ssh.bootstrap import EntryError, unpack, unpack_as

@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 
 from cluster.errors import UsageError
 from cluster.programs import program as module
-from cluster.programs.entry_words import MAX_WORD_BYTES, check_word
+from cluster.programs.entry_flag import MAX_WORD_BYTES, check_word
+from cluster.programs.files_to_push import CACHES
 from cluster.programs.keras3_lint import KerasTrapError
 from cluster.programs.program import Program
-from cluster.programs.program_packages import RUNTIME_MODULES, pinned
-from cluster.programs.upload import CACHES
+from cluster.programs.python_environment import RUNTIME_MODULES, pinned
 from cluster.ssh.bootstrap import unpack
 from cluster.ssh.push import BrokenPackageError
 from tests.words import FILE_NAMES, WORDS

@@ -10,14 +10,14 @@ import pytest
 
 from agent.spec.node_kinds import RuntimeKind
 from cluster.programs import uv_compile
-from cluster.programs.program_packages import Wanted
+from cluster.programs.python_environment import Wanted
+from cluster.programs.secret_detection import masked
 from cluster.programs.uv_compile import (
     Answer,
     UnresolvedHereError,
     UvError,
     ask,
     check_answer,
-    masked,
     uv_environment,
     write_stand_in,
 )

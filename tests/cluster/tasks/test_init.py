@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from cluster.cli.program import make_program
-from cluster.programs.upload import survey
+from cluster.programs.files_to_push import survey
 from cluster.tasks import init
 from stacks.config import ClusterConfig
 

@@ -10,8 +10,8 @@ from collections.abc import Callable, Collection, Iterator
 from typing import Final
 
 from agent.spec.launchers import HOROVOD, PLAIN, TORCHRUN
-from cluster.programs.keras3_lint import dotted, import_names, imports, is_guard, names_in, strings_in
-from cluster.programs.own_addresses import ENVIRONMENT_READERS, own_addresses, reason_call_is_alone
+from cluster.programs.localhost_check import ENVIRONMENT_READERS, own_addresses, reason_call_is_alone
+from cluster.programs.python_ast import dotted, import_names, imports, is_guard, names_in, strings_in
 
 _CALLS: Final = {
     "horovod": HOROVOD,

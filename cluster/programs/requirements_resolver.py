@@ -8,7 +8,6 @@ processor and Python, and locked by hash. The nodes install exactly those wheels
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import os
 import shlex
 import tempfile
@@ -20,31 +19,27 @@ from packaging.utils import canonicalize_name, parse_wheel_filename
 from packaging.version import Version
 
 from agent.spec.frameworks import (
-    FIRST_TENSORFLOW,
     HOROVOD_FILE,
     HOROVOD_NEEDS,
     HOROVOD_SHA256,
     HOROVOD_VERSION,
     KEPT,
     KEPT_PREFIX,
-    LAST_TENSORFLOW,
     TENSORFLOW,
     TENSORFLOW_PACKAGES,
     TORCH,
 )
 from agent.spec.node_kinds import RuntimeKind
-from cluster.programs import project_files, uv_compile
-from cluster.programs.program_packages import TORCH_MODULE, Environment, Wanted, pinned
+from cluster.programs import requirements_formats, uv_compile
+from cluster.programs.python_environment import TORCH_MODULE, Environment, Wanted, pinned
 from cluster.programs.requirements_file import RequirementsError, RequirementsFile, allowed_hashes, may_be_allowed
+from cluster.programs.secret_detection import masked
+from cluster.programs.tensorflow_versions import ONE_TENSORFLOW, check_tensorflow, has_keras_2, keras_2, tensorflow_root
 from cluster.programs.uv_compile import ONE_BY_ONE, Answer, File, Package, UnresolvedHereError, write_stand_in
-from cluster.programs.wheel_build import WheelBuilder
+from cluster.programs.wheel_build import WheelBuilder, sha256_of
 
 LOCKS: Final = {"x86_64": "requirements.txt", "aarch64": "requirements-aarch64.txt"}
 GPU_LOCK: Final = "requirements-gpu.txt"
-KERAS_2: Final = "tf-keras"
-FIRST_WITH_KERAS_3: Final = (2, 16)
-ONE_TENSORFLOW: Final = TENSORFLOW_PACKAGES[:2]
-"""Two names of the same package. Both install the same files, so the later one overwrites the other."""
 HOROVOD: Final = "horovod"
 TORCH_BACKEND: Final = "UV_TORCH_BACKEND"
 NOTHING_DONE: Final = "nothing was uploaded or started"
@@ -68,8 +63,8 @@ class Resolver:
 
         Raises RequirementsError; UnresolvedHereError if this machine cannot resolve them; UvError if uv does not run.
         """
-        files, lines = project_files.sources(wanted, uv_compile.uv_program(), self.environ)
-        reads_text = project_files.reads_as_text(wanted.requirements)
+        files, lines = requirements_formats.sources(wanted, uv_compile.uv_program(), self.environ)
+        reads_text = requirements_formats.reads_as_text(wanted.requirements)
         asked = RequirementsFile.read(wanted.directory, wanted.requirements if reads_text else "", lines)
         if plain := asked.without_editable:
             files, lines = [], list(plain)
@@ -103,7 +98,7 @@ class Resolver:
         `there` are all packages of the runtime. `kept` are those that must not change. Raises UnresolvedHereError and
         UvError.
         """
-        roots = [_keras_2(there[TENSORFLOW])] if wanted.keras == 2 else []
+        roots = [keras_2(there[TENSORFLOW])] if wanted.keras == 2 else []
         constraints = [f"{name}=={version}" for name, version in kept.items()]
         stand_ins = dict(there)
 
@@ -142,12 +137,12 @@ class Resolver:
                 remedy=f"add {TORCH} to the program's requirements.txt",
             )
         if (wanted.uses_tensorflow and not found.tensorflow) or (found.tensorflow and self.kind.has_gpus):
-            roots.append(self._tensorflow_root())
+            roots.append(tensorflow_root(self.kind))
         found = self._checked(wanted, roots)
-        keras = 3 if not found.tensorflow or _numbers(found.tensorflow) >= FIRST_WITH_KERAS_3 else 2
+        keras = 2 if found.tensorflow and has_keras_2(found.tensorflow) else 3
         tf_keras = bool(wanted.keras == 2 and keras == 3 and found.tensorflow)
         if tf_keras:
-            found = self._checked(wanted, [*roots, _keras_2(found.tensorflow)])
+            found = self._checked(wanted, [*roots, keras_2(found.tensorflow)])
         if wanted.horovod and found.tensorflow:
             check_tensorflow(found.tensorflow, wanted)
         built_for = {TENSORFLOW: wanted.uses_tensorflow, TORCH: wanted.uses_torch}
@@ -177,16 +172,16 @@ class Resolver:
                 remedy=f"add an index or a --find-links directory that has this file; {NOTHING_DONE}",
             )
         path = self._builder(wanted).local(package, package.sdist)
-        if (found := _sha256(path)) != HOROVOD_SHA256:
+        if (found := sha256_of(path)) != HOROVOD_SHA256:
             raise RequirementsError(
-                f"{HOROVOD_FILE} of {uv_compile.masked(package.sdist.url)} has SHA-256 {found}, but the release has "
+                f"{HOROVOD_FILE} of {masked(package.sdist.url)} has SHA-256 {found}, but the release has "
                 f"{HOROVOD_SHA256}",
                 remedy=f"use an index that has the file of the release; {NOTHING_DONE}",
             )
         return path
 
     def _builder(self, wanted: Wanted) -> WheelBuilder:
-        signed = project_files.credentials(wanted.directory, self.environ)
+        signed = requirements_formats.credentials(wanted.directory, self.environ)
         return WheelBuilder(kind=self.kind, environ=self.environ, credentials=signed)
 
     def _locked(
@@ -196,7 +191,11 @@ class Resolver:
 
         Missing wheels are built. `asked` has the options and hashes of the requirements file. Raises RequirementsError.
         """
-        options = {"--only-binary :all:", *asked.options, *project_files.index_options(wanted.directory, self.environ)}
+        options = {
+            "--only-binary :all:",
+            *asked.options,
+            *requirements_formats.index_options(wanted.directory, self.environ),
+        }
         lines, wheels, downloaded = [], [*environment.wheels], 0
         allowed = asked.hashes
         for package in packages:
@@ -236,7 +235,7 @@ class Resolver:
         found = builder.brought(package, found)
         hashes = frozenset(each for file in package.wheels for each in file.hashes) or found.hashes
         if found.path is not None and not hashes:
-            hashes = frozenset({f"sha256:{_sha256(found.path)}"})
+            hashes = frozenset({f"sha256:{sha256_of(found.path)}"})
         if not hashes:
             raise RequirementsError(
                 f"{wanted.file}: the index has no hash of {package.name}=={package.version}, but the nodes install "
@@ -245,16 +244,6 @@ class Resolver:
                 "with its directory",
             )
         return found, allowed_hashes(package.name, package.version, hashes, allowed)
-
-    def _tensorflow_root(self) -> str:
-        """Return a requirement of TensorFlow for these hosts, such as `tensorflow-cpu>=2.15,<2.22`, limited to versions
-        that Horovod is built for.
-        """
-        package = TENSORFLOW_PACKAGES[0] if self.kind.processor == "x86_64" else TENSORFLOW
-        if self.kind.has_gpus:
-            package = f"{TENSORFLOW}[and-cuda]"
-        first, last = FIRST_TENSORFLOW, LAST_TENSORFLOW
-        return f"{package}>={first[0]}.{first[1]},<{last[0]}.{last[1] + 1}"
 
     def _checked(self, wanted: Wanted, roots: Sequence[str]) -> Answer:
         """Resolve the requirements and `roots`, with TensorFlow under only one of the names in ONE_TENSORFLOW.
@@ -346,17 +335,6 @@ class Resolver:
         return answer
 
 
-def check_tensorflow(version: str, wanted: Wanted) -> None:
-    """Raise RequirementsError for a TensorFlow version that Horovod is not known to support."""
-    if not FIRST_TENSORFLOW <= _numbers(version) <= LAST_TENSORFLOW:
-        first, last = (".".join(map(str, pair)) for pair in (FIRST_TENSORFLOW, LAST_TENSORFLOW))
-        raise RequirementsError(
-            f"{wanted.file} requires TensorFlow {version}, but Horovod {HOROVOD_VERSION} is built for {first} to "
-            f"{last}",
-            remedy=f"require one of these versions, such as tensorflow-cpu=={last}.*, or give --launcher plain",
-        )
-
-
 def reason(packages: Mapping[str, str], kept: Mapping[str, str], wanted: Wanted) -> str:
     """Return briefly why a program needs its own `packages` instead of a runtime with the packages `kept`."""
     if wanted.uses_torch:
@@ -365,17 +343,3 @@ def reason(packages: Mapping[str, str], kept: Mapping[str, str], wanted: Wanted)
     if differ:
         return f"the runtime has {differ[0]}"
     return "its requirements are not compatible with the runtime's packages"
-
-
-def _keras_2(tensorflow: str) -> str:
-    return f"{KERAS_2}=={'.'.join(tensorflow.split('.')[:2])}.*"
-
-
-def _numbers(version: str) -> tuple[int, int]:
-    major, minor = version.split(".")[:2]
-    return int(major), int(minor)
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as content:
-        return hashlib.file_digest(content, "sha256").hexdigest()

@@ -10,22 +10,21 @@ from __future__ import annotations
 import dataclasses
 import functools
 import os
-import re
 import shlex
 import stat
-import subprocess
 from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from agent.files.safe_read import read_regular
-from cluster.errors import DeepcdkError
+from cluster.programs import git_files
+from cluster.programs.deepcdkignore import IGNORE_FILE, read_rules, unreadable
+from cluster.programs.secret_detection import has_secret_name, is_secret
 from cluster.ssh.push import printable
 
 if TYPE_CHECKING:
-    from pathspec import GitIgnoreSpec
+    pass
 
-IGNORE_FILE: Final = ".deepcdkignore"
 CACHES: Final = frozenset(
     (
         *(".git", ".hg", ".svn", ".jj", "__pycache__", "node_modules", ".ipynb_checkpoints", ".DS_Store"),
@@ -34,51 +33,10 @@ CACHES: Final = frozenset(
 )
 """Names that are not uploaded unless git tracks them."""
 _ENVIRONMENT_MARKS: Final = ("pyvenv.cfg", "conda-meta")
-_SECRET_NAME: Final = re.compile(
-    r"\.env(rc)?|\.env\.(?!(example|sample|template|dist|defaults?)$).*|[._]netrc|\.pgpass|\.git-credentials|\.pypirc"
-    r"|(?!(.*[._-])?(example|sample|template|dist|defaults?)\.env$).+\.env|\.(boto|s3cfg|databrickscfg|vault-token)"
-    r"|id_(rsa|dsa|ecdsa|ed25519)(_sk)?|kaggle\.json|.*\.(p12|pfx|jks|keystore|kdbx|ppk)",
-    re.IGNORECASE,
-)
-_SECRET_PATH: Final = re.compile(
-    r"(.*/)?(\.aws/credentials|\.docker/config\.json|\.kube/config|\.streamlit/secrets\.toml)"
-)
-_SECRET_TEXT: Final = re.compile(
-    rb"^-----BEGIN ([A-Z0-9]+ )*PRIVATE KEY( BLOCK)?-----"
-    rb'|"private_key"\s*:\s*"-----BEGIN'
-    rb'|"refresh_token"\s*:\s*"[^"]+"'
-    rb"|^([^#\n]*[\s\"'])?(?i:aws_secret_access_key)[\"']?[ \t]*[=:][ \t]*[\"']?[^\s\"'$`%<{(]"
-    rb'|"auths"\s*:\s*\{[\s\S]{0,4000}?"(auth|identitytoken|password)"\s*:\s*"[^"$]'
-    rb"|^(\S*[:/])?\S*_authToken\s*=\s*[^\s$]"
-    rb"|^AGE-SECRET-KEY-1",
-    re.MULTILINE,
-)
-_TEXT_SUFFIXES: Final = frozenset((".py", ".pyi", ".ipynb", ".md", ".rst"))
-"""Programs and texts are uploaded, because they may quote a key's first line."""
-MAX_SECRET_BYTES: Final = 1 << 16
 _LFS_POINTER: Final = b"version https://git-lfs.github.com/spec/v1\n"
 _MAX_POINTER_BYTES: Final = 1024
 """Maximum size of a Git LFS pointer (docs/spec.md of git-lfs)."""
-_NO_REPOSITORY: Final = "not a git repository (or any"
-_GIT_PLACES: Final = frozenset(
-    f"GIT_{name}"
-    for name in ("DIR", "WORK_TREE", "INDEX_FILE", "PREFIX", "COMMON_DIR", "OBJECT_DIRECTORY", "NAMESPACE")
-)
-"""Variables that git sets in hooks. They would point to another repository."""
 _SHOWN: Final = 5
-
-
-class UploadError(DeepcdkError, OSError):
-    """Report a directory with files that cannot be listed or read."""
-
-
-def unreadable(path: Path, error: OSError) -> UploadError:
-    """Return an UploadError for a path that cannot be read or has disappeared."""
-    if isinstance(error, FileNotFoundError):
-        what, remedy = f"{path} disappeared while it was read", "stop the program that changes the directory"
-    else:
-        what, remedy = f"cannot read {path}: {error.strerror or error}", "make it readable"
-    return UploadError(what, remedy=f"{remedy}, or name it in {IGNORE_FILE}; nothing was uploaded")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -176,7 +134,7 @@ class _Search:
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        self.rules = _read_rules(root / IGNORE_FILE)
+        self.rules = read_rules(root / IGNORE_FILE)
         self.paths: set[str] = set()
         self.folders: set[str] = set()
         self.ignored: set[str] = set()
@@ -286,46 +244,14 @@ class _Search:
         return any(self.is_environment(self.root.joinpath(*parts[: n + 1])) for n in range(len(parts)))
 
     def _git(self, directory: Path, *words: str, stdin: Sequence[str] = ()) -> list[str] | None:
-        """Run git in a directory, with `stdin` as input. Return the names that it lists.
-
-        Returns None outside of a repository, and if git is not installed. In a repository, a missing git is recorded in
-        `without_git`. Raises UploadError for other errors.
+        """Return the names that git lists in a directory, as `git_files.names`; None if git is not installed, which is
+        recorded in `without_git` for a repository.
         """
         try:
-            done = subprocess.run(
-                ["git", "-c", "core.fsmonitor=false", *words, "-z"],
-                cwd=directory,
-                env={**{key: text for key, text in os.environ.items() if key not in _GIT_PLACES}, "LC_ALL": "C"},
-                input=os.fsencode("".join(f"{name}\0" for name in stdin)),
-                capture_output=True,
-                check=False,
-            )
-        except FileNotFoundError:
-            self._note_no_git(directory)
+            return git_files.names(directory, *words, stdin=stdin)
+        except git_files.NoGitError:
+            self.without_git |= any(os.path.lexists(each / ".git") for each in (directory, *directory.parents))
             return None
-        except OSError as error:
-            raise unreadable(directory, error) from None
-        trouble = os.fsdecode(done.stderr).strip()
-        if done.returncode != 0 and trouble.startswith(("xcrun:", "xcode-select:")):  # Apple's placeholder for git
-            self._note_no_git(directory)
-            return None
-        if _NO_REPOSITORY in trouble:
-            return None
-        if closed := re.search("could not open directory '(.*)': (.*)", trouble):
-            raise unreadable(directory / closed[1], PermissionError(0, closed[2]))
-        if done.returncode not in ((0, 1) if words[0] == "check-ignore" else (0,)):
-            owned = re.search("dubious ownership in repository at '(.*)'", trouble)
-            remedy = (
-                f"git config --global --add safe.directory '{owned[1]}'"
-                if owned
-                else f"run `git -C {directory} status` to see the problem"
-            )
-            line = next(iter(trouble.splitlines()), f"status {done.returncode}")
-            raise UploadError(f"git cannot list {directory}: {line}", remedy=f"{remedy}; nothing was uploaded")
-        return [os.fsdecode(name) for name in done.stdout.split(b"\0") if name]
-
-    def _note_no_git(self, directory: Path) -> None:
-        self.without_git |= any(os.path.lexists(each / ".git") for each in (directory, *directory.parents))
 
     def result(self) -> Upload:
         """Return the found paths, grouped by kind. Files that may contain passwords or keys are in `secrets`.
@@ -334,7 +260,7 @@ class _Search:
         unreadable file.
         """
         files, links, outside, special, pointers = [], [], [], [], []
-        secrets = {name for name in self.ignored if _has_secret_name(name)}
+        secrets = {name for name in self.ignored if has_secret_name(name)}
         for name in sorted(self.paths):
             path, verdict = self.root / name, self.verdict(name)
             if verdict is True:
@@ -374,24 +300,6 @@ class _Search:
         )
 
 
-def is_secret(path: Path, name: str, size: int) -> bool:
-    """Return whether a file's name or content suggests a private key or passwords. `name` is its relative path.
-
-    The contents of source files, documents and files above MAX_SECRET_BYTES are not read. Raises PermissionError. For
-    another error, such as a file that has disappeared, only the name counts.
-    """
-    if _has_secret_name(name):
-        return True
-    if path.suffix in _TEXT_SUFFIXES or size > MAX_SECRET_BYTES:
-        return False
-    try:
-        return has_secret_text(read_regular(path, 2 * MAX_SECRET_BYTES), name)
-    except PermissionError:
-        raise
-    except OSError:  # the file is changing; packing it reports the error
-        return False
-
-
 def _is_pointer(path: Path) -> bool:
     """Return whether a small file is a Git LFS pointer; False if it cannot be read."""
     try:
@@ -400,27 +308,15 @@ def _is_pointer(path: Path) -> bool:
         return False
 
 
-def has_secret_text(content: bytes, name: str) -> bool:
-    """Return whether `content` contains a private key or a password; False if `name` is that of a source file or
-    document.
-    """
-    return Path(name).suffix not in _TEXT_SUFFIXES and _SECRET_TEXT.search(content) is not None
-
-
 def stays(root: Path, names: Iterable[str]) -> list[str]:
     """Return those of the names that are not uploaded: names of secrets, and names that `.deepcdkignore` excludes.
 
     Names are paths relative to `root`. A line with `!` in `.deepcdkignore` includes a secret. The files' contents are
     not read. Raises UploadError.
     """
-    rules = _read_rules(root / IGNORE_FILE)
+    rules = read_rules(root / IGNORE_FILE)
     verdicts = {name: rules.check_file(name).include if rules else None for name in names}
-    return [name for name, out in verdicts.items() if out or (out is None and _has_secret_name(name))]
-
-
-def _has_secret_name(name: str) -> bool:
-    last = name.rpartition("/")[2]
-    return bool(_SECRET_NAME.fullmatch(last) or _SECRET_PATH.fullmatch(name))
+    return [name for name, out in verdicts.items() if out or (out is None and has_secret_name(name))]
 
 
 def _is_environment(path: Path) -> bool:
@@ -433,22 +329,3 @@ def _target_within(root: Path, link: Path) -> str:
     if real != top and not real.startswith(f"{top}/"):
         return ""
     return os.path.relpath(real, os.path.realpath(link.parent))
-
-
-def _read_rules(file: Path) -> GitIgnoreSpec | None:
-    """Read a `.deepcdkignore`; None if it does not exist. Raises UploadError if it cannot be read or has an invalid
-    line.
-    """
-    from pathspec import GitIgnoreSpec  # import late: most tasks upload no program
-
-    try:
-        text = file.read_bytes().decode("utf-8-sig", "surrogateescape")
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise unreadable(file, error) from None
-    try:
-        return GitIgnoreSpec.from_lines(line.rstrip("\r") for line in text.split("\n"))
-    except ValueError as error:
-        what = f"{file} has an invalid line: {error}"
-        raise UploadError(what, remedy="correct the line; the syntax is that of .gitignore") from None

@@ -12,17 +12,7 @@ from typing import Final
 from agent.spec.horovod import MPI
 from agent.spec.launchers import HOROVOD, MASTER_PORT, PLAIN, TORCHRUN, has_placeholder
 from cluster.errors import UsageError
-from cluster.programs.entry_launchers import (
-    POSITION_FLAGS,
-    has_first_port,
-    launcher_settings,
-    names_device,
-    reason_alone,
-)
-from cluster.programs.entry_starts import short_text, shown_path, starts
-from cluster.programs.keras3_lint import imported, modules, parsed_text
-from cluster.programs.own_addresses import OWN_ADDRESS
-from cluster.programs.program_sources import (
+from cluster.programs.distributed_calls import (
     FOREIGN_VARIABLES,
     JAX_VARIABLES,
     LAUNCHER_VARIABLES,
@@ -32,6 +22,16 @@ from cluster.programs.program_sources import (
     Sources,
     Use,
 )
+from cluster.programs.entry_launchers import (
+    POSITION_FLAGS,
+    has_first_port,
+    launcher_settings,
+    names_device,
+    reason_alone,
+)
+from cluster.programs.entry_starts import short_text, shown_path, starts
+from cluster.programs.localhost_check import OWN_ADDRESS
+from cluster.programs.python_ast import imported, modules, parsed_text
 
 _SERVES: Final = {HOROVOD: (HOROVOD,), TORCHRUN: (TORCHRUN,), PLAIN: (PLAIN, TORCHRUN)}
 """The launchers whose programs each launcher can also start: `plain` sets all variables of PyTorch's `env://`."""

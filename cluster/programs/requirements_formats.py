@@ -14,9 +14,9 @@ from typing import Any, Final
 from urllib.parse import SplitResult, unquote, urlsplit
 
 from cluster.errors import UsageError
-from cluster.programs.program_packages import Wanted
+from cluster.programs.python_environment import Wanted
 from cluster.programs.requirements_file import RequirementsError
-from cluster.programs.uv_compile import masked
+from cluster.programs.secret_detection import masked
 from cluster.terminal.paths import expanded, is_file
 from cluster.terminal.status_line import warn
 

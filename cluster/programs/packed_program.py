@@ -14,9 +14,9 @@ from agent.spec.nodes import MASTER_NAME, Node, workers
 from cluster.programs.entry_starts import starts
 from cluster.programs.keras3_lint import LEGACY
 from cluster.programs.program import Program
-from cluster.programs.program_packages import RUNTIME, Environment, Wanted
-from cluster.programs.project_files import notes
+from cluster.programs.python_environment import RUNTIME, Environment, Wanted
 from cluster.programs.requirements_file import RequirementsError
+from cluster.programs.requirements_formats import notes
 from cluster.ssh import push
 from cluster.ssh.push import Tree
 from cluster.terminal.status_line import doing
@@ -169,7 +169,7 @@ def choose(wanted: Wanted, kind: RuntimeKind | None, *, project: Path, report: C
             remedy="check the nodes with `fab status`; `fab replace` those that an older deepcdk has set up",
         )
     # Import late: most programs have no requirements and start faster without these modules.
-    from cluster.programs.resolution import Resolver
+    from cluster.programs.requirements_resolver import Resolver
 
     with doing(f"resolving {wanted.requirements or 'the program'} with uv"):
         environment = Resolver(kind=kind, locks=project / LOCKS, environ=os.environ).resolve(wanted)

@@ -1,7 +1,7 @@
 """What a program requires of its environment, and the environment that it gets: the nodes' runtime or its own packages.
 
-This is separate from `cluster.programs.resolution`, which resolves requirements, so that programs without requirements
-start without importing it.
+This is separate from `cluster.programs.requirements_resolver`, so that programs without requirements start without
+importing it.
 """
 
 from __future__ import annotations

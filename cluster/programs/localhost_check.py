@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from cluster.programs.keras3_lint import dotted, names_in, strings_in
+from cluster.programs.python_ast import dotted, names_in, strings_in
 
 LOCALHOST: Final = re.compile(r"(?:localhost|127\.0\.0\.1|\[?::1\]?)(?::\d+)?")
 """An address of the own node, perhaps with a port."""

@@ -15,10 +15,10 @@ import pytest
 
 from agent.spec.frameworks import HOROVOD_FILE
 from agent.spec.node_kinds import RuntimeKind
-from cluster.programs import resolution
-from cluster.programs.program_packages import Environment, Wanted
+from cluster.programs import requirements_resolver
+from cluster.programs.python_environment import Environment, Wanted
 from cluster.programs.requirements_file import RequirementsError
-from cluster.programs.resolution import Resolver
+from cluster.programs.requirements_resolver import Resolver
 from cluster.programs.uv_compile import UnresolvedHereError
 
 PROJECT: Final = Path(__file__).resolve().parents[3]
@@ -65,7 +65,7 @@ def index(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(autouse=True)
 def release(monkeypatch: pytest.MonkeyPatch) -> None:
     """Expect the bytes of SOURCE as Horovod's source distribution."""
-    monkeypatch.setattr(resolution, "HOROVOD_SHA256", hashlib.sha256(SOURCE).hexdigest())
+    monkeypatch.setattr(requirements_resolver, "HOROVOD_SHA256", hashlib.sha256(SOURCE).hexdigest())
 
 
 def write_wheel(directory: Path, name: str, version: str, needs: tuple[str, ...] = ()) -> Path:

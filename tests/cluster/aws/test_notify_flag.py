@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from cluster.aws.notify import check_notify, resolve_topics
+from cluster.aws.notify_flag import check_notify, resolve_topics
 from cluster.errors import DeepcdkError, UsageError
 from tests.factories import make_stack
 
