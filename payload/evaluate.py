@@ -16,7 +16,7 @@ from typing import Any
 
 from agent.errors import ReportedError
 from agent.files.atomic_write import storing
-from payload.command_line import EXIT_FAILED, Parser, add_model_arguments, quiet_tensorflow, report_error
+from payload.model_arguments import EXIT_FAILED, Parser, add_model_arguments, quiet_tensorflow, report_error
 from payload.training.export.model_card import DESCRIPTION_FILE, ModelCard, ModelError, locate, read_card
 
 COMMAND = "payload.evaluate"
@@ -50,9 +50,9 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _evaluate(given: argparse.Namespace) -> dict[str, Any]:
-    from payload.data.local_copy import SCHEME, local_directory
-    from payload.data.registry import open_dataset
-    from payload.training.export.model_spec import settings_from
+    from payload.data.bucket_download import SCHEME, local_directory
+    from payload.data.open_dataset import open_dataset
+    from payload.training.export.settings_file import settings_from
 
     path, folder = locate(given.model or given.run_dir)
     card = read_card(folder)
@@ -84,11 +84,11 @@ def _measure(given: argparse.Namespace, path: Path, card: ModelCard, split: Any)
     """
     import numpy as np
 
+    from payload.data.dataset import View
     from payload.data.pipeline.batches import test_batches
-    from payload.data.types import View
     from payload.training.evaluation_step import evaluation_slots, make_evaluation_step
     from payload.training.export.classifier import load
-    from payload.training.reporting.confusion import (
+    from payload.training.reporting.confusion_matrix import (
         Confusion,
         Mistake,
         mistakes_of,

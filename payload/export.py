@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from agent.errors import ReportedError
-from payload.command_line import EXIT_FAILED, Parser, quiet_tensorflow, report_error
-from payload.training.export.model_spec import read_model_spec
+from payload.model_arguments import EXIT_FAILED, Parser, quiet_tensorflow, report_error
 from payload.training.export.onnx_conversion import require_converter
+from payload.training.export.settings_file import read_model_spec
 
 COMMAND = "payload.export"
 
@@ -46,9 +46,9 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _export(given: argparse.Namespace) -> str:
+    from payload.training.export.export_network import EXPORT_DIRECTORY, export_network
     from payload.training.export.model_card import ONNX_FILE
-    from payload.training.export.restore import restore
-    from payload.training.export.saved_model import EXPORT_DIRECTORY, export_network
+    from payload.training.export.restored_network import restore
 
     found = restore(given.run_dir, given.checkpoint)
     for fault in found.faults:

@@ -21,8 +21,8 @@ import numpy as np
 import numpy.typing as npt
 
 from agent.errors import ReportedError
-from payload.command_line import EXIT_FAILED, Parser, add_model_arguments, quiet_tensorflow, report_error
 from payload.data.image_files import read_images
+from payload.model_arguments import EXIT_FAILED, Parser, add_model_arguments, quiet_tensorflow, report_error
 from payload.training.export.classifier import Prediction, likeliest, load
 
 BATCH: Final = 64

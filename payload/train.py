@@ -19,11 +19,11 @@ from typing import Any, Final
 
 from agent.errors import ReportedError
 from agent.files.safe_read import is_listed
-from payload.command_line import EXIT_FAILED, EXIT_USAGE, report_error
-from payload.data.local_copy import local_directory
-from payload.data.registry import open_dataset
-from payload.data.types import Dataset
-from payload.recipes.config import TrainConfig
+from payload.data.bucket_download import local_directory
+from payload.data.dataset import Dataset
+from payload.data.open_dataset import open_dataset
+from payload.model_arguments import EXIT_FAILED, EXIT_USAGE, report_error
+from payload.recipes.run_config import TrainConfig
 from payload.settings import SettingError
 from payload.training.export.onnx_conversion import require_converter
 from payload.training.rank_setup import set_up_rank

@@ -14,7 +14,7 @@ from agent.spec.horovod import OWN_CYCLE_MS
 from cluster import master_answers as answers
 from cluster.errors import DeepcdkError
 from payload.settings.bench import BENCH_FILE, CHOSEN, DEFAULTS, KINDS, PLACES, READ, TRAINING, WRITE, Cell
-from payload.settings.groups import NUMBER_FORMATS
+from payload.settings.training import NUMBER_FORMATS
 
 MAX_BYTES: Final = 64 << 20
 

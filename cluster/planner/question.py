@@ -16,7 +16,7 @@ from cluster.planner.candidates import Candidate, Choice, HourlyPrices
 from cluster.planner.hardware import Hardware, hardware_of
 from cluster.planner.workload import Workload, workload_of
 from cluster.runs.recipe_or_program import RecipeFlags, Training
-from payload.recipes.config import TrainConfig
+from payload.recipes.run_config import TrainConfig
 from payload.settings import SettingError
 from stacks.config import ClusterConfig
 

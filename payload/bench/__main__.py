@@ -22,12 +22,12 @@ from agent.errors import ReportedError
 from agent.files.atomic_write import replace_file
 from agent.hardware.machine import this_machine
 from agent.hardware.placement import OMP_THREADS, ONEDNN
-from payload.bench.cell import ONEDNN_OFF, STOCK, TUNED, Cell
-from payload.command_line import EXIT_FAILED, EXIT_USAGE, report_error
+from payload.bench.network_cell import ONEDNN_OFF, STOCK, TUNED, Cell
+from payload.model_arguments import EXIT_FAILED, EXIT_USAGE, report_error
 from payload.models.registry import network
-from payload.settings.groups import NETWORKS
 from payload.settings.parser import SettingsParser
-from payload.settings.rules import check_fields, setting
+from payload.settings.training import NETWORKS
+from payload.settings.validation import check_fields, setting
 
 COMMAND: Final = "payload.bench"
 EXIT_INTERRUPTED: Final = 128 + signal.SIGINT
@@ -112,7 +112,7 @@ def run_cell(cell: Cell, environ: Mapping[str, str], timeout_s: float) -> Figure
     If the process fails, exceeds `timeout_s` seconds or prints no valid result, the figures contain the reason as
     `failure`, and `images_per_s` is None. No error is raised, so that the other cells are still measured.
     """
-    command = [sys.executable, "-m", "payload.bench.cell", json.dumps(dataclasses.asdict(cell))]
+    command = [sys.executable, "-m", "payload.bench.network_cell", json.dumps(dataclasses.asdict(cell))]
     found: dict[str, Any] = {**dataclasses.asdict(cell), "images_per_s": None}
     try:
         done = subprocess.run(

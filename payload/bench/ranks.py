@@ -19,9 +19,9 @@ from typing import Any, Final
 
 from agent.errors import ReportedError
 from agent.hardware.machine import this_machine
-from payload.bench.input_images import InputBench
-from payload.bench.node_files import StorageBench
-from payload.command_line import EXIT_FAILED, EXIT_USAGE, report_error
+from payload.bench.input_pipeline import InputBench
+from payload.bench.storage import StorageBench
+from payload.model_arguments import EXIT_FAILED, EXIT_USAGE, report_error
 from payload.models.registry import network
 from payload.settings import SettingError, Settings
 from payload.settings.bench import BENCH_FILE, CHOSEN, INPUT, READ, TRAINING, WRITE, BenchConfig, BenchSettings, Cell

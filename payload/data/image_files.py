@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image, ImageOps, UnidentifiedImageError
 
-from payload.data.pipeline.changes import middle_boxes
-from payload.data.types import DataError
+from payload.data.dataset import DataError
+from payload.data.pipeline.augmentation import middle_boxes
 
 
 def read_images(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from payload.recipes.current_types import one_gpu
+from payload.recipes.instance_types import one_gpu
 from payload.recipes.recipe import UNKNOWN, Recipe
 from payload.settings import Settings
 

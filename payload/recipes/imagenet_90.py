@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from payload.recipes.current_types import resnet50_epochs
+from payload.recipes.instance_types import resnet50_epochs
 from payload.recipes.recipe import UNKNOWN, Recipe, Variant
 from payload.settings import Settings
 

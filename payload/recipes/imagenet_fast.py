@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from payload.recipes.current_types import resnet50_times
+from payload.recipes.instance_types import resnet50_times
 from payload.recipes.recipe import Recipe, Variant
 from payload.settings import Settings
 from payload.settings.image_phases import ImagePhase, phases_text
-from payload.settings.rates import pieces_text
+from payload.settings.learning_rate import pieces_text
 
 GPUS_PER_NODE: Final = 8
 CROPS: Final = {128: 0.08, 224: 0.087, 288: 0.5}

@@ -8,7 +8,9 @@ from __future__ import annotations
 import dataclasses
 from typing import Final
 
-from payload.settings.groups import (
+from payload.settings.image_phases import parse_phases
+from payload.settings.learning_rate import parse_pieces
+from payload.settings.training import (
     AugmentationSettings,
     DataSettings,
     MachineSettings,
@@ -19,14 +21,12 @@ from payload.settings.groups import (
     StepSpan,
     parse_checkpoint_dir,
 )
-from payload.settings.image_phases import parse_phases
-from payload.settings.rates import parse_pieces
-from payload.settings.rules import SettingError, check_fields, flag_of
+from payload.settings.validation import SettingError, check_fields, flag_of
 
 __all__ = ["GROUPS", "SETTINGS_FILE", "SettingError", "Settings", "flag_of"]
 
 SETTINGS_FILE: Final = "settings.json"
-"""Settings file in a run's directory, written by `payload.training.export.model_spec`."""
+"""Settings file in a run's directory, written by `payload.training.export.settings_file`."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

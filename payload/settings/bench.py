@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from payload.settings.groups import FLOAT32, NETWORKS, NUMBER_FORMATS
 from payload.settings.parser import SettingsParser
-from payload.settings.rules import SettingError, check_fields, flag_of, setting
+from payload.settings.training import FLOAT32, NETWORKS, NUMBER_FORMATS
+from payload.settings.validation import SettingError, check_fields, flag_of, setting
 
 TRAINING: Final = "training"
 ALLREDUCE: Final = "allreduce"

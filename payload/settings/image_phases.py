@@ -8,7 +8,7 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
-from payload.settings.rules import SettingError
+from payload.settings.validation import SettingError
 
 _PHASE: Final = re.compile(
     r"(?P<start>[0-9]+):(?P<size>[0-9]+)/(?P<batch>[0-9]+)(?:/(?P<crop>0?\.[0-9]+|1|0))?(?P<rectangular>/rectangular)?"

@@ -14,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from agent.errors import ReportedError
-from payload.data.types import Batch, DataError
+from payload.data.dataset import Batch, DataError
 
 
 class BatchFeed:

@@ -8,17 +8,17 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from agent.errors import ReportedError
+from payload.data.dataset import Batch
 from payload.data.pipeline.batches import training_batches
-from payload.data.types import Batch
 from payload.training import distributed
 from payload.training.batch_feed import BatchFeed, empty_batch
 from payload.training.checkpoints.saver import CheckpointSaver
 from payload.training.distributed import Ranks
 from payload.training.evaluation import Evaluator
 from payload.training.plan import TrainingPlan
-from payload.training.progress import Progress, StepSums
+from payload.training.position import Progress, StepSums
 from payload.training.reporting.reporter import Reporter
-from payload.training.state import TrainState
+from payload.training.train_state import TrainState
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from payload.data.dataset import Batch, DataError, Split, View
 from payload.data.pipeline.batches import test_batches
-from payload.data.types import Batch, DataError, Split, View
 from payload.training import distributed
 from payload.training.batch_feed import reading_errors
 from payload.training.distributed import Ranks
 from payload.training.evaluation_step import EvaluationStep, evaluation_slots, make_evaluation_step
-from payload.training.reporting.confusion import Mistake, mistakes_of, surest
+from payload.training.reporting.confusion_matrix import Mistake, mistakes_of, surest
 from payload.training.run_files import Scores
-from payload.training.state import TrainState
+from payload.training.train_state import TrainState
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import tensorflow as tf
 
-from payload.data.types import View
+from payload.data.dataset import View
 from payload.training.losses import hits, losses_of, pixels
 
 EvaluationStep = Callable[..., Any]

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 
-from payload.data.labels import class_names
+from payload.data.class_names import class_names
+from payload.data.dataset import Dataset, View
 from payload.data.records.record_split import MARGIN, RecordSplit
-from payload.data.types import Dataset, View
-from payload.recipes.config import TrainConfig
+from payload.recipes.run_config import TrainConfig
 from payload.settings import Settings
 from payload.training.distributed import Ranks
-from payload.training.export.model_spec import ModelSpec
+from payload.training.export.settings_file import ModelSpec
 from payload.training.rank_setup import RankSetup
 from payload.training.run_files import Provenance
 from payload.training.schedule import Schedule
-from payload.training.state import image_size
+from payload.training.train_state import image_size
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

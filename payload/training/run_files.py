@@ -1,6 +1,6 @@
 """Write a run's metrics.jsonl (while it runs) and result.json (when it completes).
 
-For settings.json, written at the start, see `payload.training.export.model_spec`.
+For settings.json, written at the start, see `payload.training.export.settings_file`.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ import dataclasses
 
 from payload.settings import SettingError, Settings
 from payload.settings.image_phases import ImagePhase, parse_phases
-from payload.settings.rates import Decay, Piecewise, parse_pieces
+from payload.settings.learning_rate import Decay, Piecewise, parse_pieces
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -10,29 +10,29 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from payload.data.types import Dataset
-from payload.recipes.config import TrainConfig
+from payload.data.dataset import Dataset
+from payload.recipes.run_config import TrainConfig
 from payload.settings import Settings
 from payload.training import distributed
+from payload.training.checkpoints.checkpoint_files import CheckpointStore, store_for
 from payload.training.checkpoints.policy import SavePolicy
 from payload.training.checkpoints.resume import StartPoint, checkpoint_settings, restore_or_begin, with_batch_of_resumed
 from payload.training.checkpoints.saver import CheckpointSaver
-from payload.training.checkpoints.store import CheckpointStore, store_for
 from payload.training.distributed import Ranks
 from payload.training.epoch import DivergedError, TrainingContext, TrainingEnd, require_equal_weights, train_epoch
 from payload.training.evaluation import Evaluator
 from payload.training.evaluation_step import make_evaluation_step
-from payload.training.export.model_spec import write_model_spec
-from payload.training.export.saved_model import Exported, export_at_end
+from payload.training.export.export_network import Exported, export_at_end
+from payload.training.export.settings_file import write_model_spec
 from payload.training.plan import TrainingPlan
-from payload.training.progress import Progress
+from payload.training.position import Progress
 from payload.training.rank_setup import RankSetup, set_up_tensorflow
-from payload.training.reporting.confusion import Confusion, Mistake, write_confusion, write_mistakes
+from payload.training.reporting.confusion_matrix import Confusion, Mistake, write_confusion, write_mistakes
 from payload.training.reporting.reporter import Reporter
 from payload.training.reporting.result import result_of
 from payload.training.run_files import Provenance, Result, Scores, write_result
 from payload.training.schedule import schedule_for
-from payload.training.state import TrainState, new_state
+from payload.training.train_state import TrainState, new_state
 from payload.training.train_step import make_train_step
 
 

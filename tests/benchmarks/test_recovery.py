@@ -19,7 +19,7 @@ from benchmarks.recovery import (
     rate,
     recovered,
 )
-from payload.recipes.config import TrainConfig
+from payload.recipes.run_config import TrainConfig
 
 
 def step(at: float, epoch: int, number: int) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from payload import evaluate
-from payload.data import local_copy
+from payload.data import bucket_download
 from payload.settings import Settings
 from tests.payload.training.export.test_model_card import CARD
 
@@ -53,7 +53,7 @@ def test_data_in_a_bucket_that_the_model_names_are_not_copied_on_its_word(
         reads.append(address)
         return tmp_path / "absent"
 
-    monkeypatch.setattr(local_copy, "local_directory", copied)
+    monkeypatch.setattr(bucket_download, "local_directory", copied)
     folder = str(export(tmp_path, card(data_dir="s3://others/x\x1b[2J")))
     assert evaluate.main(["--model", folder]) == 1
     said = capsys.readouterr().err

@@ -58,7 +58,7 @@ def test_images_of_any_size_are_told_with_their_likeliest_classes(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, image: Path
 ) -> None:
     from payload.models.registry import network
-    from payload.training.export.saved_model import write_export
+    from payload.training.export.export_network import write_export
 
     model = network("lenet").build((28, 28, 1), 3)
     last = model.layers[-1]

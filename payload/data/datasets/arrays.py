@@ -8,8 +8,8 @@ import hashlib
 import numpy as np
 import numpy.typing as npt
 
+from payload.data.dataset import DataError
 from payload.data.pipeline.sharding import epoch_order
-from payload.data.types import DataError
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -10,8 +10,8 @@ from typing import Final
 
 import numpy as np
 
+from payload.data.dataset import DataError
 from payload.data.datasets.arrays import ArraySplit
-from payload.data.types import DataError
 
 CLASSES: Final = 10
 SIDE: Final = 32

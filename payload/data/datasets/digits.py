@@ -14,9 +14,9 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from payload.data.dataset import DataError
 from payload.data.datasets.arrays import ArraySplit
 from payload.data.datasets.selection import stratified
-from payload.data.types import DataError
 
 CLASSES: Final = 10
 SOURCE_SIZE: Final = 8

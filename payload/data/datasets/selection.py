@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from payload.data.types import DataError, Split
+from payload.data.dataset import DataError, Split
 
 SPLIT_SEED: Final = 0
 """Seed for holding back images. It does not depend on the run's seed, so that runs can be compared."""

@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from payload.data.pipeline.changes import uniforms
+from payload.data.pipeline.augmentation import uniforms
 from payload.data.pipeline.sharding import epoch_order
 
 POOL_BYTES: Final = 64 << 20

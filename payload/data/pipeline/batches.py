@@ -10,11 +10,11 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from payload.data.dataset import Batch, Split, View
 from payload.data.pipeline import memory_batches, record_batches
 from payload.data.pipeline.evaluation_batches import record_test_batches
 from payload.data.pipeline.sharding import Shares
 from payload.data.records.record_split import RecordSplit
-from payload.data.types import Batch, Split, View
 
 
 def training_batches(

@@ -10,12 +10,12 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from payload.data.pipeline.changes import middle_boxes
+from payload.data.dataset import Batch, View
+from payload.data.pipeline.augmentation import middle_boxes
 from payload.data.pipeline.record_batches import Crops, batches
 from payload.data.pipeline.sharding import Share, Shares
 from payload.data.records.index import RecordIndex
 from payload.data.records.record_split import CHANNELS, MARGIN, RecordSplit
-from payload.data.types import Batch, View
 
 RATIO_STEPS: Final = 4
 """Steps between a square and a shape twice as wide or high: nine shapes in all, each traced once. Neighbours differ

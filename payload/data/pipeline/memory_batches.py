@@ -9,12 +9,12 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
+from payload.data.dataset import Batch, View
 from payload.data.datasets.arrays import ArraySplit
 from payload.data.datasets.synthetic import SyntheticSplit
-from payload.data.pipeline.changes import flips, middle_boxes, random_boxes, transforms
+from payload.data.pipeline.augmentation import flips, middle_boxes, random_boxes, transforms
 from payload.data.pipeline.sharding import Share, Shares
 from payload.data.pipeline.tf_data import PREFETCHED_BATCHES, cores, options, resample
-from payload.data.types import Batch, View
 
 InMemory = ArraySplit | SyntheticSplit
 """Splits with images in memory, loaded or generated."""

@@ -10,14 +10,14 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
-from payload.data.pipeline.changes import flips, middle_boxes, random_boxes, transforms
+from payload.data.dataset import Batch, DataError, View
+from payload.data.pipeline.augmentation import flips, middle_boxes, random_boxes, transforms
 from payload.data.pipeline.image_view import image_view, load
 from payload.data.pipeline.sharding import Share, Shares
 from payload.data.pipeline.tf_data import PREFETCHED_BATCHES, cores, options, resample
 from payload.data.records.image_header import PNG
 from payload.data.records.index import RecordIndex
 from payload.data.records.record_split import CHANNELS, RecordReader, RecordSplit
-from payload.data.types import Batch, DataError, View
 
 MCU_WIDTH: Final = 16
 """Width of the coding unit of most JPEGs (8 and 32 also occur). A window that begins at a multiple of it is
@@ -35,7 +35,7 @@ class Crops:
     mirrored: npt.NDArray[np.bool_]
     """[slots]: whether the image is mirrored."""
     moves: npt.NDArray[np.float32]
-    """[slots, 8], see `payload.data.pipeline.changes.transforms`; [slots, 0] if the view does not move images."""
+    """[slots, 8], see `payload.data.pipeline.augmentation.transforms`; [slots, 0] if the view does not move images."""
 
 
 def training_crops(records: RecordIndex, view: View, seed: int, epoch: int) -> Callable[[Share], Crops]:

@@ -11,7 +11,7 @@ import dataclasses
 import struct
 from typing import Final
 
-from payload.data.records.example import LazyBytes
+from payload.data.records.tf_example import LazyBytes
 
 JPEG: Final = 1
 PNG: Final = 2

@@ -25,10 +25,10 @@ import numpy.typing as npt
 from agent.files.atomic_write import StorageError, replace_file
 from agent.files.build_once import build_once
 from agent.files.safe_read import is_listed
-from payload.data.records.example import LazyBytes, locate
+from payload.data.dataset import DataError
 from payload.data.records.image_header import read_header
+from payload.data.records.tf_example import LazyBytes, locate
 from payload.data.records.tfrecord import FOOTER, HEADER, RecordError, read_length
-from payload.data.types import DataError
 
 FORMAT: Final = 1
 READERS: Final = 16

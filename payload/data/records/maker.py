@@ -16,8 +16,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from agent.errors import ReportedError
-from payload.command_line import EXIT_FAILED, EXIT_USAGE, report_error
-from payload.data.records.record_set import QUALITY, SHARDS, MakerOptions, make_records
+from payload.data.records.make_records import QUALITY, SHARDS, MakerOptions, make_records
+from payload.model_arguments import EXIT_FAILED, EXIT_USAGE, report_error
 
 
 def _whole_numbers(text: str) -> tuple[int, ...]:

@@ -15,9 +15,9 @@ import numpy as np
 import numpy.typing as npt
 
 from agent.environment.custom_op import check_installed
+from payload.data.dataset import DataError, View
 from payload.data.records.index import RecordIndex, open_index, record_files
 from payload.data.records.tfrecord import FOOTER, HEADER, RecordError, read_record
-from payload.data.types import DataError, View
 
 TRAINING: Final = ("train", "training")
 TEST: Final = ("validation", "val", "test")

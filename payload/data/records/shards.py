@@ -15,11 +15,11 @@ from typing import IO, Any, Final
 from PIL import Image, UnidentifiedImageError
 
 from agent.files.atomic_write import replace_file, storing, sync_directory
-from payload.data.records.example import IMAGE, LABEL, example
+from payload.data.dataset import DataError
 from payload.data.records.record_split import ORIGINAL
 from payload.data.records.source_images import SourceImage
+from payload.data.records.tf_example import IMAGE, LABEL, example
 from payload.data.records.tfrecord import framed
-from payload.data.types import DataError
 
 LARGEST_PIXELS: Final = 1 << 28
 """Maximum pixels of an image. A larger image is rejected because it needs gigabytes of memory."""

@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 
 from agent.errors import unreadable
-from payload.data.types import DataError
+from payload.data.dataset import DataError
 
 SUFFIXES: Final = frozenset({".jpeg", ".jpg", ".png"})
 TRAINING: Final = ("train", "training")

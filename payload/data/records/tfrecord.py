@@ -12,7 +12,7 @@ from typing import Final
 
 import google_crc32c
 
-from payload.data.types import DataError
+from payload.data.dataset import DataError
 
 HEADER: Final = 12
 FOOTER: Final = 4

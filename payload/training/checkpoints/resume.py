@@ -9,9 +9,9 @@ from typing import Any, Final
 
 from agent.errors import ReportedError
 from payload.settings import SettingError, Settings, flag_of
-from payload.settings.groups import MachineSettings, OutputSettings
-from payload.training.checkpoints.store import Checkpoint, CheckpointStore, DamagedCheckpointError
-from payload.training.progress import Progress
+from payload.settings.training import MachineSettings, OutputSettings
+from payload.training.checkpoints.checkpoint_files import Checkpoint, CheckpointStore, DamagedCheckpointError
+from payload.training.position import Progress
 from payload.training.safetensors_io import Arrays
 from payload.training.schedule import global_batch
 
@@ -77,7 +77,7 @@ def restore_or_begin(
     The run starts from `fresh` if `resume` is not set, there are no checkpoints, or all of them are lost. If a lost
     checkpoint were an error, a run with a damaged first checkpoint would fail at each restart. `restore` sets all
     variables. `settings`: the settings to compare with the checkpoint's. Incomplete checkpoints are removed. From here
-    on, only this process may write to the store (`payload.training.checkpoints.store`).
+    on, only this process may write to the store (`payload.training.checkpoints.checkpoint_files`).
 
     Raises ReportedError if checkpoints exist without `resume`; if none can be read now, but one might be readable later
     or by another version; if the newest belongs to another run; or if the store is not writable.

@@ -14,10 +14,10 @@ import numpy as np
 from agent.errors import ReportedError
 from agent.files.atomic_write import StorageError
 from agent.staging.s3_streams import BucketError
-from payload.settings.groups import OutputSettings
+from payload.settings.training import OutputSettings
+from payload.training.checkpoints.checkpoint_files import CheckpointStore, KeptSettings, name_of
 from payload.training.checkpoints.policy import SavePolicy, StepCosts
-from payload.training.checkpoints.store import CheckpointStore, KeptSettings, name_of
-from payload.training.progress import Progress
+from payload.training.position import Progress
 from payload.training.reporting.step_timer import RunTotals
 from payload.training.run_files import Metrics
 from payload.training.safetensors_io import CHUNK, Arrays

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from agent.files.atomic_write import StorageError
-from payload.settings.groups import StepSpan
+from payload.settings.training import StepSpan
 
 T = TypeVar("T")
 

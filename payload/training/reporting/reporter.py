@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from payload.settings.groups import StepSpan
+from payload.settings.training import StepSpan
 from payload.training.checkpoints.resume import StartPoint
 from payload.training.checkpoints.saver import CheckpointReporter
 from payload.training.plan import TrainingPlan
-from payload.training.progress import Progress, StepSums
-from payload.training.reporting.event_writer import EVENTS_DIRECTORY
+from payload.training.position import Progress, StepSums
 from payload.training.reporting.profiling import Profiler
 from payload.training.reporting.step_timer import DataWait, RunTotals, StepTimer
 from payload.training.reporting.stragglers import Straggler, StragglerWatch
 from payload.training.reporting.tensorboard import TensorBoard
+from payload.training.reporting.tensorboard_events import EVENTS_DIRECTORY
 from payload.training.run_files import Metrics, Result, Scores
-from payload.training.state import TrainState
+from payload.training.train_state import TrainState
 
 
 class Reporter:

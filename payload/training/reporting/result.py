@@ -12,12 +12,12 @@ import tensorflow as tf
 
 from payload.training import distributed
 from payload.training.checkpoints.resume import StartPoint
-from payload.training.export.saved_model import Exported
+from payload.training.export.export_network import Exported
 from payload.training.plan import TrainingPlan
-from payload.training.progress import Progress
+from payload.training.position import Progress
 from payload.training.reporting.step_timer import RunTotals
 from payload.training.run_files import Result, Scores
-from payload.training.state import TrainState
+from payload.training.train_state import TrainState
 
 
 def result_of(

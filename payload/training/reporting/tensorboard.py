@@ -12,15 +12,15 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
+from payload.data.dataset import View
 from payload.data.pipeline.batches import test_batches, training_batches
-from payload.data.types import View
 from payload.settings import GROUPS, Settings
 from payload.training.losses import pixels
 from payload.training.plan import TrainingPlan
-from payload.training.reporting.event_writer import Events, markdown_table
 from payload.training.reporting.image_grid import Pixels, enlarged, filter_pictures, image_grid
 from payload.training.reporting.projector import image_count, write_projector
-from payload.training.state import TrainState
+from payload.training.reporting.tensorboard_events import Events, markdown_table
+from payload.training.train_state import TrainState
 
 SAMPLES: Final = 25
 """Number of training images to show."""

@@ -78,9 +78,9 @@ FILL = """
 import sys
 from pathlib import Path
 import numpy as np
-from payload.training.checkpoints.store import CheckpointStore
-from payload.training.checkpoints.storage import DirectoryStorage
-from payload.training.progress import Progress
+from payload.training.checkpoints.checkpoint_files import CheckpointStore
+from payload.training.checkpoints.backends import DirectoryStorage
+from payload.training.position import Progress
 from payload.training.checkpoints.policy import Retention
 from agent.files.atomic_write import StorageError
 store = CheckpointStore(DirectoryStorage(Path(sys.argv[1]) / "checkpoints"), Retention(newest=9))

@@ -16,7 +16,7 @@ from payload.recipes.fashion_mnist import FASHION_MNIST
 from payload.recipes.imagenet_90 import IMAGENET_90
 from payload.recipes.imagenet_fast import IMAGENET_FAST
 from payload.settings import Settings
-from payload.settings.groups import DATASETS
+from payload.settings.training import DATASETS
 from tests.cluster.planner.fast_ai_2018 import DAWNBENCH
 
 

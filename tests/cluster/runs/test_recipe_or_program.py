@@ -13,7 +13,7 @@ from agent.spec.run import RunSpec
 from cluster.errors import UsageError
 from cluster.runs.recipe_or_program import Benchmark, ProgramFlags, RecipeFlags, Training, read_work
 from cluster.runs.run_options import RankOptions
-from payload.recipes.config import TrainConfig
+from payload.recipes.run_config import TrainConfig
 from payload.settings.bench import BenchConfig, BenchSettings
 from tests.cluster.runs.test_run_spec import make_launch
 from tests.words import LONG, WORDS

@@ -14,7 +14,7 @@ import pytest
 
 from agent.hardware.placement import ONEDNN
 from payload.bench import __main__ as benchmark
-from payload.bench.cell import Cell
+from payload.bench.network_cell import Cell
 
 ROOT = Path(__file__).resolve().parents[3]
 CELL = benchmark.parse(["--networks", "lenet", "--batch-sizes", "4"]).cells()[0]
@@ -187,7 +187,7 @@ def test_lenet_is_measured_with_the_chosen_threads_and_as_tensorflow_comes(tmp_p
 
 @pytest.mark.tensorflow
 def test_a_training_step_of_a_cell_is_timed() -> None:
-    from payload.bench.cell import measure
+    from payload.bench.network_cell import measure
 
     cell = Cell(**{**dataclasses.asdict(CELL), "variant": "stock", "steps": 2, "warmup_steps": 1})
     assert len(measure(cell)["step_seconds"]) == 2

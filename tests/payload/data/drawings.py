@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from payload.data.records.example import IMAGE, LABEL, example
+from payload.data.records.tf_example import IMAGE, LABEL, example
 from payload.data.records.tfrecord import framed
 
 SHAPES: Final = ("circle", "cross", "square", "triangle")

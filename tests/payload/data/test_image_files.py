@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from payload.data.dataset import DataError
 from payload.data.image_files import read_images
-from payload.data.types import DataError
 
 
 def test_an_image_of_the_networks_size_is_read_byte_by_byte(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from agent.errors import ReportedError
 from payload.models.registry import NETWORKS, ImageShapeError, UnknownNetworkError, network
-from payload.settings import groups as data
+from payload.settings import training as data
 
 ROOT = Path(__file__).resolve().parents[3]
 

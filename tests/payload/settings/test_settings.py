@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from payload.settings import SettingError, Settings
-from payload.settings.groups import StepSpan
+from payload.settings.training import StepSpan
 
 
 def test_a_step_decay_needs_its_epochs_in_order() -> None:

@@ -12,10 +12,10 @@ import time
 from pathlib import Path
 
 from payload import train
-from payload.data.types import Batch
+from payload.data.dataset import Batch
 from payload.training import epoch
 from payload.training.epoch import TrainingContext
-from payload.training.progress import StepSums
+from payload.training.position import StepSums
 
 
 def meet(directory: Path) -> None:

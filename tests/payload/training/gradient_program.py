@@ -33,7 +33,7 @@ from payload.settings import Settings
 from payload.training import distributed
 from payload.training.distributed import Ranks
 from payload.training.optimizers.optimizer import Optimizer, make_optimizer
-from payload.training.state import digest_of
+from payload.training.train_state import digest_of
 from payload.training.train_step import make_train_step
 from tests.payload.training.small_network import small_network
 

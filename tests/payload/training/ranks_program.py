@@ -25,24 +25,24 @@ import numpy as np
 import tensorflow as tf
 
 from agent.errors import ReportedError
+from payload.data.dataset import Batch, DataError, Dataset
 from payload.data.pipeline.batches import test_batches, training_batches
-from payload.data.types import Batch, DataError, Dataset
 from payload.models import lenet
-from payload.recipes.config import TrainConfig
+from payload.recipes.run_config import TrainConfig
 from payload.settings import Settings
 from payload.train import StopRequest
 from payload.training import distributed, evaluation, trainer
 from payload.training import epoch as epochs
-from payload.training.checkpoints import store as stores
+from payload.training.checkpoints import checkpoint_files as stores
+from payload.training.checkpoints.backends import ARRAYS, DirectoryStorage, Fill
+from payload.training.checkpoints.checkpoint_files import read_header, store_for
 from payload.training.checkpoints.saver import CheckpointSaver
-from payload.training.checkpoints.storage import ARRAYS, DirectoryStorage, Fill
-from payload.training.checkpoints.store import read_header, store_for
 from payload.training.distributed import Ranks
 from payload.training.epoch import TrainingContext
-from payload.training.progress import StepSums
+from payload.training.position import StepSums
 from payload.training.schedule import Schedule, schedule_for
-from payload.training.state import TrainState, new_state
-from tests.payload.training.checkpoints.test_storage import Memory
+from payload.training.train_state import TrainState, new_state
+from tests.payload.training.checkpoints.test_backends import Memory
 from tests.payload.training.small_network import small_network
 from tests.payload.training.small_run import DATA, configuration, train
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import numpy as np
 
-from payload.data.registry import open_dataset
-from payload.data.types import Dataset
-from payload.recipes.config import TrainConfig
+from payload.data.dataset import Dataset
+from payload.data.open_dataset import open_dataset
+from payload.recipes.run_config import TrainConfig
 from payload.settings import Settings
 from payload.training import trainer
 from payload.training.epoch import TrainingEnd

@@ -12,7 +12,7 @@ SLOTS = 3
 
 
 def batch(value: int, skipped: int = 0) -> Any:
-    from payload.data.types import Batch
+    from payload.data.dataset import Batch
 
     return Batch(
         images=np.full((SLOTS, 2, 2, 1), value, np.float32),
@@ -37,7 +37,7 @@ def test_batches_pass_as_they_are() -> None:
 
 
 def test_data_that_end_early_give_one_empty_batch_and_then_their_error() -> None:
-    from payload.data.types import DataError
+    from payload.data.dataset import DataError
 
     given = feed(iter([batch(1, skipped=2)]))
     first, last = given
@@ -49,7 +49,7 @@ def test_data_that_end_early_give_one_empty_batch_and_then_their_error() -> None
 
 
 def test_data_that_fail_at_once_give_an_empty_batch_of_the_planned_shape() -> None:
-    from payload.data.types import DataError
+    from payload.data.dataset import DataError
 
     def batches() -> Iterator[Any]:
         yield from map(fail, range(3))
@@ -67,7 +67,7 @@ def test_data_that_fail_at_once_give_an_empty_batch_of_the_planned_shape() -> No
 def test_an_error_from_within_tensorflows_pipeline_is_told_without_its_wrapping() -> None:
     import tensorflow as tf
 
-    from payload.data.types import DataError
+    from payload.data.dataset import DataError
 
     def read(step: int) -> Any:
         if step == 1:

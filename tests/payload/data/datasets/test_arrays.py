@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from payload.data.dataset import DataError
 from payload.data.datasets.arrays import ArraySplit
-from payload.data.types import DataError
 
 
 def small(**changes: Any) -> ArraySplit:

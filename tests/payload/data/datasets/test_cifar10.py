@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from payload.data.dataset import DataError
 from payload.data.datasets.cifar10 import FOLDER, RECORD, load_cifar10
-from payload.data.types import DataError
 from tests.payload.data.drawings import drawing, write_cifar10
 
 

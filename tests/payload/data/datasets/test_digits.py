@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from payload.data.dataset import DataError
 from payload.data.datasets import digits
-from payload.data.types import DataError
 
 
 def test_the_split_is_80_to_20_and_the_same_every_time() -> None:

@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from payload.data.dataset import DataError
 from payload.data.datasets.arrays import ArraySplit
 from payload.data.datasets.selection import held_back, limited, stratified
-from payload.data.types import DataError
 
 
 def part(examples: int) -> ArraySplit:

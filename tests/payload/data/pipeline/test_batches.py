@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from payload.data.dataset import View
 from payload.data.datasets.arrays import ArraySplit
-from payload.data.types import View
 from tests.payload.data.drawings import drawing
 
 pytestmark = pytest.mark.tensorflow

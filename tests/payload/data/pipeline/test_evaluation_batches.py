@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from payload.data.dataset import View
 from payload.data.records.record_split import RecordReader, RecordSplit, open_record_splits
-from payload.data.types import View
 from tests.payload.data.drawings import drawing, encoded, record, write_records
 
 pytestmark = pytest.mark.tensorflow

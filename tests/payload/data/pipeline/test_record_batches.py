@@ -11,10 +11,10 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from payload.data.records.example import IMAGE, LABEL, example
+from payload.data.dataset import View
 from payload.data.records.record_split import RecordSplit, open_record_splits
+from payload.data.records.tf_example import IMAGE, LABEL, example
 from payload.data.records.tfrecord import RecordError, framed
-from payload.data.types import View
 from tests.payload.data.drawings import drawing, encoded, record, write_records
 
 pytestmark = pytest.mark.tensorflow

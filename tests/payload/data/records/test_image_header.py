@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from payload.data.records.example import LazyBytes
 from payload.data.records.image_header import JPEG, PNG, ImageHeader, read_header
+from payload.data.records.tf_example import LazyBytes
 
 
 def header_of(content: bytes) -> ImageHeader:

@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from payload.data.dataset import DataError
 from payload.data.records import index as record_index
 from payload.data.records.index import RecordIndex, make_index, open_index, record_files
 from payload.data.records.tfrecord import RecordError, framed
-from payload.data.types import DataError
 from tests.payload.data.drawings import write_records
 
 PARTS = ("train", "training")

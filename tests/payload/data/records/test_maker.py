@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from payload.data.records import record_set
+from payload.data.dataset import View
+from payload.data.records import make_records
+from payload.data.records.make_records import MANIFEST
 from payload.data.records.maker import main
-from payload.data.records.record_set import MANIFEST
 from payload.data.records.record_split import open_record_splits
 from payload.data.records.shards import MAKING
-from payload.data.types import View
 from tests.payload.data.drawings import SHAPES, write_images
 from tests.waiting import eventually
 
@@ -114,7 +114,7 @@ def test_a_damaged_image_ends_it_by_name_and_the_rest_is_kept(
 def test_a_destination_of_other_data_is_not_mixed(
     raw: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(record_set, "made_shards", lambda jobs, workers: iter(()))
+    monkeypatch.setattr(make_records, "made_shards", lambda jobs, workers: iter(()))
     with pytest.raises(KeyError):  # no shard was made, which happens only in a test
         main(words(raw, tmp_path / "made"))
     assert main(words(raw, tmp_path / "made", "--quality", "80")) == 1

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from payload.data.dataset import DataError, View
 from payload.data.records.record_split import WINDOW_FILES, RecordReader, RecordSplit, open_record_splits
-from payload.data.types import DataError, View
 from tests.payload.data.drawings import SHAPES, write_records
 
 

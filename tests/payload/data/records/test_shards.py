@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from agent.files.atomic_write import StorageError
+from payload.data.dataset import DataError
 from payload.data.records.index import scan
 from payload.data.records.shards import (
     MAKING,
@@ -25,7 +26,6 @@ from payload.data.records.shards import (
     split,
 )
 from payload.data.records.source_images import Source, SourceImage
-from payload.data.types import DataError
 from tests.payload.data.drawings import drawing, encoded, write_images
 
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from payload.data.dataset import DataError
 from payload.data.records.source_images import Source
-from payload.data.types import DataError
 from tests.payload.data.drawings import SHAPES, write_images
 
 

@@ -108,7 +108,7 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     from payload.data.image_files import read_images
     from payload.models.registry import network
-    from payload.training.export.saved_model import write_export
+    from payload.training.export.export_network import write_export
     from payload.training.export.serving import serving_model
 
     folder = tmp_path_factory.mktemp("exported")
@@ -204,8 +204,8 @@ def test_half_precision_is_exported_in_float32_with_the_same_weights(tmp_path: P
 def test_an_operation_without_a_counterpart_is_refused_by_name_and_nothing_is_written(tmp_path: Path) -> None:
     import keras
 
+    from payload.training.export.export_network import write_export
     from payload.training.export.onnx_conversion import OnnxError
-    from payload.training.export.saved_model import write_export
 
     inputs = keras.layers.Input((4, 4, 1))
     features = keras.ops.erfinv(keras.layers.Flatten()(inputs) * 0.5)

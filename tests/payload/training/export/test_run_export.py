@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from payload.settings import Settings
-from tests.payload.training.export.test_model_spec import model_spec
+from tests.payload.training.export.test_settings_file import model_spec
 
 pytestmark = pytest.mark.tensorflow
 
@@ -16,7 +16,7 @@ def unconvertible(settings: Settings) -> Any:
     import keras
 
     from payload.training.optimizers.optimizer import make_optimizer
-    from payload.training.state import TrainState
+    from payload.training.train_state import TrainState
 
     inputs = keras.layers.Input((28, 30, 3))
     features = keras.ops.erfinv(keras.layers.Flatten()(keras.layers.AveragePooling2D(4)(inputs)) * 0.5)
@@ -25,7 +25,7 @@ def unconvertible(settings: Settings) -> Any:
 
 
 def test_what_cannot_be_had_as_onnx_is_exported_without_it_and_the_reason_kept(tmp_path: Path) -> None:
-    from payload.training.export.saved_model import export_at_end
+    from payload.training.export.export_network import export_at_end
 
     settings = Settings(export_onnx=True)
     done = export_at_end(tmp_path, model_spec(settings), unconvertible(settings), 3)

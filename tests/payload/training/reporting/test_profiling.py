@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from payload.settings.groups import StepSpan
+from payload.settings.training import StepSpan
 from payload.training.reporting.profiling import Profiler
 
 

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from payload.data.registry import open_dataset
-from payload.data.types import DataError
+from payload.data.dataset import DataError
+from payload.data.open_dataset import open_dataset
 from payload.settings import Settings
-from payload.settings.groups import DATASETS_OF_FILES
+from payload.settings.training import DATASETS_OF_FILES
 from tests.payload.data.drawings import write_cifar10, write_idx, write_records
 
 

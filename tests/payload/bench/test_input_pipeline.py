@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from payload.bench.input_images import InputBench
+from payload.bench.input_pipeline import InputBench
 from payload.settings.bench import INPUT, Cell
 
 

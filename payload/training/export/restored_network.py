@@ -7,11 +7,11 @@ from pathlib import Path
 
 from agent.errors import ReportedError
 from payload.models.registry import network
+from payload.training.checkpoints.checkpoint_files import Checkpoint, CheckpointStore, read_checkpoint, store_for
 from payload.training.checkpoints.resume import restore_state
-from payload.training.checkpoints.store import Checkpoint, CheckpointStore, read_checkpoint, store_for
-from payload.training.export.model_spec import ModelSpec, read_model_spec
+from payload.training.export.settings_file import ModelSpec, read_model_spec
 from payload.training.optimizers.optimizer import make_optimizer
-from payload.training.state import TrainState
+from payload.training.train_state import TrainState
 
 
 class NoCheckpointError(ReportedError, LookupError):

@@ -24,10 +24,10 @@ from agent.errors import ReportedError, malformed
 from agent.staging.s3_objects import Prefix
 from agent.staging.s3_streams import BucketClient
 from payload.settings import Settings
-from payload.settings.groups import parse_checkpoint_dir
+from payload.settings.training import parse_checkpoint_dir
+from payload.training.checkpoints.backends import ARRAYS, MANIFEST, CheckpointStorage, DirectoryStorage, S3Storage
 from payload.training.checkpoints.policy import Retention, Standing
-from payload.training.checkpoints.storage import ARRAYS, MANIFEST, CheckpointStorage, DirectoryStorage, S3Storage
-from payload.training.progress import Progress
+from payload.training.position import Progress
 from payload.training.safetensors_io import Arrays, HashingFile, TensorFileError, read_tensors, size_of, write_tensors
 
 

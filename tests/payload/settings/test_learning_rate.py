@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from payload.settings import SettingError
-from payload.settings.rates import Decay, Piece, Piecewise, parse_pieces, pieces_text
+from payload.settings.learning_rate import Decay, Piece, Piecewise, parse_pieces, pieces_text
 
 EPOCHS = st.integers(1, 200)
 PIECES_RULE = (

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from payload.data.local_copy import FRESH_S, local_directory
-from payload.data.types import DataError
+from payload.data.bucket_download import FRESH_S, local_directory
+from payload.data.dataset import DataError
 
 CONTENTS = {"train-00000-of-00001": b"records" * 1000, "sub/train.index": b"index"}
 ADDRESS = "s3://my-data/imagenet"

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from agent.files.atomic_write import StorageError
-from payload.training.reporting.confusion import (
+from payload.training.reporting.confusion_matrix import (
     MOST,
     SIDE,
     Confusion,

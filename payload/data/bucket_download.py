@@ -16,7 +16,7 @@ from agent.staging.dataset import StagedDataset
 from agent.staging.errors import DatasetError, DiskFullError
 from agent.staging.manifest import ManifestError
 from agent.staging.s3_objects import AccessDeniedError, Prefix, fetch_to_disk
-from payload.data.types import DataError
+from payload.data.dataset import DataError
 
 SCHEME: Final = "s3://"
 FRESH_S: Final = 600.0

@@ -1,4 +1,4 @@
-"""Measure one cell of the benchmark: `python -m payload.bench.cell JSON`, started by `payload.bench`.
+"""Measure one cell of the benchmark: `python -m payload.bench.network_cell JSON`, started by `payload.bench`.
 
 Each cell has its own process, so that no memory, compiled graph or setting is shared. Prints one line of JSON.
 """

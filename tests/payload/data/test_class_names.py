@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from payload.data.labels import NAMES, class_names
-from payload.data.types import DataError
+from payload.data.class_names import NAMES, class_names
+from payload.data.dataset import DataError
 
 
 def test_known_data_sets_have_their_published_names() -> None:

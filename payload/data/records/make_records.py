@@ -18,11 +18,11 @@ from typing import Any, Final
 from agent.errors import ReportedError
 from agent.files.atomic_write import StorageError, replace_file, storing
 from agent.files.file_lock import file_lock
-from payload.data.labels import LABELS_FILE
+from payload.data.class_names import LABELS_FILE
+from payload.data.dataset import DataError
 from payload.data.records.index import make_index, record_files
 from payload.data.records.shards import MAKING, ShardJob, ShardReport, folder_of, make_shard, split
 from payload.data.records.source_images import Source
-from payload.data.types import DataError
 
 FORMAT: Final = 1
 MANIFEST: Final = "manifest.json"

@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from payload.data.types import View
+from payload.data.dataset import View
 
 CROP: Final = 2
 FLIP: Final = 3

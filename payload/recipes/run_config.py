@@ -10,8 +10,8 @@ from typing import Any, Final
 
 from payload.recipes import RECIPES, Recipe, Variant
 from payload.settings import SETTINGS_FILE, SettingError, Settings, flag_of
-from payload.settings.groups import DATASETS_OF_FILES
 from payload.settings.parser import SettingsParser, unknown_value
+from payload.settings.training import DATASETS_OF_FILES
 
 _RATES: Final = (
     *("learning_rate", "base_batch", "warmup_epochs", "warmup_rate"),

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
+from payload.data.dataset import DataError, Dataset, Split
 from payload.data.datasets.selection import held_back, limited
-from payload.data.types import DataError, Dataset, Split
 from payload.models.registry import network
 from payload.settings import Settings
-from payload.settings.groups import DATASETS_OF_FILES
+from payload.settings.training import DATASETS_OF_FILES
 
 
 def open_dataset(settings: Settings, data_dir: Path | None) -> Dataset:

@@ -16,7 +16,7 @@ def read(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """Write one event of each kind, and read it with TensorBoard's own loader."""
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    from payload.training.reporting.event_writer import Events, markdown_table
+    from payload.training.reporting.tensorboard_events import Events, markdown_table
 
     run_dir = tmp_path_factory.mktemp("run")
     with contextlib.closing(Events(run_dir)) as events:
@@ -54,7 +54,7 @@ def test_the_configuration_is_a_table_that_no_cell_breaks(read: Any) -> None:
 
 def test_a_directory_that_cannot_be_made_is_an_error_that_names_it(tmp_path: Path) -> None:
     from agent.files.atomic_write import StorageError
-    from payload.training.reporting.event_writer import Events
+    from payload.training.reporting.tensorboard_events import Events
 
     (tmp_path / "events").write_text("a file in the way")
     with pytest.raises(StorageError, match="events"):

@@ -26,11 +26,11 @@ import tensorflow as tf
 
 from agent.files.atomic_write import StorageError, storing
 from payload.training.export.model_card import DESCRIPTION_FILE, KERAS_FILE, ONNX_FILE, SAVED_MODEL, ModelCard
-from payload.training.export.model_spec import ModelSpec
 from payload.training.export.onnx_conversion import OnnxError
 from payload.training.export.onnx_file import write_onnx
 from payload.training.export.serving import serving_model
-from payload.training.state import TrainState
+from payload.training.export.settings_file import ModelSpec
+from payload.training.train_state import TrainState
 
 
 def export_network(directory: Path, spec: ModelSpec, state: TrainState, steps: int, *, onnx: bool = False) -> ModelCard:

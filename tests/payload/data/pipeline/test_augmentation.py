@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from payload.data.pipeline.changes import CROP, FLIP, flips, middle_boxes, random_boxes, transforms, uniforms
-from payload.data.types import View
+from payload.data.dataset import View
+from payload.data.pipeline.augmentation import CROP, FLIP, flips, middle_boxes, random_boxes, transforms, uniforms
 
 SIZES = st.lists(st.tuples(st.integers(1, 2000), st.integers(1, 2000)), min_size=1, max_size=20)
 

@@ -47,8 +47,8 @@ class InputBench:
             shutil.rmtree(self._folder, ignore_errors=True)
 
     def _pass(self, cell: Cell) -> float:
+        from payload.data.dataset import View
         from payload.data.pipeline.batches import training_batches
-        from payload.data.types import View
 
         view = View(size=(cell.image_size, cell.image_size), smallest_crop=SMALLEST_CROP, flip=True)
         began, self._epoch = time.perf_counter(), self._epoch + 1
@@ -66,8 +66,8 @@ class InputBench:
         return time.perf_counter() - began
 
     def _draw(self, count: int) -> Any:
-        from payload.data.records.example import IMAGE, LABEL, example
         from payload.data.records.record_split import open_record_splits
+        from payload.data.records.tf_example import IMAGE, LABEL, example
         from payload.data.records.tfrecord import framed
 
         self._folder = tempfile.mkdtemp(prefix=".bench-input-", dir=self._home)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from agent.errors import unreadable
-from payload.data.types import DataError
+from payload.data.dataset import DataError
 
 LABELS_FILE: Final = "labels.txt"
 """File in the data directory with one class name per line, in the order of the labels."""

@@ -45,7 +45,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Written:
     import tensorflow as tf
 
     from payload.models.layers import classifier, normalized_convolution
-    from payload.training.export.saved_model import write_export
+    from payload.training.export.export_network import write_export
 
     inputs = keras.layers.Input((None, None, 3))
     features = keras.layers.GlobalAveragePooling2D()(normalized_convolution(inputs, 8, 3, padding=1, name="conv1"))
@@ -114,7 +114,7 @@ def test_the_network_within_gives_logits_of_pixels(written: Written) -> None:
 def test_half_precision_is_kept_and_its_probabilities_are_float32(tmp_path: Path) -> None:
     from payload.models.registry import network
     from payload.training.export.classifier import load
-    from payload.training.export.saved_model import write_export
+    from payload.training.export.export_network import write_export
 
     model = network("lenet").build((28, 28, 1), 5, precision="bfloat16")
     write_export(tmp_path / "export", model, dataclasses.replace(CARD, size=(28, 28), channels=1))
@@ -236,7 +236,7 @@ def test_each_network_has_only_classes_that_are_loaded() -> None:
 def test_where_it_cannot_be_written_nothing_is_left_and_the_old_one_stays(written: Written, tmp_path: Path) -> None:
     from agent.files.atomic_write import StorageError
     from payload.models.registry import network
-    from payload.training.export.saved_model import write_export
+    from payload.training.export.export_network import write_export
 
     (tmp_path / "file").touch()
     with pytest.raises(StorageError, match="file"):

@@ -9,7 +9,7 @@ from typing import Final
 
 from agent.staging.errors import DatasetError
 from agent.staging.s3_objects import Prefix
-from payload.settings.rules import SettingError, setting
+from payload.settings.validation import SettingError, setting
 
 NETWORKS: Final = (
     *("alexnet", "fashion-vgg", "googlenet", "inception-bn", "inception-v3", "lenet", "lstm"),

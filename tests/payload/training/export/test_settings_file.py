@@ -8,7 +8,7 @@ import pytest
 
 from payload.recipes import RECIPES, Recipe
 from payload.settings import SettingError, Settings
-from payload.training.export.model_spec import ModelSpec, ModelSpecError, read_model_spec, write_model_spec
+from payload.training.export.settings_file import ModelSpec, ModelSpecError, read_model_spec, write_model_spec
 
 
 def model_spec(settings: Settings) -> ModelSpec:

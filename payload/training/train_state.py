@@ -11,7 +11,7 @@ import keras
 import numpy.typing as npt
 
 from agent.errors import ReportedError
-from payload.data.types import Dataset
+from payload.data.dataset import Dataset
 from payload.models.registry import network
 from payload.settings import SettingError, Settings
 from payload.training.optimizers.optimizer import Optimizer, make_optimizer

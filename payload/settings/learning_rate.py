@@ -12,7 +12,7 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
-from payload.settings.rules import SettingError
+from payload.settings.validation import SettingError
 
 _PIECE: Final = re.compile(r"(?P<start>[0-9]+)-(?P<end>[0-9]*):(?P<first>[^.].*?)(?:\.\.(?P<last>.+))?")
 GRAMMAR: Final = (

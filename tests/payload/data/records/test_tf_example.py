@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from payload.data.records.example import IMAGE, LABEL, LazyBytes, example, locate
+from payload.data.records.tf_example import IMAGE, LABEL, LazyBytes, example, locate
 
 VALUES = st.one_of(st.binary(max_size=300), st.integers(-(2**63), 2**63 - 1))
 

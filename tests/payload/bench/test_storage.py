@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from agent.errors import ReportedError
-from payload.bench.node_files import BLOCK, StorageBench
+from payload.bench.storage import BLOCK, StorageBench
 from payload.settings.bench import LOCAL, READ, SHARED, WRITE, Cell
 
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from agent.errors import ReportedError
-from payload.recipes.config import TrainConfig
 from payload.recipes.digits import DIGITS
+from payload.recipes.run_config import TrainConfig
 from payload.settings import GROUPS, SettingError, Settings, flag_of
 
 DIGITS_ARGS = ["--recipe", "digits", "--run-dir", "/runs/a"]
