@@ -115,4 +115,4 @@ def _shown(value: float) -> str:
 
 def _within(name: str, value: float | None, low: float, high: float) -> None:
     if value is not None and not low <= value <= high:  # also rejects NaN
-        raise KnobError(f"--{name.replace('_', '-')}", value, f"must be {low:g} to {high:g}")
+        raise KnobError(f"--{name.replace('_', '-')}", value, f"must be {low:.10g} to {high:.10g}")

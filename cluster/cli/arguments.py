@@ -55,6 +55,7 @@ def complaint(
     """Return a message about the first word that Invoke would not understand, with the closest known one; "" if there
     is none.
 
+    An empty value of a flag is reported too, because it is probably an unset variable of the shell.
     `words` are the tasks and their flags, after `with_flags`. `contexts` are Invoke's parser contexts of the tasks.
     `flag_of` has each task's flag for positional words. `everywhere` are Invoke's own flags, which it also accepts
     after a task.
@@ -68,6 +69,8 @@ def complaint(
         if waiting and task and (word in flags_of[task] or word in inverse_flags_of[task]):  # Invoke begins that flag
             return _without_value(waiting, task)
         if waiting:
+            if task and not word:
+                return _without_value(waiting, task, "; its value is empty")
             waiting = ""
         elif word in flags_of:
             task, flags = word, ChainMap(flags_of[word], everywhere)
@@ -75,8 +78,10 @@ def complaint(
             tasks = list(flags_of)
             return _surplus(word, task, tasks, flag_of.get(task, "")) if task else _unknown_task(word, tasks)
         else:
-            name, equals, _ = word.partition("=")
+            name, equals, value = word.partition("=")
             if name in flags:
+                if task and equals and not value:
+                    return _without_value(name, task, "; its value is empty")
                 needs = flags[name].takes_value and not flags[name].optional
                 waiting = name if needs and not equals else ""
             elif task and (name.startswith("--") or len(name) == 2) and not _is_negative(name, flags):
@@ -110,8 +115,8 @@ def _surplus(word: str, task: str, tasks: Sequence[str], flag: str) -> str:
     )
 
 
-def _without_value(flag: str, task: str) -> str:
-    return f"deepcdk: `fab {task}` needs a value after {flag}\n  do: read `fab --help {task}`"
+def _without_value(flag: str, task: str, why: str = "") -> str:
+    return f"deepcdk: `fab {task}` needs a value after {flag}{why}\n  do: read `fab --help {task}`"
 
 
 def _unknown_flag(name: str, task: str, flags: Sequence[str]) -> str:

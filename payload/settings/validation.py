@@ -46,4 +46,4 @@ def check_fields(settings: Any) -> None:
                 question = f"; did you mean {near[0]}?" if near else ""
                 raise SettingError(flag, value, f"must be one of {', '.join(choices)}{question}")
             if low is not None and high is not None and not low <= value <= high:  # also rejects NaN
-                raise SettingError(flag, value, f"must be {low:g} to {high:g}")
+                raise SettingError(flag, value, f"must be {low:.10g} to {high:.10g}")

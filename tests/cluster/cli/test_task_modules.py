@@ -23,7 +23,7 @@ def test_without_words_every_task_is_there() -> None:
     ("line", "modules"),
     [
         ("run -- true", {"run"}),
-        ("stage-data x --name up", {"data", "deploy"}),
+        ("stage-data x --name up", {"stage_data", "deploy"}),
         ("up train", {"deploy", "train"}),
         ("sttaus", set(MODULES)),
         ("--unknown run", set(MODULES)),

@@ -128,7 +128,7 @@ def test_errors_of_flags_carry_flag_value_and_rule() -> None:
     with pytest.raises(SettingError) as caught:
         TrainConfig.from_argv([*DIGITS_ARGS, "--seed", "-1"])
     assert (caught.value.flag, caught.value.value) == ("--seed", -1)
-    assert caught.value.rule == "must be 0 to 2.14748e+09"
+    assert caught.value.rule == "must be 0 to 2147483647"
 
 
 def test_phases_may_be_taken_away() -> None:
