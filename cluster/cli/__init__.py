@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Final
@@ -41,12 +42,12 @@ def find_project() -> Path:
 def _describes_cluster(file: Path) -> bool:
     """Return whether a cdk.json belongs to deepcdk, not to another CDK app: its context.cluster is an object.
 
-    False if it cannot be read. Invalid JSON with such a key counts, because the tasks report the error.
+    An unreadable file and invalid JSON with such a key count, because the tasks report the error.
     """
     try:
         content = file.read_bytes()
     except OSError:
-        return False
+        return os.path.lexists(file)
     try:
         document = json.loads(content)
     except (ValueError, RecursionError):

@@ -20,20 +20,20 @@ if TYPE_CHECKING:
 FORMS: Final = "a run's id, CLUSTER:ID for a run of another cluster, or the directory of a fetched run, as runs/ID"
 
 
-def locate(word: str, session_of: Callable[[str], Session], *, archive_only: bool = False) -> Path:
+def locate(word: str, session_of: Callable[[str], Session], *, archive_only: bool = False, flag: str = "--run") -> Path:
     """Return the directory of a run. Fetches the run if necessary. Raises DeepcdkError.
 
     `word` is one of FORMS, or "" for the live or newest run. `session_of` opens a session with a cluster by its name,
     "" for the cluster of cdk.json. A run that has succeeded cannot change, so it is not fetched again, unless
     `archive_only` is set. Other runs are fetched again. If that fails for a run that has ended, a note says that the
-    earlier copy is used.
+    earlier copy is used. `flag` is the flag that `word` was given for, for errors.
     """
     if "/" in word or word in (".", ".."):
         if not Path(word).is_dir():
-            raise UsageError("--run", word, f"is not a directory; must be {FORMS}")
+            raise UsageError(flag, word, f"is not a directory; must be {FORMS}")
         return Path(word)
     cluster, _, run_id = word.rpartition(":")
-    kept = RUNS / (parse_run_id("--run", run_id) if run_id else "")
+    kept = RUNS / (parse_run_id(flag, run_id) if run_id else "")
     state = _state_of(kept) if run_id else ""
     if state == "succeeded" and not archive_only:
         return kept

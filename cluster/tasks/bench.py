@@ -91,16 +91,17 @@ def bench(
     check_installed()
     session = Session(PROJECT, set_, key=key)
 
-    def directory_of(word: str) -> Path:
+    def directory_of(word: str, flag: str) -> Path:
         return chosen_runs.locate(
-            word, lambda name: Session(PROJECT, (*set_, f"name={name}"), key=key) if name else session
+            word, lambda name: Session(PROJECT, (*set_, f"name={name}"), key=key) if name else session, flag=flag
         )
 
-    earlier = directory_of(against) if against else None
+    if run and (nodes or cells != BenchFlags()):
+        raise UsageError("--run", run, "shows an earlier benchmark; leave out the flags that set what to measure")
+    cells.settings(nodes or "1")  # reject invalid values before AWS is asked
+    earlier = directory_of(against, "--against") if against else None
     if run:
-        if nodes or cells != BenchFlags():
-            raise UsageError("--run", run, "shows an earlier benchmark; leave out the flags that set what to measure")
-        _show(directory_of(run), earlier, json=following.json)
+        _show(directory_of(run, "--run"), earlier, json=following.json)
         return
     counts = nodes or powers_up_to(len(session.load_inventory().workers))
     run_id = _measure(session, cells.settings(counts), queue=queue, preflight=preflight, yes=yes, following=following)

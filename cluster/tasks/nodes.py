@@ -36,6 +36,8 @@ def scale(
     Example: fab scale 4
     """
     session, progress = Session(PROJECT, set_, key=key), progress_printer(json=json)
+    if not nodes:
+        raise UsageError("--nodes", None, "must be the number of workers, such as `fab scale 4`")
     wanted = parse_whole("--nodes", nodes, lowest=0)
     check_maximum(wanted, session.load_inventory(), session.config.max_workers)
     session.prices.begin(session.instance_types)

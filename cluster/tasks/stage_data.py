@@ -47,9 +47,10 @@ def stage_data(
     if sharded and to == "shared":
         rule = "needs --to local, because every node sees the whole shared file system; add it, or leave out --sharded"
         raise UsageError("--sharded", None, rule)
+    in_bucket = is_bucket(source)
     chosen = parse_name(name, source)
     with doing("listing the files to stage"):
-        found = None if is_bucket(source) else survey(source, follow_links=follow_links)
+        found = None if in_bucket else survey(source, follow_links=follow_links)
     session = Session(PROJECT, set_, key=key)
     terminal = sys.stdout.isatty() and not json
     reports, sent = None, 0

@@ -101,3 +101,13 @@ def test_project_has_an_object_as_its_cluster(
     (below / "cdk.json").write_bytes(cdk_json)
     monkeypatch.chdir(below)
     assert find_project() == (below if found else tmp_path)
+
+
+def test_an_unreadable_file_is_the_projects_and_its_error_is_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    below = tmp_path / "project"
+    (below / "cdk.json").mkdir(parents=True)
+    (tmp_path / "cdk.json").write_text('{"context": {"cluster": {}}}')
+    monkeypatch.chdir(below)
+    assert find_project() == below
