@@ -250,7 +250,7 @@ def test_prices_are_shown_with_date_and_source_and_a_refusal_of_the_price_list_i
 
 
 @pytest.mark.parametrize("task", [t for t in TASKS if t not in ("doctor", *ASK_NOBODY, "up")])
-def test_without_a_stack_each_task_says_so(fab: Fab, task: str) -> None:
+def test_without_a_stack_each_task_reports_it(fab: Fab, task: str) -> None:
     status, text = fab(task, *NEEDED.get(task, ()))
     assert (status, "Traceback" in text) == (1, False)
     assert "stack deepcdk is not deployed" in text

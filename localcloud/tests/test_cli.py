@@ -46,7 +46,7 @@ def test_nothing_is_installed_without_root(capsys: pytest.CaptureFixture[str], m
         (["interrupt", "i-1", "--notice", "inf"], "--notice: must be 0 to 86400 seconds, not inf"),
     ],
 )
-def test_wrong_arguments_are_told(words: list[str], says: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_arguments_are_reported(words: list[str], says: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as exit:
         main(words)
     assert exit.value.code == 2

@@ -19,7 +19,7 @@ def test_every_missing_command_is_named_with_its_package() -> None:
     assert not any("bash" in line for line in lines)
 
 
-def test_without_root_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_root_rights_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.geteuid", lambda: 1000)
     with pytest.raises(MissingRequirementsError, match="root is needed"):
         requirements.check()

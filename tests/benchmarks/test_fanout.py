@@ -46,7 +46,7 @@ def test_the_bytes_of_all_links_but_the_loopback_are_added_up() -> None:
     assert parse_link_bytes(text) == 107
 
 
-def test_a_promise_is_kept_or_not_and_a_tool_that_was_ended_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_limit_is_kept_or_exceeded_and_a_terminated_tool_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
     book = Book()
     for hosts, ours in ((16, 1000), (64, 1050)):
         samples = {"deepcdk": [2.0, 1.0, 3.0], "rsync": [float("inf")]}

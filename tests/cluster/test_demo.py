@@ -76,7 +76,9 @@ def test_command_is_shortened(shown: str, brief: str) -> None:
         ("Linux", False, 'do: install deepcdk with its extra: `pip install "deepcdk[localcloud]"`'),
     ],
 )
-def test_machine_without_an_embedded_cloud_is_told_what_it_needs(system: str, has_localcloud: bool, says: str) -> None:
+def test_a_machine_that_cannot_run_an_embedded_cloud_is_rejected_with_its_needs(
+    system: str, has_localcloud: bool, says: str
+) -> None:
     with pytest.raises(demo.NoCloudError) as found:
         demo.check_machine(system, has_localcloud=has_localcloud)
     assert says in str(found.value)

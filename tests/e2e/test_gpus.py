@@ -62,7 +62,7 @@ def test_the_only_way_past_is_asked_for_and_recorded(cluster: EmbeddedCloud, mad
     assert f"{made_up_gpu}: TensorFlow sees 0 of 1" in " ".join(cluster.fab("show").stdout.split())
 
 
-def test_workers_with_gpus_are_told_of_before_a_deployment(cluster: EmbeddedCloud) -> None:
+def test_gpu_workers_are_announced_before_a_deployment(cluster: EmbeddedCloud) -> None:
     words = ("--set", "worker_instance_type=p5.48xlarge", "--set", "worker_volume_gib=200")
     warning = "the runtime for the 8 H100 GPUs"
     up = cluster.fab("up", "--plan", *words, check=False)

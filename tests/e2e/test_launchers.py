@@ -101,7 +101,7 @@ def test_each_rank_knows_its_place_and_meets_the_others_on_the_first_worker(ende
         assert (place["WORLD_SIZE"], place["LOCAL_WORLD_SIZE"], place["MASTER_ADDR"]) == ("4", "2", first)
 
 
-def test_each_rank_has_its_lines_and_what_is_not_checked_is_told(ended: Any) -> None:
+def test_each_rank_has_its_lines_and_unchecked_parts_are_reported(ended: Any) -> None:
     cloud, output, record = ended
     log = cloud.fab("logs", "--run", record["run_id"], "--rank", "3").stdout
     assert log.strip() == "[3]<stdout>:rank 3 has met the others"

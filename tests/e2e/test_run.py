@@ -196,7 +196,7 @@ def test_what_would_end_a_live_run_is_refused(cluster: EmbeddedCloud, waiting: s
     assert len(cluster.instances("worker")) == 2
 
 
-def test_a_stopped_run_is_told_as_stopped_and_leaves_the_results_of_others(
+def test_a_stopped_run_is_reported_as_stopped_and_keeps_the_results_of_other_runs(
     cluster: EmbeddedCloud, trained: dict[str, Any], waiting: str
 ) -> None:
     cluster.fab("stop", "--run", waiting)

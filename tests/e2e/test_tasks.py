@@ -53,7 +53,7 @@ def test_a_command_runs_on_every_worker_with_its_words_unchanged(deployment: Dep
     assert answer["failed"] == []
 
 
-def test_a_failure_is_told_as_host_and_last_lines(cluster: EmbeddedCloud) -> None:
+def test_a_failure_is_reported_as_host_and_last_lines(cluster: EmbeddedCloud) -> None:
     script = 'echo on $(hostname); test "$(hostname)" != "$0"'
     victim = run(cluster, "--nodes", "1", "--", "hostname").stdout.split()[-1]
     done = run(cluster, "--", "sh", "-c", script, victim, check=False)

@@ -54,7 +54,7 @@ def test_files_that_cannot_be_used_end_with_1_and_one_line_that_names_them(
 
 
 @pytest.mark.tensorflow
-def test_images_of_any_size_are_told_with_their_likeliest_classes(
+def test_images_of_any_size_are_printed_with_their_most_probable_classes(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, image: Path
 ) -> None:
     from payload.models.registry import network

@@ -216,7 +216,7 @@ def test_streams_and_homes_that_cannot_be_used_cause_no_traceback(command: str, 
     assert "Traceback" not in done.stderr
 
 
-def test_task_in_a_deleted_directory_says_so(tmp_path: Path) -> None:
+def test_a_task_in_a_deleted_directory_reports_it(tmp_path: Path) -> None:
     """It ended with a traceback from pathlib."""
     command = [
         sys.executable,

@@ -188,7 +188,7 @@ def numbered(messages: Iterable[dict[str, Any]]) -> list[tuple[int, str]]:
     return [pair for each in log for pair in enumerate(each["lines"], each["next"] - len(each["lines"]))]
 
 
-def test_log_of_a_run_is_bounded_and_says_so(tmp_path: Path) -> None:
+def test_the_log_of_a_run_is_bounded_and_reports_it(tmp_path: Path) -> None:
     """Nothing limited the size of `launcher.log`, on billed storage."""
     directory = RunDirectory(path=tmp_path / "one")
     directory.path.mkdir()

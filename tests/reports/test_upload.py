@@ -375,7 +375,7 @@ def test_what_git_refuses_is_reported_with_its_remedy(
         survey(project)
 
 
-def test_repository_without_git_installed_says_so(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_repository_without_git_installed_is_reported(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     git(project, "init")
     write(project, ".gitignore", "data\n")
     write(project, "data")
@@ -566,7 +566,7 @@ def test_a_program_that_fills_a_disk_is_reported_with_host_and_path(full_directo
     assert "`fab clean`" in hint
 
 
-def test_a_node_that_installs_on_a_full_disk_says_so(tmp_path: Path) -> None:
+def test_installing_on_a_full_disk_is_reported(tmp_path: Path) -> None:
     """Source: ray-project/ray #55898."""
     made = Installer(root=tmp_path)
     with pytest.raises(RuntimeSetupError, match=r"failed with exit status 1\n.*\n.*is full.*`fab clean`"):

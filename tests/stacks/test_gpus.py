@@ -17,7 +17,7 @@ def test_a_type_has_the_capability_of_its_gpus() -> None:
     assert [capability(name) for name in ("c5.2xlarge", "p99.huge")] == [None, None]
 
 
-def test_types_share_one_capability_or_none_is_told() -> None:
+def test_a_compute_capability_is_known_only_if_all_types_share_it() -> None:
     assert common_capability(["p5.48xlarge", "p5e.48xlarge"]) == "90"
     assert common_capability(["p5.48xlarge", "p4d.24xlarge"]) == ""
     assert common_capability(["p5.48xlarge", "p99.huge"]) == ""

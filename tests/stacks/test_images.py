@@ -21,7 +21,7 @@ UBUNTU = "/aws/service/canonical/ubuntu/server/24.04/stable/current/amd64/hvm/eb
         ("/my/x86_64-and-arm64/image", ""),
     ],
 )
-def test_the_architecture_is_told_or_not(parameter: str, told: str) -> None:
+def test_the_architecture_of_an_image_may_be_unknown(parameter: str, told: str) -> None:
     assert architecture(parameter) == told
 
 

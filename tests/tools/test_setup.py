@@ -168,7 +168,7 @@ def test_as_root_only_missing_packages_are_installed_after_an_update(tmp_path: P
     assert not (tmp_path / "policy-rc.d").exists()
 
 
-def test_each_command_of_the_list_is_told_by_help() -> None:
+def test_help_shows_each_command_of_the_list() -> None:
     finished = subprocess.run(
         ["make", "help"], cwd=ROOT, capture_output=True, text=True, check=True, env=dict(os.environ)
     )

@@ -172,7 +172,7 @@ def test_a_quota_of_one_type_does_not_keep_a_group_from_the_next_zone_for_anothe
     assert [each.instance_type for each in cloud.snapshot().instances] == ["c5.large"]
 
 
-def test_a_spot_group_beyond_the_quota_says_so(client: Client, stacks: Stacks) -> None:
+def test_a_spot_group_beyond_the_quota_is_reported(client: Client, stacks: Stacks) -> None:
     group = stacks.physical(stacks.create(mixed(1, "p5.48xlarge")), "Nodes")
     found = client("autoscaling").describe_scaling_activities(AutoScalingGroupName=group)["Activities"][0]
     assert found["StatusMessage"] == "Max spot instance count exceeded. Launching EC2 instance failed."

@@ -143,7 +143,7 @@ def test_a_kind_with_hosts_of_its_own_meets_those_that_hosts_spares(cloud: list[
 
 
 @pytest.mark.root
-def test_what_could_not_be_undone_is_told_and_fails(
+def test_a_fault_that_could_not_be_undone_is_reported_and_fails(
     cloud: list[FakeCloud], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def ask(self: FakeCloud, message: dict[str, str]) -> dict[str, Any]:

@@ -57,5 +57,5 @@ def test_the_machines_own_processes_are_no_hosts(proc: Path, init_pid: int) -> N
         (b"", None),
     ],
 )
-def test_a_rank_is_told_by_the_launchers_variables(variables: bytes, rank: int | None) -> None:
+def test_a_rank_is_recognised_by_the_launchers_variables(variables: bytes, rank: int | None) -> None:
     assert rank_of(variables) == rank

@@ -110,7 +110,7 @@ def test_without_a_checkpoint_a_notice_is_passed_over_and_told_why(tmp_path: Pat
     assert [each for each in play.stage.asked if "do" in each] == []
 
 
-def test_a_fault_that_fails_and_one_that_cannot_be_undone_are_told(tmp_path: Path) -> None:
+def test_failed_faults_and_faults_that_cannot_be_undone_are_reported(tmp_path: Path) -> None:
     play = Play(tmp_path, 1)
     ask = play.stage.ask
 

@@ -26,7 +26,7 @@ def api(endpoint: str) -> Api:
     return Api(endpoint=endpoint, region=REGION, credentials=laptop)
 
 
-def test_a_parameter_is_read_and_a_missing_one_is_told_by_its_name(api: Api, client: Client) -> None:
+def test_a_parameter_is_read_and_a_missing_one_is_reported_by_name(api: Api, client: Client) -> None:
     client("ssm").put_parameter(Name="CFN-one-Agent", Type="String", Value='{"agent":{}}')
     assert api.parameter("CFN-one-Agent") == '{"agent":{}}'
     with pytest.raises(ApiError) as caught:

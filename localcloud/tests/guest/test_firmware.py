@@ -23,7 +23,7 @@ def run(program: str, *words: str) -> tuple[int, str]:
         (("--quiet", "--container"), (1, "")),
     ],
 )
-def test_systemd_is_told_of_a_virtual_machine(words: tuple[str, ...], answer: tuple[int, str]) -> None:
+def test_systemd_detects_a_virtual_machine(words: tuple[str, ...], answer: tuple[int, str]) -> None:
     assert run("systemd-detect-virt", *words) == answer
 
 

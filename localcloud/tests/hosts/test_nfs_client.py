@@ -101,7 +101,7 @@ def test_a_host_that_has_not_mounted_it_sees_nothing(testbed: SmallCloud) -> Non
 
 
 @pytest.mark.root
-def test_who_is_told_to_end_at_shutdown_can_still_write(testbed: SmallCloud) -> None:
+def test_a_process_terminated_at_shutdown_can_still_write(testbed: SmallCloud) -> None:
     trap = "trap 'sleep 0.1; echo ended > /mnt/efs/open/last' TERM; sleep 60 & wait"
     testbed.execute(WORKER, f"setsid bash -c {trap!r} </dev/null >/dev/null 2>&1 & sleep 0.5")
     testbed.show(snapshot(MASTER, OTHER))

@@ -46,7 +46,7 @@ def ask(instance: Instance, path: str) -> str | None:
         ("user-data", "#!/bin/sh\n"),
     ],
 )
-def test_instance_is_told_about_itself(path: str, value: str) -> None:
+def test_an_instance_reads_its_own_metadata(path: str, value: str) -> None:
     assert ask(ROLE, path) == value
 
 
@@ -118,7 +118,7 @@ def request(server: MetadataServer, method: str, path: str, **headers: Any) -> t
     return response.status, text
 
 
-def test_nothing_is_told_without_a_token(server: MetadataServer) -> None:
+def test_no_metadata_is_returned_without_a_token(server: MetadataServer) -> None:
     assert request(server, "GET", "/latest/meta-data/instance-id") == (401, "")
     assert request(server, "GET", "/latest/meta-data/instance-id", token="guessed") == (401, "")
 

@@ -109,7 +109,7 @@ def test_what_is_installed_here_is_found_without_importing_tensorflow() -> None:
     assert (has_headers, imported) == ("True", "False")
 
 
-def test_pytorch_that_is_not_there_is_told_before_anything_is_built(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_pytorch_is_reported_before_the_build(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.metadata.version", lambda name: {"torch": "2.13.0+cpu"}[name])
     assert installed_torch() == "2.13.0+cpu"
 
@@ -184,7 +184,7 @@ def test_a_pytorch_without_cuda_names_no_version() -> None:
     assert parse_torch_cuda(TORCH_VERSION.replace("'13.0'", "None")) is None
 
 
-def test_a_missing_or_a_broken_one_is_told(tmp_path: Path) -> None:
+def test_a_missing_or_broken_cuda_toolkit_is_reported(tmp_path: Path) -> None:
     with pytest.raises(
         NotCoveredError, match=f"neither {tmp_path}/cuda-12.*/bin/nvcc nor .* Use an image with the CUDA"
     ):

@@ -100,7 +100,7 @@ def test_plain_sets_what_tensorflow_jax_and_keras_read(launcher: str) -> None:
 
 
 @pytest.mark.parametrize(("kind", "expected"), [("x86_64-py3.11", "true"), ("x86_64-sm75", None)])
-def test_accelerate_is_told_of_nodes_without_gpus(kind: str, expected: str | None) -> None:
+def test_accelerate_uses_cpus_on_nodes_without_gpus(kind: str, expected: str | None) -> None:
     """From accelerate's test script: on CPUs, each rank had DistributedType.NO under torchrun."""
     spec = make_program_spec(hosts=(make_node(1, kind=kind),), rank_launcher=TORCHRUN)
     assert environment(spec, {"RANK": "0"}, "/python", "").get("ACCELERATE_USE_CPU") == expected
@@ -174,7 +174,7 @@ def test_what_the_user_set_wins_and_without_placement_nothing_is_set(efs: Path, 
         assert done.stdout == f"None {sorted(os.sched_getaffinity(0))}\n"
 
 
-def test_what_cannot_be_started_is_told_with_its_directory(efs: Path) -> None:
+def test_a_program_that_cannot_be_started_is_reported_with_its_directory(efs: Path) -> None:
     done = start(efs, make_program_spec(efs_mount=str(efs), command=("./missing", "--flag")))
     assert done.returncode == NOT_STARTED
     assert "./missing in " in done.stderr

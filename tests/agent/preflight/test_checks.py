@@ -72,9 +72,7 @@ def test_nodes_that_are_well_make_a_table_and_no_finding() -> None:
          "3 uncorrected memory errors"),
     ],
 )  # fmt: skip
-def test_what_is_wrong_with_one_node_is_told_of_that_node_alone(
-    changes: dict[str, object], check: str, what: str
-) -> None:
+def test_a_fault_of_one_node_is_reported_for_that_node_only(changes: dict[str, object], check: str, what: str) -> None:
     report = judged(**changes)
     assert [(f.node, f.check, f.what) for f in report.findings] == [(NAMES[1], check, what)]
     assert report.cells[1][COLUMNS.index(check)] == what
@@ -145,7 +143,7 @@ def test_a_node_that_does_not_answer_is_named_with_its_last_word() -> None:
     assert blamed(checks.judge(SPEC, answers, "5pec")[0]) == (NAMES[2],)
 
 
-def test_fewer_gpus_than_ranks_and_fewer_efa_devices_than_elsewhere_are_told() -> None:
+def test_fewer_gpus_than_ranks_and_fewer_efa_devices_than_on_other_nodes_are_reported() -> None:
     gpu = GpuInfo(name="NVIDIA A100-SXM4-40GB", driver="570.1", memory="40960 MiB", uncorrected_errors=0)
     eight = make_spec(hosts=make_nodes(3, slots=8))
     full = dataclasses.replace(WELL, gpus=(gpu,) * 8, visible_gpus=8, efa_domains=("rdmap0", "rdmap1"))

@@ -75,7 +75,7 @@ def test_a_word_that_no_program_can_be_given_is_refused(ssh: str) -> None:
 
 
 @pytest.mark.parametrize("line", [b"[]", b'{"command": []}', b"\xff"])
-def test_what_is_no_request_is_told(line: bytes) -> None:
+def test_an_invalid_request_is_reported(line: bytes) -> None:
     with pytest.raises(SpecError, match="invalid request"):
         RemoteCommand.from_line(line)
 
@@ -91,7 +91,7 @@ def test_all_workers_are_meant_unless_some_or_the_master_are_named() -> None:
         RemoteCommand(command=command).hosts("", pytest.fail)
 
 
-def test_a_bad_nodes_file_is_told_as_messages_before_the_hosts(
+def test_a_malformed_nodes_file_is_reported_before_the_hosts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "nodes"
@@ -114,7 +114,7 @@ def test_variables_reach_the_command_and_no_command_line(ssh: str) -> None:
     assert output(messages, stream="stderr") == b"0\n"
 
 
-def test_each_nodes_status_is_told_and_failures_are_counted(ssh: str) -> None:
+def test_each_nodes_status_is_reported_and_failures_are_counted(ssh: str) -> None:
     failed, messages = call(
         ssh, "sh", "-c", "echo out; echo err >&2; exit 3", hosts=("one", "down", "deeplearning-master")
     )
@@ -127,7 +127,7 @@ def test_each_nodes_status_is_told_and_failures_are_counted(ssh: str) -> None:
     assert (output(messages), output(messages, stream="stderr")) == (b"out\n", b"err\n")
 
 
-def test_a_command_that_is_not_there_and_one_that_is_killed_are_told_as_a_shell_would(ssh: str) -> None:
+def test_missing_and_killed_commands_have_the_status_of_a_shell(ssh: str) -> None:
     assert ends(call(ssh, "/no/such")[1])["one"]["exit_code"] == 127
     assert ends(call(ssh, "sh", "-c", "kill -9 $$")[1])["one"]["exit_code"] == 137
 

@@ -72,7 +72,7 @@ def test_on_another_node_the_same_port_is_led_there() -> None:
     assert command[6].endswith(f"'{request.to_json()}'")
 
 
-def test_packages_that_cannot_be_installed_are_told(
+def test_packages_that_cannot_be_installed_are_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
 

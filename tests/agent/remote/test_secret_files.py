@@ -78,7 +78,7 @@ def test_a_host_that_does_not_take_them_is_named_without_their_values(directory:
     assert SECRET not in str(failures)
 
 
-def test_a_master_that_lost_them_says_so(directory: Path) -> None:
+def test_a_master_that_lost_the_secrets_reports_it(directory: Path) -> None:
     failures = secret_files.distribute(directory, SPEC, lambda host, argv: ["true"])
     assert "pass them again with --secret" in failures["this master"]
 

@@ -58,7 +58,7 @@ def append(path: Path, text: str) -> None:
         file.write(text)
 
 
-def test_a_line_is_told_once_it_is_whole(directory: RunDirectory) -> None:
+def test_a_line_is_returned_once_it_is_complete(directory: RunDirectory) -> None:
     sleep = steps(
         lambda: append(directory.metrics, '{"event": "st'),
         lambda: append(directory.metrics, 'art"}\n{"event": "end"}\nnot json\n[1]\n'),
@@ -130,7 +130,7 @@ def test_reader_of_a_later_part_hears_that_the_master_lives(
         ("[supervisor] x", 1, False),
     ],
 )
-def test_lines_are_told_apart_by_rank(line: str, rank: int, told: bool) -> None:
+def test_lines_are_separated_by_rank(line: str, rank: int, told: bool) -> None:
     assert is_of_rank(line, rank) is told
 
 
@@ -243,7 +243,7 @@ def test_a_summary_of_a_live_run_names_its_stragglers_until_they_keep_up_or_it_s
     assert reason() == ""
 
 
-def test_the_report_on_the_nodes_is_told_once_and_not_again_to_who_comes_back(directory: RunDirectory) -> None:
+def test_the_preflight_report_is_shown_once_and_not_again_after_reconnecting(directory: RunDirectory) -> None:
     directory.preflight.write_text('{"lines": ["all well"]}')
     append(directory.metrics, '{"event": "start"}\n')
     end(directory)

@@ -34,7 +34,7 @@ def test_ranks_are_counted_through_and_meet_at_the_first_host(slots: list[int]) 
         assert {place["LOCAL_WORLD_SIZE"] for place in here} == {str(host.slots)}
 
 
-def test_what_a_rank_is_told_cannot_be_given_by_the_user() -> None:
+def test_variables_that_the_launcher_sets_cannot_be_given_by_the_user() -> None:
     (place,) = places([make_node()], 0)
     assert set(place) <= set(PLACE_VARIABLES)
 

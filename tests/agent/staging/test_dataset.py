@@ -184,14 +184,14 @@ def test_a_source_that_fails_leaves_what_was_there(tmp_path: Path) -> None:
     assert ([path.name for path in tmp_path.iterdir()], target.read_bytes()) == (["file"], b"old")
 
 
-def test_a_disk_that_gives_back_other_bytes_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disk_that_returns_other_bytes_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "pread", lambda *_: b"other")
     with pytest.raises(CorruptingDiskError, match="the bytes read differ from the bytes written"):
         write_verified(str(tmp_path / "temporary"), str(tmp_path / "file"), (b"these",))
     assert not list(tmp_path.iterdir())
 
 
-def test_a_full_disk_is_told_as_one_and_other_errors_by_their_words() -> None:
+def test_a_full_disk_has_its_own_error_and_other_errors_keep_their_text() -> None:
     for number in (errno.ENOSPC, errno.EDQUOT):
         assert isinstance(dataset_error(OSError(number, "No space"), "/x"), DiskFullError)
     assert type(dataset_error(OSError(errno.EACCES, "Permission denied"), "/x")) is DatasetError

@@ -76,7 +76,7 @@ def test_a_key_that_leads_out_is_refused(key: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["oops", "[]", '{"Contents": [{"Key": "a"}]}'])
-def test_what_is_no_listing_is_told(text: str) -> None:
+def test_an_invalid_listing_is_reported(text: str) -> None:
     with pytest.raises(DatasetError, match="the AWS CLI printed an invalid list of s3://my-data/imagenet/train"):
         parse_listing(text, PREFIX)
 

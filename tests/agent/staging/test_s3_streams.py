@@ -57,7 +57,7 @@ def test_a_write_that_fails_half_way_leaves_no_object(client: BucketClient) -> N
 
 
 @pytest.mark.full
-def test_a_bucket_that_is_not_there_is_told(client: BucketClient) -> None:
+def test_a_missing_bucket_is_reported(client: BucketClient) -> None:
     absent = BucketClient(Prefix.parse("s3://absent/x", "us-east-1"))
     with pytest.raises(
         BucketError, match=r"cannot write s3://absent/x/a: .*NoSuchBucket.*check that the bucket exists"
@@ -74,7 +74,7 @@ def test_a_refusal_names_the_rights_that_lack(tmp_path: Path) -> None:
         client.paths()
 
 
-def test_a_program_that_ends_early_is_told_by_its_status(tmp_path: Path) -> None:
+def test_a_program_that_exits_early_is_reported_with_its_status(tmp_path: Path) -> None:
     client = BucketClient(PREFIX, program=write_program(tmp_path / "aws", "exit 7"))
     with pytest.raises(BucketError, match="the AWS CLI failed with exit status 7"):
         client.put("a", 1 << 20, write_some)

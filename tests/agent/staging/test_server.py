@@ -99,7 +99,7 @@ def test_a_damaged_file_is_named_and_so_is_a_missing_one(shared: StagedDataset) 
     assert [m["spoiled"] for m in messages if "spoiled" in m] == [["a", "line\nü"]]
 
 
-def test_an_interrupted_stream_is_told_and_gone_on_with(shared: StagedDataset, tmp_path: Path) -> None:
+def test_an_interrupted_stream_is_reported_and_can_be_continued(shared: StagedDataset, tmp_path: Path) -> None:
     root = tmp_path / "other"
     (*_, last) = serve(begin(root, WANTED)[:-5], status=1)
     assert (last["kind"], (root / "set.manifest.new").exists()) == ("broken off", False)
@@ -174,7 +174,7 @@ def test_a_bucket_is_fetched_to_the_shared_file_system_and_listed_with_hashes(
     assert {path.name for path in dataset.root.iterdir()} == {"set", "set.manifest"}
 
 
-def test_a_bucket_that_the_node_may_not_read_is_told(bucket: dict[str, str], tmp_path: Path) -> None:
+def test_a_bucket_that_the_node_may_not_read_is_reported(bucket: dict[str, str], tmp_path: Path) -> None:
     Path(f"{bucket['BUCKET']}.denied").touch()
     fetch = ("fetch", str(tmp_path / "disk"), "set", "s3://my-data/set", "us-east-1")
     (*_, last) = stage(*fetch, status=1, given=bucket)

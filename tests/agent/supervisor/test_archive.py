@@ -58,7 +58,7 @@ def test_the_copy_goes_to_the_runs_own_prefix_and_leaves_out_what_may_be_secret_
     assert "work/*" not in excluded
 
 
-def test_a_large_working_directory_stays_behind_and_that_is_told(
+def test_a_large_working_directory_is_not_copied_and_that_is_reported(
     directory: RunDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(archive, "WORK_LIMIT", 3)

@@ -119,7 +119,7 @@ def test_a_rank_gets_sigterm_first_and_is_killed_after_the_grace(efs: Path, supe
     eventually(lambda: not run_processes(efs))
 
 
-def test_a_run_whose_supervisor_was_killed_is_told_as_failed_and_taken_over(efs: Path, supervisor: Call) -> None:
+def test_a_run_whose_supervisor_was_killed_is_failed_and_can_be_taken_over(efs: Path, supervisor: Call) -> None:
     supervisor("start", stdin=spec(efs, "one", "sleep 600"))
     os.kill(supervisor_of(efs, "one"), signal.SIGKILL)
     eventually(lambda: json.loads(supervisor("status", "one").stdout)["state"] == "failed")
@@ -147,7 +147,7 @@ def test_following_tells_state_then_metrics_then_the_end(efs: Path, supervisor: 
     assert (messages[-1]["type"], messages[-1]["state"]) == ("state", "succeeded")
 
 
-def test_the_log_of_one_rank_is_told_apart(efs: Path, supervisor: Call) -> None:
+def test_the_log_of_one_rank_can_be_shown_alone(efs: Path, supervisor: Call) -> None:
     supervisor(
         "start", stdin=spec(efs, "one", "echo '[0]<stdout>:zero'; echo '[10]<stderr>:ten'; printf '[0]<stderr>:last'")
     )

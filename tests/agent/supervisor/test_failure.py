@@ -208,7 +208,7 @@ def test_only_ranks_of_the_run_are_named() -> None:
     assert len(reason(make_spec(hosts=HOSTS), 1, log)) < 500
 
 
-def test_a_launcher_that_says_nothing_is_told_by_its_status() -> None:
+def test_a_launcher_without_output_is_reported_with_its_status() -> None:
     assert reason(make_spec(), -9, "killed") == "the launcher exited with signal 9 (Killed)"
 
 

@@ -97,9 +97,7 @@ def archives(runs: Runs) -> list[str]:
     return sorted(path.stem for path in (runs.root / handover.FOLDER).glob("*.tar"))
 
 
-def test_aws_is_told_the_digest_of_what_lies_among_the_runs_once_for_each_change(
-    runs: Runs, aws: Aws, kept: Kept
-) -> None:
+def test_the_digest_of_the_archive_is_stored_in_aws_once_per_change(runs: Runs, aws: Aws, kept: Kept) -> None:
     lose(runs)
     kept.rounds(5)
     (first,) = aws.values
@@ -357,7 +355,7 @@ def test_a_machine_that_is_no_master_or_one_of_an_earlier_version_has_nothing_to
     assert handover_wait.is_settled(conf, tmp_path / "inherited")
 
 
-def test_booting_master_changes_nothing_and_says_so(
+def test_a_booting_master_changes_nothing_and_reports_it(
     runs: Runs, booting: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     lose(runs)

@@ -129,7 +129,7 @@ def test_the_size_of_the_group_is_held_by_one_task_at_a_time_and_beside_any_run(
     supervisor("stop", "one", "--grace", "0")
 
 
-def test_a_change_of_the_size_that_does_not_end_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_task_that_keeps_changing_the_group_size_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(holding, "PASSING_S", 0.0)
     holding.claim(Runs(root=tmp_path), "fab train", ())
     with pytest.raises(LiveRunError, match="`fab train` is in progress"):

@@ -41,7 +41,7 @@ def test_a_command_that_does_not_read_tells_all_the_same(tmp_path: Path) -> None
     assert call("true", EVENT, tmp_path) == ""
 
 
-def test_one_that_fails_is_told_with_its_status_and_last_line(tmp_path: Path) -> None:
+def test_a_failed_command_is_reported_with_its_status_and_last_line(tmp_path: Path) -> None:
     assert call("echo first; echo no route >&2; exit 7", EVENT, tmp_path) == "exit status 7: no route"
     assert call("exit 3", EVENT, tmp_path) == "exit status 3"
     assert call("missing-program", EVENT, tmp_path).startswith("exit status 127: ")
@@ -54,7 +54,7 @@ def test_one_that_does_not_end_is_ended_with_its_children(tmp_path: Path) -> Non
     assert time.monotonic() - began < 20
 
 
-def test_all_commands_are_told_at_once_and_a_failure_names_its_number_and_not_the_command(tmp_path: Path) -> None:
+def test_all_commands_run_concurrently_and_a_failure_names_the_number_of_its_command_only(tmp_path: Path) -> None:
     lines: list[str] = []
     told: list[tuple[str, str]] = []
 
@@ -156,7 +156,7 @@ def test_what_sns_refuses_for_its_size_is_cut() -> None:
     assert len(found["--message"].encode()) < 256 * 1024
 
 
-def test_a_failure_is_told_by_the_last_line_and_a_success_by_none() -> None:
+def test_a_failed_publication_returns_its_last_line_and_a_success_nothing() -> None:
     def fails(command: Sequence[str], timeout_s: float) -> Completed:
         return Completed(status=254, output="\nAn error occurred (AuthorizationError): not authorized\n")
 

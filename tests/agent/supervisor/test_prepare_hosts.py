@@ -236,6 +236,6 @@ def test_a_run_of_the_payload_needs_no_copy(tmp_path: Path) -> None:
     assert [each.name for each in tmp_path.iterdir()] == ["home"]
 
 
-def test_a_program_that_is_gone_is_told(tmp_path: Path) -> None:
+def test_a_missing_program_is_reported(tmp_path: Path) -> None:
     with pytest.raises(SpecError, match=r"the uploaded program of run .* is missing: "):
         stage(make_program_spec(efs_mount=str(tmp_path)))

@@ -96,7 +96,7 @@ def test_a_node_tells_its_facts_and_then_the_ranks_python(
     assert not (tmp_path / TAKEN).exists()
 
 
-def test_a_run_without_pre_flight_is_told_no_facts(
+def test_a_run_without_pre_flight_gets_no_facts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("agent.supervisor.prepare_node.this_host", lambda spec: spec.hosts[0])
@@ -146,7 +146,7 @@ def test_invalid_line_of_what_was_prepared_is_refused(line: str) -> None:
         parse(f"deepcdk-prepared {line}\n")
 
 
-def test_a_process_of_another_run_that_stays_is_told(
+def test_a_remaining_process_of_another_run_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("agent.supervisor.prepare_node.signal_run", lambda root, **how: {"signalled": [7], "left": [7]})
@@ -173,7 +173,7 @@ def test_other_live_runs_are_spared_on_the_master_and_none_is_on_a_host(
     assert spared == [["one", "two"], []]
 
 
-def test_what_is_wrong_is_told_on_the_error_stream(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_errors_are_printed_to_stderr(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([str(tmp_path)]) == 1
     assert "spec.json" in capsys.readouterr().err
 

@@ -81,7 +81,7 @@ def test_a_lost_run_gets_a_supervisor_that_begins_with_a_restart_on_its_own_node
     assert len(begun.supervised) == 1, "it is no longer lost"
 
 
-def test_after_a_reboot_that_is_told_as_the_fault(runs: Runs, begun: Begun) -> None:
+def test_a_reboot_is_reported_as_the_fault(runs: Runs, begun: Begun) -> None:
     lose(runs)
     (Path.home() / liveness.LOCKS / "one").write_text("of-before-the-reboot\n")
     recover_lost_runs(runs)
@@ -109,7 +109,7 @@ def test_a_supervisor_that_is_lost_before_it_comes_to_its_restart_has_used_it(ru
          "1: 1 h of 1 h, $2.50; to continue, give `fab resume one` a higher limit"),
     ],
 )  # fmt: skip
-def test_one_that_cannot_go_on_fails_with_the_reason_and_is_told(
+def test_a_lost_run_that_cannot_continue_fails_with_the_reason_and_a_notification(
     runs: Runs, begun: Begun, changes: dict[str, Any], reason: str
 ) -> None:
     directory = lose(runs, notify=("cat >> told; echo >> told",), **changes)

@@ -63,7 +63,7 @@ def test_a_replaced_node_is_taken_as_it_is_now_with_the_slots_that_were_asked_fo
     ]  # fmt: skip
 
 
-def test_a_bad_line_leaves_out_its_node_alone_and_is_told(nodes: Path) -> None:
+def test_a_malformed_line_excludes_only_its_node_and_is_reported(nodes: Path) -> None:
     nodes.write_bytes(
         listed(*make_nodes(2)).encode() + b"deeplearning-worker3 \xff i-0000003a 1 ens5 us-east-1a x86_64\n"
     )

@@ -221,7 +221,7 @@ def test_a_run_that_ends_is_waited_for_and_another_live_one_is_not(
         assert (master.begun, len(looks)) == (["one", "two"], 1)
 
 
-def test_a_node_that_has_left_since_the_laptop_looked_is_told_and_nothing_is_begun_or_held(
+def test_a_node_that_has_left_since_the_request_is_reported_and_nothing_is_started_or_claimed(
     tmp_path: Path, no_commands: None
 ) -> None:
     with master_in(tmp_path) as master:

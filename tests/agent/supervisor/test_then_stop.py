@@ -82,7 +82,7 @@ def test_workers_stay_while_another_run_is_live_and_stop_only_once(runs: Runs) -
         runs.claim("three", [make_node(9)])
 
 
-def test_an_api_that_fails_is_asked_again_and_a_failure_is_told_with_what_to_do(runs: Runs) -> None:
+def test_failed_api_calls_are_retried_and_a_lasting_failure_is_reported_with_a_fix(runs: Runs) -> None:
     api = Api(failures=TRIES - 1)
     assert stop(runs, POLICY, api) == STOPPED
     api = Api(failures=TRIES)
@@ -100,7 +100,7 @@ def test_what_is_no_policy_is_not_called(runs: Runs) -> None:
 
 
 @pytest.mark.parametrize("script", ["exit 0", "exit 1"])
-def test_the_supervisor_ends_the_workers_however_the_run_ends_and_says_so(
+def test_the_supervisor_terminates_the_workers_after_any_end_of_the_run_and_reports_it(
     efs: Path, supervisor: Call, monkeypatch: pytest.MonkeyPatch, script: str
 ) -> None:
     called = fake_cli(efs, monkeypatch)

@@ -67,7 +67,7 @@ def test_our_own_errors_and_mistakes_pass_through() -> None:
         raise KeyError("mistake")
 
 
-def test_no_credentials_are_told(aws: Aws, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_credentials_are_reported(aws: Aws, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.delenv(name)
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", "/nowhere")
@@ -281,7 +281,7 @@ def test_pauses_grow_up_to_a_bound() -> None:
         ),
     ],
 )
-def test_an_account_that_may_not_act_is_told_who_can_help(error: Exception, what: str, remedy: str) -> None:
+def test_a_blocked_account_is_reported_with_who_can_help(error: Exception, what: str, remedy: str) -> None:
     with pytest.raises(AwsError) as raised, aws_errors("asking"):
         raise error
     assert what in raised.value.what

@@ -64,7 +64,7 @@ def test_the_master_comes_first_and_workers_by_age() -> None:
     assert (found.master.public_ip, found.desired_workers) == ("198.18.1.2", 3)
 
 
-def test_spot_instances_are_told_from_others() -> None:
+def test_spot_instances_are_recognised() -> None:
     found = parse_inventory(
         parse_stack(description()),
         [group("workers", "i-1", "i-2")],
@@ -105,7 +105,7 @@ def test_a_master_without_a_public_address_is_reached_over_session_manager_alone
 
 
 @pytest.mark.parametrize("state", ["pending", "stopped"])
-def test_a_master_that_does_not_run_is_told_with_its_state(state: str) -> None:
+def test_a_master_that_is_not_running_is_reported_with_its_state(state: str) -> None:
     found = parse_inventory(
         parse_stack(description()), [group("masters", "i-0")], [{"Instances": [instance("i-0", state)]}]
     )
@@ -113,7 +113,7 @@ def test_a_master_that_does_not_run_is_told_with_its_state(state: str) -> None:
         _ = found.master
 
 
-def test_a_stack_that_is_not_deployed_is_told_with_the_region(aws: Aws) -> None:
+def test_a_missing_stack_is_reported_with_the_region(aws: Aws) -> None:
     for ask in (find, find_master, find_stack):
         with pytest.raises(NoStackError, match="stack deepcdk is not deployed\n  where: region us-east-1"):
             ask(aws, "deepcdk")

@@ -15,14 +15,14 @@ PAGER = "arn:aws:sns:eu-west-1:123456789012:pager"
 STACK = make_stack(topics=(PAGER, MAILS))
 
 
-def test_topic_stands_for_all_topics_of_the_alarms_and_each_is_told_once() -> None:
+def test_topic_stands_for_all_topics_of_the_alarms_without_duplicates() -> None:
     assert resolve_topics(("curl x", "topic", MAILS), STACK) == ("curl x", PAGER, MAILS)
     assert resolve_topics((MAILS,), STACK) == (MAILS,)
     assert resolve_topics((), STACK) == ()
     assert resolve_topics(("none",), STACK) == ()
 
 
-def test_a_cluster_whose_alarms_notify_nobody_has_no_topic_and_the_remedy_is_told() -> None:
+def test_without_a_topic_of_the_alarms_the_fix_is_shown() -> None:
     with pytest.raises(DeepcdkError, match="alarms of stack deepcdk have no topic") as caught:
         resolve_topics(("topic",), make_stack())
     assert "alarm_emails" in str(caught.value)

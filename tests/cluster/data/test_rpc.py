@@ -52,7 +52,7 @@ def test_what_the_master_says_was_wrong_is_raised() -> None:
     assert caught.value.kind == "full"
 
 
-def test_an_end_without_a_word_is_told() -> None:
+def test_a_stream_that_ends_without_a_message_is_reported() -> None:
     with talk(Answering()) as dialogue, pytest.raises(RemoteError, match="staging failed on the master"):
         dialogue.request({"fail": True})
     dialogue = talk(Answering())

@@ -137,7 +137,7 @@ def test_a_data_set_has_the_name_of_its_source_unless_it_is_named() -> None:
             parse_name(name, source)
 
 
-def test_an_address_is_told_from_a_directory() -> None:
+def test_a_bucket_address_is_distinguished_from_a_directory() -> None:
     assert is_bucket("s3://my-data/a b")
     assert not is_bucket("s3")
     for wrong in ("s3://", "s3://My", "s3://my-data/a*"):
@@ -145,7 +145,7 @@ def test_an_address_is_told_from_a_directory() -> None:
             is_bucket(wrong)
 
 
-def test_a_source_is_read_in_the_background_and_what_keeps_it_from_that_is_told(folder: Path) -> None:
+def test_a_source_is_read_in_the_background_and_its_errors_are_reported(folder: Path) -> None:
     found = survey(str(folder), follow_links=False)
     with BackgroundManifest(found, lambda *_: None) as reading:
         assert reading.result() == found.manifest(lambda *_: None)

@@ -190,7 +190,7 @@ def test_shards_are_disjoint_and_complete_and_replaced_by_whole_copies(scene: Sc
     assert as_rank == {True}, "copies on workers' disks belong to the ranks' user"
 
 
-def test_a_file_that_changes_while_it_is_sent_is_told(scene: Scene) -> None:
+def test_a_file_that_changes_during_the_upload_is_reported(scene: Scene) -> None:
     found, manifest = scene.read()
     (scene.folder / "f2").write_bytes(b"longer" * 1000)
     with pytest.raises(DeepcdkError, match="f2: size changed") as caught:

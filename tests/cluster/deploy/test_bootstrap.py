@@ -161,7 +161,7 @@ def test_a_bucket_that_aws_does_not_show_is_unknown(
         found.check()
 
 
-def test_a_bootstrap_that_failed_is_told_where_no_other_one_succeeds(aws: Aws, project: Path) -> None:
+def test_a_failed_bootstrap_is_reported_unless_another_one_succeeds(aws: Aws, project: Path) -> None:
     (project / "status").write_text("1")
     with pytest.raises(CdkError, match="the bootstrap failed"):
         bootstrap.make(aws, project, bootstrap.examine(aws, Names()), print)

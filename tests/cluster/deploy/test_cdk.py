@@ -66,7 +66,7 @@ def test_what_the_cli_said_is_shown_where_it_fails_and_only_there(
     assert captured.out + captured.err == ""
 
 
-def test_a_failed_deployment_is_told_with_its_status(aws: Aws, project: Path) -> None:
+def test_a_failed_deployment_is_reported_with_its_status(aws: Aws, project: Path) -> None:
     (project / "status").write_text("7")
     with pytest.raises(cdk.CdkError, match=r"the deletion failed.*status 7"):
         cdk.destroy(aws, project, "deepcdk", {}, print, events=sys.stderr)

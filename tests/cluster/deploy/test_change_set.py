@@ -110,7 +110,7 @@ def test_termination_protection_is_as_before_a_plan_that_is_not_executed(
         ("Template error: a rule is broken", False),
     ],
 )
-def test_no_change_is_no_failure_and_any_other_is_told(
+def test_an_empty_change_set_is_no_failure_and_any_other_failure_is_reported(
     aws: Aws, propose: Propose, monkeypatch: pytest.MonkeyPatch, reason: str, unchanged: bool
 ) -> None:
     deploy(aws, {"Old": bucket()})
@@ -145,7 +145,7 @@ def test_each_change_set_has_a_name_of_its_own_within_cloudformations_rule() -> 
 GROUP = "AWS::AutoScaling::AutoScalingGroup"
 
 
-def test_a_group_that_has_grown_since_a_plan_was_made_is_told_with_its_size_of_now(
+def test_a_group_that_has_grown_since_the_plan_is_reported_with_its_present_size(
     aws: Aws, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     change = Change(

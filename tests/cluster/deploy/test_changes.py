@@ -72,7 +72,7 @@ def test_a_change_names_its_construct_its_properties_and_its_values() -> None:
     ]  # fmt: skip
 
 
-def test_a_parameters_new_value_is_told_where_it_is_used() -> None:
+def test_a_parameters_new_value_is_shown_in_the_resources_that_use_it() -> None:
     declared = template(T={"Properties": {"LaunchTemplateData": {"ImageId": {"Ref": "Image"}}}})
     because = detail("LaunchTemplateData", ChangeSource="ParameterReference", CausingEntity="Image")
     values = changed_parameters(
@@ -97,7 +97,7 @@ def test_a_parameters_new_value_is_told_where_it_is_used() -> None:
         (told("Modify", "X", Replacement="True"), {"UpdateReplacePolicy": "Retain"}, True),
     ],
 )
-def test_what_is_kept_is_told_by_the_change_set_else_by_the_template(
+def test_retention_comes_from_the_change_set_or_else_from_the_template(
     change: dict[str, Any], policies: dict[str, str], kept: bool
 ) -> None:
     (found,) = parse({"Changes": [change]}, template(X=policies), {}, {})
@@ -136,7 +136,7 @@ def test_what_refers_to_the_identity_of_what_stays_is_not_replaced() -> None:
             assert {each.logical_id: each.action for each in found}["R"] == action, (source, cause)
 
 
-def test_policies_and_tags_are_told_apart_from_properties() -> None:
+def test_policies_and_tags_are_distinguished_from_properties() -> None:
     details = [detail("Size", "Always"), detail("", attribute="Tags"), detail("", attribute="UpdatePolicy")]
     change = told("Modify", "X", Replacement="True", Details=[*details, detail("", attribute="Metadata")])
     (found,) = parse({"Changes": [change]}, {}, {}, {})
@@ -144,7 +144,7 @@ def test_policies_and_tags_are_told_apart_from_properties() -> None:
     assert (found.recreating, found.policies) == (("Size",), ("UpdatePolicy",))
 
 
-def test_values_that_come_and_go_are_told_as_none() -> None:
+def test_added_and_removed_values_are_shown_as_none() -> None:
     assert list(map(str, compare({"A": 1}, {"B": True}))) == ["A 1 -> none", "B none -> true"]
     assert list(compare({"A": [1]}, {"A": [1, 2]})) == [Difference(name="A", before="[1]", after="[1,2]")]
     assert str(Difference(name="A.B", before="", after="")) == "B"

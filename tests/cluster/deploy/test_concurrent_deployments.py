@@ -119,7 +119,7 @@ def formation(served: Mapping[str, str], monkeypatch: pytest.MonkeyPatch) -> Ite
     made.settle()
 
 
-def test_of_two_that_create_a_stack_at_once_one_does_and_the_other_is_told(formation: Formation) -> None:
+def test_of_two_concurrent_creations_one_succeeds_and_the_other_is_reported(formation: Formation) -> None:
     with formation.planned(16) as ours, formation.planned(17) as theirs:
         assert (ours.is_new, theirs.is_new, ours.change_set != theirs.change_set) == (True, True, True)
         formation.execute(theirs)
@@ -148,7 +148,7 @@ def test_a_stack_that_was_never_created_goes_with_its_last_change_set(formation:
     assert formation.stack() is None
 
 
-def test_a_deployment_that_comes_between_the_look_and_the_execution_is_told(formation: Formation) -> None:
+def test_a_deployment_between_comparison_and_execution_is_reported(formation: Formation) -> None:
     formation.deploy(16)
     with formation.planned(17) as ours:
         formation.overtaken = lambda: formation.deploy(18)
@@ -167,7 +167,7 @@ def test_a_direct_update_makes_a_plan_obsolete(formation: Formation) -> None:
     assert formation.client.list_change_sets(StackName="deepcdk")["Summaries"] == []
 
 
-def test_a_stack_that_is_being_changed_cannot_be_compared_and_that_is_told(
+def test_a_stack_with_a_deployment_in_progress_cannot_be_compared_and_that_is_reported(
     formation: Formation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     formation.deploy(16)
@@ -210,7 +210,7 @@ def test_stack_that_is_created_meanwhile_is_updated(formation: Formation) -> Non
         assert (ours.is_new, [each.action for each in ours.effects]) == (False, ["REPLACED"])
 
 
-def test_a_failed_execution_of_the_own_change_set_is_told_as_that(
+def test_a_failed_execution_of_the_own_change_set_is_reported_as_such(
     formation: Formation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def failed(command: list[str], *_: object, **__: object) -> None:

@@ -27,7 +27,7 @@ def group(
     return describe_effect(change(CHANGED, GROUP, properties=frozenset(properties)), template, size)
 
 
-def test_a_replaced_file_system_is_told_with_what_is_lost() -> None:
+def test_a_replaced_file_system_is_reported_with_the_data_that_is_lost() -> None:
     found = describe_effect(change(REPLACED, "AWS::EFS::FileSystem", recreating=("Encrypted",)), {}, None)
     assert found.details == (
         "recreated and EMPTY because Encrypted changes; ALL RUNS, CHECKPOINTS AND DATA ON IT ARE DELETED"
@@ -90,7 +90,7 @@ def test_a_group_that_shrinks_ends_a_run_whatever_shrinks_it(
     assert bool(found.stops_run) is ends
 
 
-def test_data_that_will_go_with_the_stack_are_told() -> None:
+def test_data_that_is_deleted_with_the_stack_is_reported() -> None:
     changed = change(CHANGED, "AWS::S3::Bucket", policies=("DeletionPolicy", "UpdateReplacePolicy"))
     assert describe_effect(changed, {"Resources": {"X": {"DeletionPolicy": "Delete"}}}, None).details == (
         "IS DELETED WITH THE STACK"

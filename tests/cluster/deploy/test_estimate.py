@@ -96,7 +96,7 @@ def test_a_gateway_in_each_zone_is_counted_and_spot_costs_at_most_that(
         ),
     ],
 )
-def test_what_bounds_the_bill_is_told_and_that_nothing_does(task: Session, keys: dict[str, Any], said: str) -> None:
+def test_limits_on_the_bill_are_shown_or_that_there_are_none(task: Session, keys: dict[str, Any], said: str) -> None:
     config = dataclasses.replace(task.config, **{"idle_minutes": 0, **keys})
     assert said in describe_bounds(config)
 

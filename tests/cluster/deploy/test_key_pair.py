@@ -106,7 +106,7 @@ def test_a_key_that_is_given_is_the_only_one_that_counts_and_needs_no_public_hal
     assert not compared(aws, home, str(home / ".ssh" / "id_ed25519")).differs
 
 
-def test_another_key_is_told_with_both_sides_and_what_to_do(aws: Aws, home: Path) -> None:
+def test_a_different_key_is_reported_with_both_fingerprints_and_a_fix(aws: Aws, home: Path) -> None:
     key_pair.import_public_key(aws, "deepcdk", own_key(make_key(home / "theirs")))
     make_key(home / ".ssh" / "id_ed25519")
     match = compared(aws, home)

@@ -68,7 +68,7 @@ def test_what_goes_with_a_stack_is_said_in_capitals() -> None:
     assert describe_fate([]) == "it contains no data"
 
 
-def test_what_stays_is_told_with_its_id_and_what_it_costs() -> None:
+def test_remaining_resources_are_listed_with_id_and_cost() -> None:
     gone, kept, tools = describe_remains([holder("bucket", True), holder("file system", False)], "mine")
     assert "no longer cost money" in gone
     assert kept.startswith("kept: bucket id")

@@ -36,7 +36,7 @@ def test_every_rule_of_the_configuration_is_a_line_of_its_own(subject: Examined)
     assert any("c5.2xlage" in each.what and "c5.2xlarge" in each.remedy for each in found)
 
 
-def test_a_missing_source_of_ssh_is_told(subject: Examined) -> None:
+def test_a_missing_source_for_ssh_is_reported(subject: Examined) -> None:
     (found,) = configuration(subject(ssh_cidr=()))
     assert found.state == FAIL
     assert found.what.startswith("ssh_cidr = []: empty")

@@ -27,7 +27,7 @@ def subject(aws: Aws, home: Path) -> Subject:
     return Subject(aws=aws, config=config, project=home, home=home, key="")
 
 
-def test_every_checkup_is_told_and_what_cannot_be_asked_is_unknown(
+def test_every_check_is_reported_and_one_that_cannot_run_is_unknown(
     aws: Aws, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def denied(*_: object) -> None:

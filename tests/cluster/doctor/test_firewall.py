@@ -21,7 +21,7 @@ def test_a_list_counts_with_its_most_entries_beside_a_network(most: int, state: 
     assert (found.state == FAIL) == ("Service Quotas" in found.remedy)
 
 
-def test_a_list_that_is_not_there_is_told_and_the_others_count() -> None:
+def test_a_missing_prefix_list_is_reported_and_the_others_count() -> None:
     missing, count = judge_rules(config_of(ssh_prefix_lists=(LIST, OTHER)), {OTHER: 5}, 60)
     assert (missing.state, LIST in missing.what) == (FAIL, True)
     assert (count.state, count.what.split()[0]) == (OK, "6")

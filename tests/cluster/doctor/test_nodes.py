@@ -131,7 +131,7 @@ def told(**keys: object) -> list[tuple[str, str]]:
     return [(finding.state, finding.what) for finding in floors_of_types(subject)]
 
 
-def test_types_with_gpus_are_told_their_floors_and_others_nothing() -> None:
+def test_only_types_with_gpus_have_minimum_speeds() -> None:
     ((state, what),) = told(worker_instance_type="p5.48xlarge", efa=True)
     assert state == OK
     assert "each H100 multiplies at 494 TFLOP/s or more (NVIDIA H100 data sheet" in what

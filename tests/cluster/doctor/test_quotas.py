@@ -184,7 +184,7 @@ def test_what_others_use_counts_and_what_the_cluster_uses_itself_does_not(subjec
     assert found.state == FAIL
 
 
-def test_an_account_with_16_vcpus_is_told_how_many_workers_fit(
+def test_a_quota_of_16_vcpus_is_reported_with_the_number_of_workers_that_fit(
     subject: Examined, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(quotas, "read_quotas", lambda aws, service: {STANDARD: 16.0})
@@ -317,7 +317,7 @@ def test_checks_at_the_same_time_read_the_quotas_of_a_service_once(
     assert sorted(read) == ["ec2", "vpc"]
 
 
-def test_an_account_without_spot_vcpus_is_told_to_buy_on_demand() -> None:
+def test_without_spot_vcpus_the_advice_is_to_use_on_demand() -> None:
     name = "All Standard (A, C, D, H, I, M, R, T, Z) Spot Instance Requests"
     found = quotas.judge_vcpus(name, 0.0, 0, {("c5.2xlarge", quotas.SPOT): quotas.Need(least=16, now=16, most=16)})
     assert (found.state, found.remedy.startswith("set spot = false, or request an increase")) == (FAIL, True)

@@ -121,7 +121,7 @@ def test_an_unknown_price_is_called_unknown(task: Session, monkeypatch: pytest.M
     assert group.asked == ["grow the worker group from 2 to 4 nodes: 2 more c5.2xlarge, price unknown."]
 
 
-def test_fewer_nodes_are_told_of_with_what_becomes_of_the_others(
+def test_fewer_nodes_are_announced_with_what_happens_to_the_others(
     task: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reported: list[str] = []

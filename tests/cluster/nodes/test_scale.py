@@ -101,7 +101,7 @@ def test_shrinking_is_asked_for_with_names_and_price(cluster: Cluster, monkeypat
     assert cluster.ended == []
 
 
-def test_after_consent_the_newest_go_and_the_difference_is_told(cluster: Cluster) -> None:
+def test_after_consent_the_newest_workers_are_removed_and_the_difference_is_reported(cluster: Cluster) -> None:
     live = Live()
     scaled = cluster.scale(2, live)
     assert cluster.ended == ["deeplearning-worker3"]

@@ -103,7 +103,7 @@ def test_more_than_the_groups_maximum_is_refused_with_both_numbers(
     assert "max_workers to 9" in caught.value.remedy
 
 
-def test_any_other_refusal_of_a_size_is_told_in_awss_words(
+def test_any_other_rejected_size_is_reported_with_awss_message(
     aws: Aws, workers: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     refuse(aws, monkeypatch, "AutoScalingGroup name not found - null")
@@ -186,7 +186,7 @@ def test_some_workers_suffice_when_the_time_is_over_and_not_before(
         )
 
 
-def test_instances_that_never_started_are_told_by_the_groups_last_activity(aws: Aws, workers: list[str]) -> None:
+def test_instances_that_never_started_are_explained_by_the_groups_last_activity(aws: Aws, workers: list[str]) -> None:
     with pytest.raises(NotReadyError, match="2 of 3 nodes") as caught:
         wait_ready(
             aws, ListingMaster(listing(*workers)), STACK, 3, logins=AnsweringNodes(), timeout_s=0, report=lambda _: None
@@ -252,7 +252,7 @@ def test_who_may_not_ask_for_activities_waits_all_the_same(
     assert reported[0] == "nodes ready: 1 of 3 (2 instances, 0 s)"
 
 
-def test_a_line_against_a_rule_leaves_out_its_node_and_is_told_on_stderr_once(
+def test_an_invalid_line_excludes_its_node_and_is_reported_on_stderr_once(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     warn.cache_clear()

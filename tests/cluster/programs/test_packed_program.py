@@ -67,7 +67,9 @@ def resolved(monkeypatch: pytest.MonkeyPatch) -> list[Wanted]:
     return asked
 
 
-def test_a_programs_own_environment_is_told_and_goes_with_its_tree(tmp_path: Path, resolved: list[Wanted]) -> None:
+def test_a_programs_own_environment_is_reported_and_uploaded_with_its_tree(
+    tmp_path: Path, resolved: list[Wanted]
+) -> None:
     program, said = make_program(tmp_path, script=TRAP), list[str]()
     packed = pack(program, lambda: nodes(HERE), 1, "horovod", project=PROJECT, report=said.append)
     assert said == [

@@ -215,7 +215,7 @@ def test_what_no_environment_can_have_is_refused_in_uvs_words(
     assert refused.value.remedy
 
 
-def test_an_index_that_is_not_reached_is_told_apart_from_what_cannot_be(desk: Desk) -> None:
+def test_an_unreachable_index_differs_from_impossible_requirements(desk: Desk) -> None:
     (desk.program / "requirements.txt").write_text("toy\n")
     environ = {**os.environ, "UV_DEFAULT_INDEX": "http://127.0.0.1:9/simple", "UV_HTTP_RETRIES": "0"}
     resolver = Resolver(kind=CPU, locks=PROJECT / "agent" / "environment", environ=environ)

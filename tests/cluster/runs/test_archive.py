@@ -77,7 +77,7 @@ def test_a_record_is_the_named_runs_or_the_newest_ones(archive: Archive) -> None
     assert caught.value.remedy == f"choose one of the last runs: {last}"
 
 
-def test_a_record_that_was_cut_short_is_told_and_its_files_can_be_fetched(
+def test_a_truncated_record_is_reported_and_its_files_can_be_fetched(
     aws: Aws, archive: Archive, tmp_path: Path
 ) -> None:
     put(aws, archive.buckets[0], "20261122-121314-digits-000c", record_json="{", launcher_log="three")
@@ -99,7 +99,7 @@ def test_a_record_that_was_cut_short_is_told_and_its_files_can_be_fetched(
     ],
     ids=["cut", "list", "path", "of another run", "state of another run", "text"],
 )
-def test_a_record_that_is_none_is_told_as_one_that_was_cut_short(aws: Aws, archive: Archive, bad: object) -> None:
+def test_an_invalid_record_is_reported_as_truncated(aws: Aws, archive: Archive, bad: object) -> None:
     put(aws, archive.buckets[0], "20261122-121314-digits-000c", record_json=json.dumps(bad))
     with pytest.raises(DeepcdkError, match="no complete record of run 20261122-121314-digits-000c"):
         archive.record()
@@ -109,7 +109,7 @@ def test_a_record_that_is_none_is_told_as_one_that_was_cut_short(aws: Aws, archi
     ]
 
 
-def test_a_record_that_is_too_large_is_told_as_one_that_was_cut_short(
+def test_a_record_that_is_too_large_is_reported_as_truncated(
     aws: Aws, archive: Archive, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("cluster.runs.archive.MAX_RECORD_BYTES", 20_000)

@@ -73,7 +73,7 @@ def test_a_step_is_folded_into_the_progress() -> None:
     assert progress.next_line == 2
 
 
-def test_a_run_that_validates_says_so_and_tests_at_its_end() -> None:
+def test_a_run_with_validation_shows_it_and_tests_at_its_end() -> None:
     epoch = {"type": "metric", "line": 1, "record": {"event": "epoch", "epoch": 1, "validation_accuracy": 0.9}}
     progress = fold(STATE, START, epoch)
     assert (progress.validation_accuracy, progress.test_accuracy) == (0.9, None)

@@ -77,7 +77,7 @@ RESUMED = {"event": "start", "passed_over": "step-8: damaged checkpoint: cut", "
 ANEW = {**RESUMED, "resumed_from": None}
 
 
-def test_a_missed_checkpoint_and_a_damaged_one_are_told_while_the_run_is_watched(
+def test_missed_and_damaged_checkpoints_are_reported_while_the_run_is_watched(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "200")
@@ -96,7 +96,7 @@ def test_a_missed_checkpoint_and_a_damaged_one_are_told_while_the_run_is_watched
     assert "warning: no checkpoint step-9" in shown and written[1] in shown
 
 
-def test_a_straggler_is_told_as_a_warning_and_that_it_keeps_up_again_as_none() -> None:
+def test_a_straggler_is_a_warning_and_its_recovery_is_not() -> None:
     written: list[str] = []
     display = PlainDisplay(written.append)
     for record in (SLOW, {**SLOW, "is_over": True, "text": "rank 2 (worker2) keeps up with the others again"}):

@@ -52,7 +52,7 @@ def test_only_what_differs_is_shown_unless_all_is_asked_for() -> None:
     assert whole.footer == ()
 
 
-def test_a_variant_shows_its_own_settings_and_without_one_all_are_told() -> None:
+def test_a_variant_shows_its_own_settings_and_without_a_variant_all_are_listed() -> None:
     chosen = variant_named(FAST, "4-nodes")
     assert chosen is not None
     _, settings = tables(FAST, chosen, everything=False)

@@ -53,7 +53,7 @@ def test_what_is_used_up_is_not_begun_again() -> None:
     check_left(make_spec(), {"seconds": 7200, "usd": None})
 
 
-def test_a_run_that_begins_is_told_its_bounds_and_price() -> None:
+def test_a_new_run_is_described_with_its_limits_and_price() -> None:
     hosts = make_nodes(2)
     both = make_spec(hosts=hosts, bounds=Bounds(max_usd=5.0, max_hours=2.0))
     expected = "the run writes a checkpoint and is stopped after $5 for its instances or 2 h, at $0.722/h"

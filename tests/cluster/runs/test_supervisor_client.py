@@ -60,7 +60,7 @@ def answer(document: object, status: int = 0, stderr: str = "") -> Completed:
     return Completed(status=status, stdout=json.dumps(document).encode(), stderr=stderr)
 
 
-def test_a_live_run_is_told_by_its_id() -> None:
+def test_a_live_run_is_reported_with_its_id() -> None:
     held = [{"run_id": "one", "hosts": ["deeplearning-worker1"]}, {"run_id": "two", "hosts": ["deeplearning-worker2"]}]
     caller = Supervisor(
         AnsweringMaster(answer({"live": "one", "state": "live", "held": held}, status=3)), STACK, "/mnt/efs/payloads/x"
@@ -99,7 +99,7 @@ def test_nodes_are_held_for_the_block_and_free_when_it_ends() -> None:
         ({"hosts": [], "task": "fab train", "every": False}, "is changing the number of workers"),
     ],
 )
-def test_who_is_refused_is_told_what_another_machine_does(held: dict[str, Any], says: str) -> None:
+def test_a_rejected_task_is_told_what_another_machine_is_doing(held: dict[str, Any], says: str) -> None:
     refusal = {"live": "one", "state": "live", "held": [{"run_id": "one", **held}]}
     caller = Supervisor(AnsweringMaster(answer(refusal, status=3)), STACK, "/x")
     with pytest.raises(HeldNodesError, match=says) as caught:
@@ -112,7 +112,7 @@ def test_who_is_refused_is_told_what_another_machine_does(held: dict[str, Any], 
         pytest.fail("it is not held")
 
 
-def test_a_hold_that_a_run_refuses_names_it_and_other_answers_are_told() -> None:
+def test_a_hold_that_a_run_prevents_names_the_run_and_invalid_answers_are_reported() -> None:
     held = [{"run_id": "one", "hosts": ["deeplearning-worker1"]}]
     refusing = HoldingMaster(json.dumps({"live": "one", "state": "live", "held": held}), status=3)
     with pytest.raises(LiveRunError, match="run one is live"), Supervisor(refusing, STACK, "/x").hold("fab scale", {}):
@@ -128,7 +128,7 @@ def test_a_hold_that_fails_names_what_the_master_was_doing() -> None:
         pytest.fail("it is not held")
 
 
-def test_a_waiting_run_is_told_as_one_that_goes_first() -> None:
+def test_a_queued_run_is_reported_as_earlier() -> None:
     caller = Supervisor(AnsweringMaster(answer({"live": "one", "state": "queued", "held": []}, status=3)), STACK, "/x")
     with pytest.raises(LiveRunError, match="run one is queued") as caught:
         caller.runs()
@@ -147,13 +147,13 @@ def test_a_run_waits_only_where_it_is_asked_for(queue: bool) -> None:
         assert master.commands[0][-1 - queue :] == [verb, *(["--queue"] if queue else [])]
 
 
-def test_an_unknown_run_is_told_in_the_supervisors_words() -> None:
+def test_an_unknown_run_is_reported_with_the_supervisors_message() -> None:
     caller = Supervisor(AnsweringMaster(answer(None, 4, "unknown run two; the latest runs: none\n")), STACK, "/x")
     with pytest.raises(DeepcdkError, match="unknown run two"):
         caller.status("two")
 
 
-def test_a_supervisor_that_fails_or_answers_nonsense_is_told() -> None:
+def test_a_supervisor_that_fails_or_gives_an_invalid_answer_is_reported() -> None:
     nonsense = Completed(status=0, stdout=b"Welcome", stderr="")
     caller = Supervisor(AnsweringMaster(answer(None, 1, "disk full"), nonsense), STACK, "/x")
     with pytest.raises(RemoteError, match="disk full"):

@@ -97,7 +97,7 @@ def test_a_result_shows_its_plain_values(tmp_path: Path) -> None:
     }  # fmt: skip
 
 
-def test_a_run_without_a_result_is_told(tmp_path: Path) -> None:
+def test_a_run_without_a_result_shows_its_state(tmp_path: Path) -> None:
     assert result_table(tmp_path).rows == (("state", "unknown"),)
     (tmp_path / "state.json").write_text('{"state": "stopped", "reason": "stopped on request"}')
     assert result_table(tmp_path).rows == (("state", "stopped"), ("reason", "stopped on request"))
@@ -164,7 +164,7 @@ def test_a_cost_at_older_prices_has_their_date() -> None:
         ),
     ],
 )
-def test_nodes_on_spot_are_told_with_what_they_cost(spot: dict[str, Any] | None, told: str | None) -> None:
+def test_spot_nodes_are_shown_with_their_cost(spot: dict[str, Any] | None, told: str | None) -> None:
     assert rows_of(usd=1.25, spot=spot).get("on spot") == told
 
 
@@ -200,7 +200,7 @@ def test_the_record_tells_what_each_restart_has_cost() -> None:
     assert rows["restart 3"] == rows["restart 4"] == told
 
 
-def test_a_run_that_was_allowed_to_waste_gpus_says_so() -> None:
+def test_a_run_that_was_allowed_to_waste_gpus_shows_it() -> None:
     allowed = [{"node": "deeplearning-worker1", "what": "TensorFlow sees 0 of 1"}, {"node": "", "what": "slow"}]
     degraded = rows_of(preflight={"allowed": allowed})["degraded"]
     assert degraded == "deeplearning-worker1: TensorFlow sees 0 of 1; slow"
@@ -219,7 +219,7 @@ def test_a_record_says_what_was_expected_beside_what_came_of_it() -> None:
     assert rows_of(origin={"estimate": {**ESTIMATE, "usd": None}})["estimated"] == "40 s (10 s to 1:30); took 1:01"
 
 
-def test_a_record_warns_of_a_metric_that_is_not_published_unless_the_reason_says_so() -> None:
+def test_a_record_warns_of_an_unpublished_metric_unless_the_reason_does() -> None:
     course, state = {"unpublished": "AWS rejects the metric LiveRuns"}, {"started": 0, "updated": 61}
     assert rows_of(course=course)["warning"] == course["unpublished"]
     assert "warning" not in rows_of(course={"unpublished": ""})

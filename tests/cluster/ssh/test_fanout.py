@@ -78,14 +78,14 @@ def test_lines_stand_whole_behind_aligned_names() -> None:
     assert [result.name for result in results] == [ONE, TWO]
 
 
-def test_a_node_that_the_master_left_out_is_told_on_stderr(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_node_that_the_master_excluded_is_reported_on_stderr(capsys: pytest.CaptureFixture[str]) -> None:
     warn.cache_clear()
     messages = [json.dumps({"warning": "line 2 is left out"}), HOSTS, ended(ONE), ended(TWO)]
     assert [result.name for result in collect(messages, None)] == [ONE, TWO]
     assert capsys.readouterr() == ("", "warning: line 2 is left out\n")
 
 
-def test_failures_are_told_as_host_and_last_lines() -> None:
+def test_failures_are_reported_as_host_and_last_lines() -> None:
     errors = b"".join(b"line %d\n" % n for n in range(9))
     down = ended(TWO, 255, reached=False, trouble="ssh: no route\n")
     results = collect([HOSTS, said(ONE, errors, "stderr"), ended(ONE, 3), down], None)
@@ -108,14 +108,14 @@ def test_request_is_sent_on_stdin_and_failed_command_is_a_result() -> None:
     assert RemoteCommand.from_line(master.stdin) == REQUEST
 
 
-def test_missing_nodes_are_told_with_a_remedy() -> None:
+def test_missing_nodes_are_reported_with_a_fix() -> None:
     master = StreamingMaster(error=RemoteError("failed", status=BAD_REQUEST, output="9 nodes requested, but 2 ready"))
     with pytest.raises(DeepcdkError, match="9 nodes requested, but 2 ready") as caught:
         run(master, "/x", REQUEST, None)
     assert "fab scale" in caught.value.remedy
 
 
-def test_a_fan_out_that_breaks_is_told() -> None:
+def test_a_broken_fan_out_is_reported() -> None:
     with pytest.raises(RemoteError, match="Traceback"):
         run(StreamingMaster(error=RemoteError("failed", status=70, output="Traceback")), "/x", REQUEST, None)
 

@@ -137,9 +137,7 @@ def test_a_directory_with_the_record_of_the_run_is_updated(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("name", ["/tmp/evil", "a/../../fabfile.py", "a\x1b[2J/../.."])
 @pytest.mark.parametrize("there", [True, False], ids=["merged", "new"])
-def test_a_name_that_leads_out_of_the_run_is_told_and_nothing_is_written(
-    tmp_path: Path, name: str, there: bool
-) -> None:
+def test_a_name_outside_of_the_run_is_reported_and_nothing_is_written(tmp_path: Path, name: str, there: bool) -> None:
     if there:
         (tmp_path / "runs" / RUN).mkdir(parents=True)
     (tmp_path / "runs").mkdir(exist_ok=True)
@@ -178,7 +176,9 @@ def test_a_link_in_place_of_a_file_is_replaced_and_what_it_led_to_stays(tmp_path
 
 
 @pytest.mark.parametrize("taken", ["events", "result.json/one"])
-def test_a_file_and_a_directory_of_one_name_are_told_before_anything_is_written(tmp_path: Path, taken: str) -> None:
+def test_a_file_and_a_directory_with_the_same_name_are_reported_before_anything_is_written(
+    tmp_path: Path, taken: str
+) -> None:
     place = tmp_path / RUN / taken
     place.parent.mkdir(parents=True)
     (tmp_path / RUN / MARKER).write_text(f'{{"run_id": "{RUN}"}}')
@@ -190,7 +190,9 @@ def test_a_file_and_a_directory_of_one_name_are_told_before_anything_is_written(
 
 
 @given(data=st.binary(max_size=1500))
-def test_what_is_no_tar_is_told_and_leaves_nothing(tmp_path_factory: pytest.TempPathFactory, data: bytes) -> None:
+def test_an_invalid_tar_stream_is_reported_and_leaves_no_files(
+    tmp_path_factory: pytest.TempPathFactory, data: bytes
+) -> None:
     into = tmp_path_factory.mktemp("into")
     spoilt = bytearray(RESULT)
     spoilt[: len(data)] = data

@@ -52,12 +52,12 @@ def test_lines_come_as_they_are_written(master: Master, tmp_path: Path) -> None:
     assert list(lines) == ["two"]
 
 
-def test_a_stream_that_falls_silent_is_told(master: Master) -> None:
+def test_a_silent_stream_is_reported(master: Master) -> None:
     with pytest.raises(SilenceError):
         list(master.lines(["sleep", "5"], silence_s=0.2))
 
 
-def test_a_broken_connection_is_told_and_not_taken_for_the_end(user_key: Path) -> None:
+def test_a_broken_connection_is_reported_and_not_mistaken_for_the_end(user_key: Path) -> None:
     with (
         serving(user_key) as own,
         connect_to(own, user_key) as connected,
@@ -162,7 +162,7 @@ def test_a_connection_over_which_something_goes_on_is_not_replaced(user_key: Pat
         assert connected.run(["echo", "again"]).text == "again\n"
 
 
-def test_a_connection_that_cannot_be_opened_again_is_told_with_both_reasons(user_key: Path) -> None:
+def test_a_connection_that_cannot_be_reopened_is_reported_with_both_reasons(user_key: Path) -> None:
     with serving(user_key) as own, connect_to(own, user_key) as connected:
         connected.reopen_with(lambda: connect_to(own, user_key))
         own.close()

@@ -103,7 +103,7 @@ def test_a_node_that_is_not_known_yet_is_asked_again_and_the_wait_is_reported(
         ("something else", "run the command by hand"),
     ],
 )
-def test_what_the_cli_says_is_told_with_what_to_do(words: str, remedy: str) -> None:
+def test_errors_of_the_cli_are_reported_with_a_fix(words: str, remedy: str) -> None:
     with pytest.raises(ConnectionFailedError) as caught:
         session_manager.open_tunnel(read_one, complaining(words), timeout_s=0)
     assert words in str(caught.value)

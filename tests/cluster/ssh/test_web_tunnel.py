@@ -89,7 +89,7 @@ def test_the_tunnel_leads_to_the_port_that_the_server_chose() -> None:
     assert "a warning" in str(raised.value)
 
 
-def test_a_server_that_fails_at_its_start_is_told_with_its_last_lines() -> None:
+def test_a_server_that_fails_to_start_is_reported_with_its_last_lines() -> None:
     with pytest.raises(DeepcdkError, match="exited at its start\n    no module named tensorboard"):
         serve(ServingMaster("no module named tensorboard"), "/x", REQUEST, port=7007, browser=False, report=print)
 

@@ -118,13 +118,13 @@ def test_what_is_no_address_is_refused(address: str, tmp_path: Path) -> None:
         local_directory(address, root=tmp_path)
 
 
-def test_a_bucket_that_may_not_be_read_is_told(bucket: Path, tmp_path: Path) -> None:
+def test_a_bucket_that_may_not_be_read_is_reported_with_a_fix(bucket: Path, tmp_path: Path) -> None:
     Path(f"{bucket}.denied").touch()
     with pytest.raises(DataError, match=f"(?s)--data-dir {ADDRESS}: the nodes may not read.*data_buckets in cdk.json"):
         local_directory(ADDRESS, root=tmp_path / "disk")
 
 
-def test_a_disk_that_cannot_be_written_is_told(bucket: Path, tmp_path: Path) -> None:
+def test_an_unwritable_disk_is_reported(bucket: Path, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(DataError, match=r"cannot be copied to .*file"):
         local_directory(ADDRESS, root=tmp_path / "file")

@@ -41,7 +41,7 @@ def test_the_agent_is_there_before_anything_that_may_fail(lab: Lab) -> None:
     assert node.text("agent") == STARTED
 
 
-def test_an_agent_that_does_not_start_is_told_and_the_node_is_ready_without(lab: Lab) -> None:
+def test_a_node_is_ready_without_an_agent_that_fails_to_start(lab: Lab) -> None:
     node = node_with_agent(lab, status=1)
     status, said = node.boot()
     assert status == 0, said

@@ -402,7 +402,7 @@ def test_a_master_key_that_a_node_writes_changes_no_authorized_keys(lab: Lab, th
         assert worker.text(keys) == before
 
 
-def test_what_a_node_is_told_at_boot_reaches_its_settings_as_data(lab: Lab) -> None:
+def test_a_nodes_boot_settings_are_read_as_data(lab: Lab) -> None:
     node = lab.node("worker", 1)
     (node.root / "home/$(touch INJECTED)").mkdir()
     passwd = node.root / "etc/passwd"

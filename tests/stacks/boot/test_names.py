@@ -67,7 +67,7 @@ def test_a_node_whose_name_was_taken_while_it_was_away_takes_another(lab: Lab) -
     assert lab.owners() == {"deeplearning-worker1": newcomer.instance_id, "deeplearning-worker2": late.instance_id}
 
 
-def test_a_second_master_waits_for_the_first_to_go_and_says_so(lab: Lab) -> None:
+def test_a_second_master_waits_for_the_first_to_terminate_and_reports_it(lab: Lab) -> None:
     booted(lab.node("master", 1))
     second = lab.node("master", 2)
     status, said = second.boot()

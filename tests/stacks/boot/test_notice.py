@@ -32,7 +32,7 @@ def process(node: Node, pid: int, *words: str, user: int = RANK_UID) -> None:
         ("target", "Terminated", "its group terminates this instance"),
     ],
 )
-def test_a_notice_asks_each_rank_once_to_stop_and_is_told_to_the_cluster(
+def test_a_notice_stops_each_rank_once_and_is_reported_to_the_cluster(
     lab: Lab, file: str, text: str, reason: str
 ) -> None:
     worker = booted(lab.node("worker", 1, heeds_notices=True))

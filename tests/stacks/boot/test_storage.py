@@ -125,7 +125,7 @@ def test_a_single_disk_needs_no_stripes(lab: Lab) -> None:
     assert node.text("disks").splitlines() == ["mkfs.xfs -q -f /dev/nvme1n1"]
 
 
-def test_without_disks_scratch_is_a_directory_and_the_boot_says_so(lab: Lab) -> None:
+def test_without_disks_scratch_is_a_directory_and_the_boot_reports_it(lab: Lab) -> None:
     node = lab.node("worker", 1, scratch="/mnt/scratch")
     status, said = node.boot(LAB_DISKS=EBS)
     assert status == 0

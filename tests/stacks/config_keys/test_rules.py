@@ -39,7 +39,7 @@ def test_a_mount_that_would_hide_what_the_node_needs_is_refused(path: str, reaso
         is_mount(Keys(place=own), "place")
 
 
-def test_a_number_that_is_no_choice_is_told_the_choices() -> None:
+def test_a_number_outside_the_choices_is_rejected_with_the_choices() -> None:
     one_of(Keys(), "days", 0, 7)
     with pytest.raises(ConfigError, match=r"cluster.days = 8: must be one of 0, 7"):
         one_of(Keys(days=8), "days", 0, 7)

@@ -60,7 +60,7 @@ def test_session_manager_and_open_networks_exclude_each_other() -> None:
     assert keys(**given) == ["ssh_cidr", "ssh_prefix_lists"]
 
 
-def test_each_network_that_lies_in_the_vpc_is_told() -> None:
+def test_each_network_inside_the_vpc_is_reported() -> None:
     assert keys(ssh_cidr="10.0.0.9/32,198.18.0.7/32,10.0.1.0/24") == ["vpc_cidr", "vpc_cidr"]
 
 

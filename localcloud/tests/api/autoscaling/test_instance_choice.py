@@ -64,7 +64,7 @@ def test_the_first_type_that_has_room_is_taken(scarce: Cloud, stacks: Stacks) ->
     assert bought(scarce) == {("c5.large", True): 1, ("m5.large", True): 2}
 
 
-def test_a_group_without_room_waits_and_says_so(scarce: Cloud, client: Client, stacks: Stacks) -> None:
+def test_a_group_without_capacity_waits_and_reports_it(scarce: Cloud, client: Client, stacks: Stacks) -> None:
     scarce.limit("c5.large", 1)
     name = stacks.create(nodes(3))
     assert stacks.describe(name)["StackStatus"] == "CREATE_COMPLETE"
@@ -97,7 +97,7 @@ def test_a_change_from_one_type_to_a_mix_keeps_the_instances(cloud: Cloud, stack
     assert {instance.id for instance in cloud.snapshot().instances} == before
 
 
-def test_a_mixed_groups_instances_are_replaced_where_its_policy_says_so(cloud: Cloud, stacks: Stacks) -> None:
+def test_a_mixed_groups_instances_are_replaced_if_its_policy_requires_it(cloud: Cloud, stacks: Stacks) -> None:
     rolling = {"AutoScalingRollingUpdate": {"MaxBatchSize": 2, "MinInstancesInService": 0}}
     resources = mixed(2, UpdatePolicy=rolling)
     name = stacks.create(resources)

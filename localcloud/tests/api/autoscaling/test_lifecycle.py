@@ -134,7 +134,7 @@ def test_a_successor_runs_beside_the_one_at_risk_which_then_has_its_time(
     assert (described["DesiredCapacity"], described["CapacityRebalance"]) == (2, True)
 
 
-def test_a_change_of_state_alone_is_told(cloud: Cloud, stacks: Stacks) -> None:
+def test_only_a_change_of_state_is_reported(cloud: Cloud, stacks: Stacks) -> None:
     stacks.create(rebalanced(2))
     cloud.wait_for_change(0)
     cloud.recommend(cloud.snapshot().instances[0].id)
@@ -213,7 +213,7 @@ def test_unhealthy_member_waits_for_the_hook_of_its_group(cloud: Cloud, client: 
     assert len(states(cloud)) == 2, "it is replaced once"
 
 
-def test_mark_has_no_effect_in_the_grace_period_unless_the_call_says_so(
+def test_a_health_mark_has_no_effect_in_the_grace_period_unless_the_call_overrides_it(
     cloud: Cloud, client: Client, stacks: Stacks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     resources = nodes(1)

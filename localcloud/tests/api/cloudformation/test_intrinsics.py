@@ -114,7 +114,7 @@ _UNKNOWN = (
         ({"Fn::If": ["Two", 1, 2]}, f"{_FORMAT} {{'Fn::Not': [], 'Fn::Or': []}}{_UNKNOWN}"),
     ],
 )
-def test_what_cannot_be_resolved_says_so(value: Any, message: str) -> None:
+def test_unresolvable_references_are_reported(value: Any, message: str) -> None:
     conditions = {"Odd": {"Fn::Xor": []}, "Bare": "yes", "Two": {"Fn::Not": [], "Fn::Or": []}}
     with pytest.raises(ValidationError) as refused:
         _scope({"Mappings": {"Sizes": {"1": {"small": "x"}}}, "Conditions": conditions}).resolve(value)

@@ -197,7 +197,7 @@ def test_a_rolling_update_replaces_all_in_batches_and_waits(cloud: Cloud, client
     assert {instance.instance_type for instance in cloud.snapshot().instances} == {"c5.xlarge"}
 
 
-def test_unmodified_sizes_are_left_alone_where_the_policy_says_so(cloud: Cloud, client: Client, stacks: Stacks) -> None:
+def test_unmodified_sizes_stay_if_the_policy_requires_it(cloud: Cloud, client: Client, stacks: Stacks) -> None:
     policy = {"AutoScalingScheduledAction": {"IgnoreUnmodifiedGroupSizeProperties": True}}
     resources = nodes(1, UpdatePolicy=policy)
     name = stacks.create(resources)

@@ -162,7 +162,7 @@ def test_an_idle_group_stays_while_a_metric_is_published_for_it(
     assert size(cloud) == 0
 
 
-def test_a_topic_is_told_once_and_a_queue_behind_it_is_measured(
+def test_a_topic_is_notified_once_and_its_queue_is_measured(
     cloud: Cloud, client: Client, clock: Clock, group: str
 ) -> None:
     topic = client("sns").create_topic(Name="told")["TopicArn"]

@@ -42,7 +42,7 @@ def test_a_png_tells_its_size() -> None:
         (b"\xff\xd8\xff\xc0\x00\x11\x08\x00\x00\x00\x10", "an image of 0 x 16 pixels"),
     ],
 )
-def test_what_is_no_image_is_told(content: bytes, fault: str) -> None:
+def test_an_invalid_image_is_reported(content: bytes, fault: str) -> None:
     with pytest.raises(ValueError, match=f"^{fault}$"):
         header_of(content)
 

@@ -117,7 +117,7 @@ def test_a_damaged_file_is_named_or_on_request_left_out(
         open_index(directory, PARTS, skip=False)
 
 
-def test_a_directory_without_record_files_is_told(tmp_path: Path) -> None:
+def test_a_directory_without_record_files_is_reported(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="no record files train-00000-of-NNNNN"):
         open_index(tmp_path, PARTS, skip=True)
 

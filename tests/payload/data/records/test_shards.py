@@ -128,7 +128,7 @@ def test_a_missing_image_is_named(job: ShardJob) -> None:
         make_shard(dataclasses.replace(job, skip=True))
 
 
-def test_a_full_disk_is_told_and_nothing_is_left_behind(job: ShardJob) -> None:
+def test_a_full_disk_is_reported_and_leaves_no_files(job: ShardJob) -> None:
     job.file(16).with_name(f".{job.name}.partial").symlink_to("/dev/full")
     with pytest.raises(StorageError, match="No space left on device"):
         make_shard(job)
@@ -174,6 +174,6 @@ def test_other_kinds_become_jpeg_in_colour() -> None:
         encoded(drawing(0, height=40, width=50, seed=1), "PNG")[:-200],
     ],
 )
-def test_damaged_images_are_told(content: bytes) -> None:
+def test_damaged_images_are_reported(content: bytes) -> None:
     with pytest.raises(DamagedImageError):
         resized_versions(content, [0], quality=90)

@@ -76,7 +76,7 @@ def test_a_list_that_does_not_fit_is_refused_by_its_line(root: Path, lines: list
         Source.scan(root, listing)
 
 
-def test_what_is_missing_is_told(root: Path, tmp_path: Path) -> None:
+def test_missing_files_are_reported(root: Path, tmp_path: Path) -> None:
     with pytest.raises(DataError, match="no directory train"):
         Source.scan(tmp_path)
     (root / "validation" / "oval").mkdir()

@@ -47,7 +47,7 @@ def test_the_image_is_not_fetched_for_its_place() -> None:
         (b"\xff" * 20, "no variable-length integer at byte 0"),
     ],
 )
-def test_what_is_no_example_is_told(content: bytes, fault: str) -> None:
+def test_an_invalid_example_is_reported(content: bytes, fault: str) -> None:
     with pytest.raises(ValueError, match=fault):
         locate(lazy(content))
 

@@ -127,7 +127,7 @@ def test_the_writer_that_was_recorded_last_is_read(tmp_path: Path) -> None:
     assert (storage(tmp_path).writer(), directory.names()) == (b"other", ["step-00000004"])
 
 
-def test_a_place_that_cannot_be_written_is_told_before_anything_is_trained(tmp_path: Path) -> None:
+def test_an_unwritable_directory_is_reported_before_training(tmp_path: Path) -> None:
     (tmp_path / "checkpoints").write_text("a file where the directory should be")
     with pytest.raises(StorageError, match="checkpoints: File exists"):
         storage(tmp_path).set_writer(b"one")
@@ -256,7 +256,7 @@ def test_a_writer_killed_at_any_request_leaves_a_whole_checkpoint_and_no_hindran
     assert {path.split("/")[0] for path in objects.objects} == {"step-00000004", "step-00000005"}
 
 
-def test_an_upload_is_tried_again_and_a_bucket_that_stays_away_is_told() -> None:
+def test_an_upload_is_retried_and_an_unreachable_bucket_is_reported() -> None:
     objects = Memory()
     checkpoints = store(objects)
     objects.failing = {0, 2}

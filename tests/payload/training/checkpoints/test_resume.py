@@ -111,7 +111,7 @@ def test_a_run_is_not_begun_over_checkpoints(tmp_path: Path) -> None:
         started(store, Toy(), resume=False)
 
 
-def test_what_was_passed_over_and_what_changes_is_told(tmp_path: Path) -> None:
+def test_skipped_checkpoints_and_changed_settings_are_reported(tmp_path: Path) -> None:
     store = store_for(dataclasses.replace(Settings(), keep_best=True), tmp_path)
     for step in (1, 2):
         store.save(dataclasses.replace(FRESH, total_steps=step), Toy().arrays(), settings=SETTINGS, accuracy=step / 4)

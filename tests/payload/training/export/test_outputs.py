@@ -104,7 +104,7 @@ def test_curves_are_those_of_the_metrics_by_epoch_and_by_step(run_dir: Path, ten
     assert [step for step, _ in tensors("step/loss")] == [(r["epoch"] - 1) * 6 + r["step"] for r in steps]
 
 
-def test_the_configuration_is_told_as_text(tensors: Any) -> None:
+def test_the_configuration_is_printed_as_text(tensors: Any) -> None:
     ((_, settings),), ((_, run),) = tensors("settings"), tensors("run")
     assert "| epochs | **2** | passes over the training images |" in settings.item().decode()
     assert "| ranks | 2 on localhost |" in run.item().decode()
@@ -190,7 +190,7 @@ def test_the_result_states_code_hosts_times_and_every_setting(run_dir: Path) -> 
     assert found["settings"]["ema_decay"] == 0.5
 
 
-def test_the_run_leaves_its_network_as_onnx_too_and_says_so(run_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_run_also_exports_onnx_and_reports_it(run_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
     from payload import evaluate
     from payload.predict import predict
 

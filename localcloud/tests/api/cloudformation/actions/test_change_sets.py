@@ -161,7 +161,7 @@ def test_reference_to_replaced_resource_replaces_conditionally_and_shows_retenti
     assert _by_name(_propose(client, name, resources))["Group"]["PolicyAction"] == "Retain"
 
 
-def test_a_changed_parameter_and_a_changed_policy_are_told_as_what_they_are(client: Client, stacks: Stacks) -> None:
+def test_changed_parameters_and_changed_policies_are_described_as_such(client: Client, stacks: Stacks) -> None:
     declared = {"Image": {"Type": "String", "Default": "ami-03cf127a"}}
     resources = nodes(0, data={"ImageId": ref("Image")})
     name = stacks.create(resources, Parameters=declared)

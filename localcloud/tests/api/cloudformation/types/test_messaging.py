@@ -79,7 +79,7 @@ RESOURCES: dict[str, Any] = {
 }
 
 
-def test_what_a_topic_is_told_waits_in_the_queue_until_it_is_purged(client: Client, stacks: Stacks) -> None:
+def test_published_messages_stay_in_the_queue_until_it_is_purged(client: Client, stacks: Stacks) -> None:
     name = stacks.create(RESOURCES)
     url = stacks.physical(name, "Queue")
     client("sns").publish(TopicArn=stacks.physical(name, "Topic"), Message="spent")
