@@ -22,8 +22,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from agent.environment.horovod_build import default_cache, error_lines
+from agent.environment.install_step import RuntimeSetupError
 from agent.environment.toolchain import NotCoveredError, installed_tensorflow
-from agent.environment.virtual_environment import RuntimeSetupError, digest, print_line, print_made
+from agent.environment.virtual_environment import digest, print_line, print_made
 from agent.errors import ReportedError
 from agent.files.build_once import build_once
 from agent.files.safe_read import is_listed

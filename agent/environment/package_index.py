@@ -1,4 +1,4 @@
-"""pip: its package indexes, credentials, lock files and errors. Checks that an index can be reached from a node.
+"""Package indexes of pip: whether a node can reach them, and their credentials.
 
 To build a package that has no wheel, pip starts another pip with each index URL on its command line. So credentials in
 URLs are moved to a netrc file that only this user can read.
@@ -6,19 +6,16 @@ URLs are moved to a netrc file that only this user can read.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import re
-import shlex
 import socket
 import subprocess
-import textwrap
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
-from urllib.parse import unquote, urlsplit, urlunsplit
+from urllib.parse import urlsplit
 
 _PORTS: Final = {"http": 80, "https": 443}
 _TRIES: Final = 2
@@ -26,20 +23,11 @@ _PAUSE_S: Final = 1.0
 _CONNECT_S: Final = 10.0
 NETRC: Final = "NETRC"
 """Environment variable with the path of pip's netrc file."""
-_OPTION: Final = re.compile(
-    r"(?P<option>-i|-f|--index-url|--extra-index-url|--find-links)(?P<gap>\s*=\s*|\s*)(?P<url>\S+)"
-)
 REMEDY: Final = (
     "Let the nodes reach an index (through a NAT gateway, or a mirror in pip's configuration), "
     "or add the wheels next to "
     "the requirements file, with the lines --no-index and --find-links; start an embedded cloud with --packages"
 )
-_FIND_LINKS: Final = re.compile(r"^((?:-f|--find-links)\s*=?\s*)(\S.*)$", re.MULTILINE)
-_PIN: Final = re.compile(r"^([\w.-]+)==(\S+)((?: \\\n    --hash=\S+)+)$", re.MULTILINE)
-"""A package in a lock file, with the hashes of its files."""
-ERROR_LINES: Final = 8
-FRAMED_LINES: Final = 15
-_FRAME: Final = "╰─>"
 _PROXIES: Final = frozenset({"http", "https", "all"})
 """The kinds of proxy variables that configure a proxy; `no_proxy` configures none."""
 # pip's parser knows its defaults and all its configuration files and variables. No pip command prints the result.
@@ -112,86 +100,6 @@ def _connect(host: str, port: int, tries: int) -> str:
     return trouble
 
 
-def is_named_in(requirements: str) -> bool:
-    """Return whether the text of a requirements file sets or disables package indexes, or includes another file."""
-    option = re.compile(r"(-[irc]|--index-url\b|--extra-index-url\b|--no-index\b|--(requirement|constraint)\b)")
-    return any(option.match(line.strip()) for line in requirements.splitlines())
-
-
-def with_absolute_paths(lock: str, directory: Path) -> str:
-    """Return the text of a lock file in which relative --find-links paths are replaced by absolute ones in `directory`.
-
-    URLs are unchanged. pip would resolve relative paths from the lock file's folder.
-    """
-
-    def absolute(option: re.Match[str]) -> str:
-        given = _given(option)
-        return option[0] if "://" in given else option[1] + shlex.quote(str(directory / given))
-
-    return _FIND_LINKS.sub(absolute, lock)
-
-
-def with_local_wheels(lock: str) -> str:
-    """Return the text of a lock file, with the URLs of wheels for the packages that --find-links directories contain.
-
-    A wheel's hash must be among the package's hashes; other packages are unchanged. The directories in `lock` must be
-    absolute. An index may have another file of the same version. pip could choose that file, and then reject its hash.
-    """
-    folders = [Path(each) for each in map(_given, _FIND_LINKS.finditer(lock)) if "://" not in each]
-    wheels = [path for folder in folders for path in sorted(folder.glob("*-*.whl"))]
-
-    def located(pin: re.Match[str]) -> str:
-        name, version, hashes = pin.groups()
-        for path in wheels:
-            its_name, its_version, *_ = path.name.split("-")
-            if (_normalized(its_name), its_version) == (_normalized(name), version):
-                with path.open("rb") as file:
-                    digest = hashlib.file_digest(file, "sha256").hexdigest()
-                if f"--hash=sha256:{digest}" in hashes.split():
-                    return f"{name} @ {path.as_uri()}{hashes}"
-        return pin[0]
-
-    return _PIN.sub(located, lock)
-
-
-def _normalized(name: str) -> str:
-    return re.sub(r"[-_.]+", "-", name).lower()
-
-
-def local_file(lock: str, directory: Path, name: str) -> Path | None:
-    """Return the path of the file `name` in a --find-links directory of a lock file's text; None if none has it.
-
-    Relative paths start from the program's `directory`. URLs are skipped.
-    """
-    given = [_given(option) for option in _FIND_LINKS.finditer(lock)]
-    paths = [directory / each / name for each in given if "://" not in each]
-    return next((path for path in paths if path.is_file()), None)
-
-
-def _given(option: re.Match[str]) -> str:
-    """Return the value of a --find-links option without quotes and comments."""
-    return " ".join(shlex.split(option[2], comments=True))
-
-
-def without_credentials(lock: str) -> tuple[str, dict[str, tuple[str, str]]]:
-    """Return the text of a lock file without credentials in its URLs, and the user and password for each host.
-
-    A netrc file has one user per host. If a host has several users, the others' credentials stay in the URLs.
-    """
-    found: dict[str, tuple[str, str]] = {}
-    lines = []
-    for line in lock.splitlines(keepends=True):
-        option = _OPTION.match(line)
-        parts = urlsplit(option["url"]) if option else None
-        if option and parts and parts.hostname and parts.username is not None and parts.scheme in ("http", "https"):
-            credentials = unquote(parts.username), unquote(parts.password or "")
-            if found.setdefault(parts.hostname, credentials) == credentials:
-                url = urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
-                line = option["option"] + option["gap"] + url + line[option.end() :]
-        lines.append(line)
-    return "".join(lines), found
-
-
 def netrc_environment(
     credentials: Mapping[str, tuple[str, str]], environ: Mapping[str, str], directory: Path
 ) -> dict[str, str]:
@@ -217,35 +125,3 @@ def netrc_environment(
 def _token(text: str) -> str:
     """Quote a word for Python's netrc parser: in double quotes, with quotes and backslashes escaped."""
     return '"' + re.sub(r'(["\\])', r"\\\1", text) + '"'
-
-
-def requirement_lines(requirements: str) -> list[str]:
-    """Return the lines in the text of a requirements file or lock file, without comments and blank lines."""
-    lines = (re.sub(r"(^|\s)#.*", "", line).strip() for line in requirements.splitlines())
-    return [line for line in lines if line]
-
-
-def wheel_lock(wheels: Path) -> str:
-    """Return the text of a lock file for the wheels in a folder: each wheel's name, version and SHA-256."""
-    lines = []
-    for wheel in sorted(wheels.glob("*.whl")):
-        name, version, *_ = wheel.name.split("-")
-        with wheel.open("rb") as content:
-            lines.append(f"{name}=={version} --hash=sha256:{hashlib.file_digest(content, 'sha256').hexdigest()}\n")
-    return "".join(lines)
-
-
-def reason_lines(output: str) -> list[str]:
-    """Return the lines of a failed step's output with the reason: the failed package build's lines, or the last lines.
-
-    pip frames the output of a build, and adds ten lines that do not contain the reason.
-    """
-    # Warnings of retries differ between nodes. Without them, equal messages of all nodes are reported once.
-    lines = [line for line in output.splitlines() if not line.startswith(("WARNING:", "[notice]"))]
-    end = next((at for at, line in enumerate(lines) if line.strip(" │╰─>") == "[end of output]"), None)
-    begins = [at for at, line in enumerate(lines[:end]) if _FRAME in line] if end is not None else []
-    if not begins:
-        return lines[-ERROR_LINES:]
-    title = next((line for line in reversed(lines[: begins[-1]]) if line.lstrip(" │").startswith("×")), "")
-    framed = textwrap.dedent("\n".join(line.replace("│", " ") for line in lines[begins[-1] + 1 : end])).splitlines()
-    return [title.strip(" │×"), *framed[-FRAMED_LINES:]]

@@ -12,7 +12,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import ClassVar, Final
 
-from agent.environment.virtual_environment import RuntimeSetupError, VirtualEnvironment
+from agent.environment.install_step import RuntimeSetupError
+from agent.environment.virtual_environment import VirtualEnvironment
 
 TENSORFLOW: Final = ("tensorflow", "tensorflow-cpu")
 """The same package under two names. Each satisfies a requirement for the other."""

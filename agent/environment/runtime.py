@@ -18,12 +18,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar, Final
 
-from agent.environment import custom_op, package_fixes, package_index
+from agent.environment import custom_op, package_fixes
 from agent.environment.horovod_build import add_settings, default_cache, settings_from
 from agent.environment.horovod_build_settings import Settings, known_inputs
-from agent.environment.package_index import requirement_lines
+from agent.environment.install_step import RuntimeSetupError
+from agent.environment.lock_file import local_file, requirement_lines
 from agent.environment.toolchain import NotCoveredError, check_platform
-from agent.environment.virtual_environment import DEFAULT_ROOT, LOCK, RuntimeSetupError, VirtualEnvironment, print_made
+from agent.environment.virtual_environment import DEFAULT_ROOT, LOCK, VirtualEnvironment, print_made
 from agent.hardware.machine import Platform, this_platform
 from agent.spec.frameworks import HOROVOD_FILE, TENSORFLOW
 from agent.spec.node_kinds import RuntimeKind
@@ -75,7 +76,7 @@ class HorovodEnvironment(VirtualEnvironment):
         if self.settings is None:
             return
         command = [str(self.python), "-m", "agent.environment.horovod_build", "build", "--cache", str(self.cache)]
-        if (sdist := package_index.local_file(self.lock, self.program, HOROVOD_FILE)) is not None:
+        if (sdist := local_file(self.lock, self.program, HOROVOD_FILE)) is not None:
             command += ["--sdist", str(sdist)]
         output = self.run("Building Horovod", [*command, *self.settings.options], shows_progress=True)
         built = Path(output.splitlines()[-1])

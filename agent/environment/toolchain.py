@@ -20,7 +20,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
-from agent.environment.virtual_environment import RuntimeSetupError
+from agent.environment.install_step import RuntimeSetupError
 from agent.hardware.machine import Platform, this_platform
 from agent.spec.frameworks import FIRST_TENSORFLOW, LAST_TENSORFLOW, TENSORFLOW, TENSORFLOW_PACKAGES, TORCH
 

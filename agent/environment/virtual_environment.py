@@ -18,21 +18,19 @@ import dataclasses
 import hashlib
 import json
 import os
-import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar, Final
 
-from agent.environment import package_fixes, package_index
-from agent.files.atomic_write import full_disk
+from agent.environment import lock_file, package_fixes, package_index
+from agent.environment.install_step import RuntimeSetupError, run_step
 from agent.files.build_once import (
     COMPLETE,
     build_directory_once,
     is_complete,
     temporary_directory_of,
     temporary_files_beside,
-    with_temporary_files,
 )
 from agent.files.file_lock import file_lock
 from agent.hardware.machine import base_python, this_platform
@@ -41,10 +39,6 @@ DEFAULT_ROOT: Final = Path("/opt/deepcdk/runtime")
 AGENT_TREE: Final = Path(__file__).parents[2]
 UV_LOCK: Final = Path(__file__).parent / "requirements-uv.txt"
 LOCK: Final = "lock.txt"
-
-
-class RuntimeSetupError(RuntimeError):
-    """Report why an environment on a node could not be made, and how to fix it."""
 
 
 def digest(inputs: Mapping[str, str]) -> str:
@@ -87,7 +81,7 @@ class VirtualEnvironment:
     @property
     def inputs(self) -> Mapping[str, str]:
         """Return everything that determines the environment's content, by name: the platform and the packages."""
-        return {**this_platform().inputs, "lock": "\n".join(package_index.requirement_lines(self.lock))}
+        return {**this_platform().inputs, "lock": "\n".join(lock_file.requirement_lines(self.lock))}
 
     def bring(self, wheels: Path) -> None:
         """Download the packages of the lock file to `wheels`, and check their hashes.
@@ -96,13 +90,13 @@ class VirtualEnvironment:
         index or uses a proxy.
         """
         temporary = temporary_directory_of(self.directory)
-        text = package_index.with_local_wheels(package_index.with_absolute_paths(self.lock, self.program))
-        text, credentials = package_index.without_credentials(text)
+        text = lock_file.with_local_wheels(lock_file.with_absolute_paths(self.lock, self.program))
+        text, credentials = lock_file.without_credentials(text)
         lock = temporary / LOCK
         lock.write_text(text, encoding="utf-8")
         environ = package_index.netrc_environment(credentials, os.environ, temporary)
         # Without this check, pip would retry an unreachable index for most of a minute.
-        trouble = "" if package_index.is_named_in(self.lock) else package_index.missing(self.installer.python)
+        trouble = "" if lock_file.names_an_index(self.lock) else package_index.missing(self.installer.python)
         options = ["--no-deps", "--require-hashes", "--wheel-dir", str(wheels), *(["--no-index"] if trouble else [])]
         try:
             step = f"Downloading the packages of {self.name}"
@@ -228,11 +222,11 @@ class VirtualEnvironment:
         wheels.mkdir(parents=True, exist_ok=True)
         self.report(f"downloading packages to {wheels}")
         self.bring(wheels)
-        brought = package_index.wheel_lock(wheels)
+        brought = lock_file.wheel_lock(wheels)
         (wheels / LOCK).write_text(brought, encoding="utf-8")
         self.install(wheels)
         self.build(wheels)
-        if (built := package_index.wheel_lock(wheels)) != brought:
+        if (built := lock_file.wheel_lock(wheels)) != brought:
             (wheels / LOCK).write_text(built, encoding="utf-8")
             self.install(wheels)
         return ""
@@ -274,35 +268,16 @@ class VirtualEnvironment:
         environ: Mapping[str, str] = os.environ,
         shows_progress: bool = False,
     ) -> str:
-        """Run a step's command and return its stdout and stderr.
-
-        With `shows_progress`, return only stdout; stderr is not captured, so it is shown. `step` names the step in
-        errors. Raises RuntimeSetupError with the last lines of the output if the command fails; the whole output is
-        then written to `log`.
-        """
-        finished = subprocess.run(
+        """Run a step's command with `run_step`. Raises RuntimeSetupError if it fails."""
+        return run_step(
+            step,
             command,
             cwd=cwd,
-            env=with_temporary_files(environ, temporary_directory_of(self.directory)),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=None if shows_progress else subprocess.STDOUT,
-            text=True,
-            errors="replace",
-            check=False,
+            environ=environ,
+            directory=self.directory,
+            log=self.log,
+            shows_progress=shows_progress,
         )
-        if finished.returncode != 0:
-            output = finished.stdout
-            lines = [f"{step} failed with exit status {finished.returncode}", *package_index.reason_lines(output)]
-            lines += [full] if (full := full_disk(self.directory, output)) else []
-            if self.log and output:
-                try:
-                    self.log.write_text(output, encoding="utf-8")
-                    lines += ["the full log is install-NODE.log in the run's directory; `fab fetch` downloads it"]
-                except OSError as error:
-                    lines += [f"(the full log could not be written: {error.strerror})"]
-            raise RuntimeSetupError("\n".join(lines))
-        return finished.stdout
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -26,8 +26,8 @@ from pathlib import Path
 from typing import Final
 
 from agent.environment import runtime
+from agent.environment.install_step import RuntimeSetupError
 from agent.environment.program_packages import Overlay
-from agent.environment.virtual_environment import RuntimeSetupError
 from agent.hardware.machine import this_node_kind
 from agent.polling import terminate
 from agent.remote.ssh import OWN_TREE, SSH

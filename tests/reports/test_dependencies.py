@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import pytest
 
-from agent.environment.package_index import reason_lines
+from agent.environment.install_step import reason_lines
 from agent.spec.frameworks import HOROVOD_FILE
 from agent.spec.node_kinds import RuntimeKind
 from cluster.errors import DeepcdkError, UsageError

@@ -16,7 +16,8 @@ from unittest import mock
 
 import pytest
 
-from agent.environment.virtual_environment import Installer, RuntimeSetupError
+from agent.environment.install_step import RuntimeSetupError
+from agent.environment.virtual_environment import Installer
 from agent.files.atomic_write import StorageError, full_disk
 from agent.supervisor.failure import full_disk_hint
 from agent.supervisor.prepare_hosts import stage

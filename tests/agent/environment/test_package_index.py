@@ -9,17 +9,9 @@ from pathlib import Path
 import pytest
 
 from agent.environment import package_index
-from agent.environment.package_index import (
-    REMEDY,
-    is_named_in,
-    local_file,
-    missing,
-    netrc_environment,
-    unreachable,
-    with_absolute_paths,
-    without_credentials,
-)
-from agent.environment.virtual_environment import Installer, RuntimeSetupError
+from agent.environment.install_step import RuntimeSetupError
+from agent.environment.package_index import REMEDY, missing, netrc_environment, unreachable
+from agent.environment.virtual_environment import Installer
 
 UNKNOWN = "index.invalid"
 """A name that never resolves (RFC 6761)."""
@@ -85,20 +77,6 @@ def test_failed_download_names_the_proxy_without_its_password(tmp_path: Path, mo
     assert "cret" not in str(failed.value)
 
 
-def test_options_lose_their_credentials_and_nothing_else_changes() -> None:
-    lock = (
-        "--index-url https://a%40b:p%22w@one:8080/simple\n"
-        "--extra-index-url=https://token@two/simple # more\n"
-        "-f http://other:word@one/wheels\n"
-        "--find-links wheels\n"
-        "toy==1.2 \\\n    --hash=sha256:aa\n"
-    )
-    text, found = without_credentials(lock)
-    assert found == {"one": ("a@b", 'p"w'), "two": ("token", "")}
-    expected = lock.replace("a%40b:p%22w@one", "one").replace("token@two", "two")
-    assert text == expected  # the other user stays: netrc has one user per host
-
-
 def test_python_reads_the_credentials_back_beside_those_of_other_hosts(tmp_path: Path) -> None:
     before = tmp_path / "before"
     before.write_text("machine three login ann password plain\nmachine one login old password old")
@@ -108,34 +86,3 @@ def test_python_reads_the_credentials_back_beside_those_of_other_hosts(tmp_path:
         "three": ("ann", "", "plain"), "one": ("a@b", "", 'p"w\\ #x'), "two": ("token", "", "")
     }  # fmt: skip
     assert file.stat().st_mode & 0o777 == 0o600
-
-
-def test_directories_of_wheels_are_those_of_the_program() -> None:
-    lock = "-f .\n--find-links 'two words'\n--find-links=/there\n--find-links https://host/wheels\ntoy==1.2\n"
-    assert with_absolute_paths(lock, Path("/program")) == (
-        "-f /program\n--find-links '/program/two words'\n--find-links=/there\n"
-        "--find-links https://host/wheels\ntoy==1.2\n"
-    )
-
-
-def test_a_file_is_found_in_the_directories_of_a_lock_file(tmp_path: Path) -> None:
-    (tmp_path / "two words").mkdir()
-    (tmp_path / "two words" / "toy-1.2.tar.gz").touch()
-    lock = "--find-links https://host/wheels\n-f .\n--find-links 'two words'\ntoy==1.2\n"
-    assert local_file(lock, tmp_path, "toy-1.2.tar.gz") == tmp_path / "two words" / "toy-1.2.tar.gz"
-    assert local_file(lock, tmp_path, "toy-1.3.tar.gz") is None
-
-
-@pytest.mark.parametrize(
-    ("requirements", "names"),
-    [
-        ("humanize==4.0\n# -i https://one.example", False),
-        ("--index-urls-of-mine", False),
-        ("-ihttps://one.example/simple", True),
-        ("humanize\n--index-url=https://one.example/simple", True),
-        ("-rother.txt", True),
-        ("--no-index", True),
-    ],
-)
-def test_requirements_that_name_an_index_are_recognised(requirements: str, names: bool) -> None:
-    assert is_named_in(requirements) is names

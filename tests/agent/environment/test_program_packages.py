@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from agent.environment.install_step import RuntimeSetupError
 from agent.environment.program_packages import Overlay
-from agent.environment.virtual_environment import RuntimeSetupError
 from tests.agent.environment.wheels import write_wheel
 
 pytestmark = pytest.mark.usefixtures("installer")

@@ -15,9 +15,10 @@ from agent.environment import package_fixes
 from agent.environment import runtime as module
 from agent.environment.horovod_build import default_cache
 from agent.environment.horovod_build_settings import Settings
+from agent.environment.install_step import RuntimeSetupError
 from agent.environment.runtime import HorovodEnvironment, Runtime, lock_file, settings_for
 from agent.environment.toolchain import NotCoveredError
-from agent.environment.virtual_environment import LOCK, RuntimeSetupError, VirtualEnvironment
+from agent.environment.virtual_environment import LOCK, VirtualEnvironment
 from agent.hardware.machine import Platform
 from agent.preflight import nccl_log
 from agent.spec.frameworks import HOROVOD_FILE

@@ -17,7 +17,8 @@ from typing import Any, ClassVar
 import pytest
 
 from agent.environment import package_index, virtual_environment
-from agent.environment.virtual_environment import Installer, RuntimeSetupError, VirtualEnvironment
+from agent.environment.install_step import RuntimeSetupError
+from agent.environment.virtual_environment import Installer, VirtualEnvironment
 from agent.files.build_once import COMPLETE
 from agent.hardware.machine import Platform, this_platform
 from tests.agent.environment.wheels import write_source, write_wheel

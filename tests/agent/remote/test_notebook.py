@@ -15,7 +15,7 @@ from unittest import mock
 import pytest
 from hypothesis import given, settings
 
-from agent.environment.virtual_environment import RuntimeSetupError
+from agent.environment.install_step import RuntimeSetupError
 from agent.remote import notebook
 from agent.remote.notebook import NotebookError, forwarding, free_port, serve
 from agent.spec.laptop_requests import NotebookRequest
