@@ -1,11 +1,6 @@
-"""NVIDIA GPUs and EFA devices of a node. Standard library only: a node's own Python has no NVIDIA bindings.
+"""NVIDIA GPUs of a node: count device files and query nvidia-smi, with one query and one parser per purpose.
 
-GPUs: count device files and query nvidia-smi, with one query and one parser per purpose. Tested on one H200, not with
-several GPUs or MIG.
-
-EFA: NCCL loads libfabric's plug-in as libnccl-net.so from the loader's path. Images set that path in a login shell's
-profile, which ranks do not read. Without the path, NCCL silently uses TCP (as in NVIDIA-NeMo/RL#2359). Not tested on
-EFA.
+Tested on one H200, not with several GPUs or MIG. Standard library only: a node's own Python has no NVIDIA bindings.
 """
 
 from __future__ import annotations
@@ -13,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import re
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -138,34 +133,3 @@ def _rows(csv: str, fields: Sequence[str]) -> list[list[str]]:
 def _number(word: str) -> float | None:
     """Return nvidia-smi's number; None for [N/A], [Not Supported] and other texts."""
     return float(word) if re.fullmatch(r"[0-9]{1,15}(\.[0-9]{1,15})?", word) else None
-
-
-EFA_DRIVER: Final = "efa"
-PLUGIN: Final = "libnccl-net.so"
-PLUGIN_FOLDERS: Final = ("opt/amazon/ofi-nccl", "opt/amazon/aws-ofi-nccl", "opt/aws-ofi-nccl")
-"""Folders where AWS's EFA installer, Deep Learning images and older instructions put the plug-in."""
-LIBFABRIC: Final = "opt/amazon/efa"
-LIBRARY_FOLDERS: Final = ("lib", "lib64", "lib/x86_64-linux-gnu", "install/lib")
-SEARCH_PATH: Final = "LD_LIBRARY_PATH"
-
-
-def count_efa_devices(root: Path = Path("/")) -> int:
-    """Count the EFA devices in the kernel's list of InfiniBand devices under `root`."""
-    devices = (root / "sys/class/infiniband").glob("*")
-    return sum((device / "device/driver").resolve().name == EFA_DRIVER for device in devices)
-
-
-def plugin_variables(inherited: Mapping[str, str], root: Path = Path("/")) -> dict[str, str]:
-    """Return LD_LIBRARY_PATH such that NCCL finds libfabric's plug-in; {} on a node without EFA or plug-in.
-
-    The value of LD_LIBRARY_PATH in `inherited` is kept at the end.
-    """
-    if not count_efa_devices(root):
-        return {}
-    folders = [root / prefix / folder for prefix in PLUGIN_FOLDERS for folder in LIBRARY_FOLDERS]
-    plugins = [folder for folder in folders if (folder / PLUGIN).exists()][:1]
-    if not plugins:
-        return {}
-    libraries = [folder for name in LIBRARY_FOLDERS if (folder := root / LIBFABRIC / name).is_dir()]
-    words = [*map(str, [*plugins, *libraries]), inherited.get(SEARCH_PATH, "")]
-    return {SEARCH_PATH: ":".join(filter(None, words))}

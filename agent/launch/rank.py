@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from agent.errors import SpecError
-from agent.hardware import gpus
+from agent.hardware import efa
 from agent.hardware.machine import own_addresses
 from agent.remote import rank_user, secret_files
 from agent.spec.launchers import HOROVOD, MASTER_PORT, PLAIN, TF_CONFIG, node_variables, place_values, tf_config
@@ -179,7 +179,7 @@ def become(spec: RunSpec, module: Sequence[str]) -> None:
         **os.environ,
         **rank_user.variables(),
         **rank_user.temporary_files(),
-        **gpus.plugin_variables(os.environ),
+        **efa.plugin_variables(os.environ),
     }
     if "HOROVOD_HOSTNAME" not in inherited and (host := this_host(spec)) is not None:  # mpirun does not set it
         inherited["HOROVOD_HOSTNAME"] = host.name

@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Final
 
 from agent.errors import SpecError
-from agent.hardware import gpus
+from agent.hardware import efa, gpus
 from agent.hardware.gpus import GpuInfo, NvidiaSmiError, count_gpu_devices
 from agent.hardware.machine import own_addresses
 from agent.spec import untrusted_json
@@ -106,23 +106,17 @@ class NodeFacts:
             raise ValueError(f"the pre-flight's program printed {len(lines)} results instead of 1")
         try:
             found = untrusted_json.parse(lines[0])
-            efa = found.pop("efa_domains")
+            domains = found.pop("efa_domains")
             return cls(
                 **{
                     **found,
                     "versions": tuple((name, version) for name, version in found["versions"]),
                     "gpus": tuple(GpuInfo(**gpu) for gpu in found["gpus"]),
-                    "efa_domains": None if efa is None else tuple(efa),
+                    "efa_domains": None if domains is None else tuple(domains),
                 }
             )
         except (TypeError, KeyError, AttributeError):
             raise ValueError(f"the pre-flight's program printed an invalid result: {lines[0][:100]!r}") from None
-
-
-def parse_efa(output: str) -> tuple[str, ...]:
-    """Parse the distinct domain names from `fi_info -p efa`; none without providers."""
-    domains = [line.partition("domain:")[2].strip() for line in output.splitlines() if "domain:" in line]
-    return tuple(dict.fromkeys(domains))
 
 
 def versions() -> tuple[tuple[str, str], ...]:
@@ -215,7 +209,7 @@ def _gpus() -> tuple[tuple[GpuInfo, ...], str]:
 
 def _efa() -> tuple[str, ...] | None:
     program = next((name for name in EFA_PROGRAMS if shutil.which(name)), None)
-    return None if program is None else parse_efa(_run((program, "-p", "efa"))[1])
+    return None if program is None else efa.parse_domains(_run((program, "-p", "efa"))[1])
 
 
 def _run(

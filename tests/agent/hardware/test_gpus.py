@@ -1,4 +1,4 @@
-"""GPUs and EFA devices: their device files, nvidia-smi's output, and the location of NCCL's plug-in."""
+"""GPUs: their device files, and nvidia-smi's output."""
 
 from __future__ import annotations
 
@@ -102,46 +102,3 @@ def test_gpus_are_counted_by_their_device_files(tmp_path: Path) -> None:
         (tmp_path / "dev" / name).touch()
     assert count_gpu_devices(tmp_path) == 3
     assert count_gpu_devices(tmp_path / "absent") == 0
-
-
-def device(root: Path, name: str, driver: str) -> None:
-    """Create one device of the kernel's list, with its driver linked as in sysfs."""
-    there = root / "sys/devices" / name
-    (root / "sys/drivers" / driver).mkdir(parents=True, exist_ok=True)
-    there.mkdir(parents=True)
-    (there / "driver").symlink_to(root / "sys/drivers" / driver)
-    listed = root / "sys/class/infiniband" / name
-    listed.mkdir(parents=True)
-    (listed / "device").symlink_to(there)
-
-
-def plugin(root: Path, folder: str) -> Path:
-    there = root / folder
-    there.mkdir(parents=True)
-    (there / gpus.PLUGIN).touch()
-    return there
-
-
-def test_devices_are_counted_by_their_driver_whatever_their_names(tmp_path: Path) -> None:
-    assert gpus.count_efa_devices(tmp_path) == 0
-    device(tmp_path, "rdmap16s27", "efa")
-    device(tmp_path, "efa_0", "efa")
-    device(tmp_path, "mlx5_0", "mlx5_core")
-    assert gpus.count_efa_devices(tmp_path) == 2
-
-
-@pytest.mark.parametrize("folder", ["opt/amazon/ofi-nccl/lib/x86_64-linux-gnu", "opt/aws-ofi-nccl/lib"])
-def test_the_plug_in_and_libfabric_come_first_on_the_loaders_path(tmp_path: Path, folder: str) -> None:
-    device(tmp_path, "rdmap16s27", "efa")
-    there = plugin(tmp_path, folder)
-    (tmp_path / "opt/amazon/efa/lib64").mkdir(parents=True)
-    path = gpus.plugin_variables({"LD_LIBRARY_PATH": "/mine"}, tmp_path)
-    assert path == {"LD_LIBRARY_PATH": f"{there}:{tmp_path}/opt/amazon/efa/lib64:/mine"}
-
-
-def test_a_node_without_devices_or_plug_in_keeps_its_path(tmp_path: Path) -> None:
-    plugin(tmp_path, "opt/amazon/ofi-nccl/lib")
-    assert gpus.plugin_variables({}, tmp_path) == {}
-    other = tmp_path / "other"
-    device(other, "rdmap16s27", "efa")
-    assert gpus.plugin_variables({"LD_LIBRARY_PATH": "/mine"}, other) == {}

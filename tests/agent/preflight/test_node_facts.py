@@ -16,32 +16,11 @@ from agent.preflight.node_facts import (
     gather,
     main,
     parse_complaint,
-    parse_efa,
     parse_visible_gpus,
     visible_gpus,
 )
 from tests.factories import make_node, make_spec
 from tests.stand_ins import write_program
-
-# Output of `fi_info -p efa`: several endpoints per device.
-FI_INFO = """\
-provider: efa
-    fabric: efa
-    domain: rdmap0s6-rdm
-    version: 122.0
-    type: FI_EP_RDM
-    protocol: FI_PROTO_EFA
-provider: efa
-    fabric: efa
-    domain: rdmap0s6-dgrm
-    version: 122.0
-    type: FI_EP_DGRAM
-    protocol: FI_PROTO_EFA
-provider: efa
-    fabric: efa
-    domain: rdmap0s6-rdm
-"""
-
 
 # Output of tensorflow-cpu 2.21 on a machine with a GPU driver, with both streams together.
 TENSORFLOW = """\
@@ -122,11 +101,6 @@ def test_on_a_node_without_gpus_tensorflow_is_not_asked(tmp_path: Path, monkeypa
     facts = gather(tmp_path)
     assert (facts.gpus, facts.visible_gpus, facts.framework_trouble) == ((), None, "")
     assert (facts.spec_sha256, facts.interface) == ("", ""), "the run is not visible here"
-
-
-def test_efa_domains_are_counted_once_each() -> None:
-    assert parse_efa(FI_INFO) == ("rdmap0s6-rdm", "rdmap0s6-dgrm")
-    assert parse_efa("fi_getinfo: -61 (No data available)\n") == ()
 
 
 def test_a_nodes_facts_come_back_unchanged(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
