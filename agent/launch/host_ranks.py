@@ -1,7 +1,7 @@
 """Start the ranks of one host in a process group, and terminate them if the launcher on the master has gone away.
 
     python -m agent.launch.host_ranks RUN_DIRECTORY INDEX [-m MODULE ...]    # over SSH, by agent.launch.ssh_launcher
-    python -m agent.launch.host_ranks RUN_DIRECTORY mpirun WORDS...          # over SSH, by agent.launch.mpi_daemons
+    python -m agent.launch.host_ranks RUN_DIRECTORY mpirun WORDS...          # over SSH, by agent.launch.mpirun
 
 INDEX is the host's index in the run's spec. `mpirun` instead runs one command that starts the ranks of all hosts. The
 launcher keeps standard input open while the ranks should live. It closes it if a rank has failed, and the kernel closes

@@ -36,7 +36,7 @@ _FIRST: Final = re.compile(
 _ENDED_FIRST: Final = re.compile(r"^\[launcher\] rank (\d{1,9}) exited first: (-?\d{1,9})$", re.MULTILINE)
 """Message of `agent.launch.ssh_launcher`."""
 _HOST_ENDED: Final = re.compile(r"^\[launcher\] (\S{1,255}) ended: (-?\d{1,9})$", re.MULTILINE)
-"""Message of `agent.launch.ssh_launcher` if a host's ranks are gone without a report. `agent.launch.mpi_daemons` and
+"""Message of `agent.launch.ssh_launcher` if a host's ranks are gone without a report. `agent.launch.mpirun` and
 `agent.launch.gloo_store` also print it for their hosts."""
 _SIGNALLED: Final = re.compile(r"process rank (\d{1,9}) with PID \d+ on node \S+ exited on signal (\d{1,9})\b")
 """Message of mpirun only, like the next one."""

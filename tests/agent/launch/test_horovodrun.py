@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from agent.launch.horovodrun import cache_folder, mpi_command, mpi_variables
+from agent.launch.horovodrun import cache_folder
 from agent.spec.launchers import RANK_PARENT
 from agent.spec.nodes import NODE_PYTHON
 from agent.spec.run import RUN_VARIABLE, RUNS_VARIABLE
@@ -181,39 +180,6 @@ def test_a_line_without_an_end_takes_bounded_memory(run: tuple[dict[str, str], P
     lines = done.stdout.splitlines()
     assert (done.returncode, max(map(len, lines)) <= (1 << 16) + len("[0]<stdout>:")) == (0, True)
     assert sum(line.count("x") for line in lines) == 8 << 20
-
-
-BASE = Path("/opt/deepcdk/runtime/ab")
-
-
-def test_the_command_starts_each_rank_on_its_slot_and_shows_no_value() -> None:
-    found = mpi_command(
-        BASE,
-        ranks=3,
-        hosts="a:2,b:1",
-        interfaces=["10.0.0.0/20"],
-        exported=["HOME", "TOKEN"],
-        rank=["python", "x"],
-    )
-    assert shlex.join(found) == (
-        f"{BASE}/bin/mpirun --allow-run-as-root -np 3 -H a:2,b:1 --bind-to none --map-by slot --mca pml ob1"
-        " --mca btl '^openib' --mca btl_tcp_if_include 10.0.0.0/20 -x HOME -x TOKEN python x"
-    )
-
-
-def test_open_mpi_gives_way_finds_its_daemon_and_detects_a_lost_host_after_a_minute() -> None:
-    found = mpi_variables(BASE, 70, ["10.0.0.0/20", "lo"])
-    assert found == {
-        "OMPI_MCA_mpi_yield_when_idle": "1",
-        "OMPI_MCA_plm_rsh_no_tree_spawn": "1",
-        "OMPI_MCA_plm_rsh_num_concurrent": "70",
-        "OMPI_MCA_orte_launch_agent": f"{BASE}/bin/orted",
-        "OMPI_MCA_oob_tcp_if_include": "10.0.0.0/20,lo",
-        "OMPI_MCA_oob_tcp_keepalive_time": "30",
-        "OMPI_MCA_oob_tcp_keepalive_intvl": "10",
-        "OMPI_MCA_oob_tcp_keepalive_probes": "3",
-    }
-    assert "OMPI_MCA_oob_tcp_if_include" not in mpi_variables(BASE, 1, [])
 
 
 LATE = """\

