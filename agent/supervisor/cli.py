@@ -36,8 +36,8 @@ from agent.runs.state import State
 from agent.spec.provenance import Submission
 from agent.spec.run import RunSpec
 from agent.spec.run_states import QUEUED, STOP_GRACE_S
-from agent.supervisor import current_master, handover_wait
-from agent.supervisor.handover_wait import wait_until_settled
+from agent.supervisor import current_master
+from agent.supervisor.current_master import wait_until_settled
 
 FAILED: Final = 1
 BAD_ARGUMENTS: Final = 2
@@ -67,7 +67,7 @@ def supervise(runs: Runs, run_id: str, ready_fd: int, lock_fd: int, lost: str) -
 
     spec = trusted_spec.read(run_id)
     with open_to_append(runs[run_id].log, buffering=0) as log:
-        before = lost_supervisor.read(runs[run_id], spec, lost) if lost else None
+        before = lost_supervisor.read_lost(runs[run_id], spec, lost) if lost else None
         supervisor = Supervisor(runs, spec, log, before=before)
         signal.signal(signal.SIGTERM, supervisor.request_stop)
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
@@ -204,8 +204,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         if not settled:
             if options.command in CHANGING:
-                raise RuntimeError(handover_wait.UNKNOWN)
-            print(f"warning: {handover_wait.UNKNOWN}", file=sys.stderr)
+                raise RuntimeError(current_master.UNKNOWN)
+            print(f"warning: {current_master.UNKNOWN}", file=sys.stderr)
             return _dispatch(runs, options)
         if options.command != "supervise" and (other := current_master.successor(runs.root)):
             raise RuntimeError(current_master.replaced_message(other))

@@ -1,17 +1,35 @@
-"""The data that a new supervisor takes over from the lost supervisor of a live run."""
+"""Recover runs that lost their supervisor, for example because it was killed or the master rebooted.
+
+If the run may continue (`agent.runs.run_directory`), it gets a new supervisor, which begins with a restart as after any
+other machine fault. All other lost runs are stored as failed. Only the scheduler calls `recover_lost_runs`, and a
+master has only one.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Mapping
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, Final
 
-from agent.files.safe_read import is_listed
+from agent.files.safe_read import is_listed, read_regular
+from agent.remote import secret_files
+from agent.remote.secret_files import SecretsError
+from agent.runs import database, liveness, record, spending, trusted_spec
+from agent.runs.all_runs import Runs
 from agent.runs.run_directory import SUPERVISOR_DIED, RunDirectory
+from agent.runs.state import State
 from agent.spec.nodes import Node
 from agent.spec.run import TRAINING, RunSpec
-from agent.supervisor.restart import Outcome
+from agent.supervisor import then_stop
+from agent.supervisor.archive import Copier
+from agent.supervisor.ended_run import kill
+from agent.supervisor.notification import Notifier
+from agent.supervisor.restart import Outcome, describe_restart
+from agent.supervisor.submit import detach
 
 RESULT_FILE: Final = "result.json"
 LOST: Final = "its supervisor was lost"
@@ -19,6 +37,106 @@ WANTED: Final = "wanted"
 """Key in the run's timeline: the number of hosts that the run started with."""
 LEFT: Final = "left"
 """Key in the run's timeline: hosts of earlier attempts that the current attempt does not use."""
+
+
+def recover_lost_runs(runs: Runs, between: Callable[[], object] = lambda: None) -> None:
+    """Restart each run that lost its supervisor, or kill its processes and store that it failed.
+
+    A run fails if it may not or cannot continue. `between` is called after each run, because one run may take a minute.
+    """
+    for run_id in runs.lost():
+        try:
+            obstacle = _restart(runs, runs[run_id])
+        except (OSError, RuntimeError, ValueError) as error:
+            obstacle = str(error) or type(error).__name__
+        if obstacle is not None:
+            _fail(runs, run_id, obstacle)
+        between()
+
+
+def _restart(runs: Runs, directory: RunDirectory) -> str | None:
+    """Start a new supervisor for a lost run. Return None, or the reason why the run cannot be restarted.
+
+    Return None also if another process has taken over the run. Return "" if the run may not continue, or if its
+    supervisor did not start, which is stored as the run's failure. Raises OSError, RuntimeError or ValueError; the
+    caller uses the exception as the reason.
+    """
+    if not directory.goes_on:
+        return ""
+    spec = trusted_spec.read(directory.run_id)
+    spending.settle(directory, time.time())
+    if obstacle := _obstacle(directory, spec):
+        return obstacle
+    fault = liveness.end_cause(spec.run_id) or LOST
+    made = directory.restarts_made()
+    with database.transaction():
+        lost = directory.lost_state()
+        if lost is None or not runs.take_over(spec.run_id):
+            return None  # `fab stop` has stopped it meanwhile, or a user has resumed it.
+        directory.write_state(_taken(lost, describe_restart(len(made) + 1, spec.restarts, fault)))
+    # Count the restart before it begins: otherwise a supervisor that always fails early would be restarted forever.
+    begun = {"time": time.time(), "for": fault, "waited_s": 0.0, "hosts": [host.name for host in spec.hosts]}
+    try:
+        record.write_course(directory, {**directory.course(), "restarts": [*made, begun]})
+        detach(runs, directory, lost=fault)
+    except (OSError, RuntimeError) as error:
+        directory.mark_failed(f"the run could not be restarted: {error}")
+        runs.release(spec.run_id)
+        return ""
+    return None
+
+
+def _taken(lost: State, reason: str) -> State:
+    """Return the state of a lost run after this process has taken it over: `starting`, with this reason."""
+    return dataclasses.replace(
+        lost, state="starting", updated=time.time(), reason=reason, exit_code=None, last_lines=()
+    )
+
+
+def _obstacle(directory: RunDirectory, spec: RunSpec) -> str:
+    """Return why a lost run cannot continue: a reached limit, or missing secrets with advice; "" if it can."""
+    spent = spending.read(directory)
+    if spent and spec.bounds.share(spent.seconds, spent.usd) >= 1:
+        reached = spec.bounds.describe(spent.seconds, spent.usd)
+        return f"it has reached {reached}; to continue, give `fab resume {spec.run_id}` a higher limit"
+    try:
+        secret_files.read(secret_files.master_directory(Path.home()), spec.run_id, spec.secrets)
+    except SecretsError as error:
+        return f"{error} to `fab resume {spec.run_id}`"
+    return ""
+
+
+def _fail(runs: Runs, run_id: str, obstacle: str) -> None:
+    """Kill the remaining processes of a lost run, store that it has failed, notify the user, and copy it to the bucket.
+
+    `obstacle` is why the run cannot be restarted, or "". If a user has resumed the run meanwhile, nobody is notified
+    and nothing is copied. Most errors are ignored; an incomplete copy is logged. A requested stop of the workers is
+    remembered.
+    """
+    with contextlib.suppress(OSError, ValueError):
+        kill(runs, RunSpec.from_json(read_regular(runs[run_id].spec).decode("utf-8")))
+    with contextlib.suppress(OSError, ValueError):
+        then_stop.remember(runs, trusted_spec.read(run_id).stop_policy)
+    runs.mark_lost(run_id, obstacle)
+    if not runs.release_lost(run_id):
+        return  # A user has resumed it meanwhile.
+    with contextlib.suppress(OSError, ValueError):
+        commands = trusted_spec.read(run_id).notify
+        notifier = Notifier(commands, run_id, runs[run_id].path, log)
+        notifier.tell_end(runs[run_id].effective_state())
+        notifier.finish()
+    with contextlib.suppress(OSError, ValueError):
+        record.write_record(runs[run_id], runs[run_id].effective_state())
+        if trouble := Copier(runs[run_id]).finish():
+            log(
+                f"run {run_id}: the copy in the bucket is missing or incomplete: {trouble}; to save the results before "
+                f"`fab down`: `fab fetch --run {run_id}`"
+            )
+
+
+def log(text: str) -> None:
+    """Write a line to the scheduler's log."""
+    print(text, file=sys.stderr, flush=True)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -51,7 +169,7 @@ class LostSupervisor:
         return Outcome(state="failed", reason=reason, fault=self.fault)
 
 
-def read(directory: RunDirectory, spec: RunSpec, fault: str) -> LostSupervisor:
+def read_lost(directory: RunDirectory, spec: RunSpec, fault: str) -> LostSupervisor:
     """Read the data of a run's lost supervisor from its directory and its stored state.
 
     `fault` describes what happened to the supervisor. A malformed timeline counts as empty. Raises FileNotFoundError if

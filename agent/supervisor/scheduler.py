@@ -28,13 +28,13 @@ from agent.runs import state as states
 from agent.runs.all_runs import LiveRunError, Runs
 from agent.runs.state import State
 from agent.spec.nodes import NODES_PATH
-from agent.supervisor import current_master, handover_wait, sweep, then_stop
+from agent.supervisor import current_master, sweep, then_stop
 from agent.supervisor.boot_hook import scheduler_command
+from agent.supervisor.current_master import wait_until_settled
 from agent.supervisor.free_nodes import on_free_nodes
 from agent.supervisor.handover import Handover
-from agent.supervisor.handover_wait import wait_until_settled
+from agent.supervisor.lost_supervisor import log, recover_lost_runs
 from agent.supervisor.lost_workers import LostWorkers
-from agent.supervisor.recovery import log, recover_lost_runs
 from agent.supervisor.submit import check_trees, detach
 
 TAKEN_OVER_S: Final = 1200.0
@@ -81,7 +81,7 @@ def run(
     `poll_s` is the interval of checks with queued runs, `watch_s` without, in seconds.
     """
     if not wait_until_settled(TAKEN_OVER_S):
-        log(handover_wait.UNKNOWN)
+        log(current_master.UNKNOWN)
         return
     try:
         liveness.hold(LOCK)

@@ -16,7 +16,7 @@ from agent.remote.ssh import OWN_TREE
 from agent.runs import run_queue, trusted_spec
 from agent.runs.all_runs import Runs
 from agent.spec.run_states import QUEUED
-from agent.supervisor import boot_hook, cli, handover, handover_wait, scheduler
+from agent.supervisor import boot_hook, cli, current_master, handover, scheduler
 from agent.supervisor.handover import Handover, take_over
 from tests.agent.lost_runs import lose
 from tests.factories import make_spec, make_state
@@ -335,24 +335,24 @@ def booting(conf: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path
     """Act as a master that has not asked yet; return the file that records that it has."""
     conf.write_text(f"instance_id=i-0123456789abcdef0\n{conf.read_text()}")
     inherited = tmp_path / "inherited"
-    settled = handover_wait.is_settled
-    monkeypatch.setattr(handover_wait, "is_settled", lambda: settled(conf, inherited))
+    settled = current_master.is_settled
+    monkeypatch.setattr(current_master, "is_settled", lambda: settled(conf, inherited))
     return inherited
 
 
 def test_a_booting_master_is_settled_once_this_instance_has_asked(booting: Path, tmp_path: Path) -> None:
-    assert not handover_wait.wait_until_settled(0.0)
+    assert not current_master.wait_until_settled(0.0)
     booting.write_text("i-0fedcba9876543210\n")
-    assert not handover_wait.wait_until_settled(0.0), "the disk is an image of another master's"
+    assert not current_master.wait_until_settled(0.0), "the disk is an image of another master's"
     booting.write_text("i-0123456789abcdef0\n")
-    assert handover_wait.wait_until_settled(0.0)
+    assert current_master.wait_until_settled(0.0)
 
 
 def test_a_machine_that_is_no_master_or_one_of_an_earlier_version_has_nothing_to_wait_for(tmp_path: Path) -> None:
     conf = tmp_path / "node.conf"
-    assert handover_wait.is_settled(conf, tmp_path / "inherited")
+    assert current_master.is_settled(conf, tmp_path / "inherited")
     conf.write_text("instance_id=i-0123456789abcdef0\nhandover_parameter=''\n")
-    assert handover_wait.is_settled(conf, tmp_path / "inherited")
+    assert current_master.is_settled(conf, tmp_path / "inherited")
 
 
 def test_a_booting_master_changes_nothing_and_reports_it(
@@ -360,7 +360,7 @@ def test_a_booting_master_changes_nothing_and_reports_it(
 ) -> None:
     lose(runs)
     state = runs["one"].stored_state()
-    monkeypatch.setattr(cli, "wait_until_settled", lambda: handover_wait.wait_until_settled(0.0))
+    monkeypatch.setattr(cli, "wait_until_settled", lambda: current_master.wait_until_settled(0.0))
     monkeypatch.setattr(scheduler, "TAKEN_OVER_S", 0.0)
     monkeypatch.setattr(scheduler, "ensure_running", pytest.fail)
     monkeypatch.setattr(scheduler, "recover_lost_runs", pytest.fail)

@@ -17,7 +17,7 @@ from agent.runs.all_runs import Runs
 from agent.runs.run_directory import RunDirectory
 from agent.spec.run_limits import Bounds
 from agent.spec.run_states import topic_region
-from agent.supervisor import notification, recovery
+from agent.supervisor import lost_supervisor, notification
 from agent.supervisor.notification import Notifier, call
 from tests.agent.supervisor.live_runs import Call, final_state, log_of, script_spec
 from tests.factories import abandon, make_spec, make_state
@@ -117,13 +117,13 @@ def test_scheduler_notifies_of_lost_run_unless_a_rank_changed_its_commands(
     directory: RunDirectory = runs["one"]
     directory.path.mkdir(parents=True)
     spec = make_spec(run_id="one", efs_mount=str(efs), hosts=(), launcher=("true",), notify=("cat >> events",))
-    monkeypatch.setattr(recovery, "kill", lambda runs, spec: None)
+    monkeypatch.setattr(lost_supervisor, "kill", lambda runs, spec: None)
     text = trusted_spec.accept(spec)
     directory.spec.write_text(text.replace("events", "planted"))
     directory.write_state(make_state())
     runs.claim("one", None)
     abandon("one")
-    recovery.recover_lost_runs(runs)
+    lost_supervisor.recover_lost_runs(runs)
     assert not (directory.path / "planted").exists()
     (event,) = told(directory.path)
     assert (event["event"], event["run_id"]) == ("failed", "one")

@@ -17,7 +17,7 @@ from agent.runs.all_runs import LiveRunError, Runs
 from agent.runs.run_directory import RunDirectory
 from agent.spec.nodes import Node
 from agent.spec.provenance import Submission
-from agent.supervisor import recovery, scheduler, submit
+from agent.supervisor import lost_supervisor, scheduler, submit
 from agent.supervisor.cli import NoSuchRunError, occupancy, resolve
 from tests.factories import (
     AGENT,
@@ -94,7 +94,7 @@ class Master:
     def schedule(self) -> None:
         """Schedule as the scheduler does until nothing more can start."""
         while waiting := run_queue.ids():
-            recovery.recover_lost_runs(self.runs)
+            lost_supervisor.recover_lost_runs(self.runs)
             if not scheduler._start_first(self.runs, waiting[0], str(self.nodes_path), pytest.fail, patient=True):
                 break
 
@@ -123,9 +123,9 @@ class Master:
 @pytest.fixture
 def no_commands(monkeypatch: pytest.MonkeyPatch) -> None:
     """Kill and copy nothing on other nodes, and do not wait for runs that clear their nodes."""
-    monkeypatch.setattr(recovery, "kill", lambda runs, spec: None)
+    monkeypatch.setattr(lost_supervisor, "kill", lambda runs, spec: None)
     monkeypatch.setattr(submit, "_clear", lambda runs, directory, spec: None)
-    monkeypatch.setattr("agent.supervisor.recovery.Copier.finish", lambda self: "")
+    monkeypatch.setattr("agent.supervisor.lost_supervisor.Copier.finish", lambda self: "")
     monkeypatch.setattr(submit, "READY_TIMEOUT_S", 0.0)
 
 

@@ -20,8 +20,8 @@ from agent.runs.spending import Spent
 from agent.runs.state import State
 from agent.spec.run import RunSpec
 from agent.spec.run_limits import Bounds
-from agent.supervisor import cli, ended_run, lost_supervisor, recovery, scheduler, then_stop
-from agent.supervisor.recovery import recover_lost_runs
+from agent.supervisor import cli, ended_run, lost_supervisor, scheduler, then_stop
+from agent.supervisor.lost_supervisor import recover_lost_runs
 from tests.agent.lost_runs import lose
 from tests.factories import abandon, make_nodes, make_spec
 
@@ -47,10 +47,10 @@ class Begun:
 @pytest.fixture
 def begun(monkeypatch: pytest.MonkeyPatch) -> Begun:
     found = Begun()
-    monkeypatch.setattr(recovery, "kill", found.kill)
+    monkeypatch.setattr(lost_supervisor, "kill", found.kill)
     monkeypatch.setattr(ended_run, "kill", found.kill)
-    monkeypatch.setattr(recovery, "detach", found.detach)
-    monkeypatch.setattr("agent.supervisor.recovery.Copier.finish", lambda self: "")
+    monkeypatch.setattr(lost_supervisor, "detach", found.detach)
+    monkeypatch.setattr("agent.supervisor.lost_supervisor.Copier.finish", lambda self: "")
     return found
 
 
@@ -204,7 +204,7 @@ def test_the_next_supervisor_knows_with_how_many_nodes_the_run_began_and_which_i
     course = {"times": {"started": 1.0}, "restarts": restarts, "wanted": 3, "left": [*left, {"name": "no node"}, 7]}
     (directory.path / "course.json").write_text(json.dumps(course))
     spec = RunSpec.from_json(directory.spec.read_text())
-    before = lost_supervisor.read(directory, spec, "its supervisor was lost")
+    before = lost_supervisor.read_lost(directory, spec, "its supervisor was lost")
     assert (before.wanted, before.left) == (3, {first.name: first})
     assert ([each["for"] for each in before.restarts], before.started) == (["a", "b"], 1.0)
     outcome = before.outcome(directory, spec)
@@ -218,7 +218,7 @@ def test_without_a_number_in_its_course_a_run_wants_the_nodes_that_it_has(runs: 
     (directory.path / "course.json").write_text(json.dumps({"times": {"started": 1.0}, "wanted": wanted}))
     os.mkfifo(directory.path / "spec-1.json")  # a rank may do this: any reader would wait forever
     spec = RunSpec.from_json(directory.spec.read_text())
-    before = lost_supervisor.read(directory, spec, "its supervisor was lost")
+    before = lost_supervisor.read_lost(directory, spec, "its supervisor was lost")
     assert (before.wanted, before.left) == (2, {})
 
 
