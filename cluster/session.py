@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import functools
-import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from agent.spec.nodes import Node
 from agent.spec.run_limits import Replacements
@@ -15,21 +14,19 @@ from cluster.aws.client import Aws
 from cluster.aws.prices import Prices, cache_file, total_per_hour
 from cluster.aws.stack import DELETING, BeingDestroyedError, Stack, find_stack
 from cluster.cli import FOR_NODES
-from cluster.errors import DeepcdkError, UsageError
+from cluster.errors import UsageError
 from cluster.nodes import worker_group
 from cluster.ssh.connect import connect
 from cluster.ssh.host_keys import KeptHostKeys
 from cluster.ssh.master import Master
 from cluster.ssh.push import Pushed, Tree, find_pushed, package_tree, push
+from cluster.terminal.confirmation import confirm
 from cluster.terminal.status_line import doing, warn
-from cluster.terminal.wrap import fitted
 from stacks.config import ClusterConfig, ConfigError
 
 if TYPE_CHECKING:
     from cluster.planner.calibration import Calibration
     from cluster.runs.supervisor_client import Supervisor
-
-NO_TERMINAL: Final = "There is no terminal on which to ask"
 
 
 def parse_overrides(given: Iterable[str]) -> dict[str, str]:
@@ -62,27 +59,6 @@ def read_config(project: Path, overrides: dict[str, str], *, deploying: bool, re
                 "ssh_cidr=ADDRESS/32. For access without an open port: --set ssh_access=session-manager",
             )
     return config
-
-
-def confirm(question: str, *, yes: bool, remedy: str = "give --yes") -> None:
-    """Ask before an action that costs or destroys something. Raises DeepcdkError unless the answer is yes, or without a
-    terminal.
-
-    With `yes` it does not ask. `remedy` is for the error without a terminal.
-    """
-    if yes:
-        return
-    if not sys.stdin.isatty():
-        raise DeepcdkError(f"{question} {NO_TERMINAL}", remedy=remedy)
-    try:
-        # Print to stderr, because stdout may be for a document. input() would truncate a long prompt.
-        print(fitted(f"{question} [y/N]", sys.stderr), end=" ", file=sys.stderr, flush=True)
-        answer = input()
-    except EOFError:  # Ctrl-D
-        print(file=sys.stderr)
-        answer = ""
-    if answer.strip().lower() not in ("y", "yes"):
-        raise DeepcdkError("Aborted.")
 
 
 class Session:

@@ -28,8 +28,8 @@ from cluster import demo
 from cluster.aws.client import Aws, entries
 from cluster.aws.errors import aws_errors
 from cluster.aws.stack import describe_stack
-from cluster.deploy import cdk, retained
-from cluster.deploy.estimate import describe_deployment
+from cluster.deploy import retained_data
+from cluster.deploy.cost import describe_deployment
 from cluster.errors import DeepcdkError
 from cluster.session import Session
 from stacks.config import ConfigError
@@ -304,9 +304,9 @@ class Trial:
         for _ in range(2):
             if stack := self._settled_stack(aws):
                 if stack["StackStatus"] != "REVIEW_IN_PROGRESS":
-                    for each in retained.find(aws, self.name):
-                        if each.type == retained.BUCKET and not each.kept:
-                            cdk.empty_bucket(aws, each.physical_id)
+                    for each in retained_data.find(aws, self.name):
+                        if each.type == retained_data.BUCKET and not each.kept:
+                            retained_data.empty_bucket(aws, each.physical_id)
                 with aws_errors(f"deleting stack {self.name}"):
                     aws.client("cloudformation").delete_stack(StackName=self.name)
 

@@ -20,7 +20,7 @@ from botocore.exceptions import ClientError, EndpointConnectionError
 from cluster.aws.client import Aws
 from cluster.cli.program import make_program
 from cluster.cli.task_modules import MODULES
-from cluster.doctor.examination import AccountError
+from cluster.doctor.checks import AccountError
 from cluster.doctor.finding import Finding
 from cluster.errors import AwsError, DeepcdkError
 from cluster.session import Session
@@ -348,7 +348,7 @@ def test_up_refuses_what_the_account_cannot_run_and_force_deploys_it(
 
 def test_up_refuses_a_type_that_no_zone_offers(fab: Fab, monkeypatch: pytest.MonkeyPatch) -> None:
     # This module first: it imports the other one's function, and must not be imported while that is replaced.
-    monkeypatch.setattr("cluster.doctor.nodes.offers", lambda _, types: {kind: set() for kind in types})
+    monkeypatch.setattr("cluster.doctor.instance_types.offers", lambda _, types: {kind: set() for kind in types})
     monkeypatch.setattr("cluster.deploy.zones.offers", lambda _, types: {kind: set() for kind in types})
     status, text = fab("up", "--set=ssh_cidr=198.18.0.7/32")
     assert (status, "zones for c5.2xlarge: not offered in us-east-1a" in text) == (1, True)

@@ -9,6 +9,8 @@ from cluster.aws.client import Aws, IgnoredCodes, entries
 from cluster.aws.errors import aws_errors
 from stacks.config import CLUSTER_TAG
 
+CONSOLE_LINES: Final = 8
+
 BOOT_PREFIX: Final = "deepcdk: "
 """Prefix of the lines that the boot script writes."""
 
@@ -43,3 +45,11 @@ def last_boot_messages(aws: Aws, name: str, since: datetime.datetime) -> list[st
         if lines:
             found.append(f"{id}: {'; '.join(dict.fromkeys(lines[-3:]))}")
     return found
+
+
+def last_console_lines(aws: Aws, instance_id: str) -> str:
+    """Return the last CONSOLE_LINES lines of an instance's console as one text. Raises AwsError.
+
+    The text is "" if the console is empty or EC2 does not know the instance.
+    """
+    return "\n".join(read_console(aws, instance_id).splitlines()[-CONSOLE_LINES:])

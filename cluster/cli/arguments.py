@@ -121,3 +121,9 @@ def _without_value(flag: str, task: str, why: str = "") -> str:
 
 def _unknown_flag(name: str, task: str, flags: Sequence[str]) -> str:
     return f"deepcdk: `fab {task}` has no {name}{_nearest(name, flags)}\n  do: list its flags with `fab --help {task}`"
+
+
+def words_after_dashes(argv: Sequence[str]) -> tuple[str, ...]:
+    """Return the words after the first `--` unchanged; () without a `--`. Invoke would join them with spaces."""
+    words = list(argv)
+    return tuple(words[words.index("--") + 1 :]) if "--" in words else ()

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import collections
-import concurrent.futures
 import dataclasses
 import datetime
 import math
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from agent.spec.run_states import FINAL_STATES
 from cluster.aws import inventory, worker_limits
-from cluster.dashboard.source import Link, Source
+from cluster.dashboard.polled_values import Background, Link, Source
 from cluster.nodes import node_load as loads
 from cluster.nodes.status import read_status
 from cluster.report.page import Page, Section, run_page, sweep_section
@@ -44,8 +43,6 @@ MAX_ROWS: Final = 200
 """Maximum number of combinations in the table of a sweep."""
 MAX_OPEN: Final = 50
 """Maximum number of runs whose metrics, and of sweeps whose plots, stay in memory."""
-DRAWER: Final = concurrent.futures.ThreadPoolExecutor(max_workers=1)
-"""Draws figures in the background, which takes seconds."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -81,33 +78,6 @@ class SweepView:
     """As `fab compare` prints it."""
     plots: Section | None
     """None until they are drawn."""
-
-
-class Background(Generic[T]):
-    """A value that takes seconds to compute, and is therefore computed in the background."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._future: concurrent.futures.Future[T] | None = None
-        self._value: T | None = None
-        self._of: object = None
-        self._at = 0.0
-
-    def last(self, of: object, compute: Callable[[], T], *, every_s: float = math.inf) -> T | None:
-        """Return the value that was computed last; None before the first. If that failed, raise the error, once.
-
-        Start to compute the value again if `of`, the data it depends on, has changed, if it is older than `every_s`, or
-        after an error. The result is returned by a later call.
-        """
-        with self._lock:
-            if self._future is None and (self._of != of or time.monotonic() - self._at > every_s):
-                self._of, self._future = of, DRAWER.submit(compute)
-            elif self._future is not None and self._future.done():
-                done, self._future = self._future, None
-                if done.exception():
-                    self._of = None
-                self._value, self._at = done.result(), time.monotonic()
-            return self._value
 
 
 class Readers:

@@ -26,8 +26,8 @@ from typing import Any, Final
 
 from agent.spec.run_states import is_run_id
 from cluster.dashboard import pages
+from cluster.dashboard.polled_values import Seen
 from cluster.dashboard.readers import Readers
-from cluster.dashboard.source import Seen
 from cluster.errors import DeepcdkError
 
 FIRST_WAIT_S: Final = 0.4

@@ -17,7 +17,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TextIO
 
-from cluster.aws.errors import aws_errors
 from cluster.aws.instance_console import last_boot_messages
 from cluster.aws.launch_failures import describe_since
 from cluster.cli import CODE, REINSTALL, packaged_node
@@ -27,14 +26,10 @@ from cluster.terminal import status_line
 from cluster.terminal.units import duration
 
 if TYPE_CHECKING:
-    from types_boto3_s3.type_defs import ObjectIdentifierTypeDef
-
     from cluster.aws.client import Aws
 
 COMPLETE: Final = ("CREATE_COMPLETE", "UPDATE_COMPLETE", "UPDATE_ROLLBACK_COMPLETE")
 """States of a stack that can be used and changed."""
-MAX_DELETIONS: Final = 1000
-"""Maximum number of objects that one S3 request may delete."""
 CLI: Final = Path("node_modules", "aws-cdk", "bin", "cdk")
 """Path of the CDK CLI in a checkout or a wheel."""
 LAST_LINES: Final = 30
@@ -322,29 +317,3 @@ def destroy(
         report("\nthe deletion may continue in CloudFormation; `fab status` shows it, `fab down` repeats it")
         raise
     report(f"stack {stack}: destroyed in {duration(time.monotonic() - clock)}")
-
-
-def empty_bucket(aws: Aws, bucket: str) -> int:
-    """Delete all objects and versions in a bucket, so that CloudFormation can delete it. Return their number.
-
-    Returns 0 if another `fab down` has removed the bucket in the meantime. Raises CdkError if an object cannot be
-    deleted, and AwsError.
-    """
-    s3 = aws.client("s3")
-    objects: list[ObjectIdentifierTypeDef] = []
-    with aws_errors(f"emptying bucket {bucket}"), contextlib.suppress(s3.exceptions.NoSuchBucket):
-        # List all of them first: a deletion between two pages could remove the start of the second page.
-        for page in s3.get_paginator("list_object_versions").paginate(Bucket=bucket):
-            entries = [*page.get("Versions", []), *page.get("DeleteMarkers", [])]
-            objects += [{"Key": entry["Key"], "VersionId": entry["VersionId"]} for entry in entries]
-        for start in range(0, len(objects), MAX_DELETIONS):
-            batch = objects[start : start + MAX_DELETIONS]
-            answer = s3.delete_objects(Bucket=bucket, Delete={"Objects": batch, "Quiet": True})
-            if answer.get("Errors"):
-                first = answer["Errors"][0]
-                raise CdkError(
-                    f"object {first.get('Key')} cannot be deleted: {first.get('Message')}",
-                    where=f"bucket {bucket}",
-                    remedy="fix the cause, or delete the object in the S3 console, then repeat `fab down`",
-                )
-    return len(objects)

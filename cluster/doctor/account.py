@@ -1,4 +1,4 @@
-"""Checks of the account and the configuration: credentials, CDK, stack, key pair, Session Manager."""
+"""Checks of the account and the configuration: credentials, CDK, stack, key pair, Session Manager, budgets."""
 
 from __future__ import annotations
 
@@ -156,3 +156,14 @@ def key_pair(subject: Subject) -> Iterator[Finding]:
         what = f"EC2 does not report the public key of {name}, so it cannot be compared with your keys"
         remedy = "set another key_name, to which `fab up` imports your key; or deploy, and try `fab ssh`"
         yield finding(check_name, UNKNOWN, what, remedy)
+
+
+def budget(subject: Subject) -> Iterator[Finding]:
+    """Check that the credentials may read budgets. Yields nothing if no budget is configured. Raises AwsError."""
+    if not subject.config.budget_usd:
+        return
+    with aws_errors("reading the account's budgets"):
+        answer = subject.aws.impatient("budgets").describe_budgets(AccountId=subject.account, MaxResults=100)
+    there = len(answer.get("Budgets", ()))
+    what = f"budgets can be read, {there} exist; whether one can be created depends on the role of the deployment"
+    yield finding("budget", OK, what)

@@ -16,8 +16,9 @@ from cluster.nodes import worker_group
 from cluster.nodes.logins import Logins
 from cluster.nodes.shrink import remaining
 from cluster.runs.supervisor_client import Supervisor
-from cluster.session import Session, confirm
+from cluster.session import Session
 from cluster.ssh.master import Master
+from cluster.terminal.confirmation import confirm
 from cluster.terminal.output import print_note
 
 

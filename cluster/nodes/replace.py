@@ -10,16 +10,17 @@ from typing import Final
 from agent.spec.nodes import MASTER_NAME, WORKER_PREFIX, Node, workers
 from cluster.aws import inventory
 from cluster.aws.errors import aws_errors
+from cluster.aws.instance_console import last_console_lines
 from cluster.aws.inventory import Instance
 from cluster.aws.launch_failures import LaunchFailures
 from cluster.errors import DeepcdkError, LiveRunError, NotReadyError, UsageError
 from cluster.nodes.grow import GroupTask
 from cluster.nodes.shrink import GONE_TIMEOUT_S, remaining
-from cluster.nodes.worker_group import POLL_S, last_console_lines, read_nodes
+from cluster.nodes.worker_group import POLL_S, read_nodes
 from cluster.polling import poll
 from cluster.runs.run_starter import describe_others
 from cluster.runs.supervisor_client import Supervisor
-from cluster.session import confirm
+from cluster.terminal.confirmation import confirm
 from cluster.terminal.status_line import doing, interruptible
 
 _COMMON: Final = WORKER_PREFIX.removesuffix("worker")

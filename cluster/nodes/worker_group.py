@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from agent.spec.nodes import NODES_PATH, Node, parse_nodes, workers
 from cluster.aws.errors import aws_errors
-from cluster.aws.instance_console import read_console
+from cluster.aws.instance_console import last_console_lines
 from cluster.aws.inventory import AZ_REBALANCE, Inventory, refresh
 from cluster.aws.launch_failures import LaunchFailures, last_activity, remedy
 from cluster.aws.stack import Stack
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from cluster.ssh.master import Master
 
 POLL_S: Final = 1.0
-CONSOLE_LINES: Final = 8
 SHRUNK_POLLS: Final = 3
 """The group counts as shrunk after this many consecutive answers, because the first ones may be older
 than its growth.
@@ -221,14 +220,6 @@ def _not_ready(
         consoles,
         remedy=(f"{first}; or repeat with --nodes {ready}" if ready else first) if first else otherwise,
     )
-
-
-def last_console_lines(aws: Aws, instance_id: str) -> str:
-    """Return the last CONSOLE_LINES lines of an instance's console as one text. Raises AwsError.
-
-    The text is "" if the console is empty or EC2 does not know the instance.
-    """
-    return "\n".join(read_console(aws, instance_id).splitlines()[-CONSOLE_LINES:])
 
 
 def describe_alarms(aws: Aws, stack: Stack, run: Mapping[str, Any]) -> list[str]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from cluster.aws.prices import as_of, shown, total_per_hour
-from cluster.deploy.estimate import credits_per_hour, fixed_costs, further_costs, root_volumes
+from cluster.deploy.cost import credits_per_hour, fixed_costs, further_costs, root_volumes
 from cluster.planner.candidates import HourlyPrices
 from cluster.planner.hardware import Hardware
 from cluster.session import Session

@@ -13,8 +13,8 @@ from cluster import master_answers as answers
 from cluster.aws.errors import aws_errors
 from cluster.errors import DeepcdkError, NoStackError
 from cluster.ssh import fetch as fetching
-from cluster.ssh.bootstrap import EntryError
 from cluster.ssh.fetch import Fetched, atomic_directory
+from cluster.ssh.transfer_on_master import EntryError
 from cluster.terminal.output import print_note
 from cluster.terminal.status_line import doing
 from stacks.config import CLUSTER_TAG

@@ -31,10 +31,11 @@ from cluster.runs.run_options import (
 )
 from cluster.runs.run_spec import Stamp, specify
 from cluster.runs.supervisor_client import Supervisor
-from cluster.session import Session, confirm
+from cluster.session import Session
 from cluster.ssh import fanout
 from cluster.ssh.master import Master
 from cluster.ssh.push import package_tree
+from cluster.terminal.confirmation import confirm
 from cluster.terminal.status_line import doing
 from stacks.instance_types import find
 

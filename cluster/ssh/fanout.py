@@ -74,12 +74,6 @@ class CommandFailedError(DeepcdkError, RuntimeError):
         super().__init__(f"the command failed on {len(failed)} of {len(results)} nodes{lines}")
 
 
-def words_after_dashes(argv: Sequence[str]) -> tuple[str, ...]:
-    """Return the words after the first `--` unchanged; () without a `--`. Invoke would join them with spaces."""
-    words = list(argv)
-    return tuple(words[words.index("--") + 1 :]) if "--" in words else ()
-
-
 def parse_environment(given: Iterable[str]) -> tuple[tuple[str, str], ...]:
     """Parse --env NAME=VALUE into pairs. Raises UsageError; its message omits the value, which may be a secret."""
     pairs = []

@@ -23,7 +23,7 @@ from agent.spec import untrusted_json
 from agent.spec.run_states import GENERATED_ID_RULE, RECORD_FILE, is_generated_id
 from cluster.errors import DeepcdkError, RemoteError
 from cluster.master_answers import AnswerError
-from cluster.ssh import bootstrap
+from cluster.ssh import transfer_on_master
 from cluster.ssh.push import bootstrap_command
 from cluster.terminal.status_line import doing, now, warn
 from cluster.terminal.units import amount
@@ -130,8 +130,8 @@ class Intake:
         one file too many.
         """
         self.count_entry()
-        if not bootstrap.is_path_below(name):
-            raise bootstrap.EntryError(name)
+        if not transfer_on_master.is_path_below(name):
+            raise transfer_on_master.EntryError(name)
         if name.count("/") > MAX_LEVELS:
             raise DeepcdkError(
                 f"{self._action}: {name[:50]!a}... is in more than {MAX_LEVELS} nested folders; no file was kept",
@@ -302,8 +302,8 @@ def unpack(blocks: Iterator[bytes], into: Path, run_id: str) -> Fetched:
             # tarfile accepts blocks of any size from a stream
             arriving = _counted(blocks, intake)
             stream: Any = types.SimpleNamespace(read=lambda _size: next(arriving, b""))
-            with tarfile.open(fileobj=stream, mode="r|", tarinfo=bootstrap.Entry) as archive:
-                for entry, source in bootstrap.entries(archive):
+            with tarfile.open(fileobj=stream, mode="r|", tarinfo=transfer_on_master.Entry) as archive:
+                for entry, source in transfer_on_master.entries(archive):
                     if source is None:
                         intake.count_entry()
                         continue
@@ -313,7 +313,7 @@ def unpack(blocks: Iterator[bytes], into: Path, run_id: str) -> Fetched:
                     path.chmod(entry.mode & 0o644 | 0o600)  # results are data, not programs
                     files += 1
                     size_bytes += path.stat().st_size
-        except bootstrap.EntryError as error:
+        except transfer_on_master.EntryError as error:
             rule = "it has an entry that is not a plain file below the run"
             raise AnswerError(f"`fetch {run_id}`", error.name, rule) from None
         except (tarfile.TarError, ValueError, OverflowError, EOFError) as error:

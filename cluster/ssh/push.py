@@ -19,7 +19,7 @@ from agent.files.safe_read import open_regular
 from agent.spec.nodes import MASTERS_TREES, NODE_PYTHON
 from cluster.errors import DeepcdkError, RemoteError
 from cluster.master_answers import AnswerError
-from cluster.ssh import bootstrap
+from cluster.ssh import transfer_on_master
 from cluster.terminal import progress
 from cluster.terminal.status_line import doing
 
@@ -229,8 +229,8 @@ def package_tree(root: Path) -> Tree:
 
 
 def bootstrap_command(*arguments: str) -> list[str]:
-    """Build the command that runs `cluster.ssh.bootstrap` on the master, which has no file of this project yet."""
-    return [NODE_PYTHON, "-c", Path(bootstrap.__file__).read_text(encoding="utf-8"), *arguments]
+    """Build the command that runs `transfer_on_master` on the master, which has no file of this project yet."""
+    return [NODE_PYTHON, "-c", Path(transfer_on_master.__file__).read_text(encoding="utf-8"), *arguments]
 
 
 def find_pushed(master: Master, payloads_root: str, trees: Sequence[Tree]) -> frozenset[str]:

@@ -11,8 +11,9 @@ from cluster.cli import PROJECT
 from cluster.cli.task import Json, Key, Set, Yes, task
 from cluster.nodes.unused_files import SHARED, Leftovers, size_of, table, unused
 from cluster.runs.supervisor_client import CLEANING
-from cluster.session import Session, confirm
+from cluster.session import Session
 from cluster.ssh.fanout import short
+from cluster.terminal.confirmation import confirm
 from cluster.terminal.output import print_line, print_note, print_result
 from cluster.terminal.tables import print_table
 from cluster.terminal.units import amount

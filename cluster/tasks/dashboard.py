@@ -13,8 +13,9 @@ from typing import Any, Final
 
 from cluster.cli import PROJECT
 from cluster.cli.task import Browser, Key, Port, Set, task
-from cluster.session import NO_TERMINAL, Session
+from cluster.session import Session
 from cluster.ssh import web_tunnel
+from cluster.terminal.confirmation import NO_TERMINAL
 from cluster.terminal.output import print_sentence
 from cluster.terminal.status_line import LINE
 from cluster.terminal.wrap import printable

@@ -14,16 +14,17 @@ from cluster.aws import inventory
 from cluster.aws.stack import DELETING, BeingDestroyedError, describe_stack, read_template
 from cluster.cli import PROJECT
 from cluster.cli.task import Json, Key, Set, Yes, task
-from cluster.deploy import bootstrap, cdk, change_set, effects, key_pair, retained, zones
+from cluster.deploy import bootstrap, cdk, change_set, effects, key_pair, retained_data, zones
 from cluster.deploy.change_set import FAILED_CREATION, Plan, is_new, with_current_sizes
-from cluster.deploy.estimate import describe_bounds, describe_deployment, describe_rest
+from cluster.deploy.cost import describe_bounds, describe_deployment, describe_rest
 from cluster.errors import AwsError, DeepcdkError
-from cluster.nodes import live_run, status, worker_group
+from cluster.nodes import live_runs, status, worker_group
 from cluster.nodes.grow import await_logins
 from cluster.nodes.occupancy import describe_runs
 from cluster.runs import run_starter
-from cluster.session import Session, confirm
+from cluster.session import Session
 from cluster.terminal import status_line
+from cluster.terminal.confirmation import confirm
 from cluster.terminal.output import print_line, print_note, print_result, progress_printer
 from cluster.terminal.tables import print_table
 
@@ -95,7 +96,7 @@ def up(
             old = () if agreed.is_new else inventory.find(session.aws, stack).workers
             held: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
             if not agreed.is_new and (reasons := agreed.stops_run):  # keep new runs from starting
-                held = live_run.every_node_held(session, "fab up", CHANGE, reasons, force=force, report=progress)
+                held = live_runs.every_node_held(session, "fab up", CHANGE, reasons, force=force, report=progress)
             with held:
                 change_set.execute(session.aws, PROJECT, agreed, progress, events=events)
     found, config = inventory.find(session.aws, stack), session.config
@@ -123,7 +124,7 @@ def _check_account(session: Session, progress: Callable[[str], None], *, new: bo
     them, or if those for a new cluster cannot be read. Raises DeepcdkError if the account has too few zones. `new`
     means that the cluster is not deployed, `plan` that nothing will be deployed.
     """
-    from cluster.doctor import examination as examiner
+    from cluster.doctor import checks as examiner
     from cluster.doctor.finding import Subject
 
     config = session.config
@@ -250,14 +251,14 @@ def _permit(
             confirm(describe_deployment(session), yes=yes)
         return plan  # a new stack has nothing to lose
     reasons = plan.stops_run
-    ended = live_run.check_live_runs(session, CHANGE, reasons, force=force) if reasons else live_run.LiveRuns()
+    ended = live_runs.check_live_runs(session, CHANGE, reasons, force=force) if reasons else live_runs.LiveRuns()
     stopped = describe_stop(ended)
     lost = " What the table shows as lost cannot be restored." if any(each.loses for each in plan.effects) else ""
     confirm(f"change stack {plan.stack}: {effects.summary(plan.effects)}.{lost}{stopped}", yes=yes)
     now = with_current_sizes(session.aws, plan)
     if now.effects == plan.effects and reasons:
-        ended = live_run.check_live_runs(session, CHANGE, reasons, force=force)
-        live_run.stop_runs(session, ended.run_ids, progress)
+        ended = live_runs.check_live_runs(session, CHANGE, reasons, force=force)
+        live_runs.stop_runs(session, ended.run_ids, progress)
         now = with_current_sizes(session.aws, plan)  # stopping a run takes up to half a minute
     if now.effects != plan.effects:
         progress("the size of a group has changed in the meantime; the effects are now:")
@@ -265,7 +266,7 @@ def _permit(
     return plan
 
 
-def describe_stop(live: live_run.LiveRuns) -> str:
+def describe_stop(live: live_runs.LiveRuns) -> str:
     """Return sentences about the live runs that are stopped first, with a leading space; "" if there are none."""
     if not live.run_ids:
         return ""
@@ -292,25 +293,25 @@ def down(
     session = Session(PROJECT, set_, key=key)
     stack, progress = session.deployed_stack, progress_printer(json=json)
     events = _events_stream(verbose=verbose, json=json)
-    retained.check_deletable(stack.name, describe_stack(session.aws, stack.name))
+    retained_data.check_deletable(stack.name, describe_stack(session.aws, stack.name))
     with status_line.doing("asking AWS which resources contain data"):
-        holders = retained.find(session.aws, stack.name)
+        holders = retained_data.find(session.aws, stack.name)
     doing = f"destroying stack {stack.name}"
-    stopped = describe_stop(live_run.check_live_runs(session, doing, (), force=force))
-    confirm(f"destroy stack {stack.name}: {retained.describe_fate(holders)}.{stopped}", yes=yes)
-    ended = live_run.check_live_runs(session, doing, (), force=force).run_ids
-    live_run.stop_runs(session, ended, progress)
-    with live_run.every_node_held(session, "fab down", doing, (), force=force, report=progress):
-        retained.check_deletable(stack.name, describe_stack(session.aws, stack.name))  # again, after the question
+    stopped = describe_stop(live_runs.check_live_runs(session, doing, (), force=force))
+    confirm(f"destroy stack {stack.name}: {retained_data.describe_fate(holders)}.{stopped}", yes=yes)
+    ended = live_runs.check_live_runs(session, doing, (), force=force).run_ids
+    live_runs.stop_runs(session, ended, progress)
+    with live_runs.every_node_held(session, "fab down", doing, (), force=force, report=progress):
+        retained_data.check_deletable(stack.name, describe_stack(session.aws, stack.name))  # again, after the question
         for each in holders:
-            if each.type == retained.BUCKET and not each.kept:
+            if each.type == retained_data.BUCKET and not each.kept:
                 with status_line.doing(f"emptying bucket {each.physical_id}"):
-                    deleted = cdk.empty_bucket(session.aws, each.physical_id)
+                    deleted = retained_data.empty_bucket(session.aws, each.physical_id)
                 progress(f"emptying bucket {each.physical_id}: {deleted} objects deleted")
         cdk.destroy(session.aws, PROJECT, session.config.stack_name, session.overrides, progress, events=events)
     if json:
         data = [dataclasses.asdict(each) for each in holders]
         print_result({"stack": stack.name, "stopped_runs": ended, "data": data}, json=True)
         return
-    for line in retained.describe_remains(holders, session.config.key_name):
+    for line in retained_data.describe_remains(holders, session.config.key_name):
         progress(line)

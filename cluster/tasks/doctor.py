@@ -26,7 +26,7 @@ def doctor(set_: Set = (), json: Json = False, key: Key = "") -> None:
     Example: fab doctor --set worker_instance_type=p5.48xlarge --set efa=true
     """
     # Import these modules here: there are many, and other tasks and `fab --list` do not need them.
-    from cluster.doctor import examination as examiner
+    from cluster.doctor import checks as examiner
     from cluster.doctor.finding import FAIL, Subject
 
     findings, title = examiner.examine_laptop(), "this laptop"

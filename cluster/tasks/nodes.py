@@ -14,7 +14,8 @@ from cluster.nodes import replace as replacing
 from cluster.nodes import scale as scaling
 from cluster.nodes.grow import GroupTask
 from cluster.nodes.worker_group import check_maximum
-from cluster.session import Session, confirm
+from cluster.session import Session
+from cluster.terminal.confirmation import confirm
 from cluster.terminal.output import print_result, progress_printer
 from cluster.terminal.status_line import doing
 

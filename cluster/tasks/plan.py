@@ -50,15 +50,15 @@ def plan(
 
     """
     # Other tasks do not need these modules.
-    from cluster.planner import cluster_prices, plan_table, question
+    from cluster.cli.arguments import words_after_dashes
+    from cluster.planner import cluster_prices, plan_request, plan_table
     from cluster.plots import plan as plots
     from cluster.plots.style import save
-    from cluster.ssh.fanout import words_after_dashes
     from cluster.terminal.tables import print_table
 
     session = Session(PROJECT, set_, key=key)
     picture = plots.check_path(plot) if plot else None
-    asked = question.read(
+    asked = plan_request.read(
         recipe,
         words_after_dashes(sys.argv),
         nodes=nodes,

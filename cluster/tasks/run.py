@@ -10,6 +10,7 @@ from invoke.exceptions import Exit
 
 from agent.spec.laptop_requests import RemoteCommand
 from cluster.cli import PROJECT
+from cluster.cli.arguments import words_after_dashes
 from cluster.cli.flags import whole
 from cluster.cli.task import Json, Key, Set, task
 from cluster.errors import UsageError
@@ -40,7 +41,7 @@ def run(
     Example: fab run --nodes 4 -- nvidia-smi --query-gpu=name --format=csv
     """
     session = Session(PROJECT, set_, key=key)
-    command = fanout.words_after_dashes(sys.argv)
+    command = words_after_dashes(sys.argv)
     if not command:
         raise UsageError("COMMAND", None, "must follow after --, such as `fab run -- df -h`")
     if master and nodes:

@@ -19,7 +19,8 @@ from cluster.runs.launch import watch_to_end
 from cluster.runs.supervisor_client import Supervisor
 from cluster.runs.tables import cost_per_person, cost_table, record_table, result_table, runs_table
 from cluster.runs.watch import print_log
-from cluster.session import Session, confirm
+from cluster.session import Session
+from cluster.terminal.confirmation import confirm
 from cluster.terminal.output import print_line, print_note, print_result
 from cluster.terminal.status_line import interruptible
 from cluster.terminal.tables import print_table

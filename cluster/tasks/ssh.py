@@ -14,10 +14,11 @@ from agent.spec.nodes import MASTER_NAME, Node
 from cluster.cli import PROJECT
 from cluster.cli.task import Json, Key, Set, Yes, task
 from cluster.errors import DeepcdkError
-from cluster.session import Session, confirm
+from cluster.session import Session
 from cluster.ssh import config_file, session_manager, user_settings
 from cluster.ssh.host_keys import write_private
 from cluster.ssh.master import Master
+from cluster.terminal.confirmation import confirm
 from cluster.terminal.output import print_line, print_note, print_result
 from cluster.terminal.status_line import doing
 from stacks.config_keys.network import SESSION_MANAGER

@@ -11,11 +11,11 @@ from typing import Annotated
 from agent.spec.nodes import RANK_HOME, workers
 from cluster.cli import PROJECT
 from cluster.cli.task import Json, Key, Set, Yes, task
-from cluster.data.report import StagingResult
-from cluster.data.source import BackgroundManifest, is_bucket, parse_name, survey
-from cluster.data.stager import Stager
 from cluster.errors import DeepcdkError, UsageError
 from cluster.session import Session
+from cluster.staging.node_reports import StagingResult
+from cluster.staging.source import BackgroundManifest, is_bucket, parse_name, survey
+from cluster.staging.stager import Stager
 from cluster.terminal import progress
 from cluster.terminal.output import print_line, print_note, print_result
 from cluster.terminal.status_line import doing

@@ -16,6 +16,7 @@ from agent.spec.run_limits import Bounds
 from agent.spec.run_states import FINAL_STATES, RUN_ID_RULE, is_run_id, make_run_id
 from agent.spec.sweep_trial import SEED_VARIABLE, Trial
 from cluster.cli import CODE, PROJECT
+from cluster.cli.arguments import words_after_dashes
 from cluster.cli.flags import changed, parse_whole, whole
 from cluster.cli.task import Json, Key, Set, Yes, task
 from cluster.errors import DeepcdkError, UsageError
@@ -26,14 +27,14 @@ from cluster.runs.environment_variables import check_secrets, read_secrets
 from cluster.runs.launch import Following, Launch
 from cluster.runs.recipe_or_program import ProgramFlags, Training
 from cluster.runs.train_request import prepared
-from cluster.session import Session, confirm
-from cluster.ssh.fanout import words_after_dashes
+from cluster.session import Session
 from cluster.ssh.master import Master
 from cluster.sweeps import commands
 from cluster.sweeps.estimate import SweepEstimate, chosen_combinations, estimated
 from cluster.sweeps.plan import MAX_SEED, SEED, Pairs, Plan, read_plan
 from cluster.tasks.runs import of_sweep
 from cluster.tasks.train import TrainFlags
+from cluster.terminal.confirmation import confirm
 from cluster.terminal.output import print_result, progress_printer
 from cluster.terminal.tables import Table, print_table
 

@@ -13,6 +13,7 @@ from agent.spec.horovod import Knobs
 from agent.spec.run_limits import Bounds
 from cluster.aws.notify_flag import check_notify
 from cluster.cli import CODE, PROJECT
+from cluster.cli.arguments import words_after_dashes
 from cluster.cli.flags import whole
 from cluster.cli.task import Key, Notify, Queue, Set, Yes, task
 from cluster.nodes.worker_group import check_maximum
@@ -30,7 +31,6 @@ from cluster.runs.run_options import (
 )
 from cluster.runs.train_request import TrainRequest, prepared, specified, with_launcher
 from cluster.session import Session
-from cluster.ssh.fanout import words_after_dashes
 from cluster.terminal.output import print_result, progress_printer
 
 

@@ -6,15 +6,14 @@ import dataclasses
 import json
 import re
 from pathlib import Path
-from unittest import mock
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from cluster.deploy.cdk import context
-from cluster.errors import DeepcdkError, UsageError
-from cluster.session import Session, confirm, parse_overrides, read_config
+from cluster.errors import UsageError
+from cluster.session import Session, parse_overrides, read_config
 from cluster.ssh.config_file import Files
 from stacks.config import ClusterConfig, ConfigError
 from tests.words import LONG, WORDS
@@ -103,29 +102,3 @@ def test_a_deployment_is_checked_for_the_region_of_the_credentials(
     assert Session(project, settings).config.alarms
     monkeypatch.setenv("AWS_REGION", "eu-west-1")
     assert Session(project, settings, deploying=True).config.alarms
-
-
-def test_nobody_there_is_no_consent(monkeypatch: pytest.MonkeyPatch) -> None:
-    confirm("grow?", yes=True)
-    monkeypatch.setattr("sys.stdin.isatty", lambda: False)
-    with pytest.raises(DeepcdkError) as caught:
-        confirm("grow?", yes=False)
-    assert "--yes" in caught.value.remedy
-
-
-@pytest.mark.parametrize(("typed", "consents"), [("y", True), ("YES", True), ("", False), ("n", False)])
-def test_only_yes_is_consent(monkeypatch: pytest.MonkeyPatch, typed: str, consents: bool) -> None:
-    monkeypatch.setattr("sys.stdin.isatty", lambda: True)
-    monkeypatch.setattr("builtins.input", lambda: typed)
-    if consents:
-        confirm("grow?", yes=False)
-    else:
-        with pytest.raises(DeepcdkError, match="Aborted"):
-            confirm("grow?", yes=False)
-
-
-def test_the_end_of_the_input_is_no_consent(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sys.stdin.isatty", lambda: True)
-    monkeypatch.setattr("builtins.input", mock.Mock(side_effect=EOFError))
-    with pytest.raises(DeepcdkError, match="Aborted"):
-        confirm("grow?", yes=False)

@@ -19,7 +19,6 @@ from hypothesis import strategies as st
 
 from agent.spec.nodes import RULES
 from agent.spec.run_states import is_run_id
-from cluster.data.report import Reports
 from cluster.errors import DeepcdkError
 from cluster.nodes import node_load
 from cluster.report.run_files import read_run
@@ -32,6 +31,7 @@ from cluster.ssh import fanout, fetch
 from cluster.ssh.host_keys import BEGIN, END, parse_console
 from cluster.ssh.master import Completed
 from cluster.ssh.web_tunnel import find_address
+from cluster.staging.node_reports import Reports
 from cluster.terminal.tables import print_table
 from cluster.terminal.wrap import fitted
 from tests.cluster.report.recorded_runs import DIGITS

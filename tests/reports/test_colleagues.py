@@ -29,7 +29,7 @@ from cluster import master_answers as answers
 from cluster.deploy import change_set, kept_images
 from cluster.deploy.effects import describe_login_user
 from cluster.errors import DeepcdkError
-from cluster.nodes.live_run import LiveRuns
+from cluster.nodes.live_runs import LiveRuns
 from cluster.nodes.occupancy import Occupancy
 from cluster.nodes.worker_group import describe_alarms
 from cluster.runs import run_starter

@@ -23,7 +23,6 @@ from agent.supervisor.failure import full_disk_hint
 from agent.supervisor.prepare_hosts import stage
 from cluster.cli import PROJECT
 from cluster.cli.task_modules import collection
-from cluster.data.report import REMEDIES
 from cluster.errors import DeepcdkError, RemoteError, UsageError
 from cluster.programs.deepcdkignore import UploadError
 from cluster.programs.files_to_push import survey
@@ -31,8 +30,9 @@ from cluster.programs.packed_program import wheels_tree
 from cluster.programs.program import Program
 from cluster.runs.provenance import read_diff
 from cluster.session import Session
-from cluster.ssh.bootstrap import EntryError, unpack, unpack_as
 from cluster.ssh.push import ASKED_FILES, pack, push
+from cluster.ssh.transfer_on_master import EntryError, unpack, unpack_as
+from cluster.staging.node_reports import REMEDIES
 from tests.factories import make_nodes, make_program_spec
 
 PEM = "-----BEGIN RSA PRIVATE KEY-----\nMIIE\n-----END RSA PRIVATE KEY-----\n"

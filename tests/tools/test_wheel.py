@@ -166,7 +166,7 @@ import importlib, pkgutil, sys
 import deepcdk.cluster, deepcdk.stacks
 for package in (deepcdk.cluster, deepcdk.stacks):
     for found in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
-        if found.name != "deepcdk.cluster.ssh.bootstrap":
+        if found.name != "deepcdk.cluster.ssh.transfer_on_master":
             importlib.import_module(found.name)
 print(sorted({name.partition(".")[0] for name in sys.modules} & {"agent", "cluster", "payload", "stacks"}))
 """

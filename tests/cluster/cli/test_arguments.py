@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from invoke.exceptions import ParseError
 from invoke.parser import Parser
 
-from cluster.cli.arguments import complaint, with_flags
+from cluster.cli.arguments import complaint, with_flags, words_after_dashes
 from cluster.cli.program import make_program
 from cluster.cli.task_modules import flags_of_words
 from fabfile import ns
@@ -171,3 +171,8 @@ def test_a_word_that_means_nothing_is_named_with_the_nearest(words: str, says: s
 )
 def test_what_invoke_understands_is_left_to_it(words: str) -> None:
     assert said(words) == ""
+
+
+def test_the_words_are_those_after_the_first_dashes() -> None:
+    assert words_after_dashes(["fab", "run", "--master", "--", "a b", "--", ""]) == ("a b", "--", "")
+    assert words_after_dashes(["fab", "run"]) == words_after_dashes(["fab", "run", "--"]) == ()

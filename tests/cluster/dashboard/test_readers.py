@@ -9,7 +9,8 @@ from typing import Any, cast
 import pytest
 
 from cluster.dashboard.pages import sweeps
-from cluster.dashboard.readers import MAX_LOG_LINES, Background, RunReader, RunView
+from cluster.dashboard.polled_values import Background
+from cluster.dashboard.readers import MAX_LOG_LINES, RunReader, RunView
 from cluster.errors import ConnectionFailedError, DeepcdkError
 from cluster.report.page import Section
 from tests.cluster.dashboard.fakes import RECORDED, FakeCluster, FakeReaders, live_cluster, make_run, swept_cluster

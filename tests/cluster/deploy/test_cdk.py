@@ -182,32 +182,6 @@ def test_all_events_are_shown_on_request(aws: Aws, project: Path, capfd: pytest.
     assert capfd.readouterr().err == CREATED
 
 
-def test_a_bucket_is_emptied_of_all_versions(aws: Aws) -> None:
-    s3 = aws.client("s3")
-    s3.create_bucket(Bucket="runs")
-    s3.put_bucket_versioning(Bucket="runs", VersioningConfiguration={"Status": "Enabled"})
-    for body in (b"1", b"2"):
-        s3.put_object(Bucket="runs", Key="a", Body=body)
-    s3.delete_object(Bucket="runs", Key="a")
-    assert cdk.empty_bucket(aws, "runs") == 3
-    s3.delete_bucket(Bucket="runs")
-
-
-def test_bucket_of_several_pages_is_listed_before_it_is_emptied(aws: Aws, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MOTO_S3_DEFAULT_MAX_KEYS", "5")
-    monkeypatch.setattr(cdk, "MAX_DELETIONS", 4)
-    s3 = aws.client("s3")
-    s3.create_bucket(Bucket="runs")
-    for number in range(12):
-        s3.put_object(Bucket="runs", Key=f"{number:02}", Body=b"")
-    assert cdk.empty_bucket(aws, "runs") == 12
-    s3.delete_bucket(Bucket="runs")
-
-
-def test_a_bucket_that_another_laptop_has_removed_is_empty(aws: Aws) -> None:
-    assert cdk.empty_bucket(aws, "gone") == 0
-
-
 @pytest.mark.skipif(not (CODE / cdk.CLI).exists(), reason="needs `make setup`")
 @pytest.mark.parametrize(("no_proxy", "is_used"), [("", True), ("localhost,.invalid", False)])
 def test_the_cli_uses_the_http_proxy(

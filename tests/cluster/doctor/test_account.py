@@ -13,6 +13,7 @@ from cluster.deploy import key_pair as key_pairs
 from cluster.deploy.bootstrap import Bootstrap, Names
 from cluster.doctor.account import (
     bootstrap,
+    budget,
     configuration,
     credentials,
     judge_bootstrap,
@@ -130,3 +131,8 @@ def test_without_an_ssh_port_the_programs_of_session_manager_are_needed(
     assert states(found)[-1] == FAIL
     assert "session-manager-plugin" in found[-1].what
     assert "install AWS's plugin for the CLI" in found[-1].remedy and "ssh_access = port" in found[-1].remedy
+
+
+def test_budgets_are_looked_at_where_one_is_wanted(subject: Examined) -> None:
+    (found,) = budget(subject(budget_usd=100.0))
+    assert (found.state, "0 exist" in found.what) == (OK, True)

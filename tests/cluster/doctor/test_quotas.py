@@ -9,7 +9,7 @@ from botocore.exceptions import ClientError
 from moto.ec2.models import ec2_backends
 
 from cluster.aws.client import Aws, entries
-from cluster.doctor import examination, quotas
+from cluster.doctor import checks, quotas
 from cluster.doctor.finding import FAIL, OK, UNKNOWN, WARN
 from cluster.doctor.quotas import (
     ON_DEMAND,
@@ -312,8 +312,8 @@ def test_checks_at_the_same_time_read_the_quotas_of_a_service_once(
         raise AwsError("not for you")
 
     monkeypatch.setattr(quotas, "read_quotas", denied)
-    checks = [each for each in examination.REMOTE if each[0] in ("vCPU quota", "network quotas", "firewall")]
-    assert [each.state for each in examination.examine_remote(subject(), checks)] == [UNKNOWN] * 3
+    wanted = [each for each in checks.REMOTE if each[0] in ("vCPU quota", "network quotas", "firewall")]
+    assert [each.state for each in checks.examine_remote(subject(), wanted)] == [UNKNOWN] * 3
     assert sorted(read) == ["ec2", "vpc"]
 
 

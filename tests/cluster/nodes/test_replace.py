@@ -10,11 +10,10 @@ import pytest
 from hypothesis import given
 
 from agent.spec.nodes import Node
-from cluster.aws import inventory
+from cluster.aws import instance_console, inventory
 from cluster.aws.inventory import Inventory
 from cluster.errors import DeepcdkError, NotReadyError, UsageError
 from cluster.nodes import replace as replacing
-from cluster.nodes import worker_group
 from cluster.nodes.grow import GroupTask
 from cluster.nodes.occupancy import Occupancy
 from cluster.nodes.replace import find, wait_joined
@@ -152,7 +151,7 @@ def waited(
     monkeypatch.setattr(replacing, "read_nodes", read_nodes)
     monkeypatch.setattr(GroupTask, "logins", AnsweringNodes(failed_logins))
     monkeypatch.setattr(inventory, "refresh", refresh)
-    monkeypatch.setattr(worker_group, "read_console", lambda *_: "deepcdk: failed: mounting")
+    monkeypatch.setattr(instance_console, "read_console", lambda *_: "deepcdk: failed: mounting")
     client = cast(mock.Mock, task.aws).client.return_value
     client.describe_scaling_activities.return_value = {
         "Activities": [

@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 from botocore.exceptions import ClientError
 
-from cluster.aws import inventory
+from cluster.aws import instance_console, inventory
 from cluster.aws.client import Aws
 from cluster.aws.stack import Stack
 from cluster.errors import AwsError, NotReadyError
@@ -138,7 +138,7 @@ def test_a_listed_node_is_ready_once_the_master_can_log_in(aws: Aws, workers: li
 def test_a_node_without_logins_is_named_with_sshs_message(
     aws: Aws, workers: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(worker_group, "read_console", lambda *_: "no network")
+    monkeypatch.setattr(instance_console, "read_console", lambda *_: "no network")
     master, logins = ListingMaster(listing(*workers)), AnsweringNodes(failures=1)
     with pytest.raises(NotReadyError, match=f"0 of 2 nodes are ready after 0 s; missing: {workers[0]}") as caught:
         wait_ready(aws, master, STACK, 2, logins=logins, timeout_s=0, report=lambda _: None)
@@ -148,7 +148,7 @@ def test_a_node_without_logins_is_named_with_sshs_message(
 def test_a_node_that_does_not_join_is_named_with_its_console(
     aws: Aws, workers: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(worker_group, "read_console", lambda _, instance_id: f"{instance_id} booting\nmount failed")
+    monkeypatch.setattr(instance_console, "read_console", lambda _, instance_id: f"{instance_id} booting\nmount failed")
     with pytest.raises(NotReadyError, match=f"1 of 2 nodes are ready after 0 s; missing: {workers[1]}") as caught:
         wait_ready(
             aws,

@@ -20,8 +20,8 @@ from cluster.programs.files_to_push import CACHES
 from cluster.programs.keras3_lint import KerasTrapError
 from cluster.programs.program import Program
 from cluster.programs.python_environment import RUNTIME_MODULES, pinned
-from cluster.ssh.bootstrap import unpack
 from cluster.ssh.push import BrokenPackageError
+from cluster.ssh.transfer_on_master import unpack
 from tests.words import FILE_NAMES, WORDS
 
 ROOT = Path(__file__).resolve().parents[3] / "agent" / "environment"

@@ -12,7 +12,7 @@ import pytest
 from agent.spec.laptop_requests import BAD_REQUEST, RemoteCommand
 from cluster.errors import DeepcdkError, RemoteError, UsageError
 from cluster.master_answers import AnswerError
-from cluster.ssh.fanout import CommandFailedError, PrefixedOutput, collect, parse_environment, run, words_after_dashes
+from cluster.ssh.fanout import CommandFailedError, PrefixedOutput, collect, parse_environment, run
 from cluster.ssh.master import Master, SilenceError
 from cluster.terminal.status_line import warn
 
@@ -45,11 +45,6 @@ class StreamingMaster(Master):
         yield from self._lines
         if self._error:
             raise self._error
-
-
-def test_the_words_are_those_after_the_first_dashes() -> None:
-    assert words_after_dashes(["fab", "run", "--master", "--", "a b", "--", ""]) == ("a b", "--", "")
-    assert words_after_dashes(["fab", "run"]) == words_after_dashes(["fab", "run", "--"]) == ()
 
 
 def test_a_variable_may_hold_anything_and_a_bad_one_is_refused_without_its_value() -> None:

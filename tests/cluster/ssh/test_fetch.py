@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 from cluster.errors import DeepcdkError, RemoteError
 from cluster.master_answers import AnswerError
 from cluster.ssh import fetch
-from cluster.ssh.bootstrap import MAX_HEADER
 from cluster.ssh.fetch import MARKER, PREFIX, stored_name, unpack
 from cluster.ssh.master import SilenceError
+from cluster.ssh.transfer_on_master import MAX_HEADER
 from tests.words import FILE_NAMES
 
 

@@ -16,7 +16,7 @@ from cluster.deploy import bootstrap, cdk, change_set, key_pair
 from cluster.deploy.change_set import OvertakenError, Plan
 from cluster.deploy.effects import Effect
 from cluster.errors import DeepcdkError
-from cluster.nodes import live_run, status
+from cluster.nodes import live_runs, status
 from cluster.ssh.user_keys import UserKey
 from cluster.tasks import deploy
 from tests.factories import make_inventory
@@ -37,14 +37,14 @@ class Change:
         self.later, self.asked, self.told, self.ended = list(later), list[str](), list[str](), list[tuple[str, ...]]()
         monkeypatch.setattr(deploy, "confirm", lambda question, *, yes: self.asked.append(question))
         monkeypatch.setattr(deploy, "with_current_sizes", lambda aws, plan: self.later.pop(0) if self.later else plan)
-        monkeypatch.setattr(live_run, "check_live_runs", self._allow)
-        monkeypatch.setattr(live_run, "stop_runs", lambda session, run_ids, tell: self.ended.append(run_ids))
+        monkeypatch.setattr(live_runs, "check_live_runs", self._allow)
+        monkeypatch.setattr(live_runs, "stop_runs", lambda session, run_ids, tell: self.ended.append(run_ids))
         self.live: tuple[str, ...] = ()
 
-    def _allow(self, session: Any, doing: str, reasons: tuple[str, ...], *, force: bool) -> live_run.LiveRuns:
+    def _allow(self, session: Any, doing: str, reasons: tuple[str, ...], *, force: bool) -> live_runs.LiveRuns:
         if self.live and not force:
-            raise live_run.StopsRunError(doing, self.live, "", reasons)
-        return live_run.LiveRuns(run_ids=self.live)
+            raise live_runs.StopsRunError(doing, self.live, "", reasons)
+        return live_runs.LiveRuns(run_ids=self.live)
 
     def permit(self, plan: Plan, *, asked: bool = False) -> Plan:
         session: Any = type("Session", (), {"aws": None})()
@@ -139,7 +139,7 @@ def test_run_that_starts_on_new_nodes_during_the_question_is_not_stopped(
 ) -> None:
     change = Change(monkeypatch, plan_that("4 of 8 nodes ARE TERMINATED", "4 of 8 nodes are terminated"))
     change.live = ("one",)
-    with pytest.raises(live_run.StopsRunError, match="run one is live"):
+    with pytest.raises(live_runs.StopsRunError, match="run one is live"):
         change.permit(plan_that("2 more nodes start"))
     assert change.ended == []
 

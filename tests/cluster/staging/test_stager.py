@@ -14,13 +14,13 @@ import pytest
 
 from agent.spec.laptop_requests import RemoteCommand
 from agent.staging.manifest import Entry, Manifest
-from cluster.data import source
-from cluster.data.report import Reports, StagingError
-from cluster.data.stager import Stager, readers
 from cluster.errors import DeepcdkError, RemoteError
 from cluster.master_answers import AnswerError
 from cluster.ssh.fanout import HostResult
 from cluster.ssh.master import Completed
+from cluster.staging import source
+from cluster.staging.node_reports import Reports, StagingError
+from cluster.staging.stager import Stager, readers
 from cluster.terminal.progress import PlainProgress
 from tests.factories import make_nodes
 
@@ -160,7 +160,7 @@ def test_as_many_workers_read_back_as_there_is_to_read(
     assert [(request.nodes, request.master) for request in master.asked] == [(2, False)]
     found, _ = scene.read()
     manifest = found.manifest(lambda *_: None)
-    monkeypatch.setattr("cluster.data.stager.READER_FILES", 2)
+    monkeypatch.setattr("cluster.staging.stager.READER_FILES", 2)
     assert [readers(manifest), readers(Manifest.of([]))] == [3, 2]
     assert readers(Manifest.of([Entry(path="f", size=3 * (128 << 20) + 1, sha256="0" * 64)])) == 4
 

@@ -1,4 +1,4 @@
-"""Check account, laptop and configuration before a deployment costs anything, and report problems."""
+"""List and run the checks of `fab doctor`: laptop, account and configuration, before a deployment costs anything."""
 
 from __future__ import annotations
 
@@ -7,7 +7,17 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any, Final
 
-from cluster.doctor import account, existing_resources, firewall, laptop, nodes, purchases, quotas, routes
+from cluster.doctor import (
+    account,
+    capacity_reservation,
+    existing_resources,
+    firewall,
+    images,
+    instance_types,
+    laptop,
+    quotas,
+    routes,
+)
 from cluster.doctor.finding import FAIL, OK, UNKNOWN, WARN, Check, Finding, Subject, finding
 from cluster.errors import DeepcdkError
 from cluster.terminal.output import print_note
@@ -17,14 +27,14 @@ from stacks.config import ConfigError
 LOCAL: Final[tuple[tuple[str, Check], ...]] = (
     ("configuration", account.configuration),
     ("session manager", account.session_manager),
-    ("GPU floors", nodes.floors_of_types),
+    ("GPU floors", instance_types.floors_of_types),
 )
 REMOTE: Final[tuple[tuple[str, Check], ...]] = (
     ("CDK bootstrap", account.bootstrap),
     ("stack", account.stack),
     ("key pair", account.key_pair),
-    ("images", nodes.image),
-    ("zones", nodes.offering),
+    ("images", images.image),
+    ("zones", instance_types.offering),
     ("vCPU quota", quotas.vcpus),
     ("network quotas", quotas.addresses_and_networks),
     ("firewall", firewall.rules),
@@ -32,8 +42,8 @@ REMOTE: Final[tuple[tuple[str, Check], ...]] = (
     ("VPC names and routes", routes.ways_out),
     ("file system", existing_resources.file_system),
     ("permissions boundary", existing_resources.permissions_boundary),
-    ("capacity reservation", purchases.reservation),
-    ("budget", purchases.budget),
+    ("capacity reservation", capacity_reservation.reservation),
+    ("budget", account.budget),
 )
 """Checks that need AWS, with the name to report if AWS cannot be reached."""
 _BEFORE_UP: Final = ("images", "zones", "vCPU quota", "network quotas", "capacity reservation")

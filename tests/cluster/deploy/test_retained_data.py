@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
-from cluster.deploy.retained import DataResource, check_deletable, describe_fate, describe_remains, parse
+from cluster.aws.client import Aws
+from cluster.deploy import retained_data
+from cluster.deploy.retained_data import DataResource, check_deletable, describe_fate, describe_remains, parse
 from cluster.errors import DeepcdkError
 
 TEMPLATE = {
@@ -90,3 +92,29 @@ def test_a_stack_that_another_laptop_changes_is_refused_before_anything_is_empti
     assert "repeat the command" in caught.value.remedy
     for deletable in ("CREATE_IN_PROGRESS", "DELETE_IN_PROGRESS", "REVIEW_IN_PROGRESS", "UPDATE_COMPLETE"):
         check_deletable("deepcdk", {"StackStatus": deletable})
+
+
+def test_a_bucket_is_emptied_of_all_versions(aws: Aws) -> None:
+    s3 = aws.client("s3")
+    s3.create_bucket(Bucket="runs")
+    s3.put_bucket_versioning(Bucket="runs", VersioningConfiguration={"Status": "Enabled"})
+    for body in (b"1", b"2"):
+        s3.put_object(Bucket="runs", Key="a", Body=body)
+    s3.delete_object(Bucket="runs", Key="a")
+    assert retained_data.empty_bucket(aws, "runs") == 3
+    s3.delete_bucket(Bucket="runs")
+
+
+def test_bucket_of_several_pages_is_listed_before_it_is_emptied(aws: Aws, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MOTO_S3_DEFAULT_MAX_KEYS", "5")
+    monkeypatch.setattr(retained_data, "MAX_DELETIONS", 4)
+    s3 = aws.client("s3")
+    s3.create_bucket(Bucket="runs")
+    for number in range(12):
+        s3.put_object(Bucket="runs", Key=f"{number:02}", Body=b"")
+    assert retained_data.empty_bucket(aws, "runs") == 12
+    s3.delete_bucket(Bucket="runs")
+
+
+def test_a_bucket_that_another_laptop_has_removed_is_empty(aws: Aws) -> None:
+    assert retained_data.empty_bucket(aws, "gone") == 0

@@ -14,10 +14,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cluster.ssh.bootstrap import is_half_written, pack, unpack
 from cluster.ssh.fetch import MARKER, stored_name
 from cluster.ssh.fetch import unpack as unpack_stream
 from cluster.ssh.push import bootstrap_command
+from cluster.ssh.transfer_on_master import is_half_written, pack, unpack
 from tests.words import FILE_NAMES, NASTIEST
 
 RUN: Final = "20261120-121314-digits-ab12"

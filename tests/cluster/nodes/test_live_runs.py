@@ -11,7 +11,7 @@ import pytest
 
 from agent.spec.run_states import STOP_GRACE_S
 from cluster.errors import ConnectionFailedError, HeldNodesError, LiveRunError, NoStackError
-from cluster.nodes.live_run import (
+from cluster.nodes.live_runs import (
     LiveRuns,
     StopsRunError,
     check_live_runs,

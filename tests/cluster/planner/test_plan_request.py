@@ -10,7 +10,7 @@ import pytest
 from cluster.errors import UsageError
 from cluster.planner.calibration import Calibration
 from cluster.planner.candidates import HourlyPrices
-from cluster.planner.question import Question, read
+from cluster.planner.plan_request import Question, read
 from cluster.runs.recipe_or_program import RecipeFlags
 from stacks.config import ClusterConfig
 from tests.cluster.planner.test_calibration import rate

@@ -1,4 +1,4 @@
-"""Reservations and budgets: purchases must fit the instances that are launched."""
+"""Reservations must fit the instances that are launched."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from cluster.doctor.account import budget
+from cluster.doctor.capacity_reservation import judge_reservation, reservation
 from cluster.doctor.finding import FAIL, OK, UNKNOWN, WARN
-from cluster.doctor.purchases import budget, judge_reservation, reservation
 from tests.cluster.doctor.conftest import Examined, config_of
 
 ID = "cr-0123456789abcdef0"
@@ -81,8 +82,3 @@ def test_what_is_not_asked_for_is_not_looked_at_and_a_group_is_unknown(subject: 
     group = "arn:aws:resource-groups:us-east-1:123456789012:group/mine"
     (found,) = reservation(subject(capacity_reservation=group))
     assert found.state == UNKNOWN
-
-
-def test_budgets_are_looked_at_where_one_is_wanted(subject: Examined) -> None:
-    (found,) = budget(subject(budget_usd=100.0))
-    assert (found.state, "0 exist" in found.what) == (OK, True)

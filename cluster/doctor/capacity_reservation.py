@@ -1,4 +1,4 @@
-"""Checks of a capacity reservation, and of the permission to read budgets."""
+"""Checks of a capacity reservation."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import functools
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Final
 
-from cluster.aws.errors import aws_errors
 from cluster.deploy.zones import describe_reservation
 from cluster.doctor.finding import FAIL, OK, REPLACES, UNKNOWN, WARN, Finding, Subject, finding
 from stacks.config import ClusterConfig
@@ -75,14 +74,3 @@ def judge_reservation(
     if not deployed and free < config.max_workers:
         return found(WARN, f"{what}, but max_workers is {config.max_workers}", f"set max_workers to {free}")
     return found(OK, what)
-
-
-def budget(subject: Subject) -> Iterator[Finding]:
-    """Check that the credentials may read budgets. Yields nothing if no budget is configured. Raises AwsError."""
-    if not subject.config.budget_usd:
-        return
-    with aws_errors("reading the account's budgets"):
-        answer = subject.aws.impatient("budgets").describe_budgets(AccountId=subject.account, MaxResults=100)
-    there = len(answer.get("Budgets", ()))
-    what = f"budgets can be read, {there} exist; whether one can be created depends on the role of the deployment"
-    yield finding("budget", OK, what)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import contextlib
 import dataclasses
+import math
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -15,6 +17,9 @@ from cluster.terminal.wrap import printable
 if TYPE_CHECKING:
     from cluster.runs.supervisor_client import Supervisor
     from cluster.session import Session
+
+DRAWER: Final = concurrent.futures.ThreadPoolExecutor(max_workers=1)
+"""Draws figures in the background, which takes seconds."""
 
 T = TypeVar("T")
 
@@ -122,3 +127,30 @@ class Link:
             if self._opened:
                 self._opened[1].master.close()
                 self._opened = None
+
+
+class Background(Generic[T]):
+    """A value that takes seconds to compute, and is therefore computed in the background."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._future: concurrent.futures.Future[T] | None = None
+        self._value: T | None = None
+        self._of: object = None
+        self._at = 0.0
+
+    def last(self, of: object, compute: Callable[[], T], *, every_s: float = math.inf) -> T | None:
+        """Return the value that was computed last; None before the first. If that failed, raise the error, once.
+
+        Start to compute the value again if `of`, the data it depends on, has changed, if it is older than `every_s`, or
+        after an error. The result is returned by a later call.
+        """
+        with self._lock:
+            if self._future is None and (self._of != of or time.monotonic() - self._at > every_s):
+                self._of, self._future = of, DRAWER.submit(compute)
+            elif self._future is not None and self._future.done():
+                done, self._future = self._future, None
+                if done.exception():
+                    self._of = None
+                self._value, self._at = done.result(), time.monotonic()
+            return self._value

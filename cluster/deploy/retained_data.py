@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
@@ -9,11 +10,17 @@ from typing import TYPE_CHECKING, Any, Final
 from cluster.aws.client import entries
 from cluster.aws.errors import aws_errors
 from cluster.aws.stack import read_template
+from cluster.deploy.cdk import CdkError
 from cluster.deploy.effects import KINDS, noun
 from cluster.errors import DeepcdkError
 
 if TYPE_CHECKING:
+    from types_boto3_s3.type_defs import ObjectIdentifierTypeDef
+
     from cluster.aws.client import Aws
+
+MAX_DELETIONS: Final = 1000
+"""Maximum number of objects that one S3 request may delete."""
 
 BUCKET: Final = "AWS::S3::Bucket"
 
@@ -110,3 +117,29 @@ def describe_remains(resources: Sequence[DataResource], key_name: str) -> list[s
         "and the bucket of the stack contains only templates"
     )
     return lines
+
+
+def empty_bucket(aws: Aws, bucket: str) -> int:
+    """Delete all objects and versions in a bucket, so that CloudFormation can delete it. Return their number.
+
+    Returns 0 if another `fab down` has removed the bucket in the meantime. Raises CdkError if an object cannot be
+    deleted, and AwsError.
+    """
+    s3 = aws.client("s3")
+    objects: list[ObjectIdentifierTypeDef] = []
+    with aws_errors(f"emptying bucket {bucket}"), contextlib.suppress(s3.exceptions.NoSuchBucket):
+        # List all of them first: a deletion between two pages could remove the start of the second page.
+        for page in s3.get_paginator("list_object_versions").paginate(Bucket=bucket):
+            entries = [*page.get("Versions", []), *page.get("DeleteMarkers", [])]
+            objects += [{"Key": entry["Key"], "VersionId": entry["VersionId"]} for entry in entries]
+        for start in range(0, len(objects), MAX_DELETIONS):
+            batch = objects[start : start + MAX_DELETIONS]
+            answer = s3.delete_objects(Bucket=bucket, Delete={"Objects": batch, "Quiet": True})
+            if answer.get("Errors"):
+                first = answer["Errors"][0]
+                raise CdkError(
+                    f"object {first.get('Key')} cannot be deleted: {first.get('Message')}",
+                    where=f"bucket {bucket}",
+                    remedy="fix the cause, or delete the object in the S3 console, then repeat `fab down`",
+                )
+    return len(objects)

@@ -11,14 +11,14 @@ from agent.spec.laptop_requests import RemoteCommand
 from agent.spec.nodes import MASTER_NAME, NODE_PYTHON, Node
 from agent.staging.manifest import Entry, Manifest, ManifestError
 from agent.staging.upload_stream import SEND_BLOCK, coalesced, framed
-from cluster.data.report import SHARED, Reports, StagingError
-from cluster.data.rpc import StagingConnection
-from cluster.data.source import MAX_PATHS
 from cluster.errors import RemoteError
 from cluster.master_answers import AnswerError
 from cluster.ssh import fanout
 from cluster.ssh.fanout import short
 from cluster.ssh.master import Master
+from cluster.staging.connection import StagingConnection
+from cluster.staging.node_reports import SHARED, Reports, StagingError
+from cluster.staging.source import MAX_PATHS
 from cluster.terminal.progress import ProgressDisplay
 
 ROUNDS: Final = 2

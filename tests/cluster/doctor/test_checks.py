@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from cluster.aws.client import Aws
-from cluster.doctor import examination, quotas
-from cluster.doctor.examination import document, examine, findings_table, summary
+from cluster.doctor import checks, quotas
+from cluster.doctor.checks import document, examine, findings_table, summary
 from cluster.doctor.finding import FAIL, OK, UNKNOWN, WARN, Finding, Subject
 from cluster.errors import AwsError
 from cluster.terminal.tables import plain_lines
@@ -53,7 +53,7 @@ def test_without_credentials_the_rest_is_not_asked(aws: Aws, tmp_path: Path, mon
     *_, refused, rest = examine(subject(Aws(), tmp_path))
     assert (refused.check, refused.state, "aws configure" in refused.remedy) == ("credentials", FAIL, True)
     assert rest.state == UNKNOWN
-    assert all(name in rest.what for name, _ in examination.REMOTE)
+    assert all(name in rest.what for name, _ in checks.REMOTE)
 
 
 def test_the_table_says_what_to_do_about_all_that_is_not_well() -> None:

@@ -8,10 +8,10 @@ from collections.abc import Iterable, Iterator, Sequence
 import pytest
 
 from agent.staging.upload_stream import SourceChangedError
-from cluster.data.report import StagingError
-from cluster.data.rpc import StagingConnection
 from cluster.errors import DeepcdkError, RemoteError
 from cluster.ssh.master import SilenceError
+from cluster.staging.connection import StagingConnection
+from cluster.staging.node_reports import StagingError
 
 
 class Answering:
@@ -62,7 +62,7 @@ def test_a_stream_that_ends_without_a_message_is_reported() -> None:
 
 
 def test_a_silent_master_is_reported_after_twice_the_time_of_a_connection(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cluster.data.rpc.SILENCE_S", 0.05)
+    monkeypatch.setattr("cluster.staging.connection.SILENCE_S", 0.05)
     with talk(Answering()) as dialogue, pytest.raises(SilenceError, match=r"nothing was received for 0\.1 s"):
         dialogue.request({"no": "answer"})
 

@@ -10,7 +10,7 @@ import pytest
 
 from cluster.aws.price_list import EBS, included_price
 from cluster.aws.prices import Prices
-from cluster.deploy.estimate import describe_bounds, describe_deployment, describe_rest, further_costs
+from cluster.deploy.cost import describe_bounds, describe_deployment, describe_rest, further_costs
 from cluster.session import Session
 
 

@@ -7,8 +7,8 @@ import json
 import pytest
 
 from agent.staging import errors, s3_objects, upload_stream
-from cluster.data.report import REMEDIES, Reports, StagingError
 from cluster.master_answers import AnswerError
+from cluster.staging.node_reports import REMEDIES, Reports, StagingError
 
 HOSTS = ("deeplearning-worker1", "deeplearning-worker2")
 

@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import pytest
 
-from cluster.dashboard.source import FAILURES_TO_RENEW, Link, Source
+from cluster.dashboard.polled_values import FAILURES_TO_RENEW, Link, Source
 from cluster.errors import ConnectionFailedError, DeepcdkError
 from cluster.ssh.master import Master
 from tests.cluster.ssh.ssh_server import SshServer, connect_to, make_key, serving
