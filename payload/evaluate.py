@@ -17,6 +17,7 @@ from typing import Any
 from agent.errors import ReportedError
 from agent.files.atomic_write import storing
 from payload.model_arguments import EXIT_FAILED, Parser, add_model_arguments, quiet_tensorflow, report_error
+from payload.settings.parser import path_argument
 from payload.training.export.model_card import DESCRIPTION_FILE, ModelCard, ModelError, locate, read_card
 
 COMMAND = "payload.evaluate"
@@ -35,7 +36,9 @@ def main(argv: Sequence[str]) -> int:
         help="directory of the data set, or s3://BUCKET/PREFIX; default: the run's, unless it is in a bucket",
     )
     parser.add_argument("--batch", type=int, default=0, help="images per batch; default: a number that is sure to fit")
-    parser.add_argument("--confusion", type=Path, metavar="DIR", help="directory for confusion.json and mistakes.json")
+    parser.add_argument(
+        "--confusion", type=path_argument, metavar="DIR", help="directory for confusion.json and mistakes.json"
+    )
     parser.add_argument("--json", action="store_true", help="print JSON")
     given = parser.parse_args(list(argv))
     if given.batch < 0:

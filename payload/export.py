@@ -13,6 +13,7 @@ from pathlib import Path
 
 from agent.errors import ReportedError
 from payload.model_arguments import EXIT_FAILED, Parser, quiet_tensorflow, report_error
+from payload.settings.parser import path_argument
 from payload.training.export.onnx_conversion import require_converter
 from payload.training.export.settings_file import read_model_spec
 
@@ -25,12 +26,12 @@ def main(argv: Sequence[str]) -> int:
     After an error, which is printed, the status is EXIT_FAILED.
     """
     parser = Parser(prog=f"python -m {COMMAND}", description="Export the network of a run from a checkpoint.")
-    parser.add_argument("--run-dir", type=Path, required=True, metavar="DIR", help="the run's directory")
+    parser.add_argument("--run-dir", type=path_argument, required=True, metavar="DIR", help="the run's directory")
     parser.add_argument(
         "--checkpoint", default="", metavar="NAME", help="for example step-00000460; default: the latest"
     )
     parser.add_argument(
-        "--into", type=Path, metavar="DIR", help="directory to create or replace; default: RUN_DIR/export"
+        "--into", type=path_argument, metavar="DIR", help="directory to create or replace; default: RUN_DIR/export"
     )
     parser.add_argument("--onnx", action="store_true", help="also write model.onnx")
     given = parser.parse_args(list(argv))

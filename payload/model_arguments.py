@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from pathlib import Path
 from typing import Final, NoReturn
 
 from agent.errors import ReportedError
+from payload.settings.parser import path_argument
 from payload.training.export.model_card import KINDS
 
 EXIT_FAILED: Final = 1
@@ -28,8 +28,8 @@ class Parser(argparse.ArgumentParser):
 def add_model_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments that select a trained network: --run-dir or --model (one is required), and --trust-model."""
     which = parser.add_mutually_exclusive_group(required=True)
-    which.add_argument("--run-dir", type=Path, metavar="DIR", help="directory of a run with an export")
-    which.add_argument("--model", type=Path, metavar="PATH", help=f"export: {KINDS}")
+    which.add_argument("--run-dir", type=path_argument, metavar="DIR", help="directory of a run with an export")
+    which.add_argument("--model", type=path_argument, metavar="PATH", help=f"export: {KINDS}")
     parser.add_argument(
         "--trust-model",
         action="store_true",

@@ -23,6 +23,7 @@ import numpy.typing as npt
 from agent.errors import ReportedError
 from payload.data.image_files import read_images
 from payload.model_arguments import EXIT_FAILED, Parser, add_model_arguments, quiet_tensorflow, report_error
+from payload.settings.parser import path_argument
 from payload.training.export.classifier import Prediction, likeliest, load
 
 BATCH: Final = 64
@@ -81,7 +82,7 @@ def main(argv: Sequence[str]) -> int:
     """
     parser = Parser(prog="python -m payload.predict", description="Classify images with a trained network.")
     add_model_arguments(parser)
-    parser.add_argument("images", nargs="+", type=Path, metavar="IMAGE", help="JPEG or PNG file")
+    parser.add_argument("images", nargs="+", type=path_argument, metavar="IMAGE", help="JPEG or PNG file")
     parser.add_argument(
         "--top", type=int, default=5, help="number of most likely classes to show for each image; default: 5"
     )

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from payload.recipes import RECIPES, Recipe, Variant
 from payload.settings import SETTINGS_FILE, SettingError, Settings, flag_of
-from payload.settings.parser import SettingsParser, unknown_value
+from payload.settings.parser import SettingsParser, path_argument, unknown_value
 from payload.settings.training import DATASETS_OF_FILES
 
 _RATES: Final = (
@@ -116,7 +116,7 @@ def _parser() -> SettingsParser:
     recipes = ", ".join(recipe.name for recipe in RECIPES)
     parser.add_argument("--recipe", required=True, help=f"recipe to train: {recipes}")
     parser.add_argument("--variant", help="variant of the recipe; default: by the number of ranks")
-    parser.add_argument("--run-dir", required=True, type=Path, help="directory of the run")
+    parser.add_argument("--run-dir", required=True, type=path_argument, help="directory of the run")
     parser.add_argument("--data-dir", help="directory of the data files, or s3://BUCKET/PREFIX")
     parser.add_argument("--resume", action="store_true", default=None, help="continue from the latest checkpoint")
     parser.add_settings()

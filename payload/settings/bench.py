@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from payload.settings.parser import SettingsParser
+from payload.settings.parser import SettingsParser, path_argument
 from payload.settings.training import FLOAT32, NETWORKS, NUMBER_FORMATS
 from payload.settings.validation import SettingError, check_fields, flag_of, setting
 
@@ -180,7 +180,7 @@ class BenchConfig:
         `--resume` is accepted, but has no effect, because cells that were measured before are always skipped.
         """
         parser = SettingsParser(prog="python -m payload.bench.ranks", allow_abbrev=False)
-        parser.add_argument("--run-dir", required=True, type=Path)
+        parser.add_argument("--run-dir", required=True, type=path_argument)
         parser.add_argument("--resume", action="store_true", default=None, help="measure only missing cells")
         parser.add_settings(BenchSettings)
         values = parser.given(argv)

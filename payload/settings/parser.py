@@ -9,6 +9,7 @@ import math
 import re
 import typing
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, Final, NoReturn
 
 from payload.settings import GROUPS, SettingError, flag_of
@@ -51,6 +52,13 @@ def unknown_value(what: str, value: str, known: Sequence[str]) -> SettingError:
     near = difflib.get_close_matches(value.split("=")[0], known, n=1)
     question = f"; did you mean {near[0]}?" if near else "."
     return SettingError(what, value, f"unknown{question} Known: {', '.join(sorted(known))}")
+
+
+def path_argument(text: str) -> Path:
+    """Parse a path. An empty text would mean the current directory, and is probably an unset variable of the shell."""
+    if not text:
+        raise argparse.ArgumentTypeError("must not be empty")
+    return Path(text)
 
 
 def _integer(text: str) -> int:

@@ -13,11 +13,11 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 from agent.errors import ReportedError
 from payload.data.records.make_records import QUALITY, SHARDS, MakerOptions, make_records
 from payload.model_arguments import EXIT_FAILED, EXIT_USAGE, report_error
+from payload.settings.parser import path_argument
 
 
 def _whole_numbers(text: str) -> tuple[int, ...]:
@@ -28,9 +28,9 @@ def _parse(argv: Sequence[str]) -> MakerOptions:
     parser = argparse.ArgumentParser(
         prog="python -m payload.data.records.maker", description="Make record files from raw images in class folders."
     )
-    parser.add_argument("source", type=Path, help="directory that contains train/CLASS/*.JPEG and validation/")
+    parser.add_argument("source", type=path_argument, help="directory that contains train/CLASS/*.JPEG and validation/")
     parser.add_argument(
-        "destination", type=Path, help="directory for the record files, with a subdirectory for each size"
+        "destination", type=path_argument, help="directory for the record files, with a subdirectory for each size"
     )
     sizes = "lengths of the shorter side, pixels, separated by commas; 0: unchanged (0,160,352)"
     parser.add_argument("--sizes", type=_whole_numbers, default=(0, 160, 352), help=sizes)
@@ -42,7 +42,7 @@ def _parse(argv: Sequence[str]) -> MakerOptions:
     parser.add_argument(
         "--corrupt", choices=("error", "skip"), default="error", help="how to handle a damaged image (error)"
     )
-    parser.add_argument("--validation-list", type=Path, help="file with the classes of the validation images")
+    parser.add_argument("--validation-list", type=path_argument, help="file with the classes of the validation images")
     given = vars(parser.parse_args(list(argv)))
     return MakerOptions(skip=given.pop("corrupt") == "skip", **given)
 

@@ -94,6 +94,7 @@ def test_every_setting_says_what_it_is_in_a_line() -> None:
         ([*DIGITS_ARGS, "--epoch", "3"], r"argument --epoch: unknown; did you mean --epochs\?"),
         ([*DIGITS_ARGS, "--learnin-rate=3"], r"did you mean --learning-rate\?"),
         ([*DIGITS_ARGS, "--frobnicate"], r"argument --frobnicate: unknown\. Known: --accumulation-steps"),
+        (["--recipe", "digits", "--run-dir", ""], r"^--run-dir: must not be empty$"),
         ([*DIGITS_ARGS, "--epochs", "three"], r"^--epochs: must be a whole number, not 'three'$"),
         ([*DIGITS_ARGS, "--epochs"], r"^--epochs: expected one argument$"),
         ([*DIGITS_ARGS, "--flip=yes"], r"^--flip: ignored explicit argument 'yes'$"),
