@@ -14,8 +14,8 @@ in figures.json. All tools copy the same files from the laptop to every host, th
 The bytes of one push on the laptop's link are counted too. Then deepcdk pushes again, with nothing changed. Then
 `fab run -- true` on all hosts is compared with parallel-ssh. A tool that takes longer than `--limit` is stopped.
 
-Set-up installs neither: `python3 -m venv .peers && .peers/bin/pip install --group peers`, and rsync from the system's
-packages. A missing tool is named and left out.
+Set-up installs neither. With .venv/bin in PATH: `uv venv .peers && uv pip install -p .peers --group peers`, and rsync
+from the system's packages. A missing tool is named and left out.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
     python -m benchmarks.recovery [--nodes 4] [--faults KINDS] [--rounds N] [--seconds S] [--every S]
 
 An embedded cloud trains the digits recipe on all of its workers except one. The first part injects each kind of fault
-into a worker or its rank, in turns. It measures the time until the restart begins, and until rank 0 reports the next
-step. Rank 0 reports steps twice a second. `--faults ""` skips this part.
+into a worker or its rank, in turns, when all workers are ready. It measures the time until the restart begins, and
+until rank 0 reports the next step. Rank 0 reports steps twice a second. `--faults ""` skips this part.
 
 The second part kills a rank about every `--every` seconds, for `--seconds`, twice with the same seed: first the run
 restarts by itself, then a script checks every five seconds and runs `fab resume`. Goodput is the number of different
@@ -329,6 +329,7 @@ def main(argv: Sequence[str]) -> int:
         run = Run(options.nodes, restarts=1000)
         for number in range(options.rounds):
             for kind in filter(None, options.faults.split(",")):
+                fab(options.nodes, "scale", str(options.nodes + 1), "--yes")  # waits for the replacement of a lost host
                 found = inject_fault(run, kind, options.seed + number, Path(name) / f"{kind}-{number}.jsonl")
                 print(found or f"{kind}: run {run.id} (state: {run.state}) did not train again", flush=True)
                 if found:

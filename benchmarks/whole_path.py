@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import functools
 import json
+import shlex
 import statistics
 import sys
 import tempfile
@@ -81,6 +82,15 @@ def sixteen_hosts() -> float:
         return float(output_of(demo.localcloud(*greet, *grown["addresses"]))) - float(grown["began"])
 
 
+def scaled_up(workers: int) -> float:
+    """Return the time, s, of `fab scale` from two workers to this number, and of a command on all of them."""
+    with running_cloud(CLOUD):
+        settings = demo.settings(workers)
+        output_of(laptop("fab", "up", "--yes", *settings, "--set", "workers=2"))
+        options = shlex.join(settings)
+        return seconds(laptop("sh", "-c", f"fab scale {workers} --yes {options} && fab run {options} -- true"))
+
+
 def digits_accuracy(ranks: int) -> float:
     """Train the recipe digits on ranks of this machine, global batch 64; return the test accuracy in percent."""
     with tempfile.TemporaryDirectory() as directory:
@@ -108,6 +118,8 @@ def measures() -> list[Measure]:
         Measure(name="embedded cloud up, bootstrapped, deployed", unit="s", promise=25, take=up_to_deployed),
         Measure(name="fab status", unit="s", promise=2, take=status_once),
         Measure(name="sixteen hosts up", unit="s", promise=3, take=sixteen_hosts),
+        Measure(name="fab scale, 2 to 16", unit="s", promise=20, take=lambda: scaled_up(16)),
+        Measure(name="fab scale, 2 to 64", unit="s", promise=75, take=lambda: scaled_up(64)),
         Measure(
             name="demo, everything cached",
             unit="s",
