@@ -1,14 +1,10 @@
-"""Time how long a run takes to continue after a fault, and how much it trains while ranks are killed.
+"""Time how long a run takes to continue after a fault: python -m benchmarks.recovery.
 
-    python -m benchmarks.recovery [--nodes 4] [--faults KINDS] [--rounds N] [--seconds S] [--every S]
+    python -m benchmarks.recovery [--nodes 2] [--faults KINDS] [--rounds N]
 
-An embedded cloud trains the digits recipe on all of its workers except one. The first part injects each kind of fault
-into a worker or its rank, in turns, when all workers are ready. It measures the time until the restart begins, and
-until rank 0 reports the next step. Rank 0 reports steps twice a second. `--faults ""` skips this part.
-
-The second part kills a rank about every `--every` seconds, for `--seconds`, twice with the same seed: first the run
-restarts by itself, then a script checks every five seconds and runs `fab resume`. Goodput is the number of different
-steps trained in that time, divided by the number at the speed of the 30 s without a fault before.
+An embedded cloud trains the digits recipe on all of its workers except one. Each kind of fault is injected into a
+worker or its rank, in turns, when all workers are ready. Measured is the time until the restart begins, and until
+rank 0 reports the next step. Rank 0 reports steps twice a second.
 
 The benchmark needs root. A run that does not train again within five minutes after a fault is reported, and the exit
 status is 1.
@@ -41,19 +37,11 @@ RECIPE: Final = ("--epochs", "100000", "--checkpoint-minutes", "0.1")
 """The run must last longer than the benchmark."""
 QUIET_S: Final = 15.0
 """Time that a run trains undisturbed before each fault."""
-BASELINE_S: Final = 30.0
-"""Time that a run trains undisturbed before ranks are killed. Goodput is relative to the rate in this time."""
 MAX_DURATION_S: Final = 640
 """A lasting fault takes at least a quarter of this time, longer than Gloo's timeout, so that the run must restart."""
-LOOK_S: Final = 5.0
-"""Interval at which the script checks whether to resume the run."""
 POLL_S: Final = 0.25
 PATIENCE_S: Final = 300.0
 """Maximum time until a run trains again."""
-RESTARTED: Final = "its own restarts"
-RESUMED: Final = "fab resume"
-WAYS: Final = (RESTARTED, RESUMED)
-"""Ways to restart the run while ranks are killed."""
 Document = dict[str, Any]
 
 
@@ -68,22 +56,6 @@ class Recovery:
     """Seconds from the fault until rank 0 reported a later step."""
     lost_steps: int
     """Steps that were reported before the fault and had to be trained again."""
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Goodput:
-    """The training progress of a run while ranks were killed."""
-
-    way: str
-    """How the run was restarted, one of WAYS."""
-    faults: int
-    skipped: int
-    """Kills that were skipped because no rank was running."""
-    seconds: float
-    fraction: float
-    """Steps trained in this time, as a fraction of the steps at the earlier rate."""
-    steps_per_s: float
-    """Rate before the kills."""
 
 
 def positions(events: Sequence[Document]) -> list[tuple[float, int]]:
@@ -119,26 +91,6 @@ def recovered(events: Sequence[Document], fault: str, at: float, restarts: Seque
     return Recovery(fault=fault, noticed_s=noticed - at, next_step_s=after - at, lost_steps=lost)
 
 
-def rate(events: Sequence[Document], since: float, until: float) -> float:
-    """Return the reported steps per second between two Unix times. Raises ValueError if there are too few reports."""
-    within = [(when, steps) for when, steps in positions(events) if since <= when <= until]
-    if len(within) < 2 or within[0][0] == within[-1][0]:
-        what = f"rank 0 reported {len(within)} times within {until - since:g} s, which is too few for a rate"
-        raise ValueError(f"{what}; repeat the benchmark when the machine is less busy")
-    (first, before), (last, after) = within[0], within[-1]
-    return (after - before) / (last - first)
-
-
-def kept_steps(events: Sequence[Document], until: float) -> int | None:
-    """Return the steps completed at a Unix time that need not be repeated; None until the next event is known."""
-    told = [steps for when, steps in positions(events) if when <= until]
-    telling = ("start", "step", "epoch")
-    following = next((event for event in events if event["time"] > until and event["event"] in telling), None)
-    if following is None:
-        return None
-    return min(told[-1], resumed_at(following)) if following["event"] == "start" else told[-1]
-
-
 def fab(nodes: int, task: str, *words: str) -> str:
     """Run a fab task for a cluster of `nodes` workers and a spare worker; return its output."""
     return output_of(on_laptop(CLOUD, "env", "CDK_VALIDATION=false", "fab", task, *demo.settings(nodes + 1), *words))
@@ -147,9 +99,9 @@ def fab(nodes: int, task: str, *words: str) -> str:
 class Run:
     """A run of the digits recipe that trains until it is stopped."""
 
-    def __init__(self, nodes: int, restarts: int) -> None:
+    def __init__(self, nodes: int) -> None:
         self._nodes = nodes
-        words = ["--nodes", str(nodes), "--recipe", "digits", "--restarts", str(restarts), "--yes", "--detach"]
+        words = ["--nodes", str(nodes), "--recipe", "digits", "--restarts", "1000", "--yes", "--detach"]
         self.id = str(json.loads(fab(nodes, "train", *words, "--json", "--", *RECIPE))["run_id"])
         shared = Path(json.loads(output_of(demo.localcloud("status", "--name", CLOUD, "--json")))["file_systems"])
         (self._path,) = shared.glob(f"*/runs/{self.id}")
@@ -197,11 +149,6 @@ class Run:
         """Stop the run immediately."""
         fab(self._nodes, "stop", "--run", self.id, "--force")
 
-    def resume(self) -> None:
-        """Run `fab resume`. A failure is ignored, because it fails while the last attempt is being cleaned up."""
-        with contextlib.suppress(RuntimeError):
-            fab(self._nodes, "resume", "--run", self.id, "--detach", "--json")
-
 
 @contextlib.contextmanager
 def chaos(record: Path, hosts: str, *words: str) -> Iterator[None]:
@@ -214,13 +161,10 @@ def chaos(record: Path, hosts: str, *words: str) -> Iterator[None]:
             process.terminate()
 
 
-def fault_times(record: Path, word: str) -> list[float]:
-    """Return the Unix times of the faults in a record: those injected, or those skipped.
-
-    `word` chooses them by the key of their lines: "what" for injected ones, "skipped" for the others.
-    """
+def fault_times(record: Path) -> list[float]:
+    """Return the Unix times of the injected faults in a record, without skipped faults and faults that ended."""
     lines = record.read_text().splitlines() if record.exists() else []
-    return [float(event["time"]) for line in lines if word in (event := json.loads(line)) and "at_s" in event]
+    return [float(event["time"]) for line in lines if "what" in (event := json.loads(line)) and "at_s" in event]
 
 
 def inject_fault(run: Run, kind: str, seed: int, record: Path) -> Recovery | None:
@@ -234,38 +178,11 @@ def inject_fault(run: Run, kind: str, seed: int, record: Path) -> Recovery | Non
     with chaos(record, run.hosts(), "--seed", str(seed), "--kinds", kind, *times):
         deadline = time.monotonic() + PATIENCE_S
         while time.monotonic() < deadline and run.state not in ("failed", "succeeded", "stopped"):
-            done = fault_times(record, "what")
+            done = fault_times(record)
             if done and (found := recovered(run.events(), kind, done[0], run.restarts())):
                 return found
             time.sleep(POLL_S)
     return None
-
-
-def goodput(run: Run, way: str, options: argparse.Namespace, record: Path) -> Goodput:
-    """Kill ranks at intervals, and return the training progress in that time. `way`: how the run is restarted.
-
-    Raises RuntimeError if the run does not train before the first kill, or does not continue after the last one.
-    """
-    began = run.train_for(BASELINE_S)
-    ended = began + options.seconds
-    undisturbed, before = rate(run.events(), began - BASELINE_S, began), positions(run.events())[-1][1]
-    times = ("--first", str(options.every / 2), "--every", str(options.every), "--duration", str(options.seconds))
-    with chaos(record, "worker", "--seed", str(options.seed), "--kinds", "kill-rank", *times):
-        while (kept := kept_steps(run.events(), ended)) is None:
-            if time.time() > ended + PATIENCE_S:
-                what = f"run {run.id} (state: {run.state}) did not continue within {PATIENCE_S:g} s after the last kill"
-                raise RuntimeError(f"{what}, with {way}; repeat the benchmark when the machine is less busy")
-            time.sleep(LOOK_S)
-            if way == RESUMED and run.state == "failed":
-                run.resume()
-    return Goodput(
-        way=way,
-        faults=len(fault_times(record, "what")),
-        skipped=len(fault_times(record, "skipped")),
-        seconds=options.seconds,
-        fraction=(kept - before) / (undisturbed * options.seconds),
-        steps_per_s=undisturbed,
-    )
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -275,10 +192,9 @@ class Figures:
     recoveries: list[Recovery] = dataclasses.field(default_factory=list)
     missed: list[str] = dataclasses.field(default_factory=list)
     """Kinds of faults that the run did not recover from by itself."""
-    goodputs: list[Goodput] = dataclasses.field(default_factory=list)
 
     def lines(self) -> Iterator[str]:
-        """Yield the report's lines: one per kind of fault, per fault without recovery, and per goodput."""
+        """Yield the report's lines: one per kind of fault, and one per fault without recovery."""
         for kind in dict.fromkeys(each.fault for each in self.recoveries):
             of = [each for each in self.recoveries if each.fault == kind]
             texts = [
@@ -291,42 +207,28 @@ class Figures:
             lost = statistics.median(each.lost_steps for each in of)
             yield f"{kind:<12} {', '.join(texts)}; {lost:g} steps lost; {len(of)} times"
         yield from (f"{kind:<12} the run did not train again" for kind in self.missed)
-        for each in self.goodputs:
-            skipped = f", {each.skipped} skipped" if each.skipped else ""
-            yield (
-                f"goodput {each.fraction:.2f} by {each.way}: {each.faults} kills{skipped} in {each.seconds:g} s; "
-                f"{each.steps_per_s:.1f} steps/s before"
-            )
 
     def results(self, nodes: int) -> dict[str, list[float]]:
-        """Return what figures.json stores: the time until the next step by fault, s, and the goodput by way."""
+        """Return what figures.json stores: the median time until the next step by fault, s."""
         times: dict[str, list[float]] = {}
         for each in self.recoveries:
             times.setdefault(f"{each.fault}, next step, {nodes} hosts", []).append(each.next_step_s)
-        goodputs = {f"goodput, {each.way}, {nodes} hosts": [each.fraction] for each in self.goodputs}
-        return {**{name: [statistics.median(taken)] for name, taken in times.items()}, **goodputs}
+        return {name: [statistics.median(taken)] for name, taken in times.items()}
 
 
 def main(argv: Sequence[str]) -> int:
     """Measure, print and store the results; return 1 if a run did not recover by itself, else 0."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--nodes", type=int, default=4, help="number of nodes that the run trains on (default: 4)")
+    parser.add_argument("--nodes", type=int, default=2, help="number of nodes that the run trains on (default: 2)")
     parser.add_argument("--faults", default=FAULTS, help=f"kinds of faults, separated by commas (default: {FAULTS})")
     parser.add_argument("--rounds", type=int, default=3, help="number of faults of each kind (default: 3)")
-    parser.add_argument(
-        "--seconds",
-        type=float,
-        default=300.0,
-        help="duration of the kills for each way to restart (default: 300); 0: none",
-    )
-    parser.add_argument("--every", type=float, default=60.0, help="mean seconds between kills (default: 60)")
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args(argv)
     print(f"{this_machine()}, {options.nodes} hosts", flush=True)
     taken = Figures()
     with tempfile.TemporaryDirectory(prefix="recovery-") as name, running_cloud(CLOUD):
         fab(options.nodes, "up", "--yes")
-        run = Run(options.nodes, restarts=1000)
+        run = Run(options.nodes)
         for number in range(options.rounds):
             for kind in filter(None, options.faults.split(",")):
                 fab(options.nodes, "scale", str(options.nodes + 1), "--yes")  # waits for the replacement of a lost host
@@ -337,13 +239,7 @@ def main(argv: Sequence[str]) -> int:
                 else:
                     taken.missed.append(kind)
                     run.stop()
-                    run = Run(options.nodes, restarts=1000)
-        for number, way in enumerate(WAYS if options.seconds else ()):
-            run.stop()
-            run = Run(options.nodes, 0 if way == RESUMED else 1000)
-            share = goodput(run, way, options, Path(name) / f"goodput-{number}.jsonl")
-            print(share, flush=True)
-            taken.goodputs.append(share)
+                    run = Run(options.nodes)
         run.stop()
     figures.keep(taken.results(options.nodes))
     for line in taken.lines():

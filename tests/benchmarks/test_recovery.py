@@ -6,19 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-from benchmarks.recovery import (
-    RECIPE,
-    Figures,
-    Goodput,
-    Recovery,
-    fault_times,
-    kept_steps,
-    positions,
-    rate,
-    recovered,
-)
+from benchmarks.recovery import RECIPE, Figures, Recovery, fault_times, positions, recovered
 from payload.recipes.run_config import TrainConfig
 
 
@@ -38,7 +26,6 @@ AGAIN = [{"event": "start", "time": 120.0, "resumed_from": "step-00000010"}, ste
 
 def test_a_position_is_the_steps_of_all_epochs() -> None:
     assert positions(BEGUN) == [(101.0, 2), (102.0, 6), (103.0, 10), (104.0, 14)]
-    assert rate(BEGUN, 101.0, 103.5) == 4.0
 
 
 def test_recovery_lasts_from_the_fault_to_the_first_step_after_the_restart() -> None:
@@ -64,13 +51,6 @@ def test_what_an_attempt_before_had_reached_is_not_lost_once_more() -> None:
     assert found is not None and found.lost_steps == 5
 
 
-def test_steps_that_are_trained_again_are_not_kept() -> None:
-    events = [*BEGUN, *AGAIN]
-    assert [kept_steps(events, until) for until in (102.5, 110.0, 121.5, 130.0)] == [6, 10, 13, None]
-    assert kept_steps([*BEGUN, {"event": "start", "time": 120.0, "resumed_from": None}], 110.0) == 0
-    assert kept_steps([*BEGUN, {"event": "checkpoint", "time": 111.0}, step(112.0, 2, 6)], 110.0) == 14
-
-
 def test_the_recipe_takes_the_settings(tmp_path: Path) -> None:
     config = TrainConfig.from_argv(["--run-dir", str(tmp_path), "--recipe", "digits", *RECIPE])
     assert (config.settings.epochs, config.settings.checkpoint_minutes) == (100000, 0.1)
@@ -78,28 +58,21 @@ def test_the_recipe_takes_the_settings(tmp_path: Path) -> None:
 
 def test_what_was_skipped_or_undone_is_no_fault_that_was_done(tmp_path: Path) -> None:
     record = tmp_path / "chaos.jsonl"
-    assert fault_times(record, "what") == []
+    assert fault_times(record) == []
     events = [
         {"time": 1.0, "at_s": 0.0, "kind": "cut", "skipped": "there is none"},
         {"time": 2.0, "at_s": 0.0, "kind": "cut", "what": "cut worker1"},
         {"time": 9.0, "kind": "cut", "target": "worker1", "undone": "cut worker1"},
     ]
     record.write_text("".join(json.dumps(event) + "\n" for event in events))
-    assert (fault_times(record, "what"), fault_times(record, "skipped")) == ([2.0], [1.0])
+    assert fault_times(record) == [2.0]
 
 
 def test_the_figures_are_medians_with_their_range_by_fault() -> None:
     several = [Recovery(fault="cut", noticed_s=n, next_step_s=10 * n, lost_steps=round(n)) for n in (1.0, 3.0, 2.0)]
-    share = Goodput(way="fab resume", faults=5, skipped=1, seconds=300.0, fraction=0.817, steps_per_s=41.26)
-    figures = Figures(recoveries=several, missed=["kill-host"], goodputs=[share])
+    figures = Figures(recoveries=several, missed=["kill-host"])
     assert list(figures.lines()) == [
         "cut          restart after 2.0 s (1.0 to 3.0), next step after 20.0 s (10.0 to 30.0); 2 steps lost; 3 times",
         "kill-host    the run did not train again",
-        "goodput 0.82 by fab resume: 5 kills, 1 skipped in 300 s; 41.3 steps/s before",
     ]
-    assert figures.results(4) == {"cut, next step, 4 hosts": [20.0], "goodput, fab resume, 4 hosts": [0.817]}
-
-
-def test_no_step_in_a_window_has_no_rate() -> None:
-    with pytest.raises(ValueError, match="rank 0 reported 0 times within 100 s"):
-        rate(BEGUN, 200.0, 300.0)
+    assert figures.results(4) == {"cut, next step, 4 hosts": [20.0]}
