@@ -94,7 +94,7 @@ def test_help_shows_an_example(fab: Fab, task: str) -> None:
 
 
 @pytest.mark.parametrize("nodes", ["0", "1.5"])
-def test_a_number_of_nodes_that_is_none_is_refused_before_anybody_is_asked(
+def test_an_invalid_number_of_nodes_is_rejected_before_aws_is_asked(
     fab: Fab, nodes: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(BaseClient, "_make_api_call", lambda *_: pytest.fail("AWS was asked"))

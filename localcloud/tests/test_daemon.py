@@ -68,7 +68,7 @@ def test_a_request_is_answered_by_one_line() -> None:
 
 
 @pytest.mark.parametrize("said", [b"", b"nonsense\n", b"[1]\n"])
-def test_who_leaves_or_speaks_nonsense_is_an_error_that_the_daemon_catches(said: bytes) -> None:
+def test_disconnects_and_garbage_raise_an_error_that_the_daemon_catches(said: bytes) -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs:
         ours.sendall(said)

@@ -101,7 +101,7 @@ def deployed() -> Iterator[None]:
         call("stop")
 
 
-def test_a_host_that_works_stays_and_one_that_rests_is_ended_and_may_come_again(deployed: None) -> None:
+def test_a_busy_host_stays_and_an_idle_one_is_terminated_and_may_return(deployed: None) -> None:
     eventually(lambda: len(hosts()) == 1)
     (worker,) = hosts()
     time.sleep(2.0 * PERIODS)  # twice the time of an idle group

@@ -39,7 +39,7 @@ def test_before_the_next_step_there_is_none() -> None:
     assert recovered([*BEGUN, *AGAIN], "cut", 110.0, [50.0]) is None
 
 
-def test_one_that_began_anew_has_lost_all() -> None:
+def test_a_run_that_restarted_has_lost_all_steps() -> None:
     anew = [{"event": "start", "time": 120.0, "resumed_from": None}, step(121.0, 1, 1)]
     found = recovered([*BEGUN, *anew], "cut", 110.0, [113.0])
     assert found is not None and found.lost_steps == 14
@@ -56,7 +56,7 @@ def test_the_recipe_takes_the_settings(tmp_path: Path) -> None:
     assert (config.settings.epochs, config.settings.checkpoint_minutes) == (100000, 0.1)
 
 
-def test_what_was_skipped_or_undone_is_no_fault_that_was_done(tmp_path: Path) -> None:
+def test_skipped_and_undone_faults_do_not_count(tmp_path: Path) -> None:
     record = tmp_path / "chaos.jsonl"
     assert fault_times(record) == []
     events = [

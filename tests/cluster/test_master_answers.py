@@ -127,7 +127,7 @@ def test_a_refusal_names_a_run_or_is_refused(value: Any) -> None:
 
 
 @pytest.mark.parametrize("text", ["Welcome", "", "1" * 400, "[" * 100_000, '{"run_id": ' + "9" * 19 + "}"])
-def test_what_is_no_json_is_refused_in_short(text: str) -> None:
+def test_invalid_json_is_rejected_with_a_short_message(text: str) -> None:
     with pytest.raises(AnswerError, match="it is not JSON") as caught:
         ask(Completed(status=0, stdout=text.encode(), stderr=""), "status", "")
     assert len(str(caught.value)) < 1200

@@ -183,7 +183,7 @@ def test_a_rank_that_is_killed_ends_the_others_and_is_named_with_its_last_lines(
         assert cluster.on(worker["InstanceId"], "bash", "-c", ALIVE).stdout == ""
 
 
-def test_a_run_whose_rank_is_killed_goes_on_by_itself(cluster: EmbeddedCloud, program: Path) -> None:
+def test_a_run_with_a_killed_rank_restarts_by_itself(cluster: EmbeddedCloud, program: Path) -> None:
     done, record = train(cluster, program, "die-once", flags=("--skip-preflight",))
     assert (done.returncode, record["state"]["state"], record["attempts"]) == (0, "succeeded", 2), done.stderr
     fault = "rank 2 on deeplearning-worker2 exited first, with signal 9 (Killed)"

@@ -345,7 +345,7 @@ def test_an_address_of_the_own_node_counts_only_if_its_code_runs_below_the_launc
     assert bool(examined(tmp_path, "t.py", {"t": header + text.replace("LINE", line), "lib": lib}).alone) == is_alone
 
 
-def test_a_group_of_one_rank_beside_another_one_is_no_reason(tmp_path: Path) -> None:
+def test_a_group_of_one_rank_beside_another_group_is_allowed(tmp_path: Path) -> None:
     """Public DDP examples decide this with their own flag: `if args.distributed`."""
     for other in ("dist.init_process_group('nccl')", "deepspeed.init_distributed()"):
         text = f"import deepspeed, torch.distributed as dist\nif args.distributed:\n    {other}\nelse:\n    {OWN_NODE}"
@@ -376,7 +376,7 @@ def test_a_group_of_one_rank_beside_another_one_is_no_reason(tmp_path: Path) -> 
         ("def main():\n    if 'RANK' not in os.environ:\n        x = 1\n    else:\n        x = 2\n    ALONE", True),
     ],
 )
-def test_an_own_address_in_a_fallback_is_no_reason(tmp_path: Path, text: str, is_alone: bool) -> None:
+def test_an_own_address_in_a_fallback_is_allowed(tmp_path: Path, text: str, is_alone: bool) -> None:
     """Programs with a fallback for one node, such as a flag `--local`, were not started."""
     indent = text[: text.find("BOTH")].rpartition("\n")[2] if "BOTH" in text else ""
     text = text.replace("BOTH", f"ADDRESS\n{indent}ALONE")

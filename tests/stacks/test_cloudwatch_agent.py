@@ -108,5 +108,5 @@ def test_every_runs_log_gets_a_stream_where_the_node_ships_them() -> None:
 
 
 @pytest.mark.parametrize(("changes", "absent"), [({"boot_logs": ""}, "logs"), ({"metrics": False}, "metrics")])
-def test_what_is_not_asked_for_is_not_said(changes: dict[str, Any], absent: str) -> None:
+def test_only_requested_values_are_printed(changes: dict[str, Any], absent: str) -> None:
     assert absent not in document(**changes)

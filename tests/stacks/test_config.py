@@ -82,7 +82,7 @@ def test_the_cdks_own_keys_are_passed_over() -> None:
     assert ClusterConfig.from_context(context) == ClusterConfig(ssh_cidr=SSH_CIDR)
 
 
-def test_a_cluster_that_is_no_object_is_refused() -> None:
+def test_a_cluster_that_is_not_an_object_is_rejected() -> None:
     with pytest.raises(ConfigError, match="must be a JSON object"):
         ClusterConfig.from_context({"cluster": [1]})
 

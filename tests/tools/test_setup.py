@@ -65,7 +65,7 @@ def test_our_fab_replaces_fabrics_and_runs_in_a_folder_with_a_space(
         assert "did you mean status?" in finished.stderr
 
 
-def test_what_all_clones_share_lies_in_the_cache(tmp_path: Path) -> None:
+def test_files_that_all_clones_share_are_in_the_cache(tmp_path: Path) -> None:
     assert uv_program(tmp_path).is_relative_to(tmp_path)
     assert {each.root for each in node_environments(tmp_path)} == {tmp_path / "runtime"}
 

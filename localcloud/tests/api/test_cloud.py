@@ -150,7 +150,7 @@ def test_a_service_that_is_missing_is_named_at_once(client: Client) -> None:
         ("iam", "moto.iam.models.IAMBackend", "list_roles", lambda c: c.list_roles()),
     ],
 )
-def test_a_fault_of_the_server_is_no_5xx(
+def test_an_internal_error_is_not_reported_as_5xx(
     client: Client, monkeypatch: pytest.MonkeyPatch, service: str, module: str, method: str, call: Any
 ) -> None:
     def fail(*_: object, **__: object) -> None:

@@ -59,7 +59,7 @@ def test_nobody_is_connected_where_there_are_no_hosts(client: Client) -> None:
     assert client("ssm").get_connection_status(Target=NOBODY)["Status"] == "notconnected"
 
 
-def test_a_filter_that_is_not_carried_out_is_refused(client: Client) -> None:
+def test_an_unsupported_filter_is_rejected(client: Client) -> None:
     with pytest.raises(ClientError) as caught:
         client("ssm").describe_instance_information(Filters=[{"Key": "PingStatus", "Values": ["Online"]}])
     assert code_of(caught) == "InvalidFilterKey"

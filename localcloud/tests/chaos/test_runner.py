@@ -98,7 +98,7 @@ def test_notice_waits_for_a_checkpoint_while_temporary_faults_are_undone(tmp_pat
     assert [at_s for at_s, _ in play.told] == pytest.approx([10.0, 40.0, 44.5], abs=0.1)
 
 
-def test_without_a_checkpoint_a_notice_is_passed_over_and_told_why(tmp_path: Path) -> None:
+def test_without_a_checkpoint_a_notice_is_skipped_with_the_reason(tmp_path: Path) -> None:
     play = writing(tmp_path, begins_at_s=1e9)
     assert play.run(NOTICE, dataclasses.replace(REBOOT, at_s=30.0)) == ended(1)
     skipped, rebooted = play.told

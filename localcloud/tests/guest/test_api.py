@@ -65,7 +65,7 @@ def test_values_are_found_under_their_dimensions(api: Api, client: Client) -> No
     assert [(point["Average"], point["Maximum"]) for point in found] == [(20.0, 30.0)]
 
 
-def test_an_api_that_is_not_there_is_an_error_and_no_wait() -> None:
+def test_an_unreachable_api_is_an_error_without_a_wait() -> None:
     with pytest.raises(ApiError) as caught:
         Api(endpoint="http://127.0.0.1:9", region=REGION, credentials=laptop).parameter("one")
     assert caught.value.code == "Unreachable"

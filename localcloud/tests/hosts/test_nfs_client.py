@@ -38,7 +38,7 @@ def test_a_new_file_stays_unseen_by_the_host_that_had_looked_for_it(testbed: Sma
 
 
 @pytest.mark.root
-def test_new_content_is_seen_by_who_opens_the_file_also_where_its_old_size_is_cached(testbed: SmallCloud) -> None:
+def test_new_content_is_visible_after_opening_the_file_even_if_its_old_size_is_cached(testbed: SmallCloud) -> None:
     testbed.execute(MASTER, "echo old > /mnt/efs/open/state")
     assert testbed.execute(WORKER, "stat -c %s /mnt/efs/open/state").stdout == "4\n"
     testbed.execute(MASTER, "echo new and longer > /mnt/efs/open/new && mv /mnt/efs/open/new /mnt/efs/open/state")
@@ -132,7 +132,9 @@ def test_a_mount_ends_with_a_host_that_is_killed(tmp_path: Path) -> None:
 
 
 @pytest.mark.root
-def test_a_host_whose_mount_fails_is_given_up_with_the_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_host_with_a_failed_mount_is_given_up_with_the_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(nfs_client, "MOUNT_OPTIONS", "nonsense")
     with running(tmp_path, nfs=True) as own:
         own.cloud.now = snapshot(WORKER)

@@ -137,7 +137,7 @@ def test_nccl_of_the_python_package_gets_the_link_that_the_linker_needs(tmp_path
         packaged_nccl(["/nowhere"])
 
 
-def test_the_cache_lies_outside_the_tree() -> None:
+def test_the_cache_is_outside_of_the_tree() -> None:
     assert default_cache({"XDG_CACHE_HOME": "/var/cache"}) == Path("/var/cache/deepcdk")
     assert default_cache({}) == Path.home() / ".cache" / "deepcdk"
     assert default_cache({"XDG_CACHE_HOME": "relative"}) == Path.home() / ".cache" / "deepcdk"

@@ -87,7 +87,7 @@ def test_settings_left_in_the_environment_do_not_change_the_build() -> None:
     assert built["HOME"] == "/h"
 
 
-def test_the_header_lies_where_horovod_includes_it_from() -> None:
+def test_the_header_is_in_the_folder_that_horovod_includes() -> None:
     text = (INCLUDE / XLA_BUILDER).read_text()
     assert '#include "xla/hlo/builder/xla_builder.h"' in text
     assert "AsGpuStreamValue(Stream* stream)" in text.partition("#if HAVE_GPU")[2]

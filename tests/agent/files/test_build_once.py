@@ -71,7 +71,7 @@ def test_of_two_processes_one_builds_and_the_other_waits_for_it(tmp_path: Path) 
     assert (directory / COMPLETE).read_text() == "built"
 
 
-def test_what_a_crash_left_before_the_mark_is_built_anew(tmp_path: Path) -> None:
+def test_a_build_without_its_mark_is_repeated(tmp_path: Path) -> None:
     directory = tmp_path / "built"
     with builder(directory, "crash") as first:
         assert line(first) == "building"

@@ -123,7 +123,7 @@ def test_a_regular_file_is_read_whole(tmp_path: Path) -> None:
         pytest.param(lambda path: path.open("wb").truncate(1 << 40), errno.EFBIG, id="a hole of a terabyte"),
     ],
 )
-def test_what_is_no_file_of_an_allowed_size_is_refused_at_once(tmp_path: Path, make: object, code: int) -> None:
+def test_other_paths_and_too_large_files_are_rejected_immediately(tmp_path: Path, make: object, code: int) -> None:
     (tmp_path / "file").write_text("other")
     assert callable(make)
     make(tmp_path / "foreign")
@@ -134,7 +134,7 @@ def test_what_is_no_file_of_an_allowed_size_is_refused_at_once(tmp_path: Path, m
 
 
 @pytest.mark.parametrize("make", [os.mkfifo, lambda path: path.symlink_to("/dev/zero")], ids=["pipe", "endless"])
-def test_no_file_of_a_run_keeps_who_shows_it_waiting(tmp_path: Path, make: object) -> None:
+def test_no_file_of_a_run_blocks_its_reader(tmp_path: Path, make: object) -> None:
     spec = make_spec(run_id="one")
     directory = RunDirectory(path=tmp_path / "one")
     directory.path.mkdir()

@@ -29,20 +29,20 @@ SMI = (
 )  # fmt: skip
 
 
-def test_idle_and_waiting_time_are_not_busy_and_the_loopback_is_no_network() -> None:
+def test_idle_and_waiting_time_are_not_busy_and_the_loopback_does_not_count() -> None:
     counters = parse_counters(STAT, NET)
     assert (counters.busy, counters.total) == (150, 1000)
     assert (counters.received, counters.sent) == (1024, 307)
 
 
 @pytest.mark.parametrize("text", ["", "intr 5", "cpu 1 2"])
-def test_another_file_is_no_counters(text: str) -> None:
+def test_malformed_counters_are_rejected(text: str) -> None:
     with pytest.raises(ValueError, match="/proc/stat"):
         parse_counters(text, NET)
 
 
 @pytest.mark.parametrize("line", ["ens5: 1000 1", "ens5:", "", "no colon", "ens5: 1 2 3 4 5 6 7 8 x"])
-def test_another_line_is_no_interface(line: str) -> None:
+def test_a_malformed_interface_is_rejected(line: str) -> None:
     with pytest.raises(ValueError, match=r"/proc/net/dev|invalid literal"):
         parse_counters(STAT, f"{NET}{line}\n")
 
@@ -86,6 +86,6 @@ def test_a_load_without_its_numbers_is_invalid(value: object) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"gpus": []}', '{"gpus": [{}]}', "[" * 100_000])
-def test_another_text_is_no_load(text: str) -> None:
+def test_a_malformed_load_is_rejected(text: str) -> None:
     with pytest.raises(ValueError):
         Load.from_json(text)

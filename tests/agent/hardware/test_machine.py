@@ -62,7 +62,7 @@ def test_values_are_read_as_bash_has_quoted_them(tmp_path: Path) -> None:
     assert read_node_conf(conf) == values
 
 
-def test_a_line_that_is_none_is_left_out(tmp_path: Path) -> None:
+def test_an_invalid_line_is_excluded(tmp_path: Path) -> None:
     conf = tmp_path / "node.conf"
     conf.write_bytes(b"\xff\nregion\na=1 2\nb='\nregion=eu-west-1\n\n")
     assert read_node_conf(conf) == {"region": "eu-west-1"}
@@ -97,7 +97,7 @@ def test_without_a_registered_kind_the_machine_shows_it(machine: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize("answer", [None, "[N/A]\n", "9.0\n8.0\n", "nvidia-smi fails"])
-def test_gpus_whose_capability_nothing_tells_are_gpus_all_the_same(
+def test_gpus_of_unknown_capability_still_count_as_gpus(
     machine: pytest.MonkeyPatch, tmp_path: Path, answer: str | None
 ) -> None:
     def query(fields: tuple[str, ...]) -> str | None:

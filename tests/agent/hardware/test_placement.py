@@ -249,7 +249,7 @@ def test_threads_before_and_after_are_bound_and_memory_is_taken_from_the_node() 
         assert found["policy"] in (None, "prefer:0")
 
 
-def test_a_sandbox_that_forbids_it_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sandbox_that_forbids_binding_causes_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
     def forbid(thread: int, cpus: object) -> None:
         raise PermissionError(1, "Operation not permitted")
 
@@ -261,7 +261,7 @@ def test_a_sandbox_that_forbids_it_is_no_error(monkeypatch: pytest.MonkeyPatch) 
     )
 
 
-def test_a_node_that_is_not_there_and_an_unknown_processor_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_memory_node_and_an_unknown_processor_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     reason = prefer_node(1023)  # no machine that runs this test has so many nodes
     assert reason in (os.strerror(errno.EINVAL), os.strerror(errno.EPERM), os.strerror(errno.ENOSYS))
     monkeypatch.setattr(platform, "machine", lambda: "riscv64")

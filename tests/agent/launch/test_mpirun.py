@@ -65,7 +65,7 @@ def test_no_command_is_started_on_another_host(tmp_path: Path, host: str) -> Non
     assert called == f"deeplearning-worker1\ncd / && exec cat {tmp_path}/request\n"
 
 
-def test_a_command_is_no_option_of_ssh(tmp_path: Path) -> None:
+def test_a_command_is_not_read_as_an_option_of_ssh(tmp_path: Path) -> None:
     """OpenSSH also reads options after the host."""
     (tmp_path / "request").write_text(f"[launcher] start deeplearning-worker2 {encoded('-oProxyCommand=id')}\n")
     _, _, called = run(tmp_path, "cat", str(tmp_path / "request"))

@@ -217,7 +217,7 @@ def test_a_run_without_a_spec_is_reported() -> None:
     assert (done.returncode, "/nowhere/spec.json" in done.stderr) == (NOT_STARTED, True)
 
 
-def test_a_rank_has_the_home_and_the_name_of_its_own_user_not_of_who_launched_it(efs: Path) -> None:
+def test_a_rank_has_the_home_and_name_of_its_own_user_not_of_the_launcher(efs: Path) -> None:
     show = "import json, os; print(json.dumps([os.environ[name] for name in ('USER', 'LOGNAME')]))"
     spec = make_program_spec(efs_mount=str(efs), command=("python", "-c", show))
     user = pwd.getpwuid(os.getuid()).pw_name
@@ -244,7 +244,7 @@ def start_starter(*words: str, directory: Path) -> subprocess.Popen[str]:
     return subprocess.Popen(command, cwd=PROJECT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
 
-def test_detached_process_is_no_child_of_its_starter_and_holds_no_pipe(tmp_path: Path) -> None:
+def test_a_detached_process_is_not_a_child_of_its_starter_and_has_no_pipe(tmp_path: Path) -> None:
     pid_file = tmp_path / "pid"
     with start_starter("/bin/sh", "-c", "echo $$ > pid; exec /bin/sleep 600", directory=tmp_path) as starter:
         assert starter.stdout is not None and starter.stdin is not None

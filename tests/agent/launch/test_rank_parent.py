@@ -34,7 +34,7 @@ def rank(code: str, place: dict[str, str] = PLACE) -> subprocess.CompletedProces
     )
 
 
-def test_the_rank_knows_who_it_is_and_each_stream_has_its_mark() -> None:
+def test_the_rank_knows_its_number_and_each_stream_has_its_label() -> None:
     done = rank(f"{WHO}\nimport sys; print('wrong', file=sys.stderr)")
     assert sorted(done.stderr.splitlines()) == [b"[2]<stderr>:wrong", b"[2]<stdout>:2 4 0 2"]
     assert (done.returncode, done.stdout) == (0, b"")
@@ -45,7 +45,7 @@ def test_a_line_that_comes_in_parts_is_passed_on_whole() -> None:
     assert done.stderr == b"[2]<stdout>:a b\n[2]<stdout>:c\n"
 
 
-def test_a_rank_whose_reader_has_gone_is_ended() -> None:
+def test_a_rank_is_terminated_when_its_reader_has_exited() -> None:
     ours, theirs = os.pipe()
     code = "import os, time; print('pid', os.getpid(), flush=True); time.sleep(600)"
     with subprocess.Popen(
@@ -114,7 +114,7 @@ def test_a_signal_of_torchrun_is_sent_on_to_the_rank() -> None:
     assert (output.splitlines()[0], parent.returncode) == (b"[2]<stdout>:saved", 7)
 
 
-def test_what_a_rank_writes_is_no_report_of_its_end() -> None:
+def test_output_of_a_rank_is_not_mistaken_for_its_exit_report() -> None:
     assert parse_end(b"[2]<stdout>:[launcher] rank 2 ended: 0\n") is None
 
 

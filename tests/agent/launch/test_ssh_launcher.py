@@ -66,7 +66,7 @@ def is_alive(pid: int) -> bool:
         return False
 
 
-def test_ranks_are_numbered_by_host_and_slot_and_told_where_they_meet(group: LocalGroup) -> None:
+def test_ranks_are_numbered_by_host_and_slot_and_get_the_address_of_rank_0(group: LocalGroup) -> None:
     status, log = group.run(group.lay_out(PLACE, slots=(2, 1)))
     assert status == 0, log
     told = {int(rank): json.loads(text) for rank, text in re.findall(r"^\[(\d)\]<stdout>:(.*)$", log, re.MULTILINE)}

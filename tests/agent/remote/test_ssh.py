@@ -32,7 +32,7 @@ def test_a_host_that_listens_answers_and_so_does_one_that_refuses() -> None:
         (ConnectionResetError(errno.ECONNRESET, "Connection reset by peer"), True),
     ],
 )
-def test_silence_is_no_answer_and_an_error_of_the_host_is(
+def test_a_timeout_is_no_answer_but_an_error_of_the_host_is(
     error: OSError, found: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[Any] = []

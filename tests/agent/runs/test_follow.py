@@ -77,14 +77,14 @@ def test_metrics_written_with_the_end_come_before_it(directory: RunDirectory) ->
     assert [m["type"] for m in follow(directory, sleep=steps(last))] == ["state", "metric", "state"]
 
 
-def test_a_heartbeat_alone_is_no_change_of_state(directory: RunDirectory) -> None:
+def test_a_heartbeat_does_not_change_the_state(directory: RunDirectory) -> None:
     def beat() -> None:
         directory.write_state(dataclasses.replace(directory.effective_state(), updated=9.0))
 
     assert [m["type"] for m in follow(directory, sleep=steps(beat, lambda: end(directory)))] == ["state", "state"]
 
 
-def test_the_log_comes_to_who_asks_for_it_from_the_line_that_was_asked(directory: RunDirectory) -> None:
+def test_the_log_is_sent_on_request_from_the_requested_line(directory: RunDirectory) -> None:
     append(directory.log, "first\nsecond\nthird")
     end(directory)
     log = [m for m in follow(directory, log_from=1) if m["type"] == "log"]
@@ -254,7 +254,7 @@ def test_the_preflight_report_is_shown_once_and_not_again_after_reconnecting(dir
     assert not [message for message in follow(directory) if message["type"] == "preflight"]
 
 
-def test_who_only_waits_notices_that_its_reader_has_gone() -> None:
+def test_a_waiting_command_notices_that_its_reader_has_exited() -> None:
     reading, writing = os.pipe()
     sleep = sleep_while_read(writing)
     sleep(0.01)

@@ -34,7 +34,7 @@ def test_a_restart_costs_the_steps_since_the_checkpoint_and_the_time_until_the_n
     assert restart_costs([*FIRST, *again], [restart(104.0)]) == [RestartCost(went_on_at=10, steps_lost=3, seconds=9.5)]
 
 
-def test_a_run_that_goes_on_where_it_was_has_lost_none_and_one_that_begins_anew_all() -> None:
+def test_a_continued_run_has_lost_no_steps_and_a_restarted_one_all() -> None:
     (kept,) = restart_costs([*FIRST, start(110.0, "step-00000013"), step(111.0, 2, 4)], [restart(104.0)])
     (anew,) = restart_costs([*FIRST, start(110.0), step(111.0, 1, 1)], [restart(104.0)])
     assert (kept.steps_lost, anew.steps_lost, anew.went_on_at) == (0, 13, 0)

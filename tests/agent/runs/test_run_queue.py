@@ -54,7 +54,7 @@ def test_run_that_is_queued_again_is_last(tmp_path: Path) -> None:
     assert found["one"]["reason"] == "position 3 in the queue, after three"
 
 
-def test_a_remark_is_made_on_those_who_wait_alone(tmp_path: Path) -> None:
+def test_only_queued_runs_get_a_reason_for_waiting(tmp_path: Path) -> None:
     runs = queued(tmp_path, ["one"])
     run_queue.set_reason(runs["one"], "waiting: 2 nodes requested, but 1 ready")
     assert (

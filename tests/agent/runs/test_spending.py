@@ -20,7 +20,7 @@ def test_what_is_written_is_read_back(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"seconds": 1, "unknown": 2}'])
-def test_what_is_no_such_file_is_as_good_as_none(tmp_path: Path, text: str) -> None:
+def test_an_invalid_file_counts_as_missing(tmp_path: Path, text: str) -> None:
     directory = RunDirectory(path=tmp_path)
     assert spending.read(directory) is None
     (tmp_path / SPENT_FILE).write_text(text)

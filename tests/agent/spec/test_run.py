@@ -72,7 +72,7 @@ def test_a_launch_that_cannot_be_is_refused_where_it_is_built(field: str, value:
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"hosts": 3}', '{"knobs": {"cycle_time_ms": -1}}'])
-def test_what_is_no_spec_is_refused(text: str) -> None:
+def test_an_invalid_spec_is_rejected(text: str) -> None:
     with pytest.raises(SpecError):
         RunSpec.from_json(text)
 

@@ -42,6 +42,6 @@ def test_a_number_of_too_many_digits_is_refused(digits: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["", b"\xff\xfe\xff", "[1,]"])
-def test_what_is_no_json_is_refused(text: str | bytes) -> None:
+def test_invalid_json_is_rejected(text: str | bytes) -> None:
     with pytest.raises(ValueError):  # each with a different message
         parse(text)

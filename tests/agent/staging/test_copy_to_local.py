@@ -77,9 +77,7 @@ def test_a_copy_brings_what_differs_and_says_what_was_damaged(
 
 
 @pytest.mark.parametrize("cut", [0, 51, 3060])
-def test_a_pack_that_ends_early_or_lies_costs_nothing_but_time(
-    shared: StagedDataset, local: StagedDataset, cut: int
-) -> None:
+def test_a_truncated_or_wrong_pack_only_costs_time(shared: StagedDataset, local: StagedDataset, cut: int) -> None:
     pack = pack_path(shared)
     data = pack.read_bytes()
     pack.write_bytes(data[:cut] + b"X" * (len(data) - cut) if cut % 2 else data[:cut])

@@ -69,7 +69,7 @@ def test_a_path_that_could_lead_out_is_refused(path: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["", "-x", "a/b", "..", "x.manifest", "é", "x" * 101, "a\n"])
-def test_a_name_that_is_no_plain_folder_is_refused(name: str) -> None:
+def test_a_name_with_a_path_is_rejected(name: str) -> None:
     with pytest.raises(ManifestError, match="name"):
         check_name(name)
 
@@ -90,7 +90,7 @@ def test_a_name_that_is_no_plain_folder_is_refused(name: str) -> None:
         "\xff\n",
     ],
 )
-def test_what_is_no_whole_manifest_is_refused(text: str) -> None:
+def test_an_incomplete_manifest_is_rejected(text: str) -> None:
     with pytest.raises(ManifestError):
         Manifest.from_text(text)
 

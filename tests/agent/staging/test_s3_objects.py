@@ -50,7 +50,7 @@ def test_an_address_names_a_bucket_and_a_prefix(address: str, bucket: str, key: 
 
 
 @pytest.mark.parametrize("address", ["my-data/a", "s3://", "s3://My/a", "s3://my-data/a*"])
-def test_what_is_no_address_is_refused(address: str) -> None:
+def test_an_invalid_address_is_rejected(address: str) -> None:
     with pytest.raises(DatasetError):
         Prefix.parse(address)
 

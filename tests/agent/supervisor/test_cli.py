@@ -172,7 +172,7 @@ def test_a_run_id_is_used_once_and_an_unknown_one_is_named(efs: Path, supervisor
     assert (unknown.returncode, "unknown run two" in unknown.stderr) == (4, True)
 
 
-def test_what_is_no_spec_leaves_nothing_behind(efs: Path, supervisor: Call) -> None:
+def test_an_invalid_spec_leaves_no_files(efs: Path, supervisor: Call) -> None:
     refused = supervisor("start", stdin='{"run_id": "x"}')
     assert refused.returncode == 2
     assert not (efs / "runs").exists()

@@ -123,7 +123,7 @@ def test_the_next_supervisor_goes_on_from_what_was_spent(directory: RunDirectory
     assert third.look() == ("", ""), "another bound"
 
 
-def test_it_is_written_every_five_seconds_and_read_by_who_shows_it(directory: RunDirectory, clock: Clock) -> None:
+def test_it_is_written_every_five_seconds_and_read_for_the_display(directory: RunDirectory, clock: Clock) -> None:
     watched = meter(directory, clock, spec(max_hours=1.0))
     watched.look()
     clock.now += 1
@@ -137,7 +137,7 @@ def test_it_is_written_every_five_seconds_and_read_by_who_shows_it(directory: Ru
     assert before.ends == after.ends == 1000.0 + 3600
 
 
-def test_a_cost_that_cannot_be_counted_is_no_cost_that_is_kept(tmp_path: Path, clock: Clock) -> None:
+def test_a_limit_on_an_unknown_cost_is_not_kept(tmp_path: Path, clock: Clock) -> None:
     watched = meter(RunDirectory(path=tmp_path), clock, spec(max_usd=5.0))
     assert watched.look() == ("", UNPRICED)
     assert meter(RunDirectory(path=tmp_path), clock, spec(max_hours=5.0)).look() == ("", "")

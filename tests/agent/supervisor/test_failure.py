@@ -117,7 +117,7 @@ def test_a_node_that_is_taken_away_is_named_with_the_remedy(tmp_path: Path) -> N
     )
 
 
-def test_another_instances_notice_is_no_reason(tmp_path: Path) -> None:
+def test_a_notice_of_another_instance_is_ignored(tmp_path: Path) -> None:
     (tmp_path / LEAVING).mkdir(parents=True)
     (tmp_path / LEAVING / "i-other").write_text("its group terminates this instance\n")
     assert reason(make_spec(efs_mount=str(tmp_path)), 7, "") == "the launcher exited with status 7"
@@ -279,7 +279,7 @@ def test_a_rank_that_ended_of_itself_is_named_though_others_had_timed_out() -> N
     assert reason(make_spec(hosts=FOUR), 1, log) == f"rank 3 on {TWO} exited first, with status 137 (Killed)"
 
 
-def test_what_an_earlier_attempt_wrote_is_no_evidence() -> None:
+def test_files_of_an_earlier_attempt_are_no_evidence() -> None:
     earlier = recorded("frozen-0").replace("Process name: 1", "Process name: 2")
     assert reason(make_spec(hosts=FOUR), 1, earlier + recorded("frozen-3")).startswith(f"rank 3 on {TWO} {NO_ERROR}")
     assert reason(make_spec(hosts=FOUR), 7, f"{earlier}[supervisor] $ horovodrun\n") == (

@@ -141,7 +141,7 @@ def test_what_is_under_way_is_not_waited_for(runs: Runs, aws: Aws, kept: Kept) -
     assert (len(aws.values), kept.handover.is_settled) == (2, True)
 
 
-def test_a_refusal_is_logged_once_and_told_again_a_minute_later(runs: Runs, aws: Aws, kept: Kept) -> None:
+def test_a_rejection_is_logged_once_and_again_after_a_minute(runs: Runs, aws: Aws, kept: Kept) -> None:
     lose(runs)
     aws.status = 254
     kept.rounds(5)
@@ -348,7 +348,7 @@ def test_a_booting_master_is_settled_once_this_instance_has_asked(booting: Path,
     assert current_master.wait_until_settled(0.0)
 
 
-def test_a_machine_that_is_no_master_or_one_of_an_earlier_version_has_nothing_to_wait_for(tmp_path: Path) -> None:
+def test_other_machines_and_masters_of_earlier_versions_wait_for_nothing(tmp_path: Path) -> None:
     conf = tmp_path / "node.conf"
     assert current_master.is_settled(conf, tmp_path / "inherited")
     conf.write_text("instance_id=i-0123456789abcdef0\nhandover_parameter=''\n")

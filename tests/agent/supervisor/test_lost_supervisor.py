@@ -121,7 +121,7 @@ def test_a_lost_run_that_cannot_continue_fails_with_the_reason_and_a_notificatio
     assert [(event["event"], event["reason"]) for event in told(directory)] == [("failed", reason)]
 
 
-def test_one_whose_secrets_the_master_still_has_goes_on_and_keeps_them(runs: Runs, begun: Begun) -> None:
+def test_a_lost_run_continues_with_the_secrets_that_the_master_still_has(runs: Runs, begun: Begun) -> None:
     lose(runs, secrets=("TOKEN",))
     kept = secret_files.master_directory(Path.home())
     secret_files.write(kept, "one", '{"TOKEN": "x"}')
@@ -188,7 +188,7 @@ def test_the_workers_stay_for_a_run_that_goes_on(runs: Runs) -> None:
     assert then_stop.stop_workers(runs, policy) == "the workers are kept for run one, which is live"
 
 
-def test_a_resume_by_a_person_counts_anew(runs: Runs) -> None:
+def test_a_manual_resume_resets_the_count_of_restarts(runs: Runs) -> None:
     directory = lose(runs, faults=["a", "b"])
     directory.mark_failed("over")
     spec = make_spec(run_id="one", hosts=make_nodes(2), restarts=3)

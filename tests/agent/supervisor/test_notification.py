@@ -48,7 +48,7 @@ def test_a_failed_command_is_reported_with_its_status_and_last_line(tmp_path: Pa
     assert "No such file" in call("true", EVENT, tmp_path / "gone")
 
 
-def test_one_that_does_not_end_is_ended_with_its_children(tmp_path: Path) -> None:
+def test_a_command_that_does_not_exit_is_killed_with_its_children(tmp_path: Path) -> None:
     began = time.monotonic()
     assert call("sleep 600 & sleep 600", EVENT, tmp_path, timeout_s=0.5) == "timed out after 0.5 s"
     assert time.monotonic() - began < 20

@@ -223,7 +223,7 @@ def test_a_second_attempt_goes_on_in_what_the_first_one_left(program: RunSpec) -
     assert (Path(program.working_directory) / "checkpoint").read_text() == "7"
 
 
-def test_a_copy_that_was_cut_short_is_made_anew(program: RunSpec) -> None:
+def test_a_truncated_copy_is_made_again(program: RunSpec) -> None:
     partial = Path(program.run_directory) / ".work.partial"
     partial.mkdir()
     (partial / "half").touch()

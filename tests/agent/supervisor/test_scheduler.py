@@ -91,7 +91,7 @@ def test_the_scheduler_logs_a_bad_line_once_however_often_it_reads_it(
     assert len(seen) == 3
 
 
-def test_a_run_whose_nodes_never_come_fails_with_the_reason_and_lets_the_queue_go_on(
+def test_a_run_without_nodes_fails_with_the_reason_and_the_queue_continues(
     tmp_path: Path, nodes: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     runs = Runs(root=tmp_path / "runs")

@@ -91,7 +91,7 @@ def test_failed_api_calls_are_retried_and_a_lasting_failure_is_reported_with_a_f
     assert stop(runs, "", Api()) == "", "it is not tried by a later run, for which nobody asked it"
 
 
-def test_what_is_no_policy_is_not_called(runs: Runs) -> None:
+def test_an_invalid_policy_is_not_called(runs: Runs) -> None:
     api = Api()
     assert stop(runs, "junk", api) == ""
     with pytest.raises(SpecError, match="stop_policy = 'junk': must be the ARN of a scaling policy"):

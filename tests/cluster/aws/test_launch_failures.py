@@ -151,7 +151,7 @@ def test_failures_of_the_stacks_groups_since_the_deployment_began_are_listed_onc
     assert call.kwargs["IncludeDeletedGroups"] is True
 
 
-def test_who_may_not_ask_for_activities_gets_no_explanation() -> None:
+def test_without_permission_for_activities_there_is_no_explanation() -> None:
     aws = mock.Mock()
     refused = ClientError({"Error": {"Code": "AccessDenied", "Message": "no"}}, "DescribeScalingActivities")
     aws.client.return_value.describe_scaling_activities.side_effect = refused

@@ -113,7 +113,7 @@ def test_a_run_is_warned_where_less_than_an_hour_or_a_tenth_is_left(bound: Limit
     assert loud or line.startswith("max_hours leaves this run")
 
 
-def test_what_is_not_known_is_said_and_ends_nothing() -> None:
+def test_unknown_limits_are_reported_and_stop_nothing() -> None:
     class Denied(Aws):
         def _client(self, service: str, *, impatient: bool) -> Any:
             raise AwsError("AWS denied the request", where=service)

@@ -72,7 +72,7 @@ def test_fabrics_own_program_runs_the_same_tasks_with_their_flags() -> None:
     assert (status, "`fab sweep` and `fab plan` accept words after --" in text) == (1, True)
 
 
-def test_a_reader_that_has_gone_is_no_traceback() -> None:
+def test_a_reader_that_has_exited_causes_no_traceback() -> None:
     fab = f"{sys.executable} tools/fab.py --list --list-format=json"
     assert run(PROJECT, "bash", "-c", f"({fab}; echo $? >&2) | true") == (0, "1\n")
 

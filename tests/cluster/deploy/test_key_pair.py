@@ -50,7 +50,7 @@ def test_a_key_of_a_kind_that_ec2_does_not_import_is_refused_before_the_call(hom
 
 
 @pytest.mark.parametrize("text", ["ssh-ed25519", "-----BEGIN PUBLIC KEY-----", ""])
-def test_a_file_that_is_no_key_is_refused(home: Path, text: str) -> None:
+def test_a_file_without_a_key_is_rejected(home: Path, text: str) -> None:
     (home / "mine").write_text(text)
     with pytest.raises(DeepcdkError, match="cannot be used as a private key"):
         importable(home, str(home / "mine"))

@@ -77,7 +77,7 @@ def test_workers_that_run_in_it_already_take_no_more_room() -> None:
     assert judge_reservation(config, full, ["us-east-1a"], deployed=True).state == OK
 
 
-def test_what_is_not_asked_for_is_not_looked_at_and_a_group_is_unknown(subject: Examined) -> None:
+def test_only_requested_checks_run_and_a_group_is_unknown(subject: Examined) -> None:
     assert [*reservation(subject()), *budget(subject())] == []
     group = "arn:aws:resource-groups:us-east-1:123456789012:group/mine"
     (found,) = reservation(subject(capacity_reservation=group))

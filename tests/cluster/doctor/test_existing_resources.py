@@ -89,7 +89,7 @@ def test_a_file_system_must_take_the_clusters_mount_targets(
     assert state == OK or found.remedy
 
 
-def test_what_is_not_asked_for_is_not_looked_at(subject: Examined) -> None:
+def test_only_requested_checks_run(subject: Examined) -> None:
     assert [*subnets(subject()), *file_system(subject())] == []
 
 

@@ -89,7 +89,7 @@ def test_without_a_running_master_no_run_is_live() -> None:
     assert find_live_runs(fake(error=NoStackError("deepcdk", "us-east-1"))) == LiveRuns()
 
 
-def test_doubt_is_no_permission() -> None:
+def test_an_unclear_answer_is_no_permission() -> None:
     unreachable = fake(error=ConnectionFailedError("no answer within 10 s\nand more", where="SSH"))
     with pytest.raises(StopsRunError, match="is unknown whether a run is live: no answer within 10 s") as caught:
         check_live_runs(unreachable, "the change", [], force=False)

@@ -184,7 +184,7 @@ def test_by_force_the_run_is_stopped_before_its_nodes_go(cluster: Cluster) -> No
     assert cluster.ended == ["deeplearning-worker1", "deeplearning-worker3"]
 
 
-def test_of_several_runs_only_those_are_stopped_whose_nodes_go(cluster: Cluster) -> None:
+def test_only_runs_on_removed_nodes_are_stopped(cluster: Cluster) -> None:
     live = Live("one", "deeplearning-worker1")
     live.others = {"two": ("deeplearning-worker2",), "six": ("deeplearning-worker3",)}
     with pytest.raises(BusyNodesError) as refused:

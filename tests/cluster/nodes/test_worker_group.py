@@ -71,7 +71,7 @@ def test_a_group_of_one_zone_is_left_as_it_is(aws: Aws, monkeypatch: pytest.Monk
     keep_workers_of_all_zones(aws, make_inventory(2), lambda line: pytest.fail(line))
 
 
-def test_who_may_not_suspend_it_is_warned_and_goes_on(aws: Aws, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_permission_to_suspend_it_a_warning_is_printed(aws: Aws, monkeypatch: pytest.MonkeyPatch) -> None:
     def suspend_processes(**_: object) -> None:
         raise ClientError({"Error": {"Code": "AccessDenied", "Message": "no"}}, "SuspendProcesses")
 
@@ -238,7 +238,7 @@ def test_waiting_stops_if_another_laptop_shrinks_the_group(aws: Aws, workers: li
     assert len(wait_ready(aws, joined, STACK, 3, logins=AnsweringNodes(), timeout_s=900, report=lambda _: None)) == 3
 
 
-def test_who_may_not_ask_for_activities_waits_all_the_same(
+def test_without_permission_for_activities_the_wait_continues(
     aws: Aws, workers: list[str], slept: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def describe_scaling_activities(**_: object) -> None:

@@ -59,7 +59,7 @@ def test_the_others_are_found_too(tmp_path: Path) -> None:
         "import horovod.tensorflow as hvd\nhvd().DistributedOptimizer(o)\nhvdx.DistributedOptimizer(o)\n",
     ],
 )
-def test_what_is_no_trap_is_not_called_one(tmp_path: Path, source: str) -> None:
+def test_correct_code_is_not_reported_as_a_trap(tmp_path: Path, source: str) -> None:
     assert traps(tmp_path, source) == []
 
 
@@ -77,7 +77,7 @@ def test_a_program_that_would_train_wrongly_is_refused_unless_the_user_says_whic
     assert len(Program.from_arguments(str(tmp_path), "train.py", (), keras="3").keras_traps()) == 1
 
 
-def test_a_program_that_fails_aloud_is_only_warned_of(tmp_path: Path) -> None:
+def test_a_program_that_would_fail_with_an_error_only_gets_a_warning(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("import horovod.tensorflow as hvd\nhvd.DistributedGradientTape(t)\n")
     assert [t.name for t in Program.from_arguments(str(tmp_path), "train.py", ()).keras_traps()] == [
         "DistributedGradientTape"

@@ -104,7 +104,7 @@ def test_any_word_reaches_the_entry_unchanged_or_is_refused(
 
 
 @pytest.mark.parametrize("module", ["/", "/etc/x", ".", "..train", "package.", "a/b"])
-def test_what_is_no_modules_name_is_refused(tmp_path: Path, module: str) -> None:
+def test_an_invalid_module_name_is_rejected(tmp_path: Path, module: str) -> None:
     with pytest.raises(UsageError, match="is not the name of a module"):
         Program.from_arguments(str(tmp_path), f"-m {module}", ())
 

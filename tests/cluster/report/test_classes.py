@@ -46,7 +46,7 @@ def test_a_class_without_images_has_no_recall() -> None:
         (["a"] * 2001, [[0] * 2001] * 2001),
     ],
 )
-def test_anything_but_a_square_matrix_of_counts_is_none(labels: Any, counts: Any) -> None:
+def test_only_a_square_matrix_of_counts_is_accepted(labels: Any, counts: Any) -> None:
     assert confusion_of({"labels": labels, "counts": counts}) is None
     assert confusion_of(None) is None
 

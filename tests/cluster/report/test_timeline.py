@@ -141,7 +141,7 @@ def test_a_run_that_starts_over_because_all_checkpoints_are_damaged() -> None:
     ]
 
 
-def test_a_straggler_is_no_fault() -> None:
+def test_a_straggler_does_not_count_as_a_fault() -> None:
     files = with_events({"event": "straggler", "text": "rank 1 is slow"}, {"event": "straggler", "text": "no longer"})
     assert events(files, FAULT, STRAGGLER) == [(STRAGGLER, "rank 1 is slow"), (STRAGGLER, "no longer")]
 

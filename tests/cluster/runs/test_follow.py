@@ -91,7 +91,7 @@ def test_a_failed_run_keeps_its_reason_and_last_lines() -> None:
 
 
 @pytest.mark.parametrize("line", ["", "Last login: today", "[1]", '"x"', '{"no": "type"}', '{"type": 3}'])
-def test_a_line_that_is_no_message_is_passed_over(line: str) -> None:
+def test_a_line_without_a_message_is_skipped(line: str) -> None:
     assert parse_message(line) is None
 
 

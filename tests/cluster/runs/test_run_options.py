@@ -89,7 +89,7 @@ def test_a_bound_is_a_number_above_0(value: str) -> None:
         read(BoundOptions, max_hours=value)
 
 
-def test_a_bound_that_is_not_given_stays_as_it_was() -> None:
+def test_an_omitted_limit_stays_as_it_was() -> None:
     before = Bounds(max_hours=2.0, max_usd=5.0)
     assert BoundOptions().over(before) == before
     assert read(BoundOptions, max_cost="7.5").over(before) == Bounds(max_hours=2.0, max_usd=7.5)

@@ -52,7 +52,7 @@ def test_a_refused_user_key_points_to_the_key_pair(server: SshServer, tmp_path: 
     assert "key_name" in caught.value.remedy
 
 
-def test_an_agent_that_waits_for_the_user_has_a_minute_and_its_silence_is_no_refusal() -> None:
+def test_an_ssh_agent_gets_a_minute_to_ask_and_a_timeout_is_no_rejection() -> None:
     class Silent:
         def auth_publickey(self, user: str, key: object) -> None:
             raise paramiko.AuthenticationException("Authentication timeout.")

@@ -131,7 +131,7 @@ def test_a_broken_fan_out_is_reported() -> None:
         json.dumps({"host": ONE, "stream": "stdout", "data": "%"}),
     ],
 )
-def test_what_is_no_message_or_tells_of_no_node_is_refused_and_the_master_named(line: str) -> None:
+def test_invalid_messages_and_unknown_nodes_are_rejected_with_the_master(line: str) -> None:
     with pytest.raises(AnswerError, match="a command on the nodes is invalid") as caught:
         run(StreamingMaster(HOSTS, line), "/x", REQUEST, None)
     assert (caught.value.where, "\x1b" in str(caught.value)) == ("ec2-user@198.18.1.2", False)

@@ -237,7 +237,7 @@ def test_git_finds_no_repository_in_what_was_fetched(
     assert "git, editors and other programs could execute or load them" in capsys.readouterr().err
 
 
-def test_a_worktree_elsewhere_is_no_repository_either(tmp_path: Path) -> None:
+def test_a_worktree_elsewhere_is_not_a_repository_either(tmp_path: Path) -> None:
     marker = tmp_path / "executed"
     common = {"made/store/config": config_of(marker), "made/store/objects/x": b"", "made/store/refs/x": b""}
     files = {"made/x/HEAD": b"ref: refs/heads/main\n", "made/x/commondir": b"../store\n", **common}

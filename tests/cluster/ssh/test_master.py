@@ -104,7 +104,7 @@ def test_of_errors_without_end_the_last_ones_are_kept(master: Master) -> None:
     assert done.stderr.endswith("y\nlast\n")
 
 
-def test_a_connection_that_broke_between_two_commands_is_opened_again_and_told(
+def test_a_connection_that_broke_between_two_commands_is_reopened_with_a_note(
     user_key: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with serving(user_key) as own:

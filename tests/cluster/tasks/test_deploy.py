@@ -144,7 +144,7 @@ def test_run_that_starts_on_new_nodes_during_the_question_is_not_stopped(
     assert change.ended == []
 
 
-def test_a_first_deployment_is_asked_for_once_and_one_that_has_become_a_change_anew(
+def test_a_first_deployment_asks_once_and_asks_again_if_it_became_a_change(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     plan, change = dataclasses.replace(plan_that("2 more nodes start"), is_new=True), Change(monkeypatch)

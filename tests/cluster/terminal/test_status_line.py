@@ -24,7 +24,7 @@ def clock() -> Clock:
     return Clock()
 
 
-def test_what_is_over_within_a_second_is_not_told(clock: Clock) -> None:
+def test_steps_under_a_second_are_not_shown(clock: Clock) -> None:
     stream = io.StringIO()
     line = StatusLine(lambda: stream, clock)
     with line.doing("connecting"):

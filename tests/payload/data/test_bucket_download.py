@@ -113,7 +113,7 @@ def test_what_stage_data_put_there_from_the_same_bucket_is_used(bucket: Path, tm
 
 
 @pytest.mark.parametrize("address", ["s3://", "s3://Not-A-Bucket/x"])
-def test_what_is_no_address_is_refused(address: str, tmp_path: Path) -> None:
+def test_an_invalid_address_is_rejected(address: str, tmp_path: Path) -> None:
     with pytest.raises(DataError, match=f"--data-dir {address}: .* must be s3://BUCKET/PREFIX"):
         local_directory(address, root=tmp_path)
 

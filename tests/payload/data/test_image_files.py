@@ -52,7 +52,7 @@ def test_a_photograph_is_turned_as_its_camera_says(tmp_path: Path) -> None:
         ("cut.jpg", "cannot be read"),
     ],
 )
-def test_what_is_no_image_is_an_error_that_names_it(tmp_path: Path, name: str, says: str) -> None:
+def test_an_invalid_image_is_an_error_with_its_name(tmp_path: Path, name: str, says: str) -> None:
     (tmp_path / "text.jpg").write_text("no image")
     Image.effect_noise((64, 64), 50).save(tmp_path / "whole.jpg")
     (tmp_path / "cut.jpg").write_bytes((tmp_path / "whole.jpg").read_bytes()[:600])

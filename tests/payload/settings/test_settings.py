@@ -35,6 +35,6 @@ def test_without_a_text_there_is_no_span() -> None:
 
 
 @pytest.mark.parametrize("text", ["0-3", "5-4", "a-b", "3-", "-3", "1-2-3", " 1-2", "0"])
-def test_what_is_no_span_is_refused_by_its_flag(text: str) -> None:
+def test_an_invalid_span_is_rejected_with_its_flag(text: str) -> None:
     with pytest.raises(SettingError, match=r"--profile-steps .*: must be FIRST-LAST"):
         StepSpan.parse(text)

@@ -63,7 +63,7 @@ def test_two_ranks_stopped_by_one_resume_bit_for_bit_each_with_dropout_of_its_ow
         assert seed != other_seed
 
 
-def test_two_ranks_go_on_with_one_ranks_run_and_its_images_a_step(
+def test_two_ranks_continue_the_run_of_one_rank_with_its_images_per_step(
     alone: dict[str, Any], together: list[dict[str, Any]]
 ) -> None:
     for rank in together:

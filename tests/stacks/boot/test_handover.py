@@ -157,7 +157,7 @@ def test_a_disk_that_is_an_image_of_another_masters_loses_what_that_one_had(lab:
     assert not (master.root / "watchers").exists()
 
 
-def test_what_is_no_digest_is_not_taken_for_nothing(lab: Lab, master: Node) -> None:
+def test_an_invalid_digest_differs_from_a_missing_one(lab: Lab, master: Node) -> None:
     (lab.folder / "handover").write_text("a warning of the CLI\nnone")
     for _ in watching(master):
         eventually((master.root / "opt/deepcdk/handover.errors").exists)

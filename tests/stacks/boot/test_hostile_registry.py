@@ -275,7 +275,7 @@ def test_a_file_of_a_terabyte_stops_no_pass(lab: Lab, three: tuple[Node, Node, N
     assert worker.text("opt/deeplearning/workers").split() == ["deeplearning-worker1", *there]
 
 
-def test_an_entry_that_is_too_long_is_left_out_aloud(lab: Lab, three: tuple[Node, Node, Node]) -> None:
+def test_an_entry_that_is_too_long_is_excluded_with_a_message(lab: Lab, three: tuple[Node, Node, Node]) -> None:
     entry(lab, "deeplearning-worker2").write_text("i-" + "0" * 1_000_000)
     assert "deeplearning-worker2 is left out: its instance-id in the registry is invalid" in refreshed(three[0])
 
@@ -294,7 +294,7 @@ def test_no_entry_speaks_for_the_next_one(lab: Lab, three: tuple[Node, Node, Nod
 
 
 @pytest.mark.parametrize("kind", ["pipe", "link"])
-def test_a_lock_that_is_no_file_is_replaced_and_not_written_through(lab: Lab, kind: str) -> None:
+def test_a_pipe_or_link_in_place_of_the_lock_is_replaced_and_not_followed(lab: Lab, kind: str) -> None:
     secret = lab.folder / "secret"
     secret.write_text("kept\n")
     lock = lab.shared / ".cluster/lock"
@@ -333,7 +333,7 @@ def wait_for_a_pass(own: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["pipe", "link", "directory", "empty file"])
-def test_a_watching_worker_goes_on_with_the_last_list_while_there_is_none_to_read(
+def test_a_watching_worker_keeps_the_last_list_while_none_can_be_read(
     lab: Lab, three: tuple[Node, Node, Node], kind: str
 ) -> None:
     worker = three[1]

@@ -218,9 +218,7 @@ def test_consoles_that_cannot_be_read_are_logged_and_read_later(lab: Lab, master
     assert f"deeplearning-worker1,{worker.ip} {key_of('HOST2')}\n" in master.text(KNOWN)
 
 
-def test_a_node_whose_console_is_late_is_waited_for_and_after_a_minute_told_of(
-    lab: Lab, master: Node, worker: Node
-) -> None:
+def test_a_late_console_is_awaited_and_reported_after_a_minute(lab: Lab, master: Node, worker: Node) -> None:
     console = worker.text("dev/console")
     (worker.root / "dev/console").unlink()
     assert refreshed(master) == ""

@@ -32,7 +32,7 @@ def test_writing_back_wants_a_bucket() -> None:
 
 
 @given(efs=paths, lustre=paths)
-def test_mounts_hide_each_other_where_one_lies_within_the_other(efs: str, lustre: str) -> None:
+def test_a_mount_inside_another_mount_is_hidden(efs: str, lustre: str) -> None:
     one, other = PurePosixPath(efs), PurePosixPath(lustre)
     apart = not (one == other or one in other.parents or other in one.parents)
     found = keys(fsx_capacity_gib=1200, efs_mount=efs, fsx_mount=lustre)

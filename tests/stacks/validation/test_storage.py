@@ -57,7 +57,7 @@ def test_archive_wants_elastic_throughput_and_an_earlier_infrequent_access(
         ("efs_archive_after_days", 90),
     ],
 )
-def test_an_existing_file_system_is_not_described_anew(key: str, value: Any) -> None:
+def test_an_existing_file_system_is_not_described_again(key: str, value: Any) -> None:
     (problem,) = problems(**{"file_system_id": EXISTING, key: value})
     assert (problem.key, problem.value) == (key, value)
     assert EXISTING in problem.rule

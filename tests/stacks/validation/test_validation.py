@@ -316,7 +316,7 @@ def test_efa_wants_a_type_that_has_it_and_one_zone(values: dict[str, Any], expec
     assert [key for key in keys(efa=True, **values) if key != "worker_image_parameter"] == expected
 
 
-def test_the_laptop_lies_outside_the_vpc() -> None:
+def test_the_laptop_is_outside_the_vpc() -> None:
     assert keys(ssh_cidr="10.0.0.0/8") == ["vpc_cidr"]
     assert keys(ssh_cidr="10.1.0.0/16") == []
 

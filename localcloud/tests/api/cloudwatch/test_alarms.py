@@ -227,7 +227,7 @@ def test_an_alarm_that_is_changed_keeps_its_state(cloud: Cloud, client: Client, 
         ({"ComparisonOperator": "GreaterThanUpperThreshold"}, "the comparison GreaterThanUpperThreshold"),
     ],
 )
-def test_what_is_not_carried_out_is_refused_by_name(client: Client, change: dict[str, Any], message: str) -> None:
+def test_unsupported_settings_are_rejected_by_name(client: Client, change: dict[str, Any], message: str) -> None:
     values: dict[str, Any] = {
         "AlarmName": "refused",
         "Namespace": "AWS/EC2",

@@ -251,7 +251,7 @@ def test_what_cannot_be_decided_is_refused(identities: Identities, client: Clien
     assert code == "AccessDenied" and "cannot decide" in words
 
 
-def test_who_gives_a_role_away_must_be_allowed_to_pass_it(identities: Identities, client: Client) -> None:
+def test_passing_a_role_needs_permission(identities: Identities, client: Client) -> None:
     iam = client("iam")
     role = identities.role()
     iam.create_instance_profile(InstanceProfileName="profile")
@@ -263,7 +263,7 @@ def test_who_gives_a_role_away_must_be_allowed_to_pass_it(identities: Identities
     of("iam").add_role_to_instance_profile(InstanceProfileName="profile", RoleName=role)
 
 
-def test_who_tags_what_is_created_needs_the_right_to_tag(identities: Identities) -> None:
+def test_tagging_new_resources_needs_permission(identities: Identities) -> None:
     tags = [{"ResourceType": "vpc", "Tags": [{"Key": "team", "Value": "vision"}]}]
     of = identities.user(allow("ec2:CreateVpc"))
     words = refused(of("ec2").create_vpc, CidrBlock="10.9.0.0/16", TagSpecifications=tags)[2]

@@ -80,7 +80,7 @@ def test_the_plain_file_is_taken_before_the_compressed_one(tmp_path: Path) -> No
     assert find_idx(tmp_path, "a") == tmp_path / "a"
 
 
-def test_a_label_that_is_no_class_is_refused(tmp_path: Path) -> None:
+def test_an_invalid_label_is_rejected(tmp_path: Path) -> None:
     write_part(tmp_path, "train", 20)
     highest = int(read_idx_pair(tmp_path, "train", classes=10)[1].max())
     with pytest.raises(IdxError, match=f"train-labels-idx1-ubyte: has label {highest}, .* must be 0 to {highest - 1}"):

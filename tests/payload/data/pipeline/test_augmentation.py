@@ -41,7 +41,7 @@ def test_an_image_too_narrow_for_any_ratio_keeps_its_middle() -> None:
 
 
 @given(SIZES, st.integers(1, 300), st.integers(1, 300), st.floats(0.1, 1))
-def test_the_middle_lies_within_and_is_centred(
+def test_the_middle_is_inside_and_centred(
     sizes: list[tuple[int, int]], height: int, width: int, fraction: float
 ) -> None:
     array = np.array(sizes)

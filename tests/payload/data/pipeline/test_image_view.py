@@ -142,7 +142,7 @@ def test_views_are_made_within_a_pipeline_with_a_known_shape() -> None:
         (noise(30, 20), [0, 0, 30, 20], [False], r"mirrored has the shape \[1\]: must be \[\]"),
     ],
 )
-def test_what_is_no_box_of_an_image_is_refused(image: Pixels, box: list[int], mirrored: Any, said: str) -> None:
+def test_an_invalid_box_is_rejected(image: Pixels, box: list[int], mirrored: Any, said: str) -> None:
     import tensorflow as tf
 
     with pytest.raises(tf.errors.InvalidArgumentError, match=f"DeepcdkImageView: {said}"):

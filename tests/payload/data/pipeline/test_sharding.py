@@ -54,7 +54,7 @@ def test_shares_lose_and_repeat_nothing_and_make_the_same_batches_on_any_number_
     assert sorted(everything) == list(range(examples))
 
 
-def test_shares_refuse_a_step_or_a_rank_that_is_not_there() -> None:
+def test_shares_reject_invalid_steps_and_ranks() -> None:
     (only,) = shares(10, 4, 1, by_place=False)
     with pytest.raises(IndexError, match="step 3 of 3"):
         only[3]

@@ -46,7 +46,7 @@ def test_the_index_lists_each_record(directory: Path) -> None:
         assert content[start + row["size"] - 2 : start + row["size"]] == b"\xff\xd9"
 
 
-def test_the_index_is_made_once_and_made_anew_for_other_files(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_index_is_made_once_and_again_for_other_files(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[Path] = []
     scan = record_index.scan
 

@@ -85,7 +85,7 @@ def test_a_write_that_fails_leaves_what_was_there_and_its_room(tmp_path: Path) -
     assert [path.name for path in directory.path.iterdir()] == ["step-00000004"]
 
 
-def test_what_was_removed_is_gone_and_what_is_not_there_is_no_matter(tmp_path: Path) -> None:
+def test_removed_checkpoints_are_gone_and_missing_ones_cause_no_error(tmp_path: Path) -> None:
     directory = storage(tmp_path)
     put(directory, "step-00000004")
     directory.remove("step-00000004")
@@ -283,7 +283,7 @@ def test_what_has_no_manifest_is_tidied_away() -> None:
     ]
 
 
-def test_a_bucket_without_an_answer_is_no_damaged_checkpoint() -> None:
+def test_an_unreachable_bucket_is_not_a_damaged_checkpoint() -> None:
     objects = Memory()
     checkpoints = store(objects)
     save(checkpoints, 1, 1)

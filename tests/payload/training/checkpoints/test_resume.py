@@ -139,7 +139,7 @@ def test_a_checkpoint_of_another_network_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", ["manifest cut", "arrays cut", "arrays flipped", "arrays gone"])
-def test_where_all_are_lost_the_run_begins_anew_and_replaces_them(tmp_path: Path, damage: str) -> None:
+def test_if_all_checkpoints_are_lost_the_run_restarts_and_replaces_them(tmp_path: Path, damage: str) -> None:
     store, toy = store_for(Settings(), tmp_path), Toy()
     for step in (1, 2):
         store.save(dataclasses.replace(FRESH, total_steps=step), toy.arrays(), settings=SETTINGS)
@@ -165,7 +165,7 @@ def test_where_all_are_lost_the_run_begins_anew_and_replaces_them(tmp_path: Path
 
 
 @pytest.mark.parametrize("fault", ["another format", "a disk that fails"])
-def test_where_one_may_be_read_again_nothing_is_begun(
+def test_a_run_does_not_restart_while_a_checkpoint_may_become_readable(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str
 ) -> None:
     store = store_for(Settings(), tmp_path)

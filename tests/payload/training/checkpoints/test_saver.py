@@ -397,7 +397,7 @@ def test_a_missed_checkpoint_does_not_tell_to_resume_while_training_continues(
     assert "check that the bucket exists" in told and "--resume" not in told
 
 
-def test_one_that_was_missed_is_in_the_metrics_in_the_log_and_in_the_totals(
+def test_a_missed_checkpoint_is_in_the_metrics_the_log_and_the_totals(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     totals = RunTotals()

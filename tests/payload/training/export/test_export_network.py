@@ -89,7 +89,7 @@ def test_a_run_an_export_and_each_form_of_it_can_be_loaded(written: Written, nam
     assert classifier.probabilities(written.images) == pytest.approx(written.expected, abs=1e-5)
 
 
-def test_without_its_card_a_network_of_any_size_must_be_told_one(written: Written, tmp_path: Path) -> None:
+def test_without_a_model_card_a_network_of_any_size_needs_a_size(written: Written, tmp_path: Path) -> None:
     from payload.training.export.classifier import load
     from payload.training.export.model_card import ModelError
 

@@ -83,7 +83,7 @@ def test_an_onnx_file_is_found_by_its_name_and_where_it_is_the_only_form(tmp_pat
         ("empty", "python -m payload.export --run-dir"),
     ],
 )
-def test_what_is_no_model_is_an_error_that_says_what_to_do(tmp_path: Path, name: str, says: str) -> None:
+def test_an_invalid_model_is_an_error_with_a_fix(tmp_path: Path, name: str, says: str) -> None:
     (tmp_path / "notes.txt").touch()
     (tmp_path / "empty").mkdir()
     with pytest.raises(ModelError, match=says):

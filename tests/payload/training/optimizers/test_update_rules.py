@@ -142,7 +142,7 @@ def largest_difference(ours: list[Array], theirs: list[Array]) -> float:
 
 @pytest.mark.parametrize("decay_all", [False, True], ids=["matrices", "all"])
 @pytest.mark.parametrize("name", FORMULAS)
-def test_a_rule_follows_its_paper_and_leaves_vectors_alone_unless_told(name: str, decay_all: bool) -> None:
+def test_a_rule_follows_its_paper_and_excludes_vectors_by_default(name: str, decay_all: bool) -> None:
     settings = dataclasses.replace(SETTINGS, optimizer=name, decay_all=decay_all)
     assert largest_difference(trained(settings, gradients()), by_formula(settings, gradients())) < 3e-6
 

@@ -201,7 +201,7 @@ def test_templates_are_fetched_from_buckets_by_either_style_of_address() -> None
     assert bucket_and_key("https://assets.s3.us-east-1.amazonaws.com/b.json") == ("assets", "b.json")
 
 
-def test_a_previous_parameter_of_the_store_is_fetched_anew(client: Client, stacks: Stacks) -> None:
+def test_a_previous_parameter_of_the_store_is_fetched_again(client: Client, stacks: Stacks) -> None:
     ssm, cf = client("ssm"), client("cloudformation")
     ssm.put_parameter(Name="/image", Type="String", Value="ami-03cf127a")
     declared = {"Image": {"Type": "AWS::SSM::Parameter::Value<AWS::EC2::Image::Id>", "Default": "/image"}}

@@ -133,6 +133,6 @@ def test_a_dashboard_is_written_changed_and_removed(client: Client, stacks: Stac
     assert name not in {each["DashboardName"] for each in cloudwatch.list_dashboards()["DashboardEntries"]}
 
 
-def test_a_dashboard_that_is_no_json_fails_its_stack(stacks: Stacks) -> None:
+def test_a_dashboard_with_invalid_json_fails_its_stack(stacks: Stacks) -> None:
     for body in ("{", "[]", "{}"):
         assert stacks.describe(stacks.create(dashboard(body)))["StackStatus"] == "ROLLBACK_COMPLETE"
