@@ -19,79 +19,15 @@ from agent.files.safe_read import read_regular
 from agent.launch import full_disk
 from agent.remote.ssh import SSH_FAILED
 from agent.runs.run_directory import RunDirectory
-from agent.spec.log_lines import without_controls
 from agent.spec.nodes import LEAVING, Node
 from agent.spec.run import RunSpec
-from agent.supervisor import rank_error
+from agent.supervisor import launcher_log, rank_error
 
 MOST_NOTICE_BYTES: Final = 1 << 16
 _MAX_STALLED_BYTES: Final = 1 << 14
-_MAX_LINE: Final = 4096
-"""Maximum number of characters that are searched in a line. Ranks write to the log, so each pattern below needs linear
-time, and each number has at most nine digits."""
-_FIRST: Final = re.compile(
-    r"The first process to do so was:\s+Process name: (?:\[\[\d+,\d+\],)?(\d{1,9})\]?\s+Exit code:\s+(-?\d{1,9})\n"
-)
-"""Message of horovodrun (with Gloo) and mpirun."""
-_ENDED_FIRST: Final = re.compile(r"^\[launcher\] rank (\d{1,9}) exited first: (-?\d{1,9})$", re.MULTILINE)
-"""Message of `agent.launch.ssh_launcher`."""
-_HOST_ENDED: Final = re.compile(r"^\[launcher\] (\S{1,255}) ended: (-?\d{1,9})$", re.MULTILINE)
-"""Message of `agent.launch.ssh_launcher` if a host's ranks are gone without a report. `agent.launch.mpirun` and
-`agent.launch.gloo_store` also print it for their hosts."""
-_SIGNALLED: Final = re.compile(r"process rank (\d{1,9}) with PID \d+ on node \S+ exited on signal (\d{1,9})\b")
-"""Message of mpirun only, like the next one."""
-_SILENT: Final = re.compile(
-    r"lost communication with a remote daemon(?:(?!lost communication)[\s\S]){0,2000}?"
-    r"Remote daemon: \S{1,255} on node (\S{1,255})"
-)
-_BROKEN: Final = re.compile(
-    r"^(?:\[\d+\]<stderr>:)?(?:Timeout, server \S+ not responding|client_loop: send disconnect: |"
-    r"Connection to \S+ closed by remote host|Connection (?:reset|closed) by \S+ port \d+|"
-    r"(?:Connection to \S+ port \d+|Read from remote host \S+): )",
-    re.MULTILINE,
-)
-"""Messages of OpenSSH's client when an established connection breaks (clientloop.c and packet.c of OpenSSH 9)."""
-_CLOSED: Final = re.compile(
-    r"^(?:\[\d{1,9}\]<stderr>:)?Connection to (\S{1,255}) closed by remote host\.\s*$", re.MULTILINE
-)
-"""Message of OpenSSH's client when sshd on the host closes an established connection."""
-_TIMED_OUT: Final = "Connection timed out"
-"""Message of Gloo, Open MPI and NCCL when TCP gives up on a node. Only Gloo prints the node's address before it."""
-_PEER: Final = re.compile(r"\[(\d{1,3}(?:\.\d{1,3}){3})\]:\d{1,5}: $")
-_MAX_PEER: Final = 40
 _RANK: Final = re.compile(r"\[(\d{1,9})\]<std")
 _FULL_LINES: Final = 200
 _FULL_SHOWN: Final = 200
-_LAUNCHED: Final = "\n[supervisor] $ "
-"""Beginning of the last attempt's output in the log."""
-_OUT_OF_MEMORY: Final = re.compile(
-    r"^(?:\[\d{1,9}\]<stderr>:)?\[launcher\] rank (\d{1,9}): (perhaps |)out of memory: ([^\n]{1,400})$", re.MULTILINE
-)
-"""Message of `agent.launch.out_of_memory`."""
-_EXCEPTION_BYTES: Final = 1 << 22
-"""Number of bytes at the end of a log that are searched for a rank's exception. Its message may be long."""
-_GAVE_UP: Final = re.compile(
-    r"^\[\d+\]<stderr>:.*?(?:Timed out waiting (\d{1,9})ms for |Wait timeout after (\d{1,9}) seconds for key)",
-    re.MULTILINE,
-)
-"""Messages of a rank after Gloo's time-out: in a collective (in ms), or earlier, while the ranks connect (in s)."""
-_NOTICED: Final = re.compile(
-    r"^\[(\d{1,9})\]<stderr>:.*?(?:Horovod background loop uncaught exception|Wait timeout after \d+ seconds for key|"
-    r"Horovod has been shut down|HorovodInternalError|a rank exited or its host is lost)",
-    re.MULTILINE,
-)
-"""Messages of a rank that can no longer reach another one, after Gloo's time-out or because a connection was closed.
-Horovod's thread prints them on each rank that is alive, no matter what the program does."""
-_NOTICE_BYTES: Final = 1 << 15
-"""Maximum number of bytes that a rank prints from such a message to its exit: tracebacks of TensorFlow's threads."""
-
-
-def log_bytes(ranks: int) -> int:
-    """Return the number of bytes at the end of a log that `reason` needs, at most 32 MiB.
-
-    All ranks may fail at the same time.
-    """
-    return min(_EXCEPTION_BYTES + _NOTICE_BYTES * (1 + ranks), 1 << 25)
 
 
 def reason(spec: RunSpec, status: int, log: str, running: Collection[str] = ()) -> str:
@@ -100,7 +36,7 @@ def reason(spec: RunSpec, status: int, log: str, running: Collection[str] = ()) 
     `status` is the launcher's exit status, `log` the end of its output. `running` contains the names of the hosts that
     are known to respond and that have not rebooted during the attempt.
     """
-    log = last_attempt(log)
+    log = launcher_log.last_attempt(log)
     if leaving := leaving_hosts(spec):
         return f"{leaving}; to continue once its group has launched a replacement: `fab resume {spec.run_id}`"
     named = (
@@ -130,14 +66,6 @@ def full_disk_hint(hosts: Sequence[Node], log: str) -> str:
     rank = _RANK.match(found[-1])
     where = f" on {places[int(rank[1])]}" if rank and int(rank[1]) < len(places) else ""
     return f"; a disk{where} is full: {found[-1].strip()[:_FULL_SHOWN]}; do: free space on it{MAKE_ROOM}"
-
-
-def last_attempt(log: str) -> str:
-    """Return the last attempt's output from the end of a log, without colours and other control characters.
-
-    Long lines are truncated to _MAX_LINE characters.
-    """
-    return "\n".join(line[:_MAX_LINE] for line in without_controls(log.rpartition(_LAUNCHED)[2]).split("\n"))
 
 
 def leaving_hosts(spec: RunSpec) -> str:
@@ -181,19 +109,11 @@ def out_of_memory(hosts: Sequence[Node], log: str) -> str:
     A rank that certainly ran out of memory is preferred. `log` is the output of an attempt.
     """
     places = _places(hosts)
-    found = [each for each in _OUT_OF_MEMORY.findall(log) if int(each[0]) < len(places)]
+    found = [each for each in launcher_log.out_of_memory(log) if each[0] < len(places)]
     if not found:
         return ""
     rank, perhaps, text = min(found, key=lambda each: bool(each[1]))
-    return f"rank {rank} on {places[int(rank)]} {perhaps}ran out of memory: {text}"
-
-
-def closing_hosts(log: str) -> set[str]:
-    """Return the hosts that closed a connection of the launcher in the last attempt of a log, by name or address.
-
-    sshd on a host closes a connection if, for example, the processes of the ranks are killed.
-    """
-    return set(_CLOSED.findall(last_attempt(log)))
+    return f"rank {rank} on {places[rank]} {perhaps}ran out of memory: {text}"
 
 
 def killed_ranks(hosts: Sequence[Node], log: str, running: Collection[str]) -> str:
@@ -201,7 +121,7 @@ def killed_ranks(hosts: Sequence[Node], log: str, running: Collection[str]) -> s
 
     sshd closes a connection if the process for it is killed. This process belongs to the user for ranks.
     """
-    closed = closing_hosts(log)
+    closed = launcher_log.closing_hosts(log)
     found = [host.name for host in hosts if {host.name, host.address} & closed and host.name in running]
     if not found:
         return ""
@@ -214,15 +134,10 @@ def killed_ranks(hosts: Sequence[Node], log: str, running: Collection[str]) -> s
 
 def unreachable_host(log: str) -> str:
     """Return text with the last host that the launcher can no longer reach, and advice; "" if it reaches all hosts."""
-    if not (found := _unreached(log)):
+    if not (found := launcher_log.unreached_hosts(log)):
         return ""
     node = found[-1]
     return f"{node} no longer responds; `fab replace {node.removeprefix('deeplearning-')}`, then `fab resume`"
-
-
-def _unreached(log: str) -> list[str]:
-    """Return the names of the hosts that mpirun, or deepcdk's own launcher, could no longer reach."""
-    return _SILENT.findall(log) or [name for name, status in _HOST_ENDED.findall(log) if int(status) == SSH_FAILED]
 
 
 def lost_connection(hosts: Sequence[Node], log: str) -> str:
@@ -231,10 +146,10 @@ def lost_connection(hosts: Sequence[Node], log: str) -> str:
     SSH exits with status 255 when the network fails for a minute, but a user program can also exit with 255. So if a
     rank has this status, SSH must have printed an error too.
     """
-    if found := _unreached(log):
+    if found := launcher_log.unreached_hosts(log):
         return f"the connection to {found[-1]} was lost"
-    first, places = first_ended(log), _places(hosts)
-    if first and first[1] == SSH_FAILED and first[0] < len(places) and _BROKEN.search(log):
+    first, places = launcher_log.first_ended(log), _places(hosts)
+    if first and first[1] == SSH_FAILED and first[0] < len(places) and launcher_log.has_broken_connection(log):
         return f"the connection to {places[first[0]]} was lost"
     return ""
 
@@ -242,25 +157,19 @@ def lost_connection(hosts: Sequence[Node], log: str) -> str:
 def lost_network(hosts: Sequence[Node], log: str) -> str:
     """Return text with the nodes that ranks could not reach, even if they answer again; "" if no rank reported this.
 
-    `log` is the output of an attempt. Ranks report it over Gloo, Open MPI and NCCL, but only Gloo names the node.
+    `log` is the output of an attempt. Only Gloo names the node.
     """
-    names, where, is_lost = {host.address: host.name for host in hosts}, set(), False
-    for line in log.split("\n"):
-        for before in line.split(_TIMED_OUT)[:-1]:
-            peer = _PEER.search(before[-_MAX_PEER:]) if "pair.cc:" in line else None
-            if peer and peer[1] in names:
-                where.add(names[peer[1]])
-            of_mpi, of_nccl = "btl_tcp" in line and before.endswith(": "), before.endswith(" failed : ")
-            is_lost = is_lost or bool(peer) or of_mpi or (of_nccl and "Call to " in line)
-    if not is_lost:
+    peers = launcher_log.timed_out_peers(log)
+    if peers is None:
         return ""
-    return f"the network between nodes failed: ranks could not reach {' and '.join(sorted(where)) or 'each other'}"
+    where = sorted({host.name for host in hosts if host.address in peers})
+    return f"the network between nodes failed: ranks could not reach {' and '.join(where) or 'each other'}"
 
 
 def ended_host(log: str) -> str:
     """Return text with the last host whose launcher process failed, and the status; "" if there is none."""
-    found = _HOST_ENDED.findall(log)
-    return f"the launcher on {found[-1][0]} exited with {describe_status(int(found[-1][1]))}" if found else ""
+    found = launcher_log.ended_hosts(log)
+    return f"the launcher on {found[-1][0]} exited with {describe_status(found[-1][1])}" if found else ""
 
 
 def unreported_ranks(hosts: Sequence[Node], log: str) -> str:
@@ -270,7 +179,7 @@ def unreported_ranks(hosts: Sequence[Node], log: str) -> str:
     nothing. All other ranks print an error: after Gloo's time-out, or when the first of them exit and close their
     connections. It is random which of them exits first.
     """
-    waits, noticed = _given_up(log)
+    waits, noticed = launcher_log.given_up(log)
     if not waits:
         return ""
     places, missing = _places(hosts), missing_ranks(hosts, log)
@@ -298,20 +207,8 @@ def missing_ranks(hosts: Sequence[Node], log: str) -> list[int]:
 
     Return [] if none timed out, or if the first rank that exited had failed by itself.
     """
-    waits, noticed = _given_up(log)
+    waits, noticed = launcher_log.given_up(log)
     return sorted(set(range(len(_places(hosts)))) - noticed) if waits else []
-
-
-def _given_up(log: str) -> tuple[list[tuple[float, bool]], set[int]]:
-    """Return the time-outs that ranks reported, and the set of ranks that noticed a failure.
-
-    Each time-out is a pair: seconds, and whether the ranks were still connecting. The list is empty if the first rank
-    that exited had not noticed anything, because then its own failure is the cause.
-    """
-    waits = [(float(ms) / 1000 if ms else float(s), bool(s)) for ms, s in _GAVE_UP.findall(log)]
-    noticed = {int(rank) for rank in _NOTICED.findall(log)}
-    first = first_ended(log)
-    return ([] if first and first[0] not in noticed else waits), noticed
 
 
 def format_ranks(ranks: Sequence[int]) -> str:
@@ -328,26 +225,13 @@ def format_ranks(ranks: Sequence[int]) -> str:
 
 def first_ended_rank(hosts: Sequence[Node], log: str) -> str:
     """Return which rank exited first, with its host, status and error; "" if the launcher does not report it."""
-    found, places = first_ended(log), _places(hosts)
+    found, places = launcher_log.first_ended(log), _places(hosts)
     if not found:
         return ""
     rank, status = found
     where = f" on {places[rank]}" if rank < len(places) else ""
     error = rank_error.describe(rank, log, status)
     return f"rank {rank}{where} exited first, with {describe_status(status)}{error}"
-
-
-def first_ended(log: str) -> tuple[int, int] | None:
-    """Return the rank that exited first and its status; None if the launcher does not report it.
-
-    A status after a signal is negative, or 128 + n from a shell.
-    """
-    found = (
-        _FIRST.findall(log)
-        or _ENDED_FIRST.findall(log)
-        or [(rank, f"-{number}") for rank, number in _SIGNALLED.findall(log)]
-    )
-    return (int(found[-1][0]), int(found[-1][1])) if found else None
 
 
 def _places(hosts: Sequence[Node]) -> list[str]:

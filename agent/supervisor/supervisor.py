@@ -18,7 +18,7 @@ from agent.spec.nodes import Node
 from agent.spec.resumed_spec import resume_point
 from agent.spec.run import RunSpec
 from agent.spec.run_states import STOP_GRACE_S
-from agent.supervisor import failure, notification, prepare_hosts, rank_permissions, scheduler, then_stop
+from agent.supervisor import launcher_log, notification, prepare_hosts, rank_permissions, scheduler, then_stop
 from agent.supervisor.attempt import ON_REQUEST, Attempt, StopRequest
 from agent.supervisor.cost_meter import Meter
 from agent.supervisor.ended_run import rewrite
@@ -297,9 +297,9 @@ class Supervisor:
 
     def _last_lines(self, reason: str) -> tuple[str, ...]:
         """Return the last lines of the log, or of the rank that exited first if the reason for the failure names it."""
-        size = failure.log_bytes(self._attempt.spec.ranks)
+        size = launcher_log.log_bytes(self._attempt.spec.ranks)
         text = run_log.last_text(self.directory.log, size)
-        first = failure.first_ended(failure.last_attempt(text))
+        first = launcher_log.first_ended(launcher_log.last_attempt(text))
         named = first[0] if first and f"rank {first[0]} on " in reason else None
         return tuple(run_log.last_lines(self.directory.log, rank=named, size=size, text=text))
 

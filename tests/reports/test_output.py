@@ -14,7 +14,8 @@ from agent.launch.output_lines import BAR_S, Lines
 from agent.runs import liveness, run_log
 from agent.runs.follow import follow
 from agent.runs.run_directory import RunDirectory
-from agent.supervisor.failure import log_bytes, reason
+from agent.supervisor.failure import reason
+from agent.supervisor.launcher_log import log_bytes
 from cluster.errors import DeepcdkError, RemoteError
 from cluster.runs.follow import RunProgress
 from cluster.runs.progress_display import PlainDisplay

@@ -15,12 +15,11 @@ from agent.supervisor.failure import (
     describe_status,
     first_ended_rank,
     format_ranks,
-    last_attempt,
-    log_bytes,
     lost_connection,
     lost_network,
     reason,
 )
+from agent.supervisor.launcher_log import last_attempt, log_bytes
 from tests.factories import make_nodes, make_spec
 
 LOG = """\
