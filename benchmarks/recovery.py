@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from agent.hardware.machine import this_machine
-from agent.runs.follow import Tail
+from agent.runs.tail import Tail
 from benchmarks import figures
 from benchmarks.measure import on_laptop, output_of, running_cloud
 from cluster import demo

@@ -27,7 +27,7 @@ from agent.errors import SpecError
 from agent.files.atomic_write import full_disk, open_to_append
 from agent.files.safe_read import read_regular
 from agent.runs import follow as followed
-from agent.runs import liveness, record, run_queue, trusted_spec
+from agent.runs import liveness, record, run_queue, run_summary, trusted_spec
 from agent.runs import state as states
 from agent.runs.all_runs import LiveRunError, Runs, describe
 from agent.runs.node_claims import ClaimedNode
@@ -258,12 +258,12 @@ def _dispatch(runs: Runs, options: argparse.Namespace) -> int:
         case "supervise":
             return supervise(runs, options.run, options.ready_fd, options.lock_fd, options.lost)
         case "status" if options.list:
-            print(json.dumps(followed.summaries(runs)))
+            print(json.dumps(run_summary.summaries(runs)))
         case "status" if options.live:
             print(json.dumps(occupancy(runs)))
         case "status":
             with resolved(runs, options.run) as directory:
-                print(json.dumps(followed.summary(directory.effective_state(), directory)))
+                print(json.dumps(run_summary.summary(directory.effective_state(), directory)))
         case "show":
             with resolved(runs, options.run) as directory:
                 print(json.dumps(record.record(directory)))

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from agent.runs import record, spending
+from agent.runs import run_cost, spending
 from agent.runs.run_directory import RunDirectory
 from agent.runs.spending import Spent
 from agent.spec.run import RunSpec
@@ -49,7 +49,7 @@ class Meter:
         warned.
         """
         self._advance()
-        price = record.highest_usd_per_hour(self._directory, json.loads(spec.to_json()))
+        price = run_cost.highest_usd_per_hour(self._directory, json.loads(spec.to_json()))
         begins = not self._is_priced
         self._bounds, self._is_priced = spec.bounds, True
         usd = None if price is None else self._spent.usd

@@ -12,7 +12,7 @@ import time
 from typing import Final
 
 from agent.errors import SpecError
-from agent.runs import follow
+from agent.runs import run_summary
 from agent.runs.all_runs import Runs
 from agent.runs.run_directory import RunDirectory
 from agent.runs.state import State
@@ -96,7 +96,7 @@ def _is_settled(directory: RunDirectory, state: State) -> bool:
     if state.state != "running" or launched is None:
         return False
     return time.time() - launched >= SETTLED_S or any(
-        each.get("event") == "epoch" for each in follow.metrics(directory)
+        each.get("event") == "epoch" for each in run_summary.metrics(directory)
     )
 
 

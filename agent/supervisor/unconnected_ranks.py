@@ -11,8 +11,8 @@ from typing import Final
 
 from agent.files.safe_read import names_in
 from agent.launch.hosts import POLL_S
-from agent.runs.follow import Tail
 from agent.runs.run_directory import APART, LINKED, RunDirectory
+from agent.runs.tail import Tail
 from agent.spec.launchers import REQUIRED
 from agent.spec.run import RunSpec
 

@@ -19,7 +19,7 @@ import pytest
 import yaml
 from aws_cdk import App
 
-from agent.runs import follow, record
+from agent.runs import record, run_summary
 from agent.runs.all_runs import Runs
 from agent.runs.run_directory import RunDirectory
 from agent.runs.state import State
@@ -57,7 +57,7 @@ def test_who_started_a_run_is_recorded_and_shown(tmp_path: Path, monkeypatch: py
     directory.path.mkdir()
     record.write_origin(directory, Origin(started_by=ALICE))
     directory.write_state(State.starting(spec))
-    summary = json.loads(json.dumps(follow.summary(directory.stored_state(), directory)))
+    summary = json.loads(json.dumps(run_summary.summary(directory.stored_state(), directory)))
     assert summary["started_by"] == ALICE
     assert answers.SUMMARY(summary) == ""
     table = runs_table([summary])

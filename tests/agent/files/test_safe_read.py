@@ -15,7 +15,7 @@ import pytest
 from agent.files import safe_read
 from agent.files.safe_read import count_files, is_listed, listed_below, read_listed, read_regular
 from agent.remote.ssh import Completed
-from agent.runs import follow, record, run_log, spending
+from agent.runs import record, run_log, run_summary, spending
 from agent.runs import state as states
 from agent.runs.run_directory import RunDirectory
 from agent.runs.state import State
@@ -102,7 +102,7 @@ def test_metrics_of_a_listed_run_are_found_by_name_as_soon_as_they_exist(tmp_pat
         state = State.starting(make_spec(run_id="one"))
         directory.write_state(state)
         for each in (state, dataclasses.replace(state, state="stopped")):
-            assert follow.summary(each, directory)["last"] is None
+            assert run_summary.summary(each, directory)["last"] is None
         (tmp_path / "server/one/metrics.jsonl").write_bytes(b"")
         assert directory.metrics.exists()
 
@@ -144,7 +144,7 @@ def test_no_file_of_a_run_blocks_its_reader(tmp_path: Path, make: object) -> Non
     assert callable(make)
     for name in ("metrics.jsonl", "preflight.json", "spent.json", "origin.json", "stop.json", "result.json"):
         make(directory.path / name)
-    assert follow.summary(state, directory)["run_id"] == "one"
+    assert run_summary.summary(state, directory)["run_id"] == "one"
     assert directory.stop_grace_s() == STOP_GRACE_S
     with pytest.raises(ValueError, match=r"origin\.json, which names the bucket, cannot be read"):
         archive.destination(directory)

@@ -1,10 +1,15 @@
-"""A separate home on the master's own disk, for the master's record of accepted specs."""
+"""A separate home on the master's own disk, for the master's record of accepted specs, and a live run."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
+
+from agent.runs import liveness
+from agent.runs.all_runs import Runs
+from agent.runs.run_directory import RunDirectory
+from tests.factories import make_state
 
 
 @pytest.fixture(autouse=True)
@@ -13,3 +18,13 @@ def home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPat
     path = tmp_path_factory.mktemp("home")
     monkeypatch.setenv("HOME", str(path))
     return path
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> RunDirectory:
+    """Return the directory of a live run."""
+    found = Runs(root=tmp_path)["one"]
+    found.path.mkdir()
+    liveness.hold("one")
+    found.write_state(make_state())
+    return found

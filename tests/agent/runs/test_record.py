@@ -6,17 +6,14 @@ import dataclasses
 import json
 import os
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from agent.errors import SpecError
-from agent.runs import record as record_module
 from agent.runs.all_runs import Runs
-from agent.runs.record import cost, record, write_course, write_origin, write_record
+from agent.runs.record import record, write_course, write_origin, write_record
 from agent.runs.run_directory import RunDirectory
 from agent.runs.state import State
-from agent.spec.nodes import Node
 from agent.spec.provenance import Origin, Submission
 from tests.factories import make_nodes, make_spec, make_state
 from tests.nfs import nfs_client
@@ -53,37 +50,6 @@ def test_a_record_holds_where_a_run_came_from_and_how_it_went(directory: RunDire
     assert found["course"]["times"] == {"launched": 5.0}
     assert found["usd"] == pytest.approx(0.3816)
     assert (found["state"]["state"], found["result"], found["attempts"]) == ("succeeded", None, 1)
-
-
-def on_spot(origin: Origin, *more: Node) -> dict[str, Any] | None:
-    submitted = Submission.from_json(Submission(spec=SPEC, origin=origin).to_json()).origin
-    hosts = [*SPEC.hosts, *more]
-    return record_module.on_spot(dataclasses.asdict(submitted), {"hosts": [host.__dict__ for host in hosts]}, 3600.0)
-
-
-def test_a_record_says_what_nodes_on_spot_have_cost() -> None:
-    spot = dataclasses.replace(
-        ORIGIN, spot=("i-00000001",), spot_usd_per_hour={"c5.2xlarge": 0.14}, spot_prices_of="2026-11-20"
-    )
-    assert on_spot(ORIGIN) is None
-    assert on_spot(spot) == {"hosts": 1, "usd": pytest.approx(0.14 + 0.0416), "prices_of": "2026-11-20"}
-    assert on_spot(dataclasses.replace(spot, spot_usd_per_hour={})) == {
-        "hosts": 1,
-        "usd": None,
-        "prices_of": "2026-11-20",
-    }
-    assert on_spot(dataclasses.replace(spot, spot=("i-00000009",))) is None
-
-
-def test_a_node_that_came_later_was_bought_on_spot_where_all_were() -> None:
-    later = make_nodes(2)[1]
-    kinds = {**ORIGIN.instance_types, "i-00000003": "c5.2xlarge"}
-    spot = dataclasses.replace(
-        ORIGIN, instance_types=kinds, spot=("i-00000001", "i-00000003"), spot_usd_per_hour={"c5.2xlarge": 0.14}
-    )
-    assert on_spot(spot, later) == {"hosts": 2, "usd": pytest.approx(2 * 0.14 + 0.0416), "prices_of": ""}
-    mixed = dataclasses.replace(spot, spot=("i-00000001",))
-    assert on_spot(mixed, later) == {"hosts": 1, "usd": pytest.approx(0.14 + 0.34 + 0.0416), "prices_of": ""}
 
 
 def test_what_a_rank_has_spoilt_tells_nothing_of_spot(directory: RunDirectory) -> None:
@@ -135,25 +101,6 @@ def test_an_earlier_attempts_origin_stays_beside_the_new_one(directory: RunDirec
     write_origin(directory, Origin(stack="second"))
     stacks = [json.loads((directory.path / name).read_text())["stack"] for name in ("origin-1.json", "origin.json")]
     assert stacks == ["first", "second"]
-
-
-def test_a_cost_needs_all_prices() -> None:
-    spec = json.loads(SPEC.to_json())
-    origin = {
-        "instance_types": {"i-00000001": "a", "i-000000ff": "b"},
-        "master": "i-000000ff",
-        "usd_per_hour": {"a": 2.0, "b": 1.0},
-    }
-    assert cost(origin, spec, 1800) == 1.5
-    assert cost({**origin, "usd_per_hour": {"a": 2.0, "b": None}}, spec, 1800) is None
-    assert cost({**origin, "instance_types": {"i-000000ff": "b"}}, spec, 1800) is None
-    # A replacement for a lost node, with an instance type that the launch did not know.
-    alike = {**origin, "instance_types": {"i-00000009": "a", "i-000000ff": "b"}}
-    assert cost(alike, spec, 1800) == 1.5
-    mixed = {**origin, "instance_types": {"i-00000008": "b", "i-00000009": "a", "i-000000ff": "b"}}
-    assert cost(mixed, spec, 1800) is None
-    assert cost(None, spec, 1800) is None
-    assert cost({}, spec, 1800) is None
 
 
 def test_an_order_comes_back_unchanged_and_a_spec_alone_is_one_of_unknown_origin() -> None:

@@ -7,7 +7,7 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from agent.runs import follow, run_queue
+from agent.runs import run_queue, run_summary
 from agent.runs import state as states
 from agent.runs.all_runs import Runs
 from tests.factories import make_state
@@ -39,7 +39,7 @@ def test_removed_run_leaves_the_queue(tmp_path: Path) -> None:
     runs = queued(tmp_path, ["one", "two"])
     states.forget("one")
     assert run_queue.ids() == ["two"]
-    (told,) = follow.summaries(runs)
+    (told,) = run_summary.summaries(runs)
     assert told["reason"] == "position 1 in the queue"
 
 
@@ -49,7 +49,7 @@ def test_run_that_is_queued_again_is_last(tmp_path: Path) -> None:
     runs["two"].write_state(make_state(run_id="two", state="queued", reason="it keeps its place"))
     runs["one"].write_state(make_state(run_id="one", state="queued"))
     assert run_queue.ids() == ["two", "three", "one"]
-    found = {each["run_id"]: each for each in follow.summaries(runs)}
+    found = {each["run_id"]: each for each in run_summary.summaries(runs)}
     assert [found[run_id]["position"] for run_id in run_queue.ids()] == [1, 2, 3]
     assert found["one"]["reason"] == "position 3 in the queue, after three"
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from agent.files.safe_read import read_regular
-from agent.runs import database, follow, trusted_spec
+from agent.runs import database, run_summary, trusted_spec
 from agent.runs import state as states
 from agent.runs.all_runs import Runs
 from agent.runs.state import State
@@ -93,11 +93,11 @@ def test_files_of_an_ended_run_are_read_for_one_list_only(runs: Runs, monkeypatc
         runs[name].path.mkdir(parents=True)
         runs[name].metrics.write_text('{"event": "epoch", "epoch": 3}\n')
         runs[name].write_state(make_state(run_id=name, state=state))
-    first = json.loads(json.dumps(follow.summaries(runs)))  # as the laptop reads it
+    first = json.loads(json.dumps(run_summary.summaries(runs)))  # as the laptop reads it
     assert {"ended", "waits"} == set(read)
     read.clear()
-    assert json.loads(json.dumps(follow.summaries(runs))) == first
+    assert json.loads(json.dumps(run_summary.summaries(runs))) == first
     assert set(read) == {"waits"}
     assert (first[0]["epoch"], first[0]["state"]) == ({"event": "epoch", "epoch": 3}, "succeeded")
     runs["ended"].write_state(make_state(run_id="ended", state="queued"))
-    assert [each["position"] for each in follow.summaries(runs)] == [2, 1], "it was resumed"
+    assert [each["position"] for each in run_summary.summaries(runs)] == [2, 1], "it was resumed"

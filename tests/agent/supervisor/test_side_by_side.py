@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from agent.errors import SpecError
-from agent.runs import follow, run_queue, trusted_spec
+from agent.runs import run_queue, run_summary, trusted_spec
 from agent.runs.all_runs import LiveRunError, Runs
 from agent.runs.run_directory import RunDirectory
 from agent.spec.nodes import Node
@@ -189,7 +189,7 @@ def test_a_small_run_does_not_pass_a_large_one_and_both_begin_once_there_is_room
         assert master.hosts("two") == ("deeplearning-worker3", "deeplearning-worker4")
         master.schedule()
         assert run_queue.ids() == ["large", "small"]
-        told = follow.summaries(master.runs)[0]
+        told = run_summary.summaries(master.runs)[0]
         assert (told["run_id"], told["reason"]) == ("large", "position 1 in the queue, after one or two")
         master.end("one", lost=False)
         master.schedule()
