@@ -25,17 +25,14 @@ from typing import Any, Final
 
 from agent.errors import SpecError
 from agent.files.atomic_write import full_disk, open_to_append
-from agent.files.safe_read import read_regular
 from agent.runs import follow as followed
 from agent.runs import liveness, record, run_queue, run_summary, trusted_spec
 from agent.runs import state as states
 from agent.runs.all_runs import LiveRunError, Runs, describe
 from agent.runs.node_claims import ClaimedNode
 from agent.runs.run_directory import RunDirectory
-from agent.runs.state import State
 from agent.spec.provenance import Submission
-from agent.spec.run import RunSpec
-from agent.spec.run_states import QUEUED, STOP_GRACE_S
+from agent.spec.run_states import STOP_GRACE_S
 from agent.supervisor import current_master
 from agent.supervisor.current_master import wait_until_settled
 
@@ -108,37 +105,6 @@ def resolved(runs: Runs, run_id: str) -> Iterator[RunDirectory]:
     except FileNotFoundError:
         resolve(runs, directory.run_id)
         raise
-
-
-def stop(runs: Runs, directory: RunDirectory, grace_s: float) -> State:
-    """Stop a run, wait until it has ended, and return its final state.
-
-    Its ranks get SIGTERM, and SIGKILL after `grace_s` seconds. A queued run is removed from the queue. If the run has
-    lost its supervisor, its remaining processes are killed on all hosts, and it does not continue automatically. A run
-    that has ended does not change.
-    """
-    if directory.effective_state().state == QUEUED:
-        run_queue.finish(directory, "stopped", run_queue.WITHDRAWN)
-    state = directory.effective_state()
-    if state.is_live:
-        with contextlib.suppress(IsADirectoryError):  # A rank may keep creating one. The signal below works anyway.
-            directory.write(directory.stop_request, json.dumps({"grace_s": grace_s, "time": time.time()}))
-        told = None
-        while (state := directory.effective_state()).is_live:
-            pid = liveness.supervisor_pid(directory.run_id)
-            if pid and pid != told:  # a new supervisor if the scheduler restarts the run meanwhile
-                told = pid
-                with contextlib.suppress(ProcessLookupError):  # it has exited since
-                    os.kill(pid, signal.SIGTERM)
-            time.sleep(followed.POLL_S)
-    if directory.lost_state():
-        from agent.supervisor.ended_run import kill
-
-        kill(runs, RunSpec.from_json(read_regular(directory.spec).decode("utf-8")))
-        runs.mark_lost(directory.run_id)
-        state = directory.stored_state()
-        runs.release_lost(directory.run_id)
-    return state
 
 
 def begin(runs: Runs, submission: Submission, *, again: bool, queueing: bool) -> RunDirectory:
@@ -293,6 +259,8 @@ def _dispatch(runs: Runs, options: argparse.Namespace) -> int:
                         raise RuntimeError(current_master.replaced_message(other))
                     print(json.dumps(message), flush=True)
         case "stop":
+            from agent.supervisor.stop_run import stop
+
             with resolved(runs, options.run) as directory:
                 was_live = not directory.effective_state().has_ended
                 state = stop(runs, directory, options.grace)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import signal
 import time
 from collections.abc import Callable, Sequence
 from typing import IO, Any, Final
 
 from agent.remote.ssh import Completed, execute
-from agent.runs import liveness, record, run_log
+from agent.runs import record, run_log
 from agent.runs.all_runs import Runs
 from agent.runs.run_directory import RunDirectory
 from agent.runs.state import State, SupersededError
@@ -18,18 +19,18 @@ from agent.spec.nodes import Node
 from agent.spec.resumed_spec import resume_point
 from agent.spec.run import RunSpec
 from agent.spec.run_states import STOP_GRACE_S
-from agent.supervisor import launcher_log, notification, prepare_hosts, rank_permissions, scheduler, then_stop
+from agent.supervisor import launcher_log, notification, prepare_hosts, rank_permissions, then_stop
 from agent.supervisor.attempt import ON_REQUEST, Attempt, StopRequest
 from agent.supervisor.cost_meter import Meter
 from agent.supervisor.ended_run import rewrite
-from agent.supervisor.idle_alarm_metric import METRIC, LiveMetric
+from agent.supervisor.heartbeat import Heartbeat
+from agent.supervisor.idle_alarm_metric import LiveMetric
 from agent.supervisor.lost_supervisor import LEFT, WANTED, LostSupervisor, document_of
 from agent.supervisor.notification import Notifier
 from agent.supervisor.restart import MEMORY_AFTER, Outcome, Restarts, describe_restart
 from agent.supervisor.run_writer import StoredRun
 from agent.supervisor.worker_replacement import REPLACED, HostReplacements, Replacement, ReplacementLog, WorkerGroup
 
-HEARTBEAT_S: Final = 5.0
 SHUTS_DOWN: Final = "the supervisor was terminated, for example because the master shut down; the run continues"
 
 
@@ -62,8 +63,6 @@ class Supervisor:
         """Hosts of earlier attempts that the current attempt does not use, by name."""
         self._cleared: set[str] = set()
         self._told_waiting = -1
-        self._beat = time.monotonic()
-        """When the last heartbeat was, by the monotonic clock."""
         self._stored = StoredRun(
             self.directory,
             state,
@@ -71,6 +70,17 @@ class Supervisor:
             log_line=self._log,
             settle=self._settle,
             earlier=before.course if before else None,
+        )
+        self._heartbeat = Heartbeat(
+            runs=runs,
+            directory=self.directory,
+            stored=self._stored,
+            stop=self._stop,
+            meter=self._meter,
+            live_metric=self._live_metric,
+            notifier=self._notifier,
+            log_line=self._log,
+            report_replaced=self._report_replaced,
         )
         self._attempt = self._next_attempt(spec)
 
@@ -90,7 +100,7 @@ class Supervisor:
             log=self.log,
             log_line=self._log,
             execute=self._run,
-            on_poll=self._heartbeat,
+            on_poll=functools.partial(self._heartbeat.poll, spec),
             may_be_followed=len(self._restarts) < spec.restarts,
             cleared=self._cleared,
         )
@@ -315,50 +325,3 @@ class Supervisor:
         with contextlib.suppress(OSError):  # a full disk must not end the supervisor while ranks are alive
             self.log.write(f"[supervisor] {line}\n".encode())
             self.log.flush()
-
-    def _keep_bounds(self) -> None:
-        """Warn if a limit is near: in the log, with a notification, and in the state of a running run.
-
-        If a limit is reached, request a graceful stop, unless a stop was requested before.
-        """
-        warning, reached = self._meter.look()
-        if warning:
-            self._log(warning)
-            self._notifier.tell(notification.NEAR_BOUND, warning)
-            if self.state.state == "running":
-                self._stored.update(reason=warning)
-        if reached and not self._stop.is_made():
-            self._log(reached)
-            self._stop.ask(reached)
-
-    def _report_unpublished(self) -> None:
-        """Log and record it if the run's metric is no longer published, or is published again.
-
-        Do nothing without a change. The reason in the state of a running run also reports it.
-        """
-        trouble, reported = self._live_metric.trouble, str(self._stored.course.get("unpublished", ""))
-        if bool(trouble) == bool(reported):
-            return
-        self._log(f"warning: {trouble}" if trouble else f"the metric {METRIC} is published again")
-        self._stored.record_step("unpublished" if trouble else "published", unpublished=trouble)
-        if self.state.state == "running" and (trouble or self.state.reason == reported):
-            self._stored.update(reason=trouble)
-
-    def _heartbeat(self) -> None:
-        self._keep_bounds()
-        self._report_unpublished()
-        if time.monotonic() - self._beat >= HEARTBEAT_S:
-            self._beat = time.monotonic()
-            self._stored.check_ours()
-            liveness.beat(self._attempt.spec.run_id)
-            self._report_replaced()
-            with contextlib.suppress(OSError):
-                self.runs.reclaim(self._attempt.spec, self.state)
-            with contextlib.suppress(OSError):
-                run_log.cut(self.directory.log)
-            if not self._stop.is_made():  # no scheduler may start while the master shuts down
-                with contextlib.suppress(OSError):
-                    scheduler.ensure_running(self.runs)  # the scheduler and this process watch each other
-            if self._stored.copier.is_due:
-                self._stored.write_record()
-                self._stored.copier.start()

@@ -20,7 +20,7 @@ from agent.runs.spending import Spent
 from agent.runs.state import State
 from agent.spec.run import RunSpec
 from agent.spec.run_limits import Bounds
-from agent.supervisor import cli, ended_run, lost_supervisor, scheduler, then_stop
+from agent.supervisor import ended_run, lost_supervisor, scheduler, stop_run, then_stop
 from agent.supervisor.lost_supervisor import recover_lost_runs
 from tests.agent.lost_runs import lose
 from tests.factories import abandon, make_nodes, make_spec
@@ -153,7 +153,7 @@ def test_one_that_is_stopped_before_it_is_taken_up_stays_down(
     runs: Runs, begun: Begun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     directory = lose(runs)
-    assert cli.stop(runs, directory, 0.0).state == "failed"
+    assert stop_run.stop(runs, directory, 0.0).state == "failed"
     recover_lost_runs(runs)
     assert (directory.stored_state().reason, begun.supervised, begun.killed) == ("supervisor died", [], ["one"])
     assert runs.lost() == []
@@ -178,7 +178,7 @@ def test_a_stop_in_the_moment_in_which_it_is_taken_up_reaches_its_new_supervisor
 
     monkeypatch.setattr("agent.supervisor.cli.os.kill", kill)
     monkeypatch.setattr("agent.supervisor.cli.time.sleep", sleep)
-    assert cli.stop(runs, directory, 0.0).state == "stopped"
+    assert stop_run.stop(runs, directory, 0.0).state == "stopped"
     assert signalled == [(1, signal.SIGTERM)], "and not to the scheduler, which has it meanwhile"
 
 

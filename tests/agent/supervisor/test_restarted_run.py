@@ -18,9 +18,11 @@ from agent.runs.all_runs import Runs
 from agent.runs.run_directory import RunDirectory
 from agent.runs.state import State
 from agent.spec.nodes import Node
+from agent.spec.run import RunSpec
 from agent.supervisor import attempt, prepare_hosts, restart
 from agent.supervisor import supervisor as supervising
-from agent.supervisor.attempt import Attempt
+from agent.supervisor.attempt import ON_REQUEST, Attempt
+from agent.supervisor.heartbeat import Heartbeat
 from agent.supervisor.lost_supervisor import LostSupervisor
 from agent.supervisor.notification import Notifier
 from agent.supervisor.restart import Restarts
@@ -262,13 +264,13 @@ def test_run_is_left_to_the_next_supervisor_unless_it_was_stopping(
 ) -> None:
     runs = Runs(root=tmp_path / "runs")
 
-    def poll(self: Supervisor) -> None:
+    def poll(self: Heartbeat, spec: RunSpec) -> None:
         if stopped:
             self.directory.stop_request.write_text('{"grace_s": 0}')
-        self.request_stop()
+        self.stop.ask(ON_REQUEST)
 
     told: list[str] = []
-    monkeypatch.setattr(Supervisor, "_heartbeat", poll)
+    monkeypatch.setattr(Heartbeat, "poll", poll)
     monkeypatch.setattr(Notifier, "finish", lambda self: told.append("all"))
     record, log = supervised("trap 'exit 1' TERM; sleep 1 & wait", restarts=restarts)
     assert told == ["all"], "what is being told is waited for"

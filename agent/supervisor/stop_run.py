@@ -1,0 +1,48 @@
+"""Stop a run that is queued or live, or that has lost its supervisor."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import time
+
+from agent.files.safe_read import read_regular
+from agent.runs import follow, liveness, run_queue
+from agent.runs.all_runs import Runs
+from agent.runs.run_directory import RunDirectory
+from agent.runs.state import State
+from agent.spec.run import RunSpec
+from agent.spec.run_states import QUEUED
+
+
+def stop(runs: Runs, directory: RunDirectory, grace_s: float) -> State:
+    """Stop a run, wait until it has ended, and return its final state.
+
+    Its ranks get SIGTERM, and SIGKILL after `grace_s` seconds. A queued run is removed from the queue. If the run has
+    lost its supervisor, its remaining processes are killed on all hosts, and it does not continue automatically. A run
+    that has ended does not change.
+    """
+    if directory.effective_state().state == QUEUED:
+        run_queue.finish(directory, "stopped", run_queue.WITHDRAWN)
+    state = directory.effective_state()
+    if state.is_live:
+        with contextlib.suppress(IsADirectoryError):  # A rank may keep creating one. The signal below works anyway.
+            directory.write(directory.stop_request, json.dumps({"grace_s": grace_s, "time": time.time()}))
+        told = None
+        while (state := directory.effective_state()).is_live:
+            pid = liveness.supervisor_pid(directory.run_id)
+            if pid and pid != told:  # a new supervisor if the scheduler restarts the run meanwhile
+                told = pid
+                with contextlib.suppress(ProcessLookupError):  # it has exited since
+                    os.kill(pid, signal.SIGTERM)
+            time.sleep(follow.POLL_S)
+    if directory.lost_state():
+        from agent.supervisor.ended_run import kill  # Not at the top: most runs have a supervisor, and users wait.
+
+        kill(runs, RunSpec.from_json(read_regular(directory.spec).decode("utf-8")))
+        runs.mark_lost(directory.run_id)
+        state = directory.stored_state()
+        runs.release_lost(directory.run_id)
+    return state
