@@ -27,7 +27,7 @@ from payload.recipes.run_config import TrainConfig
 from payload.settings import SettingError
 from payload.training.export.onnx_conversion import require_converter
 from payload.training.rank_setup import set_up_rank
-from payload.training.run_files import RESULT_FILE, Provenance
+from payload.training.reporting.result_file import RESULT_FILE, Provenance
 
 EXIT_STOPPED: Final = 128 + signal.SIGTERM
 STOP_FILE: Final = "stop"

@@ -16,7 +16,7 @@ from payload.training.batch_feed import reading_errors
 from payload.training.distributed import Ranks
 from payload.training.evaluation_step import EvaluationStep, evaluation_slots, make_evaluation_step
 from payload.training.reporting.confusion_matrix import Mistake, mistakes_of, surest
-from payload.training.run_files import Scores
+from payload.training.reporting.result_file import Scores
 from payload.training.train_state import TrainState
 
 

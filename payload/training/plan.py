@@ -12,7 +12,7 @@ from payload.settings import Settings
 from payload.training.distributed import Ranks
 from payload.training.export.settings_file import ModelSpec
 from payload.training.rank_setup import RankSetup
-from payload.training.run_files import Provenance
+from payload.training.reporting.result_file import Provenance
 from payload.training.schedule import Schedule
 from payload.training.train_state import image_size
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from payload.training.run_files import Scores
+from payload.training.reporting.result_file import Scores
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -27,10 +27,10 @@ from payload.training.export.settings_file import write_model_spec
 from payload.training.plan import TrainingPlan
 from payload.training.position import Progress
 from payload.training.rank_setup import RankSetup, set_up_tensorflow
+from payload.training.reporting.collect_result import result_of
 from payload.training.reporting.confusion_matrix import Confusion, Mistake, write_confusion, write_mistakes
 from payload.training.reporting.reporter import Reporter
-from payload.training.reporting.result import result_of
-from payload.training.run_files import Provenance, Result, Scores, write_result
+from payload.training.reporting.result_file import Provenance, Result, Scores, write_result
 from payload.training.schedule import schedule_for
 from payload.training.train_state import TrainState, new_state
 from payload.training.train_step import make_train_step

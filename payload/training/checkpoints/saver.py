@@ -18,8 +18,8 @@ from payload.settings.training import OutputSettings
 from payload.training.checkpoints.checkpoint_files import CheckpointStore, KeptSettings, name_of
 from payload.training.checkpoints.policy import SavePolicy, StepCosts
 from payload.training.position import Progress
+from payload.training.reporting.metrics_file import Metrics
 from payload.training.reporting.step_timer import RunTotals
-from payload.training.run_files import Metrics
 from payload.training.safetensors_io import CHUNK, Arrays
 
 WAIT_MESSAGE_S: Final = 60.0

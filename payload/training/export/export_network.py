@@ -28,7 +28,7 @@ from agent.files.atomic_write import StorageError, storing
 from payload.training.export.model_card import DESCRIPTION_FILE, KERAS_FILE, ONNX_FILE, SAVED_MODEL, ModelCard
 from payload.training.export.onnx_conversion import OnnxError
 from payload.training.export.onnx_file import write_onnx
-from payload.training.export.serving import serving_model
+from payload.training.export.serving_model import serving_model
 from payload.training.export.settings_file import ModelSpec
 from payload.training.train_state import TrainState
 

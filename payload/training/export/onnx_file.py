@@ -81,7 +81,7 @@ def write_onnx(path: Path, network: Any, card: ModelCard) -> OnnxFile:
     the ONNX file, because ONNX Runtime has no bfloat16 convolution for CPUs. Their weights are float32 in any case.
     Raises OnnxError, also if the probabilities differ too much, and OSError.
     """
-    from payload.training.export.serving import serving_model  # imports Keras, which only the export needs
+    from payload.training.export.serving_model import serving_model  # imports Keras, which only the export needs
 
     serving = serving_model(network, in_float32=True)
     save(onnx_model(serving, card), path)

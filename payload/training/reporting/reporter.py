@@ -9,12 +9,13 @@ from payload.training.checkpoints.resume import StartPoint
 from payload.training.checkpoints.saver import CheckpointReporter
 from payload.training.plan import TrainingPlan
 from payload.training.position import Progress, StepSums
+from payload.training.reporting.metrics_file import Metrics
 from payload.training.reporting.profiling import Profiler
+from payload.training.reporting.result_file import Result, Scores
 from payload.training.reporting.step_timer import DataWait, RunTotals, StepTimer
 from payload.training.reporting.stragglers import Straggler, StragglerWatch
 from payload.training.reporting.tensorboard import TensorBoard
 from payload.training.reporting.tensorboard_events import EVENTS_DIRECTORY
-from payload.training.run_files import Metrics, Result, Scores
 from payload.training.train_state import TrainState
 
 

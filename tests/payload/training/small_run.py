@@ -17,7 +17,7 @@ from payload.settings import Settings
 from payload.training import trainer
 from payload.training.epoch import TrainingEnd
 from payload.training.rank_setup import set_up_rank
-from payload.training.run_files import Provenance
+from payload.training.reporting.result_file import Provenance
 
 NOBODY = Provenance(payload_hash=None, git_commit=None)
 

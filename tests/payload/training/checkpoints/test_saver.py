@@ -26,8 +26,8 @@ from payload.training.checkpoints.checkpoint_files import CheckpointStore, Super
 from payload.training.checkpoints.policy import Retention, SavePolicy, StepCosts
 from payload.training.checkpoints.saver import CheckpointReporter, CheckpointSaver, Missed, NotFiniteError, Written
 from payload.training.position import Progress
+from payload.training.reporting.metrics_file import Metrics
 from payload.training.reporting.step_timer import RunTotals
-from payload.training.run_files import Metrics
 from tests.waiting import eventually
 
 Arrays = dict[str, npt.NDArray[Any]]

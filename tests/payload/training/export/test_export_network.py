@@ -206,7 +206,7 @@ def test_keras_file_with_another_layer_of_keras_is_loaded_if_trusted(tmp_path: P
 
     from payload.training.export.classifier import load
     from payload.training.export.model_card import ModelError
-    from payload.training.export.serving import serving_model
+    from payload.training.export.serving_model import serving_model
 
     layers = (keras.layers.LayerNormalization(), keras.layers.Flatten(), keras.layers.Dense(5))
     model = serving_model(keras.Sequential((keras.Input((32, 32, 3)), *layers)))
@@ -221,7 +221,7 @@ def test_each_network_has_only_classes_that_are_loaded() -> None:
 
     from payload.models.registry import NETWORKS
     from payload.training.export.classifier import KERAS_CLASSES, _classes
-    from payload.training.export.serving import serving_model
+    from payload.training.export.serving_model import serving_model
 
     found = set()
     for each in NETWORKS:

@@ -85,7 +85,7 @@ QUICK = ("lstm",)
 def test_each_network_gives_as_onnx_what_it_gives_in_keras(tmp_path: Path, network: Network) -> None:
     from payload.training.export.classifier import load
     from payload.training.export.onnx_file import trial_images, write_onnx
-    from payload.training.export.serving import serving_model
+    from payload.training.export.serving_model import serving_model
 
     small = max(network.smallest_size, 32) if network.channels == 3 else network.image_size
     size = (small, small if network.channels == 3 else network.image_shape[1])
@@ -109,7 +109,7 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from payload.data.image_files import read_images
     from payload.models.registry import network
     from payload.training.export.export_network import write_export
-    from payload.training.export.serving import serving_model
+    from payload.training.export.serving_model import serving_model
 
     folder = tmp_path_factory.mktemp("exported")
     lenet = network("lenet")
@@ -189,7 +189,7 @@ def test_half_precision_is_exported_in_float32_with_the_same_weights(tmp_path: P
     from payload.models.registry import network
     from payload.training.export.classifier import load
     from payload.training.export.onnx_file import trial_images, write_onnx
-    from payload.training.export.serving import serving_model
+    from payload.training.export.serving_model import serving_model
 
     known = network("lenet")
     size = known.image_shape[:2]
@@ -222,7 +222,7 @@ def test_a_file_that_differs_from_keras_is_refused_with_both_figures(tmp_path: P
     from payload.models.registry import network
     from payload.training.export.onnx_conversion import OnnxError
     from payload.training.export.onnx_file import largest_difference, write_onnx
-    from payload.training.export.serving import serving_model
+    from payload.training.export.serving_model import serving_model
 
     lenet = network("lenet")
     model = built(lenet, (28, 28))
