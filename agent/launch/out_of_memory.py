@@ -7,13 +7,14 @@ group, or if there is no group, the victim may belong to another program, and th
 
 from __future__ import annotations
 
-import dataclasses
 import resource
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
+
+from agent.hardware.memory import memory_groups, read_fields, read_sample
 
 OUT_OF_MEMORY: Final = "out of memory"
 UNSURE: Final = f"perhaps {OUT_OF_MEMORY}"
@@ -26,76 +27,12 @@ KILLED: Final = (-signal.SIGKILL, 128 + signal.SIGKILL)
 _MIB: Final = 1 << 20
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Sample:
-    """The available and total memory of a node, bytes."""
-
-    available: int
-    size: int
-
-
-def read_sample(root: Path = Path("/")) -> Sample:
-    """Read this node's memory, or a memory cgroup's limit if that is lower. Values that cannot be read are 0.
-
-    `root` is the folder that contains proc and sys.
-    """
-    memory = _fields(root / "proc/meminfo")
-    available, size = memory.get("MemAvailable:", 0) << 10, memory.get("MemTotal:", 0) << 10
-    for limit, used in _limits(root):
-        if limit < size:
-            available, size = min(available, max(0, limit - max(0, used))), limit
-    return Sample(available=available, size=size)
-
-
-def _fields(path: Path) -> dict[str, int]:
-    try:
-        lines = [line.split() for line in path.read_text(encoding="ascii").splitlines()]
-        return {words[0]: int(words[1]) for words in lines if len(words) > 1}
-    except (OSError, ValueError):
-        return {}
-
-
-def _groups(root: Path, pid: str) -> Iterator[tuple[bool, tuple[Path, ...]]]:
-    """Yield a process's memory cgroups as pairs: whether the cgroup is version 1, and its directories, innermost first.
-
-    Yields nothing if the process is gone.
-    """
-    try:
-        lines = (root / "proc" / pid / "cgroup").read_text(encoding="utf-8").split("\n")
-    except (OSError, ValueError):
-        return
-    for line in lines:
-        _, has_more, rest = line.partition(":")
-        controllers, has_path, path = rest.partition(":")
-        if has_more and has_path and controllers in ("", "memory"):
-            top = root / "sys/fs/cgroup" / controllers
-            here = top / path.lstrip("/")
-            yield bool(controllers), tuple(each for each in (here, *here.parents) if each.is_relative_to(top))
-
-
-def _limits(root: Path) -> Iterator[tuple[int, int]]:
-    """Yield limit and usage of each memory cgroup of this process, in bytes. cgroups without a limit are left out.
-
-    Cached files do not count as used, because the kernel drops them before it kills a process.
-    """
-    for is_first, folders in _groups(root, "self"):
-        names = ("memory.limit_in_bytes", "memory.usage_in_bytes") if is_first else ("memory.max", "memory.current")
-        for folder in folders:
-            try:
-                limit, used = (int((folder / name).read_text(encoding="ascii")) for name in names)
-            except (OSError, ValueError):  # no limit, or not visible here
-                continue
-            fields = _fields(folder / "memory.stat")  # in version 1, only `total_` includes the cgroups below
-            cached = sum(fields.get(f"total_{name}", fields.get(name, 0)) for name in ("inactive_file", "active_file"))
-            yield limit, used - cached
-
-
 def _counter(root: Path, pid: str) -> Path | None:
     """Return the file that counts kills in a process's memory cgroup; None if there is none."""
-    for is_first, folders in _groups(root, pid):
+    for is_first, folders in memory_groups(root, pid):
         for folder in folders[:1] if is_first else folders:  # in version 2, a group also counts the groups below it
             file = folder / ("memory.oom_control" if is_first else "memory.events")
-            if "oom_kill" in _fields(file):
+            if "oom_kill" in read_fields(file):
                 return file
     return None
 
@@ -139,17 +76,17 @@ class MemoryWatch:
         The main process may have changed its cgroup, or have exited. So all counters seen before are read again.
         Without a cgroup, the node's counter is read.
         """
-        self._own |= {folders[0] for pid in self._pids for _, folders in _groups(self._root, pid)}
+        self._own |= {folders[0] for pid in self._pids for _, folders in memory_groups(self._root, pid)}
         found = {file for pid in self._pids if (file := _counter(self._root, pid))}
         found = {*self._kills, *found} or {self._of_node}
-        counts = {file: kills for file in found if (kills := _fields(file).get("oom_kill")) is not None}
+        counts = {file: kills for file in found if (kills := read_fields(file).get("oom_kill")) is not None}
         grown = [file for file, kills in counts.items() if kills > self._kills.get(file, kills)]
         self._kills.update(counts)
         return grown
 
     def _is_apart(self, counter: Path) -> bool:
         """Return whether a counter belongs to a cgroup of the rank, such as its login's, that process 1 is not in."""
-        homes = [folders[0] for _, folders in _groups(self._root, "1")]
+        homes = [folders[0] for _, folders in memory_groups(self._root, "1")]
         is_shared = any(home.is_relative_to(counter.parent) for home in homes)
         return bool(homes) and not is_shared and counter.parent in self._own
 

@@ -17,7 +17,8 @@ from typing import Any
 
 import pytest
 
-from agent.launch.out_of_memory import RECENT_S, SAMPLE_S, MemoryWatch, Sample, read_sample
+from agent.hardware.memory import Sample, read_sample
+from agent.launch.out_of_memory import RECENT_S, SAMPLE_S, MemoryWatch
 from agent.launch.process_tree import Process, RankTree, descendants, whom_to_ask
 from agent.launch.rank import environment
 from agent.launch.silent_rank import WaitWatch, cpu_s, waits_for

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
+from agent.hardware import memory
 from payload.data.dataset import Batch, View
 from payload.data.pipeline.augmentation import middle_boxes
 from payload.data.pipeline.record_batches import Crops, batches
@@ -24,7 +23,6 @@ MULTIPLE: Final = 8
 """Sides of rectangular images are multiples of this number, because networks halve them repeatedly."""
 MEMORY_SHARE: Final = 4
 """Decoded images are kept only if they need at most 1 / MEMORY_SHARE of the memory."""
-_LIMITS: Final = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
 
 
 def record_test_batches(
@@ -106,15 +104,4 @@ def _test_crops(records: RecordIndex, size: tuple[int, int]) -> Callable[[Share]
 
 def _fits(groups: list[tuple[tuple[int, int], Shares]], ranks_on_node: int) -> bool:
     needed = sum(height * width * CHANNELS * shares.slots * shares.steps for (height, width), shares in groups)
-    return needed * ranks_on_node * MEMORY_SHARE <= memory_bytes()
-
-
-def memory_bytes() -> int:
-    """Return the memory available to this process in bytes: the machine's, or less if its control group has a limit."""
-    found = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    for file in _LIMITS:
-        try:
-            found = min(found, int(file.read_text()))
-        except (OSError, ValueError):  # no such group, or "max"
-            continue
-    return found
+    return needed * ranks_on_node * MEMORY_SHARE <= memory.read_sample().size

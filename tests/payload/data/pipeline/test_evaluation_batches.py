@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from agent.hardware import memory
+from agent.hardware.memory import Sample
 from payload.data.dataset import View
 from payload.data.records.record_split import RecordReader, RecordSplit, open_record_splits
 from tests.payload.data.drawings import drawing, encoded, record, write_records
@@ -110,10 +112,7 @@ def test_decoded_images_are_read_once_where_they_are_kept(
 
 
 def test_images_that_would_take_too_much_memory_are_not_kept(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from payload.data.pipeline import evaluation_batches
-
-    monkeypatch.setattr(evaluation_batches, "memory_bytes", lambda: 4 * 32 * 32 * 3 * 20 - 1)
+    monkeypatch.setattr(memory, "read_sample", lambda: Sample(available=0, size=4 * 32 * 32 * 3 * 20 - 1))
     part = opened(directory, "auto")
     evaluated(part, View(size=(32, 32)))
     assert not part.kept
-    assert evaluation_batches.memory_bytes() > 0
