@@ -11,7 +11,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, NoReturn
 
 from agent.spec import nodes
-from agent.spec.run_states import LAST_TIME, RUN_ID_RULE, STATES, is_run_id
+from agent.spec.run_id import RUN_ID_RULE, is_run_id
+from agent.spec.run_states import LAST_TIME, STATES
 from agent.spec.untrusted_json import parse as parse
 from cluster.errors import MAX_SHOWN, DeepcdkError
 

@@ -17,7 +17,8 @@ from agent.files.safe_read import read_regular
 from agent.runs import database, liveness, trusted_spec
 from agent.spec import untrusted_json
 from agent.spec.run import RunSpec
-from agent.spec.run_states import FINAL_STATES, LAST_TIME, LIVE_STATES, QUEUED, STATES, is_run_id
+from agent.spec.run_id import is_run_id
+from agent.spec.run_states import FINAL_STATES, LAST_TIME, LIVE_STATES, QUEUED, STATES
 
 COPY: Final = "state.json"
 

@@ -19,8 +19,8 @@ from agent.spec.horovod import CONTROLLERS, GLOO, MPI, Knobs
 from agent.spec.launchers import APART, AUTO, HOROVOD, LAUNCHERS, TOGETHER, expand
 from agent.spec.node_kinds import FIRST_SUPPORTED, NodeKind, RuntimeKind, runtime_kind
 from agent.spec.nodes import RULES, Node, broken, escaped
+from agent.spec.run_id import RUN_ID_RULE, is_run_id
 from agent.spec.run_limits import Bounds, Floors, Replacements
-from agent.spec.run_states import RUN_ID_RULE, is_run_id
 from agent.spec.sweep_trial import Trial
 
 RUN_VARIABLE: Final = "DEEPCDK_RUN"

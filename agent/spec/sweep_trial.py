@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from agent.errors import SpecError
-from agent.spec.run_states import RUN_ID_RULE, is_run_id
+from agent.spec.run_id import RUN_ID_RULE, is_run_id
 
 SEED_VARIABLE: Final = "DEEPCDK_SEED"
 """Variable with the seed of a run of a sweep, for its ranks."""

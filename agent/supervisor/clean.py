@@ -36,7 +36,7 @@ from agent.runs.run_directory import COURSE_FILE
 from agent.spec.launchers import HOROVOD
 from agent.spec.node_kinds import runtime_kind
 from agent.spec.nodes import MASTERS_TREES
-from agent.spec.run_states import is_run_id
+from agent.spec.run_id import is_run_id
 from agent.staging.dataset import StagedDataset
 from agent.staging.errors import DatasetError
 from agent.staging.manifest import SUFFIX, ManifestError

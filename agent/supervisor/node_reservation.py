@@ -20,7 +20,7 @@ from typing import Any, Final
 from agent.runs import follow
 from agent.runs.all_runs import LiveRunError, Runs
 from agent.runs.node_claims import ClaimedNode
-from agent.spec.run_states import make_run_id
+from agent.spec.run_id import make_run_id
 
 HEARTBEAT_S: Final = 15.0
 """Interval of messages to the laptop. Without them, neither side would notice a broken connection."""

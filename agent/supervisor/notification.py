@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from agent.remote.ssh import Completed, execute
 from agent.runs.state import State
-from agent.spec.run_states import topic_region
+from agent.spec.sns_topic import topic_region
 from agent.staging.aws_cli import aws_command
 
 ENDED: Final = "ended"

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from agent.spec.run import MAX_COMMANDS
-from agent.spec.run_states import topic_region
+from agent.spec.sns_topic import topic_region
 from cluster.aws.stack import Stack
 from cluster.errors import DeepcdkError, UsageError
 

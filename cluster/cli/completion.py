@@ -77,7 +77,7 @@ def _values(flag: str) -> list[str]:
 
 def _runs() -> list[str]:
     """Return the ids of the runs that were fetched to this directory, newest first."""
-    from agent.spec.run_states import is_run_id
+    from agent.spec.run_id import is_run_id
     from cluster.report.run_files import RUNS
 
     found = [path.name for path in RUNS.iterdir() if is_run_id(path.name)] if RUNS.is_dir() else []

@@ -17,7 +17,7 @@ import typing
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, TypeVar
 
-from agent.spec.run_states import RUN_ID_RULE, is_run_id
+from agent.spec.run_id import RUN_ID_RULE, is_run_id
 from cluster.errors import UsageError
 
 T = TypeVar("T")

@@ -24,7 +24,7 @@ from http import HTTPStatus
 from http.cookies import CookieError, SimpleCookie
 from typing import Any, Final
 
-from agent.spec.run_states import is_run_id
+from agent.spec.run_id import is_run_id
 from cluster.dashboard import pages
 from cluster.dashboard.polled_values import Seen
 from cluster.dashboard.readers import Readers

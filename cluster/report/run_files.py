@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from agent.files.safe_read import read_regular
-from agent.spec.run_states import RECORD_FILE, is_generated_id
+from agent.spec.run_id import is_generated_id
+from agent.spec.run_states import RECORD_FILE
 from cluster import master_answers as answers
 from cluster.errors import DeepcdkError
 from cluster.terminal.units import amount

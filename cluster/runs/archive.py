@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from agent.spec.run_states import RECORD_FILE, is_run_id
+from agent.spec.run_id import is_run_id
+from agent.spec.run_states import RECORD_FILE
 from cluster import master_answers as answers
 from cluster.aws.errors import aws_errors
 from cluster.errors import DeepcdkError, NoStackError

@@ -12,7 +12,7 @@ from agent.spec.horovod import GLOO, best_controller
 from agent.spec.launchers import HOROVOD
 from agent.spec.nodes import Node, choose_hosts, common_network, meeting_interface
 from agent.spec.run import RunSpec
-from agent.spec.run_states import make_run_id
+from agent.spec.run_id import make_run_id
 from cluster.aws.stack import Stack
 from cluster.programs.program import Program
 from cluster.programs.python_environment import RUNTIME, Environment

@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from agent.files.safe_read import read_regular
 from agent.spec import untrusted_json
-from agent.spec.run_states import GENERATED_ID_RULE, RECORD_FILE, is_generated_id
+from agent.spec.run_id import GENERATED_ID_RULE, is_generated_id
+from agent.spec.run_states import RECORD_FILE
 from cluster.errors import DeepcdkError, RemoteError
 from cluster.master_answers import AnswerError
 from cluster.ssh import transfer_on_master

@@ -12,7 +12,7 @@ from typing import Final
 
 from agent.spec.nodes import Node, choose_hosts, common_network, meeting_interface
 from agent.spec.run import TRAINING, RunSpec
-from agent.spec.run_states import make_run_id
+from agent.spec.run_id import make_run_id
 from agent.spec.sweep_trial import SEED_VARIABLE, Trial
 from cluster.errors import UsageError
 from cluster.programs.entry_flag import split_entry

@@ -12,8 +12,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Final
 
 from agent.spec.run import RunSpec
+from agent.spec.run_id import RUN_ID_RULE, is_run_id, make_run_id
 from agent.spec.run_limits import Bounds
-from agent.spec.run_states import FINAL_STATES, RUN_ID_RULE, is_run_id, make_run_id
+from agent.spec.run_states import FINAL_STATES
 from agent.spec.sweep_trial import SEED_VARIABLE, Trial
 from cluster.cli import CODE, PROJECT
 from cluster.cli.arguments import words_after_dashes

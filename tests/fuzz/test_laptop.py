@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agent.spec.nodes import RULES
-from agent.spec.run_states import is_run_id
+from agent.spec.run_id import is_run_id
 from cluster.errors import DeepcdkError
 from cluster.nodes import node_load
 from cluster.report.run_files import read_run

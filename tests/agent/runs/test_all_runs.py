@@ -16,7 +16,7 @@ from agent.errors import SpecError
 from agent.runs import liveness, run_log
 from agent.runs.all_runs import LiveRunError, Runs
 from agent.runs.run_directory import RunDirectory
-from agent.spec.run_states import is_run_id
+from agent.spec.run_id import is_run_id
 from tests.factories import abandon, make_node, make_nodes, make_spec, make_state
 from tests.words import WORDS
 

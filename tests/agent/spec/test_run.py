@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import json
 from typing import Any
 
@@ -14,7 +13,6 @@ from agent.errors import SpecError
 from agent.spec.horovod import Knobs
 from agent.spec.run import RunSpec
 from agent.spec.run_limits import Bounds
-from agent.spec.run_states import is_generated_id, make_run_id
 from tests.factories import make_program_spec, make_spec
 from tests.words import FILE_NAMES, LONG, WORDS
 
@@ -26,21 +24,6 @@ def test_a_program_works_in_its_own_copy_and_the_payload_in_the_pushed_tree() ->
     own = make_program_spec()
     assert own.working_directory == f"{own.run_directory}/work"
     assert own.program_directory == "/mnt/efs/payloads/fedcba9876543210/program"
-
-
-def test_a_run_id_sorts_by_time_and_names_the_recipe() -> None:
-    now = datetime.datetime(2026, 11, 20, 12, 13, 14)
-    assert make_run_id(now, "Fashion MNIST", "ab12") == "20261120-121314-fashion-mnist-ab12"
-
-
-@given(
-    now=st.datetimes(min_value=datetime.datetime(2026, 1, 1)),
-    recipe=st.text(max_size=60),
-    token=st.binary(min_size=2, max_size=2).map(bytes.hex),
-)
-def test_each_id_that_is_made_has_the_form_of_a_generated_one(now: datetime.datetime, recipe: str, token: str) -> None:
-    assert is_generated_id(make_run_id(now, recipe, token))
-    assert not is_generated_id(recipe)
 
 
 @pytest.mark.parametrize(

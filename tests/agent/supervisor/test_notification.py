@@ -16,7 +16,7 @@ from agent.runs import trusted_spec
 from agent.runs.all_runs import Runs
 from agent.runs.run_directory import RunDirectory
 from agent.spec.run_limits import Bounds
-from agent.spec.run_states import topic_region
+from agent.spec.sns_topic import topic_region
 from agent.supervisor import lost_supervisor, notification
 from agent.supervisor.notification import Notifier, call
 from tests.agent.supervisor.live_runs import Call, final_state, log_of, script_spec

@@ -1,0 +1,25 @@
+"""Ids of runs: they sort by time, and generated ones are recognized."""
+
+from __future__ import annotations
+
+import datetime
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent.spec.run_id import is_generated_id, make_run_id
+
+
+def test_a_run_id_sorts_by_time_and_names_the_recipe() -> None:
+    now = datetime.datetime(2026, 11, 20, 12, 13, 14)
+    assert make_run_id(now, "Fashion MNIST", "ab12") == "20261120-121314-fashion-mnist-ab12"
+
+
+@given(
+    now=st.datetimes(min_value=datetime.datetime(2026, 1, 1)),
+    recipe=st.text(max_size=60),
+    token=st.binary(min_size=2, max_size=2).map(bytes.hex),
+)
+def test_each_id_that_is_made_has_the_form_of_a_generated_one(now: datetime.datetime, recipe: str, token: str) -> None:
+    assert is_generated_id(make_run_id(now, recipe, token))
+    assert not is_generated_id(recipe)
