@@ -48,7 +48,7 @@ def read_config(project: Path, overrides: dict[str, str], *, deploying: bool, re
     """
     config = ClusterConfig.from_file(project / "cdk.json", overrides)
     if deploying:
-        from stacks.validation import validate  # import it here: only a deployment needs it
+        from stacks.cross_key_checks import validate  # import it here: only a deployment needs it
 
         validate(config, region)
         if not config.is_reachable:

@@ -18,18 +18,18 @@ from constructs import Construct
 from stacks import gpus, images
 from stacks.compute import NodeGroup, NodeGroupProps, Volume
 from stacks.config import CLUSTER_TAG, KEPT_IMAGES, MASTER, WORKER, ClusterConfig, ConfigError, Output, feature_flags
+from stacks.cross_key_checks import cautions, validate
 from stacks.encryption import Encryption
 from stacks.endpoints import Endpoints, EndpointsProps
+from stacks.firewall import Firewall, FirewallProps
 from stacks.flowlogs import FlowLogs, FlowLogsProps
-from stacks.grants import grant_read, grant_sessions, grant_write
-from stacks.limits import Limits, LimitsProps
 from stacks.lustre import Lustre, LustreProps
 from stacks.network import Network
+from stacks.node_roles import NodeRoles, NodeRolesProps, grant_read, grant_sessions, grant_write
 from stacks.observability import Observability, ObservabilityProps, Telemetry, TelemetryProps
-from stacks.security import Firewall, FirewallProps, NodeRoles, NodeRolesProps
 from stacks.storage import Storage, StorageProps
 from stacks.user_data import REFERENCES_BYTES, USER_DATA_LIMIT, BootSettings, user_data
-from stacks.validation import cautions, validate
+from stacks.worker_limits import Limits, LimitsProps
 
 FLAGS: Final = Path(__file__).parents[1] / "cdk.json"
 """File with the CDK's feature flags, so that a project's own cdk.json need not repeat them."""

@@ -16,8 +16,8 @@ from stacks.config_keys.compute import ComputeKeys
 from stacks.config_keys.limits import LimitKeys
 from stacks.config_keys.network import NetworkKeys
 from stacks.config_keys.observability import ObservabilityKeys
-from stacks.config_keys.rules import ConfigError, coerce, matches
 from stacks.config_keys.storage import StorageKeys
+from stacks.config_keys.value_checks import ConfigError, coerce, matches
 
 __all__ = ["ClusterConfig", "ConfigError", "Output"]
 

@@ -11,8 +11,8 @@ from constructs import Construct
 
 from stacks.config import ClusterConfig
 from stacks.config_keys.network import S3_ENDPOINT
+from stacks.firewall import Firewall
 from stacks.network import Network
-from stacks.security import Firewall
 
 HTTPS_PORT: Final = 443
 

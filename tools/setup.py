@@ -33,7 +33,7 @@ from agent.environment.toolchain import HorovodError, check_platform
 from agent.environment.virtual_environment import Installer, VirtualEnvironment
 from agent.files.file_lock import file_lock
 from agent.hardware.machine import base_python, describe_unresolved_name, this_platform
-from tools.steps import Log, Step, StepError, key_of, print_line, run_lanes, run_steps
+from tools.setup_steps import Log, Step, StepError, key_of, print_line, run_lanes, run_steps
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 VENV: Final = ROOT / ".venv"

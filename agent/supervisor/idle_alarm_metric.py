@@ -1,4 +1,4 @@
-"""Publish a metric while a run is live, so that the alarm on idle workers ignores its workers (`stacks/limits.py`).
+"""Publish a metric while a run is live, so that the alarm on idle workers (`stacks/worker_limits.py`) ignores them.
 
 The AWS CLI publishes it with the master's role, which may only publish to the cluster's namespace. If this process or
 the master dies, the metric ends and the alarm works as it does without a run.

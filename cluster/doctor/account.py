@@ -16,7 +16,7 @@ from cluster.deploy.cdk import CdkError
 from cluster.doctor.finding import FAIL, OK, UNKNOWN, WARN, Finding, Subject, finding
 from cluster.errors import AwsError, DeepcdkError
 from cluster.ssh.session_manager import INSTALL
-from stacks.validation import cautions, check
+from stacks.cross_key_checks import cautions, check
 
 
 def configuration(subject: Subject) -> Iterator[Finding]:

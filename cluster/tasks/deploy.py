@@ -56,7 +56,7 @@ def up(
 
     Example: fab up --set ssh_cidr=198.51.100.7/32 --set workers=4
     """
-    from stacks.validation import cautions  # imported late: `fab --list` does not need the table it reads
+    from stacks.cross_key_checks import cautions  # imported late: `fab --list` does not need the table it reads
 
     session = Session(PROJECT, set_, key=key, deploying=True)
     for caution in cautions(session.config):

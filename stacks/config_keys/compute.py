@@ -7,7 +7,7 @@ import re
 import shlex
 from typing import Final
 
-from stacks.config_keys.rules import ConfigError, is_mount, matches, one_of, within
+from stacks.config_keys.value_checks import ConfigError, is_mount, matches, one_of, within
 
 # The strategies for Auto Scaling groups with a list of instance types.
 SPOT_ALLOCATIONS: Final = (
@@ -184,7 +184,7 @@ class ComputeKeys:
 
         ParallelCluster allows 30 for every node (aws/aws-parallelcluster #3753, and 35 since #6768). Bare metal of the
         fifth and sixth generations takes 706 to 820 s to boot (testing-farm/infrastructure !1526). p4, p5 and p6 must
-        initialize up to 2 TiB of memory. Console output on Xen is late (stacks/validation/compute.py).
+        initialize up to 2 TiB of memory. Console output on Xen is late (stacks/cross_key_checks/compute.py).
         """
         from stacks.instance_types import is_xen  # Not at the top: most users of the configuration need no table.
 

@@ -6,7 +6,7 @@ import dataclasses
 import math
 from typing import Final
 
-from stacks.config_keys.rules import EMAIL, ConfigError, matches, one_of, within
+from stacks.config_keys.value_checks import EMAIL, ConfigError, matches, one_of, within
 
 # EC2 publishes its metrics every five minutes, unless detailed monitoring is enabled, which costs money.
 IDLE_PERIOD_MIN: Final = 5

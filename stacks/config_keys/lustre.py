@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Final
 
-from stacks.config_keys.rules import BUCKET, ConfigError, is_mount, matches, one_of, within
+from stacks.config_keys.value_checks import BUCKET, ConfigError, is_mount, matches, one_of, within
 
 # Throughputs that can be provisioned on SSDs, MB/s per TiB (CreateFileSystem, PerUnitStorageThroughput); 0: fixed.
 FSX_THROUGHPUTS: Final = {

@@ -6,7 +6,7 @@ import dataclasses
 import ipaddress
 from typing import Final
 
-from stacks.config_keys.rules import BUCKET, ConfigError, matches, network, one_of, within
+from stacks.config_keys.value_checks import BUCKET, ConfigError, matches, network, one_of, within
 
 # A wider ssh_cidr is a typing error, or needs ssh_from_anywhere: no organisation has more than a /8.
 WIDEST_SSH_PREFIX: Final = 8

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Final
 
-from stacks.config_keys.rules import EMAIL, ConfigError, matches, within
+from stacks.config_keys.value_checks import EMAIL, ConfigError, matches, within
 
 # Retention times in days that CloudWatch Logs supports (PutRetentionPolicy, retentionInDays).
 RETENTIONS: Final = (

@@ -6,7 +6,7 @@ import dataclasses
 from typing import Final
 
 from stacks.config_keys.lustre import LustreKeys
-from stacks.config_keys.rules import BUCKET, is_mount, matches, one_of, within
+from stacks.config_keys.value_checks import BUCKET, is_mount, matches, one_of, within
 
 # Days without access before EFS can move a file; 0: never.
 EFS_DAYS: Final = (0, 1, 7, 14, 30, 60, 90, 180, 270, 365)

@@ -9,7 +9,7 @@ from aws_cdk import App
 
 from stacks.cluster import ClusterStack
 from stacks.config import CLUSTER_TAG, ClusterConfig, Output
-from stacks.validation import check
+from stacks.cross_key_checks import check
 from tests.stacks.clusters.eight import SSH_CIDR
 from tests.stacks.clusters.invariants import broken
 from tests.stacks.clusters.synthesis import Inspected

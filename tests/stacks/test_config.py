@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stacks.config import KEPT_IMAGES, QUALIFIER, ClusterConfig, ConfigError, feature_flags
-from stacks.validation import cautions
+from stacks.cross_key_checks import cautions
 
 SSH_CIDR = ("198.18.0.7/32",)
 FIELDS = [field.name for field in dataclasses.fields(ClusterConfig)]

@@ -12,7 +12,7 @@ import pytest
 
 from tools import setup
 from tools.setup import all_steps, command_file, node_environments, same_python, uv_program
-from tools.steps import Log
+from tools.setup_steps import Log
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "tools" / "setup.sh"

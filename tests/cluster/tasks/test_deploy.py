@@ -68,7 +68,7 @@ def test_the_bootstrap_is_made_only_after_a_question(monkeypatch: pytest.MonkeyP
         raise InterruptedError
 
     monkeypatch.setattr(deploy, "Session", mock.MagicMock())
-    monkeypatch.setattr("stacks.validation.cautions", lambda _: ())
+    monkeypatch.setattr("stacks.cross_key_checks.cautions", lambda _: ())
     monkeypatch.setattr(deploy, "describe_stack", lambda *_: {"StackStatus": "CREATE_COMPLETE"})
     for name in ("_check_account", "describe_bounds", "describe_rest"):
         monkeypatch.setattr(deploy, name, lambda *_, **__: "")
@@ -93,7 +93,7 @@ def test_a_cluster_with_new_workers_is_shown_once_the_master_can_log_in(
     if not is_new:
         found.insert(0, make_inventory(before))
     monkeypatch.setattr(deploy, "Session", mock.MagicMock())
-    monkeypatch.setattr("stacks.validation.cautions", lambda _: ())
+    monkeypatch.setattr("stacks.cross_key_checks.cautions", lambda _: ())
     monkeypatch.setattr(deploy, "describe_stack", lambda *_: {"StackStatus": "CREATE_COMPLETE"})
     for name in ("_check_account", "describe_bounds", "describe_rest", "_provide_key_pair"):
         monkeypatch.setattr(deploy, name, lambda *_, **__: "")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from stacks.limits import BUSY_BYTES
+from stacks.worker_limits import BUSY_BYTES
 from tests.stacks.boot.nodelab import Lab, Node, booted
 from tests.stacks.boot.slow_opens import build
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
-from stacks.grants import AGENT_ACTIONS
+from stacks.node_roles import AGENT_ACTIONS
 from tests.stacks.clusters.template import Template
 
 # Actions that are allowed on every resource, and why this is safe.

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from stacks.config import ClusterConfig
-from stacks.validation import check
+from stacks.cross_key_checks import check
 from tests.stacks.clusters import snapshots
 from tests.stacks.clusters.eight import AL2023, CLUSTERS, Cluster
 from tests.stacks.clusters.invariants import broken

@@ -15,7 +15,7 @@ from typing import Any, Final
 import pytest
 import yaml
 
-from stacks.grants import AGENT_ACTIONS
+from stacks.node_roles import AGENT_ACTIONS
 from tests.stacks.clusters import snapshots
 from tests.stacks.clusters.eight import CLUSTERS
 from tests.stacks.clusters.policies import listed

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
 from stacks.config import ClusterConfig, ConfigError
-from stacks.validation import check
+from stacks.cross_key_checks import check
 from tests.stacks.clusters import synthesis
 from tests.stacks.clusters.eight import SSH_CIDR
 from tests.stacks.clusters.invariants import broken

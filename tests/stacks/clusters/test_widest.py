@@ -10,8 +10,8 @@ from typing import Any, Final
 import pytest
 
 from stacks.config import ClusterConfig
+from stacks.cross_key_checks import check
 from stacks.user_data import USER_DATA_LIMIT
-from stacks.validation import check
 from tests.stacks.clusters.eight import CLUSTERS
 from tests.stacks.clusters.synthesis import PREFLIGHT, Inspected, inspect
 from tests.stacks.clusters.template import Template

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from stacks.config import ClusterConfig
-from stacks.validation import check
-from stacks.validation.region import partition_of
+from stacks.cross_key_checks import check
+from stacks.cross_key_checks.region import partition_of
 
 TOPIC = "arn:{}:sns:{}:123456789012:ops"
 KEY = "arn:aws:kms:{}:123456789012:key/1234abcd-12ab-34cd-56ef-1234567890ab"

@@ -8,7 +8,17 @@ from typing import Any
 
 import pytest
 
-from stacks.config_keys.rules import BUCKET, EMAIL, ConfigError, coerce, is_mount, matches, network, one_of, within
+from stacks.config_keys.value_checks import (
+    BUCKET,
+    EMAIL,
+    ConfigError,
+    coerce,
+    is_mount,
+    matches,
+    network,
+    one_of,
+    within,
+)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,18 +1,12 @@
-"""Security groups and roles that the committed templates do not show."""
+"""Roles that the committed templates do not show."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from stacks.grants import AGENT_ACTIONS
+from stacks.node_roles import AGENT_ACTIONS
 from tests.stacks.clusters.synthesis import Inspected
 from tests.stacks.clusters.template import Template
-from tests.stacks.conftest import Variant
-
-
-def test_without_a_source_the_masters_group_keeps_its_description(variant: Variant, template: Template) -> None:
-    """Another description would replace the group if it gets a source later."""
-    assert template.group_behind("SSH from ssh_cidr") == variant("temporary").group_behind("SSH from ssh_cidr")
 
 
 def test_with_session_manager_nothing_is_admitted_and_the_master_alone_is_reached(

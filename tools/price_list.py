@@ -1,7 +1,7 @@
 """Write the prices of instances in cluster/aws/price_list.csv.
 
-    python -m tools.price_table --region eu-west-1 --region us-west-2     ask AWS's price list
-    python -m tools.price_table --recording FILE --region us-east-1 --date 2026-07-20 --source TEXT
+    python -m tools.price_list --region eu-west-1 --region us-west-2     ask AWS's price list
+    python -m tools.price_list --recording FILE --region us-east-1 --date 2026-07-20 --source TEXT
         read prices recorded by others, as lines with "TYPE": PRICE, and note their source
 
 Other regions in the table stay unchanged. Asking AWS needs the permission pricing:GetProducts and is free of charge.
@@ -64,7 +64,7 @@ def ask_aws(region: str) -> PriceList:
 
 def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
     """Parse the command line. Exits with status 2 if the options do not fit together."""
-    parser = argparse.ArgumentParser(prog="python -m tools.price_table", description="Write the table of prices.")
+    parser = argparse.ArgumentParser(prog="python -m tools.price_list", description="Write the table of prices.")
     parser.add_argument("--region", action="append", required=True, help="may be repeated, but not with --recording")
     parser.add_argument("--recording", type=Path, help="file with recorded prices, instead of AWS")
     parser.add_argument("--date", default="", help="date of the recording, for example 2026-07-20")

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from stacks.config import RESERVED_ADDRESSES, ClusterConfig
 from stacks.config_keys.network import ONE_NAT_GATEWAY, S3_ENDPOINT, SESSION_MANAGER
-from stacks.validation.problem import Problem
+from stacks.cross_key_checks.problem import Problem
 
 
 def check(config: ClusterConfig) -> Iterator[Problem]:

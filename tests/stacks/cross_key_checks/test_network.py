@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from stacks.config import ClusterConfig
-from stacks.validation import check
-from stacks.validation.network import cautions
+from stacks.cross_key_checks import check
+from stacks.cross_key_checks.network import cautions
 
 EXISTING = {
     "ssh_cidr": "198.18.0.7/32",

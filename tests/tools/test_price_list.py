@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from cluster.aws.price_list import HEADER, parse
-from tools import price_table
+from tools import price_list
 
 RECORDING = """
 // generated at 2026-07-20T13:44:30Z for us-east-1
@@ -26,7 +26,7 @@ def product(kind: str, usd: str) -> str:
 @pytest.fixture
 def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     path = tmp_path / "prices.csv"
-    monkeypatch.setattr(price_table, "FILE", path)
+    monkeypatch.setattr(price_list, "FILE", path)
     return path
 
 
@@ -37,7 +37,7 @@ def recording(tmp_path: Path, *words: str, text: str = RECORDING) -> list[str]:
 
 
 def test_a_recording_gives_the_types_with_a_price(tmp_path: Path, table: Path) -> None:
-    assert price_table.main(recording(tmp_path, "--date", "2026-07-20", "--source", "someone's list")) == 0
+    assert price_list.main(recording(tmp_path, "--date", "2026-07-20", "--source", "someone's list")) == 0
     found = parse(table.read_text(encoding="utf-8").splitlines())
     assert {key: price.usd for key, price in found.items()} == {
         ("us-east-1", "c5.large"): 0.085,
@@ -49,7 +49,7 @@ def test_a_recording_gives_the_types_with_a_price(tmp_path: Path, table: Path) -
 def test_other_regions_and_prices_of_services_stay_as_they_are(tmp_path: Path, table: Path) -> None:
     rows = "eu-west-1,c5.large,0.096,hour,1\nus-east-1,efs,0.3,GB-month,1\nus-east-1,m1.old,1,hour,1\n"
     table.write_text(f"# 1 2026-01-01 a list\n{HEADER}\n{rows}")
-    assert price_table.main(recording(tmp_path, "--date", "2026-07-20", "--source", "x")) == 0
+    assert price_list.main(recording(tmp_path, "--date", "2026-07-20", "--source", "x")) == 0
     found = parse(table.read_text(encoding="utf-8").splitlines())
     assert {item for region, item in found if region == "eu-west-1"} == {"c5.large"}
     assert {item for region, item in found if region == "us-east-1"} == {"c5.large", "efs", "t3.medium"}
@@ -58,7 +58,7 @@ def test_other_regions_and_prices_of_services_stay_as_they_are(tmp_path: Path, t
 def test_a_recording_without_a_price_writes_nothing(
     tmp_path: Path, table: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert price_table.main(recording(tmp_path, "--date", "2026-07-20", "--source", "x", text="{}")) == 1
+    assert price_list.main(recording(tmp_path, "--date", "2026-07-20", "--source", "x", text="{}")) == 1
     assert "nothing written" in capsys.readouterr().err
     assert not table.exists()
 
@@ -67,7 +67,7 @@ def test_damaged_price_list_is_reported_and_kept(
     tmp_path: Path, table: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     table.write_text("c5.large\n")
-    assert price_table.main(recording(tmp_path, "--date", "2026-07-20", "--source", "x")) == 1
+    assert price_list.main(recording(tmp_path, "--date", "2026-07-20", "--source", "x")) == 1
     assert capsys.readouterr().err.startswith("price_table: ")
     assert table.read_text() == "c5.large\n"
 
@@ -84,17 +84,17 @@ def test_a_recording_says_where_and_when_it_is_from(
     tmp_path: Path, words: list[str], why: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit):
-        price_table.main(recording(tmp_path, *words))
+        price_list.main(recording(tmp_path, *words))
     assert why in capsys.readouterr().err
 
 
 def test_a_source_without_a_recording_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
-        price_table.main(["--region", "eu-west-1", "--source", "x"])
+        price_list.main(["--region", "eu-west-1", "--source", "x"])
     assert "need --recording" in capsys.readouterr().err
 
 
 def test_the_price_list_gives_types_with_exactly_one_price() -> None:
     products = [product("c5.large", "0.085"), product("c5.large", "0.0"), product("t3.medium", "0.04")]
     products += [product("t3.medium", "0.05"), product("", "1.0")]
-    assert price_table.parse_products(products) == {"c5.large": 0.085}
+    assert price_list.parse_products(products) == {"c5.large": 0.085}

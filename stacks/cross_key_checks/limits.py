@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from stacks.config import ClusterConfig
+from stacks.cross_key_checks.problem import Problem, unused
 from stacks.instance_types import find
-from stacks.validation.problem import Problem, unused
 
 
 def check(config: ClusterConfig) -> Iterator[Problem]:

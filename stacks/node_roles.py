@@ -1,78 +1,29 @@
-"""The security groups, and the IAM roles of the nodes."""
+"""The IAM roles of the nodes: permissions for the boot and the runs, the user's buckets, and Session Manager."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from typing import Final
 
 from aws_cdk import Acknowledgment, Aws, Stack, Tags, Validations
-from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_kms as kms
 from aws_cdk import aws_s3 as s3
 from aws_cdk import aws_ssm as ssm
 from constructs import Construct
 
-from stacks.config import (
-    CLUSTER_TAG,
-    NFS_PORT,
-    ROLE_TAG,
-    RUNS_PREFIX,
-    SSH_PORT,
-    WORKER,
-    ClusterConfig,
-)
+from stacks.config import CLUSTER_TAG, ROLE_TAG, RUNS_PREFIX, WORKER, ClusterConfig
 from stacks.storage import RUN_BUCKET
 
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class FirewallProps:
-    config: ClusterConfig
-    vpc: ec2.IVpc
-
-
-class Firewall(Construct):
-    """The security groups of the master, the workers and the shared file system, with all rules between them."""
-
-    def __init__(self, scope: Construct, id: str, props: FirewallProps) -> None:
-        super().__init__(scope, id)
-        opens = props.config.opens_ssh_port
-        self.master = ec2.SecurityGroup(
-            self, "Master", vpc=props.vpc, description="SSH from ssh_cidr" if opens else "Nothing from outside"
-        )
-        self.workers = ec2.SecurityGroup(self, "Workers", vpc=props.vpc, description="Each other and the master")
-        self.files = ec2.SecurityGroup(
-            self, "Files", vpc=props.vpc, description="NFS from all nodes", allow_all_outbound=False
-        )
-        self._admit_ssh(props.config)
-        self._admit_ranks()
-        self._admit_nfs()
-
-    def _admit_ssh(self, config: ClusterConfig) -> None:
-        ssh = ec2.Port.tcp(SSH_PORT)
-        if config.opens_ssh_port:
-            for cidr in config.ssh_cidr:
-                self.master.add_ingress_rule(ec2.Peer.ipv4(cidr), ssh, "SSH from ssh_cidr")
-            for prefix_list in config.ssh_prefix_lists:
-                self.master.add_ingress_rule(ec2.Peer.prefix_list(prefix_list), ssh, "SSH from ssh_prefix_lists")
-        self.workers.add_ingress_rule(self.master, ssh, "SSH from the master")
-
-    def _admit_ranks(self) -> None:
-        self.workers.add_ingress_rule(self.workers, ec2.Port.all_traffic(), "Ranks among themselves")
-        # EFA also needs an outbound rule to the group itself. A rule to 0.0.0.0/0 does not apply to EFA's traffic.
-        ec2.CfnSecurityGroupEgress(
-            self,
-            "WorkersToWorkers",
-            group_id=self.workers.security_group_id,
-            destination_security_group_id=self.workers.security_group_id,
-            ip_protocol="-1",
-            description="Ranks among themselves (EFA)",
-        )
-
-    def _admit_nfs(self) -> None:
-        nfs = ec2.Port.tcp(NFS_PORT)
-        self.files.add_ingress_rule(self.master, nfs, "NFS from the master")
-        self.files.add_ingress_rule(self.workers, nfs, "NFS from the workers")
+AGENT_ACTIONS: Final = (
+    "ssm:UpdateInstanceInformation",
+    "ssmmessages:CreateControlChannel",
+    "ssmmessages:CreateDataChannel",
+    "ssmmessages:OpenControlChannel",
+    "ssmmessages:OpenDataChannel",
+)
+"""The minimum for Session Manager without logging or a key ("Create a custom IAM role for Session Manager")."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -193,3 +144,44 @@ class NodeRoles(Construct):
                 conditions={"StringEquals": {"kms:ViaService": f"s3.{Aws.REGION}.{Aws.URL_SUFFIX}"}},
             )
         )
+
+
+def grant_read(role: iam.Role, buckets: Sequence[str]) -> None:
+    """Allow a role to list and read these buckets, but not to write to them or to read older versions."""
+    # `fab stage-data` reads the objects, and nodes read Horovod's wheel. The names are not known in advance.
+    _admit(role, buckets, ["s3:GetObject"], "data_buckets or wheelhouse")
+
+
+def grant_write(role: iam.Role, buckets: Sequence[str]) -> None:
+    """Allow a role to list these buckets, and to read, write and delete their objects."""
+    # A checkpoint is uploaded in parts, and a failed upload is aborted. Old checkpoints are deleted.
+    actions = ["s3:GetObject", "s3:PutObject", "s3:DeleteObject", "s3:AbortMultipartUpload"]
+    _admit(role, buckets, actions, "checkpoint_buckets")
+
+
+def _admit(role: iam.Role, buckets: Sequence[str], actions: Sequence[str], setting: str) -> None:
+    """Allow a role to list buckets and to use their objects. `setting` is the key in cdk.json, for the reason."""
+    if not buckets:
+        return
+    arns = [f"arn:{Aws.PARTITION}:s3:::{bucket}" for bucket in buckets]
+    # Objects under a prefix are listed. Without this permission, S3 also answers 403 for a missing object.
+    role.add_to_policy(iam.PolicyStatement(actions=["s3:ListBucket"], resources=arns))
+    role.add_to_policy(iam.PolicyStatement(actions=[*actions], resources=[f"{arn}/*" for arn in arns]))
+    for bucket in buckets:
+        Validations.of(role).acknowledge(
+            Acknowledgment(
+                id=f"AwsSolutions-IAM5[Resource::arn:<AWS::Partition>:s3:::{bucket}/*]",
+                reason=f"The wildcard matches the objects of a bucket in {setting}.",
+            )
+        )
+
+
+def grant_sessions(role: iam.Role) -> None:
+    """Give a node's role the permissions that Session Manager needs. The users' own policies decide who may connect."""
+    role.add_to_policy(iam.PolicyStatement(sid="SessionManagerAgent", actions=[*AGENT_ACTIONS], resources=["*"]))
+    Validations.of(role).acknowledge(
+        Acknowledgment(
+            id="AwsSolutions-IAM5[Resource::*]",
+            reason="The channels of Session Manager have no ARNs that a policy could name.",
+        )
+    )

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stacks.config import ClusterConfig, ConfigError
+from stacks.cross_key_checks import InvalidClusterError, Problem, cautions, check, images, validate
 from stacks.instance_types import names
-from stacks.validation import InvalidClusterError, Problem, cautions, check, images, validate
 
 TOPIC = "arn:aws:sns:us-east-1:123456789012:ops"
 SSH_CIDR = "198.18.0.7/32"
@@ -326,9 +326,8 @@ def test_the_whole_internet_twice_said_overlaps_nothing() -> None:
 
 
 def test_validation_costs_no_third_party_import() -> None:
-    program = (
-        "import sys, stacks.validation; print([n for n in ('aws_cdk', 'jsii', 'boto3', 'fabric') if n in sys.modules])"
-    )
+    heavy = "('aws_cdk', 'jsii', 'boto3', 'fabric')"
+    program = f"import sys, stacks.cross_key_checks; print([n for n in {heavy} if n in sys.modules])"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
 

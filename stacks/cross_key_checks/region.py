@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from stacks.config import ClusterConfig
-from stacks.validation.problem import Problem
+from stacks.cross_key_checks.problem import Problem
 
 # Keys that may contain an ARN. Auto Scaling, CloudWatch and encrypting services accept only ARNs in the same region.
 _KEYS: Final = ("alarm_topic", "kms_key", "capacity_reservation", "flow_logs", "permissions_boundary")

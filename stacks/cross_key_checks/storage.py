@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import Final
 
 from stacks.config import ClusterConfig
-from stacks.validation import lustre
-from stacks.validation.problem import Problem, unused
+from stacks.cross_key_checks import lustre
+from stacks.cross_key_checks.problem import Problem, unused
 
 # Keys that apply only to a file system that the stack creates.
 _OF_A_NEW_FILE_SYSTEM: Final = (
@@ -20,7 +20,7 @@ _OF_A_NEW_FILE_SYSTEM: Final = (
 )
 
 # IAM's limit for a managed policy, in characters without blanks, and the characters that a bucket's ARN and a statement
-# need besides the name. stacks/grants.py makes one statement for the objects of all buckets in a key.
+# need besides the name. stacks/node_roles.py makes one statement for the objects of all buckets in a key.
 _POLICY_LIMIT: Final = 6144
 _ARN_CHARACTERS: Final = len('"arn:aws-us-gov:s3:::/*",')
 _STATEMENT_CHARACTERS: Final = 200

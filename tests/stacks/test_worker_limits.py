@@ -8,7 +8,7 @@ import pytest
 
 from agent.supervisor import idle_alarm_metric
 from stacks.config import ClusterConfig
-from stacks.limits import idle_cpu_percent
+from stacks.worker_limits import idle_cpu_percent
 from tests.stacks.clusters.eight import SSH_CIDR
 from tests.stacks.clusters.template import Template
 from tests.stacks.conftest import Variant

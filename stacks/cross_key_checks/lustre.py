@@ -10,7 +10,7 @@ from pathlib import PurePosixPath
 from stacks import images
 from stacks.config import ClusterConfig
 from stacks.config_keys.lustre import FSX_THROUGHPUTS, LustreKeys
-from stacks.validation.problem import Problem, unused
+from stacks.cross_key_checks.problem import Problem, unused
 
 
 def check(config: ClusterConfig) -> Iterator[Problem]:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tools.steps import Log, Step, StepError, key_of, run_lanes, run_steps
+from tools.setup_steps import Log, Step, StepError, key_of, run_lanes, run_steps
 
 
 def run_in(state: Path, *steps: Step) -> list[str]:

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from stacks.config import ClusterConfig
+from stacks.cross_key_checks import Problem, cautions, check, runtime
 from stacks.instance_types import find, names
-from stacks.validation import Problem, cautions, check, runtime
 
 AL2023 = "/aws/service/ami-amazon-linux-latest/al2023-ami-kernel-default-"
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stacks.config_keys.lustre import FSX_THROUGHPUTS
-from tests.stacks.validation.test_validation import keys, problems
+from tests.stacks.cross_key_checks.test_cross_key_checks import keys, problems
 
 UBUNTU = "/aws/service/canonical/ubuntu/server/24.04/stable/current/amd64/hvm/ebs-gp3/ami-id"
 paths = st.lists(st.sampled_from(["a", "b", "ab"]), min_size=1, max_size=3).map(lambda parts: "/" + "/".join(parts))

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import Final
 
 from stacks.config import ClusterConfig
+from stacks.cross_key_checks.problem import Problem
 from stacks.instance_types import find, is_xen, nearest, origin
-from stacks.validation.problem import Problem
 
 # CloudFormation waits at most PT1H for a batch of a rolling update (AutoScalingRollingUpdate, PauseTime), but up to 12
 # hours for the nodes of a new group.

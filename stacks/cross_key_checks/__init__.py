@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from stacks.config import ClusterConfig
-from stacks.validation import compute, images, limits, network, purchasing, runtime, storage
-from stacks.validation import region as region_rules
-from stacks.validation.problem import InvalidClusterError, Problem
+from stacks.cross_key_checks import compute, images, limits, network, purchasing, runtime, storage
+from stacks.cross_key_checks import region as region_rules
+from stacks.cross_key_checks.problem import InvalidClusterError, Problem
 
 __all__ = ["InvalidClusterError", "Problem", "cautions", "check", "validate"]
 

@@ -12,9 +12,9 @@ from typing import Final
 
 from stacks import images
 from stacks.config import ClusterConfig
+from stacks.cross_key_checks.problem import Problem
 from stacks.gpus import CAPABILITIES, FIRST_SUPPORTED
 from stacks.instance_types import find
-from stacks.validation.problem import Problem
 
 X86_64: Final = "x86_64"
 ARM64: Final = "arm64"

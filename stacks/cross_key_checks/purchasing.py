@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import Final
 
 from stacks.config import ClusterConfig
+from stacks.cross_key_checks.problem import Problem, unused
 from stacks.instance_types import InstanceType, find
-from stacks.validation.problem import Problem, unused
 
 # Maximum number of overrides in a mixed instances policy (Auto Scaling's API reference, LaunchTemplate).
 MAX_TYPES: Final = 40

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from stacks.config import ClusterConfig
-from stacks.validation.limits import check
+from stacks.cross_key_checks.limits import check
 from tests.stacks.clusters.eight import SSH_CIDR
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.stacks.validation.test_validation import keys, problems
+from tests.stacks.cross_key_checks.test_cross_key_checks import keys, problems
 
 EXISTING = "fs-0123456789abcdef0"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Iterator
 
-from stacks.config_keys.rules import ConfigError, shown
+from stacks.config_keys.value_checks import ConfigError, shown
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

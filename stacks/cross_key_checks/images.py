@@ -9,8 +9,8 @@ from typing import Final
 from stacks import images
 from stacks.config import MASTER, WORKER, ClusterConfig
 from stacks.config_keys.compute import BASE_IOPS
+from stacks.cross_key_checks.problem import Problem
 from stacks.instance_types import InstanceType, find
-from stacks.validation.problem import Problem
 
 # Limits of gp3 volumes (EBS user guide, "General Purpose SSD volumes"), in addition to the limits in
 # stacks.config_keys.compute.
