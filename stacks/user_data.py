@@ -11,10 +11,21 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from stacks.config import MASTER
+from stacks.config import MASTER, WORKER
 from stacks.instance_types import find
 
 SCRIPTS: Final = Path(__file__).parent / "scripts"
+_SOURCES: Final = {
+    "node": "boot",
+    "registry": "node_registry",
+    MASTER: "node_registry_master",
+    WORKER: "node_registry_worker",
+    "shared": "master_setup",
+    "leftovers": "rank_leftovers",
+    "agent": "cloudwatch_agent",
+    "notice": "termination_notice",
+}
+"""Sources of scripts that have a shorter name on the nodes."""
 # EC2's limit on user data, bytes before base64.
 USER_DATA_LIMIT: Final = 16384
 REFERENCES_BYTES: Final = 400
@@ -115,8 +126,9 @@ def packed(names: Sequence[str]) -> str:
 
 def installed(name: str) -> str:
     """Return the text of a script as it is installed on nodes, after `compact`."""
-    python = SCRIPTS / f"{name}.py"
-    script = python if python.exists() else SCRIPTS / f"{name}.sh"
+    source = _SOURCES.get(name, name)
+    python = SCRIPTS / f"{source}.py"
+    script = python if python.exists() else SCRIPTS / f"{source}.sh"
     return compact(script.read_text(encoding="utf-8"), indented=script == python)
 
 

@@ -127,7 +127,7 @@ def test_broken_links_and_missing_paths_are_found(tmp_path: Path) -> None:
 
 
 def test_the_guide_says_that_nfs_is_mounted_without_tls() -> None:
-    script, guide = (ROOT / name for name in ("stacks/scripts/node.sh", "docs/storage.md"))
+    script, guide = (ROOT / name for name in ("stacks/scripts/boot.sh", "docs/storage.md"))
     options = re.findall(r"^  (nfsvers=\S+)$", script.read_text(encoding="utf-8"), re.MULTILINE)
     assert len(options) == 1
     encrypted = "tls" in options[0].split(",")

@@ -55,7 +55,7 @@ def describe_unresolved_name() -> str:
 
 
 NODE_CONF: Final = Path("/opt/deepcdk/node.conf")
-"""File of facts about this node. `stacks/scripts/node.sh` writes it, with values quoted for a shell."""
+"""File of facts about this node. `stacks/scripts/boot.sh` writes it, with values quoted for a shell."""
 
 
 def read_node_conf(conf: Path = NODE_CONF) -> dict[str, str]:

@@ -1,7 +1,7 @@
 """Detect what ranks of earlier runs have left on a node: processes, shared memory, files, secrets.
 
 A rank can inspect, change and kill each process of its user. So only root removes leftovers, with a script on the
-node's own disk (`stacks/scripts/leftovers.sh`), which spares no process of that user.
+node's own disk (`stacks/scripts/rank_leftovers.sh`), which spares no process of that user.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The user for ranks. It is not the login user, which owns the keys, the supervisor and the pushed code.
 
-`stacks/scripts/node.sh` creates the user at a node's boot, with the same user ID on all nodes, because NFS identifies
+`stacks/scripts/boot.sh` creates the user at a node's boot, with the same user ID on all nodes, because NFS identifies
 owners by number. The user has no password and no `sudo`. Only the master logs in as this user, with the cluster's key.
 Root owns the user's home with that key, so a rank cannot change who may log in, nor the files that a shell reads first.
 So ranks have a subdirectory, which they own, as `HOME`.

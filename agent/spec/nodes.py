@@ -2,7 +2,7 @@
 
 The master makes the nodes file from the registry on the shared file system, which every worker can write to. Its fields
 end up in SSH's configuration, shell command lines and file names, so each rule allows only plain characters.
-`stacks/scripts/registry.sh` uses the same patterns; a test compares them.
+`stacks/scripts/node_registry.sh` uses the same patterns; a test compares them.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ LEAVING: Final = ".cluster/leaving"
 RANK_USER: Final = "deepcdk-rank"
 """The user of ranks on all nodes (`agent.remote.rank_user`)."""
 RANK_UID: Final = 60900
-"""Between the ids of people and the ids that systemd assigns to services. The same as in node.sh."""
+"""Between the ids of people and the ids that systemd assigns to services. The same as in boot.sh."""
 RUN_GROUP: Final = "deepcdk-run"
 RUN_GIDS: Final = range(60901, 61000)
-"""Ids of the groups deepcdk-run1 to deepcdk-run99 on the master (`stacks/scripts/shared.sh`), one per live run.
+"""Ids of the groups deepcdk-run1 to deepcdk-run99 on the master (`stacks/scripts/master_setup.sh`), one per live run.
 
 All ranks have the same user. The groups keep the ranks of one run from the files of other runs. A worker's ranks have
-the group of the run on that worker (`stacks/scripts/leftovers.sh`). No run gets the last group.
+the group of the run on that worker (`stacks/scripts/rank_leftovers.sh`). No run gets the last group.
 """
 RANK_HOME: Final = "/home/deepcdk-rank/files"
 """The value of `HOME` for ranks."""

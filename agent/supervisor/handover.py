@@ -6,7 +6,7 @@ A master runs only programs on its own disk, because root on any worker can writ
 is lost with the master. So while runs are queued or watched, the scheduler packs the agent and a backup of the database
 into an archive on the shared file system. It stores the archive's SHA-256 in a parameter of Systems Manager. In the
 cluster, only the master's role can read or write this parameter. The next master accepts only the archive with this
-digest (`stacks/scripts/master.sh`). Its scheduler then finds the runs lost and restarts them.
+digest (`stacks/scripts/node_registry_master.sh`). Its scheduler then finds the runs lost and restarts them.
 
 Secrets of runs are not handed over, because they are never stored on the shared file system. A run with secrets fails
 with a message.

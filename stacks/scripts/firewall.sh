@@ -12,7 +12,7 @@
 #
 # The rules also keep ranks of two runs apart. Packets that a rank sends are marked with a DSCP that nothing else uses.
 # Such a packet from another node enters only if that node is in the set `mates`: the nodes of the run that has this node
-# (leftovers.sh). IPv6 is not used between nodes. Of TCP only the first packet counts, so that a rank can answer those who
+# (rank_leftovers.sh). IPv6 is not used between nodes. Of TCP only the first packet counts, so that a rank can answer those who
 # are no ranks.
 set -euo pipefail
 

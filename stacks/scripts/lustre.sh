@@ -1,5 +1,5 @@
-# Mount the Lustre file system. Read by node.sh, whose functions and settings it uses, where the cluster has one.
-# shellcheck shell=bash disable=SC2154,SC2034 # root, login_uid, login_gid and step are node.sh's
+# Mount the Lustre file system. Read by boot.sh, whose functions and settings it uses, where the cluster has one.
+# shellcheck shell=bash disable=SC2154,SC2034 # root, login_uid, login_gid and step are boot.sh's
 step="mounting the Lustre file system $DEEPCDK_LUSTRE"
 need mount.lustre lustre-client lustre-client-modules-aws
 lustre=$root$DEEPCDK_LUSTRE_MOUNT

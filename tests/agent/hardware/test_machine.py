@@ -111,7 +111,7 @@ def test_gpus_of_unknown_capability_still_count_as_gpus(
 
 
 def test_the_kind_is_read_where_the_boot_writes_it() -> None:
-    script = (Path(__file__).parents[3] / "stacks" / "scripts" / "node.sh").read_text()
+    script = (Path(__file__).parents[3] / "stacks" / "scripts" / "boot.sh").read_text()
     assert f'>"$root{NODE_CONF}"' in script
 
 

@@ -20,7 +20,7 @@ def entry(name: str, uid: int) -> pwd.struct_passwd:
 
 
 def test_the_boot_makes_the_user_that_the_agent_logs_in_as() -> None:
-    boot = (PROJECT / "stacks" / "scripts" / "node.sh").read_text()
+    boot = (PROJECT / "stacks" / "scripts" / "boot.sh").read_text()
     assert f"--uid {RANK_UID} " in boot
     assert f"rank_home=/home/{RANK_USER}\n" in boot
     assert f"/home/{RANK_USER}/files" == RANK_HOME
@@ -46,7 +46,7 @@ def test_a_master_without_the_groups_of_runs_is_rejected(monkeypatch: pytest.Mon
     def nobody(gid: int) -> grp.struct_group:
         raise KeyError(gid)
 
-    shared = (PROJECT / "stacks" / "scripts" / "shared.sh").read_text()
+    shared = (PROJECT / "stacks" / "scripts" / "master_setup.sh").read_text()
     assert f"for gid in {{{RUN_GIDS[0]}..{RUN_GIDS[-1]}}}; do" in shared
     monkeypatch.setattr(grp, "getgrgid", nobody)
     with pytest.raises(RankUserError, match=r"^this master has no groups for runs .*; do: replace it$"):

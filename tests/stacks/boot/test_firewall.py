@@ -144,7 +144,7 @@ client.connect(('$address', 3000))
 client.send(b'x')" 2>/dev/null && printf 'yes ' || printf 'no '
   done
 }
-admit() { SSH_ORIGINAL_COMMAND="$1" ip netns exec two bash SCRIPTS/leftovers.sh; }
+admit() { SSH_ORIGINAL_COMMAND="$1" ip netns exec two bash SCRIPTS/rank_leftovers.sh; }
 """
 
 

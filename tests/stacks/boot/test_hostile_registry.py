@@ -21,7 +21,7 @@ from tests.stacks.boot.nodelab import Lab, Node, booted, key_of
 from tests.waiting import eventually
 from tests.words import WORDS
 
-SCRIPT = (SCRIPTS / "registry.sh").read_text(encoding="utf-8")
+SCRIPT = (SCRIPTS / "node_registry.sh").read_text(encoding="utf-8")
 FIELDS = {"name": "name", "ip": "address", "zone": "zone", "slots": "slots", "interface": "interface",
           "instance-id": "instance_id", "kind": "kind"}  # fmt: skip
 """Names in the script of the rules that the laptop also applies."""
@@ -455,9 +455,9 @@ mkdir -p /opt/deepcdk/bin /opt/deeplearning /mnt/efs/.cluster/new-worker /etc/pr
 mount -t tmpfs none /mnt/efs
 mkdir -p /mnt/efs/.cluster/new-worker /mnt/efs/.cluster/nodes /mnt/efs/.cluster/leaving
 ln -s {python} /opt/deepcdk/bin/python3
-cp {scripts}/registry.sh /opt/deepcdk/bin/registry
-cp {scripts}/worker.sh /opt/deepcdk/bin/worker
-cp {scripts}/notice.sh /opt/deepcdk/bin/notice
+cp {scripts}/node_registry.sh /opt/deepcdk/bin/registry
+cp {scripts}/node_registry_worker.sh /opt/deepcdk/bin/worker
+cp {scripts}/termination_notice.sh /opt/deepcdk/bin/notice
 chmod 755 /opt/deepcdk/bin/*
 cat >/opt/deepcdk/node.conf <<CONF
 role=worker instance_id=i-00000000000000002 ip=10.0.64.2 zone=us-east-1a slots=1 gpus=0 kind=x86_64 interface=eth0

@@ -313,8 +313,8 @@ def test_the_master_and_the_laptop_read_the_same_key_from_any_console(
     consoles: list[list[str]], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     folder = tmp_path_factory.mktemp("consoles")
-    script = (SCRIPTS / "registry.sh").read_text(encoding="utf-8")
-    part = (SCRIPTS / "master.sh").read_text(encoding="utf-8")
+    script = (SCRIPTS / "node_registry.sh").read_text(encoding="utf-8")
+    part = (SCRIPTS / "node_registry_master.sh").read_text(encoding="utf-8")
     rules = "LC_ALL=C\n" + script[script.index("octet=") : script.index("log() {")]
     reader = part[part.index("shown_key() {") : part.index("# Read the host keys of new nodes")]
     for number, lines in enumerate(consoles):

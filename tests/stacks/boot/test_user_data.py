@@ -37,8 +37,8 @@ def test_packed_scripts_come_out_as_they_went_in(lab: Lab, settings: dict[str, s
 
 def test_a_backup_beside_a_script_is_not_packed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("stacks.user_data.SCRIPTS", tmp_path)
-    (tmp_path / "node.sh").write_text("true\n")
-    (tmp_path / "node.sh~").write_text("false\n")
+    (tmp_path / "boot.sh").write_text("true\n")
+    (tmp_path / "boot.sh~").write_text("false\n")
     assert installed("node") == "true\n"
 
 

@@ -58,7 +58,7 @@ ctypes.CDLL(None).pthread_exit(None)'""",
 def on_node(tmp_path: Path, attack: str, then: str) -> str:
     """Carry out an attack on a worker, run the script, and return the output of the commands after it."""
     script = tmp_path / "leftovers"
-    script.write_text(compact((SCRIPTS / "leftovers.sh").read_text()))
+    script.write_text(compact((SCRIPTS / "rank_leftovers.sh").read_text()))
     body = "\n".join([NODE, attack, "ready", f"bash <(base64 -d <<<{_text(script)})", then])
     words = ["unshare", "--mount", "--pid", "--ipc", "--fork", "--kill-child", "--mount-proc", "bash", "-c", body]
     done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)

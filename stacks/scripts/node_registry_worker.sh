@@ -1,6 +1,6 @@
-# A worker's part of the registry: take a free name, copy the master's list, admit the master. registry.sh sources this
+# A worker's part of the registry: take a free name, copy the master's list, admit the master. node_registry.sh sources this
 # file.
-# shellcheck shell=bash disable=SC2154,SC2034 # its functions and variables are those of registry.sh
+# shellcheck shell=bash disable=SC2154,SC2034 # its functions and variables are those of node_registry.sh
 
 admitted='' ask_pause_s=1 ask_s=0 asked_s=0 booted=0
 lines=()

@@ -281,7 +281,7 @@ step='making host keys'
 if [[ ! -e $root/etc/ssh/ssh_host_ed25519_key.pub ]]; then ssh-keygen -q -A ${root:+-f "$root"}; fi
 
 if [[ $DEEPCDK_ROLE == master ]]; then
-  # shellcheck source=shared.sh
+  # shellcheck source=master_setup.sh
   . "$root/opt/deepcdk/bin/shared"
 else
   install -d -m 700 "$root/root/.ssh"

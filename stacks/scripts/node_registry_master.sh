@@ -1,5 +1,5 @@
-# The master's part of the registry: assemble and share the list of all nodes. registry.sh sources this file.
-# shellcheck shell=bash disable=SC2154,SC2034,SC2004 # its functions and variables are those of registry.sh
+# The master's part of the registry: assemble and share the list of all nodes. node_registry.sh sources this file.
+# shellcheck shell=bash disable=SC2154,SC2034,SC2004 # its functions and variables are those of node_registry.sh
 
 own_keys=$root/opt/deepcdk/host-keys share_s=0 inherit_s=0 booted=0
 declare -A own_key=() look_s=() first_s=()

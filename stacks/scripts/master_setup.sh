@@ -1,6 +1,6 @@
-# Create the master's directories on the shared file system, and its key pair for logins on the workers. registry.sh
-# shares the public key. node.sh sources this file and provides functions and settings.
-# shellcheck shell=bash disable=SC2154,SC2034 # efs, root, login_uid, login_gid, login_home and step are node.sh's
+# Create the master's directories on the shared file system, and its key pair for logins on the workers. node_registry.sh
+# shares the public key. boot.sh sources this file and provides functions and settings.
+# shellcheck shell=bash disable=SC2154,SC2034 # efs, root, login_uid, login_gid, login_home and step are boot.sh's
 for work in payloads runs data; do
   if [[ ! -d $efs/$work ]]; then mkdir "$efs/$work" && chown -h "$login_uid:$login_gid" "$efs/$work"; fi
 done

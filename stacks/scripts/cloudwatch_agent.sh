@@ -1,7 +1,7 @@
 #!/bin/bash
 # Start the CloudWatch agent with the configuration in the parameter DEEPCDK_AGENT; install it first where it is missing.
 #
-# On a node only where the cluster has an agent; node.sh runs it, and lends its function `install_package`.
+# On a node only where the cluster has an agent; boot.sh runs it, and lends its function `install_package`.
 set -euo pipefail
 
 root=${DEEPCDK_ROOT:-}
