@@ -18,6 +18,7 @@ import multiprocessing
 import os
 import select
 import sys
+import tempfile
 from collections.abc import Sequence
 from multiprocessing import forkserver
 from pathlib import Path
@@ -66,8 +67,10 @@ def start_fork_server() -> SimpleNamespace:
     """Start a server that forks a process for each host, and return a replacement for Horovod's `multiprocessing`.
 
     Horovod starts a new Python for each host, and all import the same modules. On two cores, 64 of them take 1.8 s, and
-    0.35 s when forked. The server starts up while this process imports Horovod.
+    0.35 s when forked. The server starts up while this process imports Horovod. It listens on a socket below /tmp,
+    because a path below TMPDIR may be too long for a socket.
     """
+    tempfile.tempdir = "/tmp"  # noqa: S108  # multiprocessing makes a directory with a random name there
     modules = ["agent.launch.rank_parent", "agent.spec.run", "horovod.runner.common.util.safe_shell_exec"]
     multiprocessing.set_forkserver_preload(modules)
     forkserver.ensure_running()
@@ -112,7 +115,8 @@ def main() -> None:
         store = RemoteStore(option(sys.argv, "-H"), option(sys.argv, "-C"), waits=not is_given)
         if "--gloo" in sys.argv:
             store.begin()  # It starts up while this process imports Horovod.
-    processes = start_fork_server()
+    # mpirun starts its ranks itself, and this process may become mpirun.
+    processes = None if "--mpi" in sys.argv else start_fork_server()
 
     from horovod.runner import gloo_run, launch
     from horovod.runner.common.util import safe_shell_exec
@@ -120,7 +124,8 @@ def main() -> None:
     launch.CACHE_FOLDER = cache_folder(launch.CACHE_FOLDER, sys.argv[1:])
     launch.gloo_built = launch.mpi_built = lambda verbose=False: True
     launch.mpi_run = functools.partial(mpirun.run, runtime)
-    safe_shell_exec.multiprocessing = processes
+    if processes:
+        safe_shell_exec.multiprocessing = processes
     safe_shell_exec.prefix_connection = forward_output
     if in_run:
         keep_off_master(launch, gloo_run, store)

@@ -73,9 +73,19 @@ def test_ranks_share_a_fork_server_and_end_when_the_launcher_is_killed(tmp_path:
 
 
 @pytest.mark.horovod
+def test_a_temporary_directory_with_a_long_path_is_no_obstacle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    directory = tmp_path / ("x" * 100)  # The path of a socket has at most 107 bytes.
+    directory.mkdir()
+    monkeypatch.setenv("TMPDIR", str(directory))
+    done = launch(0)
+    assert (done.returncode, "rank 1 2" in done.stdout) == (0, True), done.stderr
+
+
+@pytest.mark.horovod
 def test_over_mpi_it_becomes_the_mpirun_beside_horovod() -> None:
     done = launch(3, "--mpi")
     assert done.returncode == 3, done.stderr
+    assert done.stderr.count("import 'multiprocessing.forkserver'") == 1, "a fork server imports it too"
     said = [line for line in done.stderr.splitlines() if re.match(r"\[\d\]<stdout>:rank", line)]
     assert sorted(said) == ["[0]<stdout>:rank 0 2 mpi mpi", "[1]<stdout>:rank 1 2 mpi mpi"]
     assert "import 'tensorflow" not in done.stderr
