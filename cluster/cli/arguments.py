@@ -80,6 +80,8 @@ def complaint(
         else:
             name, equals, value = word.partition("=")
             if name in flags:
+                if task and equals and not flags[name].takes_value:
+                    return f"deepcdk: `fab {task}` accepts no value for {name}\n  do: read `fab --help {task}`"
                 if task and equals and not value:
                     return _without_value(name, task, "; its value is empty")
                 needs = flags[name].takes_value and not flags[name].optional

@@ -148,6 +148,8 @@ def test_every_task_rejects_unknown_flags_extra_words_and_missing_values(context
         ("train --env --json", "`fab train` needs a value after --env"),
         ("dashboard --key --no-browser", "needs a value after --key"),
         ("logs --rank -f", "needs a value after --rank"),
+        ("train --yes=no", "`fab train` accepts no value for --yes"),
+        ("train --yes=", "`fab train` accepts no value for --yes"),
     ],
 )
 def test_a_word_that_means_nothing_is_named_with_the_nearest(words: str, says: str) -> None:
