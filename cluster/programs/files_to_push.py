@@ -14,16 +14,13 @@ import shlex
 import stat
 from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from agent.files.safe_read import read_regular
 from cluster.programs import git_files
 from cluster.programs.deepcdkignore import IGNORE_FILE, read_rules, unreadable
 from cluster.programs.secret_detection import has_secret_name, is_secret
 from cluster.ssh.push import printable
-
-if TYPE_CHECKING:
-    pass
 
 CACHES: Final = frozenset(
     (

@@ -143,7 +143,8 @@ def _distribution(name: str, flag: str, text: str, function: str, arguments: str
         raise UsageError(flag, text, f"must have two numbers: {function}(A,B)") from None
     is_whole = not function.endswith("randint") or (low.is_integer() and high.is_integer())
     if not math.isfinite(high - low) or not is_whole:  # also if one of them is infinite or no number
-        raise UsageError(flag, text, "must have two finite numbers, and whole ones for randint and lograndint")
+        rule = "must have two numbers with a finite difference, and whole ones for randint and lograndint"
+        raise UsageError(flag, text, rule)
     if function == "normal":
         if high <= 0:
             raise UsageError(flag, text, "must have a standard deviation above 0")
