@@ -93,6 +93,10 @@ def test_help_shows_an_example(fab: Fab, task: str) -> None:
     assert "--set" in text or task in NO_CLUSTER
 
 
+def test_help_accepts_further_tasks(fab: Fab) -> None:
+    assert fab("--help", "run", "status") == fab("--help", "run")
+
+
 @pytest.mark.parametrize("nodes", ["0", "1.5"])
 def test_an_invalid_number_of_nodes_is_rejected_before_aws_is_asked(
     fab: Fab, nodes: str, monkeypatch: pytest.MonkeyPatch
@@ -157,6 +161,7 @@ def test_the_deployed_cluster_bounds_the_nodes_and_not_the_local_settings(
         (("report", "--run", "./tests"), "has no record.json"),
         (("notebook", "--port", "65536"), "from 1 to 65535"),
         (("notebook", "--requirements", "missing.txt"), "--requirements"),
+        (("--help", "sttaus"), "unknown task 'sttaus'; did you mean status?"),
         (("stage-data",), "SOURCE"),
         (("stage-data", "s3://"), "SOURCE = 's3://': must be s3://BUCKET/PREFIX"),
         (("bench", "--repeats", "0"), "--repeats = 0: must be 2 to 100"),

@@ -76,7 +76,7 @@ def complaint(
             task, flags = word, ChainMap(flags_of[word], everywhere)
         elif not word.startswith("-"):
             tasks = list(flags_of)
-            return _surplus(word, task, tasks, flag_of.get(task, "")) if task else _unknown_task(word, tasks)
+            return _surplus(word, task, tasks, flag_of.get(task, "")) if task else unknown_task(word, tasks)
         else:
             name, equals, value = word.partition("=")
             if name in flags:
@@ -105,7 +105,8 @@ def _nearest(word: str, known: Sequence[str]) -> str:
     return f"; did you mean {' or '.join(found)}?" if found else ""
 
 
-def _unknown_task(word: str, tasks: Sequence[str]) -> str:
+def unknown_task(word: str, tasks: Sequence[str]) -> str:
+    """Return the message about a word in place of a task, with the closest of the known `tasks`."""
     return f"deepcdk: unknown task {word!r}{_nearest(word, tasks)}\n  do: list the tasks with `fab --list`"
 
 

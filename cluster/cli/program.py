@@ -134,7 +134,7 @@ class Program(Fab):  # type: ignore[misc]  # fabric has no types
     def load_collection(self) -> None:
         """Load the tasks on the command line, or all of them. `--list` reads only their docstrings.
 
-        Another collection is loaded by Fabric.
+        Another collection is loaded by Fabric. Raises Exit for `--help` with an unknown task.
         """
         if self._names_collection() or self._remainder_only:
             super().load_collection()
@@ -145,9 +145,10 @@ class Program(Fab):  # type: ignore[misc]  # fabric has no types
         if self.args.list.value and not self.core.unparsed:
             self.collection = task_modules.listing()
         else:
-            self.collection = task_modules.collection(
-                [asked_help] if isinstance(asked_help, str) else self.core.unparsed
-            )
+            named = [asked_help] if isinstance(asked_help, str) else []
+            self.collection = task_modules.collection([*named, *self.core.unparsed])
+        if isinstance(asked_help, str) and asked_help not in self.collection.task_names:
+            raise Exit(arguments.unknown_task(asked_help, list(self.collection.task_names)), code=1)
 
     def parse_tasks(self) -> None:
         """Parse the tasks and their flags. Raises Exit for an unknown word, with the closest known one."""
