@@ -71,7 +71,7 @@ def examine_laptop() -> tuple[Finding, ...]:
 
 def without_configuration(error: ConfigError) -> tuple[Finding, ...]:
     """Return the findings to report instead of `examine` if the configuration cannot be read."""
-    remedy = "correct this key in cdk.json or in --set; `deepcdk init DIR` writes a new project"
+    remedy = "correct cdk.json or --set; `deepcdk init DIR` writes a new project"
     rest = ", ".join(["credentials", *(name for name, _ in REMOTE)])
     return (
         finding("configuration", FAIL, str(error), remedy),
