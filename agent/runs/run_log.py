@@ -91,24 +91,26 @@ def last_lines(
 def last_text(log: Path, size: int) -> str:
     """Return the last `size` bytes of launcher.log; "" if it is missing, or a link or a pipe.
 
-    Otherwise, a rank could replace it with a link to the master's private key, and find the key in state.json. If the
-    log was truncated and is shorter, the result begins with lines from the file `earlier`. Raises OSError for other
-    errors.
+    If the log was truncated and is shorter, the result begins with lines from the file `earlier`, unless that is
+    missing, or a link or a pipe. Raises OSError for other errors.
     """
-    try:
-        text = _end_of(log, size)
-        if len(text) < size and lines_before(log, text[:_MAX_CUT]):
-            text = _end_of(earlier(log), size - len(text)) + text
-        return text.decode("utf-8", errors="replace")
-    except OSError as error:
-        if error.errno not in (errno.ENOENT, *NOT_READ):
-            raise
-        return ""
+    text = _end_of(log, size)
+    if len(text) < size and lines_before(log, text[:_MAX_CUT]):
+        text = _end_of(earlier(log), size - len(text)) + text
+    return text.decode("utf-8", errors="replace")
 
 
 def _end_of(path: Path, size: int) -> bytes:
-    """Return the last `size` bytes of a regular file. Raises OSError."""
-    with open_regular(path) as file:
-        file.seek(0, os.SEEK_END)
-        file.seek(max(0, file.tell() - size))
-        return file.read(size)
+    """Return the last `size` bytes of a file; b"" if it is missing, or a link or a pipe. Raises OSError.
+
+    A rank could replace the file with a link to the master's private key, and find the key in state.json.
+    """
+    try:
+        with open_regular(path) as file:
+            file.seek(0, os.SEEK_END)
+            file.seek(max(0, file.tell() - size))
+            return file.read(size)
+    except OSError as error:
+        if error.errno not in (errno.ENOENT, *NOT_READ):
+            raise
+        return b""

@@ -214,6 +214,17 @@ def test_the_log_of_a_run_is_bounded_and_reports_it(tmp_path: Path) -> None:
     assert "line 899\n" in run_log.last_text(directory.log, 200)
 
 
+@pytest.mark.parametrize("replaced", [False, True])
+def test_end_of_a_truncated_log_is_read_without_its_earlier_lines(tmp_path: Path, replaced: bool) -> None:
+    log = tmp_path / "launcher.log"
+    log.write_bytes(b"[0]<stdout>:a line\n" * 100)
+    assert run_log.cut(log, 1000, 500)
+    run_log.earlier(log).unlink()
+    if replaced:
+        run_log.earlier(log).symlink_to("/etc/hostname")
+    assert run_log.last_text(log, 4000) == log.read_text()
+
+
 def test_lines_of_a_long_log_are_counted_and_kept_over_all_blocks(tmp_path: Path) -> None:
     """A log is read in blocks of 1 MiB."""
     directory = RunDirectory(path=tmp_path)
