@@ -11,6 +11,9 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
+from agent.errors import unreadable
+from cluster.errors import DeepcdkError
+
 FILE: Final = Path(__file__).with_suffix(".csv")
 COMMENT: Final = "# "
 """Start of the lines before the header, one per source: `# NUMBER DATE SOURCE`."""
@@ -64,13 +67,13 @@ class Price:
     source: str
 
 
-class PriceListError(ValueError):
+class PriceListError(DeepcdkError, ValueError):
     """Report a price list that cannot be read. Has `line`, 0 for the whole file, and `rule`."""
 
     def __init__(self, line: int, rule: str) -> None:
         self.line, self.rule = line, rule
         place = f"{FILE}, line {line}" if line else str(FILE)
-        super().__init__(f"{place}: {rule}; restore the file with git, or install deepcdk again")
+        super().__init__(f"{place}: {rule}", remedy="restore the file with git, or install deepcdk again")
 
 
 PriceList = Mapping[tuple[str, str], Price]
@@ -82,8 +85,8 @@ def included() -> PriceList:
     """Return the included prices. The file is read once. Raises PriceListError."""
     try:
         return parse(FILE.read_text(encoding="utf-8").splitlines())
-    except OSError as error:
-        raise PriceListError(0, f"cannot be read ({error.strerror})") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise PriceListError(0, f"cannot be read ({unreadable(error)})") from None
 
 
 def included_price(region: str, item: str) -> Price | None:

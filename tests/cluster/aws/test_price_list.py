@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import datetime
+from pathlib import Path
 
 import pytest
+from invoke.exceptions import Exit
 
+from cluster.aws import price_list
 from cluster.aws.price_list import (
     FILE,
     HEADER,
@@ -18,6 +21,7 @@ from cluster.aws.price_list import (
     parse,
     render,
 )
+from cluster.cli.task import task
 from stacks.config import ClusterConfig
 
 SOURCE = "# 1 2026-01-01 a list, with a comma"
@@ -52,6 +56,24 @@ def test_price_of_one_region_does_not_count_in_another() -> None:
 def test_unreadable_list_is_reported_without_line() -> None:
     text = str(PriceListError(0, "cannot be read (No such file or directory)"))
     assert text.startswith(f"{FILE}: cannot be read") and "git" in text
+
+
+@pytest.mark.parametrize("content", [None, b"region", b"\xff"])
+def test_task_reports_an_invalid_list_in_a_message(
+    content: bytes | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(price_list, "FILE", tmp_path / "price_list.csv")
+    if content is not None:
+        price_list.FILE.write_bytes(content)
+    monkeypatch.setattr(price_list, "included", price_list.included.__wrapped__)
+
+    @task()
+    def priced() -> None:
+        """Show a price."""
+        included_price("us-east-1", NAT_GATEWAY)
+
+    with pytest.raises(Exit, match=r"price_list\.csv.*\n  do: restore the file with git"):
+        priced()
 
 
 @pytest.mark.parametrize(
