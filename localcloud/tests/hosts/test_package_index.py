@@ -124,13 +124,15 @@ def test_places_below_the_home_are_named_whole_for_users_with_other_homes(monkey
         ({"indexes": ["https://[::1]"]}, "index on this machine is ::1"),
     ],
 )
-def test_settings_that_cannot_be_passed_on_are_refused(
-    changes: dict[str, Any], says: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"):
-        monkeypatch.delenv(name, raising=False)
+def test_settings_that_cannot_be_passed_on_are_refused(changes: dict[str, Any], says: str) -> None:
     with pytest.raises(PackageIndexError, match=says):
         parse_settings({**ANSWER, **changes}, {})
+
+
+@pytest.mark.parametrize("name", ["http_proxy", "HTTPS_PROXY"])
+def test_proxy_in_a_variable_is_refused(name: str) -> None:
+    with pytest.raises(PackageIndexError, match="uses a proxy"):
+        parse_settings(ANSWER, {name: "http://proxy.example:3128"})
 
 
 def test_unreadable_certificates_are_reported(tmp_path: Path) -> None:

@@ -31,6 +31,7 @@ _PROJECT: Final = "pip"
 _TIMEOUT_S: Final = 30.0
 # Variables for certificates that the system's list lacks. pip's HTTP library reads the first two.
 _CERTIFICATE_VARIABLES: Final = ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "SSL_CERT_FILE")
+_PROXY_VARIABLES: Final = ("http_proxy", "https_proxy")
 # pip's parser merges the defaults, all configuration files and the variables. No command prints the result.
 _QUESTION: Final = """
 import json
@@ -133,12 +134,11 @@ def read_settings(environment: Mapping[str, str]) -> PipSettings:
 
 
 def parse_settings(document: Mapping[str, Any], environment: Mapping[str, str]) -> PipSettings:
-    """Parse pip's answer.
+    """Parse pip's answer. `environment` has the variables with proxies and certificate files.
 
     Raises PackageIndexError for settings that hosts cannot use: a proxy, a client certificate, or an index by address.
     """
-    proxies = {name: url for name, url in urllib.request.getproxies_environment().items() if name in _PORTS}
-    if document["proxy"] or proxies:
+    if document["proxy"] or any(environment.get(name) or environment.get(name.upper()) for name in _PROXY_VARIABLES):
         raise PackageIndexError(
             "pip on this machine uses a proxy, but hosts cannot use a proxy; set an index that needs none, or start "
             "without --packages"
