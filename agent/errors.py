@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Final
+
+UPLOAD_AGAIN: Final = "to upload it again, repeat `fab train` or `fab sweep` with the same flags"
+"""Remedy for a missing tree of a run. `fab resume` does not upload the run's program."""
+
 
 class ReportedError(Exception):
     """Report what is wrong and what to do about it. A program prints the message and exits with status 1."""

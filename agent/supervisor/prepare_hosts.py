@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from agent.errors import SpecError
+from agent.errors import UPLOAD_AGAIN, SpecError
 from agent.files.atomic_write import MAKE_ROOM, new_directory, reports_full_disk
 from agent.launch.hosts import MASTER, Hosts, tail
 from agent.launch.launcher_command import Interpreters
@@ -153,7 +153,7 @@ def stage(spec: RunSpec) -> None:
     if target.exists():
         return
     if not source.is_dir():
-        raise SpecError(f"the uploaded program of run {spec.run_id} is missing: {source}; launch the run again")
+        raise SpecError(f"the uploaded program of run {spec.run_id} is missing: {source}; {UPLOAD_AGAIN}")
     with new_directory(target) as partial:
         shutil.copytree(source, partial, symlinks=True, dirs_exist_ok=True, copy_function=_copy)
         for directory, _, _ in os.walk(partial):

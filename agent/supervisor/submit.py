@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
-from agent.errors import SpecError
+from agent.errors import UPLOAD_AGAIN, SpecError
 from agent.files.atomic_write import new_directory, open_to_append
 from agent.files.safe_read import read_regular
 from agent.polling import wait_until
@@ -159,7 +159,7 @@ def check_trees(spec: RunSpec) -> None:
     wheels = [f"{spec.efs_mount}/payloads/{spec.wheels}"] if spec.wheels else []
     for tree in (spec.agent_directory, spec.program_directory if spec.program else spec.payload_directory, *wheels):
         if not Path(tree).is_dir():
-            raise SpecError(f"{tree}, which run {spec.run_id} needs, is missing; repeat the command to upload it again")
+            raise SpecError(f"{tree}, which run {spec.run_id} needs, is missing; {UPLOAD_AGAIN}")
 
 
 def _clear(runs: Runs, directory: RunDirectory, spec: RunSpec) -> None:

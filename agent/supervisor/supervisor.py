@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import IO, Any, Final
 
+from agent.errors import SpecError
 from agent.remote.ssh import Completed, execute
 from agent.runs import record, run_log
 from agent.runs.all_runs import Runs
@@ -144,8 +145,9 @@ class Supervisor:
         except SupersededError:
             raise
         except Exception as error:  # Always store a final state. The traceback is in the log.
-            self._end(Outcome(state="failed", reason=f"{type(error).__name__}: {error}"))
-            if not isinstance(error, OSError):
+            reason = str(error) if isinstance(error, SpecError) else f"{type(error).__name__}: {error}"
+            self._end(Outcome(state="failed", reason=reason))
+            if not isinstance(error, OSError | SpecError):
                 raise
         finally:
             if self._stored.is_ours:

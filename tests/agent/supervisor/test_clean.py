@@ -187,7 +187,7 @@ def test_a_run_that_starts_while_its_tree_is_removed_starts_with_it_or_says_that
         assert starting.is_alive()
         path.rename(path.with_name("removed"))
     starting.join()
-    assert "is missing; repeat the command to upload it again" in str(errors[0])
+    assert "is missing; to upload it again, repeat `fab train`" in str(errors[0])
     path.with_name("removed").rename(path)
     submit.start(runs, Submission(spec=spec))
     assert shared(mount, home, frozenset([str(path)]))["items"] == []

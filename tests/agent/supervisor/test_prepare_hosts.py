@@ -17,9 +17,10 @@ from agent.runs import liveness
 from agent.runs.all_runs import Runs
 from agent.spec.nodes import NODE_PYTHON, Node
 from agent.spec.run import RunSpec
-from agent.supervisor import prepare_node
+from agent.supervisor import prepare_hosts, prepare_node
 from agent.supervisor.prepare_hosts import PreparationError, failures, interpreters, prepare, stage
 from agent.supervisor.supervisor import Supervisor
+from tests.agent.supervisor.live_runs import supervise
 from tests.factories import make_nodes, make_program_spec, make_spec
 from tests.waiting import eventually
 
@@ -237,5 +238,13 @@ def test_a_run_of_the_payload_needs_no_copy(tmp_path: Path) -> None:
 
 
 def test_a_missing_program_is_reported(tmp_path: Path) -> None:
-    with pytest.raises(SpecError, match=r"the uploaded program of run .* is missing: "):
+    with pytest.raises(SpecError, match=r"the uploaded program of run .* is missing: .*repeat `fab train`"):
         stage(make_program_spec(efs_mount=str(tmp_path)))
+
+
+def test_run_without_its_program_fails_with_the_remedy_as_its_reason(
+    efs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(prepare_hosts, "prepare", lambda *_, **__: (prepare_hosts.NO_RUNTIME, {}))
+    state, _ = supervise(make_program_spec(efs_mount=str(efs), run_id="one", preflight="skip"))
+    assert state.state == "failed" and state.reason.startswith("the uploaded program of run one is missing: ")
