@@ -18,7 +18,7 @@ from agent.errors import ReportedError
 from agent.files.atomic_write import storing
 from payload.model_arguments import EXIT_FAILED, Parser, add_model_arguments, quiet_tensorflow, report_error
 from payload.settings.parser import path_argument
-from payload.training.export.model_card import DESCRIPTION_FILE, ModelCard, ModelError, locate, read_card
+from payload.training.export.model_card import DESCRIPTION_FILE, EXPORT_AGAIN, ModelCard, ModelError, locate, read_card
 
 COMMAND = "payload.evaluate"
 
@@ -61,10 +61,7 @@ def _evaluate(given: argparse.Namespace) -> dict[str, Any]:
     card = read_card(folder)
     if card is None:
         missing = f"{folder}: {DESCRIPTION_FILE} is missing"
-        raise ModelError(
-            f"{missing}, so the images that {path.name} was trained on are unknown; export the network again with "
-            "`python -m payload.export --run-dir DIR`"
-        )
+        raise ModelError(f"{missing}, so the images that {path.name} was trained on are unknown; {EXPORT_AGAIN}")
     settings = settings_from(card.settings)
     if card.data_dir and not given.data_dir:  # not trusted, because the ranks wrote it, like all files of a run
         address = str(card.data_dir)

@@ -103,7 +103,10 @@ class Manifest:
                 folders.add(folder)
                 folder = folder.rpartition("/")[0]
         if both := seen & folders:
-            raise ManifestError(f"path {min(both)!r}: both a file and a directory")
+            raise ManifestError(
+                f"path {min(both)!r}: a file and also a directory of other files, which no disk can store; rename or "
+                "delete one of them in the source"
+            )
 
     @classmethod
     def of(cls, entries: Iterable[Entry], source: str = "") -> Manifest:

@@ -158,7 +158,7 @@ def take_over(left: Path, runs: Runs, home: Path) -> Path:
     contents: Any = json.loads((left / CONTENTS).read_bytes())
     tree = str(contents["tree"])
     if not _TREE.fullmatch(tree):
-        raise ValueError(f"{left / CONTENTS} is not a valid handover of a master")
+        raise ValueError(f"{left / CONTENTS}: {tree!r} is not the name of an agent's tree")
     target = home / MASTERS_TREES / tree
     target.parent.mkdir(parents=True, exist_ok=True)
     if not target.is_dir():

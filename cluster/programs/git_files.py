@@ -51,7 +51,7 @@ def names(directory: Path, *words: str, stdin: Sequence[str] = ()) -> list[str] 
     if done.returncode not in ((0, 1) if words[0] == "check-ignore" else (0,)):
         owned = re.search("dubious ownership in repository at '(.*)'", trouble)
         remedy = (
-            f"git config --global --add safe.directory '{owned[1]}'"
+            f"run `git config --global --add safe.directory '{owned[1]}'`"
             if owned
             else f"run `git -C {directory} status` to see the problem"
         )

@@ -246,11 +246,16 @@ class WheelBuilder:
         """Raise RequirementsError for a wheel that the nodes cannot run: it is for another platform or Python, or for a
         newer glibc.
         """
-        if self.best([File(url=wheel.as_uri())]) is None or _glibc(wheel) > int(LIBC.rpartition("_")[2]):
+        cause = ""
+        if self.best([File(url=wheel.as_uri())]) is None:
+            cause = "contains code compiled for another platform or Python"
+        elif (glibc := _glibc(wheel)) > int(LIBC.rpartition("_")[2]):
+            cause = f"needs glibc 2.{glibc}"
+        if cause:
             raise RequirementsError(
                 f"{package.name} has no wheel for the nodes (Linux {self.kind.processor}, Python {self.kind.python}, "
                 f"glibc {LIBC.removeprefix('manylinux_').replace('_', '.')}), and the wheel built on this machine, "
-                f"{wheel.name}, contains code compiled for another platform or Python",
+                f"{wheel.name}, {cause}",
                 remedy="require a version that has a wheel, or build the wheel on a machine like the nodes and name "
                 "its directory in a line --find-links DIRECTORY",
             )

@@ -186,7 +186,7 @@ at_boot() {
   if ! inherit; then
     inherit_s=$((SECONDS + ${DEEPCDK_INHERIT_S:-10}))
     if ((SECONDS < ${DEEPCDK_INHERIT_LIMIT_S:-600})); then return; fi
-    log 'gave up: runs of the previous master do not continue by themselves'
+    log 'gave up: runs of the previous master do not continue by themselves; continue each with: fab resume ID'
     settle
   fi
   booted=1

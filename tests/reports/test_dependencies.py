@@ -595,6 +595,16 @@ def test_compiled_code_for_another_platform_is_rejected(tmp_path: Path, index: P
     assert "--find-links" in failed.value.remedy
 
 
+def test_wheel_for_a_newer_glibc_is_rejected_with_this_cause(
+    tmp_path: Path, index: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cluster.programs.wheel_build._glibc", lambda _: 99)
+    directory = write_project(tmp_path, "", requirements__txt="./lib\n")
+    write_source(directory / "lib", "lib")
+    with pytest.raises(RequirementsError, match=r"lib-0\.1-py3-none-any\.whl, needs glibc 2\.99\n"):
+        packed(directory)
+
+
 def test_a_failed_build_shows_the_packages_own_last_lines(tmp_path: Path, index: Path) -> None:
     """sagemaker-python-sdk #4474: only the installer's own messages were printed."""
     directory = write_project(tmp_path, "", requirements__txt="./lib\n")

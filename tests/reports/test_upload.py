@@ -367,7 +367,7 @@ def test_what_git_refuses_is_reported_with_its_remedy(
     )
     with pytest.raises(UploadError, match="dubious ownership") as caught:
         survey(project)
-    assert f"--add safe.directory '{project}'" in str(caught.value.remedy)
+    assert f"run `git config --global --add safe.directory '{project}'`; nothing" in str(caught.value.remedy)
     fake_git(tmp_path, monkeypatch, "echo \"warning: could not open directory 'pkg/': Permission denied\" >&2")
     with pytest.raises(UploadError, match=r"cannot read .*/pkg: Permission denied"):
         survey(project)

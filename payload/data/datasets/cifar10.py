@@ -50,7 +50,9 @@ def _read(path: Path) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:
     except FileNotFoundError:
         raise DataError(f"{path}: no such file; unpack all files of cifar-10-binary.tar.gz") from None
     except OSError as error:
-        raise DataError(f"{path}: cannot be read: {error.strerror}; copy the file again") from error
+        raise DataError(
+            f"{path}: cannot be read: {error.strerror}; make it readable, or copy the file again"
+        ) from error
     if not content or len(content) % RECORD:
         what = f"{path}: {len(content)} bytes, not a multiple of {RECORD}, the size of a record"
         raise DataError(f"{what}; copy the file again")

@@ -78,7 +78,7 @@ def _content(path: Path) -> bytes:
     except (gzip.BadGzipFile, zlib.error) as error:
         raise IdxError(path, f"damaged: {error}; copy the file again") from error
     except OSError as error:
-        raise IdxError(path, f"cannot be read: {error.strerror}; copy the file again") from error
+        raise IdxError(path, f"cannot be read: {error.strerror}; make it readable, or copy the file again") from error
 
 
 def read_idx_pair(directory: Path, prefix: str, *, classes: int) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int32]]:

@@ -185,7 +185,9 @@ def scan(path: Path, *, skip: bool = False) -> tuple[npt.NDArray[Any], int, list
     try:
         descriptor = os.open(path, os.O_RDONLY)
     except OSError as error:
-        raise RecordError(path, None, f"cannot be opened: {error.strerror}; copy the file again") from error
+        raise RecordError(
+            path, None, f"cannot be opened: {error.strerror}; make it readable, or copy the file again"
+        ) from error
     try:
         size, offset = os.fstat(descriptor).st_size, 0
         if not size:
@@ -204,7 +206,9 @@ def scan(path: Path, *, skip: bool = False) -> tuple[npt.NDArray[Any], int, list
             offset += HEADER + length + FOOTER
         return np.array(rows, RECORD), size, damage
     except OSError as error:
-        raise RecordError(path, None, f"cannot be read: {error.strerror}; copy the file again") from error
+        raise RecordError(
+            path, None, f"cannot be read: {error.strerror}; make it readable, or copy the file again"
+        ) from error
     finally:
         os.close(descriptor)
 

@@ -230,7 +230,10 @@ class RecordReader:
             descriptor = os.open(path, os.O_RDONLY)
         except OSError as error:
             self._handle(
-                RecordError(path, None, f"cannot be opened: {error.strerror}; copy the file again"), positions[slots]
+                RecordError(
+                    path, None, f"cannot be opened: {error.strerror}; make it readable, or copy the file again"
+                ),
+                positions[slots],
             )
             return
         try:

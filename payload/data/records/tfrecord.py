@@ -72,7 +72,9 @@ def read_record(descriptor: int, path: Path, offset: int, length: int) -> bytes:
     try:
         content = os.pread(descriptor, whole, offset)
     except OSError as error:
-        raise RecordError(path, offset, f"cannot be read: {error.strerror}; copy the file again") from error
+        raise RecordError(
+            path, offset, f"cannot be read: {error.strerror}; make it readable, or copy the file again"
+        ) from error
     if len(content) < whole:
         raise RecordError(path, offset, "the file ends within the record; copy the file again")
     if read_length(content[:HEADER], path, offset, offset + 2 * _LONGEST) != length:

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from payload.training.export.model_card import (
+    EXPORT_AGAIN,
     KERAS_FILE,
     ONNX_FILE,
     ModelCard,
@@ -230,4 +231,4 @@ def _naming(path: Path) -> Any:
         raise ModelError(f"{path}: needs {error.name}, which is not installed in this Python; {remedy}") from error
     except Exception as error:  # Keras, h5py, zipfile and TensorFlow each raise different errors
         first = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise ModelError(f"{path}: cannot be loaded: {first}; export the network again") from error
+        raise ModelError(f"{path}: cannot be loaded: {first}; {EXPORT_AGAIN}") from error

@@ -15,6 +15,7 @@ ONNX_FILE: Final = "model.onnx"
 DESCRIPTION_FILE: Final = "model.json"
 KINDS: Final = "a .keras file, an .onnx file or a SavedModel"
 """The loadable file formats, as named in help texts and errors."""
+EXPORT_AGAIN: Final = "export the network again with `python -m payload.export --run-dir DIR`"
 
 
 class ModelError(ReportedError, ValueError):
@@ -74,7 +75,7 @@ def read_card(folder: Path) -> ModelCard | None:
     except FileNotFoundError:
         return None
     except (OSError, UnicodeDecodeError) as error:
-        why = f"cannot be read: {unreadable(error)}; make it readable, or export the network again"
+        why = f"cannot be read: {unreadable(error)}; make it readable, or {EXPORT_AGAIN}"
         raise ModelError(f"{path}: {why}") from error
 
 
@@ -87,7 +88,7 @@ def card_from(text: str, path: Path) -> ModelCard:
         return ModelCard(**{**document, **own})
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         what = str(error) if isinstance(error, ValueError) else "missing or unknown fields"
-        raise ModelError(f"{path}: is not the description of a model: {what}; export the network again") from error
+        raise ModelError(f"{path}: is not the description of a model: {what}; {EXPORT_AGAIN}") from error
 
 
 def _pair(value: Any) -> tuple[int, int]:

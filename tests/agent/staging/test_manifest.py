@@ -96,7 +96,7 @@ def test_an_incomplete_manifest_is_rejected(text: str) -> None:
 
 
 def test_a_name_cannot_be_a_file_and_a_directory_at_once() -> None:
-    with pytest.raises(ManifestError, match="'a/b': both a file and a directory"):
+    with pytest.raises(ManifestError, match=r"'a/b': a file and also a directory .*; rename or delete one"):
         Manifest.of([Entry(path="a/b", size=1), Entry(path="a/b/c", size=1)])
 
 
