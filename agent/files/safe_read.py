@@ -100,9 +100,10 @@ def count_files(directory: Path) -> tuple[int, int]:
 
 
 def read_listed(path: Path, most_bytes: int = MAX_BYTES) -> bytes:
-    """Return the content of a file that another node may just have written.
+    """Return the content of a file that another node may just have written. Does not wait for the file.
 
-    Raises FileNotFoundError, or OSError like `read_regular`.
+    The file is opened only if its directory's listing contains it, because an NFS client caches failed lookups. Raises
+    FileNotFoundError if it is not listed, or OSError like `read_regular`.
     """
     if not is_listed(path):
         raise FileNotFoundError(f"{path} does not exist")

@@ -271,7 +271,10 @@ class RunSpec:
 
     @property
     def lock_file(self) -> str:
-        """Return the path of the lock file of the program's own packages."""
+        """Return the path of the lock file of the program's own packages.
+
+        The file exists only with `locked` or `own_environment`.
+        """
         return f"{self.efs_mount}/payloads/{self.program}/{LOCK_FILE}"
 
     def rank_command(self, python: str, values: Mapping[str, str] | None = None) -> list[str]:

@@ -234,8 +234,9 @@ def fetch_to_disk(
 ) -> None:
     """Fetch this node's part of a bucket's objects to its own disk, except objects that are already there.
 
-    The data set is complete then. `part` returns this node's part of all entries. Emits the progress and a summary,
-    with the digest of all objects (`listing`). Raises DatasetError.
+    Removes files of an earlier staging that are not in this part. The data set is complete then. `part` returns this
+    node's part of all entries. Emits the progress and a summary, with the digest of all objects (`listing`). Raises
+    DatasetError.
     """
     listed = listing(prefix)
     entries = [known_hashes(dataset).get((e.path, e.size, e.etag), e) for e in part(Manifest.of(listed).entries)]

@@ -103,8 +103,8 @@ def task(
 ) -> Callable[[Callable[..., None]], Task]:
     """Return a decorator that makes a function a task.
 
-    `word` is the flag that receives a word without a flag (`fab ssh worker3`). `takes_words` passes the words after
-    `--` to the task. `short_flags=False` disables one-letter flags, which would be ambiguous in a task with many flags
-    or with similar names.
+    `word` is the flag that receives a word without a flag (`fab ssh worker3`). `takes_words` permits words after `--`,
+    which the task reads from sys.argv with `words_after_dashes`. `short_flags=False` disables one-letter flags, which
+    would be ambiguous in a task with many flags or with similar names.
     """
     return lambda body: Task(body, word=word, takes_words=takes_words, short_flags=short_flags)

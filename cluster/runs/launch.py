@@ -103,11 +103,12 @@ class Launch:
         return occupied.size_for(count, self.session.load_inventory().desired_workers, queueing=self.queue)
 
     def free_nodes(self, master: Master, count: int, occupied: Occupancy, *, least: int = 0) -> tuple[Node, ...]:
-        """Return the nodes for a run on `count` workers when they are ready. If necessary the group grows, after a
-        question.
+        """Return the candidates for the nodes of a run on `count` workers, often more than `count`, with the master.
 
-        `occupied` are the nodes of other runs. If `least` is not 0, that many workers are enough after the timeout.
-        Raises LiveRunError if too few nodes are free.
+        They are all free nodes, or all nodes if the run may be queued and too few are free. If there are too few nodes,
+        the group grows, after asking, and this waits until they are ready. `occupied` are the nodes of other runs. If
+        `least` is not 0, that many workers are enough after the timeout. Raises LiveRunError if too few nodes are free,
+        NotReadyError after the timeout, and DeepcdkError if the answer is no.
         """
         size = self.size_for(count, occupied)
         task = GroupTask(session=self.session, master=master, name=self.task, yes=self.yes, report=self.progress)

@@ -53,7 +53,11 @@ class Split(Protocol):
         """Return the positions of all examples, shuffled for one epoch; the same on every rank and in every process."""
 
     def pick(self, positions: npt.NDArray[np.int64]) -> Split:
-        """Return a split with only the examples at these positions, in this order unless the storage fixes it."""
+        """Return a split with only the examples at these positions.
+
+        Images in memory keep this order, and records get the order of their files. Synthetic images are only reduced to
+        this number.
+        """
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -45,7 +45,7 @@ _EC2_IDS: Final = {
 }
 _EC2_ID: Final = re.compile(rf"({'|'.join(_EC2_IDS)})-[0-9a-f]{{8,17}}")
 _VARIABLE: Final = re.compile(r"\$\{(\w+)\}")
-# Placeholder for a resource that a request does not name. Only the pattern * matches it.
+# Placeholder for the region and the account if a request names no resource. Only wildcards match it.
 _UNNAMED: Final = "unnamed"
 
 
@@ -123,7 +123,7 @@ class Resources:
         """Return the ARNs of a call's resources, or only `*` for an action without resources.
 
         In the ARN of a required resource that the call does not name, * replaces its id. If there is no other ARN,
-        return one that only the pattern * matches. Raises UndecidableError for a service whose parameters are not
+        return that of `unnamed`. Raises UndecidableError for a service whose parameters are not
         known.
         """
         if not action.resources:
@@ -160,7 +160,7 @@ class Resources:
         return _VARIABLE.sub(fill, _pattern(service, kind))
 
     def unnamed(self, service: str, kind: str) -> str:
-        """Return an ARN for a call that names no resource. No pattern except * matches this ARN."""
+        """Return an ARN for a call that names no resource. Only wildcards match its region and account."""
         return self.arn(service, kind).replace(REGION, _UNNAMED).replace(ACCOUNT, _UNNAMED)
 
     def _ec2(self, call: Call) -> Iterator[tuple[str, str]]:
