@@ -76,8 +76,8 @@ class StagedDataset:
         """Reserve the data set for one `fab stage-data`, from its first change to its last check.
 
         If two commands ran at the same time, the second would remove and replace files of the first. The first would
-        then list files as complete that the second has not yet sent. Raises BusyDatasetError if another process still
-        has the reservation after `timeout_s`.
+        then list files as complete that the second has not yet sent. This waits while another process has the
+        reservation. Raises BusyDatasetError if it still has the reservation after `timeout_s`.
         """
         file, opened = self.root / f".{self.name}.staging", contextlib.ExitStack()
 

@@ -133,7 +133,7 @@ def server_files() -> dict[str, File]:
 def shown_disk(binds: Sequence[Bind], cache: Path) -> Path | None:
     """Return a disk with the directories of `start --mount`; None without this option. Raises ImageError.
 
-    If a file in the directories has changed, a new disk is created.
+    If a file in the directories has changed, a new disk is created, and earlier ones are kept.
     """
     if not binds:
         return None
@@ -191,7 +191,7 @@ def _root_disk(root: Root, files: Mapping[str, File], cache: Path) -> RootDisk:
 
 
 def _install(tree: Path, files: Mapping[str, File]) -> None:
-    """Write additional files into a root."""
+    """Write additional files into a root. They replace existing files."""
     for path, file in files.items():
         (tree / path).unlink(missing_ok=True)
         if file.link:

@@ -97,8 +97,9 @@ def power_down(path: Path) -> None:
 def execute(path: Path, command: Sequence[str], answer_s: float = _ANSWER_S) -> subprocess.CompletedProcess[bytes]:
     """Run a command in a machine as root, without input; return its result. `path`: socket of the machine's agent.
 
-    The command may take any time. Raises NoAnswerError if the agent does not answer within `answer_s` seconds, or
-    RefusedError, for example if the command does not exist.
+    Waits until the command exits. The status is 128 plus the signal's number if a signal killed it. Raises
+    NoAnswerError if the agent does not answer within `answer_s` seconds, or RefusedError, for example if the command
+    does not exist.
     """
     with connected(path, answer_s) as agent:
         # Skip answers to a previous client that has disconnected.
