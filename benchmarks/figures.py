@@ -1,9 +1,9 @@
-"""Keep the results of all benchmarks in figures.json, and write the table in docs/figures.md.
+"""Keep the results of all benchmarks in figures.json, and write the tables in docs/figures.md and docs/tuning.md.
 
-    python -m benchmarks.figures    writes only the table
+    python -m benchmarks.figures    writes only the tables
 
-`results` has the newest result of each measurement: its values, and the date, commit and machine. `rows` are the rows
-of the table, each with the results that it shows.
+`results` has the newest result of each measurement: its values, and the date, commit, machine and versions. `rows` are
+the rows of the tables, each with its page and the results that it shows.
 """
 
 from __future__ import annotations
@@ -15,62 +15,98 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from agent.hardware.machine import this_machine
+from agent.hardware.machine import Machine, this_machine
 from benchmarks.measure import output_of
 from cluster import demo
 
-FILE: Final = Path(__file__).with_name("figures.json")
-PAGE: Final = demo.ROOT / "docs" / "figures.md"
+FILE: Final = "benchmarks/figures.json"
+PAGES: Final = ("docs/figures.md", "docs/tuning.md")
 
 
-def keep(results: Mapping[str, Sequence[float]], file: Path = FILE, page: Path = PAGE) -> None:
-    """Store the results of measurements by name, as made today on this machine, and write the table in the page.
+def keep(
+    results: Mapping[str, Sequence[float]],
+    *,
+    machine: Machine | None = None,
+    versions: Mapping[str, str] | None = None,
+    root: Path = demo.ROOT,
+) -> list[str]:
+    """Store the results of measurements by name, as made today on this machine, and write the tables in the pages.
 
-    Each result is one value, or the lowest and the highest of several.
+    Return the figures of these results that miss their limit.
+
+    Each result is one value, or the lowest and the highest of several, or the median, the lowest and the highest.
+    `machine`: its state before the measurement, by default the current one. `versions`: those of the programs measured.
     """
+    file = root / FILE
     document = json.loads(file.read_text())
-    commit = output_of(["git", "rev-parse", "--short", "HEAD"]).strip()
-    machine = str(this_machine())
-    date = datetime.datetime.now(datetime.UTC).date().isoformat()
+    made = {
+        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+        "commit": output_of(["git", "rev-parse", "--short", "HEAD"]).strip(),
+        "machine": str(machine or this_machine()),
+    }
+    if versions:
+        made["versions"] = ", ".join(f"{name} {version}" for name, version in versions.items())
     for name, values in results.items():
-        rounded = [round(value, 3) for value in values]
-        document["results"][name] = {"values": rounded, "date": date, "commit": commit, "machine": machine}
+        document["results"][name] = {"values": [round(value, 3) for value in values], **made}
     lines = (f"  {json.dumps(name)}: {json.dumps(each)}" for name, each in document["results"].items())
     rows = (f"  {json.dumps(row, ensure_ascii=False)}" for row in document["rows"])
     text = '{{\n "results": {{\n{}\n }},\n "rows": [\n{}\n ]\n}}\n'
     file.write_text(text.format(",\n".join(lines), ",\n".join(rows)))
-    page.write_text(with_table(page.read_text(), document))
+    for page in PAGES:
+        (root / page).write_text(with_table((root / page).read_text(), document, page))
+    changed = [row for row in document["rows"] if results.keys() & set(row["results"])]
+    return [row["figure"] for row in changed if missed(row, [document["results"][name] for name in row["results"]])]
 
 
-def table(document: Mapping[str, Any]) -> str:
-    """Return the rows of a document as a table in Markdown. Date and machine of a row are those of its oldest result.
+def missed(row: Mapping[str, Any], results: Sequence[Mapping[str, Any]]) -> bool:
+    """Return whether a row's results miss its limit.
 
-    A missed limit is marked: a number that the first result exceeds, or "faster" if the second result is faster.
+    A limit is a number that the first result must not exceed, "at least" and a number, or "faster" than the second one.
+    The median counts if it is known.
     """
+    values = results[0]["values"][: 1 if len(results[0]["values"]) == 3 else None]
+    if row["limit"] == "faster":
+        return bool(values >= results[1]["values"])
+    bound = re.fullmatch(r"(at least )?([\d.]+)(?: s| points)?", row["limit"])
+    if not bound:
+        return False
+    return bool(min(values) < float(bound[2]) if bound[1] else max(values) > float(bound[2]))
+
+
+def table(rows: Sequence[Mapping[str, Any]], results: Mapping[str, Mapping[str, Any]]) -> str:
+    """Return rows as a table in Markdown. Date and machine of a row are those of its oldest result."""
     lines = ["| figure | measured | limit | date | machine |", "|---|---|---|---|---|"]
-    for row in document["rows"]:
-        results = [document["results"][name] for name in row["results"]]
-        shown = ", ".join(
-            " to ".join(f"{value:.{row['decimals']}f}" for value in each["values"]) + row["unit"] for each in results
-        )
-        oldest = min(results, key=lambda each: str(each["date"]))
-        missed = row["limit"] == "faster" and results[0]["values"] >= results[1]["values"]
-        if bound := re.fullmatch(r"([\d.]+)(?: s| points)?", row["limit"]):
-            missed = max(results[0]["values"]) > float(bound[1])
-        limit = row["limit"] + (": **missed**" if missed else "")
-        lines.append(f"| {row['figure']} | {shown} | {limit} | {oldest['date']} | {oldest['machine']} |")
+    for row in rows:
+        own = [results[name] for name in row["results"]]
+        shown = ", ".join(_shown([f"{value:.{row['decimals']}f}" for value in each["values"]], row) for each in own)
+        oldest = min(own, key=lambda each: str(each["date"]))
+        limit = row["limit"] + (": **missed**" if missed(row, own) else "")
+        where = "; ".join(filter(None, [oldest["machine"], oldest.get("versions")]))
+        lines.append(f"| {row['figure']} | {shown} | {limit} | {oldest['date']} | {where} |")
     return "\n".join(lines)
 
 
-def with_table(text: str, document: Mapping[str, Any]) -> str:
-    """Replace the table in the page's text. Raises ValueError if the page lacks the two marks."""
+def _shown(values: Sequence[str], row: Mapping[str, Any]) -> str:
+    if len(values) == 3:
+        return f"{values[0]}{row['unit']} ({values[1]} to {values[2]})"
+    return " to ".join(values) + str(row["unit"])
+
+
+def with_table(text: str, document: Mapping[str, Any], page: str) -> str:
+    """Replace the table in the text of a page. It has the rows with all results measured.
+
+    Raises ValueError if the text lacks the two marks.
+    """
+    rows = [
+        row for row in document["rows"] if row["page"] == page and document["results"].keys() >= set(row["results"])
+    ]
     changed, count = re.subn(
         r"(?s)(<!-- figures: python -m benchmarks\.figures -->\n).*(<!-- end -->)",
-        lambda found: f"{found[1]}\n{table(document)}\n\n{found[2]}",
+        lambda found: f"{found[1]}\n{table(rows, document['results'])}\n\n{found[2]}",
         text,
     )
     if count != 1:
-        raise ValueError(f"{PAGE} must contain the marks `<!-- figures: ... -->` and `<!-- end -->` once; restore them")
+        raise ValueError(f"{page} must contain the marks `<!-- figures: ... -->` and `<!-- end -->` once; restore them")
     return changed
 
 

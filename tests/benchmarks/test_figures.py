@@ -8,25 +8,34 @@ from pathlib import Path
 
 import pytest
 
+from agent.hardware.machine import this_machine
 from benchmarks import figures, whole_path
-from benchmarks.figures import FILE, PAGE, keep, table, with_table
+from benchmarks.figures import FILE, PAGES, keep, missed, table, with_table
+from cluster.demo import ROOT
 
 
-def test_the_page_has_the_table_of_the_file() -> None:
-    text = PAGE.read_text()
-    assert text == with_table(text, json.loads(FILE.read_text())), "run python -m benchmarks.figures"
+@pytest.mark.parametrize("page", PAGES)
+def test_each_page_has_the_table_of_the_file(page: str) -> None:
+    text = (ROOT / page).read_text()
+    assert text == with_table(text, json.loads((ROOT / FILE).read_text()), page), "run python -m benchmarks.figures"
 
 
 def test_a_new_result_replaces_the_old_one_in_file_and_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    file, page = (Path(shutil.copy(each, tmp_path)) for each in (FILE, PAGE))
+    for name in (FILE, *PAGES):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        shutil.copy(ROOT / name, tmp_path / name)
     monkeypatch.setattr(figures, "output_of", lambda _: "0123abcd\n")
-    keep({}, file, page)
-    assert (file.read_text(), page.read_text()) == (FILE.read_text(), PAGE.read_text())
-    keep({"fab --list": [9.87654], "not in the table": [1.0, 2.0]}, file, page)
-    results = json.loads(file.read_text())["results"]
+    assert keep({}, root=tmp_path) == []
+    for name in (FILE, *PAGES):
+        assert (tmp_path / name).read_text() == (ROOT / name).read_text()
+    given: dict[str, list[float]] = {"fab --list": [9.87654], "not in the table": [1.0, 2.0]}
+    assert keep(given, versions={"fab": "0.1.0"}, root=tmp_path) == ["`fab --list`"]
+    results = json.loads((tmp_path / FILE).read_text())["results"]
     assert (results["fab --list"]["values"], results["fab --list"]["commit"]) == ([9.877], "0123abcd")
     assert results["not in the table"]["values"] == [1.0, 2.0]
-    assert f"| `fab --list` | 9.88 s | 0.7 s: **missed** | {results['fab --list']['date']} | " in page.read_text()
+    row = f"| `fab --list` | 9.88 s | 0.7 s: **missed** | {results['fab --list']['date']} | "
+    assert f"{row}{this_machine().processor}" in (text := (tmp_path / PAGES[0]).read_text())
+    assert "; fab 0.1.0 |" in text
 
 
 def test_ranges_pairs_and_missed_limits_are_shown_with_the_oldest_date() -> None:
@@ -35,16 +44,36 @@ def test_ranges_pairs_and_missed_limits_are_shown_with_the_oldest_date() -> None
         "theirs": {"values": [1.26], "date": "2026-11-21", "machine": "old"},
     }
     row = {"figure": "push", "results": ["ours", "theirs"], "unit": " s", "decimals": 1, "limit": "faster"}
-    document = {"results": results, "rows": [row, {**row, "results": ["theirs", "ours"]}]}
-    assert table(document).splitlines()[2:] == [
+    assert table([row, {**row, "results": ["theirs", "ours"]}], results).splitlines()[2:] == [
         "| push | 2.0 to 2.5 s, 1.3 s | faster: **missed** | 2026-11-21 | old |",
         "| push | 1.3 s, 2.0 to 2.5 s | faster | 2026-11-21 | old |",
     ]
 
 
+@pytest.mark.parametrize(
+    ("limit", "values", "is_missed"),
+    [
+        ("at least 0.9", [0.89, 0.8, 0.95], True),
+        ("at least 0.9", [0.9, 0.8, 0.95], False),
+        ("0.9", [0.9, 0.8, 0.95], False),
+        ("0.9", [0.9, 0.95], True),
+        ("", [0.9], False),
+    ],
+)
+def test_a_limit_applies_to_the_median_if_it_is_known(limit: str, values: list[float], is_missed: bool) -> None:
+    assert missed({"limit": limit}, [{"values": values}]) == is_missed
+
+
+def test_a_median_is_shown_with_its_range() -> None:
+    row = {"figure": "speed", "results": ["ours"], "unit": " GB/s", "decimals": 2, "limit": "at least 1.3"}
+    results = {"ours": {"values": [1.25, 1.0, 1.5], "date": "2026-11-22", "machine": "new", "versions": "TensorFlow 2"}}
+    shown = "| speed | 1.25 GB/s (1.00 to 1.50) | at least 1.3: **missed** | 2026-11-22 | new; TensorFlow 2 |"
+    assert table([row], results).splitlines()[2:] == [shown]
+
+
 def test_a_page_without_the_marks_is_rejected() -> None:
     with pytest.raises(ValueError, match="must contain the marks"):
-        with_table("# Figures\n", {"results": {}, "rows": []})
+        with_table("# Figures\n", {"results": {}, "rows": []}, PAGES[0])
 
 
 def test_measurements_of_clusters_are_stored_as_a_range_when_all_were_measured() -> None:
@@ -54,6 +83,6 @@ def test_measurements_of_clusters_are_stored_as_a_range_when_all_were_measured()
     stored = whole_path.results(medians)
     assert stored["cdk synth, warm"] == [min(synths), max(synths)]
     assert stored["fab status"] == [medians["fab status"]]
-    assert set(stored) <= set(json.loads(FILE.read_text())["results"])
+    assert set(stored) <= set(json.loads((ROOT / FILE).read_text())["results"])
     del medians[next(name for name in names if name.startswith("cdk synth, warm: "))]
     assert "cdk synth, warm" not in whole_path.results(medians)

@@ -54,7 +54,7 @@ def test_float32_takes_as_much_longer_as_published() -> None:
 def test_cores_are_counted_by_the_measured_rate() -> None:
     rate = images_s("lenet", "float32", hardware_of("c5.2xlarge"))
     assert rate.value == pytest.approx(4 * 60e9 / (6 * 2_293_000))
-    assert rate.low < 4 * 3406 < rate.high, "images/s of one rank on one core (docs/tuning.md)"
+    assert rate.low < 4 * 3406 < rate.high, "images/s of one rank on one core of a Xeon"
 
 
 def test_an_unknown_gpu_and_an_unknown_network_are_named() -> None:
