@@ -139,5 +139,5 @@ def main() -> None:
         sys.exit(str(error))  # without a traceback of Horovod's own code, which would hide the rank's
 
 
-if __name__ == "__main__":  # the fork server imports this module again
+if __name__ == "__main__":  # each forked process imports this module again
     main()

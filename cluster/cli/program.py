@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import pwd
 import sys
+from pathlib import Path
 from typing import Any
 
 from fabric import Config
@@ -172,5 +173,8 @@ class Program(Fab):  # type: ignore[misc]  # fabric has no types
 
 
 def make_program() -> Program:
-    """Return a new program that has not read a command line."""
-    return Program(name="Fabric", version=fabric_version, executor_class=WordsExecutor, config_class=TasksConfig)
+    """Return a new program that has not read a command line. `python -m deepcdk` calls itself deepcdk."""
+    binary = "deepcdk" if Path(sys.argv[0]).name == "__main__.py" else None
+    return Program(
+        name="Fabric", version=fabric_version, executor_class=WordsExecutor, config_class=TasksConfig, binary=binary
+    )

@@ -72,6 +72,11 @@ def test_fabrics_own_program_runs_the_same_tasks_with_their_flags() -> None:
     assert (status, "`fab sweep` and `fab plan` accept words after --" in text) == (1, True)
 
 
+def test_python_m_deepcdk_calls_itself_deepcdk() -> None:
+    status, text = run(PROJECT, sys.executable, "-m", "deepcdk", "--help")
+    assert (status, text.partition(" [")[0]) == (0, "Usage: deepcdk")
+
+
 def test_a_reader_that_has_exited_causes_no_traceback() -> None:
     fab = f"{sys.executable} tools/fab.py --list --list-format=json"
     assert run(PROJECT, "bash", "-c", f"({fab}; echo $? >&2) | true") == (0, "1\n")
