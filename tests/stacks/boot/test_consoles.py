@@ -63,6 +63,8 @@ class Handler(BaseHTTPRequestHandler):
             self.server.now += 1
             self.server.peak = max(self.server.peak, self.server.now)
         time.sleep(0.05)
+        with self.server.lock:
+            self.server.now -= 1  # before the answer, after which the client may begin another request
         fields = {name: values[0] for name, values in parse_qs(body).items()}
         instance, latest = fields["InstanceId"], "Latest" in fields
         assert self.headers["content-type"] == "application/x-www-form-urlencoded"
@@ -77,8 +79,6 @@ class Handler(BaseHTTPRequestHandler):
         else:
             output = base64.encodebytes(f"{KEYS}\0{instance}\n".encode() * 9).decode()
             self._answer(f"<GetConsoleOutputResponse><output>{output}</output></GetConsoleOutputResponse>")
-        with self.server.lock:
-            self.server.now -= 1
 
     def _expected(self, body: str) -> str:
         """Return botocore's `authorization` for this request."""

@@ -72,7 +72,7 @@ SPOILT = "The master's port"
 SPOIL = f"""
 from aws_cdk import aws_ec2 as ec2
 import app
-from stacks.node_roles import Firewall
+from stacks.firewall import Firewall
 
 admit = Firewall._admit_ranks
 
