@@ -108,7 +108,10 @@ def _through(fleet: Fleet) -> str:
 
 
 def missing(tool: Tool, peers: Path) -> str:
-    """Return which program or module a tool lacks, such as `program rsync not found`; "" if nothing is missing."""
+    """Return which program or module a tool lacks, such as `program rsync not found`; "" if nothing is missing.
+
+    `peers` is the virtual environment that should have the modules.
+    """
     for program in tool.needs:
         if not shutil.which(program):
             return f"program {program} not found"

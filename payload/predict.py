@@ -78,7 +78,7 @@ def predict_files(
 def main(argv: Sequence[str]) -> int:
     """Classify images with a trained network and print their classes; return the exit status.
 
-    After an error, which is printed, the status is EXIT_FAILED.
+    It is 0, or EXIT_FAILED after an error, which is printed. For invalid arguments, SystemExit is raised.
     """
     parser = Parser(prog="python -m payload.predict", description="Classify images with a trained network.")
     add_model_arguments(parser)

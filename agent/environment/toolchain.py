@@ -320,8 +320,9 @@ def _toolkit(home: Path) -> CudaToolkit:
     nvcc = home / "bin" / "nvcc"
     try:
         finished = subprocess.run([nvcc, "--version"], capture_output=True, text=True, errors="replace", check=False)
-    except OSError:
-        raise NotCoveredError(f"{nvcc} not found", "Install the CUDA toolkit, or set --cuda-home.") from None
+    except OSError as error:
+        remedy = "Install the CUDA toolkit, or set --cuda-home."
+        raise NotCoveredError(f"{nvcc} cannot be run: {error.strerror}", remedy) from None
     found = re.search(r"release (\d+\.\d+)", finished.stdout)
     if finished.returncode != 0 or found is None:
         raise NotCoveredError(f"{nvcc} --version prints no release", "Repair or reinstall the CUDA toolkit.")

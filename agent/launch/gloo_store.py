@@ -267,9 +267,10 @@ class RemoteStore:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the store and print its port; return 0 when standard input ends.
+    """Run the store and print `deepcdk-gloo-store PORT`; return 0 when standard input ends.
 
-    The arguments are its address, the hosts as NAME:SLOTS,... and, optionally, WAIT.
+    The arguments are its address, the hosts as NAME:SLOTS,... and, optionally, the word `wait`. With it, requests wait
+    for ranks that have not joined.
     """
     address, hosts, *option = argv
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))

@@ -35,11 +35,14 @@ class Trial:
     def __post_init__(self) -> None:
         if self.sweep and not is_run_id(self.sweep):
             raise SpecError(f"trial: sweep = {self.sweep!r}: must be {RUN_ID_RULE}")
-        numbers = (self.number, self.repeat, 0 if self.seed is None else self.seed)
-        if not all(type(number) is int and number >= 0 for number in numbers):
-            raise SpecError("trial: number, repeat and seed must be whole numbers, 0 or more")
-        texts = (self.sweep, self.first, self.plan, *(text for pair in self.parameters for text in pair))
-        if not all(isinstance(text, str) for text in texts) or any(len(pair) != 2 for pair in self.parameters):
+        numbers = {"number": self.number, "repeat": self.repeat, "seed": 0 if self.seed is None else self.seed}
+        for name, number in numbers.items():
+            if type(number) is not int or number < 0:
+                raise SpecError(f"trial: {name} = {number!r}: must be a whole number, 0 or more")
+        for name, text in {"sweep": self.sweep, "first": self.first, "plan": self.plan}.items():
+            if not isinstance(text, str):
+                raise SpecError(f"trial: {name} = {text!r}: must be text")
+        if any(len(pair) != 2 or not all(isinstance(text, str) for text in pair) for pair in self.parameters):
             raise SpecError("trial: parameters must be pairs of a name and a value, both text")
 
     @classmethod

@@ -264,13 +264,14 @@ def check_answer(answer: Answer, status: int) -> None:
         url = found[0] if found else ""
         if proxy := _proxy(url):
             raise UnresolvedHereError(
-                f"this machine cannot reach a package index: {url} through the proxy {masked(proxy)}: {last}",
+                f"this machine cannot download from {url} through the proxy {masked(proxy)}: {last}",
                 remedy="check HTTPS_PROXY, HTTP_PROXY and ALL_PROXY (http://USER:PASSWORD@HOST:PORT if the proxy asks "
                 "for a password), or name the index's host in NO_PROXY",
             )
         raise UnresolvedHereError(
-            f"this machine cannot reach a package index{': ' * bool(url)}{url}: {last}",
-            remedy="set UV_DEFAULT_INDEX or PIP_INDEX_URL to an index that this machine can reach",
+            f"this machine cannot download from {url or 'a package index'}: {last}",
+            remedy="correct what this names, such as the network or a certificate (SSL_CERT_FILE), or set "
+            "UV_DEFAULT_INDEX or PIP_INDEX_URL to an index that this machine can reach",
         )
     if UNPREPARED.search(answer.words):
         raise UnresolvedHereError(

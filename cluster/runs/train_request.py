@@ -91,8 +91,8 @@ class TrainRequest:
     ) -> None:
         """Ask if the program's ranks would not train together on the nodes, or if it needs GPUs that they lack.
 
-        `trouble` is from `check_together`. With `yes` it only prints warnings. Raises DeepcdkError unless the answer is
-        yes.
+        `trouble` is from `check_together`. With `yes` it only prints warnings; with `--together require` it only warns
+        of ranks that would not train together. Raises DeepcdkError unless the answer is yes.
         """
         if trouble and any(node.slots > 1 for node in workers(session.nodes(master))):
             ask_to_train_apart(trouble, self.options.ranks, yes=yes, report=report)

@@ -125,10 +125,10 @@ class Stager:
         return sent
 
     def missing(self, manifest: Manifest, attempt: int = 0, among: int | None = None) -> tuple[Entry, ...]:
-        """Verify all files on the workers, a part on each. Return the files that are missing or damaged.
+        """Verify the files on the shared file system, a part on each worker; return the missing and damaged ones.
 
         In another `attempt`, each worker verifies another part. `among` is the number of workers; by default it depends
-        on the amount of data. Without workers, the master verifies the files. Raises StagingError.
+        on the amount of data. Without workers, the master verifies the files. Raises StagingError or AnswerError.
         """
         self._progress.begin("checking the shared file system", len(manifest.entries), manifest.size)
         tree = self._shared_agent if self._workers else "."  # the master uses the agent that runs the fan-out

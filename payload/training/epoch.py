@@ -43,7 +43,10 @@ class TrainingEnd:
     stopped: bool
 
 
-_ADVICE: Final = "Gradients were not averaged, or a rank runs different code. The run stops; do not use its weights"
+_ADVICE: Final = (
+    "Gradients were not averaged, or a rank runs different code. The run stops. Do not resume it or use its weights; "
+    "start a new run, and if the same rank differs again, replace its node with `fab replace`"
+)
 
 
 class DivergedError(ReportedError, ArithmeticError):

@@ -166,9 +166,7 @@ def test_requirements_without_an_index_fail_before_anything_starts(cluster: Embe
     (tmp_path / "requirements.txt").write_text("toy\n")
     entry = ["--payload", str(tmp_path), "--entry", "train.py"]
     failed = cluster.fab("train", "--nodes", "1", "--skip-preflight", "--yes", *entry, check=False)
-    assert (failed.returncode, "this machine cannot reach a package index: " in failed.stderr) == (1, True), (
-        failed.stderr
-    )
+    assert (failed.returncode, "this machine cannot download from " in failed.stderr) == (1, True), failed.stderr
 
 
 def test_the_program_goes_on_in_the_directory_that_it_left(cluster: EmbeddedCloud, tmp_path: Path) -> None:

@@ -100,7 +100,10 @@ def middle_boxes(
 
 
 def flips(examples: npt.NDArray[np.integer], *, seed: int, epoch: int) -> npt.NDArray[np.bool_]:
-    """Choose randomly, with probability 1/2, whether to mirror each image."""
+    """Choose whether to mirror the image of each example, with probability 1/2.
+
+    `examples` are their numbers. The choice depends only on number, seed and epoch.
+    """
     return uniforms(examples, seed=seed, epoch=epoch, stream=FLIP, count=1)[:, 0] < 0.5
 
 

@@ -21,8 +21,9 @@ from payload.data.records.source_images import SourceImage
 from payload.data.records.tf_example import IMAGE, LABEL, example
 from payload.data.records.tfrecord import framed
 
-LARGEST_PIXELS: Final = 1 << 28
-"""Maximum pixels of an image. A larger image is rejected because it needs gigabytes of memory."""
+LARGEST_PIXELS: Final = 1 << 27
+"""Maximum pixels of an image. A larger image is rejected because it needs gigabytes of memory. Less than the limit at
+which Pillow refuses to open an image."""
 
 
 class DamagedImageError(ValueError):
@@ -41,7 +42,9 @@ def resized_versions(content: bytes, sizes: Sequence[int], *, quality: int) -> l
             raise DamagedImageError(f"{image.width} x {image.height} is more than {LARGEST_PIXELS:,} pixels")
         unchanged = image.format == "JPEG" and image.mode in ("RGB", "L")
         image.load()
-    except (OSError, SyntaxError, ValueError, UnidentifiedImageError, Image.DecompressionBombError) as error:
+    except Image.DecompressionBombError:  # Pillow's own limit, which is higher
+        raise DamagedImageError(f"more than {LARGEST_PIXELS:,} pixels") from None
+    except (OSError, SyntaxError, ValueError, UnidentifiedImageError) as error:
         raise DamagedImageError(str(error)) from error
     if image.mode not in ("RGB", "L"):
         image = image.convert("RGB")  # CMYK, palettes, transparency

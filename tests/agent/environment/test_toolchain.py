@@ -189,7 +189,7 @@ def test_a_missing_or_broken_cuda_toolkit_is_reported(tmp_path: Path) -> None:
         NotCoveredError, match=f"neither {tmp_path}/cuda-12.*/bin/nvcc nor .* Use an image with the CUDA"
     ):
         find_toolkit(None, tmp_path)
-    with pytest.raises(NotCoveredError, match=f"{tmp_path}/none/bin/nvcc not found"):
+    with pytest.raises(NotCoveredError, match=f"{tmp_path}/none/bin/nvcc cannot be run: No such file"):
         find_toolkit(tmp_path / "none", tmp_path)
     home = put(tmp_path, "cuda-12.9", "12.9")
     (home / "bin" / "nvcc").write_text("#!/bin/sh\nexit 1\n")

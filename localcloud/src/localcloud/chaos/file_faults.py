@@ -74,7 +74,7 @@ def flip_bit(attempt: Attempt) -> Done:
             if path.is_file() and state.st_size and not _is_linked(path, root):
                 found.append((state.st_mtime_ns, path, state.st_size))
     if not found:
-        raise NoTargetError(f"there is no file that matches {attempt.patterns.flip!r} and is not empty")
+        raise NoTargetError(f"--flip: there is no file with content that matches {attempt.patterns.flip!r}")
     _, path, size = max(found)
     place = int(attempt.fault.place * size * 8)
     try:

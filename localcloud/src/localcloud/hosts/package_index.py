@@ -140,8 +140,8 @@ def parse_settings(document: Mapping[str, Any], environment: Mapping[str, str]) 
     """
     if document["proxy"] or any(environment.get(name) or environment.get(name.upper()) for name in _PROXY_VARIABLES):
         raise PackageIndexError(
-            "pip on this machine uses a proxy, but hosts cannot use a proxy; set an index that needs none, or start "
-            "without --packages"
+            "pip on this machine uses a proxy (its setting `proxy`, or a variable such as https_proxy), which hosts "
+            "cannot use; unset it and set an index that needs none, or start without --packages"
         )
     if document["client"]:
         raise PackageIndexError(

@@ -209,7 +209,10 @@ class SessionService:
 
 
 def copy_both_ways(one: socket.socket, other: socket.socket) -> None:
-    """Copy bytes in both directions until both are closed. An error closes both connections."""
+    """Copy bytes in both directions until both have ended; the caller closes the sockets.
+
+    The end of one direction is passed on. An error shuts down both connections, and is not raised.
+    """
 
     def copy(source: socket.socket, target: socket.socket) -> None:
         try:

@@ -17,6 +17,7 @@ from agent.files.atomic_write import StorageError
 from payload.data.dataset import DataError
 from payload.data.records.index import scan
 from payload.data.records.shards import (
+    LARGEST_PIXELS,
     MAKING,
     DamagedImageError,
     ShardJob,
@@ -177,3 +178,10 @@ def test_other_kinds_become_jpeg_in_colour() -> None:
 def test_damaged_images_are_reported(content: bytes) -> None:
     with pytest.raises(DamagedImageError):
         resized_versions(content, [0], quality=90)
+
+
+def test_images_that_pillow_does_not_open_are_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert Image.MAX_IMAGE_PIXELS and 2 * Image.MAX_IMAGE_PIXELS > LARGEST_PIXELS
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 900)
+    with pytest.raises(DamagedImageError, match="more than 134,217,728 pixels"):
+        resized_versions(encoded(drawing(0, height=40, width=50, seed=1)), [0], quality=90)
