@@ -38,7 +38,7 @@ def test_pips_variables_name_places_of_packages_unless_uvs_own_do() -> None:
 
 
 def test_problems_of_this_machine_differ_from_unsolvable_requirements() -> None:
-    with pytest.raises(UnresolvedHereError, match=r"a package index: https://i/simple/toy/: refused"):
+    with pytest.raises(UnresolvedHereError, match=r"cannot download from https://i/simple/toy/: refused"):
         check_answer(refused("error: Failed to fetch: `https://i/simple/toy/`\n  cause: refused"), 2)
     with pytest.raises(UnresolvedHereError, match=r"^https://host/a returned 404 Not Found\n"):
         check_answer(refused("  cause: HTTP status client error (404 Not Found) for url (https://host/a)"), 2)
