@@ -142,6 +142,7 @@ def test_limit_holds_if_the_master_is_killed_and_half_of_the_api_calls_fail(own:
     chaos = demo.localcloud("chaos", "--name", own.name, "--seed", "1", "--first", "0", "--duration", "1")
     try:
         eventually(lambda: ignoring(signal.SIGTERM, processes_of(run)[0]) == 2)
+        eventually(lambda: handed_over(own, run) == {run})
         ends = float(json.loads((own.run(run).path / "spent.json").read_text())["ends"])
         killed = execute([*chaos, "--kinds", "kill-host@master"])
         failing = subprocess.Popen([*chaos, "--kinds", "api-errors", "--longest", "600"], cwd=ROOT)
