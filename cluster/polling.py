@@ -1,4 +1,4 @@
-"""Wait: poll until a state has changed, call a function in the background, or terminate a child process.
+"""Wait: poll until a state has changed, or call a function in the background.
 
 stamina is not used, because it repeats calls that raise. Its import would take 0.11 s of the 0.45 s allowed for `fab
 --list`.
@@ -6,12 +6,11 @@ stamina is not used, because it repeats calls that raise. Its import would take 
 
 from __future__ import annotations
 
-import subprocess
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from time import monotonic, sleep
-from typing import Any, TypeVar
+from typing import TypeVar
 
 T = TypeVar("T")
 
@@ -43,13 +42,3 @@ def in_background(call: Callable[[], T]) -> Future[T]:
 
     threading.Thread(target=run, daemon=True).start()
     return future
-
-
-def terminate(process: subprocess.Popen[Any], *, grace_s: float = 5.0) -> None:
-    """Terminate a child process, and wait until it has exited. After `grace_s`, kill it."""
-    process.terminate()
-    try:
-        process.wait(timeout=grace_s)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()

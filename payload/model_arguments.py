@@ -39,7 +39,7 @@ def add_model_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def quiet_tensorflow() -> None:
-    """Let TensorFlow log only errors, unless the environment sets the log level. Call it before its import."""
+    """Set TensorFlow's log level to errors, unless the environment sets it. Call this before TensorFlow is imported."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 

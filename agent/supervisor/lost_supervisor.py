@@ -109,9 +109,9 @@ def _obstacle(directory: RunDirectory, spec: RunSpec) -> str:
 def _fail(runs: Runs, run_id: str, obstacle: str) -> None:
     """Kill the remaining processes of a lost run, store that it has failed, notify the user, and copy it to the bucket.
 
-    `obstacle` is why the run cannot be restarted, or "". If a user has resumed the run meanwhile, nobody is notified
-    and nothing is copied. Most errors are ignored; an incomplete copy is logged. A requested stop of the workers is
-    remembered.
+    `obstacle` is the reason why the run cannot be restarted, or "". If a user has resumed the run meanwhile, nobody is
+    notified and nothing is copied. Most errors are ignored; an incomplete copy is logged. A requested stop of the
+    workers is remembered.
     """
     with contextlib.suppress(OSError, ValueError):
         kill(runs, RunSpec.from_json(read_regular(runs[run_id].spec).decode("utf-8")))

@@ -17,11 +17,11 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TextIO
 
+from agent.polling import terminate
 from cluster.aws.instance_console import last_boot_messages
 from cluster.aws.launch_failures import describe_since
 from cluster.cli import CODE, REINSTALL, packaged_node
 from cluster.errors import DeepcdkError
-from cluster.polling import terminate
 from cluster.terminal import status_line
 from cluster.terminal.units import duration
 

@@ -13,8 +13,9 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import IO, TYPE_CHECKING, Final, TypeVar
 
+from agent.polling import terminate
 from cluster.errors import ConnectionFailedError
-from cluster.polling import poll, terminate
+from cluster.polling import poll
 from cluster.terminal.status_line import warn
 from cluster.terminal.units import span
 from stacks.config import SSH_PORT

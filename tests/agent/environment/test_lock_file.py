@@ -11,8 +11,8 @@ from agent.environment.lock_file import local_file, names_an_index, with_absolut
 
 def test_options_lose_their_credentials_and_nothing_else_changes() -> None:
     lock = (
-        "--index-url https://a%40b:p%22w@one:8080/simple\n"
-        "--extra-index-url=https://token@two/simple # more\n"
+        "--index-url https://a%40b:p%22w@one:8080/packages\n"
+        "--extra-index-url=https://token@two/packages # more\n"
         "-f http://other:word@one/wheels\n"
         "--find-links wheels\n"
         "toy==1.2 \\\n    --hash=sha256:aa\n"
@@ -44,8 +44,8 @@ def test_a_file_is_found_in_the_directories_of_a_lock_file(tmp_path: Path) -> No
     [
         ("humanize==4.0\n# -i https://one.example", False),
         ("--index-urls-of-mine", False),
-        ("-ihttps://one.example/simple", True),
-        ("humanize\n--index-url=https://one.example/simple", True),
+        ("-ihttps://one.example/packages", True),
+        ("humanize\n--index-url=https://one.example/packages", True),
         ("-rother.txt", True),
         ("--no-index", True),
     ],

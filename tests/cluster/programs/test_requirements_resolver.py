@@ -217,10 +217,10 @@ def test_what_no_environment_can_have_is_refused_in_uvs_words(
 
 def test_an_unreachable_index_differs_from_impossible_requirements(desk: Desk) -> None:
     (desk.program / "requirements.txt").write_text("toy\n")
-    environ = {**os.environ, "UV_DEFAULT_INDEX": "http://127.0.0.1:9/simple", "UV_HTTP_RETRIES": "0"}
+    environ = {**os.environ, "UV_DEFAULT_INDEX": "http://127.0.0.1:9/packages", "UV_HTTP_RETRIES": "0"}
     resolver = Resolver(kind=CPU, locks=PROJECT / "agent" / "environment", environ=environ)
     wanted = Wanted(directory=desk.program, requirements="requirements.txt", modules=frozenset())
-    with pytest.raises(UnresolvedHereError, match=r"cannot download from http://127\.0\.0\.1:9/simple"):
+    with pytest.raises(UnresolvedHereError, match=r"cannot download from http://127\.0\.0\.1:9/packages"):
         resolver.resolve(wanted)
 
 
