@@ -112,7 +112,7 @@ def whom_to_ask(processes: Sequence[Process]) -> tuple[list[Process], list[Proce
 
 
 class RankTree:
-    """All descendants of this process."""
+    """All descendants of this process. Creating it makes this process the new parent of orphaned descendants."""
 
     def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -129,10 +129,11 @@ class RankTree:
         """When leftover processes get SIGKILL; 0 before they have got SIGTERM."""
 
     def begin(self) -> None:
-        """Prepare a child before it executes its program. The kernel kills the child when its parent dies.
+        """Prepare a child before it executes its program: pass this as `preexec_fn`, to be called in the child.
 
-        Reset SIGINT and SIGQUIT to their default actions: a process that ignores SIGQUIT counts as started by a shell
-        in the background, and the launcher may have inherited that setting.
+        The kernel kills the child when its parent dies. SIGINT and SIGQUIT get their default actions: a process that
+        ignores SIGQUIT counts as started by a shell in the background, and the launcher may have inherited that
+        setting.
         """
         self._libc.prctl(_SET_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0)
         for each in (signal.SIGINT, signal.SIGQUIT):

@@ -103,7 +103,7 @@ def placed(spec: RunSpec, inherited: Mapping[str, str], secrets: Mapping[str, st
 
 
 def this_host(spec: RunSpec) -> Node | None:
-    """Return the host of the run that is this node, by its address; None on the master."""
+    """Return the host of the run that is this node, by its address; None on any other machine, such as the master."""
     own = own_addresses()
     return next((host for host in spec.hosts if host.address in own), None)
 

@@ -99,12 +99,15 @@ class Output:
                 self._is_lost = True
 
     def idle(self) -> None:
-        """Forward the state of a progress bar that is due, while the rank writes nothing."""
+        """Forward the state of a progress bar if it is due. Call this while the rank writes nothing.
+
+        Raises the same error as `check`.
+        """
         for lines in () if self._is_raw else self._lines.values():
             write(self.descriptor, lines.idle())
 
     def end(self) -> None:
-        """Forward the last lines that have no line end."""
+        """Forward the last lines that have no line end. Raises the same error as `check`."""
         for name in self._lines:
             self.feed(name, b"")
 

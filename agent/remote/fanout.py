@@ -60,14 +60,15 @@ class _Host:
         self.head = b""
         """Standard output until the node's stub has reported that it is ready."""
         self.trouble = b""
-        """Standard error until then, which is SSH's own."""
+        """Standard error until the stub is ready: messages of SSH."""
 
 
 def fan_out(
     request: RemoteCommand, hosts: Sequence[str], emit: Callable[[Mapping[str, Any]], None], stdin: IO[bytes], ssh: str
 ) -> int:
-    """Run the request on these hosts concurrently, and pass all results to `emit`; return the number of failures.
+    """Run the request on these hosts concurrently, pass all results to `emit`, and return on how many hosts it failed.
 
+    A host that was not reached counts as failed. `stdin` is the unbuffered connection from the laptop.
     Messages: `{"host", "stream": "stdout" or "stderr", "data": base64}` for output; at the end of each host `{"host",
     "exit_code", "reached", "seconds"}`, with `"trouble"` if it was not reached; `{"heartbeat": true}` after a silence.
     `main` first sends `{"warning"}` for each node that is left out, and `{"hosts"}`. If `stdin` is closed, the commands
@@ -195,8 +196,8 @@ def _finish(host: _Host, emit: Callable[[Mapping[str, Any]], None]) -> bool:
 def main() -> int:
     """Run the request on standard input, and print its results as JSON lines.
 
-    Return 0 if the command succeeded on all nodes, 1 if not, 2 for an invalid request, and 130 if the laptop has
-    disconnected.
+    Return 0 if the command succeeded on all nodes, 1 if not or if the reader of the output has gone away, 2 for an
+    invalid request or an unreadable list of nodes, and 130 if the laptop has disconnected.
     """
 
     def emit(message: Mapping[str, Any]) -> None:

@@ -77,7 +77,7 @@ def forwarding(ssh: str, directory: str, request: NotebookRequest) -> list[str]:
 
 
 def free_port() -> int:
-    """Return a free port on this node's loopback interface."""
+    """Return the number of a port that is free now on this node's loopback interface. It is not reserved."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
@@ -89,9 +89,9 @@ def report(text: str) -> None:
 
 
 def make_python(request: NotebookRequest, home: Path) -> Path:
-    """Return the path of a Python with JupyterLab on this node; make its environments if necessary.
+    """Make the environments for JupyterLab on this node if necessary, which takes minutes; return their Python's path.
 
-    `home` is the login user's home. Raises RuntimeSetupError, ValueError or OSError.
+    `home` is the login user's home. Progress is printed to stderr. Raises RuntimeSetupError, ValueError or OSError.
     """
     wheelhouse = Path(request.efs_mount) / "payloads" / ".wheelhouse"
     kind = runtime_kind({request.node: this_node_kind()})

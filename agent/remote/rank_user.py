@@ -32,7 +32,7 @@ class RankUserError(RuntimeError):
 
 
 def check(node: str, remedy: str) -> None:
-    """Raise RankUserError if this node lacks the user for ranks, or the user has another ID.
+    """Raise RankUserError if this node lacks the user for ranks, or the user's ID is not RANK_UID.
 
     `node` and `remedy` are for the message.
     """
@@ -45,7 +45,7 @@ def check(node: str, remedy: str) -> None:
 
 
 def check_groups(master: str, remedy: str) -> None:
-    """Raise RankUserError if the master lacks the groups that separate runs.
+    """Raise RankUserError if this machine, the master, lacks the groups that separate the files of runs.
 
     `master` and `remedy` are for the message.
     """

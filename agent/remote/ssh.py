@@ -35,7 +35,7 @@ class Completed:
     output: str
     """Standard output and standard error, mixed."""
     began: float = 0.0
-    """Start and end of the command by this host's clock, seconds since 1970."""
+    """Start and end of the command by this host's clock, seconds since 1970; 0 if it timed out or did not start."""
     ended: float = 0.0
 
     @property
@@ -66,8 +66,9 @@ def as_root(host: Node, words: str) -> list[str]:
 def execute(command: Sequence[str], timeout_s: float) -> Completed:
     """Run a command without input and wait for it; keep the last MAX_OUTPUT bytes of its output.
 
-    The status is TIMED_OUT if the command was killed after `timeout_s`, and 127 for a missing program. In both cases
-    the output ends with an explanation.
+    Standard output and standard error are mixed. The status is TIMED_OUT if the command was killed after `timeout_s`,
+    and 127 for a missing program. In both cases the output ends with an explanation. Raises OSError if the program
+    cannot be started for another reason.
     """
     began, deadline, kept = time.time(), time.monotonic() + timeout_s, bytearray()
     try:

@@ -91,7 +91,8 @@ class Attempt:
         """Prepare and check the hosts, launch the ranks, and wait until they exit; return the outcome.
 
         If the preparation or a check fails, the outcome is `failed`, with the machine fault if there was one. If a stop
-        was requested before the launch, it is `stopped`, and nothing is launched.
+        was requested before the launch, it is `stopped`, and nothing is launched. Raises SpecError if the uploaded
+        program is missing, SupersededError if another master has taken over the run, and OSError.
         """
         began = time.monotonic()
         try:

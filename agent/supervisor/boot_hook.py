@@ -17,12 +17,15 @@ HOOK: Final = ".deepcdk/at-boot"
 
 
 def scheduler_command(runs: Runs) -> list[str]:
-    """Build the scheduler's command, to run in the agent's tree."""
+    """Build the command that runs the scheduler. Its working directory must be the agent's tree."""
     return [sys.executable, "-m", "agent.supervisor.cli", "--root", str(runs.root), "schedule"]
 
 
 def write_boot_hook(runs: Runs, tree: Path = OWN_TREE) -> None:
-    """Write the script that a booting master runs. It uses the agent in `tree`, which is on the master's own disk."""
+    """Write the script that a booting master runs, unless it is up to date. Raises OSError.
+
+    The script starts a scheduler from the agent in `tree`, which is on the master's own disk.
+    """
     path = Path.home() / HOOK
     text = f"#!/bin/sh\ncd {shlex.quote(str(tree))} && exec {shlex.join(scheduler_command(runs))}\n"
     with contextlib.suppress(FileNotFoundError):

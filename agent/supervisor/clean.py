@@ -212,9 +212,10 @@ def data_items(root: Path) -> Iterator[Item]:
 
 
 def set_aside(path: Path, locks: Iterable[Path] = ()) -> Path | None:
-    """Rename a directory, to be removed; return its new path. None if it is gone, or another process has a lock.
+    """Rename a directory; return its new path, which the caller then removes.
 
-    A process that starts meanwhile finds the complete directory, or none. `locks` are held during the renaming.
+    Return None if the directory is gone, or another process holds one of the lock files `locks`. They are held during
+    the renaming. A process that starts meanwhile finds the complete directory, or none. Raises OSError.
     """
     gone = path.with_name(f"{_REMOVED}{path.name}-{secrets.token_hex(4)}")
     with contextlib.suppress(AlreadyLockedError, FileNotFoundError), contextlib.ExitStack() as opened:
@@ -225,9 +226,10 @@ def set_aside(path: Path, locks: Iterable[Path] = ()) -> Path | None:
 
 
 def remove(path: Path) -> bool:
-    """Remove an environment of this node, and return True.
+    """Remove an environment, a Horovod build or leftovers of one on this node, and return True.
 
-    Return False if a process makes or uses it, or if it is gone.
+    Return False if a process makes or uses the directory, or if it is gone. Raises OSError if it cannot be renamed;
+    later errors are ignored.
     """
     if gone := set_aside(path, locks_of(path)):
         shutil.rmtree(gone, ignore_errors=True)

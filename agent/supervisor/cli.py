@@ -57,7 +57,7 @@ def supervise(runs: Runs, run_id: str, ready_fd: int, lock_fd: int, lost: str) -
 
     Return 0 if the run succeeded, else 1. SIGTERM stops the run. `ready_fd` is a pipe to report that the supervisor is
     ready. `lock_fd` is the run's lock. `lost` describes what happened to the run's previous supervisor, if this one
-    replaces it; otherwise it is "".
+    replaces it; otherwise it is "". Raises SpecError if the stored spec is missing, and OSError.
     """
     from agent.supervisor import lost_supervisor
     from agent.supervisor.supervisor import Supervisor
@@ -111,7 +111,8 @@ def begin(runs: Runs, submission: Submission, *, again: bool, queueing: bool) ->
     """Start a run, or resume it (`again`); return its directory. With `queueing`, queue it if other runs block it.
 
     Also writes the script that restarts runs when the master boots. Raises LiveRunError if the run itself is live or
-    queued, or if a task holds every node. Without `queueing`, raises it also if other runs block the run.
+    queued, or if a task holds every node. Without `queueing`, raises it also if other runs block the run. Raises the
+    other errors of `agent.supervisor.submit` too.
     """
     from agent.supervisor.boot_hook import write_boot_hook
     from agent.supervisor.submit import enqueue, enqueue_again, resume, start

@@ -28,7 +28,8 @@ from agent.supervisor import rank_permissions
 def rewrite(directory: RunDirectory, spec: RunSpec) -> None:
     """Store the spec of a run's next attempt in the database and in spec.json.
 
-    The previous spec is kept as spec-N.json, with N the number of its attempt. spec.json exists at every moment.
+    The previous spec is kept as spec-N.json, with N the number of its attempt. spec.json exists at every moment. Raises
+    OSError.
     """
     earlier = read_regular(directory.spec)
     directory.write(directory.path / f"spec-{directory.attempt}.json", earlier)
@@ -39,7 +40,7 @@ def reopen(directory: RunDirectory, spec: RunSpec, state: State) -> None:
     """Reset the files of an ended run for its next attempt, and store `spec` and `state`.
 
     The earlier spec is kept as spec-N.json. The timeline is cleared, the stop request and the report of the pre-flight
-    check are removed, and a line in the log reports from where the run resumes.
+    check are removed, and a line in the log reports from where the run resumes. Raises OSError.
     """
     rewrite(directory, spec)
     record.reset_course(directory)

@@ -173,11 +173,11 @@ def ended_host(log: str) -> str:
 
 
 def unreported_ranks(hosts: Sequence[Node], log: str) -> str:
-    """Return text with the ranks that had not reported when others timed out. If all had, the text states this.
+    """Return text with the ranks that printed no connection error although other ranks timed out.
 
-    Return "" if none timed out, or if a rank failed before. A frozen rank, or a rank on an unreachable host, prints
-    nothing. All other ranks print an error: after Gloo's time-out, or when the first of them exit and close their
-    connections. It is random which of them exits first.
+    The text states it if all ranks printed such an error. Return "" if no rank timed out, or if a rank failed before. A
+    frozen rank, or a rank on an unreachable host, prints nothing. All other ranks print an error: after Gloo's
+    time-out, or when the first of them exit and close their connections. It is random which rank exits first.
     """
     waits, noticed = launcher_log.given_up(log)
     if not waits:
@@ -203,9 +203,9 @@ def unreported_ranks(hosts: Sequence[Node], log: str) -> str:
 
 
 def missing_ranks(hosts: Sequence[Node], log: str) -> list[int]:
-    """Return the ranks that had not reported in `log` when others timed out.
+    """Return the ranks that printed no connection error in `log` although other ranks timed out, in ascending order.
 
-    Return [] if none timed out, or if the first rank that exited had failed by itself.
+    Return [] if no rank timed out, or if the first rank that exited had failed by itself.
     """
     waits, noticed = launcher_log.given_up(log)
     return sorted(set(range(len(_places(hosts)))) - noticed) if waits else []

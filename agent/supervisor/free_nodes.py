@@ -23,7 +23,7 @@ def read_nodes(warn: Callable[[str], None], nodes_path: str = NODES_PATH) -> tup
 def on_free_nodes(
     spec: RunSpec, held: Sequence[Claim], warn: Callable[[str], None], nodes_path: str = NODES_PATH
 ) -> RunSpec:
-    """Return a run's spec on nodes that are not in `held`, with the same number of slots.
+    """Return a run's spec on nodes that no claim in `held` covers, with as many ranks on each node as before.
 
     The run keeps its own nodes if they are free and still the same instances. Otherwise it gets other nodes, of the
     kinds of its own hosts if enough of these are free, and the spec's interface and network are adapted. A spec with a

@@ -219,7 +219,7 @@ def _write(folder: int, name: str, data: bytes) -> None:
 
 
 def pack(tree: Path, ids: Sequence[str], backup: bytes) -> bytes:
-    """Return the archive with the agent in `tree`, the ids of the runs, and the backup of the database.
+    """Return the archive with the agent in `tree`, the ids of the runs, and the backup of the database. Raises OSError.
 
     Links and .pyc files are left out. The same content results in the same bytes.
     """

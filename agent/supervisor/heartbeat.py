@@ -39,7 +39,12 @@ class Heartbeat:
     """When the last heartbeat was, by the monotonic clock."""
 
     def poll(self, spec: RunSpec) -> None:
-        """Check limits and the metric; every HEARTBEAT_S also do the rest. `spec` is that of the current attempt."""
+        """Act on limits that are near or reached, and on failures to publish the metric.
+
+        Every HEARTBEAT_S, also record that this supervisor is alive, renew the claim of the nodes, shorten a large log,
+        start a missing scheduler, and update the copy in the bucket if it is due. `spec` is that of the current
+        attempt. Raises SupersededError if another master has taken over the run.
+        """
         self._keep_bounds()
         self._report_unpublished()
         if time.monotonic() - self._beat >= HEARTBEAT_S:

@@ -92,7 +92,7 @@ def closing_hosts(log: str) -> set[str]:
 
 
 def unreached_hosts(log: str) -> list[str]:
-    """Return the names of the hosts that mpirun, or deepcdk's own launcher, could no longer reach."""
+    """Return the names of the hosts that mpirun, or deepcdk's own launcher, could no longer reach, in log order."""
     return _SILENT.findall(log) or [name for name, status in ended_hosts(log) if status == SSH_FAILED]
 
 

@@ -46,7 +46,7 @@ class StoredRun:
 
         Before a final state is stored, the time and cost, the record and the last copy to the bucket are completed, and
         all files are made readable. This may take minutes. Trouble with the files is logged. Raises SupersededError if
-        another master has taken over the run.
+        another master has taken over the run, and OSError if the state cannot be stored.
         """
         self.check_ours()
         state = dataclasses.replace(self.state, **changes)  # type: ignore[arg-type]  # checked by callers

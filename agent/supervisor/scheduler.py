@@ -49,7 +49,7 @@ NODES_PATIENCE_S: Final = 180.0
 
 
 def ensure_running(runs: Runs) -> None:
-    """Start a scheduler if runs are queued or watched, and no scheduler is running. Does not wait for it."""
+    """Start a scheduler if runs are queued or watched, and no scheduler is running. Does not wait. Raises OSError."""
     if not (run_queue.ids() or runs.watched()):
         return
     # In a transaction: a scheduler that exits checks for runs and unlocks in one, so it cannot miss a run added before.

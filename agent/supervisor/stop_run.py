@@ -22,7 +22,7 @@ def stop(runs: Runs, directory: RunDirectory, grace_s: float) -> State:
 
     Its ranks get SIGTERM, and SIGKILL after `grace_s` seconds. A queued run is removed from the queue. If the run has
     lost its supervisor, its remaining processes are killed on all hosts, and it does not continue automatically. A run
-    that has ended does not change.
+    that has ended does not change. Raises OSError.
     """
     if directory.effective_state().state == QUEUED:
         run_queue.finish(directory, "stopped", run_queue.WITHDRAWN)

@@ -56,7 +56,10 @@ def start(runs: Runs, submission: Submission) -> RunDirectory:
 
 
 def enqueue(runs: Runs, submission: Submission) -> RunDirectory:
-    """Create the run's directory and append the run to the queue. Raises FileExistsError or SpecError like `start`."""
+    """Create the run's directory and append the run to the queue.
+
+    Raises FileExistsError if the run id is taken, and SpecError if a pushed tree is missing.
+    """
     spec = submission.spec
     _check_new(runs, spec)
     runs.root.mkdir(parents=True, exist_ok=True)
@@ -239,8 +242,8 @@ def _warn(text: str) -> None:
 def detach(runs: Runs, directory: RunDirectory, *, lost: str = "") -> None:
     """Start the supervisor in a new session, pass it the run's lock, and wait until it is ready.
 
-    `lost` describes what happened to the run's lost supervisor, if this one replaces it. Raises RuntimeError if the
-    supervisor is not ready within START_TIMEOUT_S, or exits.
+    This process no longer holds the lock afterwards. `lost` describes what happened to the run's lost supervisor, if
+    this one replaces it. Raises RuntimeError if the supervisor is not ready within START_TIMEOUT_S, or exits.
     """
     ready, ready_fd = os.pipe()
     lock_fd = liveness.descriptor_of(directory.run_id)

@@ -33,9 +33,9 @@ def command(policy: str) -> list[str]:
 
 
 def remember(runs: Runs, policy: str) -> None:
-    """Store that the workers must be stopped when the queue is empty.
+    """Store that the workers must be stopped when no run is live or queued. Raises OSError.
 
-    `policy` is the policy's ARN; "" changes nothing.
+    `policy` is the ARN of the scaling policy that stops them; "" changes nothing.
     """
     if policy:
         write_atomically(_path(runs), policy)
