@@ -25,7 +25,7 @@ def check_notify(given: Sequence[str]) -> None:
     """
     if len(given) > MAX_COMMANDS:
         raise UsageError("--notify", None, f"is given {len(given)} times, but at most {MAX_COMMANDS} are allowed")
-    if NOBODY in given and len(given) > 1:
+    if len(given) > 1 and NOBODY in map(str.strip, given):
         raise UsageError("--notify", NOBODY, "contradicts the other values of --notify; leave it out")
     for command in given:
         if not command.strip() or "\0" in command:
@@ -38,13 +38,14 @@ def check_notify(given: Sequence[str]) -> None:
 def resolve_topics(given: Sequence[str], stack: Stack) -> tuple[str, ...]:
     """Return the values of --notify with `topic` replaced by the ARNs of the cluster's topics, without duplicates.
 
-    Commands are returned as they are, and () for NOBODY. Raises DeepcdkError if `topic` is given and the cluster has no
-    topic, or if the master may not publish to a given topic.
+    Commands are returned without spaces at their ends, and () for NOBODY. Raises DeepcdkError if `topic` is given and
+    the cluster has no topic, or if the master may not publish to a given topic.
     """
-    if NOBODY in given:
+    commands = [command.strip() for command in given]
+    if NOBODY in commands:
         return ()
     found: list[str] = []
-    for command in map(str.strip, given):
+    for command in commands:
         if command == TOPIC and not stack.topics:
             raise DeepcdkError(
                 f"--notify {TOPIC}: the alarms of stack {stack.name} have no topic",

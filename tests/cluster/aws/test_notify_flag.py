@@ -19,7 +19,7 @@ def test_topic_stands_for_all_topics_of_the_alarms_without_duplicates() -> None:
     assert resolve_topics(("curl x", "topic", MAILS), STACK) == ("curl x", PAGER, MAILS)
     assert resolve_topics((MAILS,), STACK) == (MAILS,)
     assert resolve_topics((), STACK) == ()
-    assert resolve_topics(("none",), STACK) == ()
+    assert resolve_topics(("none",), STACK) == resolve_topics((" none ",), STACK) == ()
 
 
 def test_without_a_topic_of_the_alarms_the_fix_is_shown() -> None:
@@ -48,7 +48,7 @@ def test_commands_that_mention_an_address_are_commands() -> None:
 
 @pytest.mark.parametrize(
     ("given", "why"),
-    [(("  ",), "must be a command"), (("x",) * 11, "at most 10"), (("none", "x"), "contradicts the other values")],
+    [(("  ",), "must be a command"), (("x",) * 11, "at most 10"), (("none ", "x"), "contradicts the other values")],
 )
 def test_what_could_tell_nobody_is_refused(given: tuple[str, ...], why: str) -> None:
     with pytest.raises(UsageError, match=why):
