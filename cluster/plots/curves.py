@@ -83,9 +83,9 @@ def run_plots(curves: Curves) -> list[Plot]:
         return Line(label=label, points=_points(curves.steps, name), style=style, faint=faint)
 
     split = curves.evaluated
-    loss = [steps("steps", "loss"), line("training", "train_loss"), line(split, "test_loss", 1)]
-    accuracy = [steps("steps", "accuracy"), line("training", "train_accuracy"), line(split, "test_accuracy", 1)]
-    timed = [line("training", "train_accuracy", over_time=True), line(split, "test_accuracy", 1, over_time=True)]
+    loss = [steps("steps", "loss"), line("training", "train_loss"), line(split, "evaluation_loss", 1)]
+    accuracy = [steps("steps", "accuracy"), line("training", "train_accuracy"), line(split, "evaluation_accuracy", 1)]
+    timed = [line("training", "train_accuracy", over_time=True), line(split, "evaluation_accuracy", 1, over_time=True)]
     speed = [line("images/s per node", "images_per_s_per_node", 3)]
     rate = [steps("learning rate", "learning_rate", 2, faint=False)]
     batch, size = [line("global batch", "global_batch", 4)], [line("image size, pixels", "image_size", 5)]
@@ -122,12 +122,12 @@ def comparison_plots(comparison: Comparison) -> list[Plot]:
         )
         for style, group in enumerate(comparison.repeats)
     ]
-    timed = lines("test_accuracy", over_time=True)
+    timed = lines("evaluation_accuracy", over_time=True)
     speed = lines("images_per_s_per_node")
     plots = (
-        Plot(name="accuracy", title="Accuracy after each epoch", form=PERCENT, lines=lines("test_accuracy")),
+        Plot(name="accuracy", title="Accuracy after each epoch", form=PERCENT, lines=lines("evaluation_accuracy")),
         Plot(name="accuracy-over-time", title="Accuracy over time", form=PERCENT, lines=timed, over_time=True),
-        Plot(name="loss", title="Loss after each epoch", form=DIGITS, lines=lines("test_loss"), may_be_log=True),
+        Plot(name="loss", title="Loss after each epoch", form=DIGITS, lines=lines("evaluation_loss"), may_be_log=True),
         Plot(name="images-per-second", title="Images/s per node", form=COUNT, lines=speed, from_zero=True),
         Plot(name="learning-rate", title="Learning rate", form=DIGITS, lines=rates, from_zero=True),
     )

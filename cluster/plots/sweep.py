@@ -8,13 +8,14 @@ import statistics
 from typing import TYPE_CHECKING, Final
 
 from cluster.plots.style import DASHES, MARKERS, SERIES, Drawn, drawing, label_decades, new_figure
-from cluster.report.run_report import ACCURACY, FIGURES, SECONDS, SPEED_PER_NODE
+from cluster.report.run_report import FIGURES, SECONDS, SPEED_PER_NODE, TEST_ACCURACY, VALIDATION_ACCURACY
 from cluster.report.sweep import SweepReport
 from cluster.report.wording import time_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+ACCURACIES: Final = (TEST_ACCURACY, VALIDATION_ACCURACY)
 MAX_SERIES: Final = 6
 """If the other parameters have more combinations, all runs are in one series."""
 MAX_LABEL: Final = 24
@@ -73,7 +74,7 @@ def sweep_plots(report: SweepReport) -> list[Drawn]:
     """Draw accuracy and time over each parameter with several values; over `nodes`, also the speed per node."""
     found = []
     for index, parameter in enumerate(report.parameters):
-        for key in (ACCURACY, SECONDS, *((SPEED_PER_NODE,) if parameter == "nodes" else ())):
+        for key in (*ACCURACIES, SECONDS, *((SPEED_PER_NODE,) if parameter == "nodes" else ())):
             series = series_of(report, parameter, key)
             if len({value for points in series for value in points.by_value}) > 1:
                 found.append(_draw(series, parameter, key, name=f"sweep-{index}-{key}"))
@@ -81,7 +82,7 @@ def sweep_plots(report: SweepReport) -> list[Drawn]:
 
 
 def _draw(series: list[Points], parameter: str, key: str, *, name: str) -> Drawn:
-    """Draw the values of the figure `key`, such as ACCURACY, over one parameter. The text alternative lists the means.
+    """Draw the values of the figure `key`, such as SECONDS, over one parameter. The text alternative lists the means.
 
     `name` must be unique on the page.
     """
@@ -101,7 +102,7 @@ def _draw(series: list[Points], parameter: str, key: str, *, name: str) -> Drawn
         elif len(values) <= MAX_TICKS:
             axes.set_xticks([places[value] for value in values], labels=[_shortened(value) for value in values])
         axes.set_xlabel(parameter)
-        if key == ACCURACY:
+        if key in ACCURACIES:
             axes.yaxis.set_major_formatter(PercentFormatter(1.0))
         else:
             axes.set_ylim(bottom=0)

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from cluster.report.curves import EpochPoint
-from cluster.report.run_report import SCALING, SPEED_PER_NODE, Headline, RunReport
+from cluster.report.run_report import FIGURES, SCALING, SPEED_PER_NODE, Headline, RunReport
 from cluster.report.run_settings import CLUSTER, GROUPS, HOROVOD, RUN, TRAINING, VERSIONS
 from cluster.report.wording import plural
 
@@ -56,8 +56,9 @@ class MeanPoint:
 
     epoch: int
     at_s: float
-    test_loss: Spread | None
-    test_accuracy: Spread | None
+    evaluation_loss: Spread | None
+    """On the split in `Curves.evaluated`, like `evaluation_accuracy`."""
+    evaluation_accuracy: Spread | None
     images_per_s_per_node: Spread | None
 
 
@@ -70,7 +71,7 @@ class Repeats:
     runs: tuple[int, ...]
     """Indices in `Comparison.runs`."""
     figures: dict[str, Spread | None]
-    """By the keys of the headlines."""
+    """By the keys of the headlines that any of the runs has."""
     epochs: tuple[MeanPoint, ...]
     parameters: tuple[tuple[str, str], ...] = ()
     """Names and values of the parameters, for runs of a sweep."""
@@ -124,8 +125,8 @@ def compare(runs: Sequence[RunReport]) -> Comparison:
             label=label,
             runs=tuple(places),
             figures={
-                same[0].key: Spread.of([each.value for each in same])
-                for same in zip(*(headlines[place] for place in places), strict=True)
+                key: Spread.of([found[key].value for place in places if key in (found := by_key(headlines[place]))])
+                for key in keys_of([headlines[place] for place in places])
             },
             epochs=_mean_epochs([runs[place].curves.epochs for place in places]),
             parameters=runs[places[0]].trial.parameters,
@@ -144,6 +145,17 @@ def compare(runs: Sequence[RunReport]) -> Comparison:
         headlines=tuple(headlines),
         settings=tuple(_settings(runs)),
     )
+
+
+def by_key(headlines: Sequence[Headline]) -> dict[str, Headline]:
+    """Return a run's headlines by their keys."""
+    return {each.key: each for each in headlines}
+
+
+def keys_of(runs: Sequence[Sequence[Headline]]) -> list[str]:
+    """Return the keys that any of these runs' headlines have, in the order of FIGURES."""
+    found = {each.key for headlines in runs for each in headlines}
+    return [key for key in FIGURES if key in found]
 
 
 def _letters() -> Iterator[str]:
@@ -203,8 +215,8 @@ def _mean_epochs(runs: Sequence[Sequence[EpochPoint]]) -> tuple[MeanPoint, ...]:
         MeanPoint(
             epoch=epoch,
             at_s=statistics.fmean(points[epoch].at_s for points in by_epoch),
-            test_loss=spread(epoch, "test_loss"),
-            test_accuracy=spread(epoch, "test_accuracy"),
+            evaluation_loss=spread(epoch, "evaluation_loss"),
+            evaluation_accuracy=spread(epoch, "evaluation_accuracy"),
             images_per_s_per_node=spread(epoch, "images_per_s_per_node"),
         )
         for epoch in shared

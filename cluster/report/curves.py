@@ -23,10 +23,10 @@ class EpochPoint:
     at_s: float
     """End of the epoch, seconds since the start of the run."""
     train_loss: float | None = None
-    test_loss: float | None = None
-    """On the split in `Curves.evaluated`, like `test_accuracy`."""
+    evaluation_loss: float | None = None
+    """On the split in `Curves.evaluated`, like `evaluation_accuracy`."""
     train_accuracy: float | None = None
-    test_accuracy: float | None = None
+    evaluation_accuracy: float | None = None
     global_batch: int | None = None
     image_size: int | None = None
     """Height of the training images, pixels."""
@@ -85,8 +85,8 @@ def curves_of(metrics: Sequence[Document], *, began: float, nodes: int) -> Curve
             point = EpochPoint(
                 epoch=epoch,
                 at_s=at - began,
-                test_loss=number(event.get(f"{evaluated}_loss")),
-                test_accuracy=number(event.get(f"{evaluated}_accuracy")),
+                evaluation_loss=number(event.get(f"{evaluated}_loss")),
+                evaluation_accuracy=number(event.get(f"{evaluated}_accuracy")),
                 global_batch=whole(event.get("global_batch")),
                 image_size=whole(event.get("image_size")),
                 images_per_s_per_node=speed / nodes if speed is not None and nodes else None,

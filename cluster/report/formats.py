@@ -22,7 +22,7 @@ from cluster.terminal.tables import Table
 if TYPE_CHECKING:
     from jinja2 import Environment
 
-FORMAT: Final = "deepcdk-report/2"
+FORMAT: Final = "deepcdk-report/3"
 """Version of the JSON documents. An incompatible change increases the number."""
 HTML, MARKDOWN, JSON, CSV = "html", "md", "json", "csv"
 FORMATS: Final = (HTML, MARKDOWN, JSON)

@@ -18,12 +18,14 @@ from cluster.report.run_settings import Settings, settings_of
 from cluster.report.timeline import FIRST_STEP, Timeline, began, timeline_of
 from cluster.report.wording import dollars, percent, plain, plural, rate_text, time_text
 
-ACCURACY, SECONDS, COST, SPEED_PER_NODE = "test_accuracy", "seconds", "usd", "images_per_s_per_node"
+TEST_ACCURACY, VALIDATION_ACCURACY = "test_accuracy", "validation_accuracy"
+SECONDS, COST, SPEED_PER_NODE = "seconds", "usd", "images_per_s_per_node"
 TRAINING_SHARE, FIRST_STEP_AFTER, DATA_WAIT = "training_share", "first_step_s", "data_wait_share"
 SCALING: Final = "scaling_efficiency"
 """Only in comparisons: images/s per node relative to the runs on the fewest nodes."""
 FIGURES: Final[dict[str, tuple[str, Callable[[float | None], str]]]] = {
-    ACCURACY: ("Accuracy", percent),
+    TEST_ACCURACY: ("Test accuracy", percent),
+    VALIDATION_ACCURACY: ("Validation accuracy", percent),
     SECONDS: ("Time", time_text),
     COST: ("Cost", dollars),
     SPEED_PER_NODE: ("Images/s per node", rate_text),
@@ -32,7 +34,7 @@ FIGURES: Final[dict[str, tuple[str, Callable[[float | None], str]]]] = {
     DATA_WAIT: ("Waiting for images", lambda share: percent(share, 0)),
     SCALING: ("Scaling efficiency", lambda share: percent(share, 0)),
 }
-"""Title and format of each headline."""
+"""Title and format of each headline. A run has one of the two accuracies."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -48,14 +50,10 @@ class Headline:
     note: str = ""
 
     @classmethod
-    def of(cls, key: str, value: float | None, note: str = "", title: str = "") -> Headline:
-        """Build the headline for a value. The note is dropped if the value is unknown.
-
-        `key` is a key of FIGURES, which has the usual title. `title` replaces that title.
-        """
-        default, form = FIGURES[key]
-        note = note if value is not None else ""
-        return cls(key=key, title=title or default, value=value, text=form(value), note=note)
+    def of(cls, key: str, value: float | None, note: str = "") -> Headline:
+        """Build the headline for a value. `key` is a key of FIGURES. The note is dropped if the value is unknown."""
+        title, form = FIGURES[key]
+        return cls(key=key, title=title, value=value, text=form(value), note=note if value is not None else "")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -89,7 +87,7 @@ class RunReport:
     """The run's place in a sweep, without the plan."""
 
     def headline(self, key: str) -> Headline:
-        """Return a headline by its key. The report must have it."""
+        """Return a headline by its key. Raises StopIteration if the report has no such headline."""
         return next(each for each in self.headlines if each.key == key)
 
     def group(self, title: str) -> dict[str, str]:
@@ -175,14 +173,15 @@ def _accuracy(result: Document, curves: Curves) -> Headline:
 
     Its note has the number of epochs, and the best epoch.
     """
-    measured = [point for point in curves.epochs if point.test_accuracy is not None]
+    measured = [point for point in curves.epochs if point.evaluation_accuracy is not None]
     value, split, note = number(result.get("test_accuracy")), "test", ""
-    if value is None and measured:
-        value, split = measured[-1].test_accuracy, curves.evaluated
+    if value is None:
+        value, split = measured[-1].evaluation_accuracy if measured else None, curves.evaluated
     if measured:
-        best = max(measured, key=lambda point: point.test_accuracy or 0)
-        note = f"after {measured[-1].epoch} epochs; best {percent(best.test_accuracy)} in epoch {best.epoch}"
-    return Headline.of(ACCURACY, value, note, f"{split.capitalize()} accuracy")
+        best = max(measured, key=lambda point: point.evaluation_accuracy or 0)
+        name = "best" if split == curves.evaluated else f"best {curves.evaluated} accuracy"
+        note = f"after {measured[-1].epoch} epochs; {name} {percent(best.evaluation_accuracy)} in epoch {best.epoch}"
+    return Headline.of(TEST_ACCURACY if split == "test" else VALIDATION_ACCURACY, value, note)
 
 
 def _cost_note(record: Document, attempt: str) -> str:

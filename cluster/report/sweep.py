@@ -9,15 +9,16 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from agent.spec.sweep_trial import Trial
-from cluster.report.comparison import Comparison, Repeats, Spread, compare
+from cluster.report.comparison import Comparison, Repeats, Spread, by_key, compare
 from cluster.report.curves import Curves
 from cluster.report.run_files import document, number
 from cluster.report.run_report import (
-    ACCURACY,
     COST,
     FIGURES,
     SECONDS,
     SPEED_PER_NODE,
+    TEST_ACCURACY,
+    VALIDATION_ACCURACY,
     Headline,
     RunReport,
     trial_of,
@@ -26,7 +27,7 @@ from cluster.report.timeline import Timeline
 from cluster.report.wording import plain
 from cluster.terminal.tables import Table
 
-SHOWN: Final = (ACCURACY, SECONDS, COST, SPEED_PER_NODE)
+SHOWN: Final = (TEST_ACCURACY, VALIDATION_ACCURACY, SECONDS, COST, SPEED_PER_NODE)
 """Figures in the table and the plots of a sweep."""
 MAX_CURVES: Final = 12
 """The curves of more combinations would not be distinguishable."""
@@ -100,8 +101,14 @@ def sweep_report(sweep: str, states: Sequence[Mapping[str, Any]], reports: Seque
 
 def accuracy(state: Mapping[str, Any]) -> float | None:
     """Return the test accuracy of the last epoch in a run's state, or else the validation accuracy; None if unknown."""
-    epoch = document(state.get("epoch"))
-    return number(epoch.get("test_accuracy", epoch.get("validation_accuracy")))
+    return _accuracy(document(state.get("epoch"))).value
+
+
+def _accuracy(figures: Mapping[str, Any]) -> Headline:
+    """Return the headline for the test accuracy in an event, or else for the validation accuracy."""
+    is_validated = VALIDATION_ACCURACY in figures and TEST_ACCURACY not in figures
+    key = VALIDATION_ACCURACY if is_validated else TEST_ACCURACY
+    return Headline.of(key, number(figures.get(key)))
 
 
 def report_of_state(state: Mapping[str, Any]) -> RunReport:
@@ -124,7 +131,7 @@ def report_of_state(state: Mapping[str, Any]) -> RunReport:
         ranks=0,
         attempts=1,
         headlines=(
-            Headline.of(ACCURACY, accuracy({"epoch": figures})),
+            _accuracy(figures),
             Headline.of(SECONDS, seconds),
             Headline.of(COST, number(document(state.get("spent")).get("usd"))),
             Headline.of(SPEED_PER_NODE, None if speed is None else speed / max(1, nodes)),
@@ -183,18 +190,18 @@ def unfinished_table(report: SweepReport) -> Table:
 
 def sweep_runs_table(report: SweepReport) -> Table:
     """Build the table with a row for each run that succeeded: its parameters, repeat, seed, id and known figures."""
-    found = zip(report.succeeded.runs, report.succeeded.headlines, strict=True)
+    found, known = zip(report.succeeded.runs, map(by_key, report.succeeded.headlines), strict=True), report.known()
     rows = tuple(
         (
             *(dict(run.trial.parameters).get(name, "-") for name in report.parameters),
             str(run.trial.repeat),
             "-" if run.trial.seed is None else str(run.trial.seed),
             run.run_id,
-            *(each.text for each in headlines if each.key in report.known()),
+            *(headlines[key].text if key in headlines else "-" for key in known),
         )
         for run, headlines in sorted(found, key=lambda pair: pair[0].trial.number)
     )
-    columns = (*report.parameters, "repeat", "seed", "run", *(FIGURES[key][0] for key in report.known()))
+    columns = (*report.parameters, "repeat", "seed", "run", *(FIGURES[key][0] for key in known))
     return Table(title="By run", columns=columns, rows=rows)
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Final
 
 from cluster.report.classes import ConfusionMatrix
-from cluster.report.comparison import Comparison, Spread
+from cluster.report.comparison import Comparison, Spread, by_key, keys_of
 from cluster.report.curves import Curves
-from cluster.report.run_report import FIGURES, Headline, RunReport
+from cluster.report.run_report import FIGURES, RunReport
 from cluster.report.run_settings import CLUSTER, TRAINING
 from cluster.report.timeline import NodeSpan, Timeline
 from cluster.report.wording import date_text, percent, rate_text, time_text
@@ -27,9 +27,9 @@ def epoch_table(curves: Curves) -> Table:
         "epoch": ("epoch", "{}".format),
         "time": ("at_s", time_text),
         "training loss": ("train_loss", "{:.4g}".format),
-        f"{split} loss": ("test_loss", "{:.4g}".format),
+        f"{split} loss": ("evaluation_loss", "{:.4g}".format),
         "training accuracy": ("train_accuracy", percent),
-        f"{split} accuracy": ("test_accuracy", percent),
+        f"{split} accuracy": ("evaluation_accuracy", percent),
         "images/s per node": ("images_per_s_per_node", rate_text),
         "global batch": ("global_batch", "{:,}".format),
         "image size": ("image_size", "{:,}".format),
@@ -128,29 +128,23 @@ def runs_table(comparison: Comparison) -> Table:
 
 
 def figures_table(comparison: Comparison) -> Table:
-    """Build the table of headlines: a row for each figure, and a column for each run, under its label."""
-    same = zip(*comparison.headlines, strict=True)
-    rows = tuple((_shared_title(each), *(headline.text for headline in each)) for each in same)
-    return Table(title="By run", columns=("", *comparison.labels), rows=rows)
+    """Build the table of headlines: a row for each figure, and a column for each run, under its label.
 
-
-def _shared_title(same: Sequence[Headline]) -> str:
-    """Return the title of the runs' headlines for one figure: their own title, or the usual one if theirs differ.
-
-    One run may have a test accuracy, and another one a validation accuracy.
+    The cell of a run without the figure is "-". One run may have a test accuracy, and another a validation accuracy.
     """
-    titles = {each.title for each in same}
-    return titles.pop() if len(titles) == 1 else FIGURES[same[0].key][0]
+    runs = list(map(by_key, comparison.headlines))
+    rows = tuple(
+        (FIGURES[key][0], *(run[key].text if key in run else "-" for run in runs))
+        for key in keys_of(comparison.headlines)
+    )
+    return Table(title="By run", columns=("", *comparison.labels), rows=rows)
 
 
 def repeats_table(comparison: Comparison) -> Table:
     """Build the table of the mean and spread of repeats' headlines. It has no rows if no run was repeated."""
     repeated = [group for group in comparison.repeats if len(group.runs) > 1]
-    rows = tuple(
-        (_shared_title(same), *(_spread_text(same[0].key, group.figures[same[0].key]) for group in repeated))
-        for same in zip(*comparison.headlines, strict=True)
-        if repeated
-    )
+    keys = dict.fromkeys(key for group in repeated for key in group.figures)
+    rows = tuple((FIGURES[key][0], *(_spread_text(key, group.figures.get(key)) for group in repeated)) for key in keys)
     columns = ("", *(f"{group.label}, {len(group.runs)} runs" for group in repeated))
     return Table(
         title="Repeats: mean \N{PLUS-MINUS SIGN} standard deviation (least to most)", columns=columns, rows=rows

@@ -107,7 +107,7 @@ def test_page_of_a_sweep_has_the_table_of_the_comparison_and_then_its_plots() ->
     for part in ("2 of 2", "1 of 2", "92.30% \N{PLUS-MINUS SIGN} 0.42%", "12 of 12 runs", "the loss is not a number"):
         assert part in text
     plotted = eventually(lambda: found if "<svg" in (found := page(cluster, "/sweeps/lr-search", dashboard)) else None)
-    for title in ("Accuracy by learning-rate", "Time by depth"):
+    for title in ("Test accuracy by learning-rate", "Time by depth"):
         assert title in plotted
     assert "No run belongs to this sweep" in page(cluster, "/sweeps/other")
 

@@ -5,17 +5,17 @@ from __future__ import annotations
 import xml.etree.ElementTree as ET
 
 from cluster.plots.sweep import positions, series_of, sweep_plots
-from cluster.report.run_report import ACCURACY
+from cluster.report.run_report import TEST_ACCURACY
 from tests.cluster.report.recorded_runs import MARKUP
 from tests.cluster.report.test_sweep import swept
 
 
 def test_other_parameters_make_series_while_they_are_few() -> None:
-    few = series_of(swept({"lr": ["0.1", "0.2"], "depth": ["2", "4"]}), "lr", ACCURACY)
+    few = series_of(swept({"lr": ["0.1", "0.2"], "depth": ["2", "4"]}), "lr", TEST_ACCURACY)
     assert [(points.label, [*points.by_value]) for points in few] == [
         ("depth=2", ["0.1", "0.2"]), ("depth=4", ["0.1", "0.2"]),
     ]  # fmt: skip
-    (many,) = series_of(swept({"lr": ["0.1", "0.2"], "depth": [f"{n}" for n in range(7)]}), "lr", ACCURACY)
+    (many,) = series_of(swept({"lr": ["0.1", "0.2"], "depth": [f"{n}" for n in range(7)]}), "lr", TEST_ACCURACY)
     assert (many.label, [len(found) for found in many.by_value.values()]) == ("", [14, 14])
 
 
@@ -27,7 +27,7 @@ def test_numbers_have_their_place_on_the_axis_and_other_values_are_in_order() ->
 
 def test_each_parameter_has_plots_of_accuracy_and_time_that_are_valid_xml() -> None:
     drawn = sweep_plots(swept({"lr": ["0.0001", "1"], MARKUP[:20]: [MARKUP, "b"], "same": ["x"]}))
-    assert [plot.title.partition(" by ")[0] for plot in drawn] == ["Accuracy", "Time"] * 2
+    assert [plot.title.partition(" by ")[0] for plot in drawn] == ["Test accuracy", "Time"] * 2
     assert len({plot.name for plot in drawn}) == 4
     for plot in drawn:
         ET.fromstring(plot.svg)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from cluster.report.comparison import Spread, compare
-from cluster.report.run_report import ACCURACY, SCALING, SPEED_PER_NODE, RunReport, report_of
+from cluster.report.run_report import SCALING, SPEED_PER_NODE, TEST_ACCURACY, RunReport, report_of
 from tests.cluster.report.recorded_runs import DIGITS, RESUMED, another, changed, raw, report
 
 
@@ -47,7 +47,7 @@ def test_repeats_have_mean_and_spread_of_each_figure() -> None:
     accuracies = [0.90, 0.92, 0.97]
     (group,) = compare([another(n, accuracy=value, seed=n) for n, value in enumerate(accuracies)]).repeats
     mean, deviation = statistics.fmean(accuracies), statistics.stdev(accuracies)
-    assert group.figures[ACCURACY] == Spread(count=3, mean=mean, deviation=deviation, least=0.90, most=0.97)
+    assert group.figures[TEST_ACCURACY] == Spread(count=3, mean=mean, deviation=deviation, least=0.90, most=0.97)
     assert Spread.of([3.0, None]) == Spread(count=1, mean=3.0, deviation=None, least=3.0, most=3.0)
     assert Spread.of([None]) is None
 
@@ -55,15 +55,19 @@ def test_repeats_have_mean_and_spread_of_each_figure() -> None:
 def test_curves_of_repeats_are_the_means_of_the_epochs_that_all_have() -> None:
     one, other = another(1), another(2, seed=2)
     halved = tuple(
-        dataclasses.replace(point, test_accuracy=(point.test_accuracy or 0) / 2, test_loss=None)
+        dataclasses.replace(point, evaluation_accuracy=(point.evaluation_accuracy or 0) / 2, evaluation_loss=None)
         for point in other.curves.epochs[:15]
     )
     found = compare([one, dataclasses.replace(other, curves=dataclasses.replace(other.curves, epochs=halved))])
     (group,) = found.repeats
     assert [point.epoch for point in group.epochs] == list(range(1, 16))
     for point, measured in zip(group.epochs, one.curves.epochs, strict=False):
-        assert point.test_accuracy is not None and measured.test_accuracy is not None and point.test_loss is None
-        assert point.test_accuracy.mean == pytest.approx(0.75 * measured.test_accuracy)
+        assert (
+            point.evaluation_accuracy is not None
+            and measured.evaluation_accuracy is not None
+            and point.evaluation_loss is None
+        )
+        assert point.evaluation_accuracy.mean == pytest.approx(0.75 * measured.evaluation_accuracy)
 
 
 def test_scaling_is_relative_to_the_run_on_the_fewest_nodes() -> None:

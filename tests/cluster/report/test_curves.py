@@ -17,7 +17,8 @@ def test_each_epoch_and_each_step_has_the_values_of_its_event() -> None:
     began, curves = raw()["state"]["started"], report().curves
     for point, event in zip(curves.epochs, raw_metrics(kind="epoch"), strict=True):
         assert point.at_s == pytest.approx(event["time"] - began)
-        names = ("epoch", "train_loss", "test_loss", "train_accuracy", "test_accuracy", "seconds", "images_per_s")
+        assert (point.evaluation_loss, point.evaluation_accuracy) == (event["test_loss"], event["test_accuracy"])
+        names = ("epoch", "train_loss", "train_accuracy", "seconds", "images_per_s")
         for name in (*names, "global_batch", "image_size", "data_wait_s"):
             assert getattr(point, name) == event[name]
         assert point.images_per_s_per_node == event["images_per_s"] / 2
@@ -45,7 +46,7 @@ def test_of_what_a_resumed_run_repeats_the_last_time_counts() -> None:
 def test_a_run_with_a_validation_split_shows_its_values() -> None:
     told = [event("start", validation_images=5), event("epoch", epoch=1, validation_accuracy=0.5, test_accuracy=0.9)]
     found = curves_of(told, began=0, nodes=1)
-    assert (found.evaluated, found.epochs[0].test_accuracy) == ("validation", 0.5)
+    assert (found.evaluated, found.epochs[0].evaluation_accuracy) == ("validation", 0.5)
 
 
 @pytest.mark.parametrize(

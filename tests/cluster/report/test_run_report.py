@@ -8,12 +8,12 @@ import pytest
 
 from cluster.report.run_files import RunFiles, read_run
 from cluster.report.run_report import (
-    ACCURACY,
     COST,
     DATA_WAIT,
     FIRST_STEP_AFTER,
     SECONDS,
     SPEED_PER_NODE,
+    TEST_ACCURACY,
     TRAINING_SHARE,
     report_of,
 )
@@ -27,7 +27,7 @@ def test_each_headline_is_from_the_record(directory: Path) -> None:
     seconds = state["updated"] - state["started"]
     steps = [event for event in raw_metrics(directory, "step") if event["time"] > state["started"]]
     assert {each.key: each.value for each in report(directory).headlines} == {
-        ACCURACY: result["test_accuracy"],
+        TEST_ACCURACY: result["test_accuracy"],
         SECONDS: pytest.approx(seconds),
         COST: record["usd"],
         SPEED_PER_NODE: pytest.approx(result["images_per_s"] / 2),
@@ -43,7 +43,7 @@ def test_the_head_shows_what_ran_where_and_the_best_epoch() -> None:
     assert (found.nodes, found.ranks, found.attempts) == (2, 2, 1)
     assert found.started == record["state"]["started"]
     best = max(raw_metrics(kind="epoch"), key=lambda event: event["test_accuracy"])
-    note = found.headline(ACCURACY).note
+    note = found.headline(TEST_ACCURACY).note
     assert note == f"after 20 epochs; best {best['test_accuracy']:.2%} in epoch {best['epoch']}"
     assert found == report_of(read_run(DIGITS))
 
@@ -59,7 +59,7 @@ def test_time_and_cost_of_a_resumed_run_are_those_of_the_last_attempt() -> None:
 def test_a_run_without_a_result_shows_the_figures_of_its_epochs() -> None:
     found = report_of(changed(result=None, state={"state": "failed", "reason": "worker2 was lost"}))
     last = raw_metrics(kind="epoch")[-1]
-    assert found.headline(ACCURACY).value == last["test_accuracy"]
+    assert found.headline(TEST_ACCURACY).value == last["test_accuracy"]
     assert found.headline(SPEED_PER_NODE).value == pytest.approx(last["images_per_s"] / 2)
     share = found.headline(TRAINING_SHARE)
     assert (share.value, share.text, share.note) == (None, "unknown", "")

@@ -15,7 +15,7 @@ import pytest
 from agent.spec.sweep_trial import Trial
 from cluster.errors import UsageError
 from cluster.report.formats import SWEEP_FORMATS, parse_formats, rendered
-from cluster.report.run_report import ACCURACY, COST, SECONDS, SPEED_PER_NODE, RunReport, report_of
+from cluster.report.run_report import COST, SECONDS, SPEED_PER_NODE, TEST_ACCURACY, RunReport, report_of
 from cluster.report.sweep import SweepReport, combinations_table, latest, report_of_state, sweep_report
 from tests.cluster.report.recorded_runs import MARKUP, another, changed, raw, raw_metrics
 
@@ -47,7 +47,7 @@ def test_repeats_are_averaged_by_their_parameters_and_failed_runs_are_counted() 
     failed = state(in_sweep(4, {"lr": "1"}, 2, 0.0), state="failed", reason="nan")
     found = sweep_report("s", [*map(state, runs), failed], runs)
     table = combinations_table(found)
-    assert table.columns[:4] == ("", "lr", "succeeded", "Accuracy")
+    assert table.columns[:4] == ("", "lr", "succeeded", "Test accuracy")
     assert [row[:4] for row in table.rows] == [
         ("A", "0.1", "2 of 2", "92.00% \N{PLUS-MINUS SIGN} 2.83%"), ("B", "1", "1 of 2", "50.00%"),
     ]  # fmt: skip
@@ -68,11 +68,32 @@ def test_sweep_page_shows_the_figures_that_compare_shows() -> None:
     state = {**record["state"], "trial": {}, "spent": {"usd": record["usd"]}, "epoch": {**epoch, "images_per_s": 1.0}}
     compared = report_of(changed())
     shown = report_of_state({**state, "last": {**end, "images_per_s": result["images_per_s"]}})
-    for name in (ACCURACY, SECONDS, COST, SPEED_PER_NODE):
+    for name in (TEST_ACCURACY, SECONDS, COST, SPEED_PER_NODE):
         assert shown.headline(name).value == pytest.approx(compared.headline(name).value), name
     # A program may record steps and epochs, without a result.
     without_end = report_of_state({**state, "last": {"event": "step", "images_per_s": 7.0}})
     assert without_end.headline(SPEED_PER_NODE).value == 0.5
+
+
+def test_validation_accuracy_is_exported_under_its_own_name() -> None:
+    epoch = {"epoch": 1, "validation_accuracy": 0.75}
+    run = {**raw()["state"], **state(in_sweep(1, {"lr": "1"}, 1, 0.0)), "epoch": epoch, "last": None}
+    found = sweep_report("s", [run], [report_of_state(run)])
+    (line,) = csv.DictReader(io.StringIO(rendered(found, "csv")))
+    assert (line["test_accuracy"], line["validation_accuracy"]) == ("", "0.75")
+    document = json.loads(rendered(found, "json"))
+    assert document["succeeded"]["repeats"][0]["figures"]["validation_accuracy"]["mean"] == 0.75
+    assert combinations_table(found).columns[3] == "Validation accuracy"
+
+    metrics = tuple(
+        {"event": "epoch", "time": 1.0, "epoch": number, "validation_accuracy": accuracy}
+        for number, accuracy in enumerate((0.5, 0.75, 0.6), 1)
+    )
+    files = dataclasses.replace(changed(), metrics=({"event": "start", "time": 0.0, "validation_images": 5}, *metrics))
+    assert report_of(files).headlines[0].note == "after 3 epochs; best validation accuracy 75.00% in epoch 2"
+    (unfinished, *_) = report_of(dataclasses.replace(files, record={**files.record, "result": None})).headlines
+    assert (unfinished.key, unfinished.value) == ("validation_accuracy", 0.6)
+    assert unfinished.note == "after 3 epochs; best 75.00% in epoch 2"
 
 
 def test_sweep_without_a_result_lists_its_runs() -> None:
@@ -98,7 +119,7 @@ def test_csv_has_a_line_for_each_run_and_json_all_figures() -> None:
 
 def test_page_shows_table_plots_and_curves_of_a_sweep() -> None:
     page = rendered(swept({"augmented-epochs": ["0", "25", "50"]}), "html")
-    for text in ("Sweep s", "By parameter", "Accuracy by augmented-epochs", "Time by augmented-epochs"):
+    for text in ("Sweep s", "By parameter", "Test accuracy by augmented-epochs", "Time by augmented-epochs"):
         assert text in page
     assert page.count("augmented-epochs=25<") > 3  # the legends of the curves
     assert "augmented-epochs=25<" not in rendered(swept({"augmented-epochs": ["25"], "depth": ["2"]}), "html")

@@ -6,6 +6,7 @@ import dataclasses
 
 from cluster.report.classes import confusion_of
 from cluster.report.comparison import compare
+from cluster.report.run_report import VALIDATION_ACCURACY, Headline
 from cluster.report.tables import (
     MARK,
     confusion_tables,
@@ -30,13 +31,13 @@ def test_a_comparison_has_a_column_for_each_run_and_marks_what_differs() -> None
     assert rows["epochs"] == ("training", "20", "20", f"{MARK}60")
 
 
-def test_test_and_validation_accuracy_have_a_common_title() -> None:
-    tested, other = another(1), another(2, seed=2)
-    headline = dataclasses.replace(other.headlines[0], title="Validation accuracy")
-    validated = dataclasses.replace(other, headlines=(headline, *other.headlines[1:]))
-    assert figures_table(compare([validated])).rows[0][0] == "Validation accuracy"
-    for table in (figures_table, repeats_table):
-        assert table(compare([tested, validated])).rows[0][0] == "Accuracy"
+def test_test_and_validation_accuracy_have_a_row_each() -> None:
+    tested, other = another(1, accuracy=0.9), another(2, seed=2)
+    validated = dataclasses.replace(other, headlines=(Headline.of(VALIDATION_ACCURACY, 0.8), *other.headlines[1:]))
+    compared = compare([tested, validated])
+    rows = [("Test accuracy", "90.00%", "-"), ("Validation accuracy", "-", "80.00%")]
+    assert list(figures_table(compared).rows[:2]) == rows
+    assert [row[:2] for row in repeats_table(compared).rows[:2]] == [(rows[0][0], "90.00%"), (rows[1][0], "80.00%")]
 
 
 def test_repeats_have_mean_and_spread() -> None:
