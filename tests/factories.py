@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from agent.runs import liveness
-from agent.runs.state import State
+from agent.runs.stored_state import State
 from agent.spec.nodes import MASTER_NAME, WORKER_PREFIX, Node
 from agent.spec.run import RunSpec
 from cluster.aws.inventory import Instance, Inventory

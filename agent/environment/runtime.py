@@ -22,7 +22,7 @@ from agent.environment import custom_op, package_fixes
 from agent.environment.horovod_build import add_settings, default_cache, settings_from
 from agent.environment.horovod_build_settings import Settings, known_inputs
 from agent.environment.install_step import RuntimeSetupError
-from agent.environment.lock_file import local_file, requirement_lines
+from agent.environment.requirements_lock import local_file, requirement_lines
 from agent.environment.toolchain import NotCoveredError, check_platform
 from agent.environment.virtual_environment import DEFAULT_ROOT, LOCK, VirtualEnvironment, print_made
 from agent.hardware.machine import Platform, this_platform

@@ -23,7 +23,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar, Final
 
-from agent.environment import lock_file, package_fixes, package_index
+from agent.environment import package_fixes, package_index, requirements_lock
 from agent.environment.install_step import RuntimeSetupError, run_step
 from agent.files.build_once import (
     COMPLETE,
@@ -81,7 +81,7 @@ class VirtualEnvironment:
     @property
     def inputs(self) -> Mapping[str, str]:
         """Return everything that determines the environment's content, by name: the platform and the packages."""
-        return {**this_platform().inputs, "lock": "\n".join(lock_file.requirement_lines(self.lock))}
+        return {**this_platform().inputs, "lock": "\n".join(requirements_lock.requirement_lines(self.lock))}
 
     def bring(self, wheels: Path) -> None:
         """Download the packages of the lock file to `wheels`, and check their hashes.
@@ -90,13 +90,13 @@ class VirtualEnvironment:
         index or uses a proxy.
         """
         temporary = temporary_directory_of(self.directory)
-        text = lock_file.with_local_wheels(lock_file.with_absolute_paths(self.lock, self.program))
-        text, credentials = lock_file.without_credentials(text)
+        text = requirements_lock.with_local_wheels(requirements_lock.with_absolute_paths(self.lock, self.program))
+        text, credentials = requirements_lock.without_credentials(text)
         lock = temporary / LOCK
         lock.write_text(text, encoding="utf-8")
         environ = package_index.netrc_environment(credentials, os.environ, temporary)
         # Without this check, pip would retry an unreachable index for most of a minute.
-        trouble = "" if lock_file.names_an_index(self.lock) else package_index.missing(self.installer.python)
+        trouble = "" if requirements_lock.names_an_index(self.lock) else package_index.missing(self.installer.python)
         options = ["--no-deps", "--require-hashes", "--wheel-dir", str(wheels), *(["--no-index"] if trouble else [])]
         try:
             step = f"Downloading the packages of {self.name}"
@@ -222,11 +222,11 @@ class VirtualEnvironment:
         wheels.mkdir(parents=True, exist_ok=True)
         self.report(f"downloading packages to {wheels}")
         self.bring(wheels)
-        brought = lock_file.wheel_lock(wheels)
+        brought = requirements_lock.wheel_lock(wheels)
         (wheels / LOCK).write_text(brought, encoding="utf-8")
         self.install(wheels)
         self.build(wheels)
-        if (built := lock_file.wheel_lock(wheels)) != brought:
+        if (built := requirements_lock.wheel_lock(wheels)) != brought:
             (wheels / LOCK).write_text(built, encoding="utf-8")
             self.install(wheels)
         return ""

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from agent.spec.log_lines import MAX_LINE
+from agent.spec.long_lines import MAX_LINE
 
 PIECE: Final = 4096
 """Bytes that mpirun's daemon reads at once. Whole lines up to this size are one message, and stay together."""

@@ -24,7 +24,7 @@ from agent.launch.output_lines import Lines, write_all
 from agent.launch.rank_parent import parse_end
 from agent.remote.ssh import remote_command
 from agent.runs.run_directory import RunDirectory
-from agent.spec.log_lines import MAX_LINE
+from agent.spec.long_lines import MAX_LINE
 from agent.spec.nodes import Node
 from agent.spec.run import RUN_VARIABLE, RUNS_VARIABLE, RunSpec
 

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Final
 
 from agent.files.safe_read import open_regular
-from agent.launch.hosts import Hosts
 from agent.launch.launcher_command import Interpreters, horovodrun, launcher_command
+from agent.launch.run_hosts import Hosts
 from agent.preflight import checks
 from agent.preflight.allreduce import TORCH
 from agent.preflight.gpu_checks import TIMED_OUT

@@ -13,7 +13,7 @@ from agent.runs import database, liveness, spending, trusted_spec
 from agent.runs import node_claims as claiming
 from agent.runs.node_claims import Claim, ClaimedNode
 from agent.runs.run_directory import RunDirectory
-from agent.runs.state import State
+from agent.runs.stored_state import State
 from agent.spec.nodes import Node
 from agent.spec.run import RunSpec
 from agent.spec.run_states import FINAL_STATES

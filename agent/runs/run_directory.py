@@ -19,8 +19,8 @@ from typing import Any, Final
 from agent.files.atomic_write import full_disk, move_directory, write_atomically
 from agent.files.safe_read import names_in, read_listed, read_regular
 from agent.runs import database, liveness, run_log, trusted_spec
-from agent.runs import state as states
-from agent.runs.state import State
+from agent.runs import stored_state as states
+from agent.runs.stored_state import State
 from agent.spec import untrusted_json
 from agent.spec.run import RunSpec
 from agent.spec.run_states import MAX_STOP_GRACE_S, STOP_FILE, STOP_GRACE_S

@@ -11,7 +11,7 @@ from typing import Final
 
 from agent.files.atomic_write import move_directory, no_follow, open_to_append, write_atomically
 from agent.files.safe_read import NOT_READ, open_regular
-from agent.spec.log_lines import LongLines, without_controls
+from agent.spec.long_lines import LongLines, without_controls
 
 MAX_LOG_BYTES: Final = 128 << 20
 KEPT_LOG_BYTES: Final = 32 << 20

@@ -12,7 +12,7 @@ from typing import Final
 from agent.files.atomic_write import write_atomically
 from agent.runs import database
 from agent.runs.run_directory import RunDirectory
-from agent.runs.state import State
+from agent.runs.stored_state import State
 from agent.spec.run_states import QUEUED
 
 WITHDRAWN: Final = "removed from the queue"

@@ -12,7 +12,7 @@ from agent.files.safe_read import is_listed
 from agent.runs import database, run_queue, spending
 from agent.runs.all_runs import Runs
 from agent.runs.run_directory import RunDirectory
-from agent.runs.state import State
+from agent.runs.stored_state import State
 from agent.runs.tail import Tail
 from agent.spec import untrusted_json
 from agent.spec.run_states import QUEUED

@@ -21,11 +21,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from agent.polling import wait_until
-from agent.staging import pack
-from agent.staging.dataset import StagedDataset
+from agent.staging import small_files
 from agent.staging.errors import CorruptingDiskError, DamagedFileError, DatasetError
 from agent.staging.manifest import Entry, Manifest, ManifestError, is_as_listed, shard
 from agent.staging.progress import Emit, ProgressMeter, emit_paths, summary
+from agent.staging.staged_dataset import StagedDataset
 from agent.staging.thread_pool import map_unordered
 
 
@@ -80,7 +80,7 @@ def copy(shared: StagedDataset, local: StagedDataset, wanted: Manifest, part: Se
                 return entry, False, True
             return entry, True, False
 
-        for entry, data in pack.read(shared, entries):
+        for entry, data in small_files.read(shared, entries):
             if not is_here(entry):
                 local.put_bytes(entry, data, compared=True)
                 came.add(entry.path)

@@ -19,10 +19,10 @@ from typing import Final
 
 from agent.files.atomic_write import no_follow
 from agent.staging.aws_cli import QUIET, AwsCliError, aws_command, running
-from agent.staging.dataset import StagedDataset
 from agent.staging.errors import DatasetError, DiskFullError
 from agent.staging.manifest import Entry, Manifest
 from agent.staging.progress import Emit, ProgressMeter, summary
+from agent.staging.staged_dataset import StagedDataset
 from agent.staging.verified_write import unique_token
 
 FEWEST_AT_ONCE: Final = 200

@@ -22,11 +22,11 @@ from typing import IO, Any, Final
 
 from agent.staging import s3_objects
 from agent.staging.copy_to_local import check, part_of, run_and_report
-from agent.staging.dataset import StagedDataset
 from agent.staging.manifest import Entry, Manifest
-from agent.staging.pack import Packer
 from agent.staging.progress import Emit, summary
 from agent.staging.s3_objects import Prefix, fetch_shared, fetch_to_disk, known_hashes, remove_journals, with_hashes
+from agent.staging.small_files import Packer
+from agent.staging.staged_dataset import StagedDataset
 from agent.staging.upload_stream import TruncatedStreamError, receive
 
 HEARTBEAT_S: Final = 2.0

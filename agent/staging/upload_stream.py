@@ -14,10 +14,10 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import IO, Final
 
-from agent.staging.dataset import StagedDataset
 from agent.staging.errors import DamagedFileError, DatasetError
 from agent.staging.manifest import BLOCK, Entry
-from agent.staging.pack import Packer
+from agent.staging.small_files import Packer
+from agent.staging.staged_dataset import StagedDataset
 from agent.staging.thread_pool import WORKERS
 
 SMALL: Final = 4 << 20

@@ -12,8 +12,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import IO, Final
 
-from agent.launch.hosts import POLL_S, Hosts, login
 from agent.launch.launcher_command import Interpreters, document, launcher_command, launcher_environment
+from agent.launch.run_hosts import POLL_S, Hosts, login
 from agent.preflight import checks
 from agent.preflight.report import PreflightError
 from agent.preflight.runner import Preflight
@@ -22,7 +22,7 @@ from agent.runs import run_log
 from agent.runs.all_runs import Runs
 from agent.runs.run_directory import RunDirectory
 from agent.spec.run import RunSpec
-from agent.supervisor import failure, launcher_log, prepare_hosts
+from agent.supervisor import failure, launcher_messages, prepare_hosts
 from agent.supervisor.prepare_hosts import PreparationError
 from agent.supervisor.restart import Outcome, ask_uptimes, machine_fault
 from agent.supervisor.run_writer import StoredRun
@@ -155,10 +155,10 @@ class Attempt:
             return Outcome(state="failed", reason=reason, exit_code=status)
         if status == 0:
             return Outcome(state="succeeded", reason=together.warning, exit_code=0)
-        log = run_log.last_text(self._directory.log, launcher_log.log_bytes(self.spec.ranks))
+        log = run_log.last_text(self._directory.log, launcher_messages.log_bytes(self.spec.ranks))
         ran_s = time.monotonic() - began
         fault, running = self._fault(log, ran_s)
-        has_memory = not failure.out_of_memory(self.spec.hosts, launcher_log.last_attempt(log))
+        has_memory = not failure.out_of_memory(self.spec.hosts, launcher_messages.last_attempt(log))
         return Outcome(
             state="failed",
             reason=failure.reason(self.spec, status, log, running),
@@ -240,7 +240,7 @@ class Attempt:
         launcher's output, and `ran_s` the duration of the attempt in seconds. The result is "" and [], without asking,
         if neither a restart nor the reason of the failure depends on the answers.
         """
-        is_needed = self.may_be_followed or launcher_log.closing_hosts(log)
+        is_needed = self.may_be_followed or launcher_messages.closing_hosts(log)
         if self.spec.launcher or self.stop.is_made() or not is_needed:
             return "", []
         up = ask_uptimes(self.hosts, self.spec.hosts)

@@ -37,9 +37,9 @@ from agent.spec.launchers import HOROVOD
 from agent.spec.node_kinds import runtime_kind
 from agent.spec.nodes import MASTERS_TREES
 from agent.spec.run_id import is_run_id
-from agent.staging.dataset import StagedDataset
 from agent.staging.errors import DatasetError
 from agent.staging.manifest import SUFFIX, ManifestError
+from agent.staging.staged_dataset import StagedDataset
 from agent.supervisor.boot_hook import hooked_tree
 
 CACHE: Final = ".cache/deepcdk"

@@ -25,9 +25,9 @@ from typing import Any, Final
 
 from agent.errors import SpecError
 from agent.files.atomic_write import full_disk, open_to_append
-from agent.runs import follow as followed
-from agent.runs import liveness, record, run_queue, run_summary, trusted_spec
-from agent.runs import state as states
+from agent.runs import liveness, run_queue, run_record, run_summary, trusted_spec
+from agent.runs import run_messages as followed
+from agent.runs import stored_state as states
 from agent.runs.all_runs import LiveRunError, Runs, describe
 from agent.runs.node_claims import ClaimedNode
 from agent.runs.run_directory import RunDirectory
@@ -217,9 +217,9 @@ def _dispatch(runs: Runs, options: argparse.Namespace) -> int:
             directory = begin(runs, Submission.from_json(sys.stdin.read()), again=False, queueing=options.queue)
             print(json.dumps({"directory": str(directory.path), **begun(directory)}))
         case "enqueue":
-            from agent.supervisor import boot_hook, submit, sweep
+            from agent.supervisor import boot_hook, submit, sweep_queue
 
-            submissions = sweep.parse(sys.stdin.read())
+            submissions = sweep_queue.parse(sys.stdin.read())
             print(json.dumps({"run_ids": [submit.enqueue(runs, each).run_id for each in submissions]}))
             boot_hook.write_boot_hook(runs)
         case "supervise":
@@ -233,12 +233,12 @@ def _dispatch(runs: Runs, options: argparse.Namespace) -> int:
                 print(json.dumps(run_summary.summary(directory.effective_state(), directory)))
         case "show":
             with resolved(runs, options.run) as directory:
-                print(json.dumps(record.record(directory)))
+                print(json.dumps(run_record.record(directory)))
         case "resume":
             submission = Submission.from_json(sys.stdin.read())
             with resolved(runs, submission.spec.run_id) as directory:
                 begin(runs, submission, again=True, queueing=options.queue)
-                print(json.dumps({"checkpoints": record.checkpoints(directory), **begun(directory)}))
+                print(json.dumps({"checkpoints": run_record.checkpoints(directory), **begun(directory)}))
         case "schedule":
             from agent.supervisor import scheduler
 

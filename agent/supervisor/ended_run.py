@@ -14,11 +14,11 @@ from agent.files.atomic_write import open_to_append
 from agent.files.safe_read import count_files, read_regular
 from agent.remote import processes
 from agent.remote.ssh import OWN_TREE, execute, remote_command
-from agent.runs import database, liveness, record, trusted_spec
-from agent.runs import state as states
+from agent.runs import database, liveness, run_record, trusted_spec
+from agent.runs import stored_state as states
 from agent.runs.all_runs import LiveRunError, Runs
 from agent.runs.run_directory import RunDirectory
-from agent.runs.state import State
+from agent.runs.stored_state import State
 from agent.spec.nodes import NODE_PYTHON
 from agent.spec.resumed_spec import resume_point
 from agent.spec.run import RunSpec
@@ -43,11 +43,11 @@ def reopen(directory: RunDirectory, spec: RunSpec, state: State) -> None:
     check are removed, and a line in the log reports from where the run resumes. Raises OSError.
     """
     rewrite(directory, spec)
-    record.reset_course(directory)
+    run_record.reset_course(directory)
     directory.discard(directory.stop_request)
     directory.discard(directory.preflight)
     with open_to_append(directory.log) as log:
-        since = resume_point(spec, record.checkpoints(directory))
+        since = resume_point(spec, run_record.checkpoints(directory))
         log.write(f"[supervisor] resumed at {time.strftime('%Y-%m-%d %H:%M:%S')}, {since}\n".encode())
     directory.write_state(state)
 

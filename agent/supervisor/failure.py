@@ -21,7 +21,7 @@ from agent.remote.ssh import SSH_FAILED
 from agent.runs.run_directory import RunDirectory
 from agent.spec.nodes import LEAVING, Node
 from agent.spec.run import RunSpec
-from agent.supervisor import launcher_log, rank_error
+from agent.supervisor import launcher_messages, rank_error
 
 MOST_NOTICE_BYTES: Final = 1 << 16
 _MAX_STALLED_BYTES: Final = 1 << 14
@@ -36,7 +36,7 @@ def reason(spec: RunSpec, status: int, log: str, running: Collection[str] = ()) 
     `status` is the launcher's exit status, `log` the end of its output. `running` contains the names of the hosts that
     are known to respond and that have not rebooted during the attempt.
     """
-    log = launcher_log.last_attempt(log)
+    log = launcher_messages.last_attempt(log)
     if leaving := leaving_hosts(spec):
         return f"{leaving}; to continue once its group has launched a replacement: `fab resume {spec.run_id}`"
     named = (
@@ -109,7 +109,7 @@ def out_of_memory(hosts: Sequence[Node], log: str) -> str:
     A rank that certainly ran out of memory is preferred. `log` is the output of an attempt.
     """
     places = _places(hosts)
-    found = [each for each in launcher_log.out_of_memory(log) if each[0] < len(places)]
+    found = [each for each in launcher_messages.out_of_memory(log) if each[0] < len(places)]
     if not found:
         return ""
     rank, perhaps, text = min(found, key=lambda each: bool(each[1]))
@@ -121,7 +121,7 @@ def killed_ranks(hosts: Sequence[Node], log: str, running: Collection[str]) -> s
 
     sshd closes a connection if the process for it is killed. This process belongs to the user for ranks.
     """
-    closed = launcher_log.closing_hosts(log)
+    closed = launcher_messages.closing_hosts(log)
     found = [host.name for host in hosts if {host.name, host.address} & closed and host.name in running]
     if not found:
         return ""
@@ -134,7 +134,7 @@ def killed_ranks(hosts: Sequence[Node], log: str, running: Collection[str]) -> s
 
 def unreachable_host(log: str) -> str:
     """Return text with the last host that the launcher can no longer reach, and advice; "" if it reaches all hosts."""
-    if not (found := launcher_log.unreached_hosts(log)):
+    if not (found := launcher_messages.unreached_hosts(log)):
         return ""
     node = found[-1]
     return f"{node} no longer responds; `fab replace {node.removeprefix('deeplearning-')}`, then `fab resume`"
@@ -146,10 +146,10 @@ def lost_connection(hosts: Sequence[Node], log: str) -> str:
     SSH exits with status 255 when the network fails for a minute, but a user program can also exit with 255. So if a
     rank has this status, SSH must have printed an error too.
     """
-    if found := launcher_log.unreached_hosts(log):
+    if found := launcher_messages.unreached_hosts(log):
         return f"the connection to {found[-1]} was lost"
-    first, places = launcher_log.first_ended(log), _places(hosts)
-    if first and first[1] == SSH_FAILED and first[0] < len(places) and launcher_log.has_broken_connection(log):
+    first, places = launcher_messages.first_ended(log), _places(hosts)
+    if first and first[1] == SSH_FAILED and first[0] < len(places) and launcher_messages.has_broken_connection(log):
         return f"the connection to {places[first[0]]} was lost"
     return ""
 
@@ -159,7 +159,7 @@ def lost_network(hosts: Sequence[Node], log: str) -> str:
 
     `log` is the output of an attempt. Only Gloo names the node.
     """
-    peers = launcher_log.timed_out_peers(log)
+    peers = launcher_messages.timed_out_peers(log)
     if peers is None:
         return ""
     where = sorted({host.name for host in hosts if host.address in peers})
@@ -168,7 +168,7 @@ def lost_network(hosts: Sequence[Node], log: str) -> str:
 
 def ended_host(log: str) -> str:
     """Return text with the last host whose launcher process failed, and the status; "" if there is none."""
-    found = launcher_log.ended_hosts(log)
+    found = launcher_messages.ended_hosts(log)
     return f"the launcher on {found[-1][0]} exited with {describe_status(found[-1][1])}" if found else ""
 
 
@@ -179,7 +179,7 @@ def unreported_ranks(hosts: Sequence[Node], log: str) -> str:
     frozen rank, or a rank on an unreachable host, prints nothing. All other ranks print an error: after Gloo's
     time-out, or when the first of them exit and close their connections. It is random which rank exits first.
     """
-    waits, noticed = launcher_log.given_up(log)
+    waits, noticed = launcher_messages.given_up(log)
     if not waits:
         return ""
     places, missing = _places(hosts), missing_ranks(hosts, log)
@@ -207,7 +207,7 @@ def missing_ranks(hosts: Sequence[Node], log: str) -> list[int]:
 
     Return [] if no rank timed out, or if the first rank that exited had failed by itself.
     """
-    waits, noticed = launcher_log.given_up(log)
+    waits, noticed = launcher_messages.given_up(log)
     return sorted(set(range(len(_places(hosts)))) - noticed) if waits else []
 
 
@@ -225,7 +225,7 @@ def format_ranks(ranks: Sequence[int]) -> str:
 
 def first_ended_rank(hosts: Sequence[Node], log: str) -> str:
     """Return which rank exited first, with its host, status and error; "" if the launcher does not report it."""
-    found, places = launcher_log.first_ended(log), _places(hosts)
+    found, places = launcher_messages.first_ended(log), _places(hosts)
     if not found:
         return ""
     rank, status = found

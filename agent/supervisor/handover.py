@@ -31,7 +31,7 @@ from typing import Any, Final
 
 from agent.files.atomic_write import new_directory
 from agent.hardware.machine import NODE_CONF, read_node_conf
-from agent.runs import database, run_queue, state
+from agent.runs import database, run_queue, stored_state
 from agent.runs.all_runs import Runs
 from agent.runs.node_claims import Claim
 from agent.spec.nodes import MASTERS_TREES
@@ -167,7 +167,7 @@ def take_over(left: Path, runs: Runs, home: Path) -> Path:
             os.sync()  # An existing tree counts as complete, so a crash must not leave empty files in it.
     current_master.take(runs.root)  # First, so that the supervisors of the previous master write no state after this.
     database.restore(left / DATABASE)
-    state.import_copies(runs.root)
+    stored_state.import_copies(runs.root)
     _claim_begun(runs)
     if not (home / HOOK).exists():
         write_boot_hook(runs, target)

@@ -18,14 +18,14 @@ from typing import Any, Final
 from agent.files.safe_read import is_listed, read_regular
 from agent.remote import secret_files
 from agent.remote.secret_files import SecretsError
-from agent.runs import database, liveness, record, spending, trusted_spec
+from agent.runs import database, liveness, run_record, spending, trusted_spec
 from agent.runs.all_runs import Runs
 from agent.runs.run_directory import SUPERVISOR_DIED, RunDirectory
-from agent.runs.state import State
+from agent.runs.stored_state import State
 from agent.spec.nodes import Node
 from agent.spec.run import TRAINING, RunSpec
 from agent.supervisor import then_stop
-from agent.supervisor.archive import Copier
+from agent.supervisor.bucket_copy import Copier
 from agent.supervisor.ended_run import kill
 from agent.supervisor.notification import Notifier
 from agent.supervisor.restart import Outcome, describe_restart
@@ -77,7 +77,7 @@ def _restart(runs: Runs, directory: RunDirectory) -> str | None:
     # Count the restart before it begins: otherwise a supervisor that always fails early would be restarted forever.
     begun = {"time": time.time(), "for": fault, "waited_s": 0.0, "hosts": [host.name for host in spec.hosts]}
     try:
-        record.write_course(directory, {**directory.course(), "restarts": [*made, begun]})
+        run_record.write_course(directory, {**directory.course(), "restarts": [*made, begun]})
         detach(runs, directory, lost=fault)
     except (OSError, RuntimeError) as error:
         directory.mark_failed(f"the run could not be restarted: {error}")
@@ -126,7 +126,7 @@ def _fail(runs: Runs, run_id: str, obstacle: str) -> None:
         notifier.tell_end(runs[run_id].effective_state())
         notifier.finish()
     with contextlib.suppress(OSError, ValueError):
-        record.write_record(runs[run_id], runs[run_id].effective_state())
+        run_record.write_record(runs[run_id], runs[run_id].effective_state())
         if trouble := Copier(runs[run_id]).finish():
             log(
                 f"run {run_id}: the copy in the bucket is missing or incomplete: {trouble}; to save the results before "

@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from agent.runs import follow
+from agent.runs import run_messages
 from agent.runs.all_runs import LiveRunError, Runs
 from agent.runs.node_claims import ClaimedNode
 from agent.spec.run_id import make_run_id
@@ -52,7 +52,7 @@ def claim(
             if time.monotonic() - began >= limit_s:
                 raise
         on_wait()
-        time.sleep(follow.POLL_S)
+        time.sleep(run_messages.POLL_S)
 
 
 def hold(runs: Runs, task: str, nodes: Sequence[ClaimedNode] | None, stdin_fd: int) -> None:

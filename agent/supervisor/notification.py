@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from agent.remote.ssh import Completed, execute
-from agent.runs.state import State
+from agent.runs.stored_state import State
 from agent.spec.sns_topic import topic_region
 from agent.staging.aws_cli import aws_command
 

@@ -13,8 +13,8 @@ from typing import Final
 
 from agent.errors import UPLOAD_AGAIN, SpecError
 from agent.files.atomic_write import MAKE_ROOM, new_directory, reports_full_disk
-from agent.launch.hosts import MASTER, Hosts, tail
 from agent.launch.launcher_command import Interpreters
+from agent.launch.run_hosts import MASTER, Hosts, tail
 from agent.preflight.report import replace_remedy
 from agent.remote import rank_leftovers, secret_files
 from agent.remote.ssh import SSH_FAILED, Completed

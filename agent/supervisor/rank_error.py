@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
-from agent.spec.log_lines import shortened
+from agent.spec.long_lines import shortened
 
 _RANK_MARK: Final = re.compile(r"^\[rank\d{1,9}\]: ?")
 """Prefix that PyTorch prints before each line of a traceback."""

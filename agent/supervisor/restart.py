@@ -14,14 +14,14 @@ from pathlib import Path
 from typing import Any, Final
 
 from agent.errors import SpecError
-from agent.launch.hosts import Hosts
 from agent.launch.out_of_memory import KILLED
+from agent.launch.run_hosts import Hosts
 from agent.remote.ssh import Completed
 from agent.runs.all_runs import LiveRunError, Runs
 from agent.spec.nodes import LEAVING, NODES_PATH, Node
 from agent.spec.resumed_spec import resumed_spec
 from agent.spec.run import RunSpec
-from agent.supervisor import failure, launcher_log
+from agent.supervisor import failure, launcher_messages
 from agent.supervisor.free_nodes import choose_answering, read_nodes
 from agent.supervisor.worker_replacement import HostReplacements
 
@@ -115,7 +115,7 @@ def machine_fault(spec: RunSpec, log: str, up: Mapping[str, float], ran_s: float
         return f"{', '.join(rebooted)} rebooted"
     if stuck := failure.stuck_ranks(spec):
         return stuck
-    log = launcher_log.last_attempt(log)
+    log = launcher_messages.last_attempt(log)
     if memory := failure.out_of_memory(spec.hosts, log):
         return memory
     if killed := failure.killed_ranks(spec.hosts, log, up):
@@ -124,7 +124,7 @@ def machine_fault(spec: RunSpec, log: str, up: Mapping[str, float], ran_s: float
         return failure.unreported_ranks(spec.hosts, log)
     if lost := failure.lost_connection(spec.hosts, log) or failure.lost_network(spec.hosts, log):
         return lost
-    first = launcher_log.first_ended(log)
+    first = launcher_messages.first_ended(log)
     return failure.first_ended_rank(spec.hosts, log) if first and first[1] in KILLED else ""
 
 

@@ -9,11 +9,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from agent.remote.ssh import Completed
-from agent.runs import record
+from agent.runs import run_record
 from agent.runs.run_directory import RunDirectory
-from agent.runs.state import State, SupersededError
+from agent.runs.stored_state import State, SupersededError
 from agent.supervisor import current_master, rank_permissions
-from agent.supervisor.archive import Copier
+from agent.supervisor.bucket_copy import Copier
 
 
 class StoredRun:
@@ -78,12 +78,12 @@ class StoredRun:
         self.check_ours()
         self.course = {**self.course, **facts, "times": {**self.course["times"], step: round(time.time(), 3)}}
         with contextlib.suppress(OSError):  # a full disk is reported when the state cannot be stored
-            record.write_course(self._directory, self.course)
+            run_record.write_course(self._directory, self.course)
 
     def write_record(self, state: State | None = None) -> None:
         """Write the record with a given state, which need not be stored, or with the stored one. Errors are ignored."""
         with contextlib.suppress(OSError, ValueError):
-            record.write_record(self._directory, state or self.state)
+            run_record.write_record(self._directory, state or self.state)
 
     def check_ours(self) -> None:
         """Raise SupersededError if another master has taken over the run. Does nothing after the run has ended."""

@@ -24,11 +24,11 @@ from agent.errors import SpecError
 from agent.files.atomic_write import open_to_append
 from agent.files.file_lock import AlreadyLockedError
 from agent.runs import database, liveness, run_queue, trusted_spec
-from agent.runs import state as states
+from agent.runs import stored_state as states
 from agent.runs.all_runs import LiveRunError, Runs
-from agent.runs.state import State
+from agent.runs.stored_state import State
 from agent.spec.nodes import NODES_PATH
-from agent.supervisor import current_master, sweep, then_stop
+from agent.supervisor import current_master, sweep_queue, then_stop
 from agent.supervisor.boot_hook import scheduler_command
 from agent.supervisor.current_master import wait_until_settled
 from agent.supervisor.free_nodes import on_free_nodes
@@ -144,10 +144,10 @@ def _start_first(runs: Runs, run_id: str, nodes_path: str, warn: Callable[[str],
     except (SpecError, OSError) as error:
         run_queue.finish(directory, "failed", f"could not start from the queue: {error}")
         return True
-    if held := sweep.reason_to_hold(runs, queued):
+    if held := sweep_queue.reason_to_hold(runs, queued):
         run_queue.finish(directory, "stopped", held)
         return True
-    if waits := sweep.reason_to_wait(runs, queued):
+    if waits := sweep_queue.reason_to_wait(runs, queued):
         run_queue.set_reason(directory, waits)
         return False
     try:

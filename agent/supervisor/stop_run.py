@@ -9,10 +9,10 @@ import signal
 import time
 
 from agent.files.safe_read import read_regular
-from agent.runs import follow, liveness, run_queue
+from agent.runs import liveness, run_messages, run_queue
 from agent.runs.all_runs import Runs
 from agent.runs.run_directory import RunDirectory
-from agent.runs.state import State
+from agent.runs.stored_state import State
 from agent.spec.run import RunSpec
 from agent.spec.run_states import QUEUED
 
@@ -37,7 +37,7 @@ def stop(runs: Runs, directory: RunDirectory, grace_s: float) -> State:
                 told = pid
                 with contextlib.suppress(ProcessLookupError):  # it has exited since
                     os.kill(pid, signal.SIGTERM)
-            time.sleep(follow.POLL_S)
+            time.sleep(run_messages.POLL_S)
     if directory.lost_state():
         from agent.supervisor.ended_run import kill  # Not at the top: most runs have a supervisor, and users wait.
 

@@ -16,10 +16,10 @@ from agent.errors import UPLOAD_AGAIN, SpecError
 from agent.files.atomic_write import new_directory, open_to_append
 from agent.files.safe_read import read_regular
 from agent.polling import wait_until
-from agent.runs import database, follow, liveness, record, run_log, run_queue, trusted_spec
+from agent.runs import database, liveness, run_log, run_messages, run_queue, run_record, trusted_spec
 from agent.runs.all_runs import LiveRunError, Runs
 from agent.runs.run_directory import RunDirectory
-from agent.runs.state import State
+from agent.runs.stored_state import State
 from agent.spec.nodes import NODES_PATH, Node
 from agent.spec.provenance import Submission
 from agent.spec.run import RunSpec
@@ -82,7 +82,7 @@ def resume(runs: Runs, submission: Submission) -> RunDirectory:
         _check_there(spec)
         _check_resumable(directory, spec)
         _clear(runs, directory, spec)
-        record.write_origin(directory, submission.origin)
+        run_record.write_origin(directory, submission.origin)
         again = State.starting(spec)
         with database.transaction():
             check_trees(spec)
@@ -112,7 +112,7 @@ def enqueue_again(runs: Runs, submission: Submission) -> RunDirectory:
     with database.transaction():
         _check_ended(runs, directory)
         check_trees(spec)
-        record.write_origin(directory, submission.origin)
+        run_record.write_origin(directory, submission.origin)
         resuming.reopen(directory, spec, _queued(spec))
     return directory
 
@@ -185,7 +185,7 @@ def _make(runs: Runs, submission: Submission, state: State) -> RunDirectory:
     """
     directory = runs[submission.spec.run_id]
     with new_directory(directory.path) as partial:
-        record.write_origin(RunDirectory(path=partial), submission.origin)
+        run_record.write_origin(RunDirectory(path=partial), submission.origin)
         (partial / "spec.json").write_text(trusted_spec.accept(submission.spec), encoding="utf-8")
         RunDirectory(path=partial).write_state(state)
         RunDirectory(path=partial).close_to_ranks()
@@ -215,7 +215,7 @@ def _claim(runs: Runs, spec: RunSpec) -> RunSpec:
             raise
         return found
 
-    if found := wait_until(claimed, timeout_s=READY_TIMEOUT_S, poll_s=follow.POLL_S):
+    if found := wait_until(claimed, timeout_s=READY_TIMEOUT_S, poll_s=run_messages.POLL_S):
         return found
     runs.claim(spec.run_id, spec.hosts or None, check)
     return spec

@@ -12,22 +12,22 @@ from typing import IO, Any, Final
 
 from agent.errors import SpecError
 from agent.remote.ssh import Completed, execute
-from agent.runs import record, run_log
+from agent.runs import run_log, run_record
 from agent.runs.all_runs import Runs
 from agent.runs.run_directory import RunDirectory
-from agent.runs.state import State, SupersededError
+from agent.runs.stored_state import State, SupersededError
 from agent.spec.nodes import Node
 from agent.spec.resumed_spec import resume_point
 from agent.spec.run import RunSpec
 from agent.spec.run_states import STOP_GRACE_S
-from agent.supervisor import launcher_log, notification, prepare_hosts, rank_permissions, then_stop
+from agent.supervisor import launcher_messages, notification, prepare_hosts, rank_permissions, then_stop
 from agent.supervisor.attempt import ON_REQUEST, Attempt, StopRequest
 from agent.supervisor.cost_meter import Meter
 from agent.supervisor.ended_run import rewrite
-from agent.supervisor.heartbeat import Heartbeat
 from agent.supervisor.idle_alarm_metric import LiveMetric
 from agent.supervisor.lost_supervisor import LEFT, WANTED, LostSupervisor, document_of
 from agent.supervisor.notification import Notifier
+from agent.supervisor.regular_work import Heartbeat
 from agent.supervisor.restart import MEMORY_AFTER, Outcome, Restarts, describe_restart
 from agent.supervisor.run_writer import StoredRun
 from agent.supervisor.worker_replacement import REPLACED, HostReplacements, Replacement, ReplacementLog, WorkerGroup
@@ -232,7 +232,7 @@ class Supervisor:
         self._attempt = self._next_attempt(spec)
         # A host that was unreachable may still have ranks of the previous attempt.
         self._attempt.hosts.signal_run(signal.SIGKILL, wait_s=5.0)
-        self._log(f"{title}: {resume_point(spec, record.checkpoints(self.directory))}, {spec.placed}")
+        self._log(f"{title}: {resume_point(spec, run_record.checkpoints(self.directory))}, {spec.placed}")
         self._stored.update(reason=f"{title}: preparing the nodes", hosts=tuple(hosts))
         self._notifier.tell(notification.RESTARTED, f"{title}, {spec.placed}")
         return True
@@ -309,9 +309,9 @@ class Supervisor:
 
     def _last_lines(self, reason: str) -> tuple[str, ...]:
         """Return the last lines of the log, or of the rank that exited first if the reason for the failure names it."""
-        size = launcher_log.log_bytes(self._attempt.spec.ranks)
+        size = launcher_messages.log_bytes(self._attempt.spec.ranks)
         text = run_log.last_text(self.directory.log, size)
-        first = launcher_log.first_ended(launcher_log.last_attempt(text))
+        first = launcher_messages.first_ended(launcher_messages.last_attempt(text))
         named = first[0] if first and f"rank {first[0]} on " in reason else None
         return tuple(run_log.last_lines(self.directory.log, rank=named, size=size, text=text))
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Final
 
 from agent.files.safe_read import names_in
-from agent.launch.hosts import POLL_S
+from agent.launch.run_hosts import POLL_S
 from agent.runs.run_directory import APART, LINKED, RunDirectory
 from agent.runs.tail import Tail
 from agent.spec.launchers import REQUIRED

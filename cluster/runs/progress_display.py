@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from typing import Any, Final
 
-from agent.spec.log_lines import MAX_SHOWN, LongLines
+from agent.spec.long_lines import MAX_SHOWN, LongLines
 from cluster.runs.follow import RunProgress, log_lines
 from cluster.terminal.output import print_note, print_output
 from cluster.terminal.status_line import LINE

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from agent.spec.log_lines import SEPARATOR
+from agent.spec.long_lines import SEPARATOR
 from agent.spec.run_states import QUEUED
 from cluster.runs import progress_display
 from cluster.runs.follow import RunProgress, follow

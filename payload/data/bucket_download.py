@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from agent.files.file_lock import file_lock
-from agent.staging.dataset import StagedDataset
 from agent.staging.errors import DatasetError, DiskFullError
 from agent.staging.manifest import ManifestError
 from agent.staging.s3_objects import AccessDeniedError, Prefix, fetch_to_disk
+from agent.staging.staged_dataset import StagedDataset
 from payload.data.dataset import DataError
 
 SCHEME: Final = "s3://"

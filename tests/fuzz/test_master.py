@@ -20,15 +20,15 @@ from agent.errors import SpecError
 from agent.launch.output_lines import BAR_S, Lines
 from agent.preflight import checks, nccl_log
 from agent.preflight.node_facts import MARK, NodeFacts
-from agent.runs import follow, record
-from agent.runs import state as states
+from agent.runs import run_messages, run_record
+from agent.runs import stored_state as states
 from agent.runs.all_runs import Runs
 from agent.spec.laptop_requests import RemoteCommand
 from agent.spec.nodes import parse_nodes
 from agent.spec.provenance import Submission
 from agent.spec.run import RunSpec
 from agent.staging.manifest import Entry, Manifest, ManifestError
-from agent.supervisor import archive, cli, failure, prepare_node
+from agent.supervisor import bucket_copy, cli, failure, prepare_node
 from tests.agent.preflight import test_checks as preflight
 from tests.agent.preflight.test_nccl_log import OURS_2_32
 from tests.factories import make_nodes, make_spec, make_state, nodes_text
@@ -119,9 +119,9 @@ def test_what_is_submitted(text: str) -> None:
 def test_where_a_run_comes_from(tmp_path_factory: pytest.TempPathFactory, text: str) -> None:
     runs = runs_with(tmp_path_factory.mktemp("efs"), origin_json=text)
     with contextlib.suppress(ValueError):
-        address, _ = archive.destination(runs["one"])
+        address, _ = bucket_copy.destination(runs["one"])
         assert address == "" or address.startswith("s3://")
-    assert isinstance(record.record(runs["one"]), dict)
+    assert isinstance(run_record.record(runs["one"]), dict)
 
 
 @settings(max_examples=EXAMPLES)
@@ -175,7 +175,7 @@ def test_what_a_node_says_of_stuck_ranks(tmp_path_factory: pytest.TempPathFactor
 def test_the_log_of_a_run(log: str, status: int) -> None:
     began = time.monotonic()
     assert failure.reason(SPEC, status, log)
-    assert all(isinstance(follow.is_of_rank(line, 0), bool) for line in log.splitlines())
+    assert all(isinstance(run_messages.is_of_rank(line, 0), bool) for line in log.splitlines())
     assert time.monotonic() - began < 20
 
 
@@ -246,6 +246,6 @@ def test_metrics_of_a_run_with_restarts(
         metrics_jsonl=text[: len(text) - cut % len(text)],
         course_json=encoded({"times": {}, "restarts": restarts}),
     )
-    document = record.record(runs["one"])
+    document = run_record.record(runs["one"])
     json.dumps(document)
     assert isinstance(document["restart_costs"], list)

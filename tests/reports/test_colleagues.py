@@ -19,10 +19,10 @@ import pytest
 import yaml
 from aws_cdk import App
 
-from agent.runs import record, run_summary
+from agent.runs import run_record, run_summary
 from agent.runs.all_runs import Runs
 from agent.runs.run_directory import RunDirectory
-from agent.runs.state import State
+from agent.runs.stored_state import State
 from agent.spec.provenance import Origin
 from agent.supervisor.cli import occupancy
 from cluster import master_answers as answers
@@ -55,14 +55,14 @@ def test_who_started_a_run_is_recorded_and_shown(tmp_path: Path, monkeypatch: py
     runs = Runs(root=tmp_path)
     directory = RunDirectory(path=tmp_path / spec.run_id)
     directory.path.mkdir()
-    record.write_origin(directory, Origin(started_by=ALICE))
+    run_record.write_origin(directory, Origin(started_by=ALICE))
     directory.write_state(State.starting(spec))
     summary = json.loads(json.dumps(run_summary.summary(directory.stored_state(), directory)))
     assert summary["started_by"] == ALICE
     assert answers.SUMMARY(summary) == ""
     table = runs_table([summary])
     assert dict(zip(table.columns, table.rows[0], strict=True))["started by"] == "alice@desk"
-    shown = record_table(record.record(directory))
+    shown = record_table(run_record.record(directory))
     assert ("started by", "alice@desk (arn:aws:iam::1:user/alice)") in shown.rows
     runs.claim(spec.run_id, spec.hosts)
     document = occupancy(runs)

@@ -12,10 +12,10 @@ import pytest
 from agent.files.atomic_write import open_to_append
 from agent.launch.output_lines import BAR_S, Lines
 from agent.runs import liveness, run_log
-from agent.runs.follow import follow
 from agent.runs.run_directory import RunDirectory
+from agent.runs.run_messages import follow
 from agent.supervisor.failure import reason
-from agent.supervisor.launcher_log import log_bytes
+from agent.supervisor.launcher_messages import log_bytes
 from cluster.errors import DeepcdkError, RemoteError
 from cluster.runs.follow import RunProgress
 from cluster.runs.progress_display import PlainDisplay

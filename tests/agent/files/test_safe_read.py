@@ -15,12 +15,12 @@ import pytest
 from agent.files import safe_read
 from agent.files.safe_read import count_files, is_listed, listed_below, read_listed, read_regular
 from agent.remote.ssh import Completed
-from agent.runs import record, run_log, run_summary, spending
-from agent.runs import state as states
+from agent.runs import run_log, run_record, run_summary, spending
+from agent.runs import stored_state as states
 from agent.runs.run_directory import RunDirectory
-from agent.runs.state import State
+from agent.runs.stored_state import State
 from agent.spec.run_states import STOP_GRACE_S
-from agent.supervisor import archive
+from agent.supervisor import bucket_copy
 from tests.factories import make_spec
 from tests.nfs import nfs_client
 
@@ -147,9 +147,9 @@ def test_no_file_of_a_run_blocks_its_reader(tmp_path: Path, make: object) -> Non
     assert run_summary.summary(state, directory)["run_id"] == "one"
     assert directory.stop_grace_s() == STOP_GRACE_S
     with pytest.raises(ValueError, match=r"origin\.json, which names the bucket, cannot be read"):
-        archive.destination(directory)
+        bucket_copy.destination(directory)
     assert spending.read(directory) is None
-    record.write_record(directory, state)
+    run_record.write_record(directory, state)
     assert json.loads((directory.path / "record.json").read_text())["result"] is None
     for path in (directory.path / "state.json", directory.log):
         path.unlink(missing_ok=True)
@@ -173,7 +173,7 @@ def test_giant_result_is_left_out_of_the_record(tmp_path: Path) -> None:
     directory.path.mkdir()
     directory.write_state(State.starting(spec))
     (directory.path / "result.json").write_text('{"a": [' + "[]," * (9 << 20) + "0]}")
-    assert record.record(directory)["result"] is None
+    assert run_record.record(directory)["result"] is None
 
 
 def test_folders_of_any_depth_are_counted_as_far_as_their_path_goes(deep: Path) -> None:
@@ -188,8 +188,8 @@ def test_run_with_folders_of_any_depth_is_recorded_and_copied(deep: Path) -> Non
     directory.path.mkdir()
     directory.write_state(State.starting(make_spec(run_id="one")))
     (deep / "d").rename(directory.path / "work")
-    assert record.record(directory)["files"] == 1
-    copier = archive.Copier(directory, lambda *_: Completed(status=0, output=""))
+    assert run_record.record(directory)["files"] == 1
+    copier = bucket_copy.Copier(directory, lambda *_: Completed(status=0, output=""))
     copier.address = "s3://bucket/runs/one"
     assert copier.finish() in ("", "the AWS CLI is not installed on the master")
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.launch.output_lines import PIECE, Lines, pieces, write
-from agent.spec.log_lines import MAX_LINE
+from agent.spec.long_lines import MAX_LINE
 
 
 @given(st.lists(st.binary(max_size=20)))

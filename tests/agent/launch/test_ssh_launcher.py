@@ -15,7 +15,7 @@ import pytest
 from agent.launch.ssh_launcher import Host, ProcessGroup
 from agent.spec.nodes import Node
 from agent.supervisor.failure import reason
-from agent.supervisor.launcher_log import first_ended
+from agent.supervisor.launcher_messages import first_ended
 from tests.agent.conftest import UNREACHABLE, LocalGroup
 from tests.factories import make_node, make_program_spec
 from tests.waiting import eventually

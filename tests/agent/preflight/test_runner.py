@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from agent.launch.hosts import Hosts
 from agent.launch.launcher_command import Interpreters
+from agent.launch.run_hosts import Hosts
 from agent.preflight import checks
 from agent.preflight.allreduce import HERE
 from agent.preflight.report import Finding, Report

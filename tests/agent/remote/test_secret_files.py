@@ -13,7 +13,7 @@ import pytest
 
 from agent.remote import secret_files
 from agent.runs.all_runs import Runs
-from agent.runs.state import State
+from agent.runs.stored_state import State
 from tests.factories import make_spec
 
 SECRET = "swordfish"

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from agent.runs import database, run_queue, trusted_spec
-from agent.runs import state as states
+from agent.runs import stored_state as states
 from agent.runs.all_runs import LiveRunError, Runs
 from agent.runs.database import DatabaseError
 from tests.factories import make_node, make_spec, make_state

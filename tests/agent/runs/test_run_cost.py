@@ -12,7 +12,7 @@ from agent.runs import run_cost
 from agent.runs.run_cost import cost
 from agent.spec.nodes import Node
 from agent.spec.provenance import Origin, Submission
-from tests.agent.runs.test_record import ORIGIN, SPEC
+from tests.agent.runs.test_run_record import ORIGIN, SPEC
 from tests.factories import make_nodes
 
 

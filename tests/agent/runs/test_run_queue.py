@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from agent.runs import run_queue, run_summary
-from agent.runs import state as states
+from agent.runs import stored_state as states
 from agent.runs.all_runs import Runs
 from tests.factories import make_state
 

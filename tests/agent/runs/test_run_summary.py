@@ -12,7 +12,7 @@ import pytest
 from agent.runs.run_directory import RunDirectory
 from agent.runs.run_summary import LAST_METRICS_BYTES, summary
 from agent.runs.tail import Tail
-from tests.agent.runs.test_follow import append, end
+from tests.agent.runs.test_run_messages import append, end
 
 
 def test_many_events_take_bounded_memory(directory: RunDirectory) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from agent.runs.tail import MAX_LINE, Tail
-from tests.agent.runs.test_follow import append
+from tests.agent.runs.test_run_messages import append
 from tests.nfs import nfs_client
 
 

@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 from agent.staging.copy_to_local import own_index, part_of, wait_for_manifest
-from agent.staging.dataset import StagedDataset
 from agent.staging.errors import DatasetError
 from agent.staging.manifest import Entry, Manifest
-from agent.staging.pack import Packer, pack_path
+from agent.staging.small_files import Packer, pack_path
+from agent.staging.staged_dataset import StagedDataset
 from agent.staging.upload_stream import framed, receive
 from tests.agent.staging.test_server import held
 

@@ -12,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.staging import s3_objects
-from agent.staging.dataset import StagedDataset
 from agent.staging.errors import DatasetError, DiskFullError
 from agent.staging.manifest import Entry, ManifestError
 from agent.staging.s3_objects import (
@@ -26,6 +25,7 @@ from agent.staging.s3_objects import (
     literal,
     parse_listing,
 )
+from agent.staging.staged_dataset import StagedDataset
 from tests.stand_ins import served_s3
 from tests.words import WORDS
 

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from agent.staging import server as stage_module
-from agent.staging.dataset import StagedDataset
 from agent.staging.manifest import Entry, Manifest
+from agent.staging.staged_dataset import StagedDataset
 from tests.stand_ins import write_program
 
 PROJECT = Path(__file__).resolve().parents[3]

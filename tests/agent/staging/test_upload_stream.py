@@ -14,9 +14,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from agent.staging import upload_stream as intake
-from agent.staging.dataset import StagedDataset
 from agent.staging.errors import DamagedFileError
 from agent.staging.manifest import Entry, Manifest
+from agent.staging.staged_dataset import StagedDataset
 from agent.staging.upload_stream import SourceChangedError, TruncatedStreamError, coalesced, framed, receive
 
 CONTENTS = st.dictionaries(

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from agent.remote.ssh import Completed, execute
-from agent.runs import liveness, record
+from agent.runs import liveness, run_record
 from agent.runs.all_runs import Runs
 from agent.runs.run_directory import RunDirectory
-from agent.runs.state import State
+from agent.runs.stored_state import State
 from agent.spec.provenance import Origin
 from agent.spec.run import RunSpec
 from agent.spec.run_states import FINAL_STATES
@@ -50,7 +50,7 @@ def supervise(
     directory.path.mkdir(parents=True, exist_ok=True)
     directory.spec.write_text(spec.to_json())
     if origin:
-        record.write_origin(directory, origin)
+        run_record.write_origin(directory, origin)
     with directory.log.open("ab", buffering=0) as log:
         supervisor = Supervisor(runs, spec, log, run)
         directory.write_state(supervisor.state)

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from agent.runs import spending
-from agent.runs import state as states
+from agent.runs import stored_state as states
 from agent.runs.all_runs import Runs
 from agent.runs.run_directory import RunDirectory
-from agent.runs.state import State
+from agent.runs.stored_state import State
 from agent.spec.provenance import Origin
 from agent.spec.run_limits import Bounds
 from agent.supervisor import rank_permissions

@@ -21,8 +21,8 @@ from agent.runs.all_runs import Runs
 from agent.runs.run_directory import COURSE_FILE, RunDirectory
 from agent.spec.provenance import Submission
 from agent.spec.run import RunSpec
-from agent.staging.dataset import StagedDataset
 from agent.staging.manifest import Manifest
+from agent.staging.staged_dataset import StagedDataset
 from agent.supervisor import clean, submit
 from agent.supervisor.clean import (
     Sizes,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.runs import record, spending
+from agent.runs import run_record, spending
 from agent.runs.run_directory import ORIGIN_FILE, RunDirectory
 from agent.spec.provenance import Origin
 from agent.spec.run import RunSpec
@@ -38,7 +38,7 @@ def clock() -> Clock:
 @pytest.fixture
 def directory(tmp_path: Path) -> RunDirectory:
     found = RunDirectory(path=tmp_path)
-    record.write_origin(found, ORIGIN)
+    run_record.write_origin(found, ORIGIN)
     return found
 
 

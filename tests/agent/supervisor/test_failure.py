@@ -19,7 +19,7 @@ from agent.supervisor.failure import (
     lost_network,
     reason,
 )
-from agent.supervisor.launcher_log import last_attempt, log_bytes
+from agent.supervisor.launcher_messages import last_attempt, log_bytes
 from tests.factories import make_nodes, make_spec
 
 LOG = """\

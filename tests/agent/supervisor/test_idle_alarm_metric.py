@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from agent.remote.ssh import Completed, execute
-from agent.runs import record
-from agent.runs import state as states
+from agent.runs import run_record
+from agent.runs import stored_state as states
 from agent.runs.all_runs import Runs
 from agent.runs.run_directory import RunDirectory
 from agent.spec.provenance import Origin
@@ -47,7 +47,7 @@ def directory(tmp_path: Path) -> RunDirectory:
     """Make the directory of a live run of a cluster in Ireland."""
     found = Runs(root=tmp_path)["one"]
     found.path.mkdir()
-    record.write_origin(found, Origin(stack="lab", region="eu-west-1"))
+    run_record.write_origin(found, Origin(stack="lab", region="eu-west-1"))
     found.write_state(make_state())
     return found
 
@@ -131,7 +131,7 @@ def test_a_master_that_cannot_start_the_call_reports_it(directory: RunDirectory)
 
 
 def test_a_cluster_without_the_idle_alarm_reports_no_failure(directory: RunDirectory) -> None:
-    record.write_origin(directory, Origin(stack="lab", region="eu-west-1", config={"idle_minutes": 0}))
+    run_record.write_origin(directory, Origin(stack="lab", region="eu-west-1", config={"idle_minutes": 0}))
     api = Api(255, DENIED)
     metric = LiveMetric(directory, api)
     with metric.published():
@@ -158,4 +158,4 @@ def test_a_run_that_cannot_publish_reports_it_until_it_can(efs: Path) -> None:
     state, directory = supervise(script_spec(efs, wait), Origin(stack="lab", region="eu-west-1"), Repaired(log))
     assert state.state == "succeeded"
     assert log.read_text().count("warning: the idle alarm may terminate the workers") == 1
-    assert record.record(directory)["course"]["unpublished"] == ""
+    assert run_record.record(directory)["course"]["unpublished"] == ""

@@ -17,7 +17,7 @@ from agent.runs import liveness, run_queue, spending
 from agent.runs.all_runs import Runs
 from agent.runs.run_directory import RunDirectory
 from agent.runs.spending import Spent
-from agent.runs.state import State
+from agent.runs.stored_state import State
 from agent.spec.run import RunSpec
 from agent.spec.run_limits import Bounds
 from agent.supervisor import ended_run, lost_supervisor, scheduler, stop_run, then_stop

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from agent.errors import SpecError
-from agent.launch.hosts import MASTER, Hosts
+from agent.launch.run_hosts import MASTER, Hosts
 from agent.remote.ssh import Completed, execute
 from agent.runs import liveness
 from agent.runs.all_runs import Runs

@@ -11,20 +11,20 @@ from typing import Any
 
 import pytest
 
-from agent.launch.hosts import Hosts
 from agent.launch.launcher_command import Interpreters
+from agent.launch.run_hosts import Hosts
 from agent.runs import trusted_spec
 from agent.runs.all_runs import Runs
 from agent.runs.run_directory import RunDirectory
-from agent.runs.state import State
+from agent.runs.stored_state import State
 from agent.spec.nodes import Node
 from agent.spec.run import RunSpec
 from agent.supervisor import attempt, prepare_hosts, restart
 from agent.supervisor import supervisor as supervising
 from agent.supervisor.attempt import ON_REQUEST, Attempt
-from agent.supervisor.heartbeat import Heartbeat
 from agent.supervisor.lost_supervisor import LostSupervisor
 from agent.supervisor.notification import Notifier
+from agent.supervisor.regular_work import Heartbeat
 from agent.supervisor.restart import Restarts
 from agent.supervisor.supervisor import Supervisor
 from agent.supervisor.worker_replacement import LOG

@@ -8,7 +8,7 @@ import pytest
 
 from agent.errors import SpecError
 from agent.runs import liveness
-from agent.runs import state as states
+from agent.runs import stored_state as states
 from agent.runs.all_runs import LiveRunError, Runs
 from agent.runs.node_claims import Claim
 from agent.spec.nodes import Node

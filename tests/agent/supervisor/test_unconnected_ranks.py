@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from agent.runs.run_directory import APART, LINKED, RunDirectory
-from agent.runs.state import State
+from agent.runs.stored_state import State
 from agent.supervisor.unconnected_ranks import ALONE_S, SAME_LINES, SAME_S, TogetherWatch
 from tests.agent.supervisor import live_runs
 from tests.agent.supervisor.live_runs import script_spec

@@ -14,8 +14,8 @@ from typing import Final
 
 from agent.runs.all_runs import Runs
 from agent.runs.database import FILE
-from agent.staging.dataset import StagedDataset
 from agent.staging.manifest import is_as_listed
+from agent.staging.staged_dataset import StagedDataset
 from cluster import demo
 from cluster.ssh.push import pack, package_files
 from tests.e2e.conftest import EmbeddedCloud, execute

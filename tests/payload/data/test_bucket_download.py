@@ -103,8 +103,8 @@ def test_a_file_that_has_gone_is_missed_at_once(bucket: Path, tmp_path: Path) ->
 
 
 def test_what_stage_data_put_there_from_the_same_bucket_is_used(bucket: Path, tmp_path: Path) -> None:
-    from agent.staging.dataset import StagedDataset
     from agent.staging.s3_objects import Prefix, fetch_to_disk
+    from agent.staging.staged_dataset import StagedDataset
 
     dataset = StagedDataset(root=tmp_path / "disk", name="imagenet")
     fetch_to_disk(Prefix.parse(ADDRESS), dataset, lambda entries: entries, lambda message: None)

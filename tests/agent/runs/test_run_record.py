@@ -11,9 +11,9 @@ import pytest
 
 from agent.errors import SpecError
 from agent.runs.all_runs import Runs
-from agent.runs.record import record, write_course, write_origin, write_record
 from agent.runs.run_directory import RunDirectory
-from agent.runs.state import State
+from agent.runs.run_record import record, write_course, write_origin, write_record
+from agent.runs.stored_state import State
 from agent.spec.provenance import Origin, Submission
 from tests.factories import make_nodes, make_spec, make_state
 from tests.nfs import nfs_client

@@ -15,7 +15,7 @@ from agent.errors import SpecError
 from agent.runs import run_summary
 from agent.runs.all_runs import Runs
 from agent.runs.run_directory import RunDirectory
-from agent.runs.state import State
+from agent.runs.stored_state import State
 from agent.spec import untrusted_json
 from agent.spec.provenance import Submission
 from agent.spec.run import RunSpec

@@ -11,11 +11,11 @@ import pytest
 
 from agent.remote.ssh import Completed
 from agent.runs.all_runs import Runs
-from agent.runs.record import write_origin
 from agent.runs.run_directory import RunDirectory
+from agent.runs.run_record import write_origin
 from agent.spec.provenance import Origin
-from agent.supervisor import archive
-from agent.supervisor.archive import Copier, command, destination, refresh_command
+from agent.supervisor import bucket_copy
+from agent.supervisor.bucket_copy import Copier, command, destination, refresh_command
 from tests.nfs import nfs_client
 
 
@@ -30,7 +30,7 @@ def directory(tmp_path: Path) -> RunDirectory:
 
 @pytest.fixture(autouse=True)
 def cli(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("agent.supervisor.archive.shutil.which", lambda _: "/usr/bin/aws")
+    monkeypatch.setattr("agent.supervisor.bucket_copy.shutil.which", lambda _: "/usr/bin/aws")
 
 
 class Cli:
@@ -61,7 +61,7 @@ def test_the_copy_goes_to_the_runs_own_prefix_and_leaves_out_what_may_be_secret_
 def test_a_large_working_directory_is_not_copied_and_that_is_reported(
     directory: RunDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(archive, "WORK_LIMIT", 3)
+    monkeypatch.setattr(bucket_copy, "WORK_LIMIT", 3)
     (directory.path / "work").mkdir()
     (directory.path / "work" / "data").write_text("four")
     cli = Cli()
@@ -72,7 +72,7 @@ def test_a_large_working_directory_is_not_copied_and_that_is_reported(
 def test_a_copy_that_fails_says_why(directory: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
     assert Copier(directory, Cli(1, "upload failed\nAccess Denied\n")).finish() == "Access Denied"
     assert Copier(directory, Cli(124)).finish() == "status 124"
-    monkeypatch.setattr("agent.supervisor.archive.shutil.which", lambda _: None)
+    monkeypatch.setattr("agent.supervisor.bucket_copy.shutil.which", lambda _: None)
     assert Copier(directory, Cli()).finish() == "the AWS CLI is not installed on the master"
 
 
@@ -106,15 +106,15 @@ def test_an_unreadable_origin_is_reported_as_the_reason_for_the_missing_copy(
 
 
 def test_copies_follow_each_other_at_a_distance(directory: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(archive, "command", lambda *_, **__: ["true"])
+    monkeypatch.setattr(bucket_copy, "command", lambda *_, **__: ["true"])
     now = [0.0]
-    monkeypatch.setattr("agent.supervisor.archive.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("agent.supervisor.bucket_copy.time.monotonic", lambda: now[0])
     copier = Copier(directory, Cli())
     due = [copier.is_due]
     copier.start()
     due.append(copier.is_due)
     assert copier.finish() == ""  # also ends the copy in the background
-    now[0] = archive.PERIOD_S
+    now[0] = bucket_copy.PERIOD_S
     assert [*due, copier.is_due] == [True, False, True]
 
 

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from agent.errors import SpecError
-from agent.runs import liveness, record, run_queue
+from agent.runs import liveness, run_queue, run_record
 from agent.runs.all_runs import Runs
 from agent.spec.run import RunSpec
 from agent.spec.sweep_trial import Trial
-from agent.supervisor import submit, sweep
+from agent.supervisor import submit, sweep_queue
 from tests.factories import AGENT, PAYLOAD, make_nodes, make_spec, make_state
 
 
@@ -43,7 +43,7 @@ def enqueue(runs: Runs) -> list[RunSpec]:
     found = specs(runs)
     entries = [{"spec": json.loads(spec.to_json()), "estimate": {"usd": n}} for n, spec in enumerate(found)]
     sent = json.dumps({"origin": {"stack": "deepcdk"}, "runs": entries})
-    assert [submit.enqueue(runs, each).run_id for each in sweep.parse(sent)] == ["one", "two", "three"]
+    assert [submit.enqueue(runs, each).run_id for each in sweep_queue.parse(sent)] == ["one", "two", "three"]
     return found
 
 
@@ -63,7 +63,7 @@ def first_is(runs: Runs, state: str, *, after_s: float = 5.0, launched: bool = T
 def test_runs_of_a_sweep_wait_in_their_order_with_their_own_estimates(runs: Runs) -> None:
     enqueue(runs)
     assert run_queue.ids() == ["one", "two", "three"]
-    assert record.record(runs["three"])["origin"]["estimate"] == {"usd": 2}
+    assert run_record.record(runs["three"])["origin"]["estimate"] == {"usd": 2}
     assert runs["two"].trial() == {
         "sweep": "s", "number": 0, "parameters": (), "repeat": 1, "seed": None, "first": "one",
     }  # fmt: skip
@@ -74,38 +74,41 @@ def test_runs_of_a_sweep_wait_in_their_order_with_their_own_estimates(runs: Runs
 )
 def test_damaged_request_is_rejected(text: str) -> None:
     with pytest.raises(SpecError):
-        sweep.parse(text)
+        sweep_queue.parse(text)
 
 
 def test_other_runs_wait_until_the_first_one_has_trained_for_a_while(runs: Runs) -> None:
     one, two, _ = enqueue(runs)
-    assert (sweep.reason_to_wait(runs, one), sweep.reason_to_wait(runs, two)) == ("", "")  # it is waiting itself
+    assert (sweep_queue.reason_to_wait(runs, one), sweep_queue.reason_to_wait(runs, two)) == (
+        "",
+        "",
+    )  # it is waiting itself
     for state, launched, after_s in (("starting", False, 0.0), ("running", True, 1.0)):
         first_is(runs, state, launched=launched, after_s=after_s)
-        assert "until the first run of the sweep, one, has trained" in sweep.reason_to_wait(runs, two)
+        assert "until the first run of the sweep, one, has trained" in sweep_queue.reason_to_wait(runs, two)
     runs["one"].metrics.write_text('{"event": "epoch"}\n')
-    assert sweep.reason_to_wait(runs, two) == ""
+    assert sweep_queue.reason_to_wait(runs, two) == ""
     runs["one"].metrics.unlink()
-    first_is(runs, "running", after_s=sweep.SETTLED_S + 1)
-    assert sweep.reason_to_wait(runs, two) == ""
+    first_is(runs, "running", after_s=sweep_queue.SETTLED_S + 1)
+    assert sweep_queue.reason_to_wait(runs, two) == ""
     first_is(runs, "stopped")
-    assert (sweep.reason_to_wait(runs, two), sweep.reason_to_hold(runs, two)) == ("", "")
+    assert (sweep_queue.reason_to_wait(runs, two), sweep_queue.reason_to_hold(runs, two)) == ("", "")
 
 
 def test_error_of_the_first_run_holds_the_others(runs: Runs) -> None:
     one, two, _ = enqueue(runs)
     first_is(runs, "failed")
-    held = sweep.reason_to_hold(runs, two)
+    held = sweep_queue.reason_to_hold(runs, two)
     assert held.startswith("not started: one, the first run of sweep s, failed immediately: status 2; ")
     assert "fab sweep --resume s" in held
-    assert sweep.reason_to_hold(runs, one) == ""
+    assert sweep_queue.reason_to_hold(runs, one) == ""
 
 
 @pytest.mark.parametrize("why", ["late", "before its launch", "after a restart", "removed", "no sweep"])
 def test_other_failures_of_the_first_run_hold_nothing(runs: Runs, why: str) -> None:
     _, two, _ = enqueue(runs)
     if why == "late":
-        first_is(runs, "failed", after_s=sweep.AT_ONCE_S + 1)
+        first_is(runs, "failed", after_s=sweep_queue.AT_ONCE_S + 1)
     elif why == "after a restart":
         first_is(runs, "failed", restarts=[{"for": "a lost node"}])
     else:
@@ -114,4 +117,4 @@ def test_other_failures_of_the_first_run_hold_nothing(runs: Runs, why: str) -> N
         two = dataclasses.replace(two, trial=dataclasses.replace(two.trial, first="gone"))
     if why == "no sweep":
         two = dataclasses.replace(two, trial=Trial())
-    assert sweep.reason_to_hold(runs, two) == ""
+    assert sweep_queue.reason_to_hold(runs, two) == ""

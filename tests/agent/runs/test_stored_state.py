@@ -9,9 +9,9 @@ import pytest
 
 from agent.files.safe_read import read_regular
 from agent.runs import database, run_summary, trusted_spec
-from agent.runs import state as states
+from agent.runs import stored_state as states
 from agent.runs.all_runs import Runs
-from agent.runs.state import State
+from agent.runs.stored_state import State
 from tests.factories import make_spec, make_state
 
 

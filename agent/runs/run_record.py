@@ -15,7 +15,7 @@ from agent.runs import run_summary, spending, trusted_spec
 from agent.runs.restart_costs import restart_costs
 from agent.runs.run_cost import cost, on_spot, unless_damaged
 from agent.runs.run_directory import COURSE_FILE, ORIGIN_FILE, RunDirectory
-from agent.runs.state import State
+from agent.runs.stored_state import State
 from agent.spec import untrusted_json
 from agent.spec.provenance import Origin
 from agent.spec.run_states import RECORD_FILE

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from agent.runs.follow import HEARTBEAT_S, follow, is_of_rank, sleep_while_read
 from agent.runs.run_directory import RunDirectory
+from agent.runs.run_messages import HEARTBEAT_S, follow, is_of_rank, sleep_while_read
 
 
 def steps(*actions: Callable[[], object]) -> Callable[[float], None]:
@@ -91,7 +91,7 @@ def test_reader_of_a_later_part_hears_that_the_master_lives(
     append(directory.log, "a line\n" * 50_000)
     end(directory)
     now = itertools.count(0.0, HEARTBEAT_S)
-    monkeypatch.setattr("agent.runs.follow.time.monotonic", lambda: next(now))
+    monkeypatch.setattr("agent.runs.run_messages.time.monotonic", lambda: next(now))
     kinds = [m["type"] for m in follow(directory, log_from=50_000)]
     assert set(kinds[:-1]) == {"heartbeat"} and kinds[-1] == "state"
 

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import IO, Final
 
 from agent.files.atomic_write import no_follow
-from agent.staging.dataset import StagedDataset
 from agent.staging.manifest import Entry
+from agent.staging.staged_dataset import StagedDataset
 
 LIMIT: Final = 64 << 10
 """Maximum size in bytes of a packed file. For smaller files, opening takes longer than reading."""

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.launch.hosts import Hosts
+from agent.launch.run_hosts import Hosts
 from agent.remote import ssh
 from agent.remote.ssh import Completed
 from tests.factories import AGENT, make_spec
@@ -123,7 +123,7 @@ def test_preparation_is_killed_only_on_nodes_where_it_has_not_ended() -> None:
 
 
 def test_a_killed_launcher_is_gone_even_when_it_ignores_to_be_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("agent.launch.hosts.END_S", 0.3)
+    monkeypatch.setattr("agent.launch.run_hosts.END_S", 0.3)
     deaf = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('deaf', flush=True); signal.pause()"
     command = [sys.executable, "-c", deaf]
     own = hosts(lambda argv, _: Completed(status=0, output=""))

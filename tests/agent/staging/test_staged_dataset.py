@@ -16,9 +16,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from agent.staging.dataset import SPARE, StagedDataset
 from agent.staging.errors import CorruptingDiskError, DamagedFileError, DatasetError, DiskFullError, dataset_error
 from agent.staging.manifest import Entry, Manifest
+from agent.staging.staged_dataset import SPARE, StagedDataset
 from agent.staging.verified_write import thread_token, unique_token, write_verified
 from tests.nfs import nfs_client
 

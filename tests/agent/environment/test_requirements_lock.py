@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.environment.lock_file import local_file, names_an_index, with_absolute_paths, without_credentials
+from agent.environment.requirements_lock import local_file, names_an_index, with_absolute_paths, without_credentials
 
 
 def test_options_lose_their_credentials_and_nothing_else_changes() -> None:

@@ -9,7 +9,7 @@ import re
 from typing import Final
 
 from agent.remote.ssh import SSH_FAILED
-from agent.spec.log_lines import without_controls
+from agent.spec.long_lines import without_controls
 
 _MAX_LINE: Final = 4096
 """Maximum number of characters that are searched in a line."""

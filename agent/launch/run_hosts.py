@@ -16,7 +16,7 @@ from agent.launch.launcher_command import launcher_environment
 from agent.polling import wait_until
 from agent.remote import processes
 from agent.remote.ssh import OWN_TREE, TIMED_OUT, Completed, answers, as_root, remote_command
-from agent.spec.log_lines import SEPARATOR
+from agent.spec.long_lines import SEPARATOR
 from agent.spec.nodes import NODE_PYTHON, Node
 from agent.spec.run import RunSpec
 
