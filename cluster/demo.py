@@ -52,7 +52,7 @@ class StepFailedError(DeepcdkError):
     def __init__(self, command: Sequence[str], exit_code: int) -> None:
         self.command, self.exit_code = list(command), exit_code
         what = f"the demo stopped: {shlex.join(command)} failed with exit status {exit_code}"
-        super().__init__(what, remedy="read its output above, then repeat `deepcdk demo`")
+        super().__init__(what, remedy="fix the cause that its output above shows, then repeat `deepcdk demo`")
 
 
 class NoCloudError(DeepcdkError):
@@ -112,8 +112,9 @@ def create_environments() -> list[Path]:
 
 
 def runtime_mount() -> list[str]:
-    """Return the options of `localcloud start` that mount this machine's environments at the nodes' paths. Raises
-    StepFailedError.
+    """Return the options of `localcloud start` that mount this machine's environments at the nodes' paths.
+
+    Creates missing environments, which takes minutes. Raises StepFailedError.
     """
     return [part for each in create_environments() for part in ("--mount", f"{each}:{NODE_ENVIRONMENTS / each.name}")]
 
@@ -140,8 +141,8 @@ def laptop(*command: str) -> list[str]:
 
 
 def shell(command: Sequence[str]) -> str:
-    """Return a shell line that runs a command, after creating the directory of its last word, a path that starts with
-    ~.
+    """Return a shell line that creates the directory of the command's last word, a path that starts with ~, and then
+    runs the command. The shell expands the ~.
     """
     path = command[-1]
     return f"umask 077; mkdir -p {Path(path).parent} && exec {shlex.join(command[:-1])} {path}"
@@ -241,11 +242,11 @@ def settings(nodes: int, image: str = "") -> list[str]:
 
 
 def start_options(image: str, *, packages: bool) -> list[str]:
-    """Return the options of `localcloud start`. Raises StepFailedError if the environments cannot be created.
+    """Return the options of `localcloud start`, after creating the environments that the nodes use from this machine.
 
-    `image` is a Debian release, or "" for nodes with this machine's files. `packages` lets the nodes use this machine's
-    package index. Nodes with the same Python use the environments of `make setup`. Other nodes create their own from
-    the package index.
+    Creating them takes minutes. Raises StepFailedError if that fails. `image` is a Debian release, or "" for nodes with
+    this machine's files. `packages` lets the nodes use this machine's package index. Nodes with the same Python use the
+    environments of `make setup`. Other nodes create their own from the package index.
     """
     makes_own = image in PYTHONS and PYTHONS[image] != sys.version_info[:2]
     return [
@@ -258,8 +259,9 @@ def start_options(image: str, *, packages: bool) -> list[str]:
 def run_demo(nodes: int, image: str, *, packages: bool, keep: bool, verbose: bool) -> None:
     """Run the demo on `nodes` workers and print its steps; with `verbose`, their whole output. Raises StepFailedError.
 
-    The cloud is removed at the end, also after an error, unless `keep` is set. `image` is a Debian release for the
-    nodes, or "". `packages` lets the nodes use this machine's package index.
+    The cloud is removed at the end, also after an error, unless `keep` is set. An installed wheel first writes the
+    project PROJECT to the current directory, where it stays. `image` is a Debian release for the nodes, or "".
+    `packages` lets the nodes use this machine's package index.
     """
     began = time.monotonic()
     run = Step.run_verbosely if verbose else Step.run

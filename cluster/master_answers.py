@@ -63,44 +63,44 @@ def read(text: str, rule: Rule, question: str, *, run_id: str = "", where: str =
 
 
 def text(value: Any) -> str:
-    """Return "" if the value is text, otherwise an error."""
+    """Return "" if the value is text, otherwise an error text."""
     return "" if isinstance(value, str) else "must be text"
 
 
 def flag(value: Any) -> str:
-    """Return "" if the value is true or false, otherwise an error."""
+    """Return "" if the value is true or false, otherwise an error text."""
     return "" if isinstance(value, bool) else "must be true or false"
 
 
 def whole(value: Any) -> str:
-    """Return "" if the value is a whole number, otherwise an error."""
+    """Return "" if the value is a whole number, otherwise an error text."""
     return "" if isinstance(value, int) and not isinstance(value, bool) else "must be a whole number"
 
 
 def number(value: Any) -> str:
-    """Return "" if the value is a finite number, otherwise an error."""
+    """Return "" if the value is a finite number, otherwise an error text."""
     good = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
     return "" if good else "must be a number"
 
 
 def moment(value: Any) -> str:
-    """Return "" if the value is a time in seconds since 1970, otherwise an error."""
+    """Return "" if the value is a time in seconds since 1970, otherwise an error text."""
     return number(value) or ("" if 0 <= value <= LAST_TIME else "must be seconds since 1970")
 
 
 def run_id(value: Any) -> str:
-    """Return "" if the value is the id of a run, otherwise an error."""
+    """Return "" if the value is the id of a run, otherwise an error text."""
     return "" if isinstance(value, str) and is_run_id(value) else f"must be a run's id, {RUN_ID_RULE}"
 
 
 def name(value: Any) -> str:
-    """Return "" if the value is the name of a node, otherwise an error."""
+    """Return "" if the value is the name of a node, otherwise an error text."""
     rule = nodes.RULES["name"]
     return "" if isinstance(value, str) and rule.fits(value) else f"must be {rule.words}"
 
 
 def state(value: Any) -> str:
-    """Return "" if the value is the state of a run, otherwise an error."""
+    """Return "" if the value is the state of a run, otherwise an error text."""
     return "" if value in STATES else f"must be one of {', '.join(STATES)}"
 
 
@@ -211,7 +211,7 @@ _RECORD: Final = fields(
 
 
 def record(value: Any) -> str:
-    """Return "" if the value is the record of one run, with state and spec of the same run, otherwise an error."""
+    """Return "" if the value is the record of one run, with state and spec of the same run, otherwise an error text."""
     if wrong := _RECORD(value):
         return wrong
     parts = (("state", value["state"]), ("spec", value.get("spec") or value))
@@ -233,9 +233,10 @@ REFUSED: Final = fields(live=run_id, state=text, held=HELD)
 
 
 def hold(value: Any) -> str:
-    """Return "" if the value is an answer to a request to hold nodes, otherwise an error.
+    """Return "" if the value is an answer to a request to hold nodes, otherwise an error text.
 
-    The nodes are held, the master still waits for them, or it reports the live run that prevents the hold.
+    The answer is one of three: whether the nodes are held, whether the master still waits, or the live run that
+    prevents the hold.
     """
     others = {"live": REFUSED, "alive": _WAITING} if isinstance(value, Mapping) else {}
     return next((check for name, check in others.items() if name in value), _HOLDING)(value)
@@ -256,7 +257,7 @@ _DIGESTS: Final = ("digest", "listing")
 
 
 def counts(value: Any) -> str:
-    """Return "" if the value maps the names of a node's counts to whole numbers, otherwise an error.
+    """Return "" if the value maps the names of a node's counts to whole numbers, otherwise an error text.
 
     The fields `digest` and `listing` must be text.
     """

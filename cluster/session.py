@@ -62,7 +62,11 @@ def read_config(project: Path, overrides: dict[str, str], *, deploying: bool, re
 
 
 class Session:
-    """Provide what a task needs. Each resource is resolved once, on first use."""
+    """Provide what a task needs. Each resource is resolved once, on first use.
+
+    Creating a session reads cdk.json. It raises UsageError for an invalid --set, ConfigError or, with `deploying`,
+    AwsError.
+    """
 
     def __init__(self, project: Path, overrides: Iterable[str], *, key: str = "", deploying: bool = False) -> None:
         self.project, self.key = project, key
@@ -77,7 +81,9 @@ class Session:
         self._confirmed: set[str] = set()
 
     def load_inventory(self) -> inventory.Inventory:
-        """Return the deployed cluster with its instances. AWS is asked once. Raises NoStackError or AwsError."""
+        """Return the deployed cluster with its instances, as they were when AWS was first asked. Raises NoStackError or
+        AwsError.
+        """
         if self.loaded_inventory is None:
             with doing(f"asking AWS for the cluster {self.config.stack_name}"):
                 self.loaded_inventory = (
@@ -136,7 +142,7 @@ class Session:
     def calibration(self) -> Calibration:
         """Return the calibration from runs that were fetched to ./runs.
 
-        Runs on the embedded cloud are used only for a cluster there.
+        Runs on the embedded cloud are used only if the cluster is on it.
         """
         # Import late: tasks without an estimate do not need these modules.
         from cluster.planner.past_runs import read_calibration
@@ -171,7 +177,8 @@ class Session:
     def confirm_upload(self, master: Master, tree: Tree, tell: Callable[[str], None], *, yes: bool) -> None:
         """Ask before the upload of a large tree that is not pushed yet. `tell` gets its size.
 
-        After a yes, trees of the same folder are not asked about again. Raises DeepcdkError like `confirm`.
+        After a yes, trees of the same folder are not asked about again. With `yes` it does not ask. Raises DeepcdkError
+        unless the answer is yes, or without a terminal.
         """
         if tree.is_large and tree.folder not in self._confirmed and not self.find_pushed(master, [tree]):
             tell(f"the upload is large: {tree.size_text}")

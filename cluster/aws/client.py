@@ -45,7 +45,10 @@ _REFRESHED_BY_ALL: Final = (
 
 
 class Aws:
-    """Create the clients of one boto3 session, each once. It can be shared between threads."""
+    """Create the clients of one boto3 session, each once. It can be shared between threads.
+
+    Creating an Aws removes empty AWS variables (_EMPTY_IS_UNSET) from this process's environment.
+    """
 
     def __init__(self) -> None:
         for name in _EMPTY_IS_UNSET:  # for this process and the programs that it starts
@@ -160,7 +163,7 @@ class Aws:
 
     @property
     def price_region(self) -> str:
-        """Return the region for prices: the one in use, or PRICED_REGION if none is set."""
+        """Return the region for prices: the region in use, or PRICED_REGION if none is set. Raises AwsError."""
         return self.region or PRICED_REGION
 
     @property
@@ -196,12 +199,15 @@ def _give_up_on_silence(**event: Any) -> None:
 
 
 def entries(client: Any, operation: str, key: str, **given: Any) -> list[Mapping[str, Any]]:
-    """Return the entries under `key` in all pages of an operation's answer. `given` are the operation's parameters."""
+    """Return the entries under `key` in all pages of an operation's answer. `given` are the operation's parameters.
+
+    Raises botocore's own errors, so call it within `aws_errors`.
+    """
     return [each for page in client.get_paginator(operation).paginate(**given) for each in page[key]]
 
 
 class IgnoredCodes:
-    """Ignore AWS errors with these codes in a block."""
+    """Leave a block without an error if a call in it fails with one of these AWS error codes."""
 
     def __init__(self, *codes: str) -> None:
         self._codes = codes

@@ -95,7 +95,7 @@ class _CredentialProcess(subprocess.Popen[bytes]):
 def _ask_code(question: str) -> str:
     """Ask for an MFA code on the terminal and return it.
 
-    Raises AwsError without a terminal, or if the answer is no code.
+    Raises AwsError without a terminal, or if the answer is not MFA_DIGITS digits.
     """
     remedy = "run `aws sts get-caller-identity` with this profile in a terminal; the session is then cached for an hour"
     if not sys.stdin.isatty():

@@ -96,7 +96,7 @@ _FAILURES: Final = (
     (
         ("CredentialRetrievalError", "MetadataRetrievalError"),
         "no AWS credentials: {}",
-        "run the credential_process of your profile by hand, or choose another profile with AWS_PROFILE",
+        "if your profile has a credential_process, run it by hand; otherwise choose another profile with AWS_PROFILE",
     ),
     (
         ("SSLError",),
@@ -131,7 +131,11 @@ _REFUSALS: Final = (
         "registration (payment, telephone) in the AWS console, or ask AWS Support",
     ),
     (_EXPIRED, "the AWS session has expired ({code})", _SIGN_IN),
-    (_INVALID, "AWS does not accept the credentials ({code})", "check AWS_PROFILE and its keys"),
+    (
+        _INVALID,
+        "AWS does not accept the credentials ({code})",
+        "check the keys of AWS_PROFILE or in AWS_ACCESS_KEY_ID; `aws configure list` shows which are in use",
+    ),
     (_DENIED, "AWS denied the request: {message}", "request this permission, or use another profile"),
     (
         THROTTLED,

@@ -83,7 +83,7 @@ class Inventory:
 
     @property
     def master(self) -> Instance:
-        """Return the running master. Raises AwsError if there is none that can be reached."""
+        """Return the running master, the newest if there are two. Raises AwsError if none can be reached."""
         masters = [i for i in self.instances if i.role == MASTER and i.state == "running" and self._is_reachable(i)]
         if not masters:
             known = [f"{i.id} is {i.state}" for i in self.instances if i.role == MASTER]

@@ -94,10 +94,10 @@ class LaunchFailures:
         self._ask_at_s, self._explanation = 0.0, ""
 
     def explain(self, waited_s: float) -> str:
-        """Return the end of a sentence about the group's last launch if it failed; "" otherwise, or if AWS does not
-        answer.
+        """Return the end of a sentence, which starts with `; `, about the group's last launch if it failed; ""
+        otherwise, or if AWS does not answer.
 
-        `waited_s` is how long the task has waited. Between two requests, the last answer is returned.
+        `waited_s` is how long the task has waited. Between two requests, the last text is returned again.
         """
         if waited_s >= self._ask_at_s:
             self._ask_at_s = waited_s + ACTIVITY_POLL_S
@@ -136,7 +136,7 @@ def _is_launch(activity: ActivityTypeDef) -> bool:
 def describe_missing(aws: Aws, found: Inventory) -> list[str]:
     """Return why nodes of a cluster are missing and what to do: a line for each group whose last launch failed.
 
-    Groups without missing nodes are left out.
+    Groups without missing nodes are left out, and groups about which AWS does not answer.
     """
     stack = found.stack
     has_master = bool(found.unlisted_masters) or any(each.role == MASTER for each in found.instances)

@@ -19,9 +19,9 @@ _ADDRESS: Final = re.compile(r"[^\s@/'\"|;&<>$]+@[^\s@/'\"|;&<>$]+\.[a-z]+", re.
 
 
 def check_notify(given: Sequence[str]) -> None:
-    """Raise UsageError if --notify has too many values, or one that is empty, has a NUL byte, or is a mail address.
+    """Raise UsageError for --notify with too many values, with `none` besides other values, or with an invalid value.
 
-    The cluster is not needed for these checks.
+    A value is invalid if it is empty, has a NUL byte, or is a mail address. The cluster is not needed for these checks.
     """
     if len(given) > MAX_COMMANDS:
         raise UsageError("--notify", None, f"is given {len(given)} times, but at most {MAX_COMMANDS} are allowed")

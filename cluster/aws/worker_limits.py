@@ -197,7 +197,7 @@ def lines(found: tuple[Limit, ...] | str, now: datetime.datetime) -> list[str]:
 def cautions(found: tuple[Limit, ...] | str, now: datetime.datetime) -> list[str]:
     """Return lines on the time that max_hours leaves for a new run, with a warning if it is short.
 
-    `found` is the result of `read_or_explain`. If it is a text, it is the only line.
+    `found` is the result of `read_or_explain`. If it is a text, it is the only line. Returns [] without max_hours.
     """
     if isinstance(found, str):
         return [found]
@@ -222,8 +222,8 @@ def wait_until_allowed(aws: Aws, stack: str, report: Callable[[str], None]) -> N
     """Wait until no alarm would immediately terminate new workers. An alarm stays active for minutes after it has
     acted.
 
-    `report` is called once if it has to wait. If the limits cannot be read, it does not wait. Raises DeepcdkError if
-    the budget is spent, or if an alarm is still active after TIMEOUT_S.
+    `report` is called once, with a text, if it has to wait. If the limits cannot be read, it does not wait. Raises
+    DeepcdkError if the budget is spent, or if an alarm is still active after TIMEOUT_S.
     """
     keys = ""
     for _ in poll(TIMEOUT_S, every_s=POLL_S):
@@ -251,7 +251,7 @@ def _keys(kinds: Iterable[str]) -> str:
 
 
 def count_messages(aws: Aws, budget: Limit) -> int:
-    """Return the number of messages about the spent budget in its queue. Raises AwsError."""
+    """Return the approximate number of messages about the spent budget in its queue. Raises AwsError."""
     with aws_errors(f"reading the queue {budget.queue}"):
         sqs = aws.client("sqs")
         answer = sqs.get_queue_attributes(
@@ -270,7 +270,7 @@ def purge_messages(aws: Aws, budget: Limit) -> None:
 
 @doing("waiting until the budget's alarm is inactive", plain=False)
 def wait_for_end(aws: Aws, stack: str, report: Callable[[str], None]) -> None:
-    """Wait until the budget's alarm is no longer active. `report` is called once if it has to wait.
+    """Wait until the budget's alarm is no longer active. `report` is called once, with a text, if it has to wait.
 
     Raises DeepcdkError if the alarm is still active after TIMEOUT_S, or AwsError.
     """

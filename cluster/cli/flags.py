@@ -101,7 +101,7 @@ def changed(group: object) -> list[str]:
 
 
 def parse_whole(name: str, text: str, *, lowest: int, highest: int = MOST, called: str = "") -> int:
-    """Parse a whole number given for the flag `name`. `called` describes where the highest value comes from.
+    """Parse a whole number given for the flag `name`. `called` says in the error where the highest value comes from.
 
     Raises UsageError for any other text, and for numbers outside of `lowest` to `highest`.
     """
@@ -115,7 +115,10 @@ def parse_whole(name: str, text: str, *, lowest: int, highest: int = MOST, calle
 
 
 def parse_number(name: str, text: str) -> float:
-    """Parse a number given for the flag `name`. Raises UsageError for any other text."""
+    """Parse a number given for the flag `name`. Raises UsageError for any other text.
+
+    Accepts nan and infinity, so the caller must check the range.
+    """
     try:
         return float(text)
     except ValueError:
