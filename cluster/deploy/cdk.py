@@ -21,7 +21,7 @@ from agent.polling import terminate
 from cluster.aws.instance_console import last_boot_messages
 from cluster.aws.launch_failures import describe_since
 from cluster.cli import CODE, REINSTALL, packaged_node
-from cluster.errors import DeepcdkError
+from cluster.errors import AwsError, DeepcdkError
 from cluster.terminal import status_line
 from cluster.terminal.units import duration
 
@@ -281,7 +281,9 @@ def execute(
         report("\nthe deployment may continue in CloudFormation; `fab status` shows it, `fab down` removes the stack")
         raise
     except CdkError as error:
-        messages = [*describe_since(aws, stack, began), *last_boot_messages(aws, stack, began)]
+        messages = describe_since(aws, stack, began)
+        with contextlib.suppress(AwsError):  # it must not hide why the deployment failed
+            messages += last_boot_messages(aws, stack, began)
         if not messages:
             raise
         raise CdkError("\n  ".join([str(error.what), *messages]), where=error.where, remedy=error.remedy) from None

@@ -11,6 +11,7 @@ import pytest
 from cluster.aws.client import Aws
 from cluster.cli import CODE
 from cluster.deploy import cdk
+from cluster.errors import AwsError
 from tests.cluster.conftest import Proxy
 
 
@@ -166,6 +167,18 @@ def test_a_failed_deployment_names_the_launches_that_failed(
     with pytest.raises(cdk.CdkError) as caught:
         cdk.execute(aws, project, "deepcdk", "next", Path("/tmp/assembly"), print)
     assert caught.value.what.splitlines()[1:] == [f"  {line}"]
+
+
+def test_a_failed_deployment_is_reported_even_if_the_consoles_cannot_be_read(
+    aws: Aws, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def denied(*_: object) -> list[str]:
+        raise AwsError("AWS denied the request: ec2:GetConsoleOutput")
+
+    monkeypatch.setattr(cdk, "last_boot_messages", denied)
+    prints(project, FAILED, status=1)
+    with pytest.raises(cdk.CdkError, match=r"Received 1 FAILURE signal\(s\) in all"):
+        cdk.execute(aws, project, "deepcdk", "next", Path("/tmp/assembly"), print)
 
 
 def test_resource_that_an_update_could_not_delete_is_a_warning(
