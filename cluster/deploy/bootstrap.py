@@ -226,8 +226,8 @@ def make(
     """Bootstrap the account and region with the CDK CLI, or wait for another machine that is doing it.
 
     `found` is the state before, from `examine`. If the CLI fails, wait up to BUSY_TIMEOUT_S while the toolkit stack is
-    being changed, and raise CdkError unless the bootstrap is complete then. `report` is called with notes. `events` is
-    the stream for the CLI's output. None: only a progress line is shown.
+    being changed, and raise CdkError unless the bootstrap is complete then. Also raises AwsError. `report` is called
+    with notes. `events` is the stream for the CLI's output. None: only a progress line is shown.
     """
     report(f"bootstrapping {found.place} for the CDK (once)")
     operation = cdk.Operation(

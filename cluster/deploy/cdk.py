@@ -82,8 +82,9 @@ def environment(node: Path, inherited: Mapping[str, str]) -> dict[str, str]:
 
 
 def become_cli(words: Sequence[str]) -> NoReturn:
-    """Replace this process with the CDK CLI, with the arguments `words`: the command `cdk` of the wheel. If that fails,
-    exit with a message.
+    """Replace this process with deepcdk's CDK CLI, with the arguments `words`. If that fails, exit with a message.
+
+    This is the command `cdk` of the wheel.
     """
     try:
         node = find_node()
@@ -264,11 +265,11 @@ def execute(
     *,
     events: TextIO | None = None,
 ) -> None:
-    """Execute a change set, given by name or ARN. Raises CdkError.
+    """Execute a change set, given by name or ARN, and wait until it is done. Raises CdkError if it fails, or AwsError.
 
-    The error has failed launches and the boot messages of new nodes. `report` is called with the result, or on Ctrl-C
-    with a note that the deployment may continue. `events` is the stream for the CLI's output. None: only a progress
-    line is shown.
+    The CdkError names failed launches and the last boot messages of new nodes. `report` is called with the result, or
+    on Ctrl-C with a note that the deployment may continue. `events` is the stream for the CLI's output. None: only a
+    progress line is shown.
     """
     began, clock = datetime.datetime.now(datetime.UTC).replace(microsecond=0), time.monotonic()
     command = execute_command(find_cli(project), stack, change_set, assembly)
@@ -299,7 +300,7 @@ def destroy(
     *,
     events: TextIO | None = None,
 ) -> None:
-    """Destroy a stack. Raises CdkError.
+    """Destroy a stack without a question, and wait until it is deleted. Raises CdkError if that fails, or AwsError.
 
     `report` is called at the start and with the result, or on Ctrl-C with a note that the deletion may continue.
     `events` is the stream for the CLI's output. None: only a progress line is shown.

@@ -87,7 +87,7 @@ class Plan:
 
     @property
     def stops_run(self) -> tuple[str, ...]:
-        """Return the reasons why a live run would not survive the change; () if it would."""
+        """Return a text for each reason why a live run would not survive the change; () if it would."""
         return tuple(each.stops_run for each in self.effects if each.stops_run)
 
     def document(self) -> dict[str, Any]:
@@ -129,7 +129,7 @@ def planned(
                 try:
                     cdk.call(command, project, comparing, aws.environment())
                 except CdkError as error:
-                    if _is_synthesised(Path(assembly), error):
+                    if _is_synthesized(Path(assembly), error):
                         _check_not_overtaken(aws, stack, before, error)
                     raise
                 plan = _read_plan(aws, stack, name, Path(assembly))
@@ -142,10 +142,10 @@ def planned(
 def execute(
     aws: Aws, project: Path, plan: Plan, report: Callable[[str], None], *, events: TextIO | None = None
 ) -> None:
-    """Execute the change set of a plan. `report` is called with the result.
+    """Execute the change set of a plan, and wait until it is done. `report` is called with the result.
 
     `events` is the stream for CloudFormation's events. None: only a progress line is shown. Raises OvertakenError if
-    another deployment has changed the stack since the plan was made, or CdkError.
+    another deployment has changed the stack since the plan was made, CdkError if the deployment fails, or AwsError.
     """
     _check_current(aws, plan)
     try:
@@ -183,7 +183,7 @@ def _describe(aws: Aws, stack: str, **which: Unpack[DescribeChangeSetInputTypeDe
     return description
 
 
-def _is_synthesised(assembly: Path, error: CdkError) -> bool:
+def _is_synthesized(assembly: Path, error: CdkError) -> bool:
     """Return whether the CDK CLI failed after the synthesis, so that the templates are not the reason."""
     return (assembly / "manifest.json").exists() and _SYNTHESIS_FAILED not in error.what
 
@@ -297,7 +297,7 @@ def check_changeable(stack: str, there: Mapping[str, Any] | None) -> None:
     why = str((there or {}).get("StackStatusReason", "")).strip()
     told = f"\n  {why}" if why else ""
     if status == "DELETE_FAILED":
-        remedy = "fix the cause that is shown above, repeat `fab down`, then `fab up`"
+        remedy = "fix the cause that is shown above or in the stack's events, repeat `fab down`, then `fab up`"
         raise DeepcdkError(f"stack {stack} was not destroyed completely ({status}){told}", remedy=remedy)
     if status == "UPDATE_ROLLBACK_FAILED":
         remedy = f"run `aws cloudformation continue-update-rollback --stack-name {stack}`, or `fab down`"

@@ -96,7 +96,9 @@ def describe(aws: Aws, name: str) -> KeyPairInfoTypeDef | None:
 
 
 def import_public_key(aws: Aws, name: str, key: UserKey) -> bool:
-    """Import the public half of a key to EC2 under this name. Return False if the name is taken. Raises AwsError."""
+    """Import the public half of a key to EC2 under this name. Return False if the name is taken, else True. Raises
+    AwsError.
+    """
     with aws_errors(f"importing {key.place} as key pair {name}"), IgnoredCodes("InvalidKeyPair.Duplicate"):
         aws.client("ec2").import_key_pair(KeyName=name, PublicKeyMaterial=key.public_text.encode())
         return True

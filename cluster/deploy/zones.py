@@ -23,7 +23,7 @@ def node_types(config: ClusterConfig) -> list[str]:
 
 
 def of(aws: Aws, config: ClusterConfig, template: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the zones of a cluster's subnets: from cdk.json, the existing subnets or the deployed template.
+    """Return the zones of a cluster's subnets. They come from cdk.json, its existing subnets or the deployed template.
 
     If a deployed template names none, they are the zones that CloudFormation uses. For a new cluster, they are chosen.
     If cdk.json now requires more zones than the template names, the further ones are chosen. `template` is empty if the
