@@ -27,7 +27,7 @@ _PARALLEL_CONSOLES: Final = 8
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Entry:
-    """One node in the ssh_config."""
+    """One node in the ssh_config. Raises DeepcdkError for an invalid address."""
 
     alias: str
     """The node's name for SSH: STACK-worker3."""
@@ -41,7 +41,7 @@ class Entry:
         if not any(RULES[rule].fits(self.address) for rule in ("address", "instance_id")):
             raise DeepcdkError(
                 f"{self.alias} has the address {escaped(self.address)}: must be {RULES['address'].words}",
-                remedy="`fab status` shows the addresses that EC2 knows",
+                remedy="compare it with the address in `fab status`; `fab replace` a worker whose address differs",
             )
 
     @property
@@ -154,9 +154,10 @@ def entries(
     master_address: str,
     read_keys: Callable[[str], tuple[HostKey, ...]],
 ) -> tuple[Entry, ...]:
-    """Return the entries of these nodes for the ssh_config. `read_keys` returns the host keys of an instance id.
+    """Return the entries of these nodes for the ssh_config, in the order of `nodes`.
 
-    Several consoles are read in parallel. `master_address` replaces the master's address in `nodes`.
+    `read_keys` returns the host keys of an instance id. It is called for several nodes in parallel, and its errors are
+    raised. `master_address` replaces the master's address in `nodes`. Raises DeepcdkError for an invalid address.
     """
     with concurrent.futures.ThreadPoolExecutor(max_workers=_PARALLEL_CONSOLES) as pool:
         keys = list(pool.map(read_keys, (node.instance_id for node in nodes)))
@@ -172,8 +173,9 @@ def entries(
 
 
 def write_identity(files: Files, key: UserKey | None) -> Path | None:
-    """Return the path for IdentityFile; None without a key. The public half of a key that is only in the agent is
-    written to a file.
+    """Return the absolute path for IdentityFile; None if `key` is None.
+
+    For a key that is only in the agent, its public half is written to `files.public_key`, and this path is returned.
     """
     if key is None:
         return None

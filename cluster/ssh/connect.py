@@ -37,7 +37,8 @@ def connect(
 
     The master's host keys must be those in its console, or those `kept` from an earlier connection. `key` is a private
     key file; "" for all of the user's keys. `ssh_access` is the cluster's setting. If the connection breaks, the next
-    command opens a new one to a host with the same keys. Raises ConnectionFailedError.
+    command opens a new one to a host with the same keys. Waits for a console that shows no keys yet, and may ask for a
+    key's passphrase on the terminal. Raises ConnectionFailedError or AwsError.
     """
     tunnelled = ssh_access == SESSION_MANAGER
     if tunnelled:
@@ -213,9 +214,9 @@ class _HandshakeError(ConnectionFailedError):
     def __init__(self, error: Exception, where: str, *, tunnelled: bool) -> None:
         what = str(error) or "the other side closed the connection"
         super().__init__(
-            f"no SSH {'through the tunnel' if tunnelled else 'at the port'}: {what}",
+            f"the SSH handshake {'through the tunnel' if tunnelled else 'at this port'} failed: {what}",
             where=where,
-            remedy=f"{_BOOTING}; otherwise check its console"
+            remedy=f"{_BOOTING}; otherwise read its console (`aws ec2 get-console-output`)"
             if tunnelled
             else f"{_BOOTING}; otherwise your address may be outside of ssh_cidr, or a firewall may block SSH",
         )

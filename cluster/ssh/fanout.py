@@ -21,7 +21,7 @@ SILENCE_S: Final = 30.0
 """Six heartbeats of the agent."""
 LAST_LINES: Final = 5
 _COLOURS: Final = (36, 33, 35, 32, 34, 96, 93, 95, 92, 94)
-"""ANSI foreground colours that are readable on dark and light backgrounds."""
+"""ANSI foreground colors that are readable on dark and light backgrounds."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -120,7 +120,7 @@ class PrefixedOutput:
         self._rests: dict[tuple[str, str], bytes] = {}
 
     def expect(self, hosts: Sequence[str]) -> None:
-        """Accept the names of the nodes: choose a colour for each, and pad the names to the same width."""
+        """Accept the names of the nodes: choose a color for each, and pad the names to the same width."""
         self._width = max((len(short(host)) for host in hosts), default=0)
         for number, host in enumerate(hosts):
             colour = _COLOURS[number % len(_COLOURS)]
@@ -156,8 +156,9 @@ def run(
     """Run the command of `request` on its nodes. Return the results, in the order of the nodes.
 
     `directory` is the pushed tree with the agent, which starts the command from the master. `listener` gets the output
-    as it arrives, and the results then contain only its last 4 KiB. Raises DeepcdkError for missing nodes, RemoteError
-    if the agent fails, and SilenceError if the connection breaks. In that case the command is killed on all nodes.
+    as it arrives, and the results then contain only its last 4 KiB. A command that fails on a node is a result, not an
+    error. Raises DeepcdkError for missing nodes, RemoteError if the agent fails, AnswerError for an invalid answer of
+    the master, and SilenceError if the connection breaks. In that case the command is killed on all nodes.
     """
     command = [NODE_PYTHON, "-m", "agent.remote.fanout"]
     said = master.lines(command, directory=directory, silence_s=SILENCE_S, stdin=request.to_line())
@@ -255,5 +256,7 @@ def collect(lines: Iterable[str], listener: OutputListener | None, where: str = 
                 trouble=message.get("trouble") or "",
             )
     if lost := [host for host in hosts if host not in results]:
-        raise SilenceError(f"no result from {', '.join(lost)}", remedy="repeat the command")
+        raise SilenceError(
+            f"the master sent no result of the command on {', '.join(lost)}", where=where, remedy="repeat the command"
+        )
     return tuple(results[host] for host in hosts)

@@ -143,8 +143,8 @@ class KeptHostKeys:
     def identify(self, aws: Aws, instance_id: str) -> tuple[HostKey, ...]:
         """Return the host keys of an instance, from its console and from its file, and store them in the file.
 
-        Waits for the console only if there are no stored keys. Raises ConnectionFailedError if neither has any, or if
-        the two differ.
+        Waits for the console, at most TIMEOUT_S, only if there are no stored keys. Raises ConnectionFailedError if
+        neither has any, or if the two differ, and AwsError.
         """
         kept = self.read(instance_id)
         # with kept keys, do not wait for the console
@@ -166,7 +166,7 @@ class KeptHostKeys:
 
 
 def find_change(kept: Sequence[HostKey], shown: Sequence[HostKey]) -> tuple[HostKey, HostKey] | None:
-    """Return a stored key and the different key shown instead; None if they agree, or if one side has no keys.
+    """Return a stored key and the different key that is shown instead; None if the keys agree, or if one side has none.
 
     A key with an additional algorithm is not a change. If no key is the same, that is a change, because no stored key
     identifies the instance.

@@ -187,9 +187,9 @@ class Master:
         return Completed(status=0, stdout=bytes(output), stderr="")
 
     def check(self, argv: Sequence[str], *, directory: str = "", stdin: bytes = b"", doing: str) -> Completed:
-        """Run a command that must succeed, as `run` does. Raises RemoteError with its output if it fails.
+        """Run a command that must succeed, as `run` does. Raises RemoteError with its output if its status is not 0.
 
-        `doing` describes the action in this error.
+        `doing` describes the action in this error. Also raises the errors of `run`.
         """
         done = self.run(argv, directory=directory, stdin=stdin)
         if done.status != 0:
@@ -266,7 +266,8 @@ class Master:
         stdin: bytes = b"",
         feed: Iterable[bytes] | None = None,
     ) -> Iterator[str]:
-        """Yield the lines of a command's standard output. Takes the arguments of `blocks`, and raises its errors.
+        """Yield the lines of a command's standard output, without line ends. Takes the arguments of `blocks`, and
+        raises its errors.
 
         Also raises AnswerError for a line longer than MAX_BYTES.
         """
@@ -275,8 +276,8 @@ class Master:
             yield from batch
 
     def batches(self, blocks: Iterable[bytes]) -> Iterator[list[str]]:
-        """Yield the lines that each block completes, as a list. This is for output with many lines. Raises AnswerError
-        like `lines`.
+        """Yield the lines that each block completes, as a list of texts without line ends. This is for output with many
+        lines. Raises AnswerError like `lines`.
         """
         rest = bytearray()
         for block in blocks:

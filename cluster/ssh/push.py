@@ -149,9 +149,11 @@ def check_syntax(path: Path) -> None:
         raise BrokenPackageError(
             f"{path}{line}: {error.msg}", remedy="correct the file; nothing was uploaded"
         ) from None
-    except (ValueError, OSError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise BrokenPackageError(f"{path}: {reason}", remedy="correct the file; nothing was uploaded") from None
+    except OSError as error:
+        what = f"{path} cannot be read: {error.strerror or error}"
+        raise BrokenPackageError(what, remedy="make it readable; nothing was uploaded") from None
+    except ValueError as error:
+        raise BrokenPackageError(f"{path}: {error}", remedy="correct the file; nothing was uploaded") from None
 
 
 def pack(
@@ -234,9 +236,10 @@ def bootstrap_command(*arguments: str) -> list[str]:
 
 
 def find_pushed(master: Master, payloads_root: str, trees: Sequence[Tree]) -> frozenset[str]:
-    """Return the names of those trees that are in all their directories on the nodes. One command checks them all.
+    """Ask the master which trees are in all their directories (`Tree.directories`), and return the names of those.
 
-    `payloads_root` is the directory of trees on the shared file system. Raises AnswerError or RemoteError.
+    One command checks all trees. `payloads_root` is the directory of trees on the shared file system. Raises
+    AnswerError, RemoteError or SilenceError.
     """
     directories = [(tree, each) for tree in trees for each in tree.directories(payloads_root)]
     with doing("asking the master for pushed files"):
@@ -263,7 +266,8 @@ def push(
     be there.
 
     `payloads_root` is the directory of trees on the shared file system. `tell` is called with the progress of an upload
-    that may take long; on a `terminal` a bar shows the progress. Raises RemoteError, for example if the disk is full.
+    that may take long; on a `terminal` a bar shows the progress. Raises RemoteError, for example if the disk is full,
+    and the errors of `find_pushed`.
     """
     directory, *_ = directories = tree.directories(payloads_root)
     found = tree.name in there or tree.name in find_pushed(master, payloads_root, [tree])

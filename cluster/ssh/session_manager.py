@@ -121,7 +121,7 @@ class Tunnel:
 
 
 def environment(aws: Aws) -> dict[str, str]:
-    """Return the environment variables for the AWS CLI, with this task's credentials."""
+    """Return the environment variables for the AWS CLI, with this task's credentials. Raises AwsError."""
     # A pager or a prompt of the CLI must not write into the stream.
     return {**aws.environment(), "AWS_PAGER": "", "AWS_CLI_AUTO_PROMPT": "off"}
 

@@ -25,7 +25,7 @@ from cluster.terminal.paths import expanded, is_file
 if TYPE_CHECKING:
     import paramiko
 
-ADD_TO_AGENT: Final = "add the key to an SSH agent: eval $(ssh-agent); ssh-add FILE"
+ADD_TO_AGENT: Final = "add the key to an SSH agent: `eval $(ssh-agent); ssh-add FILE`"
 MAX_KEY_BYTES: Final = 1 << 16
 _PKCS8: Final = re.compile(rb"-----BEGIN (?:ENCRYPTED )?PRIVATE KEY-----")
 _BEGIN: Final = "-----BEGIN OPENSSH PRIVATE KEY-----"

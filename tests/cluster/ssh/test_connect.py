@@ -71,7 +71,7 @@ def test_silence_after_the_connection_points_to_ssh_cidr(
     monkeypatch.setattr("cluster.ssh.connect.CONNECT_TIMEOUT_S", 0.2)
     with (
         socket.create_server(("127.0.0.1", 0)) as silent,
-        pytest.raises(ConnectionFailedError, match="no SSH at the port") as caught,
+        pytest.raises(ConnectionFailedError, match="the SSH handshake at this port failed") as caught,
     ):
         port = silent.getsockname()[1]
         open_connection("127.0.0.1", "ec2-user", [server.host_key], keys_of(user_key), port=port)

@@ -93,7 +93,7 @@ def test_failures_are_reported_as_host_and_last_lines() -> None:
 
 
 def test_a_result_that_never_came_is_an_error() -> None:
-    with pytest.raises(SilenceError, match=f"no result from {TWO}"):
+    with pytest.raises(SilenceError, match=f"no result of the command on {TWO}"):
         collect([HOSTS, ended(ONE)], None)
 
 
