@@ -292,8 +292,8 @@ def take(name: str, case: Case, count: int, quiet: bool) -> tuple[dict[str, list
         rates = ", ".join(f"{way} {rounds[-1][way]:.4g}" for way in ways)
         print(f"{name}, round {number + 1} of {count}: {rates}; load {os.getloadavg()[0]:.1f}", flush=True)
     taken = results(name, case, rounds)
-    for key, (median, least, most) in taken.items():
-        print(f"{key:32} {median:8.4g} ({least:.4g} to {most:.4g})")
+    for key, (median, *limits) in taken.items():
+        print(f"{key:32} {median:8.4g}" + (f" ({limits[0]:.4g} to {limits[1]:.4g})" if limits else ""))
     return taken, versions
 
 

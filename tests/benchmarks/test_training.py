@@ -13,7 +13,7 @@ import pytest
 
 from benchmarks import figures, training
 from benchmarks.figures import FILE
-from benchmarks.training import CASES, Process, measure, results, run, speed
+from benchmarks.training import CASES, Process, measure, results, run, speed, take
 from cluster.demo import ROOT
 
 CASE = dataclasses.replace(CASES["LeNet"], chunks=3)
@@ -85,6 +85,15 @@ def test_a_ratio_is_taken_within_a_round() -> None:
     assert found["allreduce, mpi"] == [9.0, 4.0, 19.0]
     assert found["allreduce, mpi / tcp"] == [0.9, 0.8, 0.95]
     assert "allreduce, gloo / tcp" not in found
+
+
+@pytest.mark.parametrize(("rounds", "shown"), [(1, "2"), (3, "2 (2 to 2)")])
+def test_any_number_of_rounds_is_printed(
+    rounds: int, shown: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(training, "measure", lambda *_: (2.0, {}))
+    take("program", CASES["program"], rounds, False)
+    assert f"program, launcher {shown}" in [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
 
 
 def test_the_page_shows_only_results_of_the_benchmark() -> None:
