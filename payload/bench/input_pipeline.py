@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 from typing import Any, Final
 
+from agent.files.atomic_write import storing
 from payload.settings.bench import Cell
 
 DRAWN: Final = 32
@@ -34,7 +35,7 @@ class InputBench:
         """Return the seconds that this rank takes to read, check, crop, decode and batch the images.
 
         The first call generates `cell.batch_per_rank` images, and makes one pass before the timed one. Later calls use
-        the same images.
+        the same images. Raises ReportedError, for example if the disk is full.
         """
         if self._split is None:
             self._split = self._draw(cell.batch_per_rank)
@@ -70,11 +71,12 @@ class InputBench:
         from payload.data.records.tf_example import IMAGE, LABEL, example
         from payload.data.records.tfrecord import framed
 
-        self._folder = tempfile.mkdtemp(prefix=".bench-input-", dir=self._home)
         records = [framed(example({IMAGE: _picture(number), LABEL: 1 + number % 2})) for number in range(DRAWN)]
-        with (Path(self._folder) / "train-00000-of-00001").open("wb") as file:
-            for number in range(count):
-                file.write(records[number % DRAWN])
+        with storing(self._home):
+            self._folder = tempfile.mkdtemp(prefix=".bench-input-", dir=self._home)
+            with (Path(self._folder) / "train-00000-of-00001").open("wb") as file:
+                for number in range(count):
+                    file.write(records[number % DRAWN])
         split, _ = open_record_splits(
             Path(self._folder), name="drawn", classes=0, skip=False, cache="none", with_test=False
         )

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from agent.errors import ReportedError
+from agent.files.atomic_write import storing
 from agent.hardware.machine import this_machine
 from payload.bench.input_pipeline import InputBench
 from payload.bench.storage import StorageBench
@@ -153,21 +154,26 @@ def measured(run_dir: Path) -> set[tuple[int, Cell]]:
 def append(run_dir: Path, event: Mapping[str, Any]) -> None:
     """Append an event as a line to the run's BENCH_FILE, and sync the file. The directory is created if necessary.
 
-    If a crash left the last line incomplete, the event still begins on a new line.
+    If a crash left the last line incomplete, the event still begins on a new line. Raises StorageError.
     """
-    run_dir.mkdir(parents=True, exist_ok=True)
-    with (run_dir / BENCH_FILE).open("ab+") as file:
-        if file.tell():
-            file.seek(-1, os.SEEK_END)
-            if file.read(1) != b"\n":
-                file.write(b"\n")
-        file.write(json.dumps(event).encode() + b"\n")
-        file.flush()
-        os.fsync(file.fileno())
+    path = run_dir / BENCH_FILE
+    with storing(path):
+        run_dir.mkdir(parents=True, exist_ok=True)
+        with path.open("ab+") as file:
+            if file.tell():
+                file.seek(-1, os.SEEK_END)
+                if file.read(1) != b"\n":
+                    file.write(b"\n")
+            file.write(json.dumps(event).encode() + b"\n")
+            file.flush()
+            os.fsync(file.fileno())
 
 
 def append_cell(run_dir: Path, number: int, cell: Cell, *, ranks: int, seconds: float) -> None:
-    """Append a cell's time in round `number` to BENCH_FILE. `seconds`: the median step of its slowest rank."""
+    """Append a cell's time in round `number` to BENCH_FILE. Raises StorageError.
+
+    `seconds`: the median step of the slowest rank. `ranks`: number of ranks that took part.
+    """
     event = {"type": "cell", "round": number, "cell": dataclasses.asdict(cell), "ranks": ranks, "seconds": seconds}
     append(run_dir, event)
 

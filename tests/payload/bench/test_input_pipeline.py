@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from agent.files.atomic_write import StorageError
 from payload.bench.input_pipeline import InputBench
 from payload.settings.bench import INPUT, Cell
 
@@ -34,3 +35,10 @@ def test_each_pass_takes_all_images_in_another_order_and_leaves_nothing(
     assert len(list(tmp_path.iterdir())) == 1
     bench.remove()
     assert not list(tmp_path.iterdir())
+
+
+def test_a_disk_that_takes_no_images_is_reported(tmp_path: Path) -> None:
+    bench = InputBench(tmp_path / "missing")
+    with pytest.raises(StorageError, match=r"cannot write .*missing"):
+        bench.seconds(Cell(kind=INPUT, batch_per_rank=1, image_size=32, nodes=1))
+    bench.remove()

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from agent.errors import ReportedError
+from agent.files.atomic_write import StorageError
 from cluster.bench.bench_comparison import compare
 from cluster.bench.measurements import read_bench
 from payload.bench import ranks
@@ -136,3 +137,9 @@ def test_what_is_measured_is_known_after_a_crash_in_mid_line(tmp_path: Path) -> 
     ranks.append_cell(tmp_path / "run", 1, LENET, ranks=1, seconds=0.4)
     assert ranks.measured(tmp_path / "run") == {(0, LENET), (1, LENET)}
     assert len(path.read_text().splitlines()) == 4
+
+
+def test_results_that_cannot_be_stored_are_reported(tmp_path: Path) -> None:
+    (tmp_path / "run").touch()
+    with pytest.raises(StorageError, match=r"cannot write .*bench\.jsonl"):
+        ranks.append(tmp_path / "run", {"type": "origin"})
