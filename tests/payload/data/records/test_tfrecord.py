@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import struct
 from pathlib import Path
 
 import pytest
@@ -59,3 +60,6 @@ def test_a_record_that_the_file_cuts_off_or_another_one_is_an_error(tmp_path: Pa
         read_length(bytes(7), path, 0, 7)
     with pytest.raises(RecordError, match="the record has 100 bytes, but the file ends after 115"):
         read_length(framed(bytes(100))[:HEADER], path, 0, 115)
+    length = struct.pack("<Q", 1 << 32)
+    with pytest.raises(RecordError, match=f"the record has {1 << 32} bytes, but 2 GiB is the limit"):
+        read_length(length + struct.pack("<I", masked_crc(length)), path, 0, 1 << 33)
