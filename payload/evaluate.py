@@ -17,7 +17,7 @@ from typing import Any
 from agent.errors import ReportedError
 from agent.files.atomic_write import storing
 from payload.model_arguments import EXIT_FAILED, Parser, add_model_arguments, quiet_tensorflow, report_error
-from payload.settings.parser import path_argument
+from payload.settings.parser import integer, path_argument
 from payload.training.export.model_card import DESCRIPTION_FILE, EXPORT_AGAIN, ModelCard, ModelError, locate, read_card
 
 COMMAND = "payload.evaluate"
@@ -26,7 +26,7 @@ COMMAND = "payload.evaluate"
 def main(argv: Sequence[str]) -> int:
     """Measure a trained network on the test images and print the result; return the exit status.
 
-    After an error, which is printed, the status is EXIT_FAILED.
+    After an error, which is printed, the status is EXIT_FAILED. For invalid arguments, SystemExit is raised.
     """
     parser = Parser(prog=f"python -m {COMMAND}", description="Measure a trained network on the test images.")
     add_model_arguments(parser)
@@ -35,7 +35,9 @@ def main(argv: Sequence[str]) -> int:
         metavar="DIR",
         help="directory of the data set, or s3://BUCKET/PREFIX; default: the run's, unless it is in a bucket",
     )
-    parser.add_argument("--batch", type=int, default=0, help="images per batch; default: a number that is sure to fit")
+    parser.add_argument(
+        "--batch", type=integer, default=0, help="images per batch; default: a number that is sure to fit"
+    )
     parser.add_argument(
         "--confusion", type=path_argument, metavar="DIR", help="directory for confusion.json and mistakes.json"
     )

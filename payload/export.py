@@ -23,7 +23,7 @@ COMMAND = "payload.export"
 def main(argv: Sequence[str]) -> int:
     """Export the network of a run from a checkpoint, and print where; return the exit status.
 
-    After an error, which is printed, the status is EXIT_FAILED.
+    After an error, which is printed, the status is EXIT_FAILED. For invalid arguments, SystemExit is raised.
     """
     parser = Parser(prog=f"python -m {COMMAND}", description="Export the network of a run from a checkpoint.")
     parser.add_argument("--run-dir", type=path_argument, required=True, metavar="DIR", help="the run's directory")

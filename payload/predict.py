@@ -23,7 +23,7 @@ import numpy.typing as npt
 from agent.errors import ReportedError
 from payload.data.image_files import read_images
 from payload.model_arguments import EXIT_FAILED, Parser, add_model_arguments, quiet_tensorflow, report_error
-from payload.settings.parser import path_argument
+from payload.settings.parser import integer, path_argument
 from payload.training.export.classifier import Prediction, likeliest, load
 
 BATCH: Final = 64
@@ -84,10 +84,10 @@ def main(argv: Sequence[str]) -> int:
     add_model_arguments(parser)
     parser.add_argument("images", nargs="+", type=path_argument, metavar="IMAGE", help="JPEG or PNG file")
     parser.add_argument(
-        "--top", type=int, default=5, help="number of most likely classes to show for each image; default: 5"
+        "--top", type=integer, default=5, help="number of most likely classes to show for each image; default: 5"
     )
     parser.add_argument(
-        "--size", type=int, help="image size, pixels, for a network that takes any size and has no default"
+        "--size", type=integer, help="image size, pixels, for a network that takes any size and has no default"
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
     given = parser.parse_args(list(argv))

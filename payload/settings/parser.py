@@ -61,7 +61,8 @@ def path_argument(text: str) -> Path:
     return Path(text)
 
 
-def _integer(text: str) -> int:
+def integer(text: str) -> int:
+    """Parse a whole number. Raises ArgumentTypeError."""
     try:
         return int(text)
     except ValueError:
@@ -78,7 +79,8 @@ def _number(text: str) -> float:
     return value
 
 
-def _integers(text: str) -> tuple[int, ...]:
+def integers(text: str) -> tuple[int, ...]:
+    """Parse whole numbers separated by commas. Raises ArgumentTypeError."""
     try:
         return tuple(int(word) for word in text.split(",") if word.strip())
     except ValueError:
@@ -90,9 +92,9 @@ def _words(text: str) -> tuple[str, ...]:
 
 
 _PARSERS: Final[dict[Any, Callable[[str], Any]]] = {
-    int: _integer,
+    int: integer,
     float: _number,
     str: str,
-    tuple[int, ...]: _integers,
+    tuple[int, ...]: integers,
     tuple[str, ...]: _words,
 }

@@ -27,7 +27,7 @@ def image(tmp_path: Path) -> Path:
         (["--model", "m"], "the following arguments are required: IMAGE"),
         (["--model", "m", "a.png", "--top", "0"], "--top: must be at least 1"),
         (["--model", "m", "a.png", "--size", "-1"], "--size: must be at least 1, not -1"),
-        (["--model", "m", "a.png", "--top", "x"], "--top: invalid int value"),
+        (["--model", "m", "a.png", "--top", "x"], "--top: must be a whole number"),
     ],
 )
 def test_wrong_arguments_end_with_2_and_one_line(

@@ -102,7 +102,7 @@ def test_a_damaged_image_ends_it_by_name_and_the_rest_is_kept(
     victim.write_bytes(b"no image")
     assert main(words(raw, tmp_path / "made")) == 1
     said = capsys.readouterr().err
-    assert said.startswith(f"record_maker: error: {victim}: damaged")
+    assert said.startswith(f"payload.data.records.maker: error: {victim}: damaged")
     assert said.count("\n") == 1
     assert len(list((tmp_path / "made" / "16").glob("train-*-of-*"))) == 4
     assert main(words(raw, tmp_path / "made", "--corrupt", "skip")) == 0
@@ -136,3 +136,11 @@ def test_wrong_values_are_refused_by_their_flag(
     assert main([str(raw), str(tmp_path / "made"), *flags]) == 2
     assert fault in capsys.readouterr().err
     assert not (tmp_path / "made").exists()
+
+
+def test_a_flag_that_is_no_number_is_reported_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(["raw", "made", "--sizes", "160,large"])
+    said = capsys.readouterr().err
+    assert said.startswith("payload.data.records.maker: error: argument --sizes: must be whole numbers separated by")
+    assert said.count("\n") == 1
