@@ -1,7 +1,7 @@
 """Time one rank of PyTorch's DistributedDataParallel over Gloo: `python ddp_rank.py JSON`, as `training_rank` does.
 
-This file runs in an environment with PyTorch and without the payload. LeNet and ResNet-50 (version 1.5) have the
-payload's layers.
+This file runs in an environment with PyTorch and without the payload. ResNet-50 (version 1.5) has the payload's layers.
+LeNet has one ReLU, like Caffe's, instead of the payload's three tanh.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def lenet() -> Any:
 
 
 def convolution(channels: int, out: int, size: int, stride: int = 1) -> list[Any]:
-    """Build a convolution and its batch normalization."""
+    """Return a convolution and its batch normalization. `out`: number of filters. `size`: side of a filter."""
     return [nn.Conv2d(channels, out, size, stride, size // 2, bias=False), nn.BatchNorm2d(out)]
 
 
@@ -58,7 +58,7 @@ def resnet50() -> Any:
 
 
 def main(work: dict[str, Any]) -> None:
-    """Time steps on random images, different ones on each rank."""
+    """Time steps on random images, different ones on each rank, and write the times (`benchmarks.step_times`)."""
     rank = int(os.environ["RANK"])
     os.sched_setaffinity(0, {sorted(os.sched_getaffinity(0))[rank]})
     torch.set_num_threads(1)

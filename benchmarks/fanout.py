@@ -1,7 +1,7 @@
 """Time pushes to many hosts, and compare with other tools: python -m benchmarks.fanout.
 
     python -m benchmarks.fanout [--hosts N ...] [--megabytes M ...] [--files F] [--repeat R] [--only TOOL ...]
-                                [--limit SECONDS] [--peers DIR]
+                                [--limit SECONDS]
 
 It starts its own embedded cloud, and needs root. A figure is the median of its samples. The figures are stored
 in figures.json. All tools copy the same files from the laptop to every host, through one bastion:
@@ -14,8 +14,7 @@ in figures.json. All tools copy the same files from the laptop to every host, th
 The bytes of one push on the laptop's link are counted too. Then deepcdk pushes again, with nothing changed. Then
 `fab run -- true` on all hosts is compared with parallel-ssh. A tool that takes longer than `--limit` is stopped.
 
-Set-up installs neither. With .venv/bin in PATH: `uv venv .peers && uv pip install -p .peers --group peers`, and rsync
-from the system's packages. A missing tool is named and left out.
+Set-up installs neither of the other tools. A missing tool is left out, and the output says how to install it.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from benchmarks import figures
-from benchmarks.measure import on_laptop, output_of, running_cloud
+from benchmarks.measure import PEERS, on_laptop, output_of, running_cloud
 from benchmarks.pushers import LOCAL_DATA, OURS, REMOTE, SHARED, Fleet, Tool, missing, tools
 from cluster import demo
 
@@ -278,16 +277,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--limit", type=float, default=300.0, help="seconds after which a tool is stopped (default 300)"
     )
-    parser.add_argument("--peers", type=Path, default=demo.ROOT / ".peers", help="environment of the others' tools")
     options = parser.parse_args(argv)
     if min(options.repeat, options.files, *options.hosts) < 1 or min(options.limit, *options.megabytes) <= 0:
         parser.error("--hosts, --megabytes, --files, --repeat and --limit must be more than 0")
-    peers = options.peers.absolute()
     chosen = []
-    for tool in tools(peers):
+    for tool in tools(PEERS):
         if options.only and tool.name not in (OURS, SHARED, *options.only):
             continue
-        if lack := missing(tool, peers):
+        if lack := missing(tool, PEERS):
             print(f"{tool.name} is left out: {lack}", flush=True)
             continue
         chosen.append(tool)

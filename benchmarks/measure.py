@@ -8,8 +8,15 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
 
 from cluster import demo
+
+PEERS: Final = demo.ROOT / ".peers"
+"""Virtual environment of the tools to compare with. Set-up does not install it."""
+INSTALL_PEERS: Final = "uv venv .peers && uv pip install -p .peers --group peers"
+"""Shell line that installs the tools in PEERS. It runs in the checkout, with .venv/bin in PATH."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -28,6 +35,11 @@ class Measure:
     def kept(self, value: float) -> bool:
         """Return whether a value is within the promised bound."""
         return value >= self.promise if self.at_least else value <= self.promise
+
+
+def has_module(environment: Path, module: str) -> bool:
+    """Return whether a virtual environment contains a package or module with this name."""
+    return any(environment.glob(f"lib/python3*/site-packages/{module}"))
 
 
 def output_of(command: Sequence[str]) -> str:

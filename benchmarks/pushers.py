@@ -8,6 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+from benchmarks.measure import INSTALL_PEERS, has_module
+
 REMOTE: Final = "bench-push"
 """Directory in each login user's home for the other tools, and the name of the data set for deepcdk."""
 LOCAL_DATA: Final = "/home/deepcdk-rank/files/data"
@@ -95,7 +97,6 @@ def tools(peers: Path) -> list[Tool]:
             name="parallel-ssh",
             push=lambda fleet, source: parallel_ssh(fleet, str(source)),
             command=lambda fleet: parallel_ssh(fleet, ""),
-            needs=(python,),
             modules=("pssh", "gevent"),
         ),
     ]
@@ -108,15 +109,16 @@ def _through(fleet: Fleet) -> str:
 
 
 def missing(tool: Tool, peers: Path) -> str:
-    """Return which program or module a tool lacks, such as `program rsync not found`; "" if nothing is missing.
+    """Return which program or module a tool lacks, such as `program rsync not found`, and how to install it.
+
+    Return "" if nothing is missing.
 
     `peers` is the virtual environment that should have the modules.
     """
+    for module in tool.modules:
+        if not has_module(peers, module):
+            return f"module {module} not found in {peers}; install it with `{INSTALL_PEERS}`"
     for program in tool.needs:
         if not shutil.which(program):
-            return f"program {program} not found"
-    for module in tool.modules:
-        found = list((peers / "lib").glob(f"python3*/site-packages/{module}"))
-        if not found:
-            return f"module {module} not found in {peers}"
+            return f"program {program} not found; install it from the system's packages"
     return ""

@@ -1,14 +1,14 @@
 """Compare two ranks on two cores with other ways to train, and allreduces with raw TCP: python -m benchmarks.training.
 
-    python -m benchmarks.training [--cases NAME ...] [--rounds N] [--peers] [--short]
+    python -m benchmarks.training [--cases NAME ...] [--rounds N] [--short]
 
 Each round measures every way once, in new processes, and begins with another way. A ratio is taken within a round.
 Stored are the median, the least and the most of the rounds, with the versions, in figures.json. Steps during which
 other processes used much of the cores do not count. If a process fails, or the ranks did not train together, nothing of
 the case is stored.
 
-`--peers` installs PyTorch in .peers, for the way `ddp`. `--short` is one short round, which is not stored. The exit
-status is 1 if a goal is missed.
+The way `ddp` needs PyTorch in .peers. Without it, this way is left out. `--short` is one short round, which is not
+stored. The exit status is 1 if a goal is missed.
 """
 
 from __future__ import annotations
@@ -37,11 +37,9 @@ from agent.spec.launchers import APART
 from agent.spec.nodes import Node
 from agent.spec.run import RunSpec
 from benchmarks import figures
-from benchmarks.measure import output_of
+from benchmarks.measure import INSTALL_PEERS, PEERS, has_module
 from cluster import demo
 
-TORCH: Final = "torch==2.13.0"
-PEERS: Final = demo.ROOT / ".peers"
 PROGRAM: Final = Path(__file__).with_name("own_program.py")
 TIMEOUT_S: Final = 600.0
 MAX_OTHERS: Final = 0.1
@@ -190,8 +188,8 @@ def _launched(program: tuple[str, ...], run: Path) -> Process:
 def measure(way: str, case: Case, quiet: bool = True) -> tuple[float, dict[str, str]]:
     """Take the steps in one way; return the speed of all processes together, and the versions.
 
-    With `quiet`, repeat it up to TRIES times, until other processes did not disturb all of its chunks. Raises
-    RuntimeError if they did, if a process fails, or if the processes did not train together.
+    With `quiet`, a try counts only if at least one chunk was not disturbed by other processes. Raises RuntimeError
+    after TRIES disturbed tries, if a process fails, or if the processes did not train together.
     """
     for _ in range(TRIES):
         with tempfile.TemporaryDirectory(prefix="training-") as name:
@@ -280,7 +278,7 @@ def results(name: str, case: Case, rounds: Sequence[Mapping[str, float]]) -> dic
 
 def take(name: str, case: Case, count: int, quiet: bool) -> tuple[dict[str, list[float]], dict[str, str]]:
     """Measure a case in `count` rounds; print and return the results, and the versions."""
-    ways = [way for way in case.ways if way != "ddp" or has_peers()]
+    ways = [way for way in case.ways if way != "ddp" or has_module(PEERS, "torch")]
     rounds: list[dict[str, float]] = []
     versions: dict[str, str] = {}
     for number in range(count):
@@ -295,20 +293,6 @@ def take(name: str, case: Case, count: int, quiet: bool) -> tuple[dict[str, list
     for key, (median, *limits) in taken.items():
         print(f"{key:32} {median:8.4g}" + (f" ({limits[0]:.4g} to {limits[1]:.4g})" if limits else ""))
     return taken, versions
-
-
-def has_peers() -> bool:
-    """Return whether .peers has PyTorch."""
-    return any(PEERS.glob("lib/python3*/site-packages/torch"))
-
-
-def install_peers() -> None:
-    """Install PyTorch in .peers."""
-    uv = str(Path(sys.executable).with_name("uv"))
-    python = PEERS / "bin" / "python"
-    if not python.exists():
-        output_of([sys.executable, "-m", "venv", str(PEERS)])
-    output_of([uv, "pip", "install", "--quiet", "--python", str(python), TORCH])
 
 
 def _free_port() -> int:
@@ -326,16 +310,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--cases", nargs="+", default=list(CASES), choices=CASES, help="default: all")
     parser.add_argument("--rounds", type=int, default=5, help="default 5")
-    parser.add_argument("--peers", action="store_true", help=f"install {TORCH} in .peers")
     parser.add_argument("--short", action="store_true", help="one short round, which is not stored")
     options = parser.parse_args(argv)
     if options.rounds < 1:
         parser.error("--rounds must be 1 or more")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # stop the processes in any case
-    if options.peers:
-        install_peers()
-    if not has_peers():
-        print("without PyTorch; to include it, add --peers", flush=True)
+    if not has_module(PEERS, "torch"):
+        print(f"without PyTorch; to include it: {INSTALL_PEERS}", flush=True)
     machine = this_machine()
     missed: list[str] = []
     for name in options.cases:
