@@ -37,7 +37,7 @@ def remove(layout: Layout) -> None:
 
 
 def namespace_inodes(layout: Layout) -> frozenset[int]:
-    """Return the inode numbers of the laptop's and the internet's namespaces; none if the state file has none."""
+    """Return the inode numbers of the laptop's and the internet's namespaces; none if no state file has them."""
     try:
         document = json.loads(layout.state.read_text(encoding="utf-8"))
         return frozenset(int(space["inode"]) for space in document["namespaces"].values())

@@ -26,7 +26,10 @@ _CLIENT_TIMEOUT_S: Final = 90.0
 
 
 class ControlServer:
-    """Accepts requests in a background thread. The thread that calls `answer_all` answers them."""
+    """Accepts requests in a background thread. The thread that calls `answer_all` answers them.
+
+    `act` returns the answer to a request. `announce` is called in the background thread when a request is waiting.
+    """
 
     def __init__(self, path: Path, act: Callable[[Message], Answer], announce: Callable[[], None]) -> None:
         self._act, self._announce = act, announce

@@ -36,12 +36,12 @@ class Layout:
 
     @property
     def run(self) -> Path:
-        """Return the state directory."""
+        """Return the directory of small files: state, control socket, logs and consoles."""
         return self.run_root / self.name
 
     @property
     def data(self) -> Path:
-        """Return the directory of large files."""
+        """Return the directory of large files: volumes, shared file systems and the laptop's home."""
         return self.data_root / self.name
 
     @property

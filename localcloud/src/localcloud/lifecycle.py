@@ -91,9 +91,9 @@ def check(options: Options) -> None:
 
 
 def make_directory(directory: Path) -> None:
-    """Create a directory and its parent, which all clouds share. Another cloud that stops may remove the parent.
+    """Create a new directory and its parent, which all clouds share. Raises FileExistsError if the directory exists.
 
-    Then both are created again. Raises FileExistsError.
+    If another cloud stops and removes the parent meanwhile, try again.
     """
     while True:
         try:

@@ -80,8 +80,8 @@ def _check_groups(
 def update_file_system(self: Any) -> tuple[str, dict[str, Any]]:
     """Answer UpdateFileSystem: change the throughput mode and the provisioned throughput.
 
-    Reject an unknown file system, and a second such change within a day. A new mode must have a provisioned throughput
-    exactly if it is `provisioned`.
+    Reject an unknown file system, and a second such change within a day. Reject the new mode `provisioned` without a
+    throughput, and any other new mode with one.
     """
     id = self._get_param("FileSystemId")
     system = self.efs_backend.file_systems_by_id.get(id)
@@ -103,7 +103,7 @@ def update_file_system(self: Any) -> tuple[str, dict[str, Any]]:
 def _check_throughput(system: Any, mode: str, amount: float | None) -> None:
     """Reject a new mode, or a decrease of provisioned throughput, within a day of the last such change.
 
-    Otherwise, store the time of such a change.
+    If such a change is accepted, store its time.
     """
     before = system.provisioned_throughput_in_mibps
     less = amount is not None and before is not None and float(amount) < float(before)

@@ -174,8 +174,5 @@ def run(
 
 
 def line(at_s: float, values: dict[str, Any]) -> str:
-    """Return a line of the record, with its newline: these values and the time, as JSON.
-
-    `at_s`: seconds since the start.
-    """
+    """Return a line of the record: the values, `at_s` (seconds since the start) and the current time, as JSON."""
     return json.dumps({"elapsed_s": round(at_s, 1), "time": round(time.time(), 3), **values}) + "\n"

@@ -64,7 +64,7 @@ class CpuLimit:
         return (self.groups if self.is_unified else self.groups / "cpu") / _PARENT / self.cloud
 
     def check(self) -> None:
-        """Create and remove a control group as a test. Raises NoCpuControllerError if this machine has no limits."""
+        """Create and remove a control group as a test. Raises NoCpuControllerError if that is not possible."""
         try:
             self.make("probe")
         except OSError as error:

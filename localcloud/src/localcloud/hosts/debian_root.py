@@ -86,9 +86,9 @@ def root_of(root: Root, cache: Path) -> Path:
 
 
 def make_once(directory: Path, make: Callable[[Path], None]) -> Path:
-    """Return a directory of the cache. If it is missing, `make` creates it. A failed creation leaves nothing behind.
+    """Return a directory of the cache. If it is missing, `make` creates it at the temporary path in its argument.
 
-    Concurrent calls wait for each other.
+    A failed creation leaves nothing behind. Concurrent calls wait for each other.
     """
     directory.parent.mkdir(parents=True, exist_ok=True)
     with (directory.parent / f"{directory.name}.lock").open("w") as lock:

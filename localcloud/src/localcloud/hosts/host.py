@@ -196,6 +196,6 @@ class Host(abc.ABC):
 
 
 def read_result(text: str) -> int | None:
-    """Parse the exit code of user data from a host's console. Returns None while it runs."""
+    """Parse the exit code of the latest run of user data from a host's console. Returns None if none has finished."""
     found = re.findall(r"^cloud-init: user data ended with exit code (\d+)\r?$", text, flags=re.MULTILINE)
     return int(found[-1]) if found else None

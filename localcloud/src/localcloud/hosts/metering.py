@@ -87,7 +87,7 @@ def load(
 
 
 class Meter:
-    """Measures all hosts once a minute, or `speed` times as often."""
+    """Measures all hosts. The caller does so when `due` is True: once a minute, or `speed` times as often."""
 
     def __init__(self, speed: float, clock: Callable[[], float] = time.monotonic, *, cpus: float = 0.0) -> None:
         """Take `cpus`, the processor time of each host in processors, or 0 for a fair share of the machine."""

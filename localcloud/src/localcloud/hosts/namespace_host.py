@@ -40,7 +40,10 @@ class GuestFile:
 
 
 def files(instance: Instance, subnet: Subnet, image: Image) -> tuple[GuestFile, ...]:
-    """Return the files that differ between hosts. An image with cloud-init writes most of them itself."""
+    """Return an instance's own files, to write before its host boots.
+
+    An image with cloud-init needs only few of them, because cloud-init writes the others.
+    """
     name = hostname(instance.private_ip)
     hosts = f"127.0.0.1 localhost\n{instance.private_ip} {name}.{DOMAIN} {name}\n"
     resolver = f"nameserver {RESOLVER_ADDRESS}\nsearch {DOMAIN}\noptions timeout:2 attempts:2\n"

@@ -158,7 +158,10 @@ class Tokens:
 
 
 class MetadataServer(ThreadingHTTPServer):
-    """Server for the hosts of one VPC. It identifies hosts by address, because the router drops false addresses."""
+    """Server for the hosts of one VPC. It identifies hosts by address, because the router drops false addresses.
+
+    It starts when it is created. `find` returns the instance with an address, or None.
+    """
 
     daemon_threads = True
 

@@ -115,7 +115,7 @@ def run(command: Sequence[str], text: str = "") -> str:
 
 
 class NetworkNamespace:
-    """Owner of a network namespace. It exists until `close` is called and the last process in it has exited."""
+    """Owner of a new network namespace. It exists until `close` is called and the last process in it has exited."""
 
     def __init__(self, sysctls: Mapping[str, str] | None = None) -> None:
         self.fd = _in_thread(lambda: _create({**_SYSCTLS, **(sysctls or {})}))

@@ -91,7 +91,10 @@ class Router:
             self._fd_poller.watch(listener.fileno(), self._answer_with_id(listener, wanted[ip].file_system_id))
 
     def connect(self, links: Sequence[tuple[Instance, str]]) -> None:
-        """Link instances to the router. `links`: each instance with the path of its network namespace."""
+        """Link instances to the router. `links`: each instance with the path of its network namespace.
+
+        Raises CommandError.
+        """
         self.namespace.ip([line for instance, path in links for line in addressing.link_commands(instance, path)])
         # By default, a proxied ARP answer waits up to 0.8 s. New links inherit the machine's setting.
         names = [addressing.interface(instance.id) for instance, _ in links]
@@ -99,7 +102,7 @@ class Router:
         self.namespace.set_sysctls({f"ipv4/neigh/{name}/proxy_delay": "0" for name in names})
 
     def disconnect(self, instances: Iterable[Instance]) -> None:
-        """Remove the links of instances."""
+        """Remove the links of instances. Raises CommandError if a link does not exist."""
         self.namespace.ip([f"link delete {addressing.interface(instance.id)}" for instance in instances])
 
     def close(self) -> None:

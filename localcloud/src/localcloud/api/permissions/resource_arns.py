@@ -123,8 +123,7 @@ class Resources:
         """Return the ARNs of a call's resources, or only `*` for an action without resources.
 
         In the ARN of a required resource that the call does not name, * replaces its id. If there is no other ARN,
-        return that of `unnamed`. Raises UndecidableError for a service whose parameters are not
-        known.
+        return that of `unnamed`. Raises UndecidableError for a service with unknown parameters.
         """
         if not action.resources:
             return ["*"]
