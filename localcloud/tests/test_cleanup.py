@@ -9,7 +9,7 @@ import sys
 import threading
 from pathlib import Path
 
-from localcloud.cleanup import MARKER, end, namespace_inodes, processes_in, remove
+from localcloud.cleanup import MARKER, namespace_inodes, processes_in, remove, terminate
 from localcloud.layout import Layout
 from localcloud.lifecycle import acquire, make_directory
 
@@ -82,7 +82,7 @@ def test_numbers_come_from_the_state_file_or_are_none(tmp_path: Path) -> None:
 
 def test_a_process_is_asked_to_end() -> None:
     child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
-    end([child.pid])
+    terminate([child.pid])
     assert child.wait() < 0
-    end([child.pid])
+    terminate([child.pid])
     assert os.getpid() > 0

@@ -26,7 +26,7 @@ _TIMEOUT_S: Final = 5.0
 
 def remove(layout: Layout) -> None:
     """Terminate the laptop's processes, and remove the cloud's directories and control groups. Safe to repeat."""
-    end(processes_in(layout.name, namespace_inodes(layout)))
+    terminate(processes_in(layout.name, namespace_inodes(layout)))
     for directory in (layout.run, layout.data):
         if directory.exists():
             shutil.rmtree(directory)
@@ -64,7 +64,7 @@ def processes_in(name: str, inodes: frozenset[int], proc: Path = Path("/proc")) 
     return found
 
 
-def end(pids: Iterable[int]) -> None:
+def terminate(pids: Iterable[int]) -> None:
     """Send SIGTERM to processes, and wait for their exit. Kill processes that have not exited after 5 s."""
     left = list(pids)
     for number, timeout_s in ((signal.SIGTERM, _TIMEOUT_S), (signal.SIGKILL, _TIMEOUT_S)):

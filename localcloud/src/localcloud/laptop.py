@@ -54,7 +54,7 @@ def environment(caller: Mapping[str, str], *, layout: Layout, endpoint: str) -> 
     }
 
 
-def _name_servers(addresses: Mapping[str, str]) -> None:
+def _add_host_names(addresses: Mapping[str, str]) -> None:
     """Make names of servers resolve to these addresses for this process and its children, through /etc/hosts."""
     leave_mount_namespace()
     known = HOSTS.read_text(encoding="utf-8") if HOSTS.exists() else ""
@@ -74,5 +74,5 @@ def replace_process(state: Mapping[str, Any], place: str, command: Sequence[str]
     fd = os.open(state["namespaces"][place]["path"], os.O_RDONLY | os.O_CLOEXEC)
     set_namespace(fd)
     if state["packages"]:
-        _name_servers(state["packages"])
+        _add_host_names(state["packages"])
     os.execvpe(command[0], list(command), dict(variables))

@@ -177,7 +177,7 @@ class Cloud:
         with self.lock:
             settled = self._settle()
             ended = spot_interruption.terminate_due(self._backend("ec2"))
-            return autoscaling_groups.keep(self._backend("autoscaling")) or bool(ended) or settled or changed
+            return autoscaling_groups.maintain(self._backend("autoscaling")) or bool(ended) or settled or changed
 
     def _is_stable(self, resource_type: str, physical_id: str) -> bool:
         """Return whether the next resources of a stack can use a new resource already. True without API faults.
@@ -216,7 +216,7 @@ class Cloud:
         Raises NotInterruptibleError for any other instance.
         """
         with self.lock:
-            spot_interruption.announce(self._backend("ec2"), instance_id, notice_s)
+            spot_interruption.give_notice(self._backend("ec2"), instance_id, notice_s)
         self.announce()
 
     def recommend(self, instance_id: str) -> None:

@@ -145,7 +145,7 @@ class Attempt:
         """Choose the target host. Raises NoTargetError if there is none."""
         return self.choose(self.hosts(), "host")
 
-    def once(self, target: str) -> str:
+    def unless_busy(self, target: str) -> str:
         """Return `target`, the only possible one. Raises NoTargetError while a fault of this kind is active there."""
         if target in self.busy:
             raise NoTargetError(f"a fault of this kind is still active on the {target}")

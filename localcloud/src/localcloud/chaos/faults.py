@@ -50,7 +50,7 @@ def _freeze_rank(attempt: Attempt) -> Done:
     host, rank = _rank(attempt)
     fd = os.pidfd_open(rank.pid)  # the pid may belong to another process by the time of the repair
 
-    def go_on() -> None:
+    def resume() -> None:
         with contextlib.suppress(ProcessLookupError):  # it was killed meanwhile
             signal.pidfd_send_signal(fd, signal.SIGCONT)
         os.close(fd)
@@ -60,7 +60,7 @@ def _freeze_rank(attempt: Attempt) -> Done:
     except OSError:
         os.close(fd)
         raise
-    return Done(what=f"froze rank {rank.rank} on {named(host)}", target=str(rank.pid), undo=go_on)
+    return Done(what=f"froze rank {rank.rank} on {named(host)}", target=str(rank.pid), undo=resume)
 
 
 def _kill_supervisor(attempt: Attempt) -> Done:
@@ -112,7 +112,7 @@ def _kill_first_host(attempt: Attempt) -> Done:
 
 
 def _api_errors(attempt: Attempt) -> Done:
-    target, ask = attempt.once("API"), attempt.cloud.ask
+    target, ask = attempt.unless_busy("API"), attempt.cloud.ask
     ask({"do": "fail", "share": str(API_SHARE), "seconds": str(attempt.fault.lasts_s)})
     return Done(what=f"made {API_SHARE:.0%} of the API calls fail", target=target, undo=lambda: ask({"do": "fail"}))
 

@@ -22,7 +22,7 @@ def fill_disk(attempt: Attempt) -> Done:
 
     Raises NoTargetError if their size is not limited, or if they are still filled.
     """
-    target, root = attempt.once("disk"), attempt.cloud.shared_file_system()
+    target, root = attempt.unless_busy("disk"), attempt.cloud.shared_file_system()
     if root.stat().st_dev == root.parent.stat().st_dev:
         raise NoTargetError("the shared file system is not limited: start the cloud with --efs-size")
     path = root / FILLER
@@ -88,7 +88,7 @@ def flip_bit(attempt: Attempt) -> Done:
     return Done(what=f"flipped bit {place} of {path.relative_to(root)}")
 
 
-def beginning(root: Path, pattern: str) -> Callable[[], bool]:
+def creation_check(root: Path, pattern: str) -> Callable[[], bool]:
     """Return a function that returns whether a file or directory that matches a pattern has been created since now."""
     before = _found(root, pattern)
     return lambda: bool(_found(root, pattern) - before)

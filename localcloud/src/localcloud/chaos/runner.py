@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from localcloud.chaos.attempt import Attempt, Cloud, NoTargetError, Patterns
 from localcloud.chaos.faults import carry_out
-from localcloud.chaos.file_faults import beginning
+from localcloud.chaos.file_faults import creation_check
 from localcloud.chaos.schedule import WHILE_WRITING, Fault
 from localcloud.errors import LocalCloudError, NotRunningError
 from localcloud.layout import Layout
@@ -121,7 +121,7 @@ def run(
 
     def wait_for_writing() -> bool:
         """Wait until a program starts to write; return False if interrupted. Raises NoTargetError if none does."""
-        has_begun = beginning(cloud.shared_file_system(), patterns.writing)
+        has_begun = creation_check(cloud.shared_file_system(), patterns.writing)
         until_s = clock() - began + MAX_WAIT_S
         while not has_begun():
             if clock() - began >= until_s:

@@ -60,7 +60,7 @@ class FileServer:
         self.network.nft(server_ruleset())
         self.process = self._start()
 
-    def keep(self, addresses: Iterable[str]) -> None:
+    def update(self, addresses: Iterable[str]) -> None:
         """Set the server's addresses (its mount targets'), and restart its machine if it has exited."""
         wanted = set(addresses)
         gone, new = sorted(self._addresses - wanted), sorted(wanted - self._addresses)

@@ -152,7 +152,7 @@ class MachineHosts:
                     console=self.layout.console(id),
                     router=routers[vpcs[id]],
                 )
-            self.servers[id].keep(addresses[id])
+            self.servers[id].update(addresses[id])
 
     def close(self) -> None:
         """Kill all file servers, and remove their files."""

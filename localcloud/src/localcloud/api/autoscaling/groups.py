@@ -181,12 +181,12 @@ def settle(group: Any) -> None:
     Launch is suspended. Nothing is terminated while an instance that will balance the zones is starting.
     """
     group.instance_states = [state for state in group.instance_states if state.instance._state.name != "terminated"]
-    wanted = int(group.desired_capacity or 0) + lifecycle.pending(group)
+    wanted = int(group.desired_capacity or 0) + lifecycle.count_being_replaced(group)
     active = group.active_instances()
     if wanted > len(active) and "Launch" not in group._suspended_processes:
         group.replace_autoscaling_group_instances(wanted - len(active), group.get_propagated_tags())
     elif wanted < len(active) and not _waits_for_extra(group):
-        lifecycle.end(group, _surplus(active, len(active) - wanted))
+        lifecycle.begin_termination(group, _surplus(active, len(active) - wanted))
 
 
 def _waits_for_extra(group: Any) -> bool:
@@ -238,13 +238,13 @@ def _terminate_instance(self: Any, instance_id: str, should_decrement: bool) -> 
                             "shouldDecrementDesiredCapacity flag to false or lower group's min size.",
                         )
                     group.desired_capacity = original_size - 1
-                lifecycle.end(group, [state])
+                lifecycle.begin_termination(group, [state])
                 settle(group)
                 return models.TerminateInstanceActivity(state.instance, original_size)
     raise invalid(f"Instance Id not found - No managed instance found for instance ID: {instance_id}")
 
 
-def keep(backend: Any) -> bool:
+def maintain(backend: Any) -> bool:
     """Replace missing, unhealthy and at-risk instances in all groups; return whether an instance or its state changed.
 
     `backend` is moto's Auto Scaling. AWS does this after its health checks. In a group with suspended health checks,
@@ -259,7 +259,7 @@ def keep(backend: Any) -> bool:
         before = _states(group)
         failures = getattr(group, "_hosts_failed", 0)
         can_launch = failures < _FAILURES_ALLOWED and time.monotonic() >= getattr(group, "_retry_at", 0.0)
-        lifecycle.end_unhealthy(group, functools.partial(settle, group) if can_launch else lambda: None)
+        lifecycle.replace_unhealthy(group, functools.partial(settle, group) if can_launch else lambda: None)
         if can_launch:
             lifecycle.replace_at_risk(group, functools.partial(_launch_successor, group))
             settle(group)
@@ -275,7 +275,7 @@ def _states(group: Any) -> list[tuple[str, str]]:
 def count_failure(instance: Any, *, has_run: bool) -> None:
     """Count a host failure for an instance's group, if it has one. If the host had run before, reset the count to 0.
 
-    `keep` launches no instances in a group after three consecutive failures.
+    `maintain` launches no instances in a group after three consecutive failures.
     """
     group = getattr(instance, "autoscaling_group", None)
     if group is not None:

@@ -115,7 +115,7 @@ def complete_lifecycle_action(self: Any) -> ActionResult:
     raise invalid(f"No active Lifecycle Action found with instance ID {instance_id}")
 
 
-def end(group: Any, states: Iterable[Any]) -> None:
+def begin_termination(group: Any, states: Iterable[Any]) -> None:
     """Terminate instances of a group: immediately, or after the longest timeout of its lifecycle hooks.
 
     Until then, or until `complete_lifecycle_action`, they are in the state Terminating:Wait. Instances that already
@@ -176,7 +176,7 @@ def _set_instance_health(self: Any) -> ActionResult:
     raise invalid(f"Instance Id not found - No managed instance found for instance ID: {instance_id}")
 
 
-def end_unhealthy(group: Any, launch: Callable[[], None]) -> None:
+def replace_unhealthy(group: Any, launch: Callable[[], None]) -> None:
     """Terminate a group's members that were marked as unhealthy, and launch replacements.
 
     `launch` launches the group's missing instances. It is called even if the members still wait for a lifecycle hook,
@@ -186,7 +186,7 @@ def end_unhealthy(group: Any, launch: Callable[[], None]) -> None:
     if not unhealthy:
         return
     with caused_by(group, f"At {utcnow():%Y-%m-%dT%H:%M:%SZ} {_UNHEALTHY}"):
-        end(group, unhealthy)
+        begin_termination(group, unhealthy)
     with caused_by(group, f"At {utcnow():%Y-%m-%dT%H:%M:%SZ} {_REPLACING}"):
         launch()
 
@@ -222,7 +222,7 @@ def _update_rebalancing(original: Any, self: Any) -> Any:
     return answer
 
 
-def pending(group: Any) -> int:
+def count_being_replaced(group: Any) -> int:
     """Count the group's instances at risk that are still active although a replacement is starting or running."""
     return sum(_successor(state) is not None for state in group.active_instances())
 
@@ -242,7 +242,7 @@ def replace_at_risk(group: Any, launch: Callable[[], Any]) -> None:
             continue
         successor = _successor(state)
         if successor is not None and successor._state.name == "running":
-            end(group, [state])
+            begin_termination(group, [state])
         elif successor is None and len(group.active_instances()) < most:
             setattr(state.instance, _SUCCESSOR, launch())
 

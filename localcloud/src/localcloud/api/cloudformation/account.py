@@ -105,7 +105,7 @@ class Account:
             if "ExportName" in output
         }
 
-    def stabilize(self, resource_type: str, physical_id: str) -> None:
+    def wait_until_stable(self, resource_type: str, physical_id: str) -> None:
         """Wait until a new resource has stabilized, as CloudFormation does before it continues.
 
         Raises ResourceError after two minutes.

@@ -112,7 +112,7 @@ class ResourceChanger:
             self.replaced.append(replaces)
         wait = creation_wait(declaration)
         self.note(resource, f"{verb}_IN_PROGRESS", "Resource creation Initiated")
-        self.account.stabilize(resource_type.name, resource.physical.id)
+        self.account.wait_until_stable(resource_type.name, resource.physical.id)
         if wait is None:
             self.note(resource, f"{verb}_COMPLETE")
         return wait

@@ -16,7 +16,7 @@ class NotInterruptibleError(ValueError):
     """The instance cannot be interrupted: it is on-demand, or not running."""
 
 
-def announce(ec2: Any, instance_id: str, notice_s: float) -> None:
+def give_notice(ec2: Any, instance_id: str, notice_s: float) -> None:
     """Give a spot instance its interruption notice, and the rebalance recommendation if it has none.
 
     `terminate_due` terminates the instance `notice_s` seconds later. A second notice changes nothing. Raises

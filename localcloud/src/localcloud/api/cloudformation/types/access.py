@@ -154,7 +154,7 @@ _SCHEDULED = ("PendingDeletion", "PendingReplicaDeletion")
 _MIN_WAIT_DAYS, _WAIT_DAYS = 7, 30
 
 
-def require(context: Context, key: Any) -> None:
+def require_enabled_key(context: Context, key: Any) -> None:
     """Check that a KMS key is enabled, as services do. Raises ResourceError, or KMS's error for an unknown key."""
     state = context.aws.client("kms").describe_key(KeyId=str(key))["KeyMetadata"]["KeyState"]
     if state != "Enabled":

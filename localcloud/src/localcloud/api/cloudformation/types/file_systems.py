@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from localcloud.api.cloudformation.errors import ResourceError
-from localcloud.api.cloudformation.types.access import require
+from localcloud.api.cloudformation.types.access import require_enabled_key
 from localcloud.api.cloudformation.types.resource_type import (
     NOTHING_TO_ENCRYPT,
     Context,
@@ -27,7 +27,7 @@ _THROUGHPUT = ("ThroughputMode", "ProvisionedThroughputInMibps")
 def _create_file_system(context: Context, properties: Properties) -> Physical:
     efs = context.aws.client("efs")
     if "KmsKeyId" in properties:
-        require(context, properties["KmsKeyId"])
+        require_enabled_key(context, properties["KmsKeyId"])
     created = efs.create_file_system(
         CreationToken=context.name(64),
         Encrypted=truth(properties.get("Encrypted", False)),
@@ -70,7 +70,7 @@ _CONFIGURATION = "LustreConfiguration"
 def _create_lustre(context: Context, properties: Properties) -> Physical:
     fsx = context.aws.client("fsx")
     if "KmsKeyId" in properties:
-        require(context, properties["KmsKeyId"])
+        require_enabled_key(context, properties["KmsKeyId"])
     values = {key: value for key, value in properties.items() if key != "Tags"}
     tags = context.user_tags(properties.get("Tags"))
     tagging = {"Tags": tags} if tags else {}
