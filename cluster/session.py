@@ -16,11 +16,11 @@ from cluster.aws.stack import DELETING, BeingDestroyedError, Stack, find_stack
 from cluster.cli import FOR_NODES
 from cluster.errors import UsageError
 from cluster.nodes import worker_group
+from cluster.programs.large_upload import confirm_upload, is_large
 from cluster.ssh.connect import connect
 from cluster.ssh.host_keys import KeptHostKeys
 from cluster.ssh.master import Master
 from cluster.ssh.push import Pushed, Tree, find_pushed, package_tree, push
-from cluster.terminal.confirmation import confirm
 from cluster.terminal.status_line import doing, warn
 from stacks.config import ClusterConfig, ConfigError
 
@@ -180,10 +180,8 @@ class Session:
         After a yes, trees of the same folder are not asked about again. With `yes` it does not ask. Raises DeepcdkError
         unless the answer is yes, or without a terminal.
         """
-        if tree.is_large and tree.folder not in self._confirmed and not self.find_pushed(master, [tree]):
-            tell(f"the upload is large: {tree.size_text}")
-            hint = "" if tree.folder == "wheels" else " To leave files out, list them in .deepcdkignore."
-            confirm(f"upload it?{hint}", yes=yes)
+        if is_large(tree) and tree.folder not in self._confirmed and not self.find_pushed(master, [tree]):
+            confirm_upload(tree, tell, yes=yes)
             self._confirmed.add(tree.folder)  # the same program may be packed again with another environment
 
     def push_agent(self, master: Master) -> str:

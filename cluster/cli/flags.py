@@ -6,6 +6,9 @@ env: Annotated[tuple[str, ...], "may be repeated"] = ()     --env A --env B
 nodes: Annotated[int, "worker nodes", whole(lowest=1)] = 2  --nodes=2; whole() parses the text
 cycle_time_ms: Annotated[float | None, "milliseconds"] = None
 knobs: Knobs                                                a group: the flags are the fields of the dataclass
+
+Invoke supports positional arguments only as required ones. Here they are optional (`fab ssh worker3` for `fab ssh
+--node worker3`), so the flag is inserted before Invoke parses the words.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ import dataclasses
 import functools
 import inspect
 import typing
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 from agent.spec.run_id import RUN_ID_RULE, is_run_id
@@ -161,3 +164,43 @@ def limit(*, highest: float, unit: str) -> Reader:
 
 _READERS: Final[Mapping[Any, Reader]] = {int | None: whole(lowest=0), float | None: parse_number}
 """Readers of flags that declare none, by type."""
+
+
+def with_flags(words: Sequence[str], contexts: Iterable[Any], flag_of: Mapping[str, str]) -> list[str]:
+    """Insert the flag that `flag_of` has for a task before the task's positional word: `ssh worker3` becomes `ssh
+    --node worker3`.
+
+    `contexts` are Invoke's parser contexts, which list each task's flags. A task's name starts the next task. A flag
+    that may be repeated is inserted before every positional word. Any other flag is inserted once, and not if it was
+    already given. Invoke then rejects the remaining words.
+    """
+    flags_of = {context.name: context.flags for context in contexts}
+    found: list[str] = []
+    flag, flags, valued = "", {}, False
+    for word in words:
+        if valued:
+            valued = False
+        elif word in flags_of:
+            flag, flags = flag_of.get(word, ""), flags_of[word]
+        elif word.startswith("-"):
+            name, equals, _ = word.partition("=")
+            valued = name in flags and flags[name].takes_value and not equals
+            if name == flag and not _is_repeated(flags, flag):
+                flag = ""
+        elif flag:
+            found.append(flag)
+            if not _is_repeated(flags, flag):
+                flag = ""
+        found.append(word)
+    return found
+
+
+def _is_repeated(flags: Mapping[str, Any], flag: str) -> bool:
+    """Return whether Invoke collects the values of a flag in a list."""
+    return flag in flags and flags[flag].kind is list
+
+
+def words_after_dashes(argv: Sequence[str]) -> tuple[str, ...]:
+    """Return the words after the first `--` unchanged; () without a `--`. Invoke would join them with spaces."""
+    words = list(argv)
+    return tuple(words[words.index("--") + 1 :]) if "--" in words else ()

@@ -25,11 +25,12 @@ from cluster.cli import (
     INTERRUPTED_STATUS,
     PROJECT,
     VERSION,
-    arguments,
     completion,
     drop_output,
+    mistyped_words,
     task_modules,
 )
+from cluster.cli.flags import with_flags
 from cluster.errors import SystemRefusedError
 
 
@@ -149,7 +150,7 @@ class Program(Fab):  # type: ignore[misc]  # fabric has no types
             named = [asked_help] if isinstance(asked_help, str) else []
             self.collection = task_modules.collection([*named, *self.core.unparsed])
         if isinstance(asked_help, str) and asked_help not in self.collection.task_names:
-            raise Exit(arguments.unknown_task(asked_help, list(self.collection.task_names)), code=1)
+            raise Exit(mistyped_words.unknown_task(asked_help, list(self.collection.task_names)), code=1)
 
     def parse_tasks(self) -> None:
         """Parse the tasks and their flags. Raises Exit for an unknown word, with the closest known one."""
@@ -168,8 +169,8 @@ class Program(Fab):  # type: ignore[misc]  # fabric has no types
         For example, `ssh worker3` becomes `ssh --node worker3`. The message is "" if all words are known.
         """
         contexts, flag_of = tasks.to_contexts(), task_modules.flags_of_words(tasks)
-        typed = arguments.with_flags(self.core.unparsed, contexts, flag_of)
-        return typed, arguments.complaint(typed, contexts, flag_of, self.core[0].flags)
+        typed = with_flags(self.core.unparsed, contexts, flag_of)
+        return typed, mistyped_words.complaint(typed, contexts, flag_of, self.core[0].flags)
 
 
 def make_program() -> Program:

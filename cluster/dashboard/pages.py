@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any, Final
 from agent.spec.run_states import LIVE_STATES, QUEUED
 from cluster.aws.prices import as_of, shown
 from cluster.nodes.occupancy import shortened
-from cluster.report import formats
+from cluster.report import output_formats
 from cluster.report.run_files import number
 from cluster.report.run_report import trial_of
+from cluster.report.shown_values import percent, plain
 from cluster.report.sweep import accuracy, latest
-from cluster.report.wording import percent, plain
-from cluster.runs import run_starter
-from cluster.runs.tables import describe_trial
+from cluster.runs import run_owner
+from cluster.runs.run_tables import describe_trial
 from cluster.terminal.units import duration, span
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def group(run: Run) -> str:
 
 def owner(run: Run) -> str:
     """Return who started a run; "" if nothing is recorded."""
-    return plain(run_starter.describe(run.get("started_by")))
+    return plain(run_owner.describe(run.get("started_by")))
 
 
 def trial(run: Run) -> str:
@@ -254,13 +254,13 @@ def templates() -> Environment:
     """
     from jinja2 import ChoiceLoader, PackageLoader
 
-    found = formats.templates()
+    found = output_formats.templates()
     found.loader = ChoiceLoader([PackageLoader(__package__), *filter(None, [found.loader])])
     found.globals |= {"columns": COLUMNS, "groups": GROUPS, "step": ROWS}
     found.filters |= {
         "plain": plain, "span": span, "money": money, "moment": moment, "price": shown, "as_of": as_of, "share": share,
         "group": group, "owner": owner, "trial": trial, "percent": percent, "duration": duration,
-        "is_others": lambda run: run_starter.is_others(run.get("started_by")),
+        "is_others": lambda run: run_owner.is_others(run.get("started_by")),
         "where": lambda run: shortened(run["hosts"]) if group(run) == LIVE else "",
         # The content security policy forbids the style sheet in a figure. The page's own one has the same rules.
         "unstyled": lambda text: _STYLE.sub("", text),

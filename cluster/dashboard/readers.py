@@ -21,7 +21,7 @@ from cluster.report.run_files import RunFiles
 from cluster.report.run_report import RunReport, report_of
 from cluster.report.sweep import combinations_table, report_of_state, sweep_report
 from cluster.runs import progress_display
-from cluster.runs.follow import RunProgress, log_lines, parse_message, reduce
+from cluster.runs.run_progress import RunProgress, log_lines, parse_message, reduce
 from cluster.terminal.tables import Table
 from cluster.terminal.wrap import visible_lines
 

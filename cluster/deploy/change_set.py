@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Any, Final, TextIO, Unpack
 from cluster.aws.client import entries
 from cluster.aws.errors import aws_errors
 from cluster.aws.stack import describe_stack, read_template
-from cluster.deploy import cdk, changes, kept_images
+from cluster.deploy import cdk, changed_resources, kept_images
 from cluster.deploy.cdk import CdkError
-from cluster.deploy.changes import GROUP, Change, changed_parameters
-from cluster.deploy.effects import Effect, describe_effect, describe_login_user
+from cluster.deploy.change_effects import Effect, describe_effect, describe_login_user
+from cluster.deploy.changed_resources import GROUP, Change, changed_parameters
 from cluster.errors import DeepcdkError
 from cluster.terminal.status_line import doing
 from stacks.config import Output
@@ -236,7 +236,7 @@ def _read_plan(aws: Aws, stack: str, name: str, assembly: Path) -> Plan:
         is_new=new,
         assembly=assembly,
         unchanged=False,
-        changes=changes.parse(description, former, template, parameters),
+        changes=changed_resources.parse(description, former, template, parameters),
         other_user=_other_user(before or {}, template),
         template=template,
     )

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from cluster.aws.errors import aws_errors
-from cluster.deploy.effects import TEMPLATE
+from cluster.deploy.change_effects import TEMPLATE
 from cluster.errors import AwsError
 from stacks.config import IMAGE_PARAMETER, KEPT_IMAGES
 

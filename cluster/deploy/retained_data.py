@@ -11,7 +11,7 @@ from cluster.aws.client import entries
 from cluster.aws.errors import aws_errors
 from cluster.aws.stack import read_template
 from cluster.deploy.cdk import CdkError
-from cluster.deploy.effects import KINDS, noun
+from cluster.deploy.change_effects import KINDS, noun
 from cluster.errors import DeepcdkError
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from cluster.deploy.zones import node_types, offers
 from cluster.doctor.finding import FAIL, OK, REPLACES, UNKNOWN, WARN, Finding, Subject, finding
-from cluster.runs.gpu_floors import floors
+from cluster.runs.minimum_speeds import floors
 from stacks.gpus import SPEEDS
 from stacks.instance_types import find
 

@@ -13,7 +13,7 @@ from agent.spec.laptop_requests import RemoteCommand
 from agent.spec.nodes import NODE_PYTHON, Node
 from cluster.errors import DeepcdkError
 from cluster.nodes.occupancy import Occupancy
-from cluster.ssh import fanout
+from cluster.ssh import command_on_nodes
 from cluster.terminal.tables import Table
 from cluster.terminal.units import rate
 
@@ -41,7 +41,7 @@ def read(master: Master, directory: str, shared_agent: str, nodes: Sequence[Node
         requests.append(RemoteCommand(command=command(shared_agent)))
     found: dict[str, Load | str] = {}
     with concurrent.futures.ThreadPoolExecutor(max_workers=len(requests)) as pool:
-        for done in [pool.submit(fanout.run, master, directory, request, None) for request in requests]:
+        for done in [pool.submit(command_on_nodes.run, master, directory, request, None) for request in requests]:
             try:
                 found.update({result.name: _load(result) for result in done.result()})
             except DeepcdkError as error:
@@ -51,7 +51,7 @@ def read(master: Master, directory: str, shared_agent: str, nodes: Sequence[Node
     return found
 
 
-def _load(result: fanout.HostResult) -> Load | str:
+def _load(result: command_on_nodes.HostResult) -> Load | str:
     if result.failed:
         return result.reason
     try:
@@ -98,10 +98,13 @@ def table(rows_: Sequence[Row]) -> Table:
         title="load over one second",
         columns=("node", "run", "instance", "CPU", "memory", "GPU", "GPU memory", "received", "sent", "disk"),
         rows=tuple(
-            (fanout.short(row.name) or "-", row.run_id or "-", row.instance_id, *_cells(row.load)) for row in rows_
+            (command_on_nodes.short(row.name) or "-", row.run_id or "-", row.instance_id, *_cells(row.load))
+            for row in rows_
         ),
         footer=tuple(
-            f"{fanout.short(row.name) or row.instance_id}: {row.load}" for row in rows_ if isinstance(row.load, str)
+            f"{command_on_nodes.short(row.name) or row.instance_id}: {row.load}"
+            for row in rows_
+            if isinstance(row.load, str)
         ),
         expendable=("disk", "instance", "sent"),
     )

@@ -18,7 +18,7 @@ from cluster.nodes.grow import GroupTask
 from cluster.nodes.shrink import GONE_TIMEOUT_S, remaining
 from cluster.nodes.worker_group import POLL_S, read_nodes
 from cluster.polling import poll
-from cluster.runs.run_starter import describe_others
+from cluster.runs.run_owner import describe_others
 from cluster.runs.supervisor_client import Supervisor
 from cluster.terminal.confirmation import confirm
 from cluster.terminal.status_line import doing, interruptible

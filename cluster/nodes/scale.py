@@ -16,7 +16,7 @@ from cluster.errors import LiveRunError
 from cluster.nodes import shrink, worker_group
 from cluster.nodes.grow import GroupTask, ensure_nodes
 from cluster.nodes.occupancy import describe_runs
-from cluster.runs.run_starter import describe_others
+from cluster.runs.run_owner import describe_others
 from cluster.session import Session
 from cluster.terminal.confirmation import confirm
 from cluster.terminal.status_line import interruptible

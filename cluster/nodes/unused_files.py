@@ -10,7 +10,7 @@ from agent.spec.laptop_requests import RemoteCommand
 from agent.spec.nodes import MASTER_NAME, NODE_PYTHON, RANK_HOME, Node, workers
 from cluster import master_answers as answers
 from cluster.aws.stack import Stack
-from cluster.ssh import fanout
+from cluster.ssh import command_on_nodes
 from cluster.ssh.master import Master
 from cluster.terminal.status_line import doing, warn
 from cluster.terminal.tables import Table
@@ -123,10 +123,10 @@ class Leftovers:
         request = RemoteCommand(command=command, as_rank=as_rank)
         found = {}
         with doing("measuring what is stored on the nodes"):
-            results = fanout.run(self._master, self._directory, request, None)
+            results = command_on_nodes.run(self._master, self._directory, request, None)
         for result in results:
             if result.failed:
-                warn(f"not measured: {fanout.short(result.name)}: {result.reason}")
+                warn(f"not measured: {command_on_nodes.short(result.name)}: {result.reason}")
                 continue
             text = result.stdout.decode(errors="replace")
             found[result.name] = answers.read(text, answers.fields(items=_ITEMS), "`clean`", where=result.name)
@@ -155,7 +155,9 @@ def size_of(found: Iterable[Leftover]) -> int:
 
 def table(found: Sequence[Leftover]) -> Table:
     """Build the table of these directories, with their total size below."""
-    rows = tuple((fanout.short(each.place), each.kind, amount(each.size), ascii(each.path)[1:-1]) for each in found)
+    rows = tuple(
+        (command_on_nodes.short(each.place), each.kind, amount(each.size), ascii(each.path)[1:-1]) for each in found
+    )
     return Table(
         title="not needed by a live, queued or kept run",
         columns=("where", "what", "size", "path"),

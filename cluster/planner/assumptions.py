@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from cluster.planner import communication, compute_rates
-from cluster.planner.evidence import ESTIMATED, Figure
+from cluster.planner.figure import ESTIMATED, Figure
 from cluster.planner.hardware import Hardware
 from cluster.planner.workload import Workload
 

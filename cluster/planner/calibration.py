@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from cluster.planner.assumptions import READY_START_UP_S, START_UP_S, Assumptions, assume
-from cluster.planner.evidence import CALIBRATED, Figure, Range
+from cluster.planner.figure import CALIBRATED, Figure, Range
 from cluster.planner.hardware import Hardware
 from cluster.planner.workload import Workload
 

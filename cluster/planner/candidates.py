@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from cluster.planner.assumptions import Assumptions
-from cluster.planner.evidence import Range
+from cluster.planner.figure import Range
 from cluster.planner.hardware import Hardware
 from cluster.planner.run_time import Cluster, Parts, run_seconds
 from cluster.planner.workload import Workload

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Final
 
-from cluster.planner.evidence import CITED, ESTIMATED, MEASURED, Figure, within
+from cluster.planner.figure import CITED, ESTIMATED, MEASURED, Figure, within
 from cluster.planner.hardware import Hardware
 from stacks.gpus import FLOW_GBIT_S, SPEEDS
 

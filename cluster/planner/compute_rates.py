@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from cluster.planner.evidence import CITED, ESTIMATED, MEASURED, Figure, exact, within
+from cluster.planner.figure import CITED, ESTIMATED, MEASURED, Figure, exact, within
 from cluster.planner.hardware import Hardware
 from cluster.planner.workload import NETWORKS
 from payload.recipes.instance_types import A100_GB_S, A100_IMAGES_S, NVIDIA_RATES

@@ -15,7 +15,7 @@ from cluster.bench.measurements import Bench, Measurement, read_bench
 from cluster.errors import DeepcdkError
 from cluster.planner.assumptions import Assumptions
 from cluster.planner.calibration import MAX_SPREAD, Calibration, PastLink, PastRate, PastRing, PastStart
-from cluster.planner.evidence import Range
+from cluster.planner.figure import Range
 from cluster.planner.hardware import hardware_of
 from cluster.planner.run_time import Cluster, run_seconds
 from cluster.planner.workload import NETWORKS, PAYLOAD, Phase, Workload, workload_of

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from cluster.planner.assumptions import Assumptions
 from cluster.planner.candidates import Candidate, Choice
-from cluster.planner.evidence import Range
+from cluster.planner.figure import Range
 from cluster.terminal.tables import Table
 from cluster.terminal.units import duration
 

@@ -9,7 +9,7 @@ from typing import Any
 from cluster.errors import UsageError
 from cluster.planner import candidates
 from cluster.planner.calibration import NOTHING, Calibration
-from cluster.planner.evidence import CALIBRATED, Range
+from cluster.planner.figure import CALIBRATED, Range
 from cluster.planner.hardware import Hardware, hardware_of
 from cluster.planner.run_time import Cluster, Parts
 from cluster.planner.workload import workload_of

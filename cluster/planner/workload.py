@@ -6,7 +6,7 @@ import dataclasses
 from typing import Final
 
 from cluster.errors import UsageError
-from cluster.planner.evidence import ESTIMATED, Figure, within
+from cluster.planner.figure import ESTIMATED, Figure, within
 from payload.settings import Settings
 from payload.settings.image_phases import parse_phases
 

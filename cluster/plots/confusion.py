@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from cluster.plots.style import INK, LINE, SERIES, Drawn, drawing, new_figure
-from cluster.report.classes import ConfusionMatrix
-from cluster.report.wording import percent
+from cluster.report.confused_classes import ConfusionMatrix
+from cluster.report.shown_values import percent
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

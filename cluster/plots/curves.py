@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from cluster.plots.style import DASHES, MARKERS, SERIES, Drawn, drawing, label_decades, new_figure
 from cluster.report.comparison import Comparison
 from cluster.report.curves import Curves, EpochPoint, StepPoint
-from cluster.report.wording import time_text
+from cluster.report.shown_values import time_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

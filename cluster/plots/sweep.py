@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Final
 
 from cluster.plots.style import DASHES, MARKERS, SERIES, Drawn, drawing, label_decades, new_figure
 from cluster.report.run_report import FIGURES, SECONDS, SPEED_PER_NODE, TEST_ACCURACY, VALIDATION_ACCURACY
+from cluster.report.shown_values import time_text
 from cluster.report.sweep import SweepReport
-from cluster.report.wording import time_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

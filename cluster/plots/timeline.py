@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from cluster.plots.style import FAINT, SERIES, WIDTH_IN, Drawn, drawing, new_figure, page_svg
+from cluster.report.shown_values import time_text
 from cluster.report.timeline import CHECKPOINT, FAULT, PHASES, RESUMED, STRAGGLER, Timeline
-from cluster.report.wording import time_text
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

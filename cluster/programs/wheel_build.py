@@ -27,7 +27,7 @@ from packaging.tags import Tag, compatible_tags, cpython_tags
 from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 
 from agent.spec.node_kinds import RuntimeKind
-from cluster.programs.download import REFUSED, TruncatedError, fetch, is_open
+from cluster.programs.http_download import REFUSED, TruncatedError, fetch, is_open
 from cluster.programs.requirements_file import RequirementsError
 from cluster.programs.secret_detection import masked
 from cluster.programs.uv_compile import LIBC, File, Package, uv_environment, uv_program

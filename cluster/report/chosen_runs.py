@@ -11,7 +11,7 @@ from cluster.cli.flags import parse_run_id
 from cluster.errors import DeepcdkError, UsageError
 from cluster.report.run_files import RUNS as RUNS
 from cluster.report.run_files import RunFiles, read_run
-from cluster.runs.archive import fetch_run
+from cluster.runs.archived_runs import fetch_run
 from cluster.terminal.output import print_note
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from typing import Final
 from cluster.report.curves import EpochPoint
 from cluster.report.run_report import FIGURES, SCALING, SPEED_PER_NODE, Headline, RunReport
 from cluster.report.run_settings import CLUSTER, GROUPS, HOROVOD, RUN, TRAINING, VERSIONS
-from cluster.report.wording import plural
+from cluster.report.shown_values import plural
 
 OWN: Final = frozenset(
     {

@@ -10,11 +10,11 @@ from cluster.plots.style import Drawn
 from cluster.plots.sweep import sweep_plots
 from cluster.plots.timeline import draw_timeline
 from cluster.report import tables
-from cluster.report.classes import MistakenImage
 from cluster.report.comparison import Comparison
+from cluster.report.confused_classes import MistakenImage
 from cluster.report.run_report import Headline, RunReport
+from cluster.report.shown_values import date_text, plural
 from cluster.report.sweep import MAX_CURVES, SweepReport, combinations_table, sweep_runs_table, unfinished_table
-from cluster.report.wording import date_text, plural
 from cluster.terminal.tables import Table
 
 

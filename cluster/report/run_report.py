@@ -11,12 +11,12 @@ from agent.spec.run_states import FINAL_STATES
 from agent.spec.sweep_trial import Trial
 from cluster.aws.prices import as_of
 from cluster.planner.expected_and_actual import Outcome, outcomes
-from cluster.report.classes import ConfusionMatrix, MistakenImage, confusion_of, mistakes_of
+from cluster.report.confused_classes import ConfusionMatrix, MistakenImage, confusion_of, mistakes_of
 from cluster.report.curves import Curves, curves_of
 from cluster.report.run_files import Document, RunFiles, document, number, whole
 from cluster.report.run_settings import Settings, settings_of
+from cluster.report.shown_values import dollars, percent, plain, plural, rate_text, time_text
 from cluster.report.timeline import FIRST_STEP, Timeline, began, timeline_of
-from cluster.report.wording import dollars, percent, plain, plural, rate_text, time_text
 
 TEST_ACCURACY, VALIDATION_ACCURACY = "test_accuracy", "validation_accuracy"
 SECONDS, COST, SPEED_PER_NODE = "seconds", "usd", "images_per_s_per_node"

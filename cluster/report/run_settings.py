@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from cluster.report.run_files import Document, RunFiles, document
-from cluster.report.wording import date_text, plain, value_text
+from cluster.report.shown_values import date_text, plain, value_text
 from cluster.terminal.units import amount
 
 RUN, TRAINING, HOROVOD, RANKS = "run", "training", "Horovod", "rank 0"

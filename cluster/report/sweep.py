@@ -23,8 +23,8 @@ from cluster.report.run_report import (
     RunReport,
     trial_of,
 )
+from cluster.report.shown_values import plain
 from cluster.report.timeline import Timeline
-from cluster.report.wording import plain
 from cluster.terminal.tables import Table
 
 SHOWN: Final = (TEST_ACCURACY, VALIDATION_ACCURACY, SECONDS, COST, SPEED_PER_NODE)

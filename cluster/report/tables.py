@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from cluster.report.classes import ConfusionMatrix
 from cluster.report.comparison import Comparison, Spread, by_key, keys_of
+from cluster.report.confused_classes import ConfusionMatrix
 from cluster.report.curves import Curves
 from cluster.report.run_report import FIGURES, RunReport
 from cluster.report.run_settings import CLUSTER, TRAINING
+from cluster.report.shown_values import date_text, percent, rate_text, time_text
 from cluster.report.timeline import NodeSpan, Timeline
-from cluster.report.wording import date_text, percent, rate_text, time_text
 from cluster.terminal.tables import Table
 
 MARK: Final = "\N{NOT EQUAL TO} "

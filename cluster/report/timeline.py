@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from agent.spec.run_states import FINAL_STATES
 from cluster.report.run_files import Document, RunFiles, document, documents, moment, number, whole
-from cluster.report.wording import plain, plural
+from cluster.report.shown_values import plain, plural
 from cluster.terminal.units import amount
 
 PREPARING, CHECKING, STARTING = "preparing the nodes", "pre-flight checks", "starting the ranks"

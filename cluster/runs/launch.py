@@ -26,11 +26,12 @@ from cluster.nodes.worker_group import describe_alarms
 from cluster.polling import in_background
 from cluster.runs import run_limits
 from cluster.runs.fault_cost import describe_of_recipe
-from cluster.runs.gpu_floors import with_floors
+from cluster.runs.follow import watch
+from cluster.runs.minimum_speeds import with_floors
+from cluster.runs.progress_display import describe_end, document
 from cluster.runs.provenance import describe_origin, read_roots
 from cluster.runs.run_limits import check_prices
 from cluster.runs.supervisor_client import Begun, Supervisor
-from cluster.runs.watch import describe_end, document, watch
 from cluster.session import Session
 from cluster.ssh.master import Master
 from cluster.ssh.push import Tree

@@ -1,4 +1,4 @@
-"""Show a run's progress: a live bar on a terminal, plain lines elsewhere. rich is imported on first use."""
+"""Show the progress and the end of a run: a live bar on a terminal, plain lines elsewhere. rich is imported late."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import time
 from collections.abc import Callable
 from typing import Any, Final
 
-from agent.spec.long_lines import MAX_SHOWN, LongLines
-from cluster.runs.follow import RunProgress, log_lines
+from agent.spec.long_lines import MAX_SHOWN, SEPARATOR, LongLines
+from agent.spec.run_states import QUEUED
+from cluster.runs.run_progress import RunProgress, log_lines
 from cluster.terminal.output import print_note, print_output
 from cluster.terminal.status_line import LINE
 from cluster.terminal.units import duration
@@ -227,3 +228,58 @@ class LiveDisplay:
 def make(*, terminal: bool, write: Callable[..., None], usd_per_hour: float | None) -> LiveDisplay | PlainDisplay:
     """Return a live display for a terminal, else a plain one that calls `write` with lines."""
     return LiveDisplay(usd_per_hour) if terminal else PlainDisplay(write, usd_per_hour)
+
+
+def document(
+    run_id: str, progress: RunProgress | None = None, usd_per_hour: float | None = None, position: int | None = None
+) -> dict[str, Any]:
+    """Return a run's state as JSON values: run_id, state, reason, bound, position, seconds, test_accuracy and usd.
+
+    `bound` is the limit on cost or time that stopped the run, with what was spent; "" otherwise. Without `progress`,
+    the run was only launched, or waits at `position` in the queue. Unknown numbers are None.
+    """
+    seconds = None
+    if progress is not None and progress.started is not None and progress.updated is not None:
+        seconds = round(progress.updated - progress.started, 1)
+    return {
+        "run_id": run_id,
+        "state": QUEUED if position and progress is None else (progress or RunProgress()).state,
+        "reason": progress.reason if progress else "",
+        "bound": progress.bound if progress else "",
+        "position": position,
+        "seconds": seconds,
+        "test_accuracy": progress.test_accuracy if progress else None,
+        "usd": cost_so_far(progress, usd_per_hour) if progress else None,
+    }
+
+
+def describe_end(progress: RunProgress, usd_per_hour: float | None, *, log: bool = False) -> tuple[str, bool]:
+    """Return the message about a run's end, and whether the run failed.
+
+    `usd_per_hour` is the price of all instances, None if it is unknown. A failed run's last lines are left out if it
+    lost a node and can be resumed, or with `log`: its log was already shown.
+    """
+    took = ""
+    if progress.started is not None and progress.updated is not None:
+        took = f" after {duration(progress.updated - progress.started)}"
+    cost = cost_so_far(progress, usd_per_hour)
+    price = f", about ${cost:.2f} for its instances" if cost is not None else ""
+    if progress.state != "failed":
+        accuracy = f", test accuracy {progress.test_accuracy:.2%}" if progress.test_accuracy is not None else ""
+        if progress.bound:
+            why = progress.bound
+            if why.startswith("reached "):
+                why = f"it has {why}; to continue, give `fab resume {progress.run_id}` a higher limit"
+            return f"run {progress.run_id} stopped{took}{accuracy}: {why}", False
+        results = f"results: `fab fetch --run {progress.run_id}`"
+        warning = f"\n{printable(progress.reason)}" if progress.state == "succeeded" and progress.reason else ""
+        return f"run {progress.run_id} {progress.state}{took}{accuracy}{price}; {results}{warning}", False
+    # If the reason contains a resume command, a node was lost, and the ranks' last lines add nothing.
+    goes_on = f"`fab resume {progress.run_id}`" in progress.reason
+    reason = progress.reason.replace(SEPARATOR, "\n    ")
+    lines = [
+        f"deepcdk: run {progress.run_id} failed{took}: {reason}",
+        *(f"    {line}" for line in progress.last_lines if not (goes_on or log)),
+        f"  do: read `fab logs --run {progress.run_id}`",
+    ]
+    return "\n".join(lines), True

@@ -21,7 +21,7 @@ from cluster.cli import CODE, IS_INSTALLED, VERSION
 from cluster.errors import AwsError
 from cluster.programs.files_to_push import stays
 from cluster.programs.secret_detection import has_secret_text, masked
-from cluster.runs import run_starter
+from cluster.runs import run_owner
 from stacks.config import ClusterConfig
 
 PRICE_WAIT_S = 1.0
@@ -46,7 +46,7 @@ def read_roots(aws: Aws, stack: Stack, source: Path, without: Collection[str] = 
         template = template_sha256(read_template(aws, stack.name))
     except AwsError:
         template = ""
-    return Roots(diff=read_diff(source, without), started_by=run_starter.identify(aws), template_sha256=template)
+    return Roots(diff=read_diff(source, without), started_by=run_owner.identify(aws), template_sha256=template)
 
 
 def describe_origin(

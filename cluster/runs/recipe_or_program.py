@@ -10,7 +10,7 @@ from agent.errors import ReportedError
 from agent.spec.launchers import HOROVOD, TOGETHER
 from agent.spec.run import UNPLACED
 from cluster.errors import UsageError
-from cluster.programs.program import Program
+from cluster.programs.user_program import Program
 from cluster.runs.run_options import RankOptions
 from payload.recipes.run_config import TrainConfig
 from payload.settings import SettingError, Settings

@@ -14,8 +14,8 @@ from agent.spec.nodes import Node, choose_hosts, common_network, meeting_interfa
 from agent.spec.run import RunSpec
 from agent.spec.run_id import make_run_id
 from cluster.aws.stack import Stack
-from cluster.programs.program import Program
 from cluster.programs.python_environment import RUNTIME, Environment
+from cluster.programs.user_program import Program
 from cluster.runs.provenance import git_commit
 from cluster.runs.recipe_or_program import Benchmark, Training
 from cluster.runs.run_options import AUTO, CORES, RunOptions

@@ -16,9 +16,9 @@ from cluster.cli import CODE, FOR_NODES
 from cluster.errors import UsageError
 from cluster.nodes.occupancy import Occupancy
 from cluster.polling import in_background
-from cluster.programs.packed_program import PackedProgram, kind_of_hosts, pack
-from cluster.programs.program import Program
+from cluster.programs.environment_choice import PackedProgram, kind_of_hosts, pack
 from cluster.programs.python_environment import RUNTIME
+from cluster.programs.user_program import Program
 from cluster.runs.fault_cost import describe_of_program
 from cluster.runs.launch import Following, Launch
 from cluster.runs.recipe_or_program import Training
@@ -32,7 +32,7 @@ from cluster.runs.run_options import (
 from cluster.runs.run_spec import Stamp, specify
 from cluster.runs.supervisor_client import Supervisor
 from cluster.session import Session
-from cluster.ssh import fanout
+from cluster.ssh import command_on_nodes
 from cluster.ssh.master import Master
 from cluster.ssh.push import package_tree
 from cluster.terminal.confirmation import confirm
@@ -268,7 +268,7 @@ def count_cores(supervisor: Supervisor) -> dict[str, int]:
     CommandFailedError.
     """
     with doing("counting the nodes' cores"):
-        results = fanout.run(supervisor.master, supervisor.directory, RemoteCommand(command=("nproc",)), None)
+        results = command_on_nodes.run(supervisor.master, supervisor.directory, RemoteCommand(command=("nproc",)), None)
     if any(result.failed for result in results):
-        raise fanout.CommandFailedError(results)
+        raise command_on_nodes.CommandFailedError(results)
     return {result.name: int(result.stdout) for result in results}

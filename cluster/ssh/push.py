@@ -35,9 +35,6 @@ BLOCK_BYTES: Final = 1 << 18
 """Bytes between two reports of an upload's progress."""
 UPLOAD_S: Final = 24 * 3600.0
 """Timeout of an upload. The connection's keep-alive detects a dead connection sooner."""
-ASKED_BYTES: Final = 50_000_000
-ASKED_FILES: Final = 10_000
-"""The user must confirm an upload that exceeds either of these."""
 LARGEST_SHOWN: Final = 5
 
 
@@ -72,18 +69,6 @@ class Tree:
     def masters_directory(self) -> str:
         """Return the directory of the master's own copy of an agent, relative to the login user's home."""
         return f"{MASTERS_TREES}/{self.name}"
-
-    @property
-    def is_large(self) -> bool:
-        """Return whether the tree is so large that the user must confirm the upload."""
-        return self.content_bytes > ASKED_BYTES or self.files > ASKED_FILES
-
-    @property
-    def size_text(self) -> str:
-        """Describe the number of files, their total size and the largest files, for a message."""
-        largest = ", ".join(f"{name} {size:,}" for size, name in self.largest)
-        files = f"{self.files:,} file{'s' * (self.files != 1)}"
-        return f"{files}, {self.content_bytes:,} bytes; the largest: {largest}"
 
     def directories(self, payloads_root: str) -> list[str]:
         """Return the directories for the tree: below `payloads_root` on the shared file system and, for an agent, also

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from agent.spec.laptop_requests import NOTEBOOK_PREFIX
 from cluster.errors import DeepcdkError, UsageError
-from cluster.ssh import fanout
+from cluster.ssh import command_on_nodes
 from cluster.terminal.status_line import doing
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ def serve(
 
     def run() -> None:
         try:
-            fanout.run(master, directory, request, fanout.PrefixedOutput(read, coloured=False))
+            command_on_nodes.run(master, directory, request, command_on_nodes.PrefixedOutput(read, coloured=False))
             addresses.put(None)
         except BaseException as error:  # raised again by the thread that waits
             addresses.put(error)
@@ -117,5 +117,5 @@ def serve(
 
 
 def _ended(what: str, lines: list[str], remedy: str) -> DeepcdkError:
-    last_lines = "".join(f"\n    {line}" for line in lines[-fanout.LAST_LINES :])
+    last_lines = "".join(f"\n    {line}" for line in lines[-command_on_nodes.LAST_LINES :])
     return DeepcdkError(f"the web server on the master {what}{last_lines}", remedy=remedy)

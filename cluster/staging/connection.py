@@ -10,7 +10,7 @@ from typing import Any
 from agent.spec.nodes import MASTER_NAME
 from agent.staging.upload_stream import SourceChangedError
 from cluster.errors import DeepcdkError, RemoteError
-from cluster.ssh.fanout import SILENCE_S
+from cluster.ssh.command_on_nodes import SILENCE_S
 from cluster.ssh.master import Master, SilenceError
 from cluster.ssh.stream_reader import BackgroundReader
 from cluster.staging.node_reports import Reports

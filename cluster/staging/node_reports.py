@@ -9,7 +9,7 @@ from typing import Any, Final
 from cluster import master_answers as answers
 from cluster.errors import DeepcdkError
 from cluster.master_answers import AnswerError, Counts
-from cluster.ssh.fanout import short
+from cluster.ssh.command_on_nodes import short
 from cluster.terminal.progress import ProgressDisplay
 from cluster.terminal.units import amount
 

@@ -13,12 +13,12 @@ from agent.staging.manifest import Entry, Manifest, ManifestError
 from agent.staging.upload_stream import SEND_BLOCK, coalesced, framed
 from cluster.errors import RemoteError
 from cluster.master_answers import AnswerError
-from cluster.ssh import fanout
-from cluster.ssh.fanout import short
+from cluster.ssh import command_on_nodes
+from cluster.ssh.command_on_nodes import short
 from cluster.ssh.master import Master
 from cluster.staging.connection import StagingConnection
+from cluster.staging.files_to_stage import MAX_PATHS
 from cluster.staging.node_reports import SHARED, Reports, StagingError
-from cluster.staging.source import MAX_PATHS
 from cluster.terminal.progress import ProgressDisplay
 
 ROUNDS: Final = 2
@@ -266,7 +266,7 @@ class Stager:
             environment=(("PYTHONPATH", self._shared_agent if nodes else self._directory),),
         )
         reports = Reports(self._progress, self._master.where)
-        results = fanout.run(self._master, self._directory, request, reports)
+        results = command_on_nodes.run(self._master, self._directory, request, reports)
         for result in results:
             if result.failed and result.name not in reports.errors:
                 reports.errors[result.name] = (result.reason, "")

@@ -16,7 +16,7 @@ from agent.spec.run_id import make_run_id
 from agent.spec.sweep_trial import SEED_VARIABLE, Trial
 from cluster.errors import UsageError
 from cluster.programs.entry_flag import split_entry
-from cluster.programs.program import Program
+from cluster.programs.user_program import Program
 from cluster.runs.recipe_or_program import ProgramFlags, RecipeFlags, Training
 from cluster.sweeps.plan import NODES, RUN_DIRECTORY, SEED, Plan, check_placeholders, expand, values_of
 from payload.settings import Settings

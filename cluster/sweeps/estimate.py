@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from agent.spec.run_limits import Bounds
 from agent.spec.sweep_trial import Trial
-from cluster.planner.evidence import Range
+from cluster.planner.figure import Range
 from cluster.planner.run_estimate import RunEstimate
 from cluster.sweeps.plan import Pairs, Plan
 from cluster.terminal.units import duration

@@ -11,7 +11,7 @@ from cluster.cli import CODE, FOR_NODES, PROJECT
 from cluster.cli.task import Key, Queue, Set, Yes, task
 from cluster.errors import DeepcdkError, UsageError
 from cluster.nodes.worker_group import check_maximum
-from cluster.runs.archive import fetch_run
+from cluster.runs.archived_runs import fetch_run
 from cluster.runs.launch import Following, Launch, watch_to_end
 from cluster.runs.recipe_or_program import Benchmark
 from cluster.runs.run_limits import stop_policy

@@ -12,7 +12,7 @@ from cluster.cli.task import Json, Key, Set, Yes, task
 from cluster.nodes.unused_files import SHARED, Leftovers, size_of, table, unused
 from cluster.runs.supervisor_client import CLEANING
 from cluster.session import Session
-from cluster.ssh.fanout import short
+from cluster.ssh.command_on_nodes import short
 from cluster.terminal.confirmation import confirm
 from cluster.terminal.output import print_line, print_note, print_result
 from cluster.terminal.tables import print_table

@@ -39,7 +39,7 @@ def dashboard(set_: Set = (), port: Port = 0, browser: Browser = True, key: Key 
     from cluster.dashboard.readers import Readers
     from cluster.dashboard.server import Dashboard, Server
     from cluster.plots.style import check_installed
-    from cluster.report import chosen_runs, formats
+    from cluster.report import chosen_runs, output_formats
     from cluster.report.run_report import report_of
 
     check_installed()
@@ -50,7 +50,7 @@ def dashboard(set_: Set = (), port: Port = 0, browser: Browser = True, key: Key 
     def report(run_id: str) -> str:
         """Fetch a run and return its report as HTML, like `fab report`."""
         _, files = chosen_runs.read_chosen(run_id, lambda _: open_session())
-        return formats.rendered(report_of(files), formats.HTML)
+        return output_formats.rendered(report_of(files), output_formats.HTML)
 
     local_port = web_tunnel.free_port(port)
     session = open_session()

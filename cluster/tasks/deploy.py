@@ -14,14 +14,14 @@ from cluster.aws import inventory
 from cluster.aws.stack import DELETING, BeingDestroyedError, describe_stack, read_template
 from cluster.cli import PROJECT
 from cluster.cli.task import Json, Key, Set, Yes, task
-from cluster.deploy import bootstrap, cdk, change_set, effects, key_pair, retained_data, zones
+from cluster.deploy import bootstrap, cdk, change_effects, change_set, key_pair, retained_data, zones
 from cluster.deploy.change_set import FAILED_CREATION, Plan, is_new, with_current_sizes
 from cluster.deploy.cost import describe_bounds, describe_deployment, describe_rest
 from cluster.errors import AwsError, DeepcdkError
 from cluster.nodes import live_runs, status, worker_group
 from cluster.nodes.grow import await_logins
 from cluster.nodes.occupancy import describe_runs
-from cluster.runs import run_starter
+from cluster.runs import run_owner
 from cluster.session import Session
 from cluster.terminal import status_line
 from cluster.terminal.confirmation import confirm
@@ -197,7 +197,7 @@ def _show_plan(session: Session, there: Mapping[str, Any] | None, *, as_json: bo
         elif planned.unchanged:
             print_line(f"stack {stack}: no changes")
         else:
-            print_table(effects.change_table(stack, planned.effects))
+            print_table(change_effects.change_table(stack, planned.effects))
             for reason in planned.stops_run:
                 print_line(f"stops a live run: {reason}")
 
@@ -245,7 +245,7 @@ def _permit(
     has changed while the question was open, the new effects are printed, and the question is asked again. Raises
     LiveRunError if runs would stop, unless `force` is set.
     """
-    print_table(effects.change_table(plan.stack, plan.effects), progress if aside else None)
+    print_table(change_effects.change_table(plan.stack, plan.effects), progress if aside else None)
     if plan.is_new:
         if not asked:
             confirm(describe_deployment(session), yes=yes)
@@ -254,7 +254,7 @@ def _permit(
     ended = live_runs.check_live_runs(session, CHANGE, reasons, force=force) if reasons else live_runs.LiveRuns()
     stopped = describe_stop(ended)
     lost = " What the table shows as lost cannot be restored." if any(each.loses for each in plan.effects) else ""
-    confirm(f"change stack {plan.stack}: {effects.summary(plan.effects)}.{lost}{stopped}", yes=yes)
+    confirm(f"change stack {plan.stack}: {change_effects.summary(plan.effects)}.{lost}{stopped}", yes=yes)
     now = with_current_sizes(session.aws, plan)
     if now.effects == plan.effects and reasons:
         ended = live_runs.check_live_runs(session, CHANGE, reasons, force=force)
@@ -270,7 +270,7 @@ def describe_stop(live: live_runs.LiveRuns) -> str:
     """Return sentences about the live runs that are stopped first, with a leading space; "" if there are none."""
     if not live.run_ids:
         return ""
-    by = run_starter.describe_others(live.starters, live.run_ids)
+    by = run_owner.describe_others(live.starters, live.run_ids)
     return f" First {describe_runs(live.run_ids)} {'are' if live.run_ids[1:] else 'is'} stopped.{by}"
 
 

@@ -11,12 +11,12 @@ from agent.spec.nodes import NODE_PYTHON
 from cluster.cli import FOR_NODES, PROJECT
 from cluster.cli.task import Browser, Key, Port, Set, Yes, task
 from cluster.errors import UsageError
-from cluster.programs.packed_program import pack_for_notebook
-from cluster.programs.program import Program
+from cluster.programs.environment_choice import pack_for_notebook
 from cluster.programs.requirements_formats import refuse_others
+from cluster.programs.user_program import Program
 from cluster.session import Session
 from cluster.ssh import web_tunnel
-from cluster.ssh.config_file import find_node
+from cluster.ssh.ssh_config_file import find_node
 from cluster.terminal.output import print_sentence
 from cluster.terminal.paths import expanded, is_file, resolved
 

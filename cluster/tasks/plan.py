@@ -50,7 +50,7 @@ def plan(
 
     """
     # Other tasks do not need these modules.
-    from cluster.cli.arguments import words_after_dashes
+    from cluster.cli.flags import words_after_dashes
     from cluster.planner import cluster_prices, plan_request, plan_table
     from cluster.plots import plan as plots
     from cluster.plots.style import save

@@ -8,7 +8,7 @@ from typing import Annotated
 
 from cluster.cli import FOR_NODES, PROJECT
 from cluster.cli.task import Json, Key, Set, Yes, task
-from cluster.programs.program import Program
+from cluster.programs.user_program import Program
 from cluster.session import Session
 from cluster.ssh.push import package_tree
 from cluster.terminal.output import print_result, print_sentence, progress_printer

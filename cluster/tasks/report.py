@@ -8,7 +8,7 @@ from typing import Annotated
 from cluster.cli import PROJECT
 from cluster.cli.task import FromBucket, Json, Key, Set, task
 from cluster.errors import UsageError
-from cluster.runs.archive import archived
+from cluster.runs.archived_runs import archived
 from cluster.session import Session
 from cluster.tasks.runs import of_sweep
 from cluster.terminal.output import print_line, print_result
@@ -51,10 +51,10 @@ def report(
     Example: fab report 20261120-121314-digits-ab12 --format html,md
     """
     # Modules to draw and fill in pages take a second to load, so import them only when there is something to report.
-    from cluster.report import chosen_runs, formats
+    from cluster.report import chosen_runs, output_formats
 
-    kinds = formats.parse_formats(format)
-    formats.destinations(into, chosen_runs.RUNS / "report", kinds)  # rejects an invalid path before fetching
+    kinds = output_formats.parse_formats(format)
+    output_formats.destinations(into, chosen_runs.RUNS / "report", kinds)  # rejects an invalid path before fetching
     session_of = sessions(set_, key)
     if len(run) > 1 and into and not into.endswith("/"):
         raise UsageError("--into", into, "must be a directory (with a trailing /) for several reports")
@@ -63,13 +63,13 @@ def report(
         directory, files = chosen_runs.read_chosen(word, session_of, archive_only=from_bucket)
         run_id = files.record["run_id"]
         default = directory / "report" if not into else directory / f"report-{run_id}"
-        paths = formats.destinations(into, default, kinds)
+        paths = output_formats.destinations(into, default, kinds)
         with doing(f"drawing the report of {run_id}"):
             from cluster.report.run_report import report_of
 
             built = report_of(files)
             for kind, path in paths.items():
-                formats.write(path, formats.rendered(built, kind))
+                output_formats.write(path, output_formats.rendered(built, kind))
         written.append({"run_id": run_id, "files": {kind: str(path) for kind, path in paths.items()}})
     if json:
         print_result({"reports": written}, json=True)
@@ -100,28 +100,28 @@ def compare(
 
     Example: fab compare 20261120-121314-sweep-digits-ab12 --format html,csv
     """
-    from cluster.report import chosen_runs, formats
+    from cluster.report import chosen_runs, output_formats
 
     session_of = sessions(set_, key)
     if len(run) == 1 and "/" not in run[0]:
         compare_sweep(session_of(""), run[0], format, into, archive_only=from_bucket, json=json)
         return
-    kinds = formats.parse_formats(format)
+    kinds = output_formats.parse_formats(format)
     if len(run) < 2:
         raise UsageError("--run", " ".join(run), "must name a sweep, or at least two runs; `fab runs` lists them")
-    formats.destinations(into, chosen_runs.RUNS / "comparison", kinds)  # rejects an invalid path before fetching
+    output_formats.destinations(into, chosen_runs.RUNS / "comparison", kinds)  # rejects an invalid path before fetching
     found = [chosen_runs.read_chosen(word, session_of, archive_only=from_bucket)[1] for word in run]
     ids = [str(files.record["run_id"]) for files in found]
     if twice := next((run_id for run_id in ids if ids.count(run_id) > 1), ""):
         raise UsageError("--run", twice, "is given twice; give each run once")
-    paths = formats.destinations(into, chosen_runs.RUNS / chosen_runs.comparison_name(ids), kinds)
+    paths = output_formats.destinations(into, chosen_runs.RUNS / chosen_runs.comparison_name(ids), kinds)
     with doing(f"comparing {len(ids)} runs"):
         from cluster.report.comparison import compare as compare_reports
         from cluster.report.run_report import report_of
 
         comparison = compare_reports([report_of(files) for files in found])
         for kind, path in paths.items():
-            formats.write(path, formats.rendered(comparison, kind))
+            output_formats.write(path, output_formats.rendered(comparison, kind))
     files = {kind: str(path) for kind, path in paths.items()}
     print_result({"runs": ids, "files": files}, f"{len(ids)} runs compared: {', '.join(files.values())}", json=json)
 
@@ -133,11 +133,11 @@ def compare_sweep(session: Session, name: str, format: str, into: str, *, archiv
     With `json`, a JSON document is printed. Runs that have succeeded are fetched first. Raises DeepcdkError if no run
     belongs to the sweep.
     """
-    from cluster.report import chosen_runs, formats
+    from cluster.report import chosen_runs, output_formats
     from cluster.report.sweep import combinations_table, latest, sweep_report, unfinished_table
 
-    kinds = formats.parse_formats(format, formats.SWEEP_FORMATS)
-    paths = formats.destinations(into, chosen_runs.RUNS / name, kinds)  # rejects an invalid path before fetching
+    kinds = output_formats.parse_formats(format, output_formats.SWEEP_FORMATS)
+    paths = output_formats.destinations(into, chosen_runs.RUNS / name, kinds)  # rejects an invalid path before fetching
     if archive := archived(session, archive_only=archive_only):
         states = latest(of_sweep(archive.runs(), name))
     else:
@@ -150,7 +150,7 @@ def compare_sweep(session: Session, name: str, format: str, into: str, *, archiv
 
         report = sweep_report(name, states, [report_of(files) for files in found])
         for kind, path in paths.items():
-            formats.write(path, formats.rendered(report, kind))
+            output_formats.write(path, output_formats.rendered(report, kind))
     files = {kind: str(path) for kind, path in paths.items()}
     if json:
         print_result({"sweep": name, "runs": done, "unfinished": len(report.unfinished), "files": files}, json=True)

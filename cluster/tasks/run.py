@@ -10,12 +10,11 @@ from invoke.exceptions import Exit
 
 from agent.spec.laptop_requests import RemoteCommand
 from cluster.cli import PROJECT
-from cluster.cli.arguments import words_after_dashes
-from cluster.cli.flags import whole
+from cluster.cli.flags import whole, words_after_dashes
 from cluster.cli.task import Json, Key, Set, task
 from cluster.errors import UsageError
 from cluster.session import Session
-from cluster.ssh import fanout
+from cluster.ssh import command_on_nodes
 from cluster.terminal.output import print_result
 from cluster.terminal.status_line import aside, doing
 from cluster.terminal.wrap import output_lines
@@ -50,21 +49,21 @@ def run(
         command=command,
         nodes=nodes,
         master=master,
-        environment=fanout.parse_environment(env),
+        environment=command_on_nodes.parse_environment(env),
     )
     with session.connect() as connection:
-        shown = None if json else fanout.PrefixedOutput(_write, coloured=_coloured(), shown=_shown)
+        shown = None if json else command_on_nodes.PrefixedOutput(_write, coloured=_coloured(), shown=_shown)
         directory = session.push_agent(connection)
         with doing("waiting for the command", plain=False):
-            results = fanout.run(connection, directory, request, shown)
+            results = command_on_nodes.run(connection, directory, request, shown)
     failed = [result.name for result in results if result.failed]
     if json:
         document = {"command": command, "failed": failed, "hosts": [result.to_document() for result in results]}
         print_result(document, json=True)
         if failed:
-            raise Exit(code=fanout.CommandFailedError(results).exit_status)
+            raise Exit(code=command_on_nodes.CommandFailedError(results).exit_status)
     elif failed:
-        raise fanout.CommandFailedError(results)
+        raise command_on_nodes.CommandFailedError(results)
 
 
 def _write(stream: str, line: str) -> None:

@@ -13,12 +13,12 @@ from cluster.cli.task import FromBucket, Json, Key, RunId, Set, Yes, task
 from cluster.errors import DeepcdkError, LiveRunError, UsageError
 from cluster.nodes.worker_group import describe_alarms
 from cluster.planner.expected_and_actual import outcomes
-from cluster.runs import run_starter
-from cluster.runs.archive import archived, fetch_run
+from cluster.runs import run_owner
+from cluster.runs.archived_runs import archived, fetch_run
+from cluster.runs.follow import print_log
 from cluster.runs.launch import watch_to_end
+from cluster.runs.run_tables import cost_per_person, cost_table, record_table, result_table, runs_table
 from cluster.runs.supervisor_client import Supervisor
-from cluster.runs.tables import cost_per_person, cost_table, record_table, result_table, runs_table
-from cluster.runs.watch import print_log
 from cluster.session import Session
 from cluster.terminal.confirmation import confirm
 from cluster.terminal.output import print_line, print_note, print_result
@@ -50,7 +50,7 @@ def runs(
     if sweep:
         found = of_sweep(found, sweep)
     if mine:
-        found = [run for run in found if run.get("started_by") and not run_starter.is_others(run["started_by"])]
+        found = [run for run in found if run.get("started_by") and not run_owner.is_others(run["started_by"])]
     if cost:
         costs = cost_per_person(found)
         print_result(costs, json=True) if json else print_table(cost_table(costs))
@@ -119,8 +119,8 @@ def stop(
             stop_sweep(supervisor, sweep, 0 if force else grace, yes=yes, json=json)
             return
         found = supervisor.status(run)
-        if found["state"] in (*LIVE_STATES, QUEUED) and run_starter.is_others(by := found.get("started_by")):
-            confirm(f"stop run {found['run_id']}, which {run_starter.describe(by, identity=True)} started.", yes=yes)
+        if found["state"] in (*LIVE_STATES, QUEUED) and run_owner.is_others(by := found.get("started_by")):
+            confirm(f"stop run {found['run_id']}, which {run_owner.describe(by, identity=True)} started.", yes=yes)
         run = str(found["run_id"])
         with interruptible(
             "\nthe request to stop the run was sent; `fab runs` shows when the run has stopped", print_note
@@ -138,7 +138,7 @@ def stop_sweep(supervisor: Supervisor, sweep: str, grace_s: float, *, yes: bool,
     """
     found = [run for run in of_sweep(supervisor.runs(), sweep) if run["state"] in (*LIVE_STATES, QUEUED)]
     starters = {str(run["run_id"]): run.get("started_by") or {} for run in found}
-    if found and (others := run_starter.describe_others(starters, starters)):
+    if found and (others := run_owner.describe_others(starters, starters)):
         confirm(f"stop {len(found)} runs of sweep {sweep}.{others}", yes=yes)
     waiting = sorted((run for run in found if run["state"] == QUEUED), key=lambda run: -(run.get("position") or 0))
     states = [supervisor.stop(str(run["run_id"]), grace_s) for run in waiting]
@@ -221,7 +221,7 @@ def rm(
             raise LiveRunError(run)
         if record["state"]["state"] == QUEUED:
             raise DeepcdkError(f"run {run} is queued", remedy=f"remove it from the queue with `fab stop --run {run}`")
-        by = run_starter.describe_others({run: record["state"].get("started_by") or {}}, [run])
+        by = run_owner.describe_others({run: record["state"].get("started_by") or {}}, [run])
         size = f"{record['files']} files, {record['bytes']:,} bytes"
         confirm(
             f"remove run {run} ({record['state']['state']}): {size}, {len(record['checkpoints'])} checkpoints.{by}",

@@ -15,7 +15,7 @@ from cluster.cli import PROJECT
 from cluster.cli.task import Json, Key, Set, Yes, task
 from cluster.errors import DeepcdkError
 from cluster.session import Session
-from cluster.ssh import config_file, session_manager, user_settings
+from cluster.ssh import session_manager, ssh_config_file, user_settings
 from cluster.ssh.host_keys import write_private
 from cluster.ssh.master import Master
 from cluster.terminal.confirmation import confirm
@@ -50,10 +50,10 @@ def ssh_config(
     config = Path.home() / ".ssh" / "config"
     included, place = False, str(config)
     try:
-        if install and not config_file.is_included(config):
-            confirm(f"add the line `{config_file.INCLUDE}` at the top of {config}.", yes=yes)
-            config_file.include(config)
-        included = config_file.is_included(config)
+        if install and not ssh_config_file.is_included(config):
+            confirm(f"add the line `{ssh_config_file.INCLUDE}` at the top of {config}.", yes=yes)
+            ssh_config_file.include(config)
+        included = ssh_config_file.is_included(config)
     except DeepcdkError:
         if install:
             raise
@@ -68,7 +68,7 @@ def ssh_config(
     if included:
         print_line(f"try: ssh {last} hostname; scp FILE {last}:; rsync -a DIR {last}:")
     else:
-        print_line(f"add this line at the top of {place}, or repeat with --install:\n  {config_file.INCLUDE}")
+        print_line(f"add this line at the top of {place}, or repeat with --install:\n  {ssh_config_file.INCLUDE}")
         print_line(f"without the line: ssh -F {files.config} {last}")
 
 
@@ -82,12 +82,12 @@ def ssh(set_: Set = (), node: Annotated[str, "master, worker3 or 3; default: the
     session = Session(PROJECT, set_, key=key)
     with session.connect() as master:
         nodes = session.nodes(master)
-        chosen = config_file.find_node(session.stack.name, node, nodes)
+        chosen = ssh_config_file.find_node(session.stack.name, node, nodes)
         if not user_settings.openssh_knows_user():
             through = ["ssh", *(["-t"] if sys.stdin.isatty() else []), chosen.name]
             raise Exit(code=master.shell(["bash", "-l"] if chosen.name == MASTER_NAME else through))
         files, _ = _write_ssh_config(session, master, nodes)
-    command = ["ssh", "-F", str(files.config), config_file.alias(session.stack.name, chosen.name)]
+    command = ["ssh", "-F", str(files.config), ssh_config_file.alias(session.stack.name, chosen.name)]
     try:
         # ssh then handles the terminal, its size and signals itself. Its ProxyCommand may be the AWS CLI.
         os.execvpe(command[0], command, session.aws.environment())
@@ -97,17 +97,17 @@ def ssh(set_: Set = (), node: Annotated[str, "master, worker3 or 3; default: the
 
 def _write_ssh_config(
     session: Session, master: Master, nodes: Sequence[Node]
-) -> tuple[config_file.Files, tuple[config_file.Entry, ...]]:
+) -> tuple[ssh_config_file.Files, tuple[ssh_config_file.Entry, ...]]:
     """Update the cluster's ssh_config, known host keys and identity below ~/.ssh.
 
     Return the paths of the files, and the entries for the nodes. Raises DeepcdkError or OSError.
     """
     folder = Path.home() / ".ssh"
-    files = config_file.Files.below(folder, session.stack.name)
+    files = ssh_config_file.Files.below(folder, session.stack.name)
     kept = session.kept_host_keys
     instance, tunnelled = session.load_inventory().master, session.stack.ssh_access == SESSION_MANAGER
     with doing("reading the nodes' host keys"):
-        found = config_file.entries(
+        found = ssh_config_file.entries(
             session.stack.name,
             nodes,
             instance.id if tunnelled else instance.public_ip,
@@ -115,15 +115,15 @@ def _write_ssh_config(
         )
     proxy = session_manager.proxy_command(instance.id, session.aws.region) if tunnelled else master.settings.proxy
     agent = master.settings.agent
-    text = config_file.config_text(
+    text = ssh_config_file.config_text(
         session.stack.name,
         session.stack.login_user,
         found,
         files,
-        config_file.write_identity(files, master.user_key),
+        ssh_config_file.write_identity(files, master.user_key),
         agent="" if agent == os.environ.get("SSH_AUTH_SOCK", "") else agent,
         proxy_command=proxy,
     )
-    write_private(files.known_hosts, config_file.known_hosts_text(found))
+    write_private(files.known_hosts, ssh_config_file.known_hosts_text(found))
     write_private(files.config, text)
     return files, found

@@ -13,8 +13,8 @@ from cluster.cli import PROJECT
 from cluster.cli.task import Json, Key, Set, Yes, task
 from cluster.errors import DeepcdkError, UsageError
 from cluster.session import Session
+from cluster.staging.files_to_stage import BackgroundManifest, is_bucket, parse_name, survey
 from cluster.staging.node_reports import StagingResult
-from cluster.staging.source import BackgroundManifest, is_bucket, parse_name, survey
 from cluster.staging.stager import Stager
 from cluster.terminal import progress
 from cluster.terminal.output import print_line, print_note, print_result

@@ -16,7 +16,7 @@ from cluster.errors import AwsError, ConnectionFailedError, DeepcdkError, NoAnsw
 from cluster.nodes.occupancy import Occupancy, describe_replacement, shortened
 from cluster.nodes.status import print_status, read_status
 from cluster.nodes.unused_files import Leftover, Leftovers, summary
-from cluster.runs import run_starter
+from cluster.runs import run_owner
 from cluster.runs.supervisor_client import Supervisor
 from cluster.session import Session
 from cluster.ssh.master import Master
@@ -103,7 +103,7 @@ def _show_runs(session: Session) -> None:
         print_note(f"live runs and the size of uploads are unknown: {str(error.what).partition(chr(10))[0]}")
         return
     for run_id, hosts in occupied.hosts.items():
-        by = run_starter.describe(occupied.starters.get(run_id))
+        by = run_owner.describe(occupied.starters.get(run_id))
         print_line(f"run {run_id} is live on {shortened(hosts)}" + (f", started by {by}" if by else ""))
     for replaced in occupied.replaced:
         print_line(describe_replacement(replaced))

@@ -17,13 +17,12 @@ from agent.spec.run_limits import Bounds
 from agent.spec.run_states import FINAL_STATES
 from agent.spec.sweep_trial import SEED_VARIABLE, Trial
 from cluster.cli import CODE, PROJECT
-from cluster.cli.arguments import words_after_dashes
-from cluster.cli.flags import changed, parse_whole, whole
+from cluster.cli.flags import changed, parse_whole, whole, words_after_dashes
 from cluster.cli.task import Json, Key, Set, Yes, task
 from cluster.errors import DeepcdkError, UsageError
 from cluster.nodes.worker_group import check_maximum
-from cluster.programs.program import Program
-from cluster.report.wording import plural
+from cluster.programs.user_program import Program
+from cluster.report.shown_values import plural
 from cluster.runs.environment_variables import check_secrets, read_secrets
 from cluster.runs.launch import Following, Launch
 from cluster.runs.recipe_or_program import ProgramFlags, Training

@@ -13,11 +13,11 @@ from agent.spec.horovod import Knobs
 from agent.spec.run_limits import Bounds
 from cluster.aws.notify_flag import check_notify
 from cluster.cli import CODE, PROJECT
-from cluster.cli.arguments import words_after_dashes
-from cluster.cli.flags import whole
+from cluster.cli.flags import whole, words_after_dashes
 from cluster.cli.task import Key, Notify, Queue, Set, Yes, task
 from cluster.nodes.worker_group import check_maximum
-from cluster.programs.program import Program
+from cluster.programs.large_upload import describe_size, is_large
+from cluster.programs.user_program import Program
 from cluster.runs.dry_run import dry_run_lines, with_planned
 from cluster.runs.environment_variables import parse_environment, read_secrets
 from cluster.runs.launch import Following
@@ -111,8 +111,8 @@ def train(
         if dry_run:
             packed = request.pack(lambda: session.nodes(master), launch.progress)
             for tree in packed.trees:
-                if tree.is_large:
-                    launch.progress(f"the upload is large: {tree.size_text}")
+                if is_large(tree):
+                    launch.progress(describe_size(tree))
             there = session.nodes(master)
             request.check_nodes(session, master, trouble, yes=True, report=launch.progress)
             spec = specified(request, launch, master, packed, with_planned(there, nodes))

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from cluster.errors import DeepcdkError
 from cluster.master_answers import REMEDY, AnswerError, parse
-from cluster.runs.follow import RunProgress, parse_message, reduce
+from cluster.runs.progress_display import describe_end
+from cluster.runs.run_progress import RunProgress, parse_message, reduce
+from cluster.runs.run_tables import record_table, runs_table
 from cluster.runs.supervisor_client import Supervisor
-from cluster.runs.tables import record_table, runs_table
-from cluster.runs.watch import describe_end
 from cluster.ssh.master import Completed
 from cluster.terminal.tables import plain_lines
 from tests.cluster.runs.test_supervisor_client import AnsweringMaster, answer

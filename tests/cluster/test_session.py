@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from cluster.deploy.cdk import context
 from cluster.errors import UsageError
 from cluster.session import Session, parse_overrides, read_config
-from cluster.ssh.config_file import Files
+from cluster.ssh.ssh_config_file import Files
 from stacks.config import ClusterConfig, ConfigError
 from tests.words import LONG, WORDS
 

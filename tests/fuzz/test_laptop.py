@@ -23,11 +23,10 @@ from cluster.errors import DeepcdkError
 from cluster.nodes import node_load
 from cluster.report.run_files import read_run
 from cluster.runs.follow import follow
-from cluster.runs.progress_display import PlainDisplay
+from cluster.runs.progress_display import PlainDisplay, describe_end, document
+from cluster.runs.run_tables import record_table, result_table, runs_table
 from cluster.runs.supervisor_client import Supervisor
-from cluster.runs.tables import record_table, result_table, runs_table
-from cluster.runs.watch import describe_end, document
-from cluster.ssh import fanout, fetch
+from cluster.ssh import command_on_nodes, fetch
 from cluster.ssh.host_keys import BEGIN, END, parse_console
 from cluster.ssh.master import Completed
 from cluster.ssh.web_tunnel import find_address
@@ -170,11 +169,11 @@ def test_the_stream_of_a_followed_run(messages: list[Any], live: bool) -> None:
 def test_the_output_of_a_command_on_the_nodes(messages: list[Any]) -> None:
     lines: list[str] = []
     with refused_in_words(), contextlib.redirect_stderr(io.StringIO()):
-        shown = fanout.PrefixedOutput(lambda _, line: lines.append(line), coloured=False)
-        results = fanout.collect(map(encoded, messages), shown, "ec2-user@198.18.1.2")
+        shown = command_on_nodes.PrefixedOutput(lambda _, line: lines.append(line), coloured=False)
+        results = command_on_nodes.collect(map(encoded, messages), shown, "ec2-user@198.18.1.2")
         json.dumps([result.to_document() for result in results])
         if any(result.failed for result in results):
-            raise fanout.CommandFailedError(results)
+            raise command_on_nodes.CommandFailedError(results)
 
 
 @settings(max_examples=EXAMPLES)
@@ -190,7 +189,7 @@ def test_the_reports_of_a_staging(messages: list[Any]) -> None:
 @settings(max_examples=EXAMPLES)
 @given(text=json_of(LOAD) | texts_like(json.dumps(LOAD)))
 def test_the_load_of_a_node(text: str) -> None:
-    result = fanout.HostResult(
+    result = command_on_nodes.HostResult(
         name=HOST, exit_code=0, reached=True, seconds=1.0, stdout=text.encode(errors="surrogateescape"), stderr=b""
     )
     with refused_in_words():

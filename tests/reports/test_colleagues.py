@@ -27,13 +27,13 @@ from agent.spec.provenance import Origin
 from agent.supervisor.cli import occupancy
 from cluster import master_answers as answers
 from cluster.deploy import change_set, kept_images
-from cluster.deploy.effects import describe_login_user
+from cluster.deploy.change_effects import describe_login_user
 from cluster.errors import DeepcdkError
 from cluster.nodes.live_runs import LiveRuns
 from cluster.nodes.occupancy import Occupancy
 from cluster.nodes.worker_group import describe_alarms
-from cluster.runs import run_starter
-from cluster.runs.tables import record_table, runs_table
+from cluster.runs import run_owner
+from cluster.runs.run_tables import record_table, runs_table
 from cluster.tasks import runs as tasks
 from cluster.tasks.deploy import describe_stop
 from localcloud.api.cloudwatch import states
@@ -75,7 +75,7 @@ def test_run_without_a_starter_is_shown_without_one(tmp_path: Path, origin: str)
     """Source: skypilot #1565; runs of an older version do not record it."""
     (tmp_path / "origin.json").write_text(origin)
     assert RunDirectory(path=tmp_path).started_by() is None
-    assert not run_starter.is_others(None) and run_starter.describe(None) == ""
+    assert not run_owner.is_others(None) and run_owner.describe(None) == ""
 
 
 class Stopping:
@@ -115,9 +115,9 @@ def test_stop_asks_before_it_ends_the_run_of_somebody_else(
     """Source: skypilot #1565: `fab stop` on another laptop, without a terminal, stopped the run without asking."""
     monkeypatch.setenv("HOME", str(tmp_path))
     if started_by == "own":
-        started_by = {**run_starter.here(), "identity": ""}
+        started_by = {**run_owner.here(), "identity": ""}
     elif started_by == "another home":
-        started_by = {**run_starter.here(), "laptop": "f" * 32}
+        started_by = {**run_owner.here(), "laptop": "f" * 32}
     session = Stopping(started_by, state)
     monkeypatch.setattr(tasks, "Session", lambda *_, **__: session)
     monkeypatch.setattr(sys, "stdin", open(os.devnull))  # noqa: SIM115, PTH123  # no terminal
@@ -129,7 +129,7 @@ def test_stop_asks_before_it_ends_the_run_of_somebody_else(
 def test_every_task_that_ends_runs_names_who_started_them(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Source: skypilot #5994."""
     monkeypatch.setenv("HOME", str(tmp_path))
-    live = LiveRuns(run_ids=("one", "two"), starters={"one": ALICE, "two": run_starter.here()})
+    live = LiveRuns(run_ids=("one", "two"), starters={"one": ALICE, "two": run_owner.here()})
     assert describe_stop(live) == " First runs one, two are stopped. Somebody else started one (alice@desk)."
 
 

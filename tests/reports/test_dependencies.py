@@ -23,11 +23,11 @@ from agent.spec.node_kinds import RuntimeKind
 from cluster.errors import DeepcdkError, UsageError
 from cluster.programs import requirements_formats, uv_compile
 from cluster.programs.entry_starts import starts
+from cluster.programs.environment_choice import PackedProgram, pack
 from cluster.programs.import_check import is_in, standard_library, unreachable
-from cluster.programs.packed_program import PackedProgram, pack
-from cluster.programs.program import Program
 from cluster.programs.python_environment import Environment
 from cluster.programs.requirements_file import RequirementsError
+from cluster.programs.user_program import Program
 from cluster.programs.uv_compile import Answer, File, Package, UnresolvedHereError
 from cluster.programs.wheel_build import WheelBuilder
 from tests.factories import make_master, make_node

@@ -15,10 +15,10 @@ from botocore.exceptions import ClientError
 from cluster.aws.errors import aws_errors
 from cluster.cli import CODE
 from cluster.deploy import bootstrap, change_set
-from cluster.deploy.effects import change_table
+from cluster.deploy.change_effects import change_table
 from cluster.errors import AwsError, DeepcdkError, UsageError
-from cluster.programs.program import Program
-from cluster.runs.tables import record_table, result_table
+from cluster.programs.user_program import Program
+from cluster.runs.run_tables import record_table, result_table
 from cluster.ssh.push import BrokenPackageError
 from cluster.tasks import deploy
 

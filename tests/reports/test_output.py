@@ -17,10 +17,10 @@ from agent.runs.run_messages import follow
 from agent.supervisor.failure import reason
 from agent.supervisor.launcher_messages import log_bytes
 from cluster.errors import DeepcdkError, RemoteError
-from cluster.runs.follow import RunProgress
-from cluster.runs.progress_display import PlainDisplay
+from cluster.runs.follow import print_log
+from cluster.runs.progress_display import PlainDisplay, describe_end
+from cluster.runs.run_progress import RunProgress
 from cluster.runs.supervisor_client import Supervisor
-from cluster.runs.watch import describe_end, print_log
 from cluster.ssh.master import Master, SilenceError
 from tests.factories import make_nodes, make_spec, make_stack, make_state
 

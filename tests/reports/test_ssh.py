@@ -25,7 +25,7 @@ from cluster.cli import PROJECT
 from cluster.cli.program import make_program
 from cluster.deploy import key_pair
 from cluster.errors import ConnectionFailedError
-from cluster.ssh import config_file, connect, user_keys, user_settings
+from cluster.ssh import connect, ssh_config_file, user_keys, user_settings
 from cluster.ssh.master import Master, SilenceError
 from cluster.ssh.user_keys import UserKey
 from cluster.ssh.user_settings import UserSettings
@@ -277,10 +277,12 @@ def test_ssh_config_writes_its_files_if_the_users_own_config_cannot_be_read(
             monkeypatch.setattr(Path, "read_bytes", lambda path: denied() if path == own else read(path))
     else:
         own.symlink_to(own if config == "loop" else tmp_path)
-    files = config_file.Files.below(own.parent, "deepcdk")
-    entry = config_file.Entry(alias="deepcdk-master", address="198.18.0.1", instance_id="i-0123456789abcdef0", keys=())
+    files = ssh_config_file.Files.below(own.parent, "deepcdk")
+    entry = ssh_config_file.Entry(
+        alias="deepcdk-master", address="198.18.0.1", instance_id="i-0123456789abcdef0", keys=()
+    )
 
-    def write(*_: object) -> tuple[config_file.Files, tuple[config_file.Entry, ...]]:
+    def write(*_: object) -> tuple[ssh_config_file.Files, tuple[ssh_config_file.Entry, ...]]:
         user_settings.read("deepcdk-master", home=tmp_path)  # like connecting and writing
         return files, (entry,)
 
@@ -499,12 +501,12 @@ def test_plain_ssh_connects_with_the_file_that_fab_writes(
     laptop.authorize(right)
     monkeypatch.setenv("SSH_AUTH_SOCK", str(agent(*others, *[right] * is_in_agent)))
     with laptop.connect(ordered(laptop, monkeypatch, described(right))) as master:
-        files = config_file.Files.below(laptop.home / ".ssh", "deepcdk")
-        identity = config_file.write_identity(files, master.user_key)
-    entry = config_file.Entry(alias="deepcdk-master", address="127.0.0.1", instance_id="i-1", keys=laptop.host_keys)
-    user_settings_text = config_file.config_text("deepcdk", getpass.getuser(), [entry], files, identity)
+        files = ssh_config_file.Files.below(laptop.home / ".ssh", "deepcdk")
+        identity = ssh_config_file.write_identity(files, master.user_key)
+    entry = ssh_config_file.Entry(alias="deepcdk-master", address="127.0.0.1", instance_id="i-1", keys=laptop.host_keys)
+    user_settings_text = ssh_config_file.config_text("deepcdk", getpass.getuser(), [entry], files, identity)
     files.config.parent.mkdir(exist_ok=True)
-    files.known_hosts.write_text(config_file.known_hosts_text([entry]))
+    files.known_hosts.write_text(ssh_config_file.known_hosts_text([entry]))
     files.config.write_text(user_settings_text)
     command = ["ssh", "-F", str(files.config), "-p", str(laptop.port)]
     done = subprocess.run([*command, "deepcdk-master", "echo", "hello"], capture_output=True, text=True, check=False)

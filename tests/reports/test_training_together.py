@@ -13,12 +13,12 @@ import pytest
 from agent.spec.horovod import Knobs
 from agent.spec.launchers import HOROVOD, PLAIN, TORCHRUN
 from cluster.errors import DeepcdkError, UsageError
+from cluster.programs.environment_choice import pack
 from cluster.programs.import_check import missing
 from cluster.programs.keras3_lint import KerasTrapError
 from cluster.programs.launcher_choice import Joining
-from cluster.programs.packed_program import pack
-from cluster.programs.program import Program
 from cluster.programs.python_environment import RUNTIME
+from cluster.programs.user_program import Program
 from cluster.runs.run_options import RankOptions, RunOptions
 from cluster.runs.train_request import TrainRequest, ask_to_train_apart, ask_to_train_without_gpus, with_launcher
 from tests.factories import make_master, make_node

@@ -25,12 +25,13 @@ from cluster.cli import PROJECT
 from cluster.cli.task_modules import collection
 from cluster.errors import DeepcdkError, RemoteError, UsageError
 from cluster.programs.deepcdkignore import UploadError
+from cluster.programs.environment_choice import wheels_tree
 from cluster.programs.files_to_push import survey
-from cluster.programs.packed_program import wheels_tree
-from cluster.programs.program import Program
+from cluster.programs.large_upload import ASKED_FILES, describe_size, is_large
+from cluster.programs.user_program import Program
 from cluster.runs.provenance import read_diff
 from cluster.session import Session
-from cluster.ssh.push import ASKED_FILES, pack, push
+from cluster.ssh.push import pack, push
 from cluster.ssh.transfer_on_master import EntryError, unpack, unpack_as
 from cluster.staging.node_reports import REMEDIES
 from tests.factories import make_nodes, make_program_spec
@@ -442,14 +443,16 @@ def test_large_uploads_are_recognised_by_bytes_or_count_with_the_five_largest(pr
         with write(project, f"data{number}.bin").open("wb") as file:
             file.truncate(8_000_000 + number)
     tree = Program(directory=project, entry=("true",)).tree()
-    assert tree.is_large
-    assert tree.size_text.startswith("8 files, 56,000,035 bytes; the largest: data6.bin 8,000,006, data5.bin")
-    assert "data1.bin" not in tree.size_text
+    assert is_large(tree)
+    assert describe_size(tree).startswith(
+        "the upload is large: 8 files, 56,000,035 bytes; the largest: data6.bin 8,000,006, data5.bin"
+    )
+    assert "data1.bin" not in describe_size(tree)
     (project / "data0.bin").unlink()
-    assert not Program(directory=project, entry=("true",)).tree().is_large
+    assert not is_large(Program(directory=project, entry=("true",)).tree())
     for number in range(ASKED_FILES):
         (project / f"{number}").touch()
-    assert Program(directory=project, entry=("true",)).tree().is_large
+    assert is_large(Program(directory=project, entry=("true",)).tree())
 
 
 def test_wheels_of_the_laptop_count_as_an_upload(tmp_path: Path) -> None:
@@ -459,10 +462,12 @@ def test_wheels_of_the_laptop_count_as_an_upload(tmp_path: Path) -> None:
             file.truncate(26_000_000 + number)
     tree = wheels_tree(sorted(tmp_path.iterdir()))
     assert tree is not None
-    assert tree.is_large
-    assert tree.size_text == "2 files, 52,000,001 bytes; the largest: torch1.whl 26,000,001, torch0.whl 26,000,000"
+    assert is_large(tree)
+    assert describe_size(tree).endswith(
+        ": 2 files, 52,000,001 bytes; the largest: torch1.whl 26,000,001, torch0.whl 26,000,000"
+    )
     one = wheels_tree([tmp_path / "torch0.whl"])
-    assert one is not None and one.size_text.startswith("1 file, 26,000,000 bytes; the largest: ")
+    assert one is not None and ": 1 file, 26,000,000 bytes; the largest: " in describe_size(one)
     with tarfile.open(fileobj=io.BytesIO(tree.archive)) as archive:
         assert archive.getnames() == ["wheels/torch0.whl", "wheels/torch1.whl"]
 

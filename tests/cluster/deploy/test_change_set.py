@@ -15,7 +15,7 @@ from cluster.aws.client import Aws
 from cluster.deploy import cdk, change_set
 from cluster.deploy.cdk import CdkError
 from cluster.deploy.change_set import Plan, is_new, with_current_sizes
-from cluster.deploy.changes import Change
+from cluster.deploy.changed_resources import Change
 
 Propose = Callable[[dict[str, Any], str], None]
 PROJECT = Path("/project")

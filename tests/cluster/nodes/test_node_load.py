@@ -16,7 +16,7 @@ from cluster.errors import ConnectionFailedError
 from cluster.nodes import node_load
 from cluster.nodes.node_load import Row, documents, rows, table
 from cluster.nodes.occupancy import Occupancy
-from cluster.ssh import fanout
+from cluster.ssh import command_on_nodes
 from tests.factories import MASTER_ID, make_instance, make_inventory, make_master, make_master_instance, make_node
 
 LOAD = Load(
@@ -95,15 +95,17 @@ def test_large_amounts_have_no_fraction_and_a_node_without_a_disk_is_no_error() 
     assert table([Row(instance_id=B, name="", load=edge)]).rows[0][4] == "100 of 100 GiB"
 
 
-def result(name: str, stdout: bytes, exit_code: int = 0) -> fanout.HostResult:
-    return fanout.HostResult(name=name, exit_code=exit_code, reached=True, seconds=0.1, stdout=stdout, stderr=b"")
+def result(name: str, stdout: bytes, exit_code: int = 0) -> command_on_nodes.HostResult:
+    return command_on_nodes.HostResult(
+        name=name, exit_code=exit_code, reached=True, seconds=0.1, stdout=stdout, stderr=b""
+    )
 
 
 def test_master_and_workers_are_measured_each_with_the_pushed_program(monkeypatch: pytest.MonkeyPatch) -> None:
     document = json.dumps(dataclasses.asdict(LOAD)).encode()
     asked: list[RemoteCommand] = []
 
-    def run(master: object, directory: str, request: RemoteCommand, _: object) -> list[fanout.HostResult]:
+    def run(master: object, directory: str, request: RemoteCommand, _: object) -> list[command_on_nodes.HostResult]:
         asked.append(request)
         if request.master:
             return [result("deeplearning-master", stdout=document)]
@@ -113,7 +115,7 @@ def test_master_and_workers_are_measured_each_with_the_pushed_program(monkeypatc
             result("deeplearning-worker10", stdout=document),
         ]
 
-    monkeypatch.setattr(fanout, "run", run)
+    monkeypatch.setattr(command_on_nodes, "run", run)
     found = node_load.read(cast(Any, None), ".deepcdk/trees/ab", "/mnt/efs/payloads/ab", NODES)
     assert found["deeplearning-master"] == found["deeplearning-worker10"] == LOAD
     assert "Expecting value" in str(found["deeplearning-worker2"])
@@ -132,18 +134,18 @@ def test_master_and_workers_are_measured_each_with_the_pushed_program(monkeypatc
 def test_workers_that_cannot_be_reached_leave_the_masters_load(monkeypatch: pytest.MonkeyPatch) -> None:
     document = json.dumps(dataclasses.asdict(LOAD)).encode()
 
-    def run(master: object, directory: str, request: RemoteCommand, _: object) -> list[fanout.HostResult]:
+    def run(master: object, directory: str, request: RemoteCommand, _: object) -> list[command_on_nodes.HostResult]:
         if request.master:
             return [result("deeplearning-master", stdout=document)]
         raise ConnectionFailedError("no route")
 
-    monkeypatch.setattr(fanout, "run", run)
+    monkeypatch.setattr(command_on_nodes, "run", run)
     found = node_load.read(cast(Any, None), "/mnt/efs", "/mnt/efs", NODES)
     assert (found["deeplearning-master"], "no route" in str(found[""])) == (LOAD, True)
 
-    def fail(*_: object) -> list[fanout.HostResult]:
+    def fail(*_: object) -> list[command_on_nodes.HostResult]:
         raise ConnectionFailedError("no route")
 
-    monkeypatch.setattr(fanout, "run", fail)
+    monkeypatch.setattr(command_on_nodes, "run", fail)
     with pytest.raises(ConnectionFailedError):
         node_load.read(cast(Any, None), "/mnt/efs", "/mnt/efs", [NODES[1]])

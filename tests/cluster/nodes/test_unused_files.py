@@ -63,7 +63,7 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cluster:
     def fan_out(_master: object, _directory: str, request: RemoteCommand, _listener: None) -> list[Any]:
         return [make_host_result(made.run("worker", request.command).stdout)]
 
-    monkeypatch.setattr("cluster.ssh.fanout.run", fan_out)
+    monkeypatch.setattr("cluster.ssh.command_on_nodes.run", fan_out)
     monkeypatch.setattr(unused_files, "RANK_HOME", str(tmp_path / "rank"))
     return made
 

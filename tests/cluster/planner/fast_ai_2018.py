@@ -10,7 +10,7 @@ import dataclasses
 from typing import Final
 
 from cluster.planner.compute_rates import NVIDIA_PYTORCH_2018
-from cluster.planner.evidence import CITED, within
+from cluster.planner.figure import CITED, within
 from cluster.planner.workload import Phase, Program, Workload
 
 TRAINING_IMAGES: Final = 1_281_167

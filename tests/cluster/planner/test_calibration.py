@@ -12,7 +12,7 @@ from hypothesis import example, given
 from cluster.planner.assumptions import READY_START_UP_S, START_UP_S, Assumptions, assume
 from cluster.planner.calibration import NOTHING, Calibration, PastLink, PastRate, PastRing, PastStart
 from cluster.planner.communication import ring_seconds
-from cluster.planner.evidence import CITED, Figure, Range
+from cluster.planner.figure import CITED, Figure, Range
 from cluster.planner.hardware import hardware_of
 from cluster.planner.workload import workload_of
 from payload.recipes.digits import DIGITS

@@ -15,7 +15,7 @@ from cluster.planner.candidates import (
     mark_frontier,
     seconds_in_range,
 )
-from cluster.planner.evidence import Range, exact
+from cluster.planner.figure import Range, exact
 from cluster.planner.hardware import hardware_of
 from cluster.planner.run_time import Cluster, Parts
 from tests.cluster.planner.fast_ai_2018 import DAWNBENCH

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cluster.planner.assumptions import Assumptions, assume
-from cluster.planner.evidence import exact
+from cluster.planner.figure import exact
 from cluster.planner.hardware import hardware_of
 from cluster.planner.run_time import Cluster, run_seconds
 from cluster.planner.workload import PAYLOAD, Phase, Workload

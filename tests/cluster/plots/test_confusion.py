@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cluster.plots.confusion import draw_confusion
-from cluster.report.classes import confusion_of
+from cluster.report.confused_classes import confusion_of
 
 
 @pytest.mark.parametrize("classes", [2, 20, 21, 300])

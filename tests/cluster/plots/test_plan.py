@@ -11,7 +11,7 @@ from matplotlib.collections import LineCollection
 
 from cluster.errors import DeepcdkError, UsageError
 from cluster.planner.candidates import Candidate, mark_frontier
-from cluster.planner.evidence import Range
+from cluster.planner.figure import Range
 from cluster.planner.run_time import Parts
 from cluster.plots.plan import check_path, draw_candidates
 from cluster.plots.style import save

@@ -14,7 +14,7 @@ import pytest
 from cluster.errors import DeepcdkError
 from cluster.plots import plan, style
 from cluster.plots.style import DARK, DASHES, INK, LIGHT, MARKERS, SERIES, drawing, new_figure, page_svg
-from cluster.report import formats
+from cluster.report import output_formats
 
 
 def luminance(colour: str) -> float:
@@ -117,7 +117,11 @@ def test_threads_do_not_change_each_others_settings() -> None:
 
 def test_missing_matplotlib_is_reported_with_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    for check in (style.check_installed, lambda: formats.parse_formats("md,html"), lambda: plan.check_path("a.png")):
+    for check in (
+        style.check_installed,
+        lambda: output_formats.parse_formats("md,html"),
+        lambda: plan.check_path("a.png"),
+    ):
         with pytest.raises(DeepcdkError, match=r"Matplotlib[^$]*deepcdk\[plots\]"):
             check()
-    assert formats.parse_formats("md,json") == ("md", "json")
+    assert output_formats.parse_formats("md,json") == ("md", "json")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from cluster.programs.keras3_lint import KerasTrapError, find
-from cluster.programs.program import Program
+from cluster.programs.user_program import Program
 
 
 def traps(directory: Path, source: str) -> list[tuple[int, str]]:

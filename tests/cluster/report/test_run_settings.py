@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from cluster.report.run_report import report_of
 from cluster.report.run_settings import CLUSTER, GROUPS, HOROVOD, RANKS, RUN, TRAINING, VERSIONS
-from cluster.report.wording import value_text
+from cluster.report.shown_values import value_text
 from tests.cluster.report.recorded_runs import changed, raw, report
 
 

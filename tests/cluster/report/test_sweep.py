@@ -14,7 +14,7 @@ import pytest
 
 from agent.spec.sweep_trial import Trial
 from cluster.errors import UsageError
-from cluster.report.formats import SWEEP_FORMATS, parse_formats, rendered
+from cluster.report.output_formats import SWEEP_FORMATS, parse_formats, rendered
 from cluster.report.run_report import COST, SECONDS, SPEED_PER_NODE, TEST_ACCURACY, RunReport, report_of
 from cluster.report.sweep import SweepReport, combinations_table, latest, report_of_state, sweep_report
 from tests.cluster.report.recorded_runs import MARKUP, another, changed, raw, raw_metrics

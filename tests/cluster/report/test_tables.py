@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 
-from cluster.report.classes import confusion_of
 from cluster.report.comparison import compare
+from cluster.report.confused_classes import confusion_of
 from cluster.report.run_report import VALIDATION_ACCURACY, Headline
 from cluster.report.tables import (
     MARK,

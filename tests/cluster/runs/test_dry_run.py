@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from agent.spec.nodes import NODE_PYTHON, Node
-from cluster.programs.program import Program
+from cluster.programs.user_program import Program
 from cluster.runs.dry_run import dry_run_lines, with_planned
 from cluster.runs.run_options import RankOptions, RunOptions
 from tests.cluster.runs.test_run_spec import NODES, make_launch

@@ -12,8 +12,8 @@ from agent.spec.horovod import Knobs
 from agent.spec.nodes import Node
 from agent.spec.run import RunSpec
 from cluster.errors import UsageError
-from cluster.programs.program import Program
 from cluster.programs.python_environment import RUNTIME, Environment
+from cluster.programs.user_program import Program
 from cluster.runs.recipe_or_program import Training
 from cluster.runs.run_options import RankOptions, RunOptions
 from cluster.runs.run_spec import Stamp, specify

@@ -16,9 +16,9 @@ from agent.spec.laptop_requests import RemoteCommand
 from agent.staging.manifest import Entry, Manifest
 from cluster.errors import DeepcdkError, RemoteError
 from cluster.master_answers import AnswerError
-from cluster.ssh.fanout import HostResult
+from cluster.ssh.command_on_nodes import HostResult
 from cluster.ssh.master import Completed
-from cluster.staging import source
+from cluster.staging import files_to_stage
 from cluster.staging.node_reports import Reports, StagingError
 from cluster.staging.stager import Stager, readers
 from cluster.terminal.progress import PlainProgress
@@ -97,7 +97,7 @@ def master(monkeypatch: pytest.MonkeyPatch) -> LocalMaster:
             )
         return tuple(results)
 
-    monkeypatch.setattr("cluster.ssh.fanout.run", run)
+    monkeypatch.setattr("cluster.ssh.command_on_nodes.run", run)
     return master
 
 
@@ -124,8 +124,8 @@ class Scene:
         found, manifest = self.read()
         return self.stager.upload_and_copy(found.root, manifest, str(self.disks), sharded=sharded)[1]
 
-    def read(self) -> tuple[source.Source, Manifest]:
-        found = source.survey(str(self.folder), follow_links=False)
+    def read(self) -> tuple[files_to_stage.Source, Manifest]:
+        found = files_to_stage.survey(str(self.folder), follow_links=False)
         return found, found.manifest(lambda *_: None)
 
     def disk(self, host: str) -> Path:

@@ -10,7 +10,7 @@ import pytest
 
 from agent.spec.sweep_trial import SEED_VARIABLE
 from cluster.errors import UsageError
-from cluster.programs.program import Program
+from cluster.programs.user_program import Program
 from cluster.runs.recipe_or_program import ProgramFlags, RecipeFlags, Training
 from cluster.sweeps.commands import (
     command_of,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from agent.spec.run_limits import Bounds
-from cluster.planner.evidence import Range
+from cluster.planner.figure import Range
 from cluster.planner.run_estimate import RunEstimate
 from cluster.planner.run_time import Parts
 from cluster.sweeps.estimate import chosen_combinations, estimated

@@ -13,8 +13,8 @@ import pytest
 from cluster.aws import inventory
 from cluster.aws.stack import DELETING, BeingDestroyedError
 from cluster.deploy import bootstrap, cdk, change_set, key_pair
+from cluster.deploy.change_effects import Effect
 from cluster.deploy.change_set import OvertakenError, Plan
-from cluster.deploy.effects import Effect
 from cluster.errors import DeepcdkError
 from cluster.nodes import live_runs, status
 from cluster.ssh.user_keys import UserKey

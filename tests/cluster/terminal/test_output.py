@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cluster.runs.follow import RunProgress
 from cluster.runs.progress_display import LiveDisplay, PlainDisplay
-from cluster.ssh.fanout import PrefixedOutput
+from cluster.runs.run_progress import RunProgress
+from cluster.ssh.command_on_nodes import PrefixedOutput
 from cluster.tasks import run
 from cluster.terminal.output import print_line, print_note, print_output, print_sentence
 from cluster.terminal.progress import BarProgress

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from cluster.deploy.changes import ADDED, CHANGED, GROUP, PERHAPS_REPLACED, REMOVED, REPLACED, Change
-from cluster.deploy.effects import TEMPLATE, Effect, change_table, describe_effect, summary
+from cluster.deploy.change_effects import TEMPLATE, Effect, change_table, describe_effect, summary
+from cluster.deploy.changed_resources import ADDED, CHANGED, GROUP, PERHAPS_REPLACED, REMOVED, REPLACED, Change
 
 
 def change(action: str, type_name: str, **more: Any) -> Change:

@@ -10,12 +10,12 @@ import pytest
 from agent.errors import SpecError
 from agent.spec.node_kinds import RuntimeKind
 from agent.spec.nodes import Node
+from cluster.programs.environment_choice import kind_of_hosts, pack, pack_for_notebook
 from cluster.programs.keras3_lint import KerasTrapError
-from cluster.programs.packed_program import kind_of_hosts, pack, pack_for_notebook
-from cluster.programs.program import Program
 from cluster.programs.python_environment import RUNTIME, Environment, Wanted
 from cluster.programs.requirements_file import RequirementsError
 from cluster.programs.requirements_resolver import Resolver
+from cluster.programs.user_program import Program
 from cluster.programs.uv_compile import UnresolvedHereError
 from cluster.tasks.notebook import default_notebook
 from tests.factories import make_master, make_node

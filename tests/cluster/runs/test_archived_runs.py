@@ -12,7 +12,7 @@ from s3transfer.exceptions import S3DownloadFailedError
 
 from cluster.aws.client import Aws
 from cluster.errors import DeepcdkError
-from cluster.runs.archive import Archive, find
+from cluster.runs.archived_runs import Archive, find
 from cluster.ssh import fetch
 from cluster.ssh.fetch import MARKER
 
@@ -112,7 +112,7 @@ def test_an_invalid_record_is_reported_as_truncated(aws: Aws, archive: Archive, 
 def test_a_record_that_is_too_large_is_reported_as_truncated(
     aws: Aws, archive: Archive, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cluster.runs.archive.MAX_RECORD_BYTES", 20_000)
+    monkeypatch.setattr("cluster.runs.archived_runs.MAX_RECORD_BYTES", 20_000)
     put(aws, archive.buckets[0], "20261122-c", record_json=json.dumps(record_of("20261122-c")) + " " * 30_000)
     with pytest.raises(DeepcdkError, match="no complete record of run 20261122-c"):
         archive.record()

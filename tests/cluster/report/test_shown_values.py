@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cluster.report.wording import dollars, percent, plain, plural, rate_text, time_text, value_text
+from cluster.report.shown_values import dollars, percent, plain, plural, rate_text, time_text, value_text
 
 
 @given(text=st.text())

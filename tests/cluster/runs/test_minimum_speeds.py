@@ -7,7 +7,7 @@ import pytest
 from agent.errors import SpecError
 from agent.spec.run import RunSpec
 from agent.spec.run_limits import Floors
-from cluster.runs.gpu_floors import floors, with_floors
+from cluster.runs.minimum_speeds import floors, with_floors
 from tests.factories import make_nodes, make_spec
 
 

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from cluster.deploy.changes import ADDED, CHANGED, GROUP, PERHAPS_REPLACED, REMOVED, REPLACED, Change
+from cluster.deploy.changed_resources import ADDED, CHANGED, GROUP, PERHAPS_REPLACED, REMOVED, REPLACED, Change
 from cluster.terminal.tables import Table
 
 TEMPLATE: Final = "AWS::EC2::LaunchTemplate"

@@ -11,7 +11,7 @@ import struct
 from typing import Any, Final
 
 from cluster.report.run_files import Document, documents, number
-from cluster.report.wording import plain
+from cluster.report.shown_values import plain
 
 MAX_CLASSES: Final = 2000
 MAX_PAIRS: Final = 10

@@ -12,7 +12,7 @@ import pytest
 from agent.spec.laptop_requests import BAD_REQUEST, RemoteCommand
 from cluster.errors import DeepcdkError, RemoteError, UsageError
 from cluster.master_answers import AnswerError
-from cluster.ssh.fanout import CommandFailedError, PrefixedOutput, collect, parse_environment, run
+from cluster.ssh.command_on_nodes import CommandFailedError, PrefixedOutput, collect, parse_environment, run
 from cluster.ssh.master import Master, SilenceError
 from cluster.terminal.status_line import warn
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from cluster.runs import run_starter
-from cluster.runs.tables import record_table, result_table, runs_table
+from cluster.runs import run_owner
+from cluster.runs.run_tables import record_table, result_table, runs_table
 from cluster.tasks import runs as tasks
 from cluster.terminal.units import duration
 
@@ -48,7 +48,7 @@ def test_a_person_lists_their_own_runs_and_what_each_person_has_spent(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
-    me, other = run_starter.here(), {"user": "alice", "host": "desk", "laptop": "0" * 32}
+    me, other = run_owner.here(), {"user": "alice", "host": "desk", "laptop": "0" * 32}
     base = {"state": "succeeded", "reason": "", "started": 0.0, "updated": 9.0, "hosts": [], "last_lines": []}
     listed = [
         {**base, "run_id": "a1", "started_by": other, "spent": {"seconds": 3600.0, "usd": 2.0}},
@@ -67,7 +67,7 @@ def test_a_person_lists_their_own_runs_and_what_each_person_has_spent(
         return json.loads(capsys.readouterr().out)
 
     assert [run["run_id"] for run in printed(mine=True)] == ["mine"]
-    mine = {"started_by": run_starter.describe(me), "runs": 1, "seconds": 60.0, "usd": 0.5, "unpriced": 0}
+    mine = {"started_by": run_owner.describe(me), "runs": 1, "seconds": 60.0, "usd": 0.5, "unpriced": 0}
     alice = {"started_by": "alice@desk", "runs": 2, "seconds": 5400.0, "usd": 2.0, "unpriced": 1}
     nobody = {"started_by": "", "runs": 1, "seconds": 0.0, "usd": 0.0, "unpriced": 0}
     assert printed(cost=True) == [alice, mine, nobody]

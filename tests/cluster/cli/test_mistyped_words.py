@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from invoke.exceptions import ParseError
 from invoke.parser import Parser
 
-from cluster.cli.arguments import complaint, with_flags, words_after_dashes
+from cluster.cli.flags import with_flags, words_after_dashes
+from cluster.cli.mistyped_words import complaint
 from cluster.cli.program import make_program
 from cluster.cli.task_modules import flags_of_words
 from fabfile import ns

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cluster.deploy.changes import (
+from cluster.deploy.changed_resources import (
     ADDED,
     CHANGED,
     GROUP,

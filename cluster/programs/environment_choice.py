@@ -13,10 +13,10 @@ from agent.spec.node_kinds import NodeKind, RuntimeKind, runtime_kind
 from agent.spec.nodes import MASTER_NAME, Node, workers
 from cluster.programs.entry_starts import starts
 from cluster.programs.keras3_lint import LEGACY
-from cluster.programs.program import Program
 from cluster.programs.python_environment import RUNTIME, Environment, Wanted
 from cluster.programs.requirements_file import RequirementsError
 from cluster.programs.requirements_formats import notes
+from cluster.programs.user_program import Program
 from cluster.ssh import push
 from cluster.ssh.push import Tree
 from cluster.terminal.status_line import doing

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from cluster.report.classes import confusion_of, mistakes_of
+from cluster.report.confused_classes import confusion_of, mistakes_of
 from tests.cluster.report.recorded_runs import DIGITS, raw, report
 
 MATRIX: dict[str, Any] = json.loads((DIGITS / "confusion.json").read_text())

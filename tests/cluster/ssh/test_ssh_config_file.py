@@ -12,7 +12,8 @@ import pytest
 from hypothesis import example, given, settings
 
 from cluster.errors import DeepcdkError, UsageError
-from cluster.ssh.config_file import (
+from cluster.ssh.host_keys import HostKey, write_private
+from cluster.ssh.ssh_config_file import (
     INCLUDE,
     Files,
     config_text,
@@ -22,7 +23,6 @@ from cluster.ssh.config_file import (
     is_included,
     write_identity,
 )
-from cluster.ssh.host_keys import HostKey, write_private
 from cluster.ssh.user_keys import UserKey
 from tests.factories import make_master, make_node
 from tests.words import FILE_NAMES

@@ -14,12 +14,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cluster.errors import UsageError
-from cluster.programs import program as module
+from cluster.programs import user_program as module
 from cluster.programs.entry_flag import MAX_WORD_BYTES, check_word
 from cluster.programs.files_to_push import CACHES
 from cluster.programs.keras3_lint import KerasTrapError
-from cluster.programs.program import Program
 from cluster.programs.python_environment import RUNTIME_MODULES, pinned
+from cluster.programs.user_program import Program
 from cluster.ssh.push import BrokenPackageError
 from cluster.ssh.transfer_on_master import unpack
 from tests.words import FILE_NAMES, WORDS

@@ -21,7 +21,7 @@ from jinja2 import UndefinedError
 from cluster import master_answers as answers
 from cluster.errors import DeepcdkError, UsageError
 from cluster.report.comparison import Comparison, compare
-from cluster.report.formats import (
+from cluster.report.output_formats import (
     FORMAT,
     destinations,
     escaped,
@@ -285,8 +285,7 @@ def test_files_are_written_beside_the_run_unless_another_place_is_given(tmp_path
 
 
 def test_matplotlib_and_jinja_are_imported_only_to_draw() -> None:
-    code = (
-        "import sys, cluster.report.formats, cluster.tasks.report; print({'matplotlib', 'jinja2'} & set(sys.modules))"
-    )
+    code = "import sys, cluster.report.output_formats, cluster.tasks.report\n"
+    code += "print({'matplotlib', 'jinja2'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "set()\n"

@@ -1,8 +1,4 @@
-"""Words on the command line: add flags to words without one, and report unknown words.
-
-Invoke supports positional arguments only as required ones. Here they are optional (`fab ssh worker3` for `fab ssh
---node worker3`), so the flag is inserted before Invoke parses the words.
-"""
+"""Report unknown words on the command line, with the closest known ones."""
 
 from __future__ import annotations
 
@@ -13,40 +9,6 @@ from typing import Any, Final
 
 _MOST: Final = 3
 """Maximum number of words to suggest."""
-
-
-def with_flags(words: Sequence[str], contexts: Iterable[Any], flag_of: Mapping[str, str]) -> list[str]:
-    """Insert the flag that `flag_of` has for a task before the task's positional word: `ssh worker3` becomes `ssh
-    --node worker3`.
-
-    `contexts` are Invoke's parser contexts, which list each task's flags. A task's name starts the next task. A flag
-    that may be repeated is inserted before every positional word. Any other flag is inserted once, and not if it was
-    already given. Invoke then rejects the remaining words.
-    """
-    flags_of = {context.name: context.flags for context in contexts}
-    found: list[str] = []
-    flag, flags, valued = "", {}, False
-    for word in words:
-        if valued:
-            valued = False
-        elif word in flags_of:
-            flag, flags = flag_of.get(word, ""), flags_of[word]
-        elif word.startswith("-"):
-            name, equals, _ = word.partition("=")
-            valued = name in flags and flags[name].takes_value and not equals
-            if name == flag and not _is_repeated(flags, flag):
-                flag = ""
-        elif flag:
-            found.append(flag)
-            if not _is_repeated(flags, flag):
-                flag = ""
-        found.append(word)
-    return found
-
-
-def _is_repeated(flags: Mapping[str, Any], flag: str) -> bool:
-    """Return whether Invoke collects the values of a flag in a list."""
-    return flag in flags and flags[flag].kind is list
 
 
 def complaint(
@@ -124,9 +86,3 @@ def _without_value(flag: str, task: str, why: str = "") -> str:
 
 def _unknown_flag(name: str, task: str, flags: Sequence[str]) -> str:
     return f"deepcdk: `fab {task}` has no {name}{_nearest(name, flags)}\n  do: list its flags with `fab --help {task}`"
-
-
-def words_after_dashes(argv: Sequence[str]) -> tuple[str, ...]:
-    """Return the words after the first `--` unchanged; () without a `--`. Invoke would join them with spaces."""
-    words = list(argv)
-    return tuple(words[words.index("--") + 1 :]) if "--" in words else ()

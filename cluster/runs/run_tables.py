@@ -15,7 +15,7 @@ from cluster import master_answers as answers
 from cluster.aws.prices import as_of
 from cluster.nodes.occupancy import describe_replacement, shortened
 from cluster.planner.expected_and_actual import outcomes, parts
-from cluster.runs import run_starter
+from cluster.runs import run_owner
 from cluster.runs.run_limits import describe_spent
 from cluster.terminal.tables import Table
 from cluster.terminal.units import duration
@@ -38,7 +38,7 @@ def runs_table(runs: Sequence[Mapping[str, Any]]) -> Table:
                 str(epoch.get("epoch", "-")),
                 _accuracy(epoch),
                 "-" if run.get("position") else duration(float(run["updated"]) - float(run["started"])),
-                run_starter.describe(run.get("started_by")) or "-",
+                run_owner.describe(run.get("started_by")) or "-",
                 *((trial["sweep"], describe_trial(trial)) if (trial := run.get("trial")) else ("-", "-") * in_sweeps),
                 _shortened(str(run.get("reason") or "")),
             )
@@ -71,7 +71,7 @@ def cost_per_person(runs: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """
     people: dict[str, dict[str, Any]] = {}
     for run in runs:
-        by, spent = run_starter.describe(run.get("started_by")), run.get("spent") or {}
+        by, spent = run_owner.describe(run.get("started_by")), run.get("spent") or {}
         person = people.setdefault(by, {"started_by": by, "runs": 0, "seconds": 0.0, "usd": 0.0, "unpriced": 0})
         person["runs"] += 1
         person["seconds"] += float(spent.get("seconds", 0.0))
@@ -117,7 +117,7 @@ def record_table(record: Mapping[str, Any]) -> Table:
     rows: list[tuple[str, str]] = [
         ("state", str(state["state"]) + (f": {state['reason']}" if state.get("reason") else "")),
         ("started", f"{datetime.datetime.fromtimestamp(state['started'], datetime.UTC):%Y-%m-%d %H:%M:%S} UTC"),
-        *([("started by", run_starter.describe(by, identity=True))] if (by := state.get("started_by")) else []),
+        *([("started by", run_owner.describe(by, identity=True))] if (by := state.get("started_by")) else []),
         ("time", duration(took) + (f", attempt {record['attempts']}" if record["attempts"] > 1 else "")),
         ("nodes", ", ".join(f"{h['name']} ({h['address']}, {h['slots']} slots)" for h in spec.get("hosts", ()))),
         ("command", shlex.join(command)),

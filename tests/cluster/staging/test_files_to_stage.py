@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from agent.staging.manifest import check_name
 from cluster.errors import DeepcdkError, UsageError
-from cluster.staging.source import BackgroundManifest, UnsupportedFilesError, is_bucket, parse_name, survey
+from cluster.staging.files_to_stage import BackgroundManifest, UnsupportedFilesError, is_bucket, parse_name, survey
 from tests.words import LONG, WORDS
 
 NAMES = st.binary(min_size=1, max_size=40).map(lambda name: name.replace(b"/", b"_").replace(b"\0", b"_"))
