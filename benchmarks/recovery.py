@@ -75,7 +75,10 @@ def resumed_at(start: Document) -> int:
 
 
 def recovered(events: Sequence[Document], fault: str, at: float, restarts: Sequence[float]) -> Recovery | None:
-    """Return the cost of a fault at Unix time `at`; None before the next step. `restarts`: when each restart began."""
+    """Return the cost of a fault at Unix time `at`; None if no step was reported since the restart that followed.
+
+    `restarts`: Unix time at which each restart began.
+    """
     starts = [event for event in events if event["event"] == "start"]
     start = next((each for each in starts if each["time"] > at), None)
     noticed = next((began for began in restarts if began > at), None)
@@ -97,7 +100,7 @@ def fab(nodes: int, task: str, *words: str) -> str:
 
 
 class Run:
-    """A run of the digits recipe that trains until it is stopped."""
+    """A run of the digits recipe. The constructor starts the run, which then trains until it is stopped."""
 
     def __init__(self, nodes: int) -> None:
         self._nodes = nodes

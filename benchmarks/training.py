@@ -110,7 +110,10 @@ class Process:
 
 
 def processes(way: str, case: Case, directory: Path) -> list[Process]:
-    """Return the processes of a way, which run at the same time, with their files in `directory`."""
+    """Return the processes of a way, which run at the same time and write their times to `directory`.
+
+    For the way `launcher`, the files of a run are written to a subdirectory now.
+    """
     port = _free_port()
     work = json.dumps(
         {

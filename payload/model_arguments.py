@@ -44,6 +44,6 @@ def quiet_tensorflow() -> None:
 
 
 def report_error(command: str, error: ReportedError, status: int) -> int:
-    """Print an error in one line and return `status`."""
+    """Print an error in one line to standard error, after the name `command`; return `status` unchanged."""
     print(f"{command}: error: {error}", file=sys.stderr, flush=True)
     return status

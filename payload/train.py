@@ -110,8 +110,8 @@ def main(argv: Sequence[str]) -> int:
 def _prepare(config: TrainConfig) -> Dataset:
     """Open and return the data, after checking the run directory and the packages for --export-onnx.
 
-    Data in a bucket are copied to this node's disk first. The directory of a completed run is rejected. All this
-    happens before the slow import of TensorFlow, so that errors are reported early. Raises ReportedError.
+    Data in a bucket are copied to this node's disk first, which may take long. All this happens before the slow import
+    of TensorFlow, so that errors are reported early. Raises ReportedError, also for the directory of a completed run.
     """
     if (config.run_dir / RESULT_FILE).exists():
         raise ReportedError(f"{config.run_dir} already contains the result of a completed run; give a new --run-dir")

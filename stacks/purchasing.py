@@ -11,7 +11,7 @@ from stacks.config import ClusterConfig
 
 
 def mixed_policy(template: ec2.LaunchTemplate, config: ClusterConfig) -> autoscaling.MixedInstancesPolicy | None:
-    """Return the policy of workers of several types, or with spot instances; None for others.
+    """Return the policy for spot instances or several types; None if all workers are on-demand instances of one type.
 
     Spot prices are limited to the on-demand price.
     """

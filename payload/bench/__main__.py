@@ -216,8 +216,8 @@ def main(argv: Sequence[str]) -> int:
     """Measure every cell, print the table, and with --json also write the measurements; return the exit status.
 
     The status is EXIT_FAILED if a cell failed, EXIT_USAGE for an invalid command line, and EXIT_INTERRUPTED after
-    Ctrl-C, after which the table has the cells measured so far. If the --json file cannot be written, the measurement
-    stops without a table, and the status is EXIT_FAILED.
+    Ctrl-C. If the --json file cannot be written, the measurement stops, and the status is EXIT_FAILED. In both cases,
+    the table has the cells measured so far.
     """
     try:
         settings = parse(argv)

@@ -152,7 +152,7 @@ class NetworkKeys:
 
     @property
     def is_reachable(self) -> bool:
-        """Return whether the master can be reached: through Session Manager, or over SSH from at least one network."""
+        """Return whether these keys give access to the master: Session Manager, or SSH from at least one network."""
         return not self.opens_ssh_port or bool(self.ssh_cidr or self.ssh_prefix_lists)
 
     @property

@@ -28,9 +28,10 @@ class Problem:
 
 
 def unused(config: object, keys: Iterable[str], why: str, remedy: str) -> Iterator[Problem]:
-    """Yield a problem for each of the keys that has no effect in this configuration, but is not its default.
+    """Yield a problem for each of `keys` that is set, although the caller knows that it has no effect.
 
-    `why` completes the sentence "has no effect". `remedy` is what would give the key an effect.
+    A key is set if its value differs from its default. `why` completes the sentence "has no effect". `remedy` is what
+    would give the key an effect.
     """
     for key in keys:
         value = getattr(config, key)

@@ -12,9 +12,10 @@ PREFETCHED_BATCHES: Final = 2
 
 
 def resample(images: Any, moves: Any, size: tuple[int, int]) -> Any:
-    """Transform each image by its row of `moves` (`pipeline.changes.transforms`); return float32 images of `size`.
+    """Transform each image by its row of `moves`; return float32 images of `size` (height, width).
 
-    Pixels are interpolated bilinearly, and are black beyond the border.
+    `moves`: matrices of `payload.data.pipeline.augmentation.transforms`. Pixels are interpolated bilinearly, and are
+    black beyond the border.
     """
     return tf.raw_ops.ImageProjectiveTransformV3(
         images=tf.cast(images, tf.float32),

@@ -89,7 +89,7 @@ def likeliest(probabilities: npt.NDArray[np.float32], labels: Sequence[str], top
 
 
 def load(given: Path, size: tuple[int, int] | None = None, *, trust_model: bool = False) -> Classifier:
-    """Load a .keras file, an .onnx file, a SavedModel, or the first of these in an export.
+    """Load a .keras file, an .onnx file, a SavedModel, or the first of these in an export or a run's directory.
 
     `size`: height and width of the images, for a network that accepts any size; None: those in model.json.
     `trust_model`: also load a SavedModel, and a .keras file with other classes than this project's networks. Such files
