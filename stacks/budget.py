@@ -41,7 +41,7 @@ class Budget(Construct):
         super().__init__(scope, id)
         self.queue_name = ""
         """Name of the queue for the message; empty if the budget does not stop workers."""
-        topic = self._create_way() if config.budget_stops_workers else None
+        topic = self._create_topic() if config.budget_stops_workers else None
         emails = [_Subscriber(subscription_type="EMAIL", address=address) for address in config.budget_emails]
         stops = [_Subscriber(subscription_type="SNS", address=topic.topic_arn)] if topic else []
         notifications = [_notification("ACTUAL", SPENT_PERCENT, [*emails, *stops])]
@@ -65,7 +65,7 @@ class Budget(Construct):
         if topic:
             monthly.node.add_dependency(topic.node.find_child("Policy"))  # otherwise the budget may not publish
 
-    def _create_way(self) -> sns.Topic:
+    def _create_topic(self) -> sns.Topic:
         """Create the topic that AWS Budgets notifies when the budget is spent; return the topic.
 
         Also create the queue that keeps the topic's message, and the alarm that renews the message.
