@@ -116,7 +116,7 @@ def _prepare(config: TrainConfig) -> Dataset:
     if (config.run_dir / RESULT_FILE).exists():
         raise ReportedError(f"{config.run_dir} already contains the result of a completed run; give a new --run-dir")
     if config.run_dir.exists() and not config.run_dir.is_dir():
-        raise ReportedError(f"{config.run_dir} is not a directory; give one as --run-dir")
+        raise ReportedError(f"{config.run_dir} is not a directory; give a directory as --run-dir")
     if config.settings.export_onnx:
         require_converter()
     if not config.data_dir:

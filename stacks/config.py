@@ -161,7 +161,7 @@ class ClusterConfig(NetworkKeys, ComputeKeys, StorageKeys, LimitKeys, Observabil
                 "no such file; change to the directory of your project, or create one with `deepcdk init DIR`",
             ) from None
         except OSError as error:
-            raise ConfigError("", str(path), f"cannot be read: {error.strerror}") from None
+            raise ConfigError("", str(path), f"cannot be read: {error.strerror}; make it a readable file") from None
         except ValueError as error:
             raise ConfigError("", str(path), f"is not valid JSON: {error}") from None
         if not isinstance(context, dict):

@@ -21,6 +21,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from agent.errors import unreadable
 from cluster.errors import DeepcdkError
 from stacks.instance_types import TABLE, InstanceType, render
 
@@ -79,8 +80,9 @@ def read_recording(path: Path) -> list[Mapping[str, Any]]:
         raw = path.read_bytes()
         document = json.loads(gzip.decompress(raw) if path.suffix == ".gz" else raw)
     except (OSError, ValueError) as error:
+        why = unreadable(error) if isinstance(error, OSError) else error
         raise RecordingError(
-            path, f"not readable as JSON ({error}); pass the output of `aws ec2 describe-instance-types`"
+            path, f"not readable as JSON ({why}); pass the output of `aws ec2 describe-instance-types`"
         ) from None
     if isinstance(document, Mapping):
         document = document.get("InstanceTypes", list(document.values()))

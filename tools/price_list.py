@@ -96,11 +96,12 @@ def main(argv: Sequence[str]) -> int:
             read = {region: ask_aws(region) for region in given.region}
         before = parse(FILE.read_text(encoding="utf-8").splitlines()) if FILE.exists() else {}
     except (OSError, ValueError, DeepcdkError) as error:
-        print(f"price_table: {error}", file=sys.stderr)
+        what = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) and error.filename else error
+        print(f"price_list: {what}", file=sys.stderr)
         return 1
     if empty := [region for region, new in read.items() if not new]:
         print(
-            f"price_table: found no price for {', '.join(empty)}; nothing written; check --region or --recording",
+            f"price_list: found no price for {', '.join(empty)}; nothing written; check --region or --recording",
             file=sys.stderr,
         )
         return 1

@@ -197,7 +197,7 @@ class Steps:
         """Run a cell's steps, after warm-up steps; return their median time on this rank, in seconds.
 
         The call is collective on the first `ranks` ranks. For the input pipeline and storage, the result is the time of
-        one pass or file, without warm-up, and the call is not collective. Raises ReportedError if memory or disk space
+        one pass or file, and the call is not collective. Raises ReportedError if memory or disk space
         runs out.
         """
         if cell.kind in (WRITE, READ):

@@ -46,7 +46,7 @@ class DataSettings:
     )
     cache: str = setting(
         "auto",
-        "cache test images of record files in memory: always, never, or if they fit into a quarter of it (auto)",
+        "cache test images of record files in memory: always (test), never (none), or if they fit into a quarter of it",
         choices=("auto", "test", "none"),
     )
     corrupt: str = setting(
@@ -195,7 +195,7 @@ class OutputSettings:
         high=50,
     )
     keep_checkpoints: int = setting(
-        3, "number of checkpoints after epochs to keep; more than one, in case the latest is damaged", low=1, high=1000
+        3, "number of checkpoints after epochs to keep; with 1, a run starts again if it is damaged", low=1, high=1000
     )
     keep_best: bool = setting(False, "also keep the checkpoint with the best accuracy")
     checkpoint_dir: str = setting(

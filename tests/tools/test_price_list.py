@@ -68,7 +68,7 @@ def test_damaged_price_list_is_reported_and_kept(
 ) -> None:
     table.write_text("c5.large\n")
     assert price_list.main(recording(tmp_path, "--date", "2026-07-20", "--source", "x")) == 1
-    assert capsys.readouterr().err.startswith("price_table: ")
+    assert capsys.readouterr().err.startswith("price_list: ")
     assert table.read_text() == "c5.large\n"
 
 

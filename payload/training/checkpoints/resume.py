@@ -116,7 +116,8 @@ def restore_state(restore: Restore, checkpoint: Checkpoint) -> None:
     try:
         restore(checkpoint.arrays)
     except ReportedError as error:
-        raise DamagedCheckpointError(checkpoint.address, str(error)) from None
+        advice = "use the settings and the version of deepcdk of the run that wrote it"
+        raise DamagedCheckpointError(checkpoint.address, f"{error}; {advice}") from None
 
 
 def checkpoint_settings(settings: Settings, global_batch: int) -> dict[str, Any]:

@@ -41,9 +41,11 @@ class Straggler:
         own = f"rank {self.rank} ({self.host})"
         if self.is_over:
             return f"{own} keeps up with the others again"
+        ratio = self.own_s / self.median_s
+        remedy = f"`fab replace {self.host.removeprefix('deeplearning-')} --force`, then `fab resume`"
         return (
-            f"{own} is a straggler: its own part of a step takes {1000 * self.own_s:,.0f} ms, "
-            f"{self.own_s / self.median_s:.1f} times the median, and the others wait for it {self.lost:.0%} of the time"
+            f"{own} is a straggler: its own part of a step takes {1000 * self.own_s:,.0f} ms, {ratio:.1f} times the "
+            f"median, and the others wait for it {self.lost:.0%} of the time; if this lasts: {remedy}"
         )
 
 

@@ -34,7 +34,7 @@ def test_a_straggler_is_named_after_two_windows_and_once() -> None:
     assert (found.rank, found.host, found.is_over) == (2, "worker2", False)
     assert str(found) == (
         "rank 2 (worker2) is a straggler: its own part of a step takes 900 ms, 2.2 times the median, "
-        "and the others wait for it 50% of the time"
+        "and the others wait for it 50% of the time; if this lasts: `fab replace worker2 --force`, then `fab resume`"
     )
     assert [window(watch, slow) for _ in range(3)] == [[], [], []]
 
