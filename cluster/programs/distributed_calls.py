@@ -147,9 +147,9 @@ class Sources:
     needs_gpus: list[Use] = dataclasses.field(default_factory=list)
 
     def read(self, file: str, tree: ast.AST) -> None:
-        """Analyse one module, given by its AST. Record what shows how ranks join into one training, or need GPUs.
+        """Analyze one module, given by its AST. Add to these fields what shows how ranks join, or that they need GPUs.
 
-        `file` is the module's name, which must be in `files` already.
+        `file` is the module's name for messages, which must be in `files` already.
         """
         names, optional = import_names(tree), _optional(tree)
         for node in ast.walk(tree):

@@ -63,10 +63,10 @@ def check_word(flag: str, word: str) -> None:
         raise UsageError(flag, None, rule)
 
 
-def unknown_to_nodes(first: str, rest: Sequence[str]) -> str:
-    """Explain why nodes cannot start an entry, and what to give instead; "" if they can start it.
+def why_nodes_cannot_start(first: str, rest: Sequence[str]) -> str:
+    """Return the end of a sentence about an entry that nodes cannot start, with what to give instead; "" otherwise.
 
-    `first` is the first word of the entry, `rest` are the others.
+    `first` is the first word of the entry, `rest` are the others. Only known mistakes are found.
     """
     if re.match(r"[A-Za-z_]\w*=", first):
         return "sets a variable, which needs a shell or `env`: put `env` before it, or give --env NAME=VALUE"

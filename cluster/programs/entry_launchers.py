@@ -48,7 +48,7 @@ def launcher_settings(words: Sequence[str], directory: Path) -> dict[str, str]:
 
 
 def reason_alone(name: str, settings: Mapping[str, str]) -> str:
-    """Return why a launcher with these settings starts ranks that do not join those on other nodes.
+    """Return why the ranks that a launcher starts with these settings do not join the ranks on other nodes.
 
     Returns "" if the settings show no such reason. `name` is a key of LAUNCHERS, `settings` comes from
     `launcher_settings`.

@@ -71,9 +71,10 @@ def pack(
     """Resolve the environment of a program for `count` workers, and pack the program with its environment.
 
     `nodes` returns the live nodes. It is called only if the environment depends on them. `launcher` starts the ranks.
-    `project` is the checkout. `variables` are the names of the ranks' variables. `report` is called with each note and
-    warning for the user. Raises DeepcdkError if the workers are of two kinds, RequirementsError, UploadError, and
-    KerasTrapError for a program that would train wrongly in this environment.
+    `project` is the directory of the agent that nodes run (FOR_NODES). `variables` are the names of the ranks'
+    variables. `report` is called with each note and warning for the user. Nothing is uploaded. Raises SpecError if the
+    workers are of two kinds, the errors of `choose`, UploadError, and KerasTrapError for a program that would train
+    wrongly in this environment.
     """
     for note in program.upload.notes():
         report(note)
@@ -118,8 +119,8 @@ def pack(
 def pack_for_notebook(program: Program, node: Node, *, project: Path, report: Callable[[str], None]) -> PackedProgram:
     """Pack the files for a notebook on a node, with requirements that are resolved to be installed over the runtime.
 
-    `report` is called with each note for the user. Raises RequirementsError if the requirements do not fit the runtime,
-    or lack JupyterLab.
+    `project` is as for `pack`. `report` is called with each note for the user. Raises RequirementsError if the
+    requirements do not fit the runtime, or lack JupyterLab.
     """
     for note in program.upload.notes():
         report(note)
@@ -157,15 +158,16 @@ def wheels_tree(wheels: Sequence[Path]) -> Tree | None:
 
 
 def choose(wanted: Wanted, kind: RuntimeKind | None, *, project: Path, report: Callable[[str], None]) -> Environment:
-    """Return the environment that a program needs on hosts of this kind.
+    """Resolve the environment that a program needs on hosts of this kind, with uv, which downloads from package
+    indexes.
 
     The runtime's lock files are in `project`, below LOCKS. `report` is called with notes and a summary of the packages.
-    Raises RequirementsError, for example if `kind` is None, and UnresolvedHereError if this machine cannot resolve the
-    requirements.
+    Raises RequirementsError, for example if `kind` is None, UnresolvedHereError if this machine cannot resolve the
+    requirements, and UvError if uv does not run.
     """
     if kind is None:
         raise RequirementsError(
-            f"{wanted.file} cannot be resolved: no node has reported the version of its Python",
+            f"{wanted.label} cannot be resolved: no node has reported the version of its Python",
             remedy="check the nodes with `fab status`; `fab replace` those that an older deepcdk has set up",
         )
     # Import late: most programs have no requirements and start faster without these modules.

@@ -105,7 +105,9 @@ class Upload:
             return f"git ignores it; to upload it, add the line !{real} to {IGNORE_FILE}"
         if str(real) in self.secrets:
             return f"it may contain passwords or keys; to upload it, add the line !{real} to {IGNORE_FILE}"
-        return f"it is in a cache or a virtual environment, or {IGNORE_FILE} names it"
+        return (
+            f"it is in a cache or a virtual environment, or {IGNORE_FILE} names it; move it, or correct {IGNORE_FILE}"
+        )
 
 
 def _way_back(names: Sequence[str]) -> str:
@@ -149,7 +151,7 @@ class _Search:
         other methods, `below` is "" for the root, or a directory's relative path with a slash at its end.
         """
         directory = self.root / below
-        is_repository = not below or os.path.lexists(directory / ".git")  # not so: a submodule that is not initialised
+        is_repository = not below or os.path.lexists(directory / ".git")  # not so: a submodule that is not initialized
         listed = self._git(directory, "ls-files", "-cot", "--exclude-standard") if is_repository else None
         if not listed:  # git lists nothing if the repository ignores the whole directory
             files, empty = self._walk(below)
@@ -305,11 +307,11 @@ def _is_pointer(path: Path) -> bool:
         return False
 
 
-def stays(root: Path, names: Iterable[str]) -> list[str]:
-    """Return those of the names that are not uploaded: names of secrets, and names that `.deepcdkignore` excludes.
+def names_left_out(root: Path, names: Iterable[str]) -> list[str]:
+    """Return the names that are not uploaded: names of secrets, and names that `.deepcdkignore` excludes.
 
-    Names are paths relative to `root`. A line with `!` in `.deepcdkignore` includes a secret. The files' contents are
-    not read. Raises UploadError.
+    Names are paths relative to `root`. A line with `!` in `.deepcdkignore` includes a secret. Only the names decide,
+    not the files' contents or git. Raises UploadError.
     """
     rules = read_rules(root / IGNORE_FILE)
     verdicts = {name: rules.check_file(name).include if rules else None for name in names}

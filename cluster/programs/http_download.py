@@ -21,7 +21,10 @@ class TruncatedError(OSError):
 
 
 def is_open(url: str) -> bool:
-    """Return whether a server provides a file without a password. False after an error, and for HTML: a login page."""
+    """Request a file, and return whether its server provides it without a password.
+
+    False after an error, and for an HTML page, which is probably a login page.
+    """
     try:
         with _opened(url, None) as answer:
             return answer.headers.get_content_type() != "text/html"
@@ -30,9 +33,10 @@ def is_open(url: str) -> bool:
 
 
 def fetch(url: str, path: Path, signed: tuple[str, str] | None) -> None:
-    """Download a file to `path`. `signed` are user and password, or None.
+    """Download a file to `path`. `signed` are user and password, or None. They are sent only if the server requires
+    them.
 
-    Raises OSError, TruncatedError if bytes are missing at the end, or HTTPException.
+    Raises OSError, TruncatedError if bytes are missing at the end, or HTTPException. `path` may then be incomplete.
     """
     with _answer(url, signed) as answer, path.open("wb") as output:
         shutil.copyfileobj(answer, output)

@@ -82,8 +82,8 @@ class Joining(Sources):
         return [use for use in self.calls if use.launcher != HOROVOD and not _TRAINER.search(use.name)]
 
     def choose(self, horovods: str = "") -> tuple[str, str]:
-        """Return the launcher, and the reason for it as a text. `horovods` is a flag for Horovod that the user gave, or
-        "".
+        """Return the launcher's name, and the reason for this choice as a text. `horovods` is a flag for Horovod that
+        the user gave, or "".
 
         With such a flag it is Horovod. If the entry starts a launcher itself, it is `plain`. If Horovod is called, and
         otherwise only trainers such as Lightning's, which also run on it, it is Horovod. Otherwise the `uses` in the
@@ -174,7 +174,7 @@ class Joining(Sources):
 
 
 def examine(directory: Path, words: Sequence[str], entry_words: int, configs: Sequence[Path] = ()) -> Joining:
-    """Analyse a program's sources, starting from the words of its entry.
+    """Analyze a program's sources, starting from the words of its entry. Nothing is run.
 
     Only the first `entry_words` words may contain placeholders. `configs` are configuration files, relative to the
     directory, that may contain settings such as num_nodes.
@@ -236,7 +236,7 @@ def examine(directory: Path, words: Sequence[str], entry_words: int, configs: Se
 
 
 def _follow(found: Joining, directory: Path, script: Path, seen: set[Path]) -> None:
-    """Analyse a script and the modules that it imports, except those in `seen`, and add the uses to `found`."""
+    """Analyze a script and the modules that it imports, except those in `seen`, and add the uses to `found`."""
     if script not in seen:
         for path, tree in modules(directory, script, named=True):
             if path not in seen:

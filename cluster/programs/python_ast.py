@@ -61,7 +61,7 @@ def modules(directory: Path, script: Path, *, named: bool = False) -> Iterator[t
 
 
 def imported(tree: ast.AST, directory: Path, path: Path, *, named: bool) -> Iterator[Path]:
-    """Yield the paths where the modules imported by the file `path` may be. The paths need not exist. `tree` is the
+    """Yield each path where a module that the file `path` imports may be. The paths need not exist. `tree` is the
     file's AST.
 
     Constants passed to `import_module` count too. With `named`, names of Python files in strings count as well.

@@ -80,9 +80,9 @@ class Wanted:
         return self.horovod and (not self.uses_torch or any(map(self._imports, TENSORFLOW_MODULES)))
 
     @property
-    def file(self) -> str:
-        """Return the name to use for the requirements in a message, also if the program has none."""
-        return self.requirements or "the program, which has no requirements.txt,"
+    def label(self) -> str:
+        """Return the name of the requirements file for messages, or words for a program without such a file."""
+        return self.requirements or "the program (it has no requirements.txt)"
 
     def _imports(self, name: str) -> bool:
         return any(module == name or module.startswith(f"{name}.") for module in self.modules)

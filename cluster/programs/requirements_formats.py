@@ -61,8 +61,8 @@ def chosen_file(directory: Path, script: str = "") -> str:
 
 
 def notes(directory: Path, chosen: str) -> list[str]:
-    """Return notes for the user: which file is used and which are not, or how to install the packages of a file that is
-    not read.
+    """Return notes for the user: which file is used and which are not, or how to install the packages of an unused
+    file.
 
     `chosen` is the file that is used, or "". Without it, only the first of the other files is named. Returns [] for
     requirements.txt alone.

@@ -71,7 +71,7 @@ class Resolver:
         wanted = dataclasses.replace(wanted, files=tuple(files), lines=tuple(lines))
         if refusal := asked.refusal(HOROVOD, HOROVOD_VERSION, self.kind):
             raise RequirementsError(
-                f"{wanted.file} requires {refusal}, but the nodes build {HOROVOD_VERSION}",
+                f"{wanted.label} requires {refusal}, but the nodes build {HOROVOD_VERSION}",
                 remedy=f"remove {HOROVOD} from the requirements; the nodes install it for every program that uses it",
             )
         there = self._runtime()
@@ -238,7 +238,7 @@ class Resolver:
             hashes = frozenset({f"sha256:{sha256_of(found.path)}"})
         if not hashes:
             raise RequirementsError(
-                f"{wanted.file}: the index has no hash of {package.name}=={package.version}, but the nodes install "
+                f"{wanted.label}: the index has no hash of {package.name}=={package.version}, but the nodes install "
                 "only files with a known hash",
                 remedy="use an index that has hashes, or download its wheel, and add a line `--find-links DIRECTORY` "
                 "with its directory",
@@ -269,7 +269,7 @@ class Resolver:
             if self._ask(wanted, roots, constraints=[f"{name}=={version}" for name in ONE_TENSORFLOW]).fits:
                 return version
         raise RequirementsError(
-            f"{wanted.file} includes {' and '.join(ONE_TENSORFLOW)}, which are the same package, and no version meets "
+            f"{wanted.label} includes {' and '.join(ONE_TENSORFLOW)}, which are the same package, and no version meets "
             f"the requirements of both: {', '.join(sorted(versions))}",
             remedy=f"name only one of them, in a version that fits all other requirements; {NOTHING_DONE}",
         )
@@ -287,7 +287,7 @@ class Resolver:
             answer = self._ask(wanted, roots, constraints=constraints, excludes=excludes, options=ONE_BY_ONE)
         if not answer.fits:
             raise RequirementsError(
-                f"{wanted.file} cannot be resolved for {self.kind.processor} with Python {self.kind.python}:\n"
+                f"{wanted.label} cannot be resolved for {self.kind.processor} with Python {self.kind.python}:\n"
                 f"{answer.reasons}",
                 remedy=f"change the requirements; {NOTHING_DONE}",
             )

@@ -20,7 +20,7 @@ def check_tensorflow(version: str, wanted: Wanted) -> None:
     if not FIRST_TENSORFLOW <= _numbers(version) <= LAST_TENSORFLOW:
         first, last = (".".join(map(str, pair)) for pair in (FIRST_TENSORFLOW, LAST_TENSORFLOW))
         raise RequirementsError(
-            f"{wanted.file} requires TensorFlow {version}, but Horovod {HOROVOD_VERSION} is built for {first} to "
+            f"{wanted.label} requires TensorFlow {version}, but Horovod {HOROVOD_VERSION} is built for {first} to "
             f"{last}",
             remedy=f"require one of these versions, such as tensorflow-cpu=={last}.*, or give --launcher plain",
         )

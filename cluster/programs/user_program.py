@@ -23,7 +23,7 @@ from cluster.programs.entry_flag import (
     check_word,
     located_file,
     split_entry,
-    unknown_to_nodes,
+    why_nodes_cannot_start,
     with_located_script,
     without_python,
 )
@@ -93,7 +93,7 @@ class Program:
         first, *rest = self._words
         if self.script is not None:
             return
-        if self.entry_words and (instead := unknown_to_nodes(first, rest)):
+        if self.entry_words and (instead := why_nodes_cannot_start(first, rest)):
             raise UsageError("--entry", first, instead)
         if first == "-m" and rest:
             self._check_module(rest[0])
@@ -289,7 +289,7 @@ class Program:
 
     @functools.cached_property
     def joining(self) -> Joining:
-        """Analyse the sources for how the ranks join into one training: launchers, calls, libraries and settings."""
+        """Return what entry and sources show about how the ranks join: launchers, calls, libraries and settings."""
         configs = [name for name in self.upload.files if name.suffix in (".yaml", ".yml", ".json", ".toml")]
         return examine(self.directory, self.entry, self.entry_words, configs)
 

@@ -15,6 +15,7 @@ from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
+from agent.errors import malformed
 from agent.spec.frameworks import TENSORFLOW_PACKAGES
 from agent.spec.node_kinds import RuntimeKind
 from cluster.cli import REINSTALL
@@ -76,7 +77,7 @@ class File:
     size_bytes: int = 0
     """0 if the index does not report it."""
     is_direct: bool = False
-    """Whether the requirements give its URL, so that no index needs to have it."""
+    """Whether the nodes download it from its URL, and need no index that has it."""
 
     @property
     def name(self) -> str:
@@ -199,7 +200,7 @@ def _packages(lock: Path, directory: Path) -> tuple[Package, ...]:
         document = tomllib.loads(lock.read_text(encoding="utf-8"))
         return tuple(_package(each, lock.parent, directory) for each in document.get("packages", ()))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise UvError(f"uv wrote a lock file that deepcdk cannot read: {error}", remedy=REINSTALL) from None
+        raise UvError(f"uv wrote a lock file that deepcdk cannot read: {malformed(error)}", remedy=REINSTALL) from None
 
 
 def _package(entry: Mapping[str, Any], beside: Path, directory: Path) -> Package:
@@ -256,8 +257,8 @@ def check_answer(answer: Answer, status: int) -> None:
     if refused := re.search(r"HTTP status \w+ error \((\d+ [^)]*)\) for url \(([^)]+)\)", answer.words):
         raise UnresolvedHereError(
             f"{masked(refused[2])} returned {refused[1]}",
-            remedy="correct the URL, or give uv credentials for this server (netrc, or UV_INDEX_NAME_USERNAME and "
-            "UV_INDEX_NAME_PASSWORD)",
+            remedy="correct the URL, or give uv the password of this server: in netrc, or in UV_INDEX_NAME_USERNAME "
+            "and UV_INDEX_NAME_PASSWORD (NAME is the name of the index in uv's settings)",
         )
     if UNREACHABLE.search(answer.words):
         found = re.search(r"https?://[^\s`)]+", answer.words)

@@ -19,7 +19,7 @@ from cluster.aws.prices import Prices
 from cluster.aws.stack import Stack, read_template
 from cluster.cli import CODE, IS_INSTALLED, VERSION
 from cluster.errors import AwsError
-from cluster.programs.files_to_push import stays
+from cluster.programs.files_to_push import names_left_out
 from cluster.programs.secret_detection import has_secret_text, masked
 from cluster.runs import run_owner
 from stacks.config import ClusterConfig
@@ -105,7 +105,7 @@ def read_diff(source: Path, without: Collection[str] = ()) -> str:
     if _is_wheel(source):
         return ""
     changed = _git(source, "diff", "HEAD", "--name-only", "--no-renames", "--relative", "-z", "--", ".") or ""
-    left_out = {*without, *stays(source, filter(None, changed.split("\0")))}
+    left_out = {*without, *names_left_out(source, filter(None, changed.split("\0")))}
     command = ("diff", "HEAD", "--no-color", "--no-ext-diff", "--no-textconv", "--irreversible-delete")
     paths = ("--", ".", *(f":(exclude,literal){name}" for name in sorted(left_out)))
     whole = _files_of(_git(source, *command, f"--unified={1 << 30}", *paths) or "")
