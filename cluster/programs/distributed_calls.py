@@ -147,7 +147,8 @@ class Sources:
     needs_gpus: list[Use] = dataclasses.field(default_factory=list)
 
     def read(self, file: str, tree: ast.AST) -> None:
-        """Analyze one module, given by its AST. Add to these fields what shows how ranks join, or that they need GPUs.
+        """Analyze one module, given by its AST, and store in this object what shows how ranks join, or that they need
+        GPUs.
 
         `file` is the module's name for messages, which must be in `files` already.
         """

@@ -90,8 +90,8 @@ class Upload:
         return lines
 
     def reason_against(self, file: Path) -> str:
-        """Return why a file of the directory is not uploaded, for a message; "" if it is uploaded. `file` is a relative
-        path.
+        """Return why a file of the directory is not uploaded, for a message; "" if it is uploaded. `file` is the
+        relative path of an existing file.
         """
         real = Path(os.path.relpath(os.path.realpath(self.root / file), os.path.realpath(self.root)))
         if file in self.files or real in self.files:

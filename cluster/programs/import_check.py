@@ -75,10 +75,11 @@ def missing(
 ) -> list[Import]:
     """Return the first import of each module that Python, the program's files and its environment all seem to lack.
 
-    `scripts` are the Python files that the entry starts; modules that they import are read too. `uploaded` are the
-    program's files, relative to `directory`. `python` returns the nodes' Python version, such as 3.12, or "" if it is
-    unknown. It is called only for modules that some versions lack. `horovod` means that Horovod starts the program.
-    Imports that may fail, in a `try` for example, do not count. Unconditional imports are preferred.
+    The result is sorted by file and line. `scripts` are the Python files that the entry starts; modules that they
+    import are read too. `uploaded` are the program's files, relative to `directory`. `python` returns the nodes' Python
+    version, such as 3.12, or "" if it is unknown. It is called only for modules that some versions lack. `horovod`
+    means that Horovod starts the program. Imports that may fail, in a `try` for example, do not count. Unconditional
+    imports are preferred.
     """
     own = {name for path in uploaded for name in (*path.parts[:-1], path.name.partition(".")[0])}
     known = own | _installed_modules(environment, horovod=horovod)
@@ -191,6 +192,8 @@ def standard_library(python: str) -> frozenset[str]:
 def is_in(module: str, distributions: Collection[str]) -> bool:
     """Return whether one of these distributions probably contains a module, judged by names and by this machine's
     packages.
+
+    `distributions` are normalized names, such as scikit-learn.
     """
     plain, known = canonicalize_name(module), DISTRIBUTIONS.get(module, "")
     if {plain, f"py{plain}", known} & set(distributions):

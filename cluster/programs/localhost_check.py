@@ -21,7 +21,8 @@ ENVIRONMENT_READERS: Final = {"environ", "getenv"}
 
 
 def own_addresses(tree: ast.AST) -> Iterator[tuple[ast.expr, str]]:
-    """Yield value and name of each environment variable that a module sets so that other nodes are excluded.
+    """Yield the value's AST node and the name of each environment variable that a module sets so that other nodes are
+    excluded.
 
     That is a local address for MASTER_ADDR, TF_CONFIG or JAX_COORDINATOR_ADDRESS, or a WORLD_SIZE of 1.
     """

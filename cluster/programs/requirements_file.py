@@ -30,7 +30,7 @@ _URL: Final = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 
 
 class RequirementsError(DeepcdkError):
-    """Report requirements that cannot be met or read. The message contains uv's reasons."""
+    """Report requirements that cannot be met or read. The message contains uv's reasons if uv rejected them."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

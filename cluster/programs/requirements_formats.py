@@ -53,7 +53,7 @@ def chosen_file(directory: Path, script: str = "") -> str:
     """Return the name of the file in a program's directory that lists its packages; "" if there is none.
 
     READ is the order of precedence. If there is no such file, the Python file `script` is returned if it has inline
-    metadata as in PEP 723.
+    metadata as in PEP 723. Raises RequirementsError for an invalid pyproject.toml.
     """
     chosen = next((name for name in READ if is_file(directory / name) and _lists_packages(directory / name)), "")
     is_script = not chosen and script.endswith(".py") and is_file(directory / script)
@@ -107,7 +107,7 @@ def sources(wanted: Wanted, uv: str, environ: Mapping[str, str]) -> tuple[list[s
     """Return two lists for `uv pip compile`: file arguments, and requirement lines for its standard input.
 
     Both are empty for a program without requirements. `uv` is the path of uv. Raises RequirementsError for a file that
-    cannot be read, or for --extra and --group with a file that has none.
+    cannot be read, or if --extra or --group is given for a file other than pyproject.toml and uv.lock.
     """
     name, base = wanted.requirements, Path(wanted.requirements).name
     file = wanted.directory / name
@@ -135,7 +135,8 @@ def sources(wanted: Wanted, uv: str, environ: Mapping[str, str]) -> tuple[list[s
 
 
 def index_options(directory: Path, environ: Mapping[str, str]) -> set[str]:
-    """Return index options for the nodes' lock file, for the indexes of this machine's variables and of the project.
+    """Return lines `--extra-index-url URL` for the nodes' lock file: the indexes of this machine's variables and of the
+    project.
 
     Indexes with a password are left out, because the lock file is uploaded. This machine downloads their files.
     """

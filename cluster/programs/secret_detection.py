@@ -46,10 +46,11 @@ _SECRET_PARAMETER: Final = re.compile(
 
 
 def is_secret(path: Path, name: str, size: int) -> bool:
-    """Return whether a file's name or content suggests a private key or passwords. `name` is its relative path.
+    """Return whether a file's name or content suggests a private key or passwords.
 
-    The contents of source files, documents and files above MAX_SECRET_BYTES are not read. Raises PermissionError. For
-    another error, such as a file that has disappeared, only the name counts.
+    `name` is its relative path, `size` its number of bytes. The contents of source files, documents and files above
+    MAX_SECRET_BYTES are not read. Raises PermissionError. For another error, such as a file that has disappeared, only
+    the name counts.
     """
     if has_secret_name(name):
         return True

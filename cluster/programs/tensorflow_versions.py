@@ -43,7 +43,7 @@ def has_keras_2(tensorflow: str) -> bool:
 
 
 def keras_2(tensorflow: str) -> str:
-    """Return the requirement of the Keras 2 that fits this version of TensorFlow."""
+    """Return the requirement of the Keras 2 that fits this version of TensorFlow, such as `tf-keras==2.17.*`."""
     return f"{KERAS_2}=={'.'.join(tensorflow.split('.')[:2])}.*"
 
 

@@ -58,7 +58,7 @@ _NOTES: Final = (
 
 
 class UvError(DeepcdkError):
-    """Report that uv is missing, broken, or configured to leave packages out."""
+    """Report that uv is missing or broken."""
 
 
 class UnresolvedHereError(DeepcdkError):

@@ -67,7 +67,7 @@ class WheelBuilder:
         return min(fitting, key=lambda pair: pair[0])[1] if fitting else None
 
     def build(self, package: Package) -> File:
-        """Build the wheel of a package that has none, or take it from the cache. Return the local file.
+        """Build the wheel of a package that has none for the nodes, or take it from the cache. Return the local file.
 
         A wheel built from a local directory is not taken from the cache. Raises RequirementsError, for example if the
         build fails, or if the nodes cannot run the wheel.
