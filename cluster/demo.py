@@ -245,8 +245,8 @@ def start_options(image: str, *, packages: bool) -> list[str]:
     """Return the options of `localcloud start`, after creating the environments that the nodes use from this machine.
 
     Creating them takes minutes. Raises StepFailedError if that fails. `image` is a Debian release, or "" for nodes with
-    this machine's files. `packages` lets the nodes use this machine's package index. Nodes with the same Python use the
-    environments of `make setup`. Other nodes create their own from the package index.
+    this machine's files. `packages` lets the nodes use this machine's package index. Nodes with this
+    machine's version of Python use its environments. Other nodes create their own from the package index.
     """
     makes_own = image in PYTHONS and PYTHONS[image] != sys.version_info[:2]
     return [

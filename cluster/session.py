@@ -121,7 +121,9 @@ class Session:
         return Replacements(group=self.stack.worker_group, region=self.aws.region, max_per_hour=most)
 
     def connect(self) -> Master:
-        """Open a connection to the master. Raises ConnectionFailedError, or the errors of `load_master`."""
+        """Open a connection to the master, which the caller must close. Raises ConnectionFailedError, or the errors of
+        `load_master`.
+        """
         deployed = self.load_master()
         with doing("connecting to the master"):
             return connect(
@@ -208,7 +210,9 @@ class Session:
             return find_stack(self.aws, self.config.stack_name)
 
     def nodes(self, master: Master, tell: Callable[[str], None] = warn) -> tuple[Node, ...]:
-        """Return the nodes that the master lists as live. `tell` gets a sentence for each invalid entry."""
+        """Read the nodes that the master lists as live. `tell` gets a sentence for each invalid entry, which is
+        skipped.
+        """
         return worker_group.read_nodes(master, tell)
 
     @property

@@ -146,7 +146,8 @@ class Prices:
         """Request all prices from AWS and cache them. Return the errors of the sources that failed.
 
         The sources are EC2's spot prices and the price list of services. Raises AwsError if both failed. On-demand
-        prices are requested in threads, whose errors are ignored. `now` dates the prices.
+        prices are requested in threads that may outlast this call, and their errors are ignored. `now` dates the
+        prices.
         """
         kinds, found, errors = set(instance_types), dict[str, Price | None](), list[AwsError]()
         for kind in kinds:

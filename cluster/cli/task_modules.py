@@ -59,7 +59,10 @@ def wanted(words: Sequence[str]) -> dict[str, tuple[str, ...]]:
 
 
 def collection(words: Sequence[str] = ()) -> Collection:
-    """Return the tasks that a command line may refer to, as `wanted` selects them. Their modules are imported."""
+    """Import the modules that `wanted` selects for the words of a command line, and return their tasks.
+
+    Without words, all tasks are returned.
+    """
     found = Collection()
     for module, names in wanted(words).items():
         bodies = importlib.import_module(f"..tasks.{module}", __package__)

@@ -106,7 +106,10 @@ class KeptHostKeys:
 
     @classmethod
     def in_home(cls, home: Path, *, account: str, region: str) -> KeptHostKeys:
-        """Return the directory for an account and region. It is not in ~/.cache, which may be emptied at any time."""
+        """Return the keys that are kept below a home directory for an account and region. The files need not exist.
+
+        They are not in ~/.cache, which may be emptied at any time.
+        """
         return cls(folder=home / ".local" / "state" / "deepcdk" / "host-keys" / account / region)
 
     def path(self, instance_id: str) -> Path:
@@ -133,7 +136,7 @@ class KeptHostKeys:
         raise ConnectionFailedError(f"the stored SSH host keys of {instance_id} {what}", where=str(path), remedy=remedy)
 
     def keep(self, instance_id: str, keys: Sequence[HostKey]) -> None:
-        """Write the keys of an instance to its file, readable only by its owner. Print a warning if that fails."""
+        """Replace the keys in an instance's file, readable only by its owner. Print a warning if that fails."""
         try:
             write_private(self.path(instance_id), "".join(f"{instance_id} {key}\n" for key in keys))
         except OSError as error:

@@ -170,7 +170,7 @@ class Master:
         return SilenceError(f"the connection to the master {what}", where=self.where, remedy="repeat the command")
 
     def run(self, argv: Sequence[str], *, directory: str = "", stdin: bytes = b"") -> Completed:
-        """Run a command to its end, and return its status and output. `stdin` is sent to it.
+        """Run a command to its end, without a time limit, and return its status and output. `stdin` is its whole input.
 
         The result has the error output only if the command failed. Raises AnswerError if the output exceeds MAX_BYTES,
         and SilenceError if the connection breaks.

@@ -202,7 +202,9 @@ def printable(path: Path) -> str:
 
 
 def package_tree(root: Path) -> Tree:
-    """Pack a whole package, `agent` or `payload`. Raises BrokenPackageError if it has no or an unreadable file."""
+    """Pack a whole package, `agent` or `payload`. Raises BrokenPackageError if it has no files, or if a file cannot be
+    read.
+    """
     files = package_files(root)
     if not files:
         raise BrokenPackageError(
@@ -216,7 +218,7 @@ def package_tree(root: Path) -> Tree:
 
 
 def bootstrap_command(*arguments: str) -> list[str]:
-    """Build the command that runs `transfer_on_master` on the master, which has no file of this project yet."""
+    """Return the command that runs `transfer_on_master` with these arguments on a master without deepcdk's files."""
     return [NODE_PYTHON, "-c", Path(transfer_on_master.__file__).read_text(encoding="utf-8"), *arguments]
 
 

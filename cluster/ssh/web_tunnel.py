@@ -70,11 +70,11 @@ def serve(
 ) -> None:
     """Run a server on the master until Ctrl-C, with a tunnel to it from `port` of this machine. `report` gets the URL.
 
-    `request` is the command that starts the server. With `browser`, the URL is opened if there is a display. Lines of
-    the server's output that start with `NOTEBOOK_PREFIX` are reported without the prefix. Ctrl-C raises
-    KeyboardInterrupt until the tunnel is open. After that, Ctrl-C makes the function return. Raises DeepcdkError with
-    the server's last lines and `remedy` if the server exits by itself, or if it does not print its address within
-    `start_s` seconds.
+    `directory` is the pushed tree with the agent. `request` is the command that starts the server. With `browser`, the
+    URL is opened if there is a display. Lines of the server's output that start with `NOTEBOOK_PREFIX` are reported
+    without the prefix. Ctrl-C raises KeyboardInterrupt until the tunnel is open. After that, Ctrl-C makes the function
+    return. Raises DeepcdkError with the server's last lines and `remedy` if the server exits by itself, or if it does
+    not print its address within `start_s` seconds.
     """
     lines: list[str] = []
     addresses: queue.Queue[tuple[int, str] | BaseException | None] = queue.Queue()

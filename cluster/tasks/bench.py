@@ -46,7 +46,7 @@ class BenchFlags:
     steps: Annotated[str, "number of timed steps per cell; the median is reported; default: 10"] = ""
 
     def settings(self, nodes: str) -> BenchSettings:
-        """Return the benchmark settings for these numbers of nodes. Raises UsageError."""
+        """Return the benchmark settings for these numbers of nodes, such as "1,2,4". Raises UsageError."""
         given = {name: text for name, text in dataclasses.asdict(self).items() if text}
         try:
             return parse_settings({**given, "nodes": nodes})
@@ -65,7 +65,8 @@ def bench(
     *,
     set_: Set = (),
     nodes: Annotated[
-        str, "numbers of worker nodes to measure on, such as 1,2,4; default: powers of 2 up to the number of workers"
+        str,
+        "numbers of worker nodes to measure on, such as 1,2,4; default: the number of workers, and powers of 2 below",
     ] = "",
     cells: BenchFlags,
     run: Annotated[str, "measure nothing and show this earlier benchmark: its id or its fetched directory"] = "",

@@ -78,8 +78,8 @@ def act(flags: Sequence[str], verb: str, kind: str, name: str, agreed: bool) -> 
     `verb` and `kind` are a key of ACTIONS, `name` is the id of the run or sweep. `flags` are the flags of `fab
     dashboard` that every command needs, such as the cluster's.
 
-    Returns a text as `done`, `question` or `error`. A question ends the command, because there is no terminal. With
-    `agreed`, all questions are answered with yes.
+    Returns one text, under the key `done`, `question` or `error`. A question ends the command, because there is no
+    terminal. With `agreed`, all questions are answered with yes.
     """
     command = [sys.executable, "-m", "deepcdk", *ACTIONS[verb, kind], name, *flags, *(["--yes"] if agreed else [])]
     streams: dict[str, Any] = {"stdin": subprocess.DEVNULL, "capture_output": True, "text": True}

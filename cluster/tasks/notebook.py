@@ -80,8 +80,9 @@ def default_notebook(directory: Path) -> Program:
 
 
 def notebook_program(text: str) -> Program:
-    """Return the directory of a requirements file as a program. Raises UsageError if the file does not exist or has
-    another format.
+    """Return the directory of a requirements file as a program.
+
+    Raises UsageError if the file does not exist, has another format, or would not be uploaded.
     """
     path = expanded(text)
     if not path.name or not is_file(path):
