@@ -51,7 +51,7 @@ def file_name() -> str:
 
 
 def installed() -> Path:
-    """Return the path for the installed library: next to the TensorFlow that this Python imports.
+    """Return the path for the installed library: next to the TensorFlow that this Python imports. It may be missing.
 
     Without TensorFlow, this is in the Python's own site-packages. TensorFlow can be in a different environment than
     this Python, for example under an overlay.

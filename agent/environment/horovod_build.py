@@ -160,8 +160,8 @@ def build(
 
     A missing wheel is first looked up in the wheelhouse of `settings`, then built. `base` is the environment to start
     from. `report` receives a line before each step that takes time. `sdist` is the source distribution; None: pip
-    downloads it. Raises BuildError, or WheelhouseError for a wheelhouse that cannot be read or a wheel that cannot be
-    imported.
+    downloads it. Raises HorovodError, for example BuildError, or WheelhouseError for a wheelhouse that cannot be read
+    or a wheel that cannot be imported.
     """
     # The commands of a build run in other directories.
     directory = cache.absolute() / "horovod" / fingerprint(settings, toolchain)

@@ -188,7 +188,9 @@ def settings_for(
 def ensure(settings: Settings, wheelhouse: Path) -> Path:
     """Return the path of the runtime's Python on this node; make the runtime unless it is complete.
 
-    `wheelhouse` is the shared folder of wheels. Raises RuntimeSetupError, ValueError or OSError.
+    Making it takes minutes: packages are downloaded, and Horovod is built unless a wheel of it is found. If another
+    process is making it, this waits. `wheelhouse` is the shared folder of wheels. Raises RuntimeSetupError, ValueError
+    or OSError.
     """
     return runtime_for(settings, wheelhouse=wheelhouse).ensure()
 
@@ -200,7 +202,7 @@ def ensure_own(
 
     `lock` is the pushed lock file, `program` the base of its relative paths, and `settings` are those of Horovod's
     build (None: without Horovod). The environment is below `root`. `wheelhouse` is the shared folder of wheels. `log`
-    receives the output of a step that fails. Raises the same errors as `ensure`.
+    receives the output of a step that fails. Waits and raises errors like `ensure`.
     """
     check_platform(this_platform())
     own = HorovodEnvironment(

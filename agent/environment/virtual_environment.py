@@ -117,7 +117,7 @@ class VirtualEnvironment:
         """
 
     def finish(self, wheels: Path) -> None:
-        """Change and check the environment after the installation. Does nothing unless overridden."""
+        """Change and check the environment after the installation of `wheels`. Does nothing unless overridden."""
 
     @property
     def fingerprint(self) -> str:
@@ -236,7 +236,10 @@ class VirtualEnvironment:
         self.uv("venv", "--python", base_python(), str(self.directory))
 
     def install(self, wheels: Path) -> None:
-        """Install all wheels of a folder, checked by hash, and no other packages. Do nothing if there are none."""
+        """Install all wheels of a folder, checked by hash, and no other packages. Do nothing if there are none.
+
+        Raises RuntimeSetupError.
+        """
         if not (wheels / LOCK).read_text(encoding="utf-8"):
             return
         options = ["--python", str(self.python), "--no-deps", "--require-hashes", "--no-index", "--compile-bytecode"]
@@ -253,7 +256,7 @@ class VirtualEnvironment:
     def pip(self, step: str, *arguments: str, cwd: Path = AGENT_TREE, environ: Mapping[str, str] = os.environ) -> None:
         """Run the installer's pip on this environment, which has no pip itself. Raises RuntimeSetupError.
 
-        `step` names the step in errors, as "Building wheels". `environ` replaces this process's variables.
+        `step` names the step in errors, for example "Building wheels". `environ` replaces this process's variables.
         """
         program = [str(self.installer.python), "-m", "pip", "--python", str(self.python)]
         options = ["--no-input", "--disable-pip-version-check"]
@@ -297,7 +300,7 @@ class Installer(VirtualEnvironment):
         self.run("Creating a virtual environment", [base_python(), "-m", "venv", str(self.directory)])
 
     def install(self, wheels: Path) -> None:
-        """Install uv with pip from the folder `wheels`, checked by hash."""
+        """Install uv with pip from the folder `wheels`, checked by hash. Raises RuntimeSetupError."""
         options = ["--no-deps", "--require-hashes", "--no-index", "--find-links", str(wheels)]
         self.pip("Installing uv", "install", *options, "--requirement", str(wheels / LOCK))
 

@@ -134,9 +134,10 @@ ORDER: Final = "CUDA_DEVICE_ORDER"
 
 
 def bind(placement: Placement) -> tuple[str, ...]:
-    """Bind all threads of this process to the CPUs, and its memory to the memory node; return a text on each failure.
+    """Bind all threads of this process to the CPUs, and its memory to the memory node.
 
-    A sandbox may forbid either. The run then continues, only slower.
+    Return a description of each step that failed; () if all succeeded. A sandbox may forbid either step. The run then
+    continues, only slower.
     """
     refused = []
     try:

@@ -23,7 +23,7 @@ class ClaimedNode:
 
     @classmethod
     def parse(cls, text: str) -> ClaimedNode:
-        """Parse a node from a command line, `NAME=INSTANCE`."""
+        """Parse a node from a command line, `NAME=INSTANCE_ID`. Both parts may be empty: nothing is checked."""
         name, _, instance_id = text.partition("=")
         return cls(name=name, instance_id=instance_id)
 

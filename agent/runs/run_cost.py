@@ -16,7 +16,8 @@ T = TypeVar("T")
 def cost(origin: Any, spec: Any, seconds: float) -> float | None:
     """Return the cost of the run's nodes and the master for `seconds`, in USD; None if a price is unknown.
 
-    `origin` and `spec` are the run's, as JSON values.
+    `origin` and `spec` are the run's, as JSON values. If a rank has damaged them, this raises one of the errors that
+    `unless_damaged` handles.
     """
     price = usd_per_hour(origin, spec)
     return None if price is None else round(price * max(0.0, seconds) / 3600, 4)
@@ -27,7 +28,8 @@ def usd_per_hour(origin: Any, spec: Any, *, at_most: bool = False) -> float | No
 
     `origin` and `spec` are the run's, as JSON values. The origin does not contain the type of a node that replaced
     another one after the launch. Such a node counts with the workers' price if all workers have the same one. With
-    `at_most`, it counts with the highest price of all types that the worker group may have.
+    `at_most`, it counts with the highest price of all types that the worker group may have. Raises the same errors as
+    `cost`.
     """
     if not origin or not spec or not origin.get("instance_types"):
         return None
@@ -55,7 +57,7 @@ def on_spot(origin: Any, spec: Any, seconds: float) -> dict[str, Any] | None:
     `origin` and `spec` are the run's, as JSON values. The fields of the result are `hosts`; `usd`, which includes the
     master and is None if a price is unknown; and `prices_of`, the day of the spot prices. Returns None for a run
     without spot instances. A node that replaced another one after the launch counts as a spot instance if all workers
-    were spot instances.
+    were spot instances. Raises the same errors as `cost`.
     """
     if not origin or not spec or not origin.get("spot"):
         return None

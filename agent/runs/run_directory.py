@@ -167,7 +167,7 @@ class RunDirectory:
         return states.read(self.run_id)
 
     def write_state(self, state: State) -> None:
-        """Store the state of the run, and write its copy, state.json.
+        """Store the state of the run, and write its copy, state.json. Raises DatabaseError.
 
         If the copy cannot be written because the disk is full, the stored reason says so. Other errors of the copy are
         ignored. Before a final state is stored, the directory is closed to ranks: another run may start right after it.

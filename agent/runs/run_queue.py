@@ -24,7 +24,7 @@ def ids() -> list[str]:
 
 
 def start(directory: RunDirectory, state: State, spec: str) -> bool:
-    """Remove a run from the queue, write its spec.json with the text `spec`, and store `state`.
+    """Remove a run from the queue, write its spec.json with the text `spec`, and store `state`. Return True.
 
     Return False, and change nothing, if the run was no longer waiting.
     """
@@ -37,7 +37,7 @@ def start(directory: RunDirectory, state: State, spec: str) -> bool:
 
 
 def finish(directory: RunDirectory, state: str, reason: str) -> bool:
-    """Remove a run from the queue and store its final state, with the reason.
+    """Remove a run from the queue and store its final state (`stopped` or `failed`), with the reason. Return True.
 
     Return False, and change nothing, if the run was no longer waiting.
     """

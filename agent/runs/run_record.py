@@ -26,7 +26,8 @@ DIFF_FILE: Final = "source.diff"
 def write_origin(directory: RunDirectory, origin: Origin) -> None:
     """Write origin.json, which states where a run comes from. An earlier one is kept as origin-N.json.
 
-    The file exists at every moment. The differences from the last commit (`diff`) are written to source.diff.
+    The file exists at every moment. The differences from the last commit (`diff`) are written to source.diff. Raises
+    OSError.
     """
     path = directory.path / ORIGIN_FILE
     if path.exists():

@@ -31,7 +31,9 @@ def best_controller(hosts: int, *, on_cores: bool) -> str:
 
 
 def cycle_ms(step: float, ranks: int, controller: str = GLOO) -> float:
-    """Return the cycle time in ms with the lowest cost within CYCLE_MS, for a `step` time in ms. It has two digits.
+    """Return the cycle time in ms with the lowest cost within CYCLE_MS, for a `step` time in ms.
+
+    It is rounded to two significant digits.
 
     In a step of duration S, a cycle time T costs the ranks W·S/T for wake-ups (W for each) and T/2 for waiting until
     the next cycle. The minimum is at T = sqrt(2·W·S). If the estimate of S is wrong by a factor of four, T is wrong by

@@ -85,7 +85,8 @@ def serve(stream: IO[bytes], emit: Emit, every_s: float = HEARTBEAT_S) -> None:
     `{"reserve": [ROOT, NAME]}` comes first and holds until the end of the stream. Then come:
     `{"begin": [ROOT, NAME], "bytes": N}` with N bytes of a manifest,
     `{"receive": [ROOT, NAME], "packing": BOOL}` with the files, and `{"finish": [ROOT, NAME]}`.
-    The answer to each is a line with `done`. Heartbeats are sent between the answers.
+    The answer to each is a line with `done`. Heartbeats are sent between the answers. Raises BusyDatasetError if
+    another command has the reservation, the errors of `begin`, `receive_files` and `finish`, and OSError.
     """
     over = threading.Event()
 

@@ -195,7 +195,10 @@ class StagedDataset:
         return listed_below(self.directory, (entry.path for entry in entries))
 
     def verify(self, entries: Iterable[Entry]) -> Iterator[tuple[Entry, bool]]:
-        """Read these files. Yield each, in any order, with whether it is missing or differs from its entry."""
+        """Read these files. Yield each, in any order, with whether it is missing or differs from its entry.
+
+        Raises OSError for a file that cannot be read.
+        """
         listed = list(entries)
         there = self.there(listed)
 
