@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Final
 
 UPLOAD_AGAIN: Final = "to upload it again, repeat `fab train` or `fab sweep` with the same flags"
@@ -16,11 +17,19 @@ class SpecError(ValueError):
     """Report an invalid specification of a run: a malformed node or field, or too few nodes."""
 
 
+def describe(error: BaseException) -> str:
+    """Return an error's text for users. For a system error, it is `PATH: REASON`, without Python's `[Errno N]`."""
+    if not isinstance(error, OSError) or not error.strerror:
+        return str(error)
+    path = error.filename
+    return f"{os.fsdecode(path)}: {error.strerror}" if isinstance(path, str | bytes | os.PathLike) else error.strerror
+
+
 def malformed(error: Exception) -> str:
     """Return in words why JSON is malformed: a missing key, a value of the wrong type, or the parser's text."""
     if isinstance(error, KeyError):
         return f"{error.args[0]!r} is missing"
-    return "a value has the wrong type" if isinstance(error, TypeError | AttributeError) else str(error)
+    return "a value has the wrong type" if isinstance(error, TypeError | AttributeError) else describe(error)
 
 
 def unreadable(error: OSError | UnicodeDecodeError) -> str:

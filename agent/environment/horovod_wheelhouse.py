@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Final
 
 from agent.environment.toolchain import HorovodError
+from agent.errors import describe
 from agent.staging.aws_cli import QUIET, AwsCliError, aws_command, running
 from agent.staging.errors import DatasetError
 from agent.staging.s3_objects import Prefix, parse_listing
@@ -54,7 +55,9 @@ def fetch(wheelhouse: str, name: str, into: Path) -> bool:
         if wheelhouse.startswith(("https://", "http://")):
             return _from_server(address, into)
     except (AwsCliError, DatasetError, HTTPException, OSError, ValueError) as error:
-        raise WheelhouseError(address, " ".join(str(error).split()) or type(error).__name__) from None
+        reason = getattr(error, "reason", None)  # of urllib, such as a refused connection
+        text = describe(reason if isinstance(reason, OSError) else error)
+        raise WheelhouseError(address, " ".join(text.split()) or type(error).__name__) from None
     raise WheelhouseError(address, "its address must be an absolute path, s3://BUCKET/PREFIX or https://HOST/PATH")
 
 

@@ -25,6 +25,7 @@ from typing import ClassVar, Final
 
 from agent.environment import package_fixes, package_index, requirements_lock
 from agent.environment.install_step import RuntimeSetupError, run_step
+from agent.errors import describe
 from agent.files.build_once import (
     COMPLETE,
     build_directory_once,
@@ -310,7 +311,7 @@ def print_made(make: Callable[[], object]) -> int:
     try:
         print(make())
     except (RuntimeSetupError, ValueError, OSError) as error:
-        print(error, file=sys.stderr)
+        print(describe(error), file=sys.stderr)
         return 1
     return 0
 

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+from agent.errors import describe, malformed
 from agent.hardware import gpus
 from agent.hardware.gpus import GpuLoad
 from agent.spec import untrusted_json
@@ -70,7 +71,7 @@ class Load:
             document = untrusted_json.parse(text)
             return cls(**document | {"gpus": tuple(GpuLoad(**gpu) for gpu in document["gpus"])})
         except (TypeError, AttributeError, KeyError) as error:
-            raise ValueError(f"invalid load of a node: {error}") from None
+            raise ValueError(f"invalid load of a node: {malformed(error)}") from None
 
 
 _NUMBERS: Final = ("int", "float", "int | None", "float | None")
@@ -140,7 +141,7 @@ def main() -> int:
     try:
         load = measure(Path("/proc"), Path("/"))
     except (OSError, ValueError) as error:
-        print(f"agent.hardware.load: {error}", file=sys.stderr)
+        print(f"agent.hardware.load: {describe(error)}", file=sys.stderr)
         return 1
     print(json.dumps(dataclasses.asdict(load)))
     return 0

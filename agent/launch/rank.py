@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from agent.errors import SpecError
+from agent.errors import SpecError, describe
 from agent.hardware import efa
 from agent.hardware.machine import own_addresses
 from agent.remote import rank_user, secret_files
@@ -220,7 +220,7 @@ def main(argv: Sequence[str]) -> int:
     except SpecError as error:
         print(f"{directory}/spec.json: {error}", file=sys.stderr)
     except (OSError, secret_files.SecretsError) as error:
-        print(error, file=sys.stderr)
+        print(describe(error), file=sys.stderr)
     return NOT_STARTED
 
 

@@ -21,7 +21,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, Final
 
-from agent.errors import SpecError
+from agent.errors import SpecError, describe
 from agent.remote.fanout_stub import FLAGS, MODULE_SCRIPT, READY, SCRIPT, message
 from agent.remote.ssh import AS_RANK
 from agent.spec.laptop_requests import BAD_REQUEST, RemoteCommand
@@ -216,7 +216,7 @@ def main() -> int:
         if isinstance(error, BrokenPipeError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # The reader has gone away.
             return 1
-        print(error, file=sys.stderr)
+        print(describe(error), file=sys.stderr)
         return BAD_REQUEST
     except AbandonedError:
         return 130

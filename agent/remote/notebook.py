@@ -28,6 +28,7 @@ from typing import Final
 from agent.environment import runtime
 from agent.environment.install_step import RuntimeSetupError
 from agent.environment.program_packages import Overlay
+from agent.errors import describe
 from agent.hardware.machine import this_node_kind
 from agent.polling import terminate
 from agent.remote.ssh import OWN_TREE, SSH
@@ -158,7 +159,7 @@ def main(argv: Sequence[str]) -> int:
         python, port = make_python(request, Path.home()), request.port or free_port()
         return serve(server_command(python, port, request.efs_mount), port, asker=0 if "--here" in flags else None)
     except (RuntimeSetupError, NotebookError, ValueError, OSError) as error:
-        print(error, file=sys.stderr)
+        print(describe(error), file=sys.stderr)
         return 1
 
 

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from agent.errors import describe
 from agent.spec.nodes import RANK_USER, Node
 
 OWN_TREE: Final = Path(__file__).resolve().parents[2]
@@ -76,7 +77,7 @@ def execute(command: Sequence[str], timeout_s: float) -> Completed:
             command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, bufsize=0
         )
     except FileNotFoundError as error:
-        return Completed(status=127, output=str(error))
+        return Completed(status=127, output=describe(error))
     status = None
     with process, selectors.DefaultSelector() as streams:
         try:

@@ -29,7 +29,7 @@ class LiveRunError(RuntimeError):
         self.run_id, self.state, self.held = run_id, state, tuple(held)
         task = next((claim.task for claim in held if claim.run_id == run_id), "")
         first = f"`{task}` is in progress" if task else f"run {run_id} is {state}"
-        super().__init__(f"{first}; {describe(held) or 'wait until it ends, or stop it'}")
+        super().__init__(f"{first}; {describe_claims(held) or 'wait until it ends, or stop it'}")
 
     @property
     def ends_the_queue(self) -> bool:
@@ -49,7 +49,7 @@ class LiveRunError(RuntimeError):
         return {"live": self.run_id, "state": self.state, "held": held}
 
 
-def describe(held: Sequence[Claim]) -> str:
+def describe_claims(held: Sequence[Claim]) -> str:
     """Return which run or task has which nodes, as text; "" for no claims.
 
     A claim without names, also one on the worker group's size, is shown as `every node`.

@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable
 from typing import Final
 
-from agent.errors import SpecError
+from agent.errors import SpecError, malformed
 from agent.spec import untrusted_json
 from agent.spec.nodes import MASTER_NAME, NODE_PYTHON, choose_hosts, parse_nodes, workers
 
@@ -73,7 +73,7 @@ class RemoteCommand:
                 environment=tuple((name, value) for name, value in document["environment"]),
             )
         except (ValueError, TypeError, KeyError) as error:
-            raise SpecError(f"invalid request: {error}") from None
+            raise SpecError(f"invalid request: {malformed(error)}") from None
 
     def hosts(self, nodes_text: str, warn: Callable[[str], None]) -> tuple[str, ...]:
         """Return the names of the nodes to run on: the master, or workers.

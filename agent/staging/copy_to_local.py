@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from agent.errors import describe
 from agent.polling import wait_until
 from agent.staging import small_files
 from agent.staging.errors import CorruptingDiskError, DamagedFileError, DatasetError
@@ -199,7 +200,7 @@ def run_and_report(carry_out: Callable[[Emit], None]) -> int:
         return 1
     except (DatasetError, ManifestError, OSError) as error:
         kind = "refused" if isinstance(error, PermissionError) else getattr(error, "kind", "")
-        emit({"error": str(error), "kind": kind})
+        emit({"error": describe(error), "kind": kind})
         return 1
     return 0
 

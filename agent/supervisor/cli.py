@@ -23,12 +23,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from agent.errors import SpecError
+from agent.errors import SpecError, describe
 from agent.files.atomic_write import full_disk, open_to_append
 from agent.runs import liveness, run_queue, run_record, run_summary, trusted_spec
 from agent.runs import run_messages as followed
 from agent.runs import stored_state as states
-from agent.runs.all_runs import LiveRunError, Runs, describe
+from agent.runs.all_runs import LiveRunError, Runs, describe_claims
 from agent.runs.node_claims import ClaimedNode
 from agent.runs.run_directory import RunDirectory
 from agent.spec.provenance import Submission
@@ -87,7 +87,7 @@ def resolve(runs: Runs, run_id: str) -> RunDirectory:
     ids = runs.ids()
     live = [] if run_id else [each for each in runs.held() if not (each.task or runs.is_over(each.run_id))]
     if live[1:]:
-        raise NoSuchRunError(f"{len(live)} runs are live; choose one with --run ID: {describe(live)}")
+        raise NoSuchRunError(f"{len(live)} runs are live; choose one with --run ID: {describe_claims(live)}")
     chosen = run_id or ([claim.run_id for claim in live] or ids[-1:] or [""])[0]
     if not chosen:
         raise NoSuchRunError(f"there are no runs yet in {runs.root}")
@@ -200,7 +200,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return FAILED
     except (OSError, RuntimeError, ValueError) as error:
         full = full_disk(runs.root, str(error)) if isinstance(error, OSError) else ""
-        print(full or error, file=sys.stderr)
+        print(full or describe(error), file=sys.stderr)
         return FAILED
 
 

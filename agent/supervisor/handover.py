@@ -29,6 +29,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from agent.errors import describe, malformed
 from agent.files.atomic_write import new_directory
 from agent.hardware.machine import NODE_CONF, read_node_conf
 from agent.runs import database, run_queue, stored_state
@@ -110,7 +111,7 @@ class Handover:
             if wanted != self._shared or self._clock() >= self._next:
                 self._share(wanted)
         except (OSError, ValueError) as error:
-            self._fail(str(error))
+            self._fail(describe(error))
 
     def _share(self, wanted: tuple[Path, list[str], bytes]) -> None:
         tree, ids, backup = wanted
@@ -255,7 +256,7 @@ def main(argv: Sequence[str]) -> int:
     try:
         take_over(Path.cwd(), Runs(root=Path(argv[0])), Path.home())
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        print(error, file=sys.stderr)
+        print(malformed(error), file=sys.stderr)
         return 1
     return 0
 

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
+from agent.errors import describe
 from agent.remote.ssh import Completed
 from agent.runs.run_directory import ORIGIN_FILE, RunDirectory
 from agent.staging.aws_cli import aws_command
@@ -69,7 +70,7 @@ class LiveMetric:
                 try:
                     done = self._run(words, TIMEOUT_S)
                 except OSError as error:  # no memory for a process, or no rights
-                    done = Completed(status=126, output=str(error))
+                    done = Completed(status=126, output=describe(error))
                 failures = failures + 1 if done.status else 0
                 self.trouble = _trouble(done) if failures >= MAX_FAILURES and self._has_alarm else ""
             ended.wait(PERIOD_S)

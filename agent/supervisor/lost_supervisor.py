@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from agent.errors import describe
 from agent.files.safe_read import is_listed, read_regular
 from agent.remote import secret_files
 from agent.remote.secret_files import SecretsError
@@ -48,7 +49,7 @@ def recover_lost_runs(runs: Runs, between: Callable[[], object] = lambda: None) 
         try:
             obstacle = _restart(runs, runs[run_id])
         except (OSError, RuntimeError, ValueError) as error:
-            obstacle = str(error) or type(error).__name__
+            obstacle = describe(error) or type(error).__name__
         if obstacle is not None:
             _fail(runs, run_id, obstacle)
         between()
@@ -80,7 +81,7 @@ def _restart(runs: Runs, directory: RunDirectory) -> str | None:
         run_record.write_course(directory, {**directory.course(), "restarts": [*made, begun]})
         detach(runs, directory, lost=fault)
     except (OSError, RuntimeError) as error:
-        directory.mark_failed(f"the run could not be restarted: {error}")
+        directory.mark_failed(f"the run could not be restarted: {describe(error)}")
         runs.release(spec.run_id)
         return ""
     return None

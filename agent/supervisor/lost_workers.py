@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
-from agent.errors import SpecError
+from agent.errors import SpecError, describe
 from agent.hardware import gpu_health
 from agent.hardware.gpus import TIMEOUT_S
 from agent.remote.ssh import Completed, execute, remote_command
@@ -126,7 +126,7 @@ class LostWorkers:
             try:
                 self.look()
             except (OSError, RuntimeError, ValueError) as error:  # The next check may succeed.
-                self._log_line(f"cannot check the workers: {error}; trying again in {PERIOD_S:g} s")
+                self._log_line(f"cannot check the workers: {describe(error)}; trying again in {PERIOD_S:g} s")
 
     def look(self) -> None:
         """Check all workers once, and replace lost and faulty workers, within the limits. Raises OSError.

@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from agent.errors import describe
 from agent.remote.ssh import Completed, execute
 from agent.runs.stored_state import State
 from agent.spec.sns_topic import topic_region
@@ -97,7 +98,7 @@ def call(command: str, document: dict[str, Any], directory: Path, timeout_s: flo
                 os.killpg(process.pid, signal.SIGKILL)
                 return f"timed out after {timeout_s:g} s"
     except (OSError, ValueError) as error:
-        return str(error)
+        return describe(error)
     if process.returncode == 0:
         return ""
     last = (output.decode(errors="replace").strip().splitlines() or [""])[-1][:_SHOWN]

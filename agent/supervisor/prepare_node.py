@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Final
 
 from agent.environment.program_packages import Overlay
+from agent.errors import describe
 from agent.files.atomic_write import MAKE_ROOM, full_disk
 from agent.hardware.gpus import count_gpu_devices
 from agent.hardware.machine import this_node_kind
@@ -249,7 +250,7 @@ def main(argv: Sequence[str]) -> int:
             print_facts(spec, prepared.python, began)
         print(prepared.line, flush=True)
     except (RuntimeError, ValueError, OSError) as error:  # all errors of the modules used here are among these
-        print(error, file=sys.stderr)
+        print(describe(error), file=sys.stderr)
         full = full_disk(Path(getattr(error, "filename", None) or Path.home()), str(error))
         if full and MAKE_ROOM not in str(error):
             print(full, file=sys.stderr)

@@ -20,7 +20,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from agent.errors import SpecError
+from agent.errors import SpecError, describe
 from agent.files.atomic_write import open_to_append
 from agent.files.file_lock import AlreadyLockedError
 from agent.runs import database, liveness, run_queue, trusted_spec
@@ -142,7 +142,7 @@ def _start_first(runs: Runs, run_id: str, nodes_path: str, warn: Callable[[str],
         queued = trusted_spec.read(run_id)
         check_trees(queued)
     except (SpecError, OSError) as error:
-        run_queue.finish(directory, "failed", f"could not start from the queue: {error}")
+        run_queue.finish(directory, "failed", f"could not start from the queue: {describe(error)}")
         return True
     if held := sweep_queue.reason_to_hold(runs, queued):
         run_queue.finish(directory, "stopped", held)
@@ -158,11 +158,11 @@ def _start_first(runs: Runs, run_id: str, nodes_path: str, warn: Callable[[str],
         return False
     except (SpecError, OSError) as error:
         if patient:
-            run_queue.set_reason(directory, f"waiting: {error}")
+            run_queue.set_reason(directory, f"waiting: {describe(error)}")
             return False
         then_stop.remember(runs, queued.stop_policy)
         advice = f"to start it then: `fab resume {run_id}`"
-        run_queue.finish(directory, "failed", f"could not start from the queue: {error}; {advice}")
+        run_queue.finish(directory, "failed", f"could not start from the queue: {describe(error)}; {advice}")
         return True
     state = State.starting(spec)
     if not run_queue.start(directory, state, trusted_spec.accept(spec)):
@@ -171,6 +171,6 @@ def _start_first(runs: Runs, run_id: str, nodes_path: str, warn: Callable[[str],
     try:
         detach(runs, directory)
     except (OSError, RuntimeError) as error:
-        directory.mark_failed(f"could not start: {error}")
+        directory.mark_failed(f"could not start: {describe(error)}")
         runs.release(run_id)
     return True

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
-from agent.errors import UPLOAD_AGAIN, SpecError
+from agent.errors import UPLOAD_AGAIN, SpecError, describe
 from agent.files.atomic_write import new_directory, open_to_append
 from agent.files.safe_read import read_regular
 from agent.polling import wait_until
@@ -90,7 +90,7 @@ def resume(runs: Runs, submission: Submission) -> RunDirectory:
         try:
             detach(runs, directory)
         except BaseException as error:
-            directory.mark_failed(f"could not resume: {error}")
+            directory.mark_failed(f"could not resume: {describe(error)}")
             raise
     except BaseException:
         runs.release(run_id)

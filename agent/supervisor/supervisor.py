@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import IO, Any, Final
 
-from agent.errors import SpecError
+from agent.errors import SpecError, describe
 from agent.remote.ssh import Completed, execute
 from agent.runs import run_log, run_record
 from agent.runs.all_runs import Runs
@@ -145,9 +145,10 @@ class Supervisor:
         except SupersededError:
             raise
         except Exception as error:  # Always store a final state. The traceback is in the log.
-            reason = str(error) if isinstance(error, SpecError) else f"{type(error).__name__}: {error}"
+            is_expected = isinstance(error, OSError | SpecError)
+            reason = describe(error) if is_expected else f"{type(error).__name__}: {error}"
             self._end(Outcome(state="failed", reason=reason))
-            if not isinstance(error, OSError | SpecError):
+            if not is_expected:
                 raise
         finally:
             if self._stored.is_ours:

@@ -11,7 +11,7 @@ import json
 import time
 from typing import Final
 
-from agent.errors import SpecError
+from agent.errors import SpecError, malformed
 from agent.runs import run_summary
 from agent.runs.all_runs import Runs
 from agent.runs.run_directory import RunDirectory
@@ -44,7 +44,7 @@ def parse(text: str) -> list[Submission]:
     except SpecError:
         raise
     except (TypeError, ValueError, KeyError, AttributeError) as error:
-        raise SpecError(f"invalid list of the runs of a sweep: {error}") from None
+        raise SpecError(f"invalid list of the runs of a sweep: {malformed(error)}") from None
 
 
 def reason_to_hold(runs: Runs, spec: RunSpec) -> str:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from agent.errors import describe
 from agent.files.atomic_write import open_to_append
 from agent.remote.ssh import Completed
 from agent.spec import untrusted_json
@@ -156,7 +157,7 @@ class WorkerGroup:
         try:
             done = self.run(command, TIMEOUT_S)
         except OSError as error:
-            raise AwsCallError(str(error)) from None
+            raise AwsCallError(describe(error)) from None
         if done.status:
             what = done.last_line if done.output.strip() else f"the AWS CLI exited with status {done.status}"
             raise AwsCallError(what[:_MAX_TEXT])

@@ -158,7 +158,7 @@ def test_the_command_line_tells_a_bad_request_with_status_2() -> None:
         [sys.executable, "-m", "agent.remote.fanout"], input=b"{}\n", capture_output=True, check=False,
         cwd=Path(__file__).parents[3],
     )  # fmt: skip
-    assert (done.returncode, done.stderr) == (2, b"invalid request: 'command'\n")
+    assert (done.returncode, done.stderr) == (2, b"invalid request: 'command' is missing\n")
 
 
 def test_what_is_to_be_the_ranks_is_done_on_workers_by_their_user() -> None:
