@@ -17,7 +17,7 @@ from stacks.config_keys.limits import LimitKeys
 from stacks.config_keys.network import NetworkKeys
 from stacks.config_keys.observability import ObservabilityKeys
 from stacks.config_keys.storage import StorageKeys
-from stacks.config_keys.value_checks import ConfigError, coerce, matches
+from stacks.config_keys.value_checks import ConfigError, coerce, require_match
 
 __all__ = ["ClusterConfig", "ConfigError", "Output"]
 
@@ -107,7 +107,7 @@ class ClusterConfig(NetworkKeys, ComputeKeys, StorageKeys, LimitKeys, Observabil
 
     def __post_init__(self) -> None:
         rule = "1 to 32 characters a-z, 0-9 and -, starting with a letter and not ending with -"
-        matches(self, "name", r"[a-z](?:[a-z0-9-]{0,30}[a-z0-9])?", rule)
+        require_match(self, "name", r"[a-z](?:[a-z0-9-]{0,30}[a-z0-9])?", rule)
         for prefix, why in RESERVED_PREFIXES.items():
             if f"{self.name}-".startswith(prefix):
                 raise ConfigError(

@@ -7,7 +7,13 @@ import re
 import shlex
 from typing import Final
 
-from stacks.config_keys.value_checks import ConfigError, is_mount, matches, one_of, within
+from stacks.config_keys.value_checks import (
+    ConfigError,
+    require_choice,
+    require_match,
+    require_mount_point,
+    require_range,
+)
 
 # The strategies for Auto Scaling groups with a list of instance types.
 SPOT_ALLOCATIONS: Final = (
@@ -115,44 +121,48 @@ class ComputeKeys:
     def check_compute(self) -> None:
         """Raise ConfigError for the first invalid value of these keys. Booleans have no rule here."""
         name = r"[!-~](?:[ -~]{0,253}[!-~])?"
-        matches(self, "key_name", name, "1 to 255 printable ASCII characters, without leading or trailing spaces")
+        require_match(self, "key_name", name, "1 to 255 printable ASCII characters, without leading or trailing spaces")
         for key in ("worker_instance_type", "master_instance_type", "worker_alternatives"):
-            matches(self, key, r"[a-z][a-z0-9-]*\.[a-z0-9-]+", "an EC2 instance type such as c5.2xlarge")
+            require_match(self, key, r"[a-z][a-z0-9-]*\.[a-z0-9-]+", "an EC2 instance type such as c5.2xlarge")
         for key in ("worker_image_parameter", "master_image_parameter"):
             name = r"(?=.{0,1011}$)(?:(?:/[\w.-]+){1,15})?"
-            matches(self, key, name, "the name of an SSM parameter with at most 15 levels, such as /lab/image")
-            matches(
+            require_match(self, key, name, "the name of an SSM parameter with at most 15 levels, such as /lab/image")
+            require_match(
                 self,
                 key.replace("parameter", "id"),
                 r"(?:ami-[0-9a-f]{8,17})?",
                 "ami- and hexadecimal digits, or empty",
             )
         for role in ("worker", "master"):
-            matches(self, f"{role}_root_device", r"(?:/dev/[a-z0-9]{2,16})?", "a device such as /dev/xvda, or empty")
-            within(self, f"{role}_volume_gib", 8, LARGEST_GIB)
-            within(self, f"{role}_volume_iops", BASE_IOPS, MAX_IOPS)
-            within(self, f"{role}_volume_mib_s", BASE_MIB_S, MAX_MIB_S)
-        matches(self, "login_user", r"(?:[a-z_][a-z0-9_-]{0,31})?", "a Linux user name, or empty")
+            require_match(
+                self, f"{role}_root_device", r"(?:/dev/[a-z0-9]{2,16})?", "a device such as /dev/xvda, or empty"
+            )
+            require_range(self, f"{role}_volume_gib", 8, LARGEST_GIB)
+            require_range(self, f"{role}_volume_iops", BASE_IOPS, MAX_IOPS)
+            require_range(self, f"{role}_volume_mib_s", BASE_MIB_S, MAX_MIB_S)
+        require_match(self, "login_user", r"(?:[a-z_][a-z0-9_-]{0,31})?", "a Linux user name, or empty")
         self._check_boot_commands()
-        within(self, "max_workers", 1, 1000)
-        within(self, "workers", 0, self.max_workers)
-        within(self, "on_demand_workers", 0, self.max_workers)
-        one_of(self, "spot_allocation", *SPOT_ALLOCATIONS)
-        one_of(self, "on_demand_allocation", *ON_DEMAND_ALLOCATIONS)
-        matches(
+        require_range(self, "max_workers", 1, 1000)
+        require_range(self, "workers", 0, self.max_workers)
+        require_range(self, "on_demand_workers", 0, self.max_workers)
+        require_choice(self, "spot_allocation", *SPOT_ALLOCATIONS)
+        require_choice(self, "on_demand_allocation", *ON_DEMAND_ALLOCATIONS)
+        require_match(
             self,
             "capacity_reservation",
             r"(?:cr-[0-9a-f]{8,17}|arn:aws[a-z-]*:resource-groups:[a-z0-9-]+:[0-9]{12}:group/[\w.-]+)?",
             "cr- and hexadecimal digits, the ARN of a resource group, or empty",
         )
         if self.scratch_mount:
-            is_mount(self, "scratch_mount")
+            require_mount_point(self, "scratch_mount")
         if self.termination_notice_s:
-            within(self, "termination_notice_s", 30, 7200)
-        within(self, "ready_timeout_min", 0, 720)
-        matches(self, "capacity_policy", r"all|at-least [1-9][0-9]{0,3}", "all, or at-least and a number: at-least 12")
-        one_of(self, "update_policy", "keep", "rolling")
-        within(self, "update_batch", 1, 100)
+            require_range(self, "termination_notice_s", 30, 7200)
+        require_range(self, "ready_timeout_min", 0, 720)
+        require_match(
+            self, "capacity_policy", r"all|at-least [1-9][0-9]{0,3}", "all, or at-least and a number: at-least 12"
+        )
+        require_choice(self, "update_policy", "keep", "rolling")
+        require_range(self, "update_batch", 1, 100)
 
     def _check_boot_commands(self) -> None:
         for command in self.boot_commands:

@@ -6,7 +6,7 @@ import dataclasses
 import math
 from typing import Final
 
-from stacks.config_keys.value_checks import EMAIL, ConfigError, matches, one_of, within
+from stacks.config_keys.value_checks import EMAIL, ConfigError, require_choice, require_match, require_range
 
 # EC2 publishes its metrics every five minutes, unless detailed monitoring is enabled, which costs money.
 IDLE_PERIOD_MIN: Final = 5
@@ -62,15 +62,15 @@ class LimitKeys:
         """Raise ConfigError for the first invalid value of these keys. Booleans have no rule here."""
         word = "[A-Za-z0-9+=,.@_-]"
         policy = rf"(?:arn:aws[a-z-]*:iam::(?:[0-9]{{12}}|aws):policy/(?=.{{1,639}}$)(?:{word}+/)*{word}{{1,128}})?"
-        matches(self, "permissions_boundary", policy, "the ARN of an IAM policy, or empty")
+        require_match(self, "permissions_boundary", policy, "the ARN of an IAM policy, or empty")
         self._check_tags()
         self._check_times()
-        within(self, "max_replacements_per_hour", 0, MAX_REPLACEMENTS)
-        within(self, "budget_usd", 0, 1e9)
+        require_range(self, "max_replacements_per_hour", 0, MAX_REPLACEMENTS)
+        require_range(self, "budget_usd", 0, 1e9)
         if 0 < self.budget_usd < MIN_USD:
             raise ConfigError("budget_usd", self.budget_usd, f"must be 0, or at least {MIN_USD}")
-        one_of(self, "budget_scope", "account", "cluster")
-        matches(self, "budget_emails", EMAIL, "e-mail addresses")
+        require_choice(self, "budget_scope", "account", "cluster")
+        require_match(self, "budget_emails", EMAIL, "e-mail addresses")
         if len(self.budget_emails) > 10:
             raise ConfigError(
                 "budget_emails", self.budget_emails, "must be at most 10 addresses, the limit of AWS Budgets"
@@ -78,8 +78,8 @@ class LimitKeys:
 
     def _check_tags(self) -> None:
         rule = "KEY=VALUE, with letters, digits, spaces and _ . : / = + @ -"
-        matches(self, "tags", rf"[^=]+={_TAG_TEXT}+", rule)
-        matches(self, "tags", rf"{_TAG_TEXT}+", rule)
+        require_match(self, "tags", rf"[^=]+={_TAG_TEXT}+", rule)
+        require_match(self, "tags", rf"{_TAG_TEXT}+", rule)
         for text in self.tags:
             key, _, value = text.partition("=")
             if key.lower().startswith(_RESERVED) or key == "Name":
@@ -101,7 +101,7 @@ class LimitKeys:
         if self.idle_minutes and (self.idle_minutes % IDLE_PERIOD_MIN or not 10 <= self.idle_minutes <= MAX_IDLE_MIN):
             rule = f"must be 0, or a multiple of 5 from 10 to {MAX_IDLE_MIN}: EC2's metrics are 5 minutes apart"
             raise ConfigError("idle_minutes", self.idle_minutes, rule)
-        within(self, "idle_cpu_percent", 0, 100)
+        require_range(self, "idle_cpu_percent", 0, 100)
         hours = self.max_hours
         if hours and not 0.5 <= hours <= WEEK_H:
             rule = f"must be 0, or 0.5 to {WEEK_H}: CloudWatch evaluates at most a week"

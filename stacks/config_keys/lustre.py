@@ -5,7 +5,14 @@ from __future__ import annotations
 import dataclasses
 from typing import Final
 
-from stacks.config_keys.value_checks import BUCKET, ConfigError, is_mount, matches, one_of, within
+from stacks.config_keys.value_checks import (
+    BUCKET,
+    ConfigError,
+    require_choice,
+    require_match,
+    require_mount_point,
+    require_range,
+)
 
 # Throughputs that can be provisioned on SSDs, MB/s per TiB (CreateFileSystem, PerUnitStorageThroughput); 0: fixed.
 FSX_THROUGHPUTS: Final = {
@@ -38,14 +45,14 @@ class LustreKeys:
 
     def check_lustre(self) -> None:
         """Raise ConfigError for the first invalid value of these keys. Booleans have no rule here."""
-        within(self, "fsx_capacity_gib", 0, 1_000_000)
+        require_range(self, "fsx_capacity_gib", 0, 1_000_000)
         size = self.fsx_capacity_gib
         if size and size != _SMALLEST_GIB and size % _STEP_GIB:
             raise ConfigError("fsx_capacity_gib", size, f"must be 0, {_SMALLEST_GIB} or a multiple of {_STEP_GIB}")
-        one_of(self, "fsx_deployment", *FSX_THROUGHPUTS)
-        one_of(self, "fsx_throughput", *sorted({each for some in FSX_THROUGHPUTS.values() for each in some}))
-        is_mount(self, "fsx_mount")
-        matches(
+        require_choice(self, "fsx_deployment", *FSX_THROUGHPUTS)
+        require_choice(self, "fsx_throughput", *sorted({each for some in FSX_THROUGHPUTS.values() for each in some}))
+        require_mount_point(self, "fsx_mount")
+        require_match(
             self,
             "fsx_s3",
             rf"(?=.{{0,1024}}$)(?:s3://{BUCKET}(?:/[\w.=-]+)*/?)?",

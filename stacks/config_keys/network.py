@@ -6,7 +6,14 @@ import dataclasses
 import ipaddress
 from typing import Final
 
-from stacks.config_keys.value_checks import BUCKET, ConfigError, matches, network, one_of, within
+from stacks.config_keys.value_checks import (
+    BUCKET,
+    ConfigError,
+    parse_network,
+    require_choice,
+    require_match,
+    require_range,
+)
 
 # A wider ssh_cidr is a typing error, or needs ssh_from_anywhere: no organisation has more than a /8.
 WIDEST_SSH_PREFIX: Final = 8
@@ -71,27 +78,27 @@ class NetworkKeys:
 
     def check_network(self) -> None:
         """Raise ConfigError for the first invalid value of these keys. A wide `ssh_cidr` needs `ssh_from_anywhere`."""
-        one_of(self, "ssh_access", SSH_PORT_OPEN, SESSION_MANAGER)
-        one_of(self, "nat_gateways", ONE_NAT_GATEWAY, ONE_NAT_GATEWAY_PER_ZONE)
+        require_choice(self, "ssh_access", SSH_PORT_OPEN, SESSION_MANAGER)
+        require_choice(self, "nat_gateways", ONE_NAT_GATEWAY, ONE_NAT_GATEWAY_PER_ZONE)
         for name in self.vpc_endpoints:
             if name not in ENDPOINTS:
                 raise ConfigError("vpc_endpoints", name, f"must be one of {', '.join(ENDPOINTS)}")
-        matches(
+        require_match(
             self,
             "flow_logs",
             rf"{NO_FLOW_LOGS}|{FLOW_LOGS_TO_GROUP}|arn:aws[a-z-]*:s3:::{BUCKET}(?:/(?!AWSLogs(?:/|$))[\w.=-]+)*/?",
             f"{NO_FLOW_LOGS}, {FLOW_LOGS_TO_GROUP}, or the ARN of a bucket such as arn:aws:s3:::my-flow-logs, without "
             "the folder AWSLogs, which EC2 adds",
         )
-        matches(self, "ssh_prefix_lists", r"pl-[0-9a-f]{8,17}", "a prefix list such as pl-0123456789abcdef0")
-        matches(self, "zones", r"[a-z]{2,4}(?:-[a-z]+)+-\d[a-z]", "an availability zone such as us-east-1a")
-        matches(self, "vpc_id", r"(?:vpc-[0-9a-f]{8,17})?", "a VPC such as vpc-0123456789abcdef0, or empty")
+        require_match(self, "ssh_prefix_lists", r"pl-[0-9a-f]{8,17}", "a prefix list such as pl-0123456789abcdef0")
+        require_match(self, "zones", r"[a-z]{2,4}(?:-[a-z]+)+-\d[a-z]", "an availability zone such as us-east-1a")
+        require_match(self, "vpc_id", r"(?:vpc-[0-9a-f]{8,17})?", "a VPC such as vpc-0123456789abcdef0, or empty")
         for key in ("public_subnet_ids", "private_subnet_ids"):
-            matches(self, key, r"subnet-[0-9a-f]{8,17}", "a subnet such as subnet-0123456789abcdef0")
-        within(self, "availability_zones", 1, ZONES_AT_MOST if self.vpc_id else ZONES_OF_A_NEW_VPC)
+            require_match(self, key, r"subnet-[0-9a-f]{8,17}", "a subnet such as subnet-0123456789abcdef0")
+        require_range(self, "availability_zones", 1, ZONES_AT_MOST if self.vpc_id else ZONES_OF_A_NEW_VPC)
         self._check_vpc_cidr()
         for source in self.ssh_cidr:
-            self._check_source(network("ssh_cidr", source))
+            self._check_source(parse_network("ssh_cidr", source))
         for key in (
             "ssh_cidr",
             "ssh_prefix_lists",
@@ -111,7 +118,7 @@ class NetworkKeys:
                 )
 
     def _check_vpc_cidr(self) -> None:
-        vpc = network("vpc_cidr", self.vpc_cidr)
+        vpc = parse_network("vpc_cidr", self.vpc_cidr)
         if self.vpc_id:
             if not 16 <= vpc.prefixlen <= 28:
                 raise ConfigError("vpc_cidr", self.vpc_cidr, "must be a /16 to /28, like every VPC")
@@ -158,12 +165,12 @@ class NetworkKeys:
     @property
     def public_prefix(self) -> int:
         """Return the prefix length of a public subnet, for master and NAT gateway (/24 in a /16, as in deepcfn)."""
-        return min(28, network("vpc_cidr", self.vpc_cidr).prefixlen + 8)
+        return min(28, parse_network("vpc_cidr", self.vpc_cidr).prefixlen + 8)
 
     @property
     def private_prefix(self) -> int:
         """Return the prefix length of a private subnet: a quarter of the VPC, so that there is space for two zones."""
-        return network("vpc_cidr", self.vpc_cidr).prefixlen + 2
+        return parse_network("vpc_cidr", self.vpc_cidr).prefixlen + 2
 
 
 def _check_once(key: str, values: tuple[str, ...]) -> None:

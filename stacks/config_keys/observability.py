@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Final
 
-from stacks.config_keys.value_checks import EMAIL, ConfigError, matches, within
+from stacks.config_keys.value_checks import EMAIL, ConfigError, require_match, require_range
 
 # Retention times in days that CloudWatch Logs supports (PutRetentionPolicy, retentionInDays).
 RETENTIONS: Final = (
@@ -42,12 +42,12 @@ class ObservabilityKeys:
         if self.log_retention_days not in RETENTIONS:
             days = ", ".join(map(str, RETENTIONS))
             raise ConfigError("log_retention_days", self.log_retention_days, f"must be one of {days}")
-        within(self, "metrics_interval_s", 1, 3600)
-        matches(self, "alarm_emails", EMAIL, "e-mail addresses")
+        require_range(self, "metrics_interval_s", 1, 3600)
+        require_match(self, "alarm_emails", EMAIL, "e-mail addresses")
         if len(self.alarm_emails) > MAX_EMAILS:
             rule = f"must be at most {MAX_EMAILS}: each address is a resource of the stack; use a mailing list"
             raise ConfigError("alarm_emails", f"{len(self.alarm_emails)} addresses", rule)
-        matches(
+        require_match(
             self,
             "alarm_topic",
             r"(?:arn:aws[a-z-]*:sns:[a-z0-9-]+:[0-9]{12}:[A-Za-z0-9_-]{1,256})?",

@@ -6,7 +6,7 @@ import dataclasses
 from typing import Final
 
 from stacks.config_keys.lustre import LustreKeys
-from stacks.config_keys.value_checks import BUCKET, is_mount, matches, one_of, within
+from stacks.config_keys.value_checks import BUCKET, require_choice, require_match, require_mount_point, require_range
 
 # Days without access before EFS can move a file; 0: never.
 EFS_DAYS: Final = (0, 1, 7, 14, 30, 60, 90, 180, 270, 365)
@@ -62,25 +62,27 @@ class StorageKeys(LustreKeys):
     def check_storage(self) -> None:
         """Raise ConfigError for the first invalid value of these keys, including Lustre's. Booleans have no rule."""
         self.check_lustre()
-        is_mount(self, "efs_mount")
-        matches(self, "file_system_id", r"(?:fs-[0-9a-f]{8,40})?", "fs- and hexadecimal digits, or empty")
-        one_of(self, "efs_throughput", "bursting", "elastic", "provisioned")
-        within(self, "efs_throughput_mibps", 0, 3414)
-        one_of(self, "efs_performance", "generalPurpose", "maxIO")
-        one_of(self, "efs_infrequent_after_days", *EFS_DAYS)
-        one_of(self, "efs_archive_after_days", *EFS_DAYS)
-        within(self, "bucket_expire_versions_days", 0, 3650)
-        within(self, "bucket_expire_runs_days", 0, 3650)
+        require_mount_point(self, "efs_mount")
+        require_match(self, "file_system_id", r"(?:fs-[0-9a-f]{8,40})?", "fs- and hexadecimal digits, or empty")
+        require_choice(self, "efs_throughput", "bursting", "elastic", "provisioned")
+        require_range(self, "efs_throughput_mibps", 0, 3414)
+        require_choice(self, "efs_performance", "generalPurpose", "maxIO")
+        require_choice(self, "efs_infrequent_after_days", *EFS_DAYS)
+        require_choice(self, "efs_archive_after_days", *EFS_DAYS)
+        require_range(self, "bucket_expire_versions_days", 0, 3650)
+        require_range(self, "bucket_expire_runs_days", 0, 3650)
         for name in ("data_buckets", "checkpoint_buckets"):
-            matches(self, name, BUCKET, "the name of a bucket, without s3:// and without a prefix")
-        matches(
+            require_match(self, name, BUCKET, "the name of a bucket, without s3:// and without a prefix")
+        require_match(
             self,
             "wheelhouse",
             rf"(?=.{{0,1024}}$)(?:s3://{BUCKET}(?:/[\w.=-]+)*/?|https://[\w.-]+(?::[0-9]{{1,5}})?(?:/[\w.%~+-]+)*/?"
             r"|(?:/[\w.-]+)+/?)?",
             "s3://BUCKET/PREFIX, https://HOST/PATH without a password, an absolute path, or empty",
         )
-        matches(self, "kms_key", rf"(?:create|{_KEY_ARN})?", "create, the ARN of a key (not of an alias), or empty")
+        require_match(
+            self, "kms_key", rf"(?:create|{_KEY_ARN})?", "create, the ARN of a key (not of an alias), or empty"
+        )
 
     @property
     def readable_buckets(self) -> tuple[str, ...]:

@@ -44,7 +44,7 @@ def shown(value: object) -> str:
     return repr(list(value) if isinstance(value, tuple) else value)
 
 
-def matches(keys: object, key: str, pattern: str, rule: str) -> None:
+def require_match(keys: object, key: str, pattern: str, rule: str) -> None:
     """Raise ConfigError unless the attribute `key` of `keys` matches a pattern of ASCII characters.
 
     If the attribute is a list, each text in it must match. The pattern must match the whole text. `rule` completes the
@@ -56,26 +56,26 @@ def matches(keys: object, key: str, pattern: str, rule: str) -> None:
             raise ConfigError(key, text, f"must be {rule}")
 
 
-def within(keys: object, key: str, low: float, high: float) -> None:
+def require_range(keys: object, key: str, low: float, high: float) -> None:
     """Raise ConfigError unless the attribute `key` of `keys`, a number, is within a range, limits included."""
     value = getattr(keys, key)
     if not low <= value <= high:
         raise ConfigError(key, value, f"must be {low} to {high}")
 
 
-def one_of(keys: object, key: str, *choices: str | int) -> None:
+def require_choice(keys: object, key: str, *choices: str | int) -> None:
     """Raise ConfigError unless the attribute `key` of `keys`, a text or a number, is one of the choices."""
     value = getattr(keys, key)
     if value not in choices:
         raise ConfigError(key, value, f"must be one of {', '.join(map(str, choices))}")
 
 
-def is_mount(keys: object, key: str) -> None:
+def require_mount_point(keys: object, key: str) -> None:
     """Raise ConfigError unless the attribute `key` of `keys` can be a mount point.
 
     It must be an absolute path of at most 255 letters, digits, `-`, `_` and `/`, and hide no files of the node.
     """
-    matches(keys, key, r"(?:/[A-Za-z0-9][A-Za-z0-9_-]*)+", "an absolute path of letters, digits, - and _")
+    require_match(keys, key, r"(?:/[A-Za-z0-9][A-Za-z0-9_-]*)+", "an absolute path of letters, digits, - and _")
     value = getattr(keys, key)
     if len(value) > _MAX_MOUNT:
         raise ConfigError(key, value, f"must have at most {_MAX_MOUNT} characters")
@@ -86,7 +86,7 @@ def is_mount(keys: object, key: str) -> None:
         raise ConfigError(key, value, f"would hide the directory's other contents; use one like {value}/NAME")
 
 
-def network(key: str, value: str) -> ipaddress.IPv4Network:
+def parse_network(key: str, value: str) -> ipaddress.IPv4Network:
     """Parse an IPv4 network in its canonical form. Raises ConfigError for the setting `key` for any other text."""
     try:
         found = ipaddress.IPv4Network(value)

@@ -13,11 +13,11 @@ from stacks.config_keys.value_checks import (
     EMAIL,
     ConfigError,
     coerce,
-    is_mount,
-    matches,
-    network,
-    one_of,
-    within,
+    parse_network,
+    require_choice,
+    require_match,
+    require_mount_point,
+    require_range,
 )
 
 
@@ -42,43 +42,43 @@ class Keys:
 )
 def test_a_mount_that_would_hide_what_the_node_needs_is_refused(path: str, reason: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        is_mount(Keys(place=path), "place")
+        require_mount_point(Keys(place=path), "place")
     assert (caught.value.key, caught.value.value) == ("place", path)
     assert reason in caught.value.rule
     for own in ("/data", "/mnt/a/b-c_d", "/" + "a" * 254):
-        is_mount(Keys(place=own), "place")
+        require_mount_point(Keys(place=own), "place")
 
 
 def test_a_number_outside_the_choices_is_rejected_with_the_choices() -> None:
-    one_of(Keys(), "days", 0, 7)
+    require_choice(Keys(), "days", 0, 7)
     with pytest.raises(ConfigError, match=r"cluster.days = 8: must be one of 0, 7"):
-        one_of(Keys(days=8), "days", 0, 7)
+        require_choice(Keys(days=8), "days", 0, 7)
 
 
 def test_a_range_includes_its_bounds() -> None:
     for days in (1, 7):
-        within(Keys(days=days), "days", 1, 7)
+        require_range(Keys(days=days), "days", 1, 7)
     for days in (0, 8):
         with pytest.raises(ConfigError, match=rf"cluster.days = {days}: must be 1 to 7"):
-            within(Keys(days=days), "days", 1, 7)
+            require_range(Keys(days=days), "days", 1, 7)
 
 
 def test_a_pattern_is_of_the_whole_text_and_of_ascii() -> None:
-    matches(Keys(place="/x1"), "place", r"/\w+", "a name")
+    require_match(Keys(place="/x1"), "place", r"/\w+", "a name")
     for place in ("/x 1", "/x\n", "/\N{GREEK SMALL LETTER ALPHA}"):
         with pytest.raises(ConfigError, match="must be a name"):
-            matches(Keys(place=place), "place", r"/\w+", "a name")
+            require_match(Keys(place=place), "place", r"/\w+", "a name")
 
 
 def test_a_network_is_written_in_its_one_canonical_form() -> None:
-    assert network("cidr", "10.0.0.0/16").prefixlen == 16
+    assert parse_network("cidr", "10.0.0.0/16").prefixlen == 16
     for text, said in (
         ("10.0.0.1/16", r"such as 10\.0\.0\.0/16 "),
         ("10.0.0.1", r"must be written as 10\.0\.0\.1/32"),
         ("everywhere", r"such as 198\.18\.0\.7/32 "),
     ):
         with pytest.raises(ConfigError, match=said):
-            network("cidr", text)
+            parse_network("cidr", text)
 
 
 @pytest.mark.parametrize(
@@ -145,8 +145,8 @@ def test_an_error_names_the_place_in_cdk_json_and_no_value_where_there_is_none()
 def test_no_directory_of_the_system_nor_one_within_it_is_mounted_on(own: str) -> None:
     for path in (own, f"{own}/data"):
         with pytest.raises(ConfigError, match=f"must be outside of {own}, a system directory"):
-            is_mount(Keys(place=path), "place")
-    is_mount(Keys(place=f"{own}-data"), "place")
+            require_mount_point(Keys(place=path), "place")
+    require_mount_point(Keys(place=f"{own}-data"), "place")
 
 
 def test_each_text_of_a_list_is_matched_and_the_wrong_one_is_named() -> None:
@@ -154,9 +154,9 @@ def test_each_text_of_a_list_is_matched_and_the_wrong_one_is_named() -> None:
     class Listed:
         names: tuple[str, ...]
 
-    matches(Listed(names=()), "names", "a", "an a")
+    require_match(Listed(names=()), "names", "a", "an a")
     with pytest.raises(ConfigError) as caught:
-        matches(Listed(names=("a", "b", "c")), "names", "a", "an a")
+        require_match(Listed(names=("a", "b", "c")), "names", "a", "an a")
     assert (caught.value.key, caught.value.value, caught.value.rule) == ("names", "b", "must be an a")
 
 
