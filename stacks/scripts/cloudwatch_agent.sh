@@ -1,12 +1,12 @@
 #!/bin/bash
-# Start the CloudWatch agent with the configuration in the parameter DEEPCDK_AGENT; install it first where it is missing.
+# Start the CloudWatch agent with the configuration in the SSM parameter DEEPCDK_AGENT. Install it first if it is missing.
 #
-# On a node only where the cluster has an agent; boot.sh runs it, and lends its function `install_package`.
+# Nodes have this script only if node_logs or node_metrics is set. boot.sh runs it and exports `install_package`.
 set -euo pipefail
 
 root=${DEEPCDK_ROOT:-}
 ctl=$root/opt/aws/amazon-cloudwatch-agent/bin/amazon-cloudwatch-agent-ctl
-# Not in /tmp, which Debian 13 has in memory.
+# Not in /tmp, which is in memory on Debian 13.
 package=$root/var/tmp/amazon-cloudwatch-agent.deb
 ID=
 
@@ -14,7 +14,7 @@ if [[ ! -x $ctl ]]; then
   if command -v dnf >/dev/null; then
     install_package amazon-cloudwatch-agent ''
   else
-    # Debian and Ubuntu have no such package; AWS keeps one for each in a bucket of the region.
+    # Debian and Ubuntu do not have the package. AWS provides it in a bucket of the region.
     # shellcheck source=/dev/null
     . "$root/etc/os-release"
     bucket=amazoncloudwatch-agent-$DEEPCDK_REGION.s3.$DEEPCDK_REGION.${DEEPCDK_FILE_SYSTEM##*."$DEEPCDK_REGION".}

@@ -1,19 +1,20 @@
 #!/bin/bash
-# Load the rules that keep ranks from file servers and from the instance's metadata service.
+# Load the rules that block ranks' connections to file servers and to the instance's metadata service.
 #
-#   firewall        ranks may not use the role of their node
-#   firewall role   ranks may use it: the cluster names buckets for them
+#   firewall        ranks must not use the IAM role of their node
+#   firewall role   ranks may use the role: data_buckets or checkpoint_buckets names buckets
 #
-# Runs as root at each boot, before any rank. NFS and Lustre believe the user number that a client states. The kernel's
-# own connections to them belong to no user, so the rules do not match them. A socket keeps the number of the user that
-# made it, also in a user namespace. 169.254.0.0/16 and fd00:ec2::/32 hold the metadata service and the addresses that
-# hand out credentials elsewhere on AWS; the DNS resolver and the clock there stay reachable. The protocols are TCP, UDP,
-# DCCP, SCTP and UDP-Lite by number: an image may lack the file with their names.
+# Runs as root at each boot, before any rank. NFS and Lustre trust the user number that a client sends. The kernel's own
+# connections to them belong to no user, so the rules do not match them. A socket keeps the number of the user that
+# created it, also in a user namespace. 169.254.0.0/16 and fd00:ec2::/32 contain the metadata service, and the addresses
+# that provide credentials in other AWS services. The DNS resolver and the clock in these networks stay reachable. The
+# protocols are TCP, UDP, DCCP, SCTP and UDP-Lite. They are given by number, because an image may lack the file with
+# their names.
 #
-# The rules also keep ranks of two runs apart. Packets that a rank sends are marked with a DSCP that nothing else uses.
-# Such a packet from another node enters only if that node is in the set `mates`: the nodes of the run that has this node
-# (rank_leftovers.sh). IPv6 is not used between nodes. Of TCP only the first packet counts, so that a rank can answer those who
-# are no ranks.
+# The rules also isolate ranks of different runs. Packets from a rank are marked with a DSCP that nothing else uses. A
+# marked packet from another node is accepted only if that node is in the set `mates`, the nodes of the run that uses
+# this node (rank_leftovers.sh). IPv6 is not used between nodes. For TCP, only the first packet is checked, so that a
+# rank can answer processes that are not ranks.
 set -euo pipefail
 
 root=${DEEPCDK_ROOT:-}
@@ -46,6 +47,6 @@ table inet deepcdk {
   }
 }
 RULES
-# agent/remote/rank_user.py compares it: /run may outlive a boot.
+# agent/remote/rank_user.py compares the boot's ID, because /run may survive a reboot.
 mkdir -p "$root/run"
 cat /proc/sys/kernel/random/boot_id >"$root/run/deepcdk-firewall"

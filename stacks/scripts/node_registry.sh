@@ -13,7 +13,7 @@
 #   lock         held while entries of lost nodes are removed; its modification time is the time of the last removal
 #   master.pub   the master's public key, only as a hint: workers read the key from the parameter of the master's role
 #
-# A node takes a name by linking a complete entry to it. Only one node can do so, also over NFS. So any number of nodes
+# A node takes a name by linking a complete entry to it. Only one node can succeed, also over NFS. So any number of nodes
 # may boot simultaneously, and no node waits for another. A node with a heartbeat older than `stale_s` is lost: it is
 # not in the list, and its name is free. Only the holder of the lock removes entries of others. Nodes do not wait for
 # the lock forever. When an NFS client reads a file or a directory, it asks the server (close-to-open consistency). But
@@ -36,7 +36,7 @@ region='' key_parameter='' handover_parameter=''
 # shellcheck source=/dev/null
 . "$root/opt/deepcdk/node.conf"
 
-# Mount file systems of /etc/fstab that could not be mounted at boot. If this fails too, the script fails and is started
+# Mount file systems of /etc/fstab that could not be mounted at boot. If this fails, the script fails and is started
 # again, because a node needs its file systems.
 for mount in $efs_mount $fsx_mount; do
   mountpoint -q "$root$mount" || timeout -k 9 99 mount "$root$mount"
@@ -103,7 +103,7 @@ read_line() {
   if is_file "$1"; then IFS= read -r text 2>/dev/null < <(beginning 999 "$1") || text=; fi
 }
 
-# Read the first lines of the files of the names $@ into `entry`, in one go.
+# Read the first lines of the files of the names $@ into `entry`, with one command.
 read_entries() {
   local each line own_mark=$root/opt/deepcdk/mark marked=()
   if (($# == 0)); then return; fi
@@ -246,7 +246,8 @@ put_block() {
   put "$1" "$before$begin"$'\n'"$2$end"$'\n'"$after" "${3:-}"
 }
 
-# Read the facts of a node from its entry $1 into `fact`. Return 1, with `broken` and `value`, if a fact is invalid.
+# Read the facts of a node from its entry $1 into `fact`. Return 1 if a fact is invalid, with the name in `broken` and the
+# text in `value`.
 read_facts() {
   local rest=$1,
   for broken in "${facts[@]}"; do
@@ -349,7 +350,7 @@ keys() {
 watch() {
   local passes=0 pause_s next_s=$((SECONDS + ${DEEPCDK_KEYS_S:-3600}))
   exec 8>"$root/opt/deepcdk/watch.lock"
-  # Another node is doing this.
+  # Another process of this node is already watching.
   if ! flock -n 8; then exit 0; fi
   trap leave TERM INT
   watching=1

@@ -32,7 +32,8 @@ share_key() {
   write "$shared" "$text"$'\n'
 }
 
-# Share the key if this is due. If it fails, the boot fails. The rights of a new role may take a minute.
+# Share the key if this is due, at boot with retries, because permissions of a new role may take a minute. If it still
+# fails at boot, the boot fails. Later failures are retried after a minute.
 see_to_key() {
   if ((SECONDS < share_s)); then return; fi
   until share_key; do

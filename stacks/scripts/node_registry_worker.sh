@@ -5,7 +5,8 @@
 admitted='' ask_pause_s=1 ask_s=0 asked_s=0 booted=0
 lines=()
 
-# Return whether the last removal of lost nodes is older than the stale time, by the clock that wrote the file $1.
+# Return whether the last removal of lost nodes is longer ago than `stale_s`, by the file server's clock, which has just
+# set the time of the file $1.
 is_sweep_due() {
   local now last
   { read -r now && read -r last; } < <(stat -c %Y -- "$1" "$registry/lock" 2>/dev/null) || last=0
@@ -75,12 +76,12 @@ look() {
   for path in "$registry"/*; do there+=${path##*/}/; done
 }
 
-# Let the master log in, from its address alone: as the login user, as the user of ranks to run commands, and as root
-# for the one command that removes what ranks have left. All that it starts as the user of ranks gets no new privileges
-# and at most a third of the process ids, and the kernel ends it first if memory is short. The key is in a parameter
-# that only the master's role may write. Root on any node can write another key to the shared file system. Such a key is
-# only a reason to ask AWS: soon at first, then once a minute, because it may be written repeatedly. Without a reason,
-# AWS is asked once an hour. A new process does not ask again for a key that is admitted already.
+# Let the master log in, only from its address: as the login user, as the user of ranks to run commands, and as root for
+# the one command that removes what ranks have left. Processes that it starts as the user of ranks get no new privileges
+# and at most a third of the process IDs, and the kernel kills them first if memory is short. The key is in a parameter
+# that only the master's role may write. Root on any node can write another key to the shared file system. Such a key
+# only makes this node ask AWS: soon at first, then once a minute, because it may be written repeatedly. Otherwise, AWS
+# is asked once an hour. A new process does not ask again for a key that was accepted before.
 admit_master() {
   local admission hint='' hour_s=${DEEPCDK_KEYS_S:-3600}
   if [[ $there == */master.pub/* ]]; then

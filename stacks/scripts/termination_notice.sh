@@ -1,5 +1,5 @@
 #!/bin/bash
-# Ask once whether EC2 or the group is about to end this instance; if so, let its ranks save a checkpoint.
+# Ask once whether EC2 or the group will terminate this instance soon. If so, make its ranks save a checkpoint.
 #
 # The registry's watcher calls it before each pass. Exit status 0: the instance terminates soon and has no ranks left,
 # so the node may leave the cluster. Exit status 1: nothing changes. Ranks get SIGTERM only once, because a second
@@ -22,9 +22,9 @@ log() {
   { printf 'deepcdk: %s\n' "$*" >>"$root/dev/console"; } 2>/dev/null || true
 }
 
-# Print the process ids of the parents of ranks here (agent/launch/rank_parent.py): each passes the signal on to its
-# rank, and exits after all processes of the rank. Only the user of ranks and their command line count, not what
-# programs set.
+# Print the process IDs of the parents of this node's ranks (agent/launch/rank_parent.py). A parent forwards the signal
+# to its rank, and exits after all processes of the rank. Parents are found by user and command line, which programs
+# cannot set.
 ranks() {
   local status words
   for status in "$root"/proc/[0-9]*/status; do
