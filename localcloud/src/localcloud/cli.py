@@ -91,25 +91,34 @@ def _parser() -> argparse.ArgumentParser:
     )
     shell = [os.environ.get("SHELL", "/bin/bash")]
     add("shell", "open a shell on the laptop", _enter).set_defaults(place="laptop", command=shell)
+
+    def add_instance(command: argparse.ArgumentParser) -> None:
+        command.add_argument("instance", metavar="INSTANCE", help="the instance's id, host name or private IP address")
+
     command = add("exec", "run a command on a host as root, without its network", _exec)
-    command.add_argument("instance")
+    add_instance(command)
     command.add_argument("command", nargs=argparse.REMAINDER, metavar="-- COMMAND")
-    add("kill", "kill every process of a host, like a crash", _kill).add_argument("instance")
-    add("logs", "print a host's console", _logs).add_argument("instance", nargs="?")
+    add_instance(add("kill", "kill every process of a host, like a crash", _kill))
+    command = add("logs", "print the last 2,000 lines of a host's console, or of the cloud's own log", _logs)
+    command.add_argument(
+        "instance", nargs="?", metavar="INSTANCE", help="the instance's id; without it, the cloud's log"
+    )
     command = add("interrupt", "interrupt a spot instance, after a notice in its metadata", _interrupt)
-    command.add_argument("instance")
+    add_instance(command)
     command.add_argument("--notice", type=_notice_s, default=120.0, metavar="SECONDS", help="default: 120, as on AWS")
     command.add_argument(
         "--recommendation", action="store_true", help="send only a rebalance recommendation, without an interruption"
     )
     command = add("limit", "limit the capacity for an instance type, or remove the limit", _limit)
-    command.add_argument("type")
-    command.add_argument("count", type=int, nargs="?", help="number of instances; without it, the limit is removed")
+    command.add_argument("type", metavar="TYPE", help="instance type, such as c5.2xlarge")
+    command.add_argument(
+        "count", metavar="COUNT", type=int, nargs="?", help="number of instances; without it, the limit is removed"
+    )
     chaos_options.add_arguments(add("chaos", "inject random faults from a seed, and undo lasting ones", _chaos))
     for name, help in (("cut", "drop all packets of a host"), ("mend", "undo the command cut")):
         command = add(name, help, _cut)
         command.set_defaults(do=name)
-        command.add_argument("instance")
+        add_instance(command)
     return parser
 
 

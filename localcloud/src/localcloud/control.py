@@ -82,7 +82,7 @@ class ControlServer:
         except queue.Empty:
             return {
                 "failed": f"the daemon of the embedded cloud did not answer within {_ANSWER_TIMEOUT_S:.0f} s; "
-                "see its log with `python -m localcloud logs`"
+                "read its log with the command `logs`, then try again"
             }
 
 
@@ -110,6 +110,10 @@ def request(layout: Layout, message: dict[str, str]) -> dict[str, Any]:
                 stream.write(json.dumps(message) + "\n")
                 stream.flush()
                 answer: dict[str, Any] = json.loads(stream.readline())
+    except PermissionError:
+        raise LocalCloudError(
+            f"only root can use the embedded cloud {layout.name}; repeat the command with sudo"
+        ) from None
     except (OSError, ValueError) as error:  # the daemon is stopping or hangs
         raise LocalCloudError(
             f"the embedded cloud {layout.name} does not answer ({error}); read its log, {layout.log}, or stop it with: "

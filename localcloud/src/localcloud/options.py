@@ -115,7 +115,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
         type=Bind.parse,
         action="append",
         metavar="SRC:DST",
-        help="show SRC as DST in all hosts",
+        help="show this machine's directory SRC as DST in all hosts, read-only",
     )
     add("--efs-size", r"[1-9][0-9]{0,6}[kmg]", "1 to 9999999 and k, m or g, such as 64m", metavar="SIZE",
         help="limit the size of the shared file systems (e.g. 64m)")  # fmt: skip

@@ -168,7 +168,7 @@ def test_an_index_that_does_not_answer_is_named() -> None:
         port = closed.getsockname()[1]
     needs_name_of_loopback()
     url = f"http://{socket.gethostname()}:{port}/simple"
-    with pytest.raises(PackageIndexError, match=f"does not answer at {url}/pip/"):
+    with pytest.raises(PackageIndexError, match=f"cannot read this machine's package index at {url}/pip/"):
         resolve(PipSettings(indexes=(url,)))
 
 

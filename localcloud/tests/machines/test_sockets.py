@@ -63,7 +63,7 @@ def test_an_error_is_raised_with_its_words(tmp_path: Path) -> None:
     with (
         peer(tmp_path / "agent", [[refusal]]) as requests,
         connected(tmp_path / "agent", 5) as agent,
-        pytest.raises(RefusedError, match="guest-exec: no such program"),
+        pytest.raises(RefusedError, match="the machine rejected guest-exec: no such program"),
     ):
         agent.request("guest-exec", path="nothing")
     assert requests == [{"execute": "guest-exec", "arguments": {"path": "nothing"}}]

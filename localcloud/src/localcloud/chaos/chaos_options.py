@@ -49,13 +49,20 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
         ("--kinds", str, ",".join(DEFAULT_KINDS), "KINDS", _KINDS_HELP),
         ("--hosts", _expression, "", "REGEX", "only affect hosts whose name or ID matches (default: all hosts)"),
         ("--supervisor", _expression, "", "REGEX", "command line of the process that kill-supervisor kills"),
-        ("--flip", _pattern, "", "PATTERN", "files for flip-bit, relative to the file systems"),
+        (
+            "--flip",
+            _pattern,
+            "",
+            "PATTERN",
+            "glob pattern of the files for flip-bit, relative to the shared file systems",
+        ),
         (
             "--writing",
             _pattern,
             "",
             "PATTERN",
-            "pattern of a checkpoint file that is being written, which spot-notice waits for",
+            "glob pattern of files that a program creates while it writes a checkpoint, relative to the shared file "
+            "systems; spot-notice waits for a new one",
         ),
         (
             "--notice",

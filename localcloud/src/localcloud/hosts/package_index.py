@@ -68,7 +68,8 @@ class PipSettings:
             if urlsplit(url).scheme in _PORTS and (host == "localhost" or _is_address(host)):
                 raise PackageIndexError(
                     f"pip's index on this machine is {host}, but the cloud's hosts reach an index only by name and not "
-                    "on this machine; set another index-url for pip, or a directory as find-links"
+                    "on this machine; set another index-url for pip or a directory as find-links, or start without "
+                    "--packages"
                 )
 
     @property
@@ -160,7 +161,7 @@ def parse_settings(document: Mapping[str, Any], environment: Mapping[str, str]) 
 def resolve(settings: PipSettings) -> PackageIndex:
     """Return everything that hosts need for these settings. Each server is asked where it stores its files.
 
-    Raises PackageIndexError for a server that does not answer, and for unreadable certificates.
+    Raises PackageIndexError for an unreadable page of an index, and for unreadable certificates.
     """
     urls = [urlsplit(found) for url in settings.servers for found in (url, *_files_of(url, settings))]
     files = {CONFIGURATION: settings.to_configuration()}
@@ -180,8 +181,8 @@ def resolve(settings: PipSettings) -> PackageIndex:
 def _files_of(url: str, settings: PipSettings) -> list[str]:
     """Request a project's page of the index `url`, or the page `url` itself if it is not an index.
 
-    Return the page's final URL, and one URL of each server that it links to. Raises PackageIndexError if the server
-    does not answer.
+    Return the page's final URL, and one URL of each server that it links to. Raises PackageIndexError if the page
+    cannot be read.
     """
     plain = urlsplit(url)
     address = plain._replace(netloc=plain.netloc.rpartition("@")[2]).geturl()
@@ -195,8 +196,8 @@ def _files_of(url: str, settings: PipSettings) -> list[str]:
             return [answer.url, *found]
     except (OSError, ValueError) as error:
         raise PackageIndexError(
-            f"the package index of this machine does not answer at {page}: {error}; try again, or start without "
-            "--packages"
+            f"cannot read this machine's package index at {page}: {error}; check pip's settings and the network, or "
+            "start without --packages"
         ) from None
 
 

@@ -60,7 +60,9 @@ class JsonSocket:
             while line := self._lines.readline():
                 message = json.loads(line)
                 if "error" in message:
-                    raise RefusedError(f"{command}: {message['error'].get('desc', message['error'])}")
+                    raise RefusedError(
+                        f"the machine rejected {command}: {message['error'].get('desc', message['error'])}"
+                    )
                 if "return" in message:
                     return message["return"]
         except (OSError, ValueError) as error:

@@ -32,9 +32,11 @@ def main(arguments: list[str]) -> int:
     given = os.environ.get(arguments[0], "") if arguments[0].startswith(_VARIABLE) else arguments[0]
     try:
         return _run(json.loads(given))
-    except (OSError, ValueError, KeyError) as error:
+    except KeyError as error:
+        print(f"Cannot perform start session: the response of StartSession has no {error}", file=sys.stderr)
+    except (OSError, ValueError) as error:
         print(f"Cannot perform start session: {error}", file=sys.stderr)
-        return 1
+    return 1
 
 
 def _run(session: dict[str, str]) -> int:

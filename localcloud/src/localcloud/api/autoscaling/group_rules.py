@@ -70,7 +70,8 @@ def _check_creation(responses: Any) -> None:
     name = str(responses._get_param("AutoScalingGroupName"))
     if not _NAME.fullmatch(name):
         raise invalid(
-            f"The Auto Scaling group name {name!r} is invalid: it must contain only ASCII 33 to 126, and no colon."
+            f"The Auto Scaling group name {name!r} is invalid: it must contain only printable ASCII characters, and no "
+            "space or colon."
         )
     if name in responses.autoscaling_backend.autoscaling_groups:
         raise AutoscalingClientError(

@@ -79,7 +79,7 @@ def action(service: str, name: str) -> Action:
     """Return an action of a service. Raises UndecidableError if AWS does not have it."""
     found = _read("actions", service).get(name.lower())
     if found is None:
-        raise UndecidableError(f"the embedded cloud does not know which permission {service}:{name} needs")
+        raise UndecidableError(f"AWS's service authorization reference has no action {service}:{name}")
     types = {each["name"]: bool(each["required"]) for each in found["resourceTypes"]}
     return Action(name=f"{service}:{found['name']}", resources=types)
 
@@ -129,7 +129,7 @@ class Resources:
             return ["*"]
         if call.service not in {*_NAMED, *self._readers}:
             raise UndecidableError(
-                f"{action.name} acts on resources, but the embedded cloud cannot find them in calls of {call.service}"
+                f"it is not known which parameters of {call.service} name the resources of {action.name}"
             )
         named = self._named(call)
         found: list[str] = []
