@@ -68,6 +68,23 @@ def test_names_that_are_no_directory_names_are_refused(name: str) -> None:
         Layout(name=name)
 
 
+@pytest.mark.parametrize("named", ["i-7", "ip-10-0-1-5", "10.0.1.5"])
+def test_network_of_host_is_cut_by_id_name_or_address(
+    named: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    host = {"instance_id": "i-7", "hostname": "ip-10-0-1-5", "private_ip": "10.0.1.5"}
+    asked: list[dict[str, str]] = []
+
+    def answer(layout: Layout, request: dict[str, str]) -> dict[str, Any]:
+        asked.append(request)
+        return {"hosts": [host], "error": ""}
+
+    monkeypatch.setattr(control, "request", answer)
+    assert main(["cut", named]) == 0
+    assert asked[-1] == {"do": "cut", "instance": "i-7"}
+    assert capsys.readouterr().out == "i-7 (10.0.1.5): network cut\n"
+
+
 @pytest.mark.parametrize("why", ["", "no loop devices"])
 def test_start_and_status_name_volumes_without_sizes(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], why: str

@@ -282,10 +282,11 @@ def _kill(arguments: argparse.Namespace) -> int:
 
 
 def _cut(arguments: argparse.Namespace) -> int:
-    status = _ask(arguments, arguments.do, instance=arguments.instance)
+    host = _host(arguments)
+    status = _ask(arguments, arguments.do, instance=host["instance_id"])
     if status["error"]:
         raise LocalCloudError(status["error"])
-    print(f"{arguments.instance}: network {'cut' if arguments.do == 'cut' else 'mended'}")
+    print(f"{host['instance_id']} ({host['private_ip']}): network {'cut' if arguments.do == 'cut' else 'mended'}")
     return 0
 
 
