@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
+import socket
 from typing import Any
 
 import pytest
 
-from localcloud import control, host_kinds, lifecycle
+from localcloud import control, host_kinds, laptop, lifecycle
 from localcloud.cli import main
 from localcloud.errors import CommandError, MissingRequirementsError
 from localcloud.layout import BadNameError, Layout
@@ -66,6 +68,39 @@ def test_all_that_is_missing_is_listed() -> None:
 def test_names_that_are_no_directory_names_are_refused(name: str) -> None:
     with pytest.raises(BadNameError, match="must be 1 to 32"):
         Layout(name=name)
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "message"),
+    [
+        (FileNotFoundError(errno.ENOENT, "No such file or directory"), 127, "./job: command not found"),
+        (PermissionError(errno.EACCES, "Permission denied"), 126, "./job: cannot be executed: Permission denied"),
+        (OSError(errno.ENOEXEC, "Exec format error"), 126, "./job: cannot be executed: Exec format error"),
+    ],
+)
+def test_command_that_cannot_be_executed_is_reported(
+    error: OSError, code: int, message: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(lifecycle, "read_state", lambda layout: {"endpoint": "http://198.18.0.1"})
+    monkeypatch.setattr(laptop, "replace_process", fail)
+    monkeypatch.setattr("os.geteuid", lambda: 0)
+    assert main(["run", "--", "./job"]) == code
+    assert message in capsys.readouterr().err
+
+
+def test_user_without_access_to_control_socket_is_told_to_use_sudo(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(self: socket.socket, address: str) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(lifecycle, "read_state", lambda layout: {})
+    monkeypatch.setattr(socket.socket, "connect", refuse)
+    assert main(["status"]) == 1
+    assert "only root can use the embedded cloud lc0; repeat the command with sudo" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("named", ["i-7", "ip-10-0-1-5", "10.0.1.5"])

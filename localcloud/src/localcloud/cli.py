@@ -267,8 +267,8 @@ def _execute(execute: Any, command: str) -> int:
     except FileNotFoundError:
         print(f"localcloud: {command}: command not found", file=sys.stderr)
         return 127
-    except PermissionError:
-        print(f"localcloud: {command}: not executable", file=sys.stderr)
+    except OSError as error:
+        print(f"localcloud: {command}: cannot be executed: {error.strerror}", file=sys.stderr)
     return 126
 
 
