@@ -7,7 +7,6 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-from moto.cloudwatch.exceptions import InvalidParameterValue
 from moto.core.utils import utcnow
 
 from localcloud.api.cloudwatch import scaling, states
@@ -56,10 +55,7 @@ class Watcher:
         reader = Reader(backend.metric_data if alarms else [])
         now = epoch(utcnow())
         for alarm in alarms:
-            try:
-                definition = read(alarm)
-            except InvalidParameterValue:
-                continue  # a composite alarm, which bypasses put_metric_alarm
+            definition = read(alarm)
             self._settle(alarm, definition, points(definition, reader, now, self._speed))
         return self._changed
 
