@@ -169,6 +169,13 @@ def test_boto3_finds_credentials_and_region_by_the_metadata_service(own_world: S
     assert missing.stdout == "404"
 
 
+def test_user_data_that_is_no_script_fails(own_world: SmallCloud) -> None:
+    host = dataclasses.replace(WORKER, user_data=b"#cloud-config\npackages: [git]\n")
+    own_world.show(snapshot(host))
+    eventually(lambda: own_world.reconciler.consoles.result(host.id) == 1)
+    assert "user data is not a script" in own_world.console(host)
+
+
 def test_user_data_runs_as_root_and_the_console_tells_it(own_world: SmallCloud) -> None:
     script = b"#!/bin/bash\nid -u\necho $AWS_ENDPOINT_URL\necho spoken > /dev/console\nexit 3\n"
     host = dataclasses.replace(WORKER, user_data=script)
