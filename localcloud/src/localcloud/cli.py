@@ -82,7 +82,7 @@ def _parser() -> argparse.ArgumentParser:
     add("prepare", "install the IAM evaluator through npm if it is missing, and list what else is missing", _prepare)
     add("stop", "stop a cloud and remove everything that belongs to it", _stop)
     add("status", "show a cloud and its hosts", _status).add_argument("--json", action="store_true")
-    for name, help in (("run", "run a command on the laptop"), ("outside", "run a command on a host of the internet")):
+    for name, help in (("run", "run a command on the laptop"), ("outside", "run a command on a test host on the cloud's internet")):
         command = add(name, help, _enter)
         command.set_defaults(place={"run": "laptop"}.get(name, name))
         command.add_argument("command", nargs=argparse.REMAINDER, metavar="-- COMMAND")
@@ -114,8 +114,8 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument(
         "count", metavar="COUNT", type=int, nargs="?", help="number of instances; without it, the limit is removed"
     )
-    chaos_options.add_arguments(add("chaos", "inject random faults from a seed, and undo lasting ones", _chaos))
-    for name, help in (("cut", "drop all packets of a host"), ("mend", "undo the command cut")):
+    chaos_options.add_arguments(add("chaos", "inject random faults from a seed, and repair temporary ones", _chaos))
+    for name, help in (("cut", "drop all packets of a host"), ("mend", "restore the network of a host after cut")):
         command = add(name, help, _cut)
         command.set_defaults(do=name)
         add_instance(command)

@@ -1,5 +1,5 @@
-// Decides requests with iam-simulate: reads a JSON document per line and writes one answer per line, in order, until
-// the input is closed.
+// Decides requests with iam-simulate. Reads a JSON list of checks per line and writes a list of answers per line, in
+// order, until the input is closed.
 import { createInterface } from 'node:readline'
 import { getDenialReasons, runSimulation, runUnsafeSimulation } from '@cloud-copilot/iam-simulate'
 
@@ -20,8 +20,8 @@ function simulation(check) {
   }
 }
 
-// A resource of AWS (a public parameter, a session document) has no account in its ARN, which the reference's patterns
-// demand. Everything else of the question was checked by the first attempt.
+// A resource of AWS (a public parameter, a session document) has no account in its ARN, but the reference's patterns
+// require one. The first attempt has validated everything else in the check.
 function decideOnPublic(check) {
   if (check.session) return { error: 'it does not support session policies for resources without an account in the ARN' }
   return { result: runUnsafeSimulation(simulation(check), {}), reasons: [] }
