@@ -82,7 +82,10 @@ def _parser() -> argparse.ArgumentParser:
     add("prepare", "install the IAM evaluator through npm if it is missing, and list what else is missing", _prepare)
     add("stop", "stop a cloud and remove everything that belongs to it", _stop)
     add("status", "show a cloud and its hosts", _status).add_argument("--json", action="store_true")
-    for name, help in (("run", "run a command on the laptop"), ("outside", "run a command on a test host on the cloud's internet")):
+    for name, help in (
+        ("run", "run a command on the laptop"),
+        ("outside", "run a command on a test host on the cloud's internet"),
+    ):
         command = add(name, help, _enter)
         command.set_defaults(place={"run": "laptop"}.get(name, name))
         command.add_argument("command", nargs=argparse.REMAINDER, metavar="-- COMMAND")
