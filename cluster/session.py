@@ -210,8 +210,8 @@ class Session:
             return find_stack(self.aws, self.config.stack_name)
 
     def nodes(self, master: Master, tell: Callable[[str], None] = warn) -> tuple[Node, ...]:
-        """Read the nodes that the master lists as live. `tell` gets a sentence for each invalid entry, which is
-        skipped.
+        """Read the nodes that the master lists as live, including itself. `tell` gets a sentence for each invalid
+        entry, which is skipped. Raises RemoteError.
         """
         return worker_group.read_nodes(master, tell)
 

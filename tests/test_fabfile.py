@@ -429,11 +429,11 @@ def test_up_with_force_names_the_zones_that_are_missing(fab: Fab, monkeypatch: p
 
 def test_up_prints_the_zones_to_write_down_for_cdk_deploy(fab: Fab, monkeypatch: pytest.MonkeyPatch) -> None:
     _, usual = fab("up", "--plan", "--set=ssh_cidr=198.18.0.7/32")
-    assert "zones: us-east-1a, chosen by what they offer\n" in usual
+    assert "zones: us-east-1a, chosen by the instance types that they offer\n" in usual
     assert "the cluster keeps them" not in usual and "cdk deploy" not in usual
     monkeypatch.setattr("cluster.deploy.zones.all_zones", lambda _: ("us-east-1c",))
     _, other = fab("up", "--set=ssh_cidr=198.18.0.7/32")
-    assert "zones: us-east-1c, chosen by what they offer; the cluster keeps them" in other
+    assert "zones: us-east-1c, chosen by the instance types that they offer; the cluster keeps them" in other
     assert 'write "zones": ["us-east-1c"] into cdk.json' in " ".join(other.split())
 
 

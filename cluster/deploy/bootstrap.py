@@ -244,7 +244,7 @@ def make(
                     break
             if not examine(aws, found.names).is_complete:
                 raise
-            report("another machine has bootstrapped the account at the same time, so this continues")
+            report("another machine has bootstrapped the account at the same time, so `fab up` continues")
 
 
 def _is_busy(stack: Mapping[str, Any] | None) -> bool:

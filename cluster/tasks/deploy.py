@@ -146,7 +146,8 @@ def _check_account(session: Session, progress: Callable[[str], None], *, new: bo
         what = f"availability_zones = {config.availability_zones}, but this account has only {', '.join(chosen)}"
         raise DeepcdkError(what, remedy=f"set availability_zones = {len(chosen)}, or use another region")
     if new:
-        progress(f"zones: {', '.join(chosen)}, chosen by what they offer{'' if plan else '; the cluster keeps them'}")
+        keeping = "" if plan else "; the cluster keeps them"
+        progress(f"zones: {', '.join(chosen)}, chosen by the instance types that they offer{keeping}")
         if chosen != listed[: len(chosen)]:
             line = f'"zones": {json_format.dumps(chosen)}'
             progress(f"`cdk deploy` would use other zones: before you use it, write {line} into cdk.json")
@@ -180,7 +181,8 @@ def _show_plan(session: Session, there: Mapping[str, Any] | None, *, as_json: bo
     if not found_bootstrap.is_complete:
         old = f" in version {found_bootstrap.version}, which is too old" if found_bootstrap.version is not None else ""
         raise DeepcdkError(
-            f"CloudFormation cannot compare: the CDK is {'' if old else 'not '}bootstrapped{old}",
+            "CloudFormation cannot compare the cluster with cdk.json: "
+            f"the CDK is {'' if old else 'not '}bootstrapped{old}",
             where=found_bootstrap.place,
             remedy="run `fab up`: it asks, then bootstraps once"
             + (

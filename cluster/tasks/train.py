@@ -133,5 +133,5 @@ def with_payload(program: ProgramFlags, report: Callable[[str], None]) -> Progra
     """
     if program.payload or not program.entry or PROJECT in (CODE, Path.home().resolve(), Path(PROJECT.anchor)):
         return program
-    report(f"payload: {PROJECT}, the project")
+    report(f"--payload is not given, so the program is in the project {PROJECT}")
     return dataclasses.replace(program, payload=str(PROJECT))

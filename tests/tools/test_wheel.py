@@ -348,7 +348,10 @@ def test_user_without_root_and_compiler_installs_the_wheel_and_uses_a_new_projec
         host, port = server.get_host_and_port()
         variables["AWS_ENDPOINT_URL"] = f"http://{host}:{port}"
         text = run(project, "deepcdk", "train", "--dry-run", "--entry", "train.py", status=1)
-        assert (f"payload: {project}, the project" in text, "stack deepcdk is not deployed" in text) == (
+        assert (
+            f"--payload is not given, so the program is in the project {project}" in text,
+            "stack deepcdk is not deployed" in text,
+        ) == (
             True,
             True,
         )

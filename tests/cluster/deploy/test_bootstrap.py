@@ -141,7 +141,7 @@ def test_of_two_bootstraps_at_once_the_one_that_fails_waits_for_the_other_one(
     bootstrap.make(aws, project, there(version=None, bucket_exists=False, status=""), told.append)
     assert (statuses, told[-1]) == (
         [],
-        "another machine has bootstrapped the account at the same time, so this continues",
+        "another machine has bootstrapped the account at the same time, so `fab up` continues",
     )
 
 

@@ -66,7 +66,7 @@ def test_payload_is_the_project_if_an_entry_is_given(
         monkeypatch.setattr("cluster.tasks.train.CODE", project)
     lines, message = dry_run("--nodes", "2", "--entry", "train.py --seed 7")
     if kind == "project":
-        assert lines[0] == f"payload: {project}, the project", message
+        assert lines[0] == f"--payload is not given, so the program is in the project {project}", message
         assert lines[-1].endswith("train.py --seed 7")
     else:
         assert "--entry = 'train.py --seed 7': needs --payload" in message
