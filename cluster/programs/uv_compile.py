@@ -271,8 +271,8 @@ def check_answer(answer: Answer, status: int) -> None:
             )
         raise UnresolvedHereError(
             f"this machine cannot download from {url or 'a package index'}: {last}",
-            remedy="correct what this names, such as the network or a certificate (SSL_CERT_FILE), or set "
-            "UV_DEFAULT_INDEX or PIP_INDEX_URL to an index that this machine can reach",
+            remedy="correct the cause that this message names, such as the network or a certificate (SSL_CERT_FILE), "
+            "or set UV_DEFAULT_INDEX or PIP_INDEX_URL to an index that this machine can reach",
         )
     if UNPREPARED.search(answer.words):
         raise UnresolvedHereError(

@@ -99,8 +99,8 @@ def open_proxied(connect: Callable[[Tunnel], Master], settings: UserSettings) ->
         raise ConnectionFailedError(
             f"the proxy of your SSH settings failed: {output}",
             where=settings.proxy_source,
-            remedy=f"test the proxy with ssh -v {settings.tokens['h']}; ssh_cidr in cdk.json must contain the proxy's "
-            "address",
+            remedy=f"test the proxy with `ssh -v {settings.tokens['h']}`; ssh_cidr in cdk.json must contain the "
+            "proxy's address",
         ) from None
     except BaseException:
         tunnel.close()

@@ -136,7 +136,7 @@ class Intake:
         if name.count("/") > MAX_LEVELS:
             raise DeepcdkError(
                 f"{self._action}: {name[:50]!a}... is in more than {MAX_LEVELS} nested folders; no file was kept",
-                remedy="pack these folders into one file in your program",
+                remedy="copy the run with rsync (`fab ssh-config`); in your program, pack such folders into one file",
             )
         *folders, last = name.split("/")
         folder = "/".join(stored_name(each, is_folder=True) for each in folders)

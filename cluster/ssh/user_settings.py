@@ -85,7 +85,7 @@ def read(address: str, user: str = "", *, port: int = SSH_PORT, home: Path | Non
         raise ConnectionFailedError(
             "\n  ".join(["ssh rejects your SSH settings:", *(ascii(line)[1:-1] for line in said or ["no message"])]),
             where=shlex.join(command),
-            remedy="correct that line; then the command above prints the settings",
+            remedy="correct your settings where this message says; then the command above prints them",
         )
     return parse(os.fsdecode(done.stdout), address, user, port=port, home=home, environ=os.environ, ssh=ssh)
 

@@ -66,15 +66,15 @@ def serve(
     browser: bool,
     report: Callable[[str], None],
     start_s: float = START_S,
-    remedy: str = "repeat the command",
+    hint: str = "",
 ) -> None:
     """Run a server on the master until Ctrl-C, with a tunnel to it from `port` of this machine. `report` gets the URL.
 
     `directory` is the pushed tree with the agent. `request` is the command that starts the server. With `browser`, the
     URL is opened if there is a display. Lines of the server's output that start with `NOTEBOOK_PREFIX` are reported
     without the prefix. Ctrl-C raises KeyboardInterrupt until the tunnel is open. After that, Ctrl-C makes the function
-    return. Raises DeepcdkError with the server's last lines and `remedy` if the server exits by itself, or if it does
-    not print its address within `start_s` seconds.
+    return. Raises DeepcdkError with the server's last lines and `hint`, a further remedy, if the server exits by
+    itself, or if it does not print its address within `start_s` seconds.
     """
     lines: list[str] = []
     addresses: queue.Queue[tuple[int, str] | BaseException | None] = queue.Queue()
@@ -100,9 +100,9 @@ def serve(
         with doing("waiting for the server on the master"):
             first = addresses.get(timeout=start_s)
     except queue.Empty:
-        raise _ended(f"did not print its address within {start_s:.0f} s", lines, remedy) from None
+        raise _ended(f"did not print its address within {start_s:.0f} s", lines, hint) from None
     if not isinstance(first, tuple):
-        raise first if isinstance(first, DeepcdkError) else _ended("exited at its start", lines, remedy)
+        raise first if isinstance(first, DeepcdkError) else _ended("exited at its start", lines, hint)
     with master.forward(port, first[0]):
         try:
             url = f"http://localhost:{port}{first[1]}"
@@ -113,9 +113,12 @@ def serve(
                 continue  # the same address again
         except KeyboardInterrupt:
             return
-    raise last if isinstance(last, DeepcdkError) else _ended("has exited", lines, remedy)
+    raise last if isinstance(last, DeepcdkError) else _ended("has exited", lines, hint)
 
 
-def _ended(what: str, lines: list[str], remedy: str) -> DeepcdkError:
+def _ended(what: str, lines: list[str], hint: str) -> DeepcdkError:
     last_lines = "".join(f"\n    {line}" for line in lines[-command_on_nodes.LAST_LINES :])
-    return DeepcdkError(f"the web server on the master {what}{last_lines}", remedy=remedy)
+    remedy = "fix the cause that these lines show, then repeat the command" if lines else "repeat the command"
+    return DeepcdkError(
+        f"the web server on the master {what}{last_lines}", remedy=f"{remedy}; {hint}" if hint else remedy
+    )

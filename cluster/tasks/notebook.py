@@ -68,7 +68,7 @@ def notebook(
         request = RemoteCommand(command=command, master=True)
         web_tunnel.serve(
             master, agent, request, port=local_port, browser=browser, report=print_sentence,
-            start_s=NOTEBOOK_S, remedy=NO_PACKAGES,
+            start_s=NOTEBOOK_S, hint=NO_PACKAGES,
         )  # fmt: skip
         print_sentence("\nJupyterLab has stopped")
 

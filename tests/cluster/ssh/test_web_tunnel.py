@@ -90,7 +90,8 @@ def test_the_tunnel_leads_to_the_port_that_the_server_chose() -> None:
 
 
 def test_a_server_that_fails_to_start_is_reported_with_its_last_lines() -> None:
-    with pytest.raises(DeepcdkError, match="exited at its start\n    no module named tensorboard"):
+    lines = "exited at its start\n    no module named tensorboard\n  do: fix the cause that these lines show"
+    with pytest.raises(DeepcdkError, match=lines):
         serve(ServingMaster("no module named tensorboard"), "/x", REQUEST, port=7007, browser=False, report=print)
 
 
