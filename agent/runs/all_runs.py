@@ -32,7 +32,7 @@ class LiveRunError(RuntimeError):
         super().__init__(f"{first}; {describe_claims(held) or 'wait until it ends, or stop it'}")
 
     @property
-    def ends_the_queue(self) -> bool:
+    def task_holds_every_node(self) -> bool:
         """Return whether a task on a laptop holds every node, for example to destroy the cluster."""
         return any(claim.task and claim.nodes is None for claim in self.held)
 

@@ -150,7 +150,7 @@ class Attempt:
         status = launcher.wait()
         if stopped and self.stop.is_made():
             return Outcome(state="stopped", reason=self.stop.why, exit_code=status)
-        if stopped or (status == 0 and self._warns_at_end(together)):
+        if stopped or (status == 0 and self._check_at_end(together)):
             reason = f"{together.warning.removeprefix('warning: ')}. The run had --together=require"
             return Outcome(state="failed", reason=reason, exit_code=status)
         if status == 0:
@@ -196,7 +196,7 @@ class Attempt:
         self.stored.record_step("warned", together=together.warning)
         self.stored.update(reason=together.warning)
 
-    def _warns_at_end(self, together: TogetherWatch) -> bool:
+    def _check_at_end(self, together: TogetherWatch) -> bool:
         """Check the ranks' connections after they succeeded; return whether the run must count as failed.
 
         It must with --together=require, if the ranks did not train together. A changed warning is stored and logged.

@@ -262,10 +262,11 @@ def locks_of(path: Path) -> list[Path]:
 
 
 def shared(mount: Path, home: Path, wanted: frozenset[str]) -> dict[str, Any]:
-    """List the directories on the shared file system, or remove the unused ones whose paths are in `wanted`.
+    """List the directories on the shared file system if `wanted` is empty; else remove the unused ones in `wanted`.
 
     Return JSON values. The key `items` lists the directories found, or only the removed ones. Without `wanted`, the
-    keys `names` and `data` contain the names of trees, environments and data sets that runs need. Raises OSError.
+    keys `names` and `data` contain the names of trees, environments and data sets that runs need. `mount` is where the
+    file system is mounted, and `home` the login user's home. Measuring new directories takes minutes. Raises OSError.
     """
     runs, sizes = Runs(root=mount / "runs"), Sizes(home / ".deepcdk" / "sizes.json")
     for _ in shared_items(mount, home, sizes, frozenset()):
@@ -289,8 +290,9 @@ def shared(mount: Path, home: Path, wanted: frozenset[str]) -> dict[str, Any]:
 
 
 def on_node(items: Iterable[Item], words: Sequence[str], take: Callable[[Path], bool]) -> dict[str, Any]:
-    """List these items, or remove the unused ones that `words` name as ADDRESS:PATH with an address of this node.
+    """List these items if `words` is empty; otherwise remove the unused items among them that `words` name.
 
+    A word is ADDRESS:PATH, and words with another node's address are ignored.
     `take` removes one path, and returns whether it did. Return JSON values: `items` with the listed or removed items.
     """
     if not words:

@@ -120,7 +120,7 @@ def begin(runs: Runs, submission: Submission, *, again: bool, queueing: bool) ->
     try:
         directory = resume(runs, submission) if again else start(runs, submission)
     except LiveRunError as error:
-        if not queueing or error.run_id == submission.spec.run_id or error.ends_the_queue:
+        if not queueing or error.run_id == submission.spec.run_id or error.task_holds_every_node:
             raise
         directory = enqueue_again(runs, submission) if again else enqueue(runs, submission)
     write_boot_hook(runs)

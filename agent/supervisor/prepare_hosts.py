@@ -77,7 +77,7 @@ def prepare(
 
 
 def failures(answers: Mapping[str, Completed]) -> dict[str, str]:
-    """Return the last lines of output of each host whose command failed, by name.
+    """Return the last lines of output of each host whose command failed, by name; {} if none failed.
 
     `answers` are the results of the hosts' commands. Advice is added for an unreachable host or a full disk.
     """
@@ -92,10 +92,14 @@ def failures(answers: Mapping[str, Completed]) -> dict[str, str]:
 def _advice(host: str, output: str) -> str:
     """Return advice about a host after this output: free space if its disk is full, or replace the host.
 
-    The text begins with "; do: ". It is "" if the output already contains advice on a full disk.
+    The text begins with "; do: ". It is "" if the output already contains advice on a full disk. `fab replace` cannot
+    replace the master.
     """
-    room = f"free space on {host}{MAKE_ROOM}, or " if reports_full_disk(output) else ""
-    return "" if MAKE_ROOM in output else f"; do: {room}{replace_remedy(host)}"
+    if MAKE_ROOM in output:
+        return ""
+    room = f"free space on {host}{MAKE_ROOM}" if reports_full_disk(output) else ""
+    replace = "" if host == MASTER else replace_remedy(host)
+    return f"; do: {', or '.join(filter(None, [room, replace]))}" if room or replace else ""
 
 
 def _not_admitted(answers: Mapping[str, Completed], admission: str) -> dict[str, str]:

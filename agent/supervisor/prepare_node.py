@@ -96,8 +96,8 @@ def command(spec: RunSpec) -> list[str]:
 def clear(spec: RunSpec, home: Path, *, on_master: bool) -> None:
     """Remove this user's secrets, and kill its processes, that crashed runs left on the node.
 
-    Raises NodeError if a process stays. `home` is the user's home. No other run uses a host of this run. On the master,
-    the launchers of other live runs are spared.
+    Waits up to CLEARING_S for the processes to exit, and raises NodeError if one still runs then. `home` is the user's
+    home. No other run uses a host of this run. On the master, the launchers of other live runs are spared.
     """
     shutil.rmtree(home / TAKEN, ignore_errors=True)
     spared: Callable[[], Collection[str]] = tuple
@@ -115,10 +115,8 @@ def clear(spec: RunSpec, home: Path, *, on_master: bool) -> None:
         spared=spared,
     )["left"]
     if left:
-        raise NodeError(
-            f"processes of another run could not be killed: {', '.join(map(str, left))}; "
-            "replace the node with `fab replace`"
-        )
+        remedy = END_THE_MASTER if on_master else "`fab replace` this node"
+        raise NodeError(f"processes of another run could not be killed: {', '.join(map(str, left))}; do: {remedy}")
 
 
 def check_slots(host: Node, *, gpus: int, cores: int) -> None:

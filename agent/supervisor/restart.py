@@ -56,7 +56,7 @@ class Outcome:
     memory_after_s: float | None = None
     """Seconds from the launch until a rank ran out of memory, or perhaps did; None if none did."""
 
-    def repeats(self, earlier: Collection[Mapping[str, Any]]) -> Outcome:
+    def without_repeated_fault(self, earlier: Collection[Mapping[str, Any]]) -> Outcome:
         """Return this outcome, but without its fault if it repeats an earlier lack of memory.
 
         It repeats one if a rank ran out of memory about as long after the launch as in an earlier attempt. The run is
@@ -165,7 +165,7 @@ class Restarts:
             least = self._least(waited)
             answering, nodes = self._answering(left_out)
             hosts = choose_answering(self.spec, nodes, answering, least, self.wanted)
-            if hosts is not None and self._claims(hosts):
+            if hosts is not None and self._claim(hosts):
                 return self._on(nodes, hosts)
             if waited >= self.patience_s and time.time() - self._replaced_at() >= self.patience_s:
                 few = f"fewer than {least} nodes responded within {waited:.0f} s"
@@ -220,8 +220,8 @@ class Restarts:
         found = ask_uptimes(self.hosts, there)
         return {node.instance_id for node in there if node.name in found}, nodes
 
-    def _claims(self, hosts: Sequence[Node]) -> bool:
-        """Claim these hosts instead of the previous ones. Return False if another run has claimed one meanwhile."""
+    def _claim(self, hosts: Sequence[Node]) -> bool:
+        """Claim these hosts instead of the previous ones; return True. False if another run claimed one meanwhile."""
         try:
             self.runs.move(self.spec.run_id, hosts)
         except LiveRunError:

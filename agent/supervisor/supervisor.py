@@ -134,7 +134,7 @@ class Supervisor:
             rank_permissions.open_to_ranks(self.directory, self.runs.live)
             outcome = self._take_up(self._before) if self._before else self._attempt.carry_out()
             while outcome.fault and self._restart(outcome):
-                outcome = self._attempt.carry_out().repeats(self._restarts)
+                outcome = self._attempt.carry_out().without_repeated_fault(self._restarts)
             if self._is_left(outcome):
                 self._log(SHUTS_DOWN)
                 self._stored.update(reason=SHUTS_DOWN)

@@ -114,6 +114,11 @@ def test_a_full_disk_of_a_host_is_reported_with_the_way_to_free_space(spec: RunS
         hosts.prepared(set())
 
 
+def test_a_full_disk_of_the_master_is_reported_without_a_replacement() -> None:
+    found = failures({MASTER: done(1, "cp: error writing 'x': No space left on device")})
+    assert found[MASTER].endswith("; do: free space on this master (`fab clean` removes unused files)")
+
+
 @pytest.mark.parametrize("answer", [done(0, ""), done(1, "Error: No such file or directory")])
 def test_a_host_that_does_not_keep_runs_apart_gets_no_rank(spec: RunSpec, answer: Completed) -> None:
     """A node booted by an older version removes leftovers and prints nothing, whatever the request."""

@@ -15,7 +15,16 @@ from agent.environment.program_packages import Overlay
 from agent.remote.secret_files import TAKEN
 from agent.runs.all_runs import Runs
 from agent.spec.nodes import NODE_PYTHON
-from agent.supervisor.prepare_node import NodeError, Prepared, check_slots, clear, main, make_python, parse
+from agent.supervisor.prepare_node import (
+    END_THE_MASTER,
+    NodeError,
+    Prepared,
+    check_slots,
+    clear,
+    main,
+    make_python,
+    parse,
+)
 from tests.factories import make_node, make_program_spec, make_spec
 
 RUNTIME = Path("/opt/deepcdk/runtime/0123456789abcdef")
@@ -151,8 +160,10 @@ def test_a_remaining_process_of_another_run_is_reported(
 ) -> None:
     monkeypatch.setattr("agent.supervisor.prepare_node.signal_run", lambda root, **how: {"signalled": [7], "left": [7]})
     status, output, errors = prepared(tmp_path, monkeypatch, capfd)
-    expected = "processes of another run could not be killed: 7; replace the node with `fab replace`\n"
+    expected = f"processes of another run could not be killed: 7; do: {END_THE_MASTER}\n"
     assert (status, output, errors) == (1, "", expected)
+    with pytest.raises(NodeError, match="could not be killed: 7; do: `fab replace` this node"):
+        clear(make_spec(), tmp_path, on_master=False)
 
 
 def test_other_live_runs_are_spared_on_the_master_and_none_is_on_a_host(
