@@ -19,6 +19,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import IO, Any, Final
 
+from agent.errors import malformed
+
 FORMAT: Final = 1
 SUFFIX: Final = ".manifest"
 BLOCK: Final = 1 << 20
@@ -79,8 +81,9 @@ class Entry:
         """Build the entry from parsed JSON. Raises ManifestError for an unknown field or an invalid value."""
         try:
             return cls(**document)
-        except TypeError as error:
-            raise ManifestError(f"invalid entry of a manifest: {error}") from None
+        except TypeError:
+            fields = ", ".join(field.name for field in dataclasses.fields(cls))
+            raise ManifestError(f"invalid entry of a manifest: must be an object with {fields}") from None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -146,9 +149,12 @@ class Manifest:
                 else:
                     entries.append(Entry.from_document(document))
             except (ValueError, KeyError, TypeError, RecursionError) as error:
-                raise ManifestError(f"line {number} of a manifest: {error}") from None
-        if head.get("format") != FORMAT or head.get("files") != len(entries):
-            raise ManifestError(f"the manifest is incomplete: {len(entries)} of {head.get('files')} files")
+                raise ManifestError(f"line {number} of a manifest: {malformed(error)}") from None
+        if head and head["format"] != FORMAT:
+            raise ManifestError(f"the manifest has the format {head['format']!r}, but this version reads only {FORMAT}")
+        if not head or head["files"] != len(entries):
+            counted = f"{len(entries)} of {head['files']} files" if head else "it is empty"
+            raise ManifestError(f"the manifest is incomplete: {counted}")
         return cls.of(entries, str(head["source"]))
 
 

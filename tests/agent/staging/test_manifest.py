@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -74,24 +75,27 @@ def test_a_name_with_a_path_is_rejected(name: str) -> None:
         check_name(name)
 
 
+HEAD = '{"format": 1, "files": 1, "source": ""}\n'
+
+
 @pytest.mark.parametrize(
-    "text",
+    ("text", "trouble"),
     [
-        "",
-        "{}\n",
-        '{"format": 2, "files": 0, "source": ""}\n',
-        '{"format": 1, "files": 2, "source": ""}\n{"path": "a", "size": 1}\n',
-        '{"format": 1, "files": 1, "source": ""}\n{"path": "../a", "size": 1}\n',
-        '{"format": 1, "files": 1, "source": ""}\n{"path": "a", "size": -1}\n',
-        '{"format": 1, "files": 1, "source": ""}\n{"path": "a", "size": 1, "mode": 1}\n',
-        '{"format": 1, "files": 1, "source": ""}\n{"path": "a", "size": 1, "sha256": "short"}\n',
-        '{"format": 1, "files": 2, "source": ""}\n{"path": "a", "size": 1}\n{"path": "a", "size": 1}\n',
-        '{"format": 1, "files": 1, "source": ""}\n{"path": "a", "si',
-        "\xff\n",
+        ("", "the manifest is incomplete: it is empty"),
+        ("{}\n", "line 1 of a manifest: 'format' is missing"),
+        ('{"format": 2, "files": 0, "source": ""}\n', "has the format 2, but this version reads only 1"),
+        (HEAD.replace('1, "source', '2, "source') + '{"path": "a", "size": 1}\n', "incomplete: 1 of 2 files"),
+        (HEAD + '{"path": "../a", "size": 1}\n', "line 2 of a manifest: path '../a': must be within"),
+        (HEAD + '{"path": "a", "size": -1}\n', "line 2 of a manifest: size of 'a': -1 is not a number of bytes"),
+        (HEAD + '{"path": "a", "size": 1, "mode": 1}\n', "must be an object with path, size, sha256, etag"),
+        (HEAD + '{"path": "a", "size": 1, "sha256": "short"}\n', "sha256 of 'a': not 64 hexadecimal digits"),
+        (HEAD.replace('1, "source', '2, "source') + '{"path": "a", "size": 1}\n' * 2, "path 'a': listed twice"),
+        (HEAD + '{"path": "a", "si', "incomplete: 0 of 1 files"),
+        ("\xff\n", "line 1 of a manifest: Expecting value"),
     ],
 )
-def test_an_incomplete_manifest_is_rejected(text: str) -> None:
-    with pytest.raises(ManifestError):
+def test_an_incomplete_manifest_is_rejected(text: str, trouble: str) -> None:
+    with pytest.raises(ManifestError, match=re.escape(trouble)):
         Manifest.from_text(text)
 
 
