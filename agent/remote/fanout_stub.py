@@ -50,7 +50,7 @@ try:
 except FileNotFoundError:
     fail(127, "no such command: " + ascii(os.fsdecode(words[0]))[1:-1])
 except OSError as error:
-    fail(126, "cannot start the command: " + str(error.strerror))
+    fail(126, "cannot start " + ascii(os.fsdecode(words[0]))[1:-1] + ": " + str(error.strerror))
 for _, end, _ in actions[1:]:
     os.close(end)
 def end(number):

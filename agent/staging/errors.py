@@ -25,7 +25,9 @@ class DamagedFileError(DatasetError):
 
 
 class CorruptingDiskError(DamagedFileError):
-    """Report a disk that reads back different bytes than were written."""
+    """Report a disk that reads back different bytes than were written. The message names the remedy."""
+
+    kind = ""
 
 
 class DiskFullError(DatasetError):

@@ -72,7 +72,7 @@ def prepare(
     cleared |= hosts_now
     remote = functools.partial(hosts.remote, as_rank=True)
     if failed := secret_files.distribute(secret_files.master_directory(Path.home()), spec, remote):
-        raise PreparationError(failed)
+        raise PreparationError({name: text + _advice(name, text) for name, text in failed.items()})
     return interpreters(prepared), answers
 
 

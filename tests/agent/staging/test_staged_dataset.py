@@ -186,8 +186,9 @@ def test_a_source_that_fails_leaves_what_was_there(tmp_path: Path) -> None:
 
 def test_a_disk_that_returns_other_bytes_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "pread", lambda *_: b"other")
-    with pytest.raises(CorruptingDiskError, match="the bytes read differ from the bytes written"):
+    with pytest.raises(CorruptingDiskError, match="the bytes read differ from the bytes written") as failed:
         write_verified(str(tmp_path / "temporary"), str(tmp_path / "file"), (b"these",))
+    assert failed.value.kind == "", "the laptop would advise to repeat the command"
     assert not list(tmp_path.iterdir())
 
 

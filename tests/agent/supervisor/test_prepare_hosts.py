@@ -119,6 +119,23 @@ def test_a_full_disk_of_the_master_is_reported_without_a_replacement() -> None:
     assert found[MASTER].endswith("; do: free space on this master (`fab clean` removes unused files)")
 
 
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        (TWO.name, f"{TWO.name}: no answer within 60 s; do: `fab replace worker2`"),
+        (MASTER, f"{MASTER}: no answer within 60 s"),
+    ],
+)
+def test_secrets_that_a_host_does_not_take_are_reported_with_the_remedy(
+    spec: RunSpec, monkeypatch: pytest.MonkeyPatch, name: str, reason: str
+) -> None:
+    monkeypatch.setattr(
+        "agent.remote.secret_files.distribute", lambda directory, spec, command: {name: "no answer within 60 s"}
+    )
+    with pytest.raises(PreparationError, match=f"^{reason}$"):
+        Prepared(spec).prepared(set())
+
+
 @pytest.mark.parametrize("answer", [done(0, ""), done(1, "Error: No such file or directory")])
 def test_a_host_that_does_not_keep_runs_apart_gets_no_rank(spec: RunSpec, answer: Completed) -> None:
     """A node booted by an older version removes leftovers and prints nothing, whatever the request."""
