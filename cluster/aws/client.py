@@ -47,6 +47,8 @@ _REFRESHED_BY_ALL: Final = (
 class Aws:
     """Create the clients of one boto3 session, each once. It can be shared between threads.
 
+    `client(SERVICE)` returns a client. `impatient(SERVICE)` returns a client that makes fewer attempts.
+
     Creating an Aws removes empty AWS variables (_EMPTY_IS_UNSET) from this process's environment.
     """
 

@@ -269,7 +269,7 @@ def purge_messages(aws: Aws, budget: Limit) -> None:
 
 
 @doing("waiting until the budget's alarm is inactive", plain=False)
-def wait_for_end(aws: Aws, stack: str, report: Callable[[str], None]) -> None:
+def wait_until_released(aws: Aws, stack: str, report: Callable[[str], None]) -> None:
     """Wait until the budget's alarm is no longer active. `report` is called once, with a text, if it has to wait.
 
     Raises DeepcdkError if the alarm is still active after TIMEOUT_S, or AwsError.

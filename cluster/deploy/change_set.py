@@ -86,7 +86,7 @@ class Plan:
     """Lines about what the deployment leaves unchanged."""
 
     @property
-    def stops_run(self) -> tuple[str, ...]:
+    def stop_reasons(self) -> tuple[str, ...]:
         """Return a text for each reason why a live run would not survive the change; () if it would."""
         return tuple(each.stops_run for each in self.effects if each.stops_run)
 

@@ -110,7 +110,7 @@ def match(described: KeyPairInfoTypeDef, yours: Sequence[UserKey]) -> Match:
 
     If EC2 does not show the public key and no key matches, it is unknown whether they differ.
     """
-    found = user_keys.same(yours, described)
+    found = user_keys.matching(yours, described)
     # Without the public key, nothing can be compared.
     shown = bool(user_keys.parse_public_key(described.get("PublicKey", "")))
     return Match(

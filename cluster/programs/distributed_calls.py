@@ -301,7 +301,10 @@ def _targets(target: ast.AST) -> Iterator[str]:
 
 
 def _functions(tree: ast.AST) -> dict[int, str]:
-    """Map each AST node's id to the name of its innermost function; "" if that function has a decorator."""
+    """Map each AST node's id to the name of its innermost function; "" if that function has a decorator.
+
+    Nodes outside of functions are left out.
+    """
     found: dict[int, str] = {}
     for node in ast.walk(tree):  # the outer ones first
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):

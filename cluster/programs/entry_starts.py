@@ -286,4 +286,5 @@ def _module_file(directory: Path, bases: Sequence[Path], module: str, *others: s
 
 
 def shown_path(path: Path | None, directory: Path) -> str:
+    """Return a path below `directory` for messages, relative to it; "" for None."""
     return str(path.relative_to(directory)) if path else ""

@@ -232,7 +232,7 @@ class Resolver:
                 allowed_hashes(package.name, package.version, source.hashes, allowed)
             found = builder.build(package)
             return found, found.hashes
-        found = builder.brought(package, found)
+        found = builder.installable(package, found)
         hashes = frozenset(each for file in package.wheels for each in file.hashes) or found.hashes
         if found.path is not None and not hashes:
             hashes = frozenset({f"sha256:{sha256_of(found.path)}"})
@@ -248,8 +248,8 @@ class Resolver:
     def _checked(self, wanted: Wanted, roots: Sequence[str]) -> Answer:
         """Resolve the requirements and `roots`, with TensorFlow under only one of the names in ONE_TENSORFLOW.
 
-        If uv chooses both names, one is left out, and the other gets the lower of the two versions. Raises
-        RequirementsError if the requirements cannot be met.
+        If uv chooses both names, one is left out, and the other gets the version of `_common_version`.
+        Raises RequirementsError if the requirements cannot be met.
         """
         answer = self._fitting(wanted, roots)
         names = [name for name in ONE_TENSORFLOW if name in answer.packages]

@@ -72,6 +72,7 @@ def has_secret_text(content: bytes, name: str) -> bool:
 
 
 def has_secret_name(name: str) -> bool:
+    """Return whether a file's relative path is typical of passwords and private keys, such as `.env` or `id_rsa`."""
     last = name.rpartition("/")[2]
     return bool(_SECRET_NAME.fullmatch(last) or _SECRET_PATH.fullmatch(name))
 

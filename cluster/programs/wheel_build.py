@@ -83,8 +83,8 @@ class WheelBuilder:
         self._check(package, wheel)
         return _described(wheel)
 
-    def brought(self, package: Package, file: File) -> File:
-        """Return a file of a package in a form that the nodes can install.
+    def installable(self, package: Package, file: File) -> File:
+        """Return a file of a package in a form that the nodes can install, after downloading it if necessary.
 
         A local file is returned unchanged, and so is a wheel whose server cannot require a password. If the server may
         require a password, but a request without one succeeds, `is_direct` is set: the nodes use the URL. All other

@@ -80,7 +80,7 @@ def order(aws: Aws, key_name: str, keys: Sequence[UserKey]) -> tuple[UserKey, ..
         described = key_pair.describe(aws, key_name)
     except AwsError:  # without the permission, keep ssh's order
         return usable
-    first = user_keys.same(usable, described or {})
+    first = user_keys.matching(usable, described or {})
     return (*first, *(key for key in usable if key not in first))
 
 

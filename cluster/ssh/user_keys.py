@@ -296,7 +296,7 @@ def _from_pkcs8(path: Path, passphrase: bytes | None) -> paramiko.PKey | None:
     return kind.from_private_key(io.StringIO(converted.decode()))
 
 
-def same(keys: Sequence[UserKey], described: Mapping[str, Any]) -> tuple[UserKey, ...]:
+def matching(keys: Sequence[UserKey], described: Mapping[str, Any]) -> tuple[UserKey, ...]:
     """Return the keys that match the public key in EC2's description of a key pair; () if it shows none."""
     parsed = parse_public_key(str(described.get("PublicKey") or ""))
     return tuple(key for key in keys if parsed is not None and key.blob == parsed[1])

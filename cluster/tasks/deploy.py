@@ -95,7 +95,7 @@ def up(
             agreed = _permit(session, planned, progress, asked=new, force=force, yes=yes, aside=json)
             old = () if agreed.is_new else inventory.find(session.aws, stack).workers
             held: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
-            if not agreed.is_new and (reasons := agreed.stops_run):  # keep new runs from starting
+            if not agreed.is_new and (reasons := agreed.stop_reasons):  # keep new runs from starting
                 held = live_runs.every_node_held(session, "fab up", CHANGE, reasons, force=force, report=progress)
             with held:
                 change_set.execute(session.aws, PROJECT, agreed, progress, events=events)
@@ -200,7 +200,7 @@ def _show_plan(session: Session, there: Mapping[str, Any] | None, *, as_json: bo
             print_line(f"stack {stack}: no changes")
         else:
             print_table(change_effects.change_table(stack, planned.effects))
-            for reason in planned.stops_run:
+            for reason in planned.stop_reasons:
                 print_line(f"stops a live run: {reason}")
 
 
@@ -252,7 +252,7 @@ def _permit(
         if not asked:
             confirm(describe_deployment(session), yes=yes)
         return plan  # a new stack has nothing to lose
-    reasons = plan.stops_run
+    reasons = plan.stop_reasons
     ended = live_runs.check_live_runs(session, CHANGE, reasons, force=force) if reasons else live_runs.LiveRuns()
     stopped = describe_stop(ended)
     lost = " What the table shows as lost cannot be restored." if any(each.loses for each in plan.effects) else ""

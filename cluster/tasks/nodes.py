@@ -94,7 +94,7 @@ def release(set_: Set = (), json: Json = False, yes: Yes = False) -> None:
     if held:
         confirm("allow workers again, although the budget is spent.", yes=yes)
         worker_limits.purge_messages(session.aws, budget)
-        worker_limits.wait_for_end(session.aws, stack, progress)
+        worker_limits.wait_until_released(session.aws, stack, progress)
         progress("released; `fab scale` and `fab train` can add workers again")
     else:
         progress("the budget does not block workers")

@@ -372,10 +372,10 @@ def test_download_that_ends_early_is_repeated_once(
     file = File(url=f"http://{private_index}/files/inhouse-2.0-py3-none-any.whl")
     if most == 2:
         with pytest.raises(RequirementsError, match=r"received [\d,]+ of [\d,]+ bytes") as caught:
-            builder.brought(Package(name="inhouse"), file)
+            builder.installable(Package(name="inhouse"), file)
         assert "repeat the command" in caught.value.remedy
     else:
-        brought = builder.brought(Package(name="inhouse"), file).path
+        brought = builder.installable(Package(name="inhouse"), file).path
         assert brought is not None and zipfile.is_zipfile(brought)
 
 
@@ -387,7 +387,9 @@ def test_wrong_password_of_a_file_names_the_variables_that_give_it(private_index
         credentials={f"http://{private_index}/packages": ("oauth2accesstoken", "")},
     )
     with pytest.raises(RequirementsError, match="401") as caught:
-        builder.brought(Package(name="inhouse"), File(url=f"http://{private_index}/files/inhouse-2.0-py3-none-any.whl"))
+        builder.installable(
+            Package(name="inhouse"), File(url=f"http://{private_index}/files/inhouse-2.0-py3-none-any.whl")
+        )
     assert "UV_INDEX_NAME_PASSWORD" in caught.value.remedy
 
 

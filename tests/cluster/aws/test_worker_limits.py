@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from cluster.aws import worker_limits
 from cluster.aws.client import Aws
-from cluster.aws.worker_limits import Limit, count_messages, purge_messages, wait_for_end, wait_until_allowed
+from cluster.aws.worker_limits import Limit, count_messages, purge_messages, wait_until_allowed, wait_until_released
 from cluster.errors import AwsError, DeepcdkError
 
 NOW = datetime.datetime(2026, 11, 21, 17, 0, tzinfo=datetime.UTC)
@@ -170,13 +170,13 @@ def test_a_release_empties_the_queue_of_the_budget(aws: Aws) -> None:
 
 def test_a_release_waits_for_the_end_of_the_alarm_and_not_forever(slept: list[float]) -> None:
     reported: list[tuple[str, int]] = []
-    wait_for_end(
+    wait_until_released(
         alarms("ALARM", "ALARM", "OK", budget=True), "deepcdk", lambda line: reported.append((line, len(slept)))
     )
     assert reported == [("released; waiting until the budget's alarm is inactive, which takes some minutes", 0)]
     assert slept == [5.0, 5.0]
     with pytest.raises(DeepcdkError, match="the budget's alarm is still active after 600 s") as caught:
-        wait_for_end(alarms("ALARM", budget=True), "deepcdk", lambda line: None)
+        wait_until_released(alarms("ALARM", budget=True), "deepcdk", lambda line: None)
     assert "`fab status`" in caught.value.remedy
 
 
@@ -203,7 +203,7 @@ def test_a_spent_budget_refuses_growth_at_once() -> None:
 
 
 def test_without_an_alarm_nothing_is_waited_for(slept: list[float]) -> None:
-    wait_for_end(alarms("OK", budget=True), "deepcdk", pytest.fail)
-    wait_for_end(alarms("ALARM"), "deepcdk", pytest.fail)  # only the budget's alarm is waited for
+    wait_until_released(alarms("OK", budget=True), "deepcdk", pytest.fail)
+    wait_until_released(alarms("ALARM"), "deepcdk", pytest.fail)  # only the budget's alarm is waited for
     wait_until_allowed(alarms("OK"), "deepcdk", pytest.fail)
     assert slept == []

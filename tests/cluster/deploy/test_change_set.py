@@ -63,7 +63,7 @@ def test_a_plan_says_what_comes_and_what_goes(aws: Aws, propose: Propose) -> Non
             ("added", "bucket New"),
         ]
         assert [name.startswith(change_set.PREFIX) for name in change_sets(aws)] == [True]
-    assert plan.stops_run == ("bucket Old: removed",)
+    assert plan.stop_reasons == ("bucket Old: removed",)
     assert [each["action"] for each in plan.document()["changes"]] == ["REMOVED", "added"]
 
 
@@ -160,9 +160,9 @@ def test_a_group_that_has_grown_since_the_plan_is_reported_with_its_present_size
         aws.client("autoscaling"), "describe_auto_scaling_groups", lambda **_: {"AutoScalingGroups": [size]}
     )
     shown = with_current_sizes(aws, plan)
-    assert ("2 more nodes start" in shown.effects[0].details, shown.stops_run) == (True, ())
+    assert ("2 more nodes start" in shown.effects[0].details, shown.stop_reasons) == (True, ())
     size["DesiredCapacity"] = 8
-    assert with_current_sizes(aws, shown).stops_run == ("group of nodes Workers: 4 of 8 nodes are terminated",)
+    assert with_current_sizes(aws, shown).stop_reasons == ("group of nodes Workers: 4 of 8 nodes are terminated",)
 
 
 def test_the_remains_of_a_failed_creation_count_as_nothing() -> None:

@@ -130,7 +130,7 @@ def test_group_that_grows_during_the_question_is_confirmed_again(
 def test_a_group_that_grew_while_a_run_was_ended_is_shown_and_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
     plan = plan_that("2 of 4 nodes ARE TERMINATED", "2 of 4 nodes are terminated")
     change = Change(monkeypatch, plan, plan_that("4 of 8 nodes ARE TERMINATED", "4 of 8 nodes are terminated"))
-    assert change.permit(plan).stops_run == ("4 of 8 nodes are terminated",)
+    assert change.permit(plan).stop_reasons == ("4 of 8 nodes are terminated",)
     assert (len(change.asked), len(change.ended)) == (2, 2)
 
 
