@@ -85,7 +85,7 @@ def test_eighteen_trainings_are_compared_by_environment_and_augmented_epochs(
     epochs = {run["trial"]["parameters"][1][1]: len(run["curves"]["epochs"]) for run in document["succeeded"]["runs"]}
     assert epochs == {"0": 1, "1": 2, "2": 3}
     html = (page / f"{name}.html").read_text()
-    assert "Time by augmented-epochs" in html and "Accuracy by batch-per-rank" in html
+    assert "Time by augmented-epochs" in html and "Test accuracy by batch-per-rank" in html
 
     nothing = cluster.fab("sweep", "--resume", name, "--yes", check=False)
     assert f"sweep {name} has no missing runs" in nothing.stderr
