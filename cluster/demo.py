@@ -22,7 +22,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from cluster.cli import CODE, FOR_NODES, IS_INSTALLED
+from cluster.cli import CODE, COMMAND, FOR_NODES, IS_INSTALLED
 from cluster.errors import DeepcdkError
 from cluster.terminal.output import print_line
 from cluster.terminal.status_line import doing, now
@@ -32,7 +32,6 @@ PROJECT: Final = "deepcdk-demo"
 """Project that an installed wheel creates in the current directory."""
 ROOT: Final = Path(PROJECT) if IS_INSTALLED else CODE
 """Directory of the commands, with the cdk.json in use."""
-COMMAND: Final = "deepcdk" if IS_INSTALLED else "fab"
 CLOUD = "demo"
 LAPTOP_CIDR = "100.64.0.2/32"
 """The only address that may connect to the master: the embedded cloud's laptop."""

@@ -18,6 +18,8 @@ CODE: Final = Path(__file__).resolve().parents[2]
 """Directory of deepcdk's packages: a checkout, or `deepcdk` in site-packages."""
 IS_INSTALLED: Final = (CODE / "for_nodes").is_dir()
 """Whether this is an installed wheel, not a checkout."""
+COMMAND: Final = "deepcdk" if IS_INSTALLED else "fab"
+"""Name of the command that runs the tasks. Messages are written with `fab`; `cluster.terminal.wrap` replaces it."""
 REINSTALL: Final = "install deepcdk again" if IS_INSTALLED else "run `make setup`"
 """Remedy for a missing part of deepcdk or of its requirements."""
 FOR_NODES: Final = CODE / "for_nodes" if IS_INSTALLED else CODE

@@ -32,6 +32,7 @@ from cluster.cli import (
 )
 from cluster.cli.flags import with_flags
 from cluster.errors import SystemRefusedError
+from cluster.terminal.wrap import fitted
 
 
 def provide_user() -> None:
@@ -66,7 +67,7 @@ class WordsExecutor(Executor):  # type: ignore[misc]  # fabric has no types
             if not any(getattr(task, "takes_words", False) for task in named):
                 accepting = "`fab run`, `fab train`, `fab sweep` and `fab plan`"
                 text = f"deepcdk: only {accepting} accept words after --\n  do: leave out -- and the words after it"
-                raise Exit(text, code=1)
+                raise Exit(fitted(text, sys.stderr), code=1)
             self.core.remainder = ""
         return super().execute(*tasks)
 
@@ -150,7 +151,8 @@ class Program(Fab):  # type: ignore[misc]  # fabric has no types
             named = [asked_help] if isinstance(asked_help, str) else []
             self.collection = task_modules.collection([*named, *self.core.unparsed])
         if isinstance(asked_help, str) and asked_help not in self.collection.task_names:
-            raise Exit(mistyped_words.unknown_task(asked_help, list(self.collection.task_names)), code=1)
+            unknown = mistyped_words.unknown_task(asked_help, list(self.collection.task_names))
+            raise Exit(fitted(unknown, sys.stderr), code=1)
 
     def parse_tasks(self) -> None:
         """Parse the tasks and their flags. Raises Exit for an unknown word, with the closest known one."""
@@ -159,7 +161,7 @@ class Program(Fab):  # type: ignore[misc]  # fabric has no types
             typed, complaint = self._read(self.collection)
             if complaint:
                 # Look for the closest word among all tasks.
-                raise Exit(self._read(task_modules.collection())[1], code=1)
+                raise Exit(fitted(self._read(task_modules.collection())[1], sys.stderr), code=1)
             self.core.unparsed = typed
         super().parse_tasks()
 

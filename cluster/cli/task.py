@@ -18,7 +18,7 @@ from cluster.aws.errors import explain
 from cluster.cli import INTERRUPTED, INTERRUPTED_STATUS, drop_output
 from cluster.cli.flags import REPEATED, call, flags_of, parse_run_id, whole
 from cluster.errors import DeepcdkError, SystemRefusedError
-from cluster.terminal.wrap import fitted
+from cluster.terminal.wrap import fitted, with_command
 from stacks.config import ConfigError
 
 Set = Annotated[tuple[str, ...], "override a key of context.cluster in cdk.json, as key=value; may be repeated"]
@@ -50,6 +50,7 @@ class Task(invoke.tasks.Task[Callable[..., None]]):
             iterable=[flag.parameter for flag in self.flags if flag.kind == REPEATED],
             auto_shortflags=short_flags,
         )
+        self.__doc__ = with_command(self.__doc__ or "")
 
     def argspec(self, body: Callable[..., None]) -> inspect.Signature:
         """Return the flags as a signature, from which Invoke creates its arguments."""
@@ -69,7 +70,7 @@ class Task(invoke.tasks.Task[Callable[..., None]]):
 
     def get_arguments(self, ignore_unknown_help: bool | None = None) -> list[Argument]:
         """Return Invoke's arguments. Invoke removes each text from `help`, so it is filled again for each call."""
-        self.help = {flag.parameter: flag.help for flag in self.flags}
+        self.help = {flag.parameter: with_command(flag.help) for flag in self.flags}
         return super().get_arguments(ignore_unknown_help)
 
     def __call__(self, *args: Any, **values: Any) -> Any:

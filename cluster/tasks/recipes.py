@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from cluster.cli.task import Json, task
-from cluster.terminal.output import print_line, print_result
+from cluster.terminal.output import print_line, print_result, print_sentence
 
 
 @task(word="--recipe")
@@ -36,7 +36,7 @@ def recipes(
         for each in RECIPES:
             tables.print_table(shown.summary_table(each))
             print_line("")
-        print_line(
+        print_sentence(
             "`fab recipes NAME` shows the settings of a recipe, `fab train --recipe NAME -- --FLAG VALUE` changes them"
         )
         return

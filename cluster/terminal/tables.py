@@ -53,12 +53,16 @@ def plain_lines(table: Table) -> Iterable[str]:
 
 
 def _printable(table: Table) -> Table:
-    """Escape control characters in a table, because its text may come from the nodes."""
+    """Escape control characters in a table, because its text may come from the nodes. Name the installed command."""
+
+    def text(cell: str) -> str:
+        return wrap.printable(wrap.with_command(cell))
+
     return dataclasses.replace(
         table,
-        title=wrap.printable(table.title),
-        rows=tuple(tuple(wrap.printable(cell) for cell in row) for row in table.rows),
-        footer=tuple(wrap.printable(line) for line in table.footer),
+        title=text(table.title),
+        rows=tuple(tuple(map(text, row)) for row in table.rows),
+        footer=tuple(map(text, table.footer)),
     )
 
 

@@ -7,7 +7,10 @@ import shutil
 import textwrap
 from typing import Final, TextIO
 
+from cluster.cli import COMMAND
+
 _SPAN: Final = re.compile(r"`[^`\n]*`")
+_FAB: Final = re.compile(r"(?:(?<=`)|(?<=Example: ))fab(?= [a-z-])")
 _GLUE: Final = "\0"
 _CONTROLS: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 _STYLES: Final = re.compile(r"\x1b\[[0-9;:]*m")
@@ -66,7 +69,15 @@ def visible_lines(text: str) -> list[str]:
     return printable("\n".join(parts)).split("\n")
 
 
+def with_command(text: str) -> str:
+    """Return a message with the installed command in place of `fab`: in a wheel, "`fab up`" becomes "`deepcdk up`"."""
+    return _FAB.sub(COMMAND, text)
+
+
 def fitted(text: str, stream: TextIO) -> str:
-    """Return the text with escaped control characters, folded to the width of the terminal if `stream` is one."""
-    text = printable(text)
+    """Return a message to print: with the installed command in place of `fab`, and escaped control characters.
+
+    It is folded to the width of the terminal if `stream` is one.
+    """
+    text = printable(with_command(text))
     return fold(text, shutil.get_terminal_size().columns) if stream.isatty() else text

@@ -9,6 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cluster.terminal import wrap
+from cluster.terminal.tables import Table, print_table
 from cluster.terminal.wrap import fitted, fold, printable
 
 WORDS = st.lists(st.text(alphabet="abc-/.", min_size=1, max_size=30), min_size=1, max_size=30)
@@ -28,6 +30,17 @@ def test_what_follows_stands_further_in_and_a_command_stays_whole() -> None:
         "  do: wait your turn with --queue, watch it with",
         "    `fab attach --run a`, or stop it",
     ]
+
+
+def test_messages_name_the_installed_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "run `fab up`, then `fab attach --run a`; Example: fab runs"
+    assert fitted(text, io.StringIO()) == text
+    monkeypatch.setattr(wrap, "COMMAND", "deepcdk")
+    shown = "run `deepcdk up`, then `deepcdk attach --run a`; Example: deepcdk runs"
+    assert fitted(text, io.StringIO()) == shown
+    lines: list[str] = []
+    print_table(Table(title="", columns=("a",), rows=(("`fab up`",),), footer=("`fabric x`",)), lines.append)
+    assert lines == ["", "a", "`deepcdk up`", "`fabric x`"]
 
 
 def test_in_a_pipe_a_line_stays_a_line() -> None:
