@@ -126,7 +126,8 @@ class LiveRunError(DeepcdkError):
     ) -> None:
         """`run_id` is the run to name in the message: one that is live, or with `queued` one that waits in the queue.
 
-        `hosts` maps each live run's id to the names of its nodes. `size` is a sufficient number of workers, or 0.
+        `hosts` maps each live run's id to the names of its nodes. `size` is a sufficient number of workers for a run to
+        launch, or 0. If it is 0 and `queued` is not set, nothing is launched, so that --queue is no remedy.
         """
         self.run_id, self.queued, self.hosts, self.size = run_id, queued, dict(hosts or {}), size
         lines = [
@@ -134,13 +135,14 @@ class LiveRunError(DeepcdkError):
         ]
         if queued:
             lines.append(f"run {run_id} is queued, and no other run starts before it")
-        elif self.hosts:
+        elif size:
             lines.append("too few nodes are free for another run")
-        else:
+        elif not self.hosts:
             lines.append(f"run {run_id} is live")
+        watch, stop = f"watch it with `fab attach --run {run_id}`", f"or stop it with `fab stop --run {run_id}`"
         grow = f", add nodes with `fab scale {size}`" if size else ""
+        wait = f"wait your turn with --queue{grow}, {watch}, {stop}"
         super().__init__(
             "; ".join(lines),
-            remedy=f"wait your turn with --queue{grow}, watch it with `fab attach --run {run_id}`, "
-            f"or stop it with `fab stop --run {run_id}`",
+            remedy=wait if queued or size else f"wait for its end ({watch}), {stop}; then repeat the command",
         )

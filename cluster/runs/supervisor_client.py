@@ -67,8 +67,8 @@ def _refusal(answer: Mapping[str, Any], nodes: int) -> LiveRunError | HeldNodesE
     if tasks := {each["task"]: _describe_hold(each) for each in answer["held"] if each.get("task")}:
         return HeldNodesError(tasks)
     held = {each["run_id"]: tuple(each["hosts"]) for each in answer["held"]}
-    queued, size = answer["state"] == QUEUED, Occupancy(hosts=held).taken + nodes if nodes else 0
-    return LiveRunError(answer["live"], queued=queued, hosts=held, size=0 if queued else size)
+    queued, size = answer["state"] == QUEUED, Occupancy(hosts=held).taken + nodes
+    return LiveRunError(answer["live"], queued=queued, hosts=held, size=size if nodes and held and not queued else 0)
 
 
 def _describe_hold(held: Mapping[str, Any]) -> str:

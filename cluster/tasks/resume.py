@@ -112,7 +112,7 @@ class ResumeRequest:
     def changed(self, record: Mapping[str, Any], session: Session) -> RunSpec:
         """Return the run's spec from its record, with these changes.
 
-        Raises LiveRunError for a live or queued run, and another DeepcdkError if the run cannot be resumed.
+        Raises LiveRunError for a live run, and another DeepcdkError if the run cannot be resumed.
         """
         run_id, state = str(record["run_id"]), record["state"]["state"]
         if not record.get("spec"):
@@ -126,8 +126,11 @@ class ResumeRequest:
                 f"run {run_id} has succeeded, so there is nothing to resume",
                 remedy=f"fetch its results with `fab fetch --run {run_id}`, or start a new run",
             )
-        if state in (*LIVE_STATES, QUEUED):
-            raise LiveRunError(run_id, queued=state == QUEUED)
+        if state in LIVE_STATES:
+            raise LiveRunError(run_id)
+        if state == QUEUED:
+            remedy = f"watch it with `fab attach --run {run_id}`, or remove it with `fab stop --run {run_id}`"
+            raise DeepcdkError(f"run {run_id} is already in the queue", remedy=remedy)
         check_secrets(run_id, record["spec"].get("secrets") or [], self.secrets)
         before = RunSpec.from_json(json_format.dumps(record["spec"]))
         then_stop = self.bounds.then_stop or bool(before.stop_policy) or session.config.then_stop

@@ -25,7 +25,10 @@ def test_errors_carry_their_data() -> None:
     assert str(RemoteError("failed", status=28, output="")) == "failed\n  do: repeat the command"
     assert RemoteError("failed", status=28, output="", remedy="wait").reworded("broke").remedy == "wait"
     assert LiveRunError("one").run_id == "one"
-    assert "fab stop --run one" in str(LiveRunError("one"))
+    wait = "wait for its end (watch it with `fab attach --run one`), or stop it with `fab stop --run one`; then repeat"
+    assert str(LiveRunError("one")) == f"run one is live\n  do: {wait} the command"
+    assert str(LiveRunError("one", hosts={"one": ["a"]})) == f"run one is live on a\n  do: {wait} the command"
+    assert "wait your turn with --queue, watch it" in str(LiveRunError("one", queued=True))
     assert str(LiveRunError("one", hosts={"one": ["a", "b"], "two": ["c"]}, size=5)) == (
         "run one is live on a, b; run two is live on c; too few nodes are free for another run\n"
         "  do: wait your turn with --queue, add nodes with `fab scale 5`, watch it with `fab attach --run one`, "
