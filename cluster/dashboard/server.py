@@ -29,6 +29,7 @@ from cluster.dashboard import pages
 from cluster.dashboard.polled_values import Seen
 from cluster.dashboard.readers import Readers
 from cluster.errors import DeepcdkError
+from cluster.terminal.wrap import with_command
 
 FIRST_WAIT_S: Final = 0.4
 """Wait for the first read of a source before an empty page is sent."""
@@ -113,7 +114,7 @@ class Server(http.server.ThreadingHTTPServer):
         """Print the current error in one line, unless a browser closed its connection or does not read from it."""
         error = sys.exception()
         if not isinstance(error, ConnectionError | TimeoutError):
-            print(f"dashboard: {type(error).__name__}: {error}", file=sys.stderr)
+            print(f"dashboard: a request failed: {type(error).__name__}: {error}; reload the page", file=sys.stderr)
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
@@ -215,7 +216,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
         try:
             page = self.server.dashboard.page(path, query)
         except Exception as error:  # for example, an unexpected value from the master
-            self._send_text(HTTPStatus.INTERNAL_SERVER_ERROR, f"This page failed: {type(error).__name__}: {error}")
+            text = f"This page could not be shown because of an unexpected error: {type(error).__name__}: {error}"
+            self._send_text(HTTPStatus.INTERNAL_SERVER_ERROR, f"{text}\nReload it, or use `fab status` and `fab runs`.")
             return
         if page is None:
             self._send_text(HTTPStatus.NOT_FOUND, "There is no such page.")
@@ -238,7 +240,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self._send(HTTPStatus.OK, text, "text/html; charset=utf-8", {"Content-Security-Policy": REPORT_SECURITY})
 
     def _send_text(self, status: HTTPStatus, text: str) -> None:
-        self._send(status, f"{text}\n", "text/plain; charset=utf-8")
+        self._send(status, f"{with_command(text)}\n", "text/plain; charset=utf-8")
 
     def _send(self, status: HTTPStatus, text: str, kind: str, headers: Mapping[str, str] | None = None) -> None:
         body = text.encode("utf-8", errors="replace")

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from typing import TYPE_CHECKING
 
 from cluster.deploy.zones import node_types, offers
 from cluster.doctor.finding import FAIL, OK, REPLACES, UNKNOWN, WARN, Finding, Subject, finding
 from cluster.runs.minimum_speeds import floors
 from stacks.gpus import SPEEDS
 from stacks.instance_types import find
-
-if TYPE_CHECKING:
-    pass
 
 
 def offering(subject: Subject) -> Iterator[Finding]:

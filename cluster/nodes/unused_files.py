@@ -126,7 +126,8 @@ class Leftovers:
             results = command_on_nodes.run(self._master, self._directory, request, None)
         for result in results:
             if result.failed:
-                warn(f"not measured: {command_on_nodes.short(result.name)}: {result.reason}")
+                node = command_on_nodes.short(result.name)
+                warn(f"{node}: unused files could not be listed or removed: {result.reason}")
                 continue
             text = result.stdout.decode(errors="replace")
             found[result.name] = answers.read(text, answers.fields(items=_ITEMS), "`clean`", where=result.name)

@@ -145,13 +145,13 @@ def read(
     counts = {parse_whole("--nodes", word, lowest=1, highest=MAX_NODES) for word in _words(nodes)}
     if not counts:
         raise UsageError("--nodes", nodes, "must be numbers of nodes, comma-separated, such as 1,2,4")
-    hours = _positive("--deadline", deadline)
+    hours = _positive("--deadline", deadline, "hours")
     return Question(
         training=training,
         types=tuple(hardware_of(name) for name in dict.fromkeys(names)),
         counts=tuple(sorted(counts)),
         deadline_s=None if hours is None else hours * 3600,
-        budget_usd=_positive("--budget", budget),
+        budget_usd=_positive("--budget", budget, "US dollars"),
         to_target=to_target,
         efa=config.efa,
         placement_group=config.placement_group,
@@ -162,12 +162,12 @@ def _words(text: str) -> list[str]:
     return [word.strip() for word in text.split(",") if word.strip()]
 
 
-def _positive(flag: str, text: str) -> float | None:
+def _positive(flag: str, text: str, unit: str) -> float | None:
     if not text:
         return None
     number = parse_number(flag, text)
     if not 0 < number < float("inf"):
-        raise UsageError(flag, text, "must be a number above 0")
+        raise UsageError(flag, text, f"must be a number of {unit} above 0")
     return number
 
 

@@ -48,7 +48,7 @@ def read_run(directory: Path) -> RunFiles:
     Raises DeepcdkError if it has no valid record, if the directory's name is the id of another run, or if a file is too
     large or unreadable. The ids must agree, because report names contain the id in the record.
     """
-    path = directory / RECORD_FILE
+    path, name = directory / RECORD_FILE, directory.resolve().name
     text = _text(path)
     if text is None:
         raise DeepcdkError(
@@ -56,15 +56,17 @@ def read_run(directory: Path) -> RunFiles:
             remedy="give the id of a run, or the directory of a fetched run, such as ./runs/ID. A run has a record "
             "from its first minute",
         )
+    remedy = _refetch(directory)
     try:
         record = answers.parse(text)
         wrong = answers.record(record)
-        if not wrong and is_generated_id(name := directory.resolve().name) and record["run_id"] != name:
+        if not wrong and is_generated_id(name) and record["run_id"] != name:
             wrong = f"it is about run {record['run_id']}, but the directory is named {name}"
+            remedy = f"rename the directory to {record['run_id']}"
     except ValueError as error:
         wrong = f"invalid JSON: {error}"
     if wrong:
-        raise DeepcdkError(f"{path} is not a valid record: {wrong}", remedy="fetch the run again: `fab fetch`")
+        raise DeepcdkError(f"{path} is not a valid record: {wrong}", remedy=remedy)
     events, skipped = _events(_text(directory / "metrics.jsonl", MAX_BYTES) or "")
     confusion, mistakes, settings = (
         _document(directory / f"{name}.json") for name in ("confusion", "mistakes", "settings")
@@ -90,9 +92,15 @@ def _text(path: Path, max_bytes: int = MAX_DOCUMENT_BYTES) -> str | None:
             size = amount(path.stat().st_size)
             raise DeepcdkError(
                 f"{path} is too large: {size}, at most {amount(max_bytes)} are read",
-                remedy="fetch the run again: `fab fetch`; if the file is still too large, shorten it",
+                remedy=f"{_refetch(path.parent)}; if the file is still too large, shorten it",
             ) from None
         raise DeepcdkError(f"{path} cannot be read: {error.strerror}", remedy="make it a readable file") from None
+
+
+def _refetch(directory: Path) -> str:
+    """Return the remedy for a damaged file of a fetched run: the command that fetches the run again."""
+    name = directory.resolve().name
+    return f"fetch the run again: `fab fetch --run {name if is_generated_id(name) else 'ID'}`"
 
 
 def _document(path: Path) -> Document | None:

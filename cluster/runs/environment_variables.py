@@ -37,9 +37,10 @@ def parse_environment(given: Iterable[str]) -> tuple[tuple[str, str], ...]:
 
 
 def read_secrets(given: Iterable[str], environ: Mapping[str, str]) -> dict[str, str]:
-    """Read secrets from this process's environment (--secret NAME) or from a file (--secret NAME=@FILE).
+    """Return the values of secrets by name, from the environment (--secret NAME) or a file (--secret NAME=@FILE).
 
-    The final newline of a file is removed. Raises UsageError for an invalid secret; its message omits the value.
+    `environ` has the variables of this process. The final newline of a file is removed. Raises UsageError for an
+    invalid secret; its message omits the value.
     """
     found: dict[str, str] = {}
     for text in given:
@@ -82,9 +83,10 @@ def _read_file(name: str, path: Path) -> str:
     try:
         text = path.read_bytes().decode()  # in text mode, Python would translate line ends
         return text.removesuffix("\n").removesuffix("\r") if text.endswith("\n") else text
-    except (OSError, UnicodeDecodeError) as error:
-        what = error.strerror if isinstance(error, OSError) else "is not UTF-8"
-        raise UsageError("--secret", f"{name}=@{path}", f"cannot be read: {what}") from None
+    except OSError as error:
+        raise UsageError("--secret", f"{name}=@{path}", f"cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise UsageError("--secret", f"{name}=@{path}", "is not UTF-8 text; save it as UTF-8") from None
 
 
 def _is_name(text: str) -> bool:

@@ -94,7 +94,7 @@ def remarks(message: dict[str, Any]) -> list[str]:
     """Return lines for a metric message about a missed or skipped checkpoint or a straggler; [] for other messages."""
     record = message["record"] if message["type"] == "metric" else {}
     if record.get("event") == "checkpoint_missed":
-        return [printable(f"warning: no checkpoint {record.get('checkpoint')}: {record.get('reason')}")]
+        return [printable(f"warning: checkpoint {record.get('checkpoint')} was not written: {record.get('reason')}")]
     if record.get("event") == "straggler":
         return [printable(f"{'' if record.get('is_over') else 'warning: '}{record.get('text')}")]
     if record.get("event") == "start" and record.get("passed_over"):

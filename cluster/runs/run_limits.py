@@ -105,5 +105,6 @@ def _unpriced(kinds: Sequence[str]) -> DeepcdkError:
     """Return the error for a cost limit with unknown prices. `kinds` are the instance types."""
     return DeepcdkError(
         f"--max-cost cannot be checked: the price of {', '.join(kinds) or 'a node'} in this region is unknown",
-        remedy="limit the time with --max-hours; to read AWS's price list, get the permission pricing:GetProducts",
+        remedy="limit the time with --max-hours instead. Or repeat the command, with credentials that may read AWS's "
+        "price list (pricing:GetProducts)",
     )

@@ -194,7 +194,7 @@ def describe_spot(spot: Mapping[str, Any]) -> str:
     """Describe how many nodes were spot instances, and the run's cost at spot prices if it is known."""
     nodes = f"{spot['hosts']} node{'s' * (spot['hosts'] != 1)}"
     if spot.get("usd") is None:
-        return f"{nodes}, cheaper than that; `fab prices --refresh` reads the spot prices"
+        return f"{nodes}, cheaper than on demand; `fab prices --refresh` reads the spot prices for later runs"
     return f"{nodes}; about ${spot['usd']:.2f} with spot prices{as_of(spot['prices_of'])}"
 
 

@@ -40,7 +40,8 @@ def parse_name(name: str, source: str) -> str:
     try:
         return check_name(name or last)
     except ManifestError:
-        raise UsageError("--name", name or last, f"must be {NAME_RULE}") from None
+        given = "" if name else "the last part of SOURCE is not a valid name; give --name NAME, which "
+        raise UsageError("--name", name or last, f"{given}must be {NAME_RULE}") from None
 
 
 def is_bucket(source: str) -> bool:
@@ -132,7 +133,9 @@ def survey(source: str, *, follow_links: bool) -> Source:
     if is_file(root):
         return Source(root=root.parent, files=((root.name, root.stat().st_size),))
     if not is_directory(root):
-        raise UsageError("SOURCE", source, "must be a directory, a file, or s3://BUCKET/PREFIX")
+        raise UsageError(
+            "SOURCE", source, "is neither a directory nor a file here; give a directory, a file, or s3://BUCKET/PREFIX"
+        )
     links: list[str] = []
     special: list[str] = []
     files = sorted(_walk(root, "", follow_links, links, special, ()))

@@ -154,9 +154,9 @@ class Plan:
                 for each in document["parameters"]
             )
             return cls(**{**document, "parameters": parameters, "command": tuple(document["command"])})
-        except (ValueError, TypeError, KeyError, LookupError, RecursionError) as error:
+        except (ValueError, TypeError, LookupError, RecursionError):
             raise DeepcdkError(
-                f"the sweep cannot be resumed, because the record of its first run has no valid plan: {error}",
+                "the sweep cannot be resumed, because the record of its first run has no valid plan",
                 remedy="start a new sweep with `fab sweep`",
             ) from None
 

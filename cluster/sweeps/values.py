@@ -105,7 +105,7 @@ def _lines(flag: str, name: str) -> list[str]:
     except OSError as error:
         raise UsageError(flag, f"@{name}", f"cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:
-        raise UsageError(flag, f"@{name}", "is not UTF-8 text") from None
+        raise UsageError(flag, f"@{name}", "is not UTF-8 text; save it as UTF-8") from None
     if len(content) > MAX_FILE_BYTES:
         raise UsageError(flag, f"@{name}", f"has more than {MAX_FILE_BYTES:,} bytes; it must have a value per line")
     found = [line.strip() for line in text.splitlines() if line.strip()]

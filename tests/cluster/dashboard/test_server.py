@@ -165,7 +165,10 @@ def test_the_report_is_the_page_of_fab_report_with_its_own_policy(server: Server
 @pytest.mark.parametrize(
     ("error", "printed"),
     [
-        (PermissionError(13, "Permission denied"), "dashboard: PermissionError: [Errno 13] Permission denied\n"),
+        (
+            PermissionError(13, "Permission denied"),
+            "dashboard: a request failed: PermissionError: [Errno 13] Permission denied; reload the page\n",
+        ),
         (BrokenPipeError(32, "Broken pipe"), ""),
         (TimeoutError("timed out"), ""),
     ],

@@ -103,8 +103,8 @@ def test_bounds_reach_the_choice() -> None:
         ({"nodes": ","}, "--nodes = ',': must be numbers of nodes"),
         ({"instances": "p5.48xlrge"}, "did you mean p5.48xlarge"),
         ({"deadline": "soon"}, "--deadline = 'soon': must be a number"),
-        ({"deadline": "0"}, "--deadline = '0': must be a number above 0"),
-        ({"budget": "nan"}, "--budget = 'nan': must be a number above 0"),
+        ({"deadline": "0"}, "--deadline = '0': must be a number of hours above 0"),
+        ({"budget": "nan"}, "--budget = 'nan': must be a number of US dollars above 0"),
         ({"recipe": "imagenet"}, "did you mean imagenet-90"),
     ],
 )

@@ -46,8 +46,13 @@ def test_a_directory_without_a_record_is_rejected_with_the_fix(tmp_path: Path) -
 
 def test_a_fetched_run_with_the_record_of_another_is_rejected(copied: Path) -> None:
     fetched = copied.rename(copied.with_name("20261120-121314-digits-ab12"))
-    with pytest.raises(DeepcdkError, match=f"is not a valid record: it is about run {raw()['run_id']}, but"):
+    with pytest.raises(DeepcdkError, match=f"is not a valid record: it is about run {raw()['run_id']}, but") as raised:
         read_run(fetched)
+    assert raised.value.remedy == f"rename the directory to {raw()['run_id']}"
+    (fetched / "record.json").write_text("")
+    with pytest.raises(DeepcdkError, match="invalid JSON") as raised:
+        read_run(fetched)
+    assert raised.value.remedy == "fetch the run again: `fab fetch --run 20261120-121314-digits-ab12`"
 
 
 OTHER = json.dumps({**raw(), "state": {**raw()["state"], "run_id": "another"}})

@@ -95,12 +95,13 @@ def test_missed_and_damaged_checkpoints_are_reported_while_the_run_is_watched(
                 display.show(PROGRESS, {"type": "metric", "record": record})
     assert len(written) == 3
     assert (
-        written[0].startswith("warning: no checkpoint step-9: cannot write /mnt/efs: No ") and "\x1b" not in written[0]
+        written[0].startswith("warning: checkpoint step-9 was not written: cannot write /mnt/efs: No ")
+        and "\x1b" not in written[0]
     )
     assert written[1] == "warning: skipped step-8: damaged checkpoint: cut; continues from step-7"
     assert written[2] == "warning: skipped step-8: damaged checkpoint: cut; starts from the beginning"
     shown = capsys.readouterr().out
-    assert "warning: no checkpoint step-9" in shown and written[1] in shown
+    assert "warning: checkpoint step-9 was not written" in shown and written[1] in shown
 
 
 def test_a_straggler_is_a_warning_and_its_recovery_is_not() -> None:

@@ -160,7 +160,7 @@ def test_a_cost_at_older_prices_has_their_date() -> None:
         ),
         (
             {"hosts": 1, "usd": None, "prices_of": ""},
-            "1 node, cheaper than that; `fab prices --refresh` reads the spot prices",
+            "1 node, cheaper than on demand; `fab prices --refresh` reads the spot prices for later runs",
         ),
     ],
 )
