@@ -95,7 +95,7 @@ class RemoteError(DeepcdkError, RuntimeError):
 
 
 class NotReadyError(DeepcdkError, TimeoutError):
-    """Report nodes that did not become ready. `consoles` has the last console lines of each."""
+    """Report nodes that did not become ready. `consoles` maps the name of each to its last console lines."""
 
     def __init__(self, what: str, consoles: Mapping[str, str], *, remedy: str) -> None:
         self.consoles = dict(consoles)

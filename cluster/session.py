@@ -168,7 +168,7 @@ class Session:
     def push(
         self, master: Master, tree: Tree, tell: Callable[[str], None] | None = None, *, terminal: bool = False
     ) -> Pushed:
-        """Push a tree unless it is already pushed. Raises RemoteError.
+        """Push a tree unless it is already pushed. Return its directory and the bytes uploaded. Raises RemoteError.
 
         The progress of an upload that may take long is passed to `tell`, or shown with a bar if `terminal` is set.
         """
@@ -221,8 +221,9 @@ class Session:
         return [i.type for i in self.load_inventory().instances]
 
     def usd_per_hour(self, wait_s: float) -> float | None:
-        """Return the total price of the cluster's instances, USD per hour; None if a price is still unknown after
-        `wait_s` seconds.
+        """Return the total price of the cluster's instances, with the master, USD per hour.
+
+        None if a price is still unknown after `wait_s` seconds.
         """
         kinds = self.instance_types
         return total_per_hour(kinds, self.prices.per_hour(kinds, wait_s))

@@ -97,7 +97,7 @@ class Bench:
         return tuple(each for each in self.measurements if each.cell.kind in kinds)
 
     def efficiency(self, measurement: Measurement) -> float | None:
-        """Return images/s per rank, relative to the fewest nodes with the same network and batch.
+        """Return images/s per rank, relative to the fewest nodes with the same network and batch; 1 if it is the same.
 
         Returns None for a measurement that is not of training.
         """

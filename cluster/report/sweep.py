@@ -81,7 +81,7 @@ def latest(states: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
 def sweep_report(sweep: str, states: Sequence[Mapping[str, Any]], reports: Sequence[RunReport]) -> SweepReport:
     """Build the report of a sweep from the states of its runs, and the reports of those that succeeded.
 
-    A run without a report counts as unfinished.
+    `states` has one run for each number, as `latest` returns them. A run without a report counts as unfinished.
     """
     done = {report.run_id for report in reports}
     unfinished = tuple(

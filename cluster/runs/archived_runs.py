@@ -66,7 +66,7 @@ class Archive:
     def fetch(self, run_id: str, into: Path) -> Fetched:
         """Download a run's archived files to `into/RUN_ID`; "" selects the newest run. Raises DeepcdkError.
 
-        If the download fails, no file appears there.
+        Other files that are already there stay. If the download fails, no file appears there.
         """
         from boto3.exceptions import Boto3Error
         from s3transfer.exceptions import S3DownloadFailedError

@@ -89,7 +89,7 @@ class Launch:
         check_prices(wanted, [*session.instance_types, *session.config.worker_types], session.prices)
 
     def push(self, master: Master, tree: Tree) -> None:
-        """Push a tree to the master and print the result. Asks first if the tree is large."""
+        """Push a tree to the master and print the result. Asks first if the tree is large. Raises DeepcdkError."""
         self.session.confirm_upload(master, tree, self.progress, yes=self.yes)
         terminal = sys.stdout.isatty() and not self.following.json
         self.progress(str(self.session.push(master, tree, self.progress, terminal=terminal)))

@@ -118,8 +118,8 @@ def read_work(
 ) -> Training | Program:
     """Return what to run: the user's program if --payload is given, else a recipe. `further` are the words after `--`.
 
-    Raises UsageError for invalid flags, and for flags that are only for the other kind, also in `ranks`. A recipe gets
-    the flag --placement none as an argument.
+    Raises UsageError for invalid flags, and for flags that are only for the other kind, also in `ranks`. If `ranks` has
+    --placement none, a recipe gets this flag as an argument.
     """
     if not program.payload:
         if ranks.launcher not in ("", HOROVOD):

@@ -214,10 +214,10 @@ class Supervisor:
         return cast("list[dict[str, Any]]", self._call(answers.each(answers.SUMMARY), "status", "--list"))
 
     def stop(self, run_id: str, grace_s: float) -> dict[str, Any]:
-        """Stop a run, wait for its end and return its final state. `run_id` "" selects the only live run, or else the
-        newest.
+        """Stop a run, wait for its end and return its final state, with `was_live`: false if it had ended before.
 
-        `grace_s` is the time from SIGTERM to SIGKILL, s.
+        `run_id` "" selects the only live run, or else the newest. A queued run is removed from the queue. `grace_s` is
+        the time from SIGTERM to SIGKILL, s.
         """
         return self._call(answers.STOPPED, "stop", *_named(run_id), "--grace", f"{grace_s:g}", run_id=run_id)
 
@@ -226,19 +226,20 @@ class Supervisor:
         return self._call(answers.record, "show", *_named(run_id), run_id=run_id)
 
     def remove(self, run_id: str) -> dict[str, Any]:
-        """Remove a run that has ended, with all its files, and return the supervisor's answer. Raises LiveRunError for
-        a live run.
+        """Remove a run that has ended, and return its `run_id` and the number of removed `files` and `bytes`.
+
+        Raises LiveRunError for a live or queued run, and the other errors of a supervisor command.
         """
         return self._call(answers.REMOVED, "remove", *_named(run_id), run_id=run_id)
 
     @contextlib.contextmanager
     def hold(self, task: str, nodes: Mapping[str, str], *, every: bool = False) -> Iterator[None]:
-        """Hold nodes during the block, so that no run starts on them while `task` terminates them.
+        """Hold nodes during the block, so that no run starts on them while a task terminates them.
 
-        `nodes` maps names to instance ids; `every` holds all nodes. Without either, hold the size of the worker group,
-        after waiting until no other machine changes it. Waits for a run that is clearing one of the nodes. Raises
-        LiveRunError if a run has one of the nodes, HeldNodesError if a task on another machine holds one, and
-        RemoteError if the command fails.
+        `task` is the task's name, which other machines show. `nodes` maps names to instance ids; `every` holds all
+        nodes. Without either, hold the size of the worker group, after waiting until no other machine changes it.
+        Waits for a run that is clearing one of the nodes. Raises LiveRunError if a run has one of the nodes,
+        HeldNodesError if a task on another machine holds one, and RemoteError if the command fails.
         """
         words = [*(["--every"] if every else []), task, *(f"{name}={found}" for name, found in nodes.items())]
         command = supervisor_command(self.stack, "hold", *words)
