@@ -113,9 +113,9 @@ def open_to_append(path: Path, *, buffering: int = -1) -> IO[bytes]:
 
 
 def no_follow(path: str, flags: int) -> int:
-    """Open a file for `open`, or raise OSError if it is a symbolic link.
+    """Open a file and return its descriptor; raise OSError if it is a symbolic link.
 
-    An `opener` for directories that other users can write to.
+    Pass this to `open` as its `opener`, for files in directories that other users can write to.
     """
     return os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
 

@@ -110,7 +110,7 @@ class LinkWatch:
 
     def _report(self, kind: str) -> None:
         with contextlib.suppress(OSError):
-            self._directory.links(kind, self._attempt, self._node).touch()
+            self._directory.link_report(kind, self._attempt, self._node).touch()
 
     @staticmethod
     def _ends(each: Connection) -> tuple[tuple[str, int], tuple[str, int]]:

@@ -43,7 +43,7 @@ class StallWatch:
         self, directory: RunDirectory, node: str, after_s: float, *, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._directory, self._after_s, self._clock = directory, after_s, clock
-        self._report = directory.stalled(directory.attempt, node)
+        self._report = directory.stall_report(directory.attempt, node)
         self._last = clock()
         self._quiet: dict[int, tuple[object, float]] = {}
         """For each rank, the last progress value, and for how many seconds it has not changed."""

@@ -136,9 +136,9 @@ class Runs:
         directory = self[run_id]
         with contextlib.suppress(FileNotFoundError), database.transaction():
             lost = directory.lost_state()
-            if lost is None or (not obstacle and directory.goes_on):
+            if lost is None or (not obstacle and directory.continues):
                 return
-            reason = directory.cause_of_death(lost) + (f"; the run cannot be restarted: {obstacle}" if obstacle else "")
+            reason = directory.describe_loss(lost) + (f"; the run cannot be restarted: {obstacle}" if obstacle else "")
             directory.mark_failed(reason)
             spending.settle(directory, time.time())
 
@@ -240,7 +240,7 @@ class Runs:
         if claim.is_live or claim.task:
             return claim.is_live
         try:
-            return self[claim.run_id].goes_on
+            return self[claim.run_id].continues
         except FileNotFoundError:
             return False
 

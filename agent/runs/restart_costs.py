@@ -46,8 +46,9 @@ class _Told:
 
 
 def restart_costs(events: Iterable[Mapping[str, Any]], restarts: Sequence[Mapping[str, Any]]) -> list[RestartCost]:
-    """Return the cost of each restart, in order. `events` are the run's metrics; malformed ones are ignored.
+    """Return the cost of each restart in `restarts`, which are those of the run's timeline, in order.
 
+    `events` are the run's metrics; malformed ones are ignored.
     If the next restart came before the ranks had started, the cost is unknown, and the next restart includes it.
     """
     told = _told(events)

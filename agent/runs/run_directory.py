@@ -54,9 +54,9 @@ class RunDirectory:
         return self.path / "spec.json"
 
     def started_by(self) -> dict[str, str] | None:
-        """Return facts about the user who started the run, such as the name, from origin.json.
+        """Return who started the run, from origin.json, by the keys of `agent.spec.provenance.Origin.started_by`.
 
-        Return None if they are missing or malformed.
+        Return None if this is missing or malformed.
         """
         try:
             found = untrusted_json.parse(read_regular(self.path / ORIGIN_FILE))["started_by"]
@@ -82,7 +82,7 @@ class RunDirectory:
         return self.path / "launcher.log"
 
     @property
-    def launched(self) -> Path:
+    def launch_file(self) -> Path:
         """Return the path of launch.json, which contains the launcher's exact command and environment."""
         return self.path / "launch.json"
 
@@ -90,11 +90,11 @@ class RunDirectory:
     def metrics(self) -> Path:
         return self.path / "metrics.jsonl"
 
-    def stalled(self, attempt: int, node: str) -> Path:
+    def stall_report(self, attempt: int, node: str) -> Path:
         """Return the path of the file in which a node reports the numbers of its stuck ranks in attempt `attempt`."""
         return self.path / f"stalled-{attempt}-{node}"
 
-    def links(self, kind: str, attempt: int, node: str) -> Path:
+    def link_report(self, kind: str, attempt: int, node: str) -> Path:
         """Return the path of a node's report on the connections of its ranks, in attempt `attempt`.
 
         `kind` is LINKED for the report that a rank is connected to another rank, or APART for the report that none is.
@@ -198,8 +198,8 @@ class RunDirectory:
             state = dataclasses.replace(state, updated=max(state.updated, liveness.last_beat(self.run_id)))
         if not state.is_orphaned:
             return state
-        reason = self.cause_of_death(state)
-        if self.may_go_on:
+        reason = self.describe_loss(state)
+        if self.may_continue:
             return dataclasses.replace(state, state="starting", reason=f"{reason}; the run continues automatically")
         return dataclasses.replace(state, state="failed", reason=reason, last_lines=tuple(run_log.last_lines(self.log)))
 
@@ -224,7 +224,7 @@ class RunDirectory:
         return self._restartable_spec() is not None
 
     @property
-    def may_go_on(self) -> bool:
+    def may_continue(self) -> bool:
         """Return whether the run continues automatically if its supervisor is lost now.
 
         Besides `is_watched`, a supervisor must have started it, a restart must be left, and no stop was requested.
@@ -243,14 +243,14 @@ class RunDirectory:
         return spec if spec.restarts and not spec.launcher else None
 
     @property
-    def goes_on(self) -> bool:
+    def continues(self) -> bool:
         """Return whether the run has lost its supervisor and continues automatically.
 
         Raises FileNotFoundError if the run does not exist.
         """
-        return self.lost_state() is not None and self.may_go_on
+        return self.lost_state() is not None and self.may_continue
 
-    def cause_of_death(self, state: State) -> str:
+    def describe_loss(self, state: State) -> str:
         """Return as text what happened to the supervisor of a lost run.
 
         The text includes the number of restarts before, if there were any.

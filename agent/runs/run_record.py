@@ -79,7 +79,7 @@ def record(directory: RunDirectory, state: State | None = None) -> dict[str, Any
         "state": run_summary.summary(state, directory),
         "spec": spec,
         "origin": origin,
-        "launch": directory.document(directory.launched.name),
+        "launch": directory.document(directory.launch_file.name),
         "course": course,
         "restart_costs": _restart_costs(directory, course, origin, spec),
         "preflight": directory.document(directory.preflight.name),

@@ -173,7 +173,7 @@ class Attempt:
         The file contains the launcher's command and environment, and the ranks' command.
         """
         started = document(self.spec, pythons.ranks, command, launcher_environment(self.spec, login()))
-        self._directory.write(self._directory.launched, json.dumps(started, indent=1))
+        self._directory.write(self._directory.launch_file, json.dumps(started, indent=1))
         self.log_line(f"$ {shlex.join(command)}")
 
     def _watch(self, launcher: subprocess.Popen[bytes], together: TogetherWatch) -> bool:

@@ -93,7 +93,7 @@ def stuck_ranks(spec: RunSpec) -> str:
         own = range(first, first + host.slots)
         first += host.slots
         with contextlib.suppress(OSError, ValueError):
-            words = read_regular(directory.stalled(attempt, host.name), _MAX_STALLED_BYTES).split()
+            words = read_regular(directory.stall_report(attempt, host.name), _MAX_STALLED_BYTES).split()
             if ranks := sorted({int(word) for word in words}.intersection(own)):
                 named.append(f"{format_ranks(ranks)} on {host.name}")
                 many += len(ranks)

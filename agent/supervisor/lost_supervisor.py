@@ -62,7 +62,7 @@ def _restart(runs: Runs, directory: RunDirectory) -> str | None:
     supervisor did not start, which is stored as the run's failure. Raises OSError, RuntimeError or ValueError; the
     caller uses the exception as the reason.
     """
-    if not directory.goes_on:
+    if not directory.continues:
         return ""
     spec = trusted_spec.read(directory.run_id)
     spending.settle(directory, time.time())

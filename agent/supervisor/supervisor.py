@@ -162,7 +162,7 @@ class Supervisor:
         continue.
         """
         asked = self._stop.why == ON_REQUEST
-        return asked and outcome.state != "succeeded" and self.directory.may_go_on
+        return asked and outcome.state != "succeeded" and self.directory.may_continue
 
     def _clean_up(self) -> None:
         """Clean up after the run: notify the user, remove secrets, stop the workers on request, and release the nodes.

@@ -97,7 +97,9 @@ class TogetherWatch:
         """
         names = set(names_in(self._directory.path))
         reports = {
-            kind: [self._directory.links(kind, self._attempt, host.name).name in names for host in self._spec.hosts]
+            kind: [
+                self._directory.link_report(kind, self._attempt, host.name).name in names for host in self._spec.hosts
+            ]
             for kind in (LINKED, APART)
         }
         if any(reports[LINKED]):

@@ -284,7 +284,7 @@ def test_only_the_idle_rank_is_named_and_killed(node: Node, start_shell: Start) 
         compute()
         stuck = node.look()
     assert stuck == [0] and idle.wait(timeout=10) == -signal.SIGKILL
-    assert node.directory.stalled(1, NODE_NAME).read_text() == "0"
+    assert node.directory.stall_report(1, NODE_NAME).read_text() == "0"
     compute()
     assert node.look() == [] and busy.poll() is None
 

@@ -30,7 +30,7 @@ def test_a_run_with_a_restart_left_goes_on_and_counts_as_live_until_then(runs: R
         "supervisor died (after 1 restart); the run continues automatically",
     )
     assert directory.stored_state().state == "running"
-    assert (directory.goes_on, runs.is_over("one")) == (True, False)
+    assert (directory.continues, runs.is_over("one")) == (True, False)
     assert (runs.live(), runs.watched(), runs.lost()) == (["one"], ["one"], ["one"])
 
 
@@ -64,7 +64,7 @@ def test_stopped_unstarted_or_modified_lost_runs_fail(
 ) -> None:
     directory = lose(runs)
     change(directory)
-    assert (directory.goes_on, directory.effective_state().state) == (False, "failed")
+    assert (directory.continues, directory.effective_state().state) == (False, "failed")
     assert (runs.live(), runs.held(), runs.lost()) == ([], [], ["one"])
     assert directory.is_watched == is_watched
 
@@ -79,7 +79,7 @@ def test_one_that_makes_no_restarts_is_not_watched_and_fails(runs: Runs, changes
 
 def test_after_the_last_restart_it_fails_and_says_how_many_it_made(runs: Runs) -> None:
     directory = lose(runs, faults=["a rank was killed", "its supervisor was lost"], restarts=2)
-    assert not directory.goes_on
+    assert not directory.continues
     assert directory.effective_state().reason == "supervisor died (after 2 restarts)"
     assert runs.watched() == ["one"], "that it has failed is told at once, too"
 

@@ -88,7 +88,7 @@ def test_a_run_of_committed_sources_alone_has_no_diff_and_no_digest_of_one(direc
 
 
 def test_the_record_that_leaves_the_cluster_names_variables_and_not_their_values(directory: RunDirectory) -> None:
-    directory.launched.write_text(json.dumps({"command": ["x"], "rank_environment": dict(SPEC.environment)}))
+    directory.launch_file.write_text(json.dumps({"command": ["x"], "rank_environment": dict(SPEC.environment)}))
     write_record(directory, ended(directory))
     text = (directory.path / "record.json").read_text()
     assert json.loads(text)["spec"]["environment"] == [["API_KEY", None]]

@@ -24,7 +24,7 @@ def report_stuck(spec: RunSpec, node: Node, ranks: str, attempt: int = 1) -> Non
     """Write the ranks that a node found stuck."""
     directory = RunDirectory(path=Path(spec.run_directory))
     directory.path.mkdir(parents=True, exist_ok=True)
-    directory.stalled(attempt, node.name).write_text(ranks)
+    directory.stall_report(attempt, node.name).write_text(ranks)
 
 
 class FakeHosts:

@@ -290,7 +290,7 @@ def test_runs_that_began_after_the_backup_are_taken_up_and_do_not_wait(
     left = unpacked(runs, tmp_path / "left")
     monkeypatch.setenv("HOME", str(tmp_path / "next"))
     take_over(left, runs, tmp_path / "next")
-    assert (runs.live(), run_queue.ids(), two.goes_on) == (["two"], [], True)
+    assert (runs.live(), run_queue.ids(), two.continues) == (["two"], [], True)
     assert runs["one"].stored_state().reason == "over", "it does not run again"
     assert runs.lost() == ["one", "two"]
 

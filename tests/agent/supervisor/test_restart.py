@@ -147,8 +147,8 @@ def test_stuck_ranks_are_named_with_their_node_and_junk_is_ignored(tmp_path: Pat
     assert failure.stuck_ranks(spec) == ""
     report_stuck(spec, hosts[0], "1 0 -3")
     report_stuck(spec, hosts[1], "3 0 77")
-    RunDirectory(path=Path(spec.run_directory)).stalled(1, hosts[2].name).unlink()
-    os.mkfifo(RunDirectory(path=Path(spec.run_directory)).stalled(1, hosts[2].name))
+    RunDirectory(path=Path(spec.run_directory)).stall_report(1, hosts[2].name).unlink()
+    os.mkfifo(RunDirectory(path=Path(spec.run_directory)).stall_report(1, hosts[2].name))
     assert failure.stuck_ranks(spec) == (
         f"ranks 0-1 on {ONE.name} and rank 3 on {TWO.name} were stuck: no step, output or CPU time for 1.5 min"
     )

@@ -147,7 +147,7 @@ def test_run_with_stuck_rank_restarts_and_after_the_last_restart_the_reason_name
 ) -> None:
     directory = RunDirectory(path=Path(make_spec(efs_mount=str(tmp_path)).run_directory))
     stuck = [
-        f"echo 1 > {directory.stalled(attempt, TWO.name)}; echo '[launcher] rank 0 exited first: 1'; exit 1"
+        f"echo 1 > {directory.stall_report(attempt, TWO.name)}; echo '[launcher] rank 0 exited first: 1'; exit 1"
         for attempt in (1, 2)
     ]
     record, _ = supervised(*stuck, restarts=1, stall_after_s=600)

@@ -36,7 +36,7 @@ class Attempt:
 
     def report(self, kind: str, *nodes: int) -> None:
         for node in nodes:
-            self.directory.links(kind, 1, self.spec.hosts[node].name).touch()
+            self.directory.link_report(kind, 1, self.spec.hosts[node].name).touch()
 
     def after(self, seconds: float) -> str:
         self.now += seconds
@@ -172,7 +172,7 @@ PRINT = 'for n in 1 2 3 4 5 6; do echo "[0]<stdout>:loss $n"; echo "[1]<stdout>:
 def supervise(efs: Path, script: str, together: str) -> tuple[State, RunDirectory]:
     """Supervise a run on one node that reports its ranks apart; the launcher is this shell script."""
     hosts = make_nodes(1, slots=2)
-    apart = RunDirectory(path=efs / "runs" / "one").links(APART, 1, hosts[0].name)
+    apart = RunDirectory(path=efs / "runs" / "one").link_report(APART, 1, hosts[0].name)
     program = {"program": PROGRAM, "payload": "", "command": ("train.py",), "hosts": hosts, "preflight": "skip"}
     spec = script_spec(efs, f"touch {apart}; {PRINT}{script}", together=together, **program)
     Path(spec.program_directory).mkdir(parents=True)
