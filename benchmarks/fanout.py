@@ -146,7 +146,7 @@ class Book:
             median = statistics.median(taken)
             facts = {key: values[name] for key, values in further.items() if name in values}
             said = "".join(f"  {key} {value}" for key, value in facts.items())
-            shown = "ended" if median == float("inf") else f"{median:.2f} s"
+            shown = "stopped" if median == float("inf") else f"{median:.2f} s"
             print(f"{what:58}{hosts:4} hosts  {name:14}{shown:>10}{median / ours:8.2f} x{said}", flush=True)
             figure = {"what": what, "hosts": hosts, "tool": name, "median": median, "samples": list(taken), **facts}
             self.figures.append(figure)
@@ -216,7 +216,7 @@ def measure_push(
         for mine in (OURS, SHARED):
             for name in sorted(medians.keys() - {OURS, SHARED}):
                 ours, theirs = medians[mine], medians[name]
-                how = "that was ended" if theirs == float("inf") else f"{theirs / ours:.2f} times as fast"
+                how = "that was stopped" if theirs == float("inf") else f"{theirs / ours:.2f} times as fast"
                 book.judge(f"{what}, {hosts} hosts: {mine} ahead of {name}", ours < theirs, how)
         command = chosen[0].push(fleet, Path(directory))
         clean(fleet)

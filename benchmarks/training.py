@@ -158,7 +158,7 @@ def processes(way: str, case: Case, directory: Path) -> list[Process]:
 
 
 def _launched(program: tuple[str, ...], run: Path) -> Process:
-    """Return the launcher of `fab train` for a user program, with the run's files in the new directory `run`."""
+    """Write a run's files to the new directory `run`; return the launcher that `fab train` uses for a user program."""
     node = Node(
         name=HOST,
         address="127.0.0.1",

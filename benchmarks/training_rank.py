@@ -60,7 +60,10 @@ class Work:
 
 
 def by_payload(work: Work, setup: RankSetup) -> None:
-    """Time the steps of a recipe, on all ranks under horovodrun, otherwise alone. Check that the ranks can sum."""
+    """Time the steps of a recipe, on all ranks under horovodrun, otherwise alone.
+
+    Raises RuntimeError if the ranks cannot sum.
+    """
     import numpy as np
     import tensorflow as tf
 

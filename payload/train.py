@@ -82,7 +82,7 @@ def main(argv: Sequence[str]) -> int:
         return _fail_early(error, rank, EXIT_FAILED)
     if rank == 0:
         for line in data.damage:
-            print(f"payload.data: left out: {line}", file=sys.stderr, flush=True)
+            print(f"payload.data: skipped: {line}", file=sys.stderr, flush=True)
     provenance = Provenance(
         payload_hash=os.environ.get("DEEPCDK_PAYLOAD_HASH"), git_commit=os.environ.get("DEEPCDK_GIT_COMMIT")
     )

@@ -55,7 +55,7 @@ def unknown_value(what: str, value: str, known: Sequence[str]) -> SettingError:
 
 
 def path_argument(text: str) -> Path:
-    """Parse a path. An empty text would mean the current directory, and is probably an unset variable of the shell."""
+    """Parse a path. Raises ArgumentTypeError for an empty text, which is probably an unset variable of the shell."""
     if not text:
         raise argparse.ArgumentTypeError("must not be empty")
     return Path(text)

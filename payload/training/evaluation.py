@@ -52,7 +52,7 @@ class Evaluator:
         return Scores(loss=loss, accuracy=first, top5_accuracy=five)
 
     def confusion(self, split: Split, view: View) -> tuple[npt.NDArray[Any], list[Mistake]]:
-        """Count images by true class (row) and predicted class (column), and find the most confident mistakes.
+        """Return counts of images by true class (row) and predicted class (column), and the most confident mistakes.
 
         The network's weights are the same as in `evaluate`.
         """

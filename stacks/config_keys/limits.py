@@ -66,7 +66,7 @@ class LimitKeys:
         self._check_tags()
         self._check_times()
         require_range(self, "max_replacements_per_hour", 0, MAX_REPLACEMENTS)
-        require_range(self, "budget_usd", 0, 1e9)
+        require_range(self, "budget_usd", 0, 10**9)
         if 0 < self.budget_usd < MIN_USD:
             raise ConfigError("budget_usd", self.budget_usd, f"must be 0, or at least {MIN_USD}")
         require_choice(self, "budget_scope", "account", "cluster")

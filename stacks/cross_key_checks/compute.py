@@ -58,8 +58,8 @@ def _instance_type(config: ClusterConfig, key: str, name: str) -> Iterator[Probl
             key=key,
             value=name,
             rule=f"not in the table of instance types ({origin()}); the nearest is {near}",
-            remedy=f"set {near}; if the type is newer than the table, run `python -m tools.instance_types`; "
-            "to skip the checks that need the table, set allow_unknown_instance_types = true",
+            remedy=f"set {near}; if the type is newer than the table, run `python -m tools.instance_types` in a "
+            "checkout of deepcdk; to skip the checks that need the table, set allow_unknown_instance_types = true",
         )
 
 
@@ -103,7 +103,8 @@ def _efa(config: ClusterConfig) -> Iterator[Problem]:
         else f"the table of instance types has no number of EFA devices for {config.worker_instance_type}",
         remedy="set efa = false, or use a type with EFA such as p4d.24xlarge, p5.48xlarge or c5n.18xlarge"
         if kind
-        else "run `python -m tools.instance_types` in a region that has the type, or set efa = false",
+        else "set efa = false, or run `python -m tools.instance_types` in a checkout of deepcdk, with a region that "
+        "has the type",
     )
 
 

@@ -101,7 +101,8 @@ def _image_by_id(config: ClusterConfig, role: str) -> Iterator[Problem]:
             value="",
             rule=f"empty, but the name of the root device of {id} is needed: with a wrong name, the image's root "
             "volume would stay unencrypted and keep its size",
-            remedy=f"set the output of `aws ec2 describe-images --image-ids {id} --query 'Images[0].RootDeviceName'`",
+            remedy=f"set {device} to the output of "
+            f"`aws ec2 describe-images --image-ids {id} --query 'Images[0].RootDeviceName'`",
         )
 
 

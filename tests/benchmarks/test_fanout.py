@@ -55,6 +55,8 @@ def test_a_limit_is_kept_or_exceeded_and_a_terminated_tool_is_reported(capsys: p
     book.judge_bytes("push")
     book.judge("sooner", False, "0.9")
     printed = capsys.readouterr().out
-    assert "ended" in printed and "1.050 x from 16 to 64 hosts: kept" in printed and "sooner: 0.9: NOT kept" in printed
+    assert (
+        "stopped" in printed and "1.050 x from 16 to 64 hosts: kept" in printed and "sooner: 0.9: NOT kept" in printed
+    )
     assert [verdict["kept"] for verdict in book.verdicts] == [True, False]
     assert book.results() == {"push, 16 hosts: deepcdk": [2.0], "push, 64 hosts: deepcdk": [2.0], "push: bytes": [1.05]}

@@ -66,9 +66,9 @@ def main(argv: Sequence[str]) -> int:
     except ReportedError as error:
         return report_error(COMMAND, error, EXIT_FAILED)
     for line in manifest["skipped"]:
-        tell(f"left out, damaged: {line}")
+        tell(f"skipped: {line}")
     counts = f"{manifest['training']:,} training and {manifest['validation']:,} validation images"
-    tell(f"{counts} of {len(manifest['classes']):,} classes, {len(manifest['skipped'])} left out")
+    tell(f"{counts} of {len(manifest['classes']):,} classes, {len(manifest['skipped'])} skipped")
     return 0
 
 

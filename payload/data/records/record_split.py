@@ -261,7 +261,7 @@ class RecordReader:
             fresh = {int(position) for position in positions} - self.split.damaged
             self.split.damaged |= fresh
         if fresh:
-            print(f"payload.data: left out: {why}", file=sys.stderr, flush=True)
+            print(f"payload.data: skipped: {why}", file=sys.stderr, flush=True)
 
     def fault(self, position: int, why: str) -> RecordError:
         """Return a RecordError for the record at this position."""

@@ -191,7 +191,7 @@ def test_a_record_that_is_damaged_is_named_or_on_request_skipped_and_counted(
         8, 8, 8, *([1] if strict.examples == 25 else [])
     ]  # fmt: skip
     said = capfd.readouterr().err
-    assert f"left out: {victim}" in said
+    assert f"skipped: {victim}" in said
     shared = training(lenient, RANDOM, ranks=2)
     assert sum(batch.skipped for batches in shared for batch in batches) == lost
     for label, image in seen(batches).items():

@@ -44,7 +44,7 @@ def test_record_files_of_each_size_are_made_with_index_and_manifest(
     raw: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(words(raw, tmp_path / "made")) == 0
-    assert "24 training and 8 validation images of 4 classes, 0 left out" in capsys.readouterr().out
+    assert "24 training and 8 validation images of 4 classes, 0 skipped" in capsys.readouterr().out
     manifest: dict[str, Any] = json.loads((tmp_path / "made" / MANIFEST).read_text())
     assert manifest["classes"] == list(SHAPES)
     assert (manifest["training"], manifest["validation"], manifest["sizes"]) == (24, 8, [0, 16, 32])
@@ -108,7 +108,7 @@ def test_a_damaged_image_ends_it_by_name_and_the_rest_is_kept(
     assert main(words(raw, tmp_path / "made", "--corrupt", "skip")) == 0
     out = capsys.readouterr().out
     assert "4 of 5 shards already exist" in out
-    assert f"left out, damaged: validation/{SHAPES[0]}/{victim.name}" in out
+    assert f"skipped: validation/{SHAPES[0]}/{victim.name}" in out
 
 
 def test_a_destination_of_other_data_is_not_mixed(

@@ -123,4 +123,4 @@ def test_damage_that_two_threads_find_is_printed_once(tmp_path: Path, capfd: pyt
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(lambda _: reader.leave_out(np.array([1]), "record 1 is damaged"), range(4)))
     assert train.damaged == {1}
-    assert capfd.readouterr().err.count("left out: record 1 is damaged") == 1
+    assert capfd.readouterr().err.count("skipped: record 1 is damaged") == 1
