@@ -170,7 +170,7 @@ class Step:
         print(f"({time.monotonic() - began:.1f} s)", flush=True)
 
     def run(self) -> None:
-        """Print the time, the command and the result in one line when the command is done.
+        """Run the command, and print its time, the command and its result in one line when it is done.
 
         Until then a terminal shows the command and the last line of its output. Ctrl-C kills the command. Raises
         StepFailedError, after printing the whole output.

@@ -129,8 +129,8 @@ def parse_number(name: str, text: str) -> float:
 
 
 def parse_run_id(name: str, text: str) -> str:
-    """Check that a text can be a run's id, and return it. Raises UsageError otherwise, for example for a flag or a
-    path.
+    """Return the text given for the flag `name` if it can be a run's id. Raises UsageError otherwise, for example for a
+    path. Whether there is such a run is not checked.
     """
     if not is_run_id(text):
         raise UsageError(name, text, f"must be a run's id, {RUN_ID_RULE}; `fab runs` lists them")
@@ -138,7 +138,7 @@ def parse_run_id(name: str, text: str) -> str:
 
 
 def whole(*, lowest: int, highest: int = MOST) -> Reader:
-    """Return a reader of whole numbers from `lowest` to `highest`."""
+    """Return a reader of whole numbers from `lowest` to `highest`, inclusive."""
     return functools.partial(parse_whole, lowest=lowest, highest=highest)
 
 
@@ -148,7 +148,7 @@ NO_LIMIT: Final = "none"
 def limit(*, highest: float, unit: str) -> Reader:
     """Return a reader of limits: numbers above 0, at most `highest`, or NO_LIMIT, which it reads as 0.
 
-    `unit` names the unit in messages.
+    `unit` names the unit in messages. The reader raises UsageError for any other text.
     """
 
     def read(name: str, text: str) -> float:

@@ -184,7 +184,10 @@ def _describe(aws: Aws, stack: str, **which: Unpack[DescribeChangeSetInputTypeDe
 
 
 def _is_synthesized(assembly: Path, error: CdkError) -> bool:
-    """Return whether the CDK CLI failed after the synthesis, so that the templates are not the reason."""
+    """Return whether the CDK CLI failed with `error` after the synthesis, so that the templates are not the reason.
+
+    `assembly` is the directory to which it writes the templates.
+    """
     return (assembly / "manifest.json").exists() and _SYNTHESIS_FAILED not in error.what
 
 
@@ -202,7 +205,8 @@ def _check_not_overtaken(aws: Aws, stack: str, before: Mapping[str, Any] | None,
 
 
 def _read_plan(aws: Aws, stack: str, name: str, assembly: Path) -> Plan:
-    """Return the plan of the change set with this name. Raises CdkError if CloudFormation rejects the change.
+    """Return the plan of the change set with this name. Raises CdkError if CloudFormation rejects the change, or
+    AwsError.
 
     A change set without changes gives a plan that is `unchanged`.
     """

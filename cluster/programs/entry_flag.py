@@ -89,9 +89,9 @@ def why_nodes_cannot_start(first: str, rest: Sequence[str]) -> str:
 def located_file(flag: str, given: str, directory: Path) -> str:
     """Return a file's path relative to the program's directory, or the absolute path of a file elsewhere.
 
-    A relative path is looked up in the program's directory, then in the current one. Raises UsageError, which names
-    `flag`, if neither has the file, or if the path is ambiguous: both have such a file, and the current directory is
-    inside of the program's.
+    `given` is the path as typed. If it is relative, it is looked up in the program's directory, then in the current
+    one. Raises UsageError, which names `flag`, if neither has the file, or if the path is ambiguous: both have such a
+    file, and the current directory is inside of the program's.
     """
     typed = expanded(given)
     both = [place / typed for place in (directory, resolved("."))]

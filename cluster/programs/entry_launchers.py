@@ -80,7 +80,8 @@ def reason_alone(name: str, settings: Mapping[str, str]) -> str:
 def has_first_port(settings: Mapping[str, str]) -> bool:
     """Return whether a torchrun in the entry would listen at the port of the torchrun that starts the entry.
 
-    Returns False for --standalone, and if a variable may contain further flags.
+    `settings` come from `launcher_settings`. Returns False for --standalone, and if a variable may contain further
+    flags.
     """
     port = settings.get("master_port") or settings.get("rdzv_endpoint", "").rpartition(":")[2]
     is_same = port in ("", str(MASTER_PORT), "{master_port}") or "MASTER_PORT" in port

@@ -111,8 +111,8 @@ class PrefixedOutput:
     ) -> None:
         """Print with `write`, which is called with "stdout" or "stderr" and a line without its end.
 
-        `shown` is called with the same arguments for each line of a node, without the node's name. It returns the lines
-        to print.
+        With `coloured`, each node's name is printed in a color of its own, by ANSI codes. `shown` is called with the
+        same arguments for each line of a node, without the node's name. It returns the lines to print.
         """
         self._write, self._coloured, self._shown = write, coloured, shown
         self._width = 0
