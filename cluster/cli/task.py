@@ -22,7 +22,7 @@ from cluster.terminal.wrap import fitted, with_command
 from stacks.config import ConfigError
 
 Set = Annotated[tuple[str, ...], "override a key of context.cluster in cdk.json, as key=value; may be repeated"]
-Key = Annotated[str, "private SSH key; default: the keys of the SSH agent and in ~/.ssh"]
+Key = Annotated[str, "file of a private SSH key; default: the keys of the SSH agent and in ~/.ssh"]
 Json = Annotated[bool, "print JSON"]
 Yes = Annotated[bool, "answer every question with yes"]
 RunId = Annotated[str, "id of the run; default: the only live one, else the newest", parse_run_id]

@@ -19,14 +19,17 @@ def is_large(tree: Tree) -> bool:
 
 
 def describe_size(tree: Tree) -> str:
-    """Describe the number of a tree's files, their total size and the largest files, for a message."""
+    """Return a sentence that the upload of a large tree is large, with its number of files, size and largest files."""
     largest = ", ".join(f"{name} {size:,}" for size, name in tree.largest)
     files = f"{tree.files:,} file{'s' * (tree.files != 1)}"
     return f"the upload is large: {files}, {tree.content_bytes:,} bytes; the largest: {largest}"
 
 
 def confirm_upload(tree: Tree, tell: Callable[[str], None], *, yes: bool) -> None:
-    """Ask before the upload of a large tree, after `tell` got its size. Raises DeepcdkError like `confirm`."""
+    """Ask whether to upload a large tree, after `tell` got its size. The caller checks `is_large`.
+
+    With `yes` it does not ask. Raises DeepcdkError unless the answer is yes, or without a terminal.
+    """
     tell(describe_size(tree))
     hint = "" if tree.folder == "wheels" else " To leave files out, list them in .deepcdkignore."
     confirm(f"upload it?{hint}", yes=yes)

@@ -78,8 +78,8 @@ def has_secret_name(name: str) -> bool:
 
 
 def masked(words: str) -> str:
-    """Replace passwords and tokens in a text's URLs by ****. A user without a password counts as a token, except with
-    SSH.
+    """Return a text with **** for passwords and tokens in its URLs. A user without a password counts as a token, except
+    with SSH.
     """
     words = re.sub(
         rf"(https?://)(?:(?!\[)[^\s/?#:@]*:{_AFTER_USER}|[^\s/?#]+@)", r"\1****@", words, flags=re.IGNORECASE

@@ -207,7 +207,7 @@ def _tokens(address: str, user: str, port: int, values: Mapping[str, list[str]],
 
 
 def _expand(text: str, tokens: Mapping[str, str], environ: Mapping[str, str] | None = None) -> str:
-    """Replace the tokens, and ${NAME} if `environ` is given. Unknown tokens and variables stay."""
+    """Return a text with its tokens replaced, and ${NAME} if `environ` is given. Unknown tokens and variables stay."""
     if environ is not None:
         text = re.sub(r"\$\{(\w+)\}", lambda found: environ.get(found[1], found[0]), text)
     return re.sub("%(.)", lambda found: tokens.get(found[1], found[0]), text)
