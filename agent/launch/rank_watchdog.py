@@ -27,9 +27,9 @@ from typing import Final
 from agent.files.atomic_write import write_atomically
 from agent.launch.rank_connections import LinkWatch
 from agent.remote.processes import RunProcess, processes, signal_run
-from agent.runs import spending
+from agent.runs import run_cost
+from agent.runs.run_cost import NODE_MARGIN_S
 from agent.runs.run_directory import RunDirectory
-from agent.runs.spending import NODE_MARGIN_S
 from agent.spec.run import RunSpec
 
 MAX_COUNTED_S: Final = 15.0
@@ -112,7 +112,7 @@ READ_S: Final = 30.0
 _KILL_WAIT_S: Final = 5.0
 
 
-class BoundWatch:
+class LimitWatch:
     """Watch one run's limit of time and cost: kill its ranks well after the limit, even if the master is dead.
 
     Normally, the supervisor on the master terminates the ranks at the limit. This is a fallback. It reads the limit
@@ -148,13 +148,13 @@ class BoundWatch:
 
         Return None if the run has no limit or has ended, or if the file is missing.
         """
-        spent = spending.read(self._directory)
+        spent = run_cost.read_spent(self._directory)
         return spent.ends if spent else None
 
 
 def watch(
     look: Callable[[], Sequence[RunProcess]],
-    bound: BoundWatch | None,
+    bound: LimitWatch | None,
     stall: StallWatch | None,
     links: LinkWatch | None = None,
     *,
@@ -195,7 +195,7 @@ def main(argv: Sequence[str]) -> int:
     os.umask(0o022)  # The supervisor, another user, reads the files.
     watch(
         lambda: [each for each in processes(spec.runs_root) if each.run_id == spec.run_id],
-        BoundWatch(directory) if spec.bounds else None,
+        LimitWatch(directory) if spec.bounds else None,
         StallWatch(directory, node, spec.stall_after_s) if spec.stall_after_s else None,
         LinkWatch(directory, node, others) if node and spec.may_train_apart else None,
     )

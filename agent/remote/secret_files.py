@@ -28,7 +28,7 @@ from agent.spec.nodes import Node
 from agent.spec.run import RunSpec
 
 if TYPE_CHECKING:
-    from agent.runs.all_runs import Runs
+    from agent.runs.node_claims import Runs
 
 TAKEN: Final = ".cache/deepcdk/taken"
 """In the home of ranks. A node takes part in one run at a time: files from before that run are left from a crash."""

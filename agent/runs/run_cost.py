@@ -1,16 +1,26 @@
-"""The cost of a run's nodes and the master, from the prices and instance types in its origin.
+"""The cost of a run's nodes and the master, and the time and money that the run has spent in all its attempts.
 
-`spending` stores the amounts of all attempts, and `restart_costs` computes the cost of restarts.
+The cost follows from the prices and instance types in the run's origin. What was spent is stored in spent.json in its
+directory. `restart_costs` computes the cost of restarts.
 """
 
 from __future__ import annotations
 
+import dataclasses
+import json
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
+from agent.files.safe_read import read_regular
 from agent.runs.run_directory import ORIGIN_FILE, RunDirectory
+from agent.spec import untrusted_json
+from agent.spec.run_states import STOP_GRACE_S
 
 T = TypeVar("T")
+SPENT_FILE: Final = "spent.json"
+NODE_MARGIN_S: Final = STOP_GRACE_S + 15.0
+"""Seconds after a limit is reached until a node terminates its ranks without the supervisor. The supervisor acts first:
+it needs the grace period of a stop, and some time for its commands."""
 
 
 def cost(origin: Any, spec: Any, seconds: float) -> float | None:
@@ -87,3 +97,52 @@ def unless_damaged(compute: Callable[[], T]) -> T | None:
         return compute()
     except (TypeError, ValueError, KeyError, AttributeError, OverflowError):
         return None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Spent:
+    """The time and money that a run has spent, over all attempts. Times of day are in seconds since 1970."""
+
+    seconds: float = 0.0
+    usd: float | None = None
+    """Cost of the nodes and the master; None if a price was unknown in one of the attempts."""
+    usd_per_hour: float | None = None
+    """Price of the nodes of the last attempt and the master; None if it is unknown."""
+    counted: float = 0.0
+    """The time until which `seconds` and `usd` are counted."""
+    ends: float | None = None
+    """When a limit will be reached if the run continues; None without a limit, and after the attempt has ended."""
+    reached: str = ""
+    """The limit that stopped the last attempt, with the amount spent; "" if no limit did."""
+
+    def to_document(self) -> dict[str, Any]:
+        """Return the fields as JSON values."""
+        return dataclasses.asdict(self)
+
+
+def read_spent(directory: RunDirectory) -> Spent | None:
+    """Return what a run has spent; None if it has not started, or if spent.json is missing or malformed."""
+    try:
+        return Spent(**untrusted_json.parse(read_regular(directory.path / SPENT_FILE)))
+    except (OSError, ValueError, TypeError):
+        return None
+
+
+def write_spent(directory: RunDirectory, spent: Spent) -> None:
+    """Write what a run has spent. Raises OSError."""
+    directory.write(directory.path / SPENT_FILE, json.dumps(spent.to_document()))
+
+
+def settle_spent(directory: RunDirectory, now: float) -> None:
+    """Count the time and cost of ranks that continued after their supervisor was lost, and write them to spent.json.
+
+    The time ends at `now` (seconds since 1970), or when the nodes terminated the ranks because a limit was reached
+    (NODE_MARGIN_S). Does nothing for a run without a limit, and if its last attempt has ended. Raises OSError.
+    """
+    spent = read_spent(directory)
+    if spent is None or spent.ends is None:
+        return
+    more_s = max(0.0, min(now, spent.ends + NODE_MARGIN_S) - spent.counted)
+    more_usd = None if spent.usd_per_hour is None else spent.usd_per_hour * more_s / 3600
+    usd = None if spent.usd is None or more_usd is None else spent.usd + more_usd
+    write_spent(directory, dataclasses.replace(spent, seconds=spent.seconds + more_s, usd=usd, counted=now, ends=None))

@@ -11,6 +11,7 @@ from typing import Final
 
 from agent.files.atomic_write import move_directory, no_follow, open_to_append, write_atomically
 from agent.files.safe_read import NOT_READ, open_regular
+from agent.runs.stored_state import LAST_LINES
 from agent.spec.long_lines import LongLines, without_controls
 
 MAX_LOG_BYTES: Final = 128 << 20
@@ -70,7 +71,7 @@ def lines_before(log: Path, beginning: bytes | None = None) -> int:
 
 
 def last_lines(
-    log: Path, count: int = 20, *, rank: int | None = None, size: int = _LAST_BYTES, text: str | None = None
+    log: Path, count: int = LAST_LINES, *, rank: int | None = None, size: int = _LAST_BYTES, text: str | None = None
 ) -> list[str]:
     """Return the last `count` lines in the last `size` bytes of launcher.log. Long lines are shortened.
 

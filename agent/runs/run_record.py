@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from agent.files.safe_read import count_files, is_listed, names_in
-from agent.runs import run_summary, spending, trusted_spec
+from agent.runs import run_cost, run_summary, trusted_spec
 from agent.runs.restart_costs import restart_costs
 from agent.runs.run_cost import cost, on_spot, unless_damaged
 from agent.runs.run_directory import COURSE_FILE, ORIGIN_FILE, RunDirectory
@@ -84,7 +84,7 @@ def record(directory: RunDirectory, state: State | None = None) -> dict[str, Any
         "restart_costs": _restart_costs(directory, course, origin, spec),
         "preflight": directory.document(directory.preflight.name),
         "result": directory.document("result.json"),
-        "spent": spent.to_document() if (spent := spending.read(directory)) else None,
+        "spent": spent.to_document() if (spent := run_cost.read_spent(directory)) else None,
         "usd": unless_damaged(functools.partial(cost, origin, spec, state.updated - state.started)),
         "spot": unless_damaged(functools.partial(on_spot, origin, spec, state.updated - state.started)),
         "checkpoints": checkpoints(directory),

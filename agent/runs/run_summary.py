@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from agent.files.safe_read import is_listed
-from agent.runs import database, run_queue, spending
-from agent.runs.all_runs import Runs
+from agent.runs import database, run_cost, run_queue
+from agent.runs.node_claims import Runs
 from agent.runs.run_directory import RunDirectory
 from agent.runs.stored_state import State
 from agent.runs.tail import Tail
@@ -101,7 +101,7 @@ def parse_event(line: str) -> dict[str, Any] | None:
 
 def spent_document(directory: RunDirectory) -> dict[str, Any] | None:
     """Return the time and money that a run has spent as JSON values; None if they are unknown."""
-    spent = spending.read(directory)
+    spent = run_cost.read_spent(directory)
     return spent.to_document() if spent else None
 
 

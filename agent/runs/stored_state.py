@@ -21,6 +21,8 @@ from agent.spec.run_id import is_run_id
 from agent.spec.run_states import FINAL_STATES, LAST_TIME, LIVE_STATES, QUEUED, STATES
 
 COPY: Final = "state.json"
+LAST_LINES: Final = 20
+"""Maximum number of lines of its log that the state of a failed run contains."""
 
 
 class SupersededError(RuntimeError):

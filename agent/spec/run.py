@@ -20,7 +20,7 @@ from agent.spec.launchers import APART, AUTO, HOROVOD, LAUNCHERS, TOGETHER, expa
 from agent.spec.node_kinds import FIRST_SUPPORTED, NodeKind, RuntimeKind, runtime_kind
 from agent.spec.nodes import RULES, Node, broken, escaped
 from agent.spec.run_id import RUN_ID_RULE, is_run_id
-from agent.spec.run_limits import Bounds, Floors, Replacements
+from agent.spec.run_limits import Floors, Replacements, RunLimits
 from agent.spec.sweep_trial import Trial
 
 RUN_VARIABLE: Final = "DEEPCDK_RUN"
@@ -122,7 +122,7 @@ class RunSpec:
     if lost hosts cannot be replaced."""
     stall_after_s: int = 0
     """A rank is stuck, and killed, after this many seconds without a step, output or CPU time; 0: never."""
-    bounds: Bounds = dataclasses.field(default_factory=Bounds)
+    bounds: RunLimits = dataclasses.field(default_factory=RunLimits)
     """Limits of time and cost over all attempts."""
     notify: tuple[str, ...] = ()
     """Commands that the master runs when the run ends, fails, is restarted, waits for nodes or is near a limit."""
@@ -329,7 +329,7 @@ def started_by(python: str, command: Sequence[str]) -> list[str]:
 
 
 _NESTED: Final[Mapping[str, Callable[..., object]]] = {
-    "knobs": Knobs, "bounds": Bounds, "floors": Floors, "replacements": Replacements
+    "knobs": Knobs, "bounds": RunLimits, "floors": Floors, "replacements": Replacements
 }  # fmt: skip
 
 

@@ -19,7 +19,7 @@ MAX_REPLACEMENTS: Final = 100
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Bounds:
+class RunLimits:
     """Limits of a run; 0: no limit. Time in the queue and time between attempts do not count."""
 
     max_hours: float = 0.0

@@ -19,14 +19,14 @@ from agent.preflight.report import PreflightError
 from agent.preflight.runner import Preflight
 from agent.remote.ssh import Completed
 from agent.runs import run_log
-from agent.runs.all_runs import Runs
+from agent.runs.node_claims import Runs
 from agent.runs.run_directory import RunDirectory
 from agent.spec.run import RunSpec
 from agent.supervisor import failure, launcher_messages, prepare_hosts
 from agent.supervisor.prepare_hosts import PreparationError
 from agent.supervisor.restart import Outcome, ask_uptimes, machine_fault
-from agent.supervisor.run_writer import StoredRun
-from agent.supervisor.unconnected_ranks import TogetherWatch
+from agent.supervisor.run_writer import RunWriter
+from agent.supervisor.unconnected_ranks import UnconnectedRanks
 
 ON_REQUEST: Final = "stopped on request"
 
@@ -53,7 +53,7 @@ class Attempt:
 
     spec: RunSpec
     runs: Runs
-    stored: StoredRun
+    stored: RunWriter
     stop: StopRequest
     log: IO[bytes]
     """launcher.log, with the output of the launcher and its ranks."""
@@ -140,7 +140,7 @@ class Attempt:
         prepare_hosts.stage(self.spec)
         self._tell_launch(command, pythons)
         began = time.monotonic()
-        together = TogetherWatch(self.spec, self._directory)
+        together = UnconnectedRanks(self.spec, self._directory)
         launcher = self._launcher = self.hosts.start(command, self.log)
         self.stored.record_step("launched")
         self.stored.update(state="running", reason="")
@@ -176,7 +176,7 @@ class Attempt:
         self._directory.write(self._directory.launch_file, json.dumps(started, indent=1))
         self.log_line(f"$ {shlex.join(command)}")
 
-    def _watch(self, launcher: subprocess.Popen[bytes], together: TogetherWatch) -> bool:
+    def _watch(self, launcher: subprocess.Popen[bytes], together: UnconnectedRanks) -> bool:
         """Wait until the launcher exits, and return True. Return False as soon as the run must stop before that.
 
         Calls `on_poll` repeatedly, and reports ranks that do not train together.
@@ -190,13 +190,13 @@ class Attempt:
             self.on_poll()
         return True
 
-    def _warn(self, together: TogetherWatch) -> None:
+    def _warn(self, together: UnconnectedRanks) -> None:
         """Store and log the warning that the ranks do not train together, or that it no longer applies."""
         self.log_line(together.warning or "the ranks are connected to each other now")
         self.stored.record_step("warned", together=together.warning)
         self.stored.update(reason=together.warning)
 
-    def _check_at_end(self, together: TogetherWatch) -> bool:
+    def _check_at_end(self, together: UnconnectedRanks) -> bool:
         """Check the ranks' connections after they succeeded; return whether the run must count as failed.
 
         It must with --together=require, if the ranks did not train together. A changed warning is stored and logged.

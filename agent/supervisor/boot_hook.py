@@ -10,7 +10,7 @@ from typing import Final
 
 from agent.files.atomic_write import write_atomically
 from agent.remote.ssh import OWN_TREE
-from agent.runs.all_runs import Runs
+from agent.runs.node_claims import Runs
 
 HOOK: Final = ".deepcdk/at-boot"
 """Path in the login user's home, on the master's own disk. Ranks cannot change the script there."""

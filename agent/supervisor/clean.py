@@ -31,7 +31,7 @@ from agent.files.safe_read import count_files, names_in, read_regular
 from agent.hardware.machine import own_addresses, this_node_kind
 from agent.remote.ssh import OWN_TREE
 from agent.runs import database
-from agent.runs.all_runs import Runs
+from agent.runs.node_claims import Runs
 from agent.runs.run_directory import COURSE_FILE
 from agent.spec.launchers import HOROVOD
 from agent.spec.node_kinds import runtime_kind

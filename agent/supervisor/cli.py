@@ -28,8 +28,7 @@ from agent.files.atomic_write import full_disk, open_to_append
 from agent.runs import liveness, run_queue, run_record, run_summary, trusted_spec
 from agent.runs import run_messages as followed
 from agent.runs import stored_state as states
-from agent.runs.all_runs import LiveRunError, Runs, describe_claims
-from agent.runs.node_claims import ClaimedNode
+from agent.runs.node_claims import ClaimedNode, LiveRunError, Runs, describe_claims
 from agent.runs.run_directory import RunDirectory
 from agent.spec.provenance import Submission
 from agent.spec.run_states import STOP_GRACE_S
@@ -246,7 +245,7 @@ def _dispatch(runs: Runs, options: argparse.Namespace) -> int:
             signal.signal(signal.SIGTERM, lambda *_: ending.set())  # for example, the master shuts down
             scheduler.run(runs, ending)
         case "remove":
-            from agent.supervisor.ended_run import remove
+            from agent.supervisor.resume_or_remove import remove
 
             with resolved(runs, options.run) as directory:
                 print(json.dumps(remove(runs, directory)))

@@ -10,11 +10,11 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from agent.runs import run_cost, spending
+from agent.runs import run_cost
+from agent.runs.run_cost import Spent
 from agent.runs.run_directory import RunDirectory
-from agent.runs.spending import Spent
 from agent.spec.run import RunSpec
-from agent.spec.run_limits import NEAR, Bounds
+from agent.spec.run_limits import NEAR, RunLimits
 
 WRITE_S: Final = 5.0
 UNPRICED: Final = (
@@ -35,9 +35,9 @@ class Meter:
         now: Callable[[], float] = time.time,
     ) -> None:
         self._directory, self._clock, self._now = directory, clock, now
-        before = spending.read(directory) or Spent(usd=0.0)
+        before = run_cost.read_spent(directory) or Spent(usd=0.0)
         self._spent = dataclasses.replace(before, usd_per_hour=None, ends=None, reached="")
-        self._bounds = Bounds()
+        self._bounds = RunLimits()
         self._last, self._written = clock(), -math.inf
         self._is_warned = self._is_priced = False
 
@@ -92,7 +92,7 @@ class Meter:
         self._spent = dataclasses.replace(self._spent, counted=now, ends=ends, reached=reached)
         self._written = self._clock()
         with contextlib.suppress(OSError):
-            spending.write(self._directory, self._spent)
+            run_cost.write_spent(self._directory, self._spent)
 
     @property
     def _share(self) -> float:

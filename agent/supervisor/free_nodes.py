@@ -6,8 +6,7 @@ import dataclasses
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
-from agent.runs.all_runs import LiveRunError
-from agent.runs.node_claims import Claim
+from agent.runs.node_claims import Claim, LiveRunError
 from agent.spec.nodes import NODES_PATH, Node, choose_hosts, common_network, meeting_interface, parse_nodes, workers
 from agent.spec.run import RunSpec
 

@@ -33,8 +33,7 @@ from agent.errors import describe, malformed
 from agent.files.atomic_write import new_directory
 from agent.hardware.machine import NODE_CONF, read_node_conf
 from agent.runs import database, run_queue, stored_state
-from agent.runs.all_runs import Runs
-from agent.runs.node_claims import Claim
+from agent.runs.node_claims import Claim, Runs
 from agent.spec.nodes import MASTERS_TREES
 from agent.spec.run import RunSpec
 from agent.staging.aws_cli import aws_command, cli_environment

@@ -19,17 +19,17 @@ from agent.errors import describe
 from agent.files.safe_read import is_listed, read_regular
 from agent.remote import secret_files
 from agent.remote.secret_files import SecretsError
-from agent.runs import database, liveness, run_record, spending, trusted_spec
-from agent.runs.all_runs import Runs
+from agent.runs import database, liveness, run_cost, run_record, trusted_spec
+from agent.runs.node_claims import Runs
 from agent.runs.run_directory import SUPERVISOR_DIED, RunDirectory
 from agent.runs.stored_state import State
 from agent.spec.nodes import Node
 from agent.spec.run import TRAINING, RunSpec
 from agent.supervisor import then_stop
 from agent.supervisor.bucket_copy import Copier
-from agent.supervisor.ended_run import kill
 from agent.supervisor.notification import Notifier
 from agent.supervisor.restart import Outcome, describe_restart
+from agent.supervisor.stop_run import kill
 from agent.supervisor.submit import detach
 
 RESULT_FILE: Final = "result.json"
@@ -65,7 +65,7 @@ def _restart(runs: Runs, directory: RunDirectory) -> str | None:
     if not directory.continues:
         return ""
     spec = trusted_spec.read(directory.run_id)
-    spending.settle(directory, time.time())
+    run_cost.settle_spent(directory, time.time())
     if obstacle := _obstacle(directory, spec):
         return obstacle
     fault = liveness.end_cause(spec.run_id) or LOST
@@ -96,7 +96,7 @@ def _taken(lost: State, reason: str) -> State:
 
 def _obstacle(directory: RunDirectory, spec: RunSpec) -> str:
     """Return why a lost run cannot continue: a reached limit, or missing secrets with advice; "" if it can."""
-    spent = spending.read(directory)
+    spent = run_cost.read_spent(directory)
     if spent and spec.bounds.share(spent.seconds, spent.usd) >= 1:
         reached = spec.bounds.describe(spent.seconds, spent.usd)
         return f"it has reached {reached}; to continue, give `fab resume {spec.run_id}` a higher limit"

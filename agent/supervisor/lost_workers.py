@@ -23,7 +23,7 @@ from agent.hardware import gpu_health
 from agent.hardware.gpus import TIMEOUT_S
 from agent.remote.ssh import Completed, execute, remote_command
 from agent.runs import run_queue, trusted_spec
-from agent.runs.all_runs import Runs
+from agent.runs.node_claims import Runs
 from agent.spec.node_kinds import NodeKind
 from agent.spec.nodes import LEAVING, NODES_PATH, Node, workers
 from agent.spec.run import RunSpec

@@ -18,8 +18,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from agent.runs import run_messages
-from agent.runs.all_runs import LiveRunError, Runs
-from agent.runs.node_claims import ClaimedNode
+from agent.runs.node_claims import ClaimedNode, LiveRunError, Runs
 from agent.spec.run_id import make_run_id
 
 HEARTBEAT_S: Final = 15.0

@@ -18,7 +18,7 @@ from agent.launch.run_hosts import MASTER, Hosts, tail
 from agent.preflight.report import replace_remedy
 from agent.remote import rank_leftovers, secret_files
 from agent.remote.ssh import SSH_FAILED, Completed
-from agent.runs.all_runs import Runs
+from agent.runs.node_claims import Runs
 from agent.spec.laptop_requests import secrets_command
 from agent.spec.nodes import NODE_PYTHON, Node
 from agent.spec.run import RunSpec

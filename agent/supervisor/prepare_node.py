@@ -102,7 +102,7 @@ def clear(spec: RunSpec, home: Path, *, on_master: bool) -> None:
     shutil.rmtree(home / TAKEN, ignore_errors=True)
     spared: Callable[[], Collection[str]] = tuple
     if on_master:
-        from agent.runs.all_runs import Runs  # Not at the top: hosts do not need it.
+        from agent.runs.node_claims import Runs  # Not at the top: hosts do not need it.
 
         spared = Runs(root=Path(spec.runs_root)).live
     left = signal_run(

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Final
 
 from agent.runs import liveness, run_log
-from agent.runs.all_runs import Runs
+from agent.runs.node_claims import Runs
 from agent.runs.run_directory import RunDirectory
 from agent.spec.run import RunSpec
 from agent.supervisor import notification, scheduler
@@ -17,7 +17,7 @@ from agent.supervisor.attempt import StopRequest
 from agent.supervisor.cost_meter import Meter
 from agent.supervisor.idle_alarm_metric import METRIC, LiveMetric
 from agent.supervisor.notification import Notifier
-from agent.supervisor.run_writer import StoredRun
+from agent.supervisor.run_writer import RunWriter
 
 HEARTBEAT_S: Final = 5.0
 
@@ -28,7 +28,7 @@ class Heartbeat:
 
     runs: Runs
     directory: RunDirectory
-    stored: StoredRun
+    stored: RunWriter
     stop: StopRequest
     meter: Meter
     live_metric: LiveMetric

@@ -17,7 +17,7 @@ from agent.errors import SpecError
 from agent.launch.out_of_memory import KILLED
 from agent.launch.run_hosts import Hosts
 from agent.remote.ssh import Completed
-from agent.runs.all_runs import LiveRunError, Runs
+from agent.runs.node_claims import LiveRunError, Runs
 from agent.spec.nodes import LEAVING, NODES_PATH, Node
 from agent.spec.resumed_spec import resumed_spec
 from agent.spec.run import RunSpec

@@ -16,7 +16,7 @@ from agent.supervisor import current_master, rank_permissions
 from agent.supervisor.bucket_copy import Copier
 
 
-class StoredRun:
+class RunWriter:
     """The state, timeline and record of a run, and the copy in the bucket, as its supervisor writes them."""
 
     def __init__(

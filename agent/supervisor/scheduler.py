@@ -25,7 +25,7 @@ from agent.files.atomic_write import open_to_append
 from agent.files.file_lock import AlreadyLockedError
 from agent.runs import database, liveness, run_queue, trusted_spec
 from agent.runs import stored_state as states
-from agent.runs.all_runs import LiveRunError, Runs
+from agent.runs.node_claims import LiveRunError, Runs
 from agent.runs.stored_state import State
 from agent.spec.nodes import NODES_PATH
 from agent.supervisor import current_master, sweep_queue, then_stop

@@ -17,15 +17,16 @@ from agent.files.atomic_write import new_directory, open_to_append
 from agent.files.safe_read import read_regular
 from agent.polling import wait_until
 from agent.runs import database, liveness, run_log, run_messages, run_queue, run_record, trusted_spec
-from agent.runs.all_runs import LiveRunError, Runs
+from agent.runs.node_claims import LiveRunError, Runs
 from agent.runs.run_directory import RunDirectory
 from agent.runs.stored_state import State
 from agent.spec.nodes import NODES_PATH, Node
 from agent.spec.provenance import Submission
 from agent.spec.run import RunSpec
 from agent.spec.run_states import QUEUED
-from agent.supervisor import ended_run as resuming
+from agent.supervisor import resume_or_remove
 from agent.supervisor.free_nodes import on_free_nodes, read_nodes
+from agent.supervisor.stop_run import kill
 
 READY_TIMEOUT_S: Final = 20.0
 START_TIMEOUT_S: Final = 120.0
@@ -86,7 +87,7 @@ def resume(runs: Runs, submission: Submission) -> RunDirectory:
         again = State.starting(spec)
         with database.transaction():
             check_trees(spec)
-            resuming.reopen(directory, spec, again)
+            resume_or_remove.reopen(directory, spec, again)
         try:
             detach(runs, directory)
         except BaseException as error:
@@ -113,7 +114,7 @@ def enqueue_again(runs: Runs, submission: Submission) -> RunDirectory:
         _check_ended(runs, directory)
         check_trees(spec)
         run_record.write_origin(directory, submission.origin)
-        resuming.reopen(directory, spec, _queued(spec))
+        resume_or_remove.reopen(directory, spec, _queued(spec))
     return directory
 
 
@@ -171,7 +172,7 @@ def _clear(runs: Runs, directory: RunDirectory, spec: RunSpec) -> None:
     They have the same run id, so preparing the nodes would spare them.
     """
     before = RunSpec.from_json(read_regular(directory.spec).decode("utf-8"))
-    resuming.kill(runs, dataclasses.replace(spec, hosts=_union(before.hosts, spec.hosts)))
+    kill(runs, dataclasses.replace(spec, hosts=_union(before.hosts, spec.hosts)))
 
 
 def _queued(spec: RunSpec) -> State:

@@ -13,7 +13,7 @@ from typing import IO, Any, Final
 from agent.errors import SpecError, describe
 from agent.remote.ssh import Completed, execute
 from agent.runs import run_log, run_record
-from agent.runs.all_runs import Runs
+from agent.runs.node_claims import Runs
 from agent.runs.run_directory import RunDirectory
 from agent.runs.stored_state import State, SupersededError
 from agent.spec.nodes import Node
@@ -23,13 +23,13 @@ from agent.spec.run_states import STOP_GRACE_S
 from agent.supervisor import launcher_messages, notification, prepare_hosts, rank_permissions, then_stop
 from agent.supervisor.attempt import ON_REQUEST, Attempt, StopRequest
 from agent.supervisor.cost_meter import Meter
-from agent.supervisor.ended_run import rewrite
 from agent.supervisor.idle_alarm_metric import LiveMetric
 from agent.supervisor.lost_supervisor import LEFT, WANTED, LostSupervisor, document_of
 from agent.supervisor.notification import Notifier
 from agent.supervisor.regular_work import Heartbeat
 from agent.supervisor.restart import MEMORY_AFTER, Outcome, Restarts, describe_restart
-from agent.supervisor.run_writer import StoredRun
+from agent.supervisor.resume_or_remove import rewrite
+from agent.supervisor.run_writer import RunWriter
 from agent.supervisor.worker_replacement import REPLACED, HostReplacements, Replacement, ReplacementLog, WorkerGroup
 
 SHUTS_DOWN: Final = "the supervisor was terminated, for example because the master shut down; the run continues"
@@ -64,7 +64,7 @@ class Supervisor:
         """Hosts of earlier attempts that the current attempt does not use, by name."""
         self._cleared: set[str] = set()
         self._told_waiting = -1
-        self._stored = StoredRun(
+        self._stored = RunWriter(
             self.directory,
             state,
             run=run,

@@ -13,7 +13,7 @@ from typing import Final
 
 from agent.errors import SpecError, malformed
 from agent.runs import run_summary
-from agent.runs.all_runs import Runs
+from agent.runs.node_claims import Runs
 from agent.runs.run_directory import RunDirectory
 from agent.runs.stored_state import State
 from agent.spec import untrusted_json

@@ -15,7 +15,7 @@ from typing import Final
 from agent.files.atomic_write import write_atomically
 from agent.remote.ssh import Completed, execute
 from agent.runs import database, run_queue
-from agent.runs.all_runs import Runs
+from agent.runs.node_claims import Runs
 from agent.staging.aws_cli import aws_command
 
 TRIES: Final = 8

@@ -33,7 +33,7 @@ _TIMES: Final = re.compile(r"\d+(?:[.:]\d+)*\s*(?:%|[kMG]i?B\b|(?:ms|us|s|sec|mi
 """Pattern for durations, rates and percentages, which differ between ranks that do the same work."""
 
 
-class TogetherWatch:
+class UnconnectedRanks:
     """Watch the ranks of one attempt of a user program, and detect that they do not train together.
 
     `warning` is the warning for the user, or "".

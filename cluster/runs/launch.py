@@ -15,7 +15,7 @@ from invoke.exceptions import Exit
 from agent.spec.nodes import Node
 from agent.spec.provenance import Submission
 from agent.spec.run import RunSpec
-from agent.spec.run_limits import Bounds
+from agent.spec.run_limits import RunLimits
 from cluster.aws import worker_limits
 from cluster.cli import INTERRUPTED_STATUS
 from cluster.cli.task import Json
@@ -80,7 +80,7 @@ class Launch:
         self._estimate: dict[str, Any] = {}
         self._roots = in_background(lambda: read_roots(session.aws, stack, source, unrecorded))
 
-    def check_prices(self, wanted: Bounds) -> None:
+    def check_prices(self, wanted: RunLimits) -> None:
         """Raise DeepcdkError if the cost is limited and the price of one of the cluster's instance types is unknown.
 
         Waits up to 3 s for prices.

@@ -8,13 +8,13 @@ from typing import Any
 from agent.errors import SpecError
 from agent.spec.provenance import Origin
 from agent.spec.run import RunSpec
-from agent.spec.run_limits import Bounds, dollars, hours
+from agent.spec.run_limits import RunLimits, dollars, hours
 from cluster.aws.prices import Prices, shown, total_per_hour
 from cluster.aws.stack import Stack
 from cluster.errors import DeepcdkError
 
 
-def check_prices(bounds: Bounds, kinds: Sequence[str], prices: Prices) -> None:
+def check_prices(bounds: RunLimits, kinds: Sequence[str], prices: Prices) -> None:
     """Raise DeepcdkError if the cost is limited and the price of one of these instance types is unknown. Waits up to 3
     s for prices.
     """
@@ -95,7 +95,7 @@ def describe_spent(record: Mapping[str, Any]) -> str:
     """
     given, spent = (record.get("spec") or {}).get("bounds") or {}, record.get("spent")
     try:
-        bounds = Bounds(max_hours=given.get("max_hours") or 0.0, max_usd=given.get("max_usd") or 0.0)
+        bounds = RunLimits(max_hours=given.get("max_hours") or 0.0, max_usd=given.get("max_usd") or 0.0)
     except SpecError:  # the master wrote the record, so it may be invalid
         return ""
     return bounds.describe(float(spent["seconds"]), spent.get("usd")) if bounds and spent else ""

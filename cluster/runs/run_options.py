@@ -11,7 +11,7 @@ from agent.spec.horovod import CONTROLLERS, MPI, Knobs
 from agent.spec.launchers import HOROVOD, LAUNCHERS, PLACE_VARIABLES, TOGETHER
 from agent.spec.nodes import MAX_SLOTS
 from agent.spec.run import MAX_RESTARTS, MAX_STALL_S, PLACED, UNPLACED
-from agent.spec.run_limits import Bounds
+from agent.spec.run_limits import RunLimits
 from cluster.cli.flags import limit, parse_whole, whole
 from cluster.errors import UsageError
 
@@ -75,7 +75,7 @@ class RestartOptions:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class BoundOptions:
+class LimitOptions:
     """Limits on a run's cost and time, over all its attempts."""
 
     max_cost: Annotated[
@@ -96,9 +96,9 @@ class BoundOptions:
         "default: then_stop of cdk.json",
     ] = False
 
-    def over(self, before: Bounds) -> Bounds:
+    def over(self, before: RunLimits) -> RunLimits:
         """Return these limits. A limit that is not given is taken from `before`."""
-        return Bounds(
+        return RunLimits(
             max_usd=before.max_usd if self.max_cost is None else self.max_cost,
             max_hours=before.max_hours if self.max_hours is None else self.max_hours,
         )
@@ -167,7 +167,7 @@ class RunOptions:
     knobs: Knobs = dataclasses.field(default_factory=Knobs)
     preflight: PreflightOptions = dataclasses.field(default_factory=PreflightOptions)
     restarts: RestartOptions = dataclasses.field(default_factory=RestartOptions)
-    bounds: Bounds = dataclasses.field(default_factory=Bounds)
+    bounds: RunLimits = dataclasses.field(default_factory=RunLimits)
     stop_policy: str = ""
     """Scaling policy that terminates the workers when the run and the queue are done; "" if they stay."""
     notify: tuple[str, ...] = ()

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from agent.spec.run_limits import Bounds
+from agent.spec.run_limits import RunLimits
 from agent.spec.sweep_trial import Trial
 from cluster.planner.figure import Range
 from cluster.planner.run_estimate import RunEstimate
@@ -34,7 +34,7 @@ class SweepEstimate:
         found = self.by_parameters.get(trial.parameters)
         return found.document() if found else {}
 
-    def describe(self, bounds: Bounds, usd_per_hour: float | None) -> str:
+    def describe(self, bounds: RunLimits, usd_per_hour: float | None) -> str:
         """Describe the sweep's size, time and price.
 
         If the time is unknown, --max-hours in `bounds` gives the maximum time and cost. Without it, only the price per

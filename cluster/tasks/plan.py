@@ -16,7 +16,7 @@ PRICE_WAIT_S: Final = 3.0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Bounds:
+class PlanLimits:
     """The limits on the run, as typed."""
 
     deadline: Annotated[str, "maximum hours for the run; chooses the cheapest candidate that meets it"] = ""
@@ -32,7 +32,7 @@ def plan(
     instance: Annotated[
         str, "instance types to compare, comma-separated; default: the recipe's types, or the cluster's"
     ] = "",
-    bounds: Bounds,
+    bounds: PlanLimits,
     to_target: Annotated[
         bool, "estimate until the accuracy that the recipe's source reached, not until the last epoch"
     ] = False,

@@ -21,7 +21,7 @@ from cluster.nodes.worker_group import check_maximum
 from cluster.runs.environment_variables import check_secrets, read_secrets
 from cluster.runs.launch import Following, Launch
 from cluster.runs.run_limits import check_left, stop_policy
-from cluster.runs.run_options import STALL_MINUTES, BoundOptions, PreflightOptions
+from cluster.runs.run_options import STALL_MINUTES, LimitOptions, PreflightOptions
 from cluster.session import Session
 
 
@@ -36,7 +36,7 @@ def resume(
     run: Annotated[str, "id of the run; default: the newest", parse_run_id] = "",
     nodes: Annotated[int, "number of workers; default: as many as before", whole(lowest=1)] = 0,
     queue: Queue = False,
-    bounds: BoundOptions,
+    bounds: LimitOptions,
     stall_minutes: Annotated[
         int | None,
         "kill a rank that made no progress for this many minutes; 0: never; default: as before",
@@ -97,7 +97,7 @@ class ResumeRequest:
 
     nodes: int
     """0: as many as before."""
-    bounds: BoundOptions
+    bounds: LimitOptions
     keep_workers: bool
     stall_minutes: int | None
     notify: tuple[str, ...] | None

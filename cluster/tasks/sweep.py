@@ -13,7 +13,7 @@ from typing import Annotated, Final
 
 from agent.spec.run import RunSpec
 from agent.spec.run_id import RUN_ID_RULE, is_run_id, make_run_id
-from agent.spec.run_limits import Bounds
+from agent.spec.run_limits import RunLimits
 from agent.spec.run_states import FINAL_STATES
 from agent.spec.sweep_trial import SEED_VARIABLE, Trial
 from cluster.cli import CODE, PROJECT
@@ -204,7 +204,7 @@ class Asked:
             self.queue(launch, master, commands.specs_of(plan, trials, spec, now=now, token=token), estimate, secrets)
 
     def ask(
-        self, plan: Plan, trials: Sequence[Trial], work: Training | Program | None, ranks: str, bounds: Bounds
+        self, plan: Plan, trials: Sequence[Trial], work: Training | Program | None, ranks: str, bounds: RunLimits
     ) -> SweepEstimate:
         """Print the number of runs, the time and the price, and ask; for a dry run, print the runs instead. Return the
         estimate.

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Annotated
 
 from agent.spec.horovod import Knobs
-from agent.spec.run_limits import Bounds
+from agent.spec.run_limits import RunLimits
 from cluster.aws.notify_flag import check_notify
 from cluster.cli import CODE, PROJECT
 from cluster.cli.flags import whole, words_after_dashes
@@ -23,7 +23,7 @@ from cluster.runs.environment_variables import parse_environment, read_secrets
 from cluster.runs.launch import Following
 from cluster.runs.recipe_or_program import ProgramFlags, RecipeFlags, Training, read_work
 from cluster.runs.run_options import (
-    BoundOptions,
+    LimitOptions,
     PreflightOptions,
     RankOptions,
     RestartOptions,
@@ -53,7 +53,7 @@ class TrainFlags:
     knobs: Knobs
     preflight: PreflightOptions
     restarts: RestartOptions
-    bounds: BoundOptions
+    bounds: LimitOptions
     notify: Notify = ()
 
     def work(self, report: Callable[[str], None], further: Sequence[str]) -> Training | Program:
@@ -72,7 +72,7 @@ class TrainFlags:
             knobs=self.knobs,
             preflight=self.preflight,
             restarts=self.restarts,
-            bounds=self.bounds.over(Bounds()),
+            bounds=self.bounds.over(RunLimits()),
         )
         check_notify(self.notify)
         return TrainRequest(work=work, nodes=nodes, options=options, secrets=secrets)

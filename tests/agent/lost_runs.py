@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from agent.runs import database, trusted_spec
-from agent.runs.all_runs import Runs
-from agent.runs.node_claims import Claim
+from agent.runs.node_claims import Claim, Runs
 from agent.runs.run_directory import RunDirectory
 from tests.factories import abandon, make_nodes, make_spec, make_state
 

@@ -22,7 +22,7 @@ from agent.preflight import checks, nccl_log
 from agent.preflight.node_facts import MARK, NodeFacts
 from agent.runs import run_messages, run_record
 from agent.runs import stored_state as states
-from agent.runs.all_runs import Runs
+from agent.runs.node_claims import Runs
 from agent.spec.laptop_requests import RemoteCommand
 from agent.spec.nodes import parse_nodes
 from agent.spec.provenance import Submission

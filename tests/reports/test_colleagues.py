@@ -20,7 +20,7 @@ import yaml
 from aws_cdk import App
 
 from agent.runs import run_record, run_summary
-from agent.runs.all_runs import Runs
+from agent.runs.node_claims import Runs
 from agent.runs.run_directory import RunDirectory
 from agent.runs.stored_state import State
 from agent.spec.provenance import Origin

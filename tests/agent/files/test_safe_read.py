@@ -15,7 +15,7 @@ import pytest
 from agent.files import safe_read
 from agent.files.safe_read import count_files, is_listed, listed_below, read_listed, read_regular
 from agent.remote.ssh import Completed
-from agent.runs import run_log, run_record, run_summary, spending
+from agent.runs import run_cost, run_log, run_record, run_summary
 from agent.runs import stored_state as states
 from agent.runs.run_directory import RunDirectory
 from agent.runs.stored_state import State
@@ -148,7 +148,7 @@ def test_no_file_of_a_run_blocks_its_reader(tmp_path: Path, make: object) -> Non
     assert directory.stop_grace_s() == STOP_GRACE_S
     with pytest.raises(ValueError, match=r"origin\.json, which names the bucket, cannot be read"):
         bucket_copy.destination(directory)
-    assert spending.read(directory) is None
+    assert run_cost.read_spent(directory) is None
     run_record.write_record(directory, state)
     assert json.loads((directory.path / "record.json").read_text())["result"] is None
     for path in (directory.path / "state.json", directory.log):

@@ -19,12 +19,12 @@ from agent.launch import rank_watchdog
 from agent.launch.rank_watchdog import MAX_COUNTED_S, StallWatch
 from agent.remote.processes import RunProcess, parse_environment, parse_parent
 from agent.remote.processes import processes as run_processes
-from agent.runs import spending
+from agent.runs import run_cost
+from agent.runs.run_cost import Spent
 from agent.runs.run_directory import RunDirectory
-from agent.runs.spending import Spent
 from agent.spec.launchers import PLAIN
 from agent.spec.run import RunSpec
-from agent.spec.run_limits import Bounds
+from agent.spec.run_limits import RunLimits
 from tests.factories import AGENT, make_nodes, make_program_spec
 from tests.waiting import eventually
 
@@ -114,8 +114,8 @@ def test_first_rank_of_a_node_starts_the_watchdog_outside_of_the_run(
 
 
 def test_a_bounded_run_has_a_watch_that_ends_its_ranks(specified: Callable[..., RunSpec], start: Start) -> None:
-    spec = specified(bounds=Bounds(max_hours=1.0))
-    spending.write(RunDirectory(path=Path(spec.run_directory)), Spent(ends=time.time() - 1000.0))
+    spec = specified(bounds=RunLimits(max_hours=1.0))
+    run_cost.write_spent(RunDirectory(path=Path(spec.run_directory)), Spent(ends=time.time() - 1000.0))
     assert start(spec, 2).wait(timeout=60) == -signal.SIGKILL
 
 
@@ -166,7 +166,7 @@ def rank(directory: RunDirectory) -> Iterator[subprocess.Popen[bytes]]:
 def ended_at(directory: RunDirectory, at: Callable[[float], None] = lambda now: None) -> float:
     """Look once per second until the watchdog kills the ranks; return that time. `at` is called before each look."""
     clock = Clock()
-    watch = rank_watchdog.BoundWatch(directory, now=clock)
+    watch = rank_watchdog.LimitWatch(directory, now=clock)
     while not watch.look():
         clock.now += 1.0
         assert clock.now < 5000
@@ -177,19 +177,19 @@ def ended_at(directory: RunDirectory, at: Callable[[float], None] = lambda now: 
 def test_ranks_that_live_past_the_bound_are_ended_although_they_ignore_sigterm(
     directory: RunDirectory, rank: subprocess.Popen[bytes]
 ) -> None:
-    spending.write(directory, Spent(ends=1600.0))
+    run_cost.write_spent(directory, Spent(ends=1600.0))
     ended = ended_at(directory)
     assert rank.wait(timeout=10) == -9
-    assert 1600 + spending.NODE_MARGIN_S <= ended <= 1600 + spending.NODE_MARGIN_S + 1
-    assert spending.NODE_MARGIN_S < 60
+    assert 1600 + run_cost.NODE_MARGIN_S <= ended <= 1600 + run_cost.NODE_MARGIN_S + 1
+    assert run_cost.NODE_MARGIN_S < 60
 
 
 def test_a_bound_that_a_restart_moved_is_read_again(directory: RunDirectory, rank: subprocess.Popen[bytes]) -> None:
-    spending.write(directory, Spent(ends=1600.0))
+    run_cost.write_spent(directory, Spent(ends=1600.0))
 
     def at(now: float) -> None:
         if now == 1500:
-            spending.write(directory, Spent(ends=3000.0))
+            run_cost.write_spent(directory, Spent(ends=3000.0))
 
     assert ended_at(directory, at) >= 3000
 
@@ -197,18 +197,18 @@ def test_a_bound_that_a_restart_moved_is_read_again(directory: RunDirectory, ran
 def test_unreadable_limit_stops_nothing_and_is_not_read_every_second(
     directory: RunDirectory, rank: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    reads, read = [], spending.read
+    reads, read = [], run_cost.read_spent
 
     def count(found: RunDirectory) -> Spent | None:
         reads.append(found)
         return read(found)
 
-    monkeypatch.setattr(spending, "read", count)
+    monkeypatch.setattr(run_cost, "read_spent", count)
 
     def at(now: float) -> None:
         assert rank.poll() is None
         if now == 1003:
-            spending.write(directory, Spent(ends=2000.0))
+            run_cost.write_spent(directory, Spent(ends=2000.0))
 
     assert ended_at(directory, at) >= 2000
     assert len(reads) <= 4

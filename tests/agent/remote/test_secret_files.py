@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from agent.remote import secret_files
-from agent.runs.all_runs import Runs
+from agent.runs.node_claims import Runs
 from agent.runs.stored_state import State
 from tests.factories import make_spec
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from agent.runs import liveness
-from agent.runs.all_runs import Runs
+from agent.runs.node_claims import Runs
 from agent.runs.run_directory import RunDirectory
 from tests.factories import make_state
 

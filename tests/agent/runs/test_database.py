@@ -20,8 +20,8 @@ import pytest
 
 from agent.runs import database, run_queue, trusted_spec
 from agent.runs import stored_state as states
-from agent.runs.all_runs import LiveRunError, Runs
 from agent.runs.database import DatabaseError
+from agent.runs.node_claims import LiveRunError, Runs
 from tests.factories import make_node, make_spec, make_state
 
 PROJECT = Path(__file__).resolve().parents[3]
@@ -196,7 +196,7 @@ def test_another_masters_database_is_taken_over_by_a_master_without_runs_alone(
 CHANGES = """
 import sys
 from agent.runs import database, run_queue, trusted_spec
-from agent.runs.all_runs import Runs
+from agent.runs.node_claims import Runs
 from tests.factories import make_node, make_spec, make_state
 from pathlib import Path
 runs = Runs(root=Path(sys.argv[1]))

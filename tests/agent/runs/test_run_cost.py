@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from agent.runs import run_cost
-from agent.runs.run_cost import cost
+from agent.runs.run_cost import NODE_MARGIN_S, SPENT_FILE, Spent, cost
+from agent.runs.run_directory import RunDirectory
 from agent.spec.nodes import Node
 from agent.spec.provenance import Origin, Submission
 from tests.agent.runs.test_run_record import ORIGIN, SPEC
 from tests.factories import make_nodes
+
+LIVE = Spent(seconds=100.0, usd=1.0, usd_per_hour=36.0, counted=1000.0, ends=1500.0)
 
 
 def on_spot(origin: Origin, *more: Node) -> dict[str, Any] | None:
@@ -64,3 +68,41 @@ def test_a_cost_needs_all_prices() -> None:
     assert cost(mixed, spec, 1800) is None
     assert cost(None, spec, 1800) is None
     assert cost({}, spec, 1800) is None
+
+
+def test_what_is_written_is_read_back(tmp_path: Path) -> None:
+    directory = RunDirectory(path=tmp_path)
+    run_cost.write_spent(directory, LIVE)
+    assert run_cost.read_spent(directory) == LIVE
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"seconds": 1, "unknown": 2}'])
+def test_an_invalid_file_counts_as_missing(tmp_path: Path, text: str) -> None:
+    directory = RunDirectory(path=tmp_path)
+    assert run_cost.read_spent(directory) is None
+    (tmp_path / SPENT_FILE).write_text(text)
+    assert run_cost.read_spent(directory) is None
+
+
+def test_the_time_after_a_supervisor_was_lost_counts_until_it_was_found(tmp_path: Path) -> None:
+    directory = RunDirectory(path=tmp_path)
+    run_cost.write_spent(directory, LIVE)
+    run_cost.settle_spent(directory, now=1200.0)
+    found = run_cost.read_spent(directory)
+    assert found == Spent(seconds=300.0, usd=3.0, usd_per_hour=36.0, counted=1200.0)
+    run_cost.settle_spent(directory, now=9000.0)
+    assert run_cost.read_spent(directory) == found, "the attempt has been counted"
+
+
+def test_it_counts_no_longer_than_the_nodes_let_the_ranks_run(tmp_path: Path) -> None:
+    directory = RunDirectory(path=tmp_path)
+    run_cost.write_spent(directory, LIVE)
+    run_cost.settle_spent(directory, now=1e9)
+    found = run_cost.read_spent(directory)
+    assert found is not None and found.seconds == 100.0 + 500.0 + NODE_MARGIN_S
+
+
+def test_a_run_without_bounds_is_not_counted_on(tmp_path: Path) -> None:
+    directory = RunDirectory(path=tmp_path)
+    run_cost.settle_spent(directory, now=1e9)
+    assert run_cost.read_spent(directory) is None

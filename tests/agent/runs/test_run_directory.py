@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from agent.runs import trusted_spec
-from agent.runs.all_runs import LiveRunError, Runs
+from agent.runs.node_claims import LiveRunError, Runs
 from agent.runs.run_directory import RunDirectory
 from tests.agent.lost_runs import lose
 from tests.factories import make_node, make_nodes

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from agent.runs import run_queue, run_summary
 from agent.runs import stored_state as states
-from agent.runs.all_runs import Runs
+from agent.runs.node_claims import Runs
 from tests.factories import make_state
 
 

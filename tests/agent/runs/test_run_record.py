@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from agent.errors import SpecError
-from agent.runs.all_runs import Runs
+from agent.runs.node_claims import Runs
 from agent.runs.run_directory import RunDirectory
 from agent.runs.run_record import record, write_course, write_origin, write_record
 from agent.runs.stored_state import State

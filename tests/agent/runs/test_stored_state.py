@@ -10,7 +10,7 @@ import pytest
 from agent.files.safe_read import read_regular
 from agent.runs import database, run_summary, trusted_spec
 from agent.runs import stored_state as states
-from agent.runs.all_runs import Runs
+from agent.runs.node_claims import Runs
 from agent.runs.stored_state import State
 from tests.factories import make_spec, make_state
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from agent.errors import SpecError
 from agent.spec.horovod import Knobs
 from agent.spec.run import RunSpec
-from agent.spec.run_limits import Bounds
+from agent.spec.run_limits import RunLimits
 from tests.factories import make_program_spec, make_spec
 from tests.words import FILE_NAMES, LONG, WORDS
 
@@ -75,7 +75,12 @@ def test_spec_with_unknown_fields_or_without_agent_is_rejected() -> None:
 @given(words=st.lists(WORDS | st.just(LONG), max_size=4), path=FILE_NAMES)
 def test_a_spec_comes_back_from_json_unchanged_whatever_its_words(words: list[str], path: str) -> None:
     knobs = Knobs(cycle_time_ms=2.5, autotune=True)
-    values = {"environment": (("ANY", path),), "knobs": knobs, "bounds": Bounds(max_usd=5.0), "secrets": ("A", "B_2")}
+    values = {
+        "environment": (("ANY", path),),
+        "knobs": knobs,
+        "bounds": RunLimits(max_usd=5.0),
+        "secrets": ("A", "B_2"),
+    }
     spec = make_program_spec(command=("x", *words), **values)
     assert RunSpec.from_json(spec.to_json()) == spec
     spec.to_json().encode("ascii")

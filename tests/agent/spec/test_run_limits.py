@@ -7,21 +7,21 @@ import math
 import pytest
 
 from agent.errors import SpecError
-from agent.spec.run_limits import Bounds, dollars, hours
+from agent.spec.run_limits import RunLimits, dollars, hours
 
-BOTH = Bounds(max_hours=2.0, max_usd=5.0)
+BOTH = RunLimits(max_hours=2.0, max_usd=5.0)
 
 
 @pytest.mark.parametrize("value", [-1.0, math.nan, "5", True])
 def test_a_bound_is_a_number_of_0_or_more(value: object) -> None:
     with pytest.raises(SpecError, match=r"bounds: max_usd = .*: must be a finite number of 0 or more"):
-        Bounds(max_usd=value)  # type: ignore[arg-type]  # as JSON may have it
+        RunLimits(max_usd=value)  # type: ignore[arg-type]  # as JSON may have it
 
 
 def test_without_a_bound_nothing_is_ever_used_up() -> None:
-    assert not Bounds()
-    assert Bounds().share(1e9, 1e9) == 0
-    assert Bounds().left_s(1e9, 1e9, 100.0) == math.inf
+    assert not RunLimits()
+    assert RunLimits().share(1e9, 1e9) == 0
+    assert RunLimits().left_s(1e9, 1e9, 100.0) == math.inf
 
 
 def test_the_nearer_of_two_bounds_counts() -> None:

@@ -14,7 +14,7 @@ from typing import Any
 
 from agent.remote.ssh import Completed, execute
 from agent.runs import liveness, run_record
-from agent.runs.all_runs import Runs
+from agent.runs.node_claims import Runs
 from agent.runs.run_directory import RunDirectory
 from agent.runs.stored_state import State
 from agent.spec.provenance import Origin

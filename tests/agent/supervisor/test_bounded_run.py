@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from agent.runs import spending
+from agent.runs import run_cost
 from agent.runs import stored_state as states
-from agent.runs.all_runs import Runs
+from agent.runs.node_claims import Runs
 from agent.runs.run_directory import RunDirectory
 from agent.runs.stored_state import State
 from agent.spec.provenance import Origin
-from agent.spec.run_limits import Bounds
+from agent.spec.run_limits import RunLimits
 from agent.supervisor import rank_permissions
 from agent.supervisor.supervisor import Supervisor
 from tests.agent.supervisor import live_runs
@@ -30,12 +30,12 @@ ORIGIN = Origin(master=MASTER_ID, instance_types={MASTER_ID: "t3.medium"}, usd_p
 """A master that costs a dollar per second."""
 
 
-def supervise(efs: Path, script: str, bounds: Bounds) -> tuple[State, RunDirectory]:
+def supervise(efs: Path, script: str, bounds: RunLimits) -> tuple[State, RunDirectory]:
     return live_runs.supervise(script_spec(efs, script, bounds=bounds), ORIGIN)
 
 
 def test_a_run_at_its_bound_is_stopped_with_a_checkpoint_and_the_record_says_why(efs: Path) -> None:
-    state, directory = supervise(efs, GENTLE, Bounds(max_usd=6.0))
+    state, directory = supervise(efs, GENTLE, RunLimits(max_usd=6.0))
     log = directory.log.read_text()
     assert state.state == "stopped"
     assert state.reason.startswith("reached --max-cost 6: $")
@@ -66,25 +66,25 @@ def test_files_are_closed_to_ranks_before_the_run_is_reported_as_ended(
 
     monkeypatch.setattr(states, "store", recorded)
     monkeypatch.setattr(rank_permissions, "make_readable", readable)
-    supervise(efs, "true", Bounds())
+    supervise(efs, "true", RunLimits())
     # The ranks' user makes its own files readable, and must enter the directory to do so.
     assert (modes["running"], modes["made readable"], modes["succeeded"]) == (0o1770, 0o1770, 0o700)
 
 
 def test_a_run_that_ends_before_its_bound_has_reached_none(efs: Path) -> None:
-    state, directory = supervise(efs, "sleep 0.3", Bounds(max_hours=1.0, max_usd=100.0))
-    spent = spending.read(directory)
+    state, directory = supervise(efs, "sleep 0.3", RunLimits(max_hours=1.0, max_usd=100.0))
+    spent = run_cost.read_spent(directory)
     assert state.state == "succeeded"
     assert spent is not None and (spent.reached, spent.ends) == ("", None)
     assert 0.3 <= spent.seconds < 10.0
 
 
 def test_what_earlier_attempts_took_counts(efs: Path) -> None:
-    supervise(efs, "sleep 0.5", Bounds(max_hours=1.0))
-    before = spending.read(Runs(root=efs / "runs")["one"])
+    supervise(efs, "sleep 0.5", RunLimits(max_hours=1.0))
+    before = run_cost.read_spent(Runs(root=efs / "runs")["one"])
     assert before is not None
-    spending.write(Runs(root=efs / "runs")["one"], before.__class__(seconds=3600.0, usd=1.0))
-    state, _ = supervise(efs, GENTLE, Bounds(max_hours=1.0))
+    run_cost.write_spent(Runs(root=efs / "runs")["one"], before.__class__(seconds=3600.0, usd=1.0))
+    state, _ = supervise(efs, GENTLE, RunLimits(max_hours=1.0))
     assert state.reason.startswith("reached --max-hours 1: 1 h of 1 h")
 
 
@@ -96,17 +96,17 @@ def test_a_user_who_stops_it_first_is_the_reason(efs: Path, monkeypatch: pytest.
         return begin(self)
 
     monkeypatch.setattr(Supervisor, "supervise", stopped)
-    state, directory = supervise(efs, GENTLE, Bounds(max_hours=1e-9))
-    spent = spending.read(directory)
+    state, directory = supervise(efs, GENTLE, RunLimits(max_hours=1e-9))
+    spent = run_cost.read_spent(directory)
     assert state.reason == "stopped on request, before the launch"
     assert spent is not None and spent.reached == ""
 
 
 def test_the_time_after_a_supervisor_was_killed_counts_up_to_the_bound(efs: Path, supervisor: Call) -> None:
-    spec = script_spec(efs, "sleep 600", bounds=Bounds(max_hours=1.0))
+    spec = script_spec(efs, "sleep 600", bounds=RunLimits(max_hours=1.0))
     supervisor("start", stdin=spec.to_json())
     os.kill(supervisor_of(efs, "one"), signal.SIGKILL)
-    path = efs / "runs" / "one" / spending.SPENT_FILE
+    path = efs / "runs" / "one" / run_cost.SPENT_FILE
     before = eventually(lambda: json.loads(path.read_text()))
     assert before["ends"] > time.time() + 3500
     time.sleep(1.0)

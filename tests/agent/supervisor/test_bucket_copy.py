@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from agent.remote.ssh import Completed
-from agent.runs.all_runs import Runs
+from agent.runs.node_claims import Runs
 from agent.runs.run_directory import RunDirectory
 from agent.runs.run_record import write_origin
 from agent.spec.provenance import Origin

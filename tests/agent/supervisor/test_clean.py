@@ -17,7 +17,7 @@ from agent.files.build_once import COMPLETE
 from agent.files.file_lock import file_lock
 from agent.files.safe_read import count_files
 from agent.runs import database
-from agent.runs.all_runs import Runs
+from agent.runs.node_claims import Runs
 from agent.runs.run_directory import COURSE_FILE, RunDirectory
 from agent.spec.provenance import Submission
 from agent.spec.run import RunSpec

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.runs.all_runs import Runs
+from agent.runs.node_claims import Runs
 from tests.agent.supervisor.live_runs import (
     Call,
     final_state,

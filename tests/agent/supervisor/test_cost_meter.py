@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from agent.runs import run_record, spending
+from agent.runs import run_cost, run_record
 from agent.runs.run_directory import ORIGIN_FILE, RunDirectory
 from agent.spec.provenance import Origin
 from agent.spec.run import RunSpec
-from agent.spec.run_limits import Bounds
+from agent.spec.run_limits import RunLimits
 from agent.supervisor.cost_meter import UNPRICED, Meter
 from tests.factories import MASTER_ID, make_node, make_nodes, make_spec
 
@@ -43,7 +43,7 @@ def directory(tmp_path: Path) -> RunDirectory:
 
 
 def spec(hosts: int = 2, **bounds: float) -> RunSpec:
-    return make_spec(hosts=make_nodes(hosts), bounds=Bounds(**bounds))
+    return make_spec(hosts=make_nodes(hosts), bounds=RunLimits(**bounds))
 
 
 def meter(directory: RunDirectory, clock: Clock, of: RunSpec) -> Meter:
@@ -90,7 +90,7 @@ def test_a_restart_on_fewer_nodes_costs_less_from_then_on(directory: RunDirector
     watched.take(spec(hosts=1, max_usd=10.0))
     clock.now += 3600
     watched.write()
-    found = spending.read(directory)
+    found = run_cost.read_spent(directory)
     assert found is not None
     assert (found.seconds, found.usd_per_hour) == (7200, 1.5)
     assert found.usd == pytest.approx(4.0)
@@ -101,9 +101,9 @@ def test_a_node_that_took_anothers_place_counts_as_the_dearest_of_the_group(
     directory: RunDirectory, clock: Clock
 ) -> None:
     Meter(directory, clock, clock)
-    watched = meter(directory, clock, make_spec(hosts=(make_node(1), make_node(7)), bounds=Bounds(max_usd=1.0)))
+    watched = meter(directory, clock, make_spec(hosts=(make_node(1), make_node(7)), bounds=RunLimits(max_usd=1.0)))
     watched.write()
-    found = spending.read(directory)
+    found = run_cost.read_spent(directory)
     assert found is not None and found.usd_per_hour == 3.5
 
 
@@ -112,7 +112,7 @@ def test_the_next_supervisor_goes_on_from_what_was_spent(directory: RunDirectory
     clock.now += 3000
     assert first.look()[0]
     first.write(ended=True)
-    found = spending.read(directory)
+    found = run_cost.read_spent(directory)
     assert found is not None and found.ends is None
     clock.now += 1e6  # which does not count
     second = meter(directory, clock, spec(max_hours=1.0))
@@ -128,10 +128,10 @@ def test_it_is_written_every_five_seconds_and_read_for_the_display(directory: Ru
     watched.look()
     clock.now += 1
     watched.look()
-    before = spending.read(directory)
+    before = run_cost.read_spent(directory)
     clock.now += 5
     watched.look()
-    after = spending.read(directory)
+    after = run_cost.read_spent(directory)
     assert before is not None and after is not None
     assert (before.seconds, after.seconds, after.counted) == (0.0, 6.0, clock.now)
     assert before.ends == after.ends == 1000.0 + 3600
@@ -148,5 +148,5 @@ def test_a_run_without_bounds_is_counted_too(directory: RunDirectory, clock: Clo
     clock.now += 3600
     assert watched.look() == ("", "")
     watched.write(ended=True)
-    kept = json.loads((directory.path / spending.SPENT_FILE).read_text())
+    kept = json.loads((directory.path / run_cost.SPENT_FILE).read_text())
     assert (kept["seconds"], kept["usd"], kept["ends"]) == (3600, 2.5, None)

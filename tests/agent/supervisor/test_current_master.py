@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from agent.runs import liveness
-from agent.runs.all_runs import Runs
+from agent.runs.node_claims import Runs
 from agent.supervisor import cli, current_master, scheduler
 from tests.agent.supervisor.live_runs import Call, live_state, run_processes, spec, supervisors
 from tests.waiting import eventually

@@ -14,7 +14,7 @@ import pytest
 from agent.errors import SpecError
 from agent.remote.ssh import OWN_TREE
 from agent.runs import run_queue, trusted_spec
-from agent.runs.all_runs import Runs
+from agent.runs.node_claims import Runs
 from agent.spec.run_states import QUEUED
 from agent.supervisor import boot_hook, cli, current_master, handover, scheduler
 from agent.supervisor.handover import Handover, take_over

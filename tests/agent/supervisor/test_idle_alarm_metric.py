@@ -12,7 +12,7 @@ import pytest
 from agent.remote.ssh import Completed, execute
 from agent.runs import run_record
 from agent.runs import stored_state as states
-from agent.runs.all_runs import Runs
+from agent.runs.node_claims import Runs
 from agent.runs.run_directory import RunDirectory
 from agent.spec.provenance import Origin
 from agent.supervisor import idle_alarm_metric

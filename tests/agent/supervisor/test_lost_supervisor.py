@@ -13,14 +13,14 @@ from typing import Any
 import pytest
 
 from agent.remote import secret_files
-from agent.runs import liveness, run_queue, spending
-from agent.runs.all_runs import Runs
+from agent.runs import liveness, run_cost, run_queue
+from agent.runs.node_claims import Runs
+from agent.runs.run_cost import Spent
 from agent.runs.run_directory import RunDirectory
-from agent.runs.spending import Spent
 from agent.runs.stored_state import State
 from agent.spec.run import RunSpec
-from agent.spec.run_limits import Bounds
-from agent.supervisor import ended_run, lost_supervisor, scheduler, stop_run, then_stop
+from agent.spec.run_limits import RunLimits
+from agent.supervisor import lost_supervisor, resume_or_remove, scheduler, stop_run, then_stop
 from agent.supervisor.lost_supervisor import recover_lost_runs
 from tests.agent.lost_runs import lose
 from tests.factories import abandon, make_nodes, make_spec
@@ -48,7 +48,7 @@ class Begun:
 def begun(monkeypatch: pytest.MonkeyPatch) -> Begun:
     found = Begun()
     monkeypatch.setattr(lost_supervisor, "kill", found.kill)
-    monkeypatch.setattr(ended_run, "kill", found.kill)
+    monkeypatch.setattr(stop_run, "kill", found.kill)
     monkeypatch.setattr(lost_supervisor, "detach", found.detach)
     monkeypatch.setattr("agent.supervisor.lost_supervisor.Copier.finish", lambda self: "")
     return found
@@ -105,15 +105,15 @@ def test_a_supervisor_that_is_lost_before_it_comes_to_its_restart_has_used_it(ru
         ({"restarts": 0}, "supervisor died"),
         ({"secrets": ("TOKEN",)}, "supervisor died; the run cannot be restarted: the secrets TOKEN are not on this "
          "node; pass them again with --secret to `fab resume one`"),
-        ({"bounds": Bounds(max_hours=1.0)}, "supervisor died; the run cannot be restarted: it has reached --max-hours "
-         "1: 1 h of 1 h, $2.50; to continue, give `fab resume one` a higher limit"),
+        ({"bounds": RunLimits(max_hours=1.0)}, "supervisor died; the run cannot be restarted: it has reached "
+         "--max-hours 1: 1 h of 1 h, $2.50; to continue, give `fab resume one` a higher limit"),
     ],
 )  # fmt: skip
 def test_a_lost_run_that_cannot_continue_fails_with_the_reason_and_a_notification(
     runs: Runs, begun: Begun, changes: dict[str, Any], reason: str
 ) -> None:
     directory = lose(runs, notify=("cat >> told; echo >> told",), **changes)
-    spending.write(directory, Spent(seconds=3600.0, usd=2.5))
+    run_cost.write_spent(directory, Spent(seconds=3600.0, usd=2.5))
     recover_lost_runs(runs)
     state = directory.stored_state()
     assert (state.state, state.reason) == ("failed", reason)
@@ -131,10 +131,10 @@ def test_a_lost_run_continues_with_the_secrets_that_the_master_still_has(runs: R
 
 
 def test_the_time_until_it_was_found_counts_toward_its_bound(runs: Runs, begun: Begun) -> None:
-    directory = lose(runs, bounds=Bounds(max_hours=1.0))
-    spending.write(directory, Spent(seconds=10.0, usd=1.0, usd_per_hour=3600.0, counted=100.0, ends=200.0))
+    directory = lose(runs, bounds=RunLimits(max_hours=1.0))
+    run_cost.write_spent(directory, Spent(seconds=10.0, usd=1.0, usd_per_hour=3600.0, counted=100.0, ends=200.0))
     recover_lost_runs(runs)
-    spent = spending.read(directory)
+    spent = run_cost.read_spent(directory)
     assert spent is not None and spent.usd is not None
     assert (spent.seconds, spent.usd) == pytest.approx((10.0 + 100.0 + 45.0, 146.0))
 
@@ -192,7 +192,7 @@ def test_a_manual_resume_resets_the_count_of_restarts(runs: Runs) -> None:
     directory = lose(runs, faults=["a", "b"])
     directory.mark_failed("over")
     spec = make_spec(run_id="one", hosts=make_nodes(2), restarts=3)
-    ended_run.reopen(directory, spec, State.starting(spec))
+    resume_or_remove.reopen(directory, spec, State.starting(spec))
     assert directory.course() == {"archive": "s3://bucket/runs/one", "times": {}}
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from agent.remote.ssh import Completed
-from agent.runs.all_runs import Runs
+from agent.runs.node_claims import Runs
 from agent.spec.nodes import LEAVING, Node
 from agent.spec.run_limits import Replacements
 from agent.supervisor.lost_workers import BOOT_S, CALL_S, LOST_S, PERIOD_S, LostWorkers

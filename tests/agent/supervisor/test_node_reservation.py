@@ -13,8 +13,7 @@ from typing import Any
 
 import pytest
 
-from agent.runs.all_runs import LiveRunError, Runs
-from agent.runs.node_claims import ClaimedNode
+from agent.runs.node_claims import ClaimedNode, LiveRunError, Runs
 from agent.supervisor import node_reservation as holding
 from tests.agent.supervisor.live_runs import Call, spec
 from tests.factories import AGENT, make_node

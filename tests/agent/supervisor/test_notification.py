@@ -13,9 +13,9 @@ import pytest
 from agent.errors import SpecError
 from agent.remote.ssh import Completed
 from agent.runs import trusted_spec
-from agent.runs.all_runs import Runs
+from agent.runs.node_claims import Runs
 from agent.runs.run_directory import RunDirectory
-from agent.spec.run_limits import Bounds
+from agent.spec.run_limits import RunLimits
 from agent.spec.sns_topic import topic_region
 from agent.supervisor import lost_supervisor, notification
 from agent.supervisor.notification import Notifier, call
@@ -90,7 +90,7 @@ def told(directory: Path) -> list[dict[str, Any]]:
 
 def test_a_run_tells_of_its_bound_and_its_end_and_a_failing_command_ends_nothing(efs: Path, supervisor: Call) -> None:
     script = "trap 'exit 0' TERM; while :; do sleep 0.1; done"
-    spec = script_spec(efs, script, bounds=Bounds(max_hours=4 / 3600), notify=("cat >> events", "exit 5"))
+    spec = script_spec(efs, script, bounds=RunLimits(max_hours=4 / 3600), notify=("cat >> events", "exit 5"))
     supervisor("start", stdin=spec.to_json())
     state = final_state(efs, "one")
     assert state["state"] == "stopped"

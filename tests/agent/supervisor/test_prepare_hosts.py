@@ -14,7 +14,7 @@ from agent.errors import SpecError
 from agent.launch.run_hosts import MASTER, Hosts
 from agent.remote.ssh import Completed, execute
 from agent.runs import liveness
-from agent.runs.all_runs import Runs
+from agent.runs.node_claims import Runs
 from agent.spec.nodes import NODE_PYTHON, Node
 from agent.spec.run import RunSpec
 from agent.supervisor import prepare_hosts, prepare_node

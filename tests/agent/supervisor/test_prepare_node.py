@@ -13,7 +13,7 @@ import pytest
 from agent.environment.horovod_build_settings import Settings
 from agent.environment.program_packages import Overlay
 from agent.remote.secret_files import TAKEN
-from agent.runs.all_runs import Runs
+from agent.runs.node_claims import Runs
 from agent.spec.nodes import NODE_PYTHON
 from agent.supervisor.prepare_node import (
     END_THE_MASTER,

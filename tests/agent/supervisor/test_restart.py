@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from agent.runs.all_runs import Runs
+from agent.runs.node_claims import Runs
 from agent.runs.run_directory import RunDirectory
 from agent.spec.nodes import LEAVING, Node
 from agent.spec.run import RunSpec

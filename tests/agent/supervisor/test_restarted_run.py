@@ -14,7 +14,7 @@ import pytest
 from agent.launch.launcher_command import Interpreters
 from agent.launch.run_hosts import Hosts
 from agent.runs import trusted_spec
-from agent.runs.all_runs import Runs
+from agent.runs.node_claims import Runs
 from agent.runs.run_directory import RunDirectory
 from agent.runs.stored_state import State
 from agent.spec.nodes import Node

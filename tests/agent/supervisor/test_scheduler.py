@@ -9,8 +9,7 @@ import pytest
 from agent.errors import SpecError
 from agent.runs import liveness
 from agent.runs import stored_state as states
-from agent.runs.all_runs import LiveRunError, Runs
-from agent.runs.node_claims import Claim
+from agent.runs.node_claims import Claim, LiveRunError, Runs
 from agent.spec.nodes import Node
 from agent.spec.provenance import Submission
 from agent.supervisor import scheduler

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from agent.errors import SpecError
 from agent.runs import run_queue, run_summary, trusted_spec
-from agent.runs.all_runs import LiveRunError, Runs
+from agent.runs.node_claims import LiveRunError, Runs
 from agent.runs.run_directory import RunDirectory
 from agent.spec.nodes import Node
 from agent.spec.provenance import Submission

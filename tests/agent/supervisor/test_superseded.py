@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from agent.runs import database, run_queue
-from agent.runs.all_runs import LiveRunError, Runs
+from agent.runs.node_claims import LiveRunError, Runs
 from agent.runs.run_directory import RunDirectory
 from agent.spec.run_states import QUEUED
 from agent.supervisor import cli
-from agent.supervisor.ended_run import remove
+from agent.supervisor.resume_or_remove import remove
 from tests.agent.supervisor.live_runs import Call, live_state, spec
 from tests.factories import abandon, make_state
 from tests.waiting import eventually

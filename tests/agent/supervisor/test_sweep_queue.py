@@ -12,7 +12,7 @@ import pytest
 
 from agent.errors import SpecError
 from agent.runs import liveness, run_queue, run_record
-from agent.runs.all_runs import Runs
+from agent.runs.node_claims import Runs
 from agent.spec.run import RunSpec
 from agent.spec.sweep_trial import Trial
 from agent.supervisor import submit, sweep_queue

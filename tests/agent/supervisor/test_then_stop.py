@@ -11,7 +11,7 @@ import pytest
 from agent.errors import SpecError
 from agent.remote.ssh import Completed
 from agent.runs import run_queue
-from agent.runs.all_runs import LiveRunError, Runs
+from agent.runs.node_claims import LiveRunError, Runs
 from agent.supervisor import scheduler, then_stop
 from agent.supervisor.then_stop import STOPPED, TRIES, command, stop_workers
 from tests.agent.supervisor.live_runs import Call, final_state, log_of, script_spec

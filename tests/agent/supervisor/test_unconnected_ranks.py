@@ -10,7 +10,7 @@ import pytest
 
 from agent.runs.run_directory import APART, LINKED, RunDirectory
 from agent.runs.stored_state import State
-from agent.supervisor.unconnected_ranks import ALONE_S, SAME_LINES, SAME_S, TogetherWatch
+from agent.supervisor.unconnected_ranks import ALONE_S, SAME_LINES, SAME_S, UnconnectedRanks
 from tests.agent.supervisor import live_runs
 from tests.agent.supervisor.live_runs import script_spec
 from tests.factories import PROGRAM, make_nodes, make_program_spec, make_spec
@@ -28,7 +28,7 @@ class Attempt:
         self.directory.path.mkdir()
         self.directory.log.write_text("[0]<stdout>:loss 1\n" * 9)  # from an earlier attempt
         self.now = 1000.0
-        self.watch = TogetherWatch(self.spec, self.directory, clock=lambda: self.now)
+        self.watch = UnconnectedRanks(self.spec, self.directory, clock=lambda: self.now)
 
     def print(self, *lines: str, rank: int, stream: str = "stdout") -> None:
         with self.directory.log.open("a") as log:

@@ -8,13 +8,13 @@ from typing import Any, cast
 import pytest
 
 from agent.spec.provenance import Origin
-from agent.spec.run_limits import Bounds
+from agent.spec.run_limits import RunLimits
 from cluster.aws.prices import Prices
 from cluster.errors import DeepcdkError
 from cluster.runs.run_limits import check_left, check_prices, describe, describe_spent
 from tests.factories import MASTER_ID, make_nodes, make_program_spec, make_spec
 
-COST, HOURS = Bounds(max_usd=5.0), Bounds(max_hours=2.0)
+COST, HOURS = RunLimits(max_usd=5.0), RunLimits(max_hours=2.0)
 ORIGIN = Origin(
     master=MASTER_ID, instance_types={MASTER_ID: "t3.medium", "i-00000001": "c5.2xlarge", "i-00000002": "c5.2xlarge"},
     usd_per_hour={"t3.medium": 0.0416, "c5.2xlarge": 0.34},
@@ -31,7 +31,7 @@ class Known:
         return {kind: self._known.get(kind) for kind in kinds}
 
 
-def check(bounds: Bounds, *kinds: str, **known: float) -> None:
+def check(bounds: RunLimits, *kinds: str, **known: float) -> None:
     check_prices(bounds, kinds, cast("Prices", Known(**known)))
 
 
@@ -55,7 +55,7 @@ def test_what_is_used_up_is_not_begun_again() -> None:
 
 def test_a_new_run_is_described_with_its_limits_and_price() -> None:
     hosts = make_nodes(2)
-    both = make_spec(hosts=hosts, bounds=Bounds(max_usd=5.0, max_hours=2.0))
+    both = make_spec(hosts=hosts, bounds=RunLimits(max_usd=5.0, max_hours=2.0))
     expected = "the run writes a checkpoint and is stopped after $5 for its instances or 2 h, at $0.722/h"
     assert describe(both, ORIGIN) == [expected]
     assert describe(make_spec(hosts=hosts), ORIGIN) == []

@@ -10,11 +10,11 @@ import pytest
 
 from agent.spec.horovod import Knobs
 from agent.spec.run import RunSpec
-from agent.spec.run_limits import Bounds
+from agent.spec.run_limits import RunLimits
 from cluster.cli.flags import call, flags_of
 from cluster.errors import UsageError
 from cluster.runs.recipe_or_program import Training
-from cluster.runs.run_options import BoundOptions, PreflightOptions, RankOptions, RestartOptions, RunOptions
+from cluster.runs.run_options import LimitOptions, PreflightOptions, RankOptions, RestartOptions, RunOptions
 from cluster.runs.train_request import TrainRequest
 from cluster.session import Session
 from cluster.tasks.resume import ResumeRequest
@@ -84,29 +84,29 @@ def test_a_rank_is_stuck_after_10_minutes_or_as_many_as_are_given_or_never() -> 
 @pytest.mark.parametrize("value", ["0", "-1", "nan", "inf", "1e9", "five"])
 def test_a_bound_is_a_number_above_0(value: str) -> None:
     with pytest.raises(UsageError, match=f"--max-cost = '{value}': must be"):
-        read(BoundOptions, max_cost=value)
+        read(LimitOptions, max_cost=value)
     with pytest.raises(UsageError, match=f"--max-hours = '{value}': must be"):
-        read(BoundOptions, max_hours=value)
+        read(LimitOptions, max_hours=value)
 
 
 def test_an_omitted_limit_stays_as_it_was() -> None:
-    before = Bounds(max_hours=2.0, max_usd=5.0)
-    assert BoundOptions().over(before) == before
-    assert read(BoundOptions, max_cost="7.5").over(before) == Bounds(max_hours=2.0, max_usd=7.5)
+    before = RunLimits(max_hours=2.0, max_usd=5.0)
+    assert LimitOptions().over(before) == before
+    assert read(LimitOptions, max_cost="7.5").over(before) == RunLimits(max_hours=2.0, max_usd=7.5)
 
 
 def test_a_limit_of_an_earlier_attempt_can_be_dropped() -> None:
-    before = Bounds(max_hours=2.0, max_usd=5.0)
-    assert read(BoundOptions, max_cost="none").over(before) == Bounds(max_hours=2.0)
-    assert read(BoundOptions, max_cost="none", max_hours="none").over(before) == Bounds()
+    before = RunLimits(max_hours=2.0, max_usd=5.0)
+    assert read(LimitOptions, max_cost="none").over(before) == RunLimits(max_hours=2.0)
+    assert read(LimitOptions, max_cost="none", max_hours="none").over(before) == RunLimits()
 
 
 POLICY = "arn:aws:autoscaling:eu-west-1:123456789012:scalingPolicy:stop"
 
 
-def resumed(bounds: BoundOptions, *, keep_workers: bool = False, notify: tuple[str, ...] | None = None) -> RunSpec:
+def resumed(bounds: LimitOptions, *, keep_workers: bool = False, notify: tuple[str, ...] | None = None) -> RunSpec:
     """Return the spec of a resumed run that had a limit, --then-stop and --notify."""
-    before = make_spec(bounds=Bounds(max_usd=5.0), stop_policy=POLICY, notify=("mail me",))
+    before = make_spec(bounds=RunLimits(max_usd=5.0), stop_policy=POLICY, notify=("mail me",))
     request = ResumeRequest(
         nodes=0,
         bounds=bounds,
@@ -122,11 +122,11 @@ def resumed(bounds: BoundOptions, *, keep_workers: bool = False, notify: tuple[s
 
 
 def test_a_resumed_run_keeps_or_drops_its_limit_then_stop_and_notify() -> None:
-    kept, dropped = resumed(BoundOptions()), resumed(BoundOptions(max_cost=0.0), keep_workers=True, notify=())
-    assert (kept.bounds, kept.stop_policy, kept.notify) == (Bounds(max_usd=5.0), POLICY, ("mail me",))
-    assert (dropped.bounds, dropped.stop_policy, dropped.notify) == (Bounds(), "", ())
+    kept, dropped = resumed(LimitOptions()), resumed(LimitOptions(max_cost=0.0), keep_workers=True, notify=())
+    assert (kept.bounds, kept.stop_policy, kept.notify) == (RunLimits(max_usd=5.0), POLICY, ("mail me",))
+    assert (dropped.bounds, dropped.stop_policy, dropped.notify) == (RunLimits(), "", ())
     with pytest.raises(UsageError, match="--keep-workers: contradicts --then-stop"):
-        resumed(BoundOptions(then_stop=True), keep_workers=True)
+        resumed(LimitOptions(then_stop=True), keep_workers=True)
 
 
 def test_min_nodes_needs_restarts_and_no_more_nodes_than_the_run_has() -> None:

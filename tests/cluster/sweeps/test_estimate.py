@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from agent.spec.run_limits import Bounds
+from agent.spec.run_limits import RunLimits
 from cluster.planner.figure import Range
 from cluster.planner.run_estimate import RunEstimate
 from cluster.planner.run_time import Parts
@@ -28,7 +28,7 @@ def test_time_is_shared_by_the_workers_and_the_price_is_the_sum() -> None:
     estimate = estimated(found, found.trials(), 3, {a: one(60), b: one(120, 2.0)})
     assert estimate.seconds == Range(low=90, value=180, high=360)
     assert estimate.usd is not None and estimate.usd.value == 9.0
-    text = estimate.describe(Bounds(), None)
+    text = estimate.describe(RunLimits(), None)
     assert text == "6 runs, 3 at a time: about 3:00 (1:30 to 6:00), $9.00 for their workers"
     assert estimate.of(found.trials()[1])["seconds"]["value"] == 120
 
@@ -44,12 +44,12 @@ def test_sweep_takes_at_least_as_long_as_its_longest_run() -> None:
 def test_unknown_time_is_described_by_the_price_of_an_hour_and_the_limit_of_a_run() -> None:
     found = plan("x=1..10", nodes="2")
     estimate = estimated(found, found.trials(), 4, {})
-    assert estimate.describe(Bounds(), 1.36) == (
+    assert estimate.describe(RunLimits(), 1.36) == (
         "10 runs, 2 at a time: time unknown, $1.36 per hour for the workers; --max-hours limits the time of each run"
     )
-    bounded = estimate.describe(Bounds(max_hours=0.5), 1.36)
+    bounded = estimate.describe(RunLimits(max_hours=0.5), 1.36)
     assert bounded == "10 runs, 2 at a time: at most 2:30:00, $3.40 for the workers (--max-hours 0.5 for each run)"
-    assert "price unknown" in estimate.describe(Bounds(), None)
+    assert "price unknown" in estimate.describe(RunLimits(), None)
     assert estimated(found, found.trials(), 4, {found.combinations()[0]: one(1, None)}).usd is None
 
 

@@ -15,7 +15,7 @@ from cluster.planner.candidates import HourlyPrices
 from cluster.planner.cluster_prices import ClusterPrices
 from cluster.runs.recipe_or_program import RecipeFlags
 from cluster.session import Session
-from cluster.tasks.plan import Bounds, plan
+from cluster.tasks.plan import PlanLimits, plan
 from tests.cluster.planner.test_calibration import rate
 
 
@@ -31,7 +31,7 @@ def test_a_plan_by_an_earlier_run_is_printed_and_drawn(
     monkeypatch.setattr(cluster_prices, "look_up", lambda *_, **__: known)
     picture = tmp_path / "plan.png"
     flags: dict[str, Any] = {"nodes": "1,2", "plot": str(picture), "assumptions": True, "json": as_json}
-    plan.body(recipe=RecipeFlags(recipe="digits"), bounds=Bounds(), **flags)
+    plan.body(recipe=RecipeFlags(recipe="digits"), bounds=PlanLimits(), **flags)
     printed = capsys.readouterr().out
     assert picture.read_bytes().startswith(b"\x89PNG")
     if as_json:

@@ -12,8 +12,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
 
-from agent.runs.all_runs import Runs
 from agent.runs.database import FILE
+from agent.runs.node_claims import Runs
 from agent.staging.manifest import is_as_listed
 from agent.staging.staged_dataset import StagedDataset
 from cluster import demo

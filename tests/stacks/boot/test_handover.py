@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from agent.runs import trusted_spec
-from agent.runs.all_runs import Runs
+from agent.runs.node_claims import Runs
 from agent.supervisor.handover import Handover
 from tests.agent.lost_runs import lose
 from tests.stacks.boot.nodelab import Lab, Node

@@ -1,11 +1,10 @@
-"""Run directories: states are true, and no two claims share a node."""
+"""Claims on nodes: states are true, and no two claims share a node."""
 
 from __future__ import annotations
 
 import dataclasses
 import errno
 import json
-import os
 from pathlib import Path
 
 import pytest
@@ -13,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.errors import SpecError
-from agent.runs import liveness, run_log
-from agent.runs.all_runs import LiveRunError, Runs
+from agent.runs import liveness
+from agent.runs.node_claims import LiveRunError, Runs
 from agent.runs.run_directory import RunDirectory
 from agent.spec.run_id import is_run_id
 from tests.factories import abandon, make_node, make_nodes, make_spec, make_state
@@ -171,24 +170,3 @@ def test_the_nodes_of_a_run_without_a_supervisor_are_claimed_and_the_run_is_stor
     runs.claim("two", make_nodes(1))
     assert (runs.live(), [claim.run_id for claim in runs.claims()]) == (["two"], ["two"])
     assert json.loads((tmp_path / "one" / "state.json").read_text())["state"] == "failed"
-
-
-def test_only_the_end_of_a_long_log_is_read(directory: RunDirectory) -> None:
-    with directory.log.open("wb") as file:
-        file.truncate(1 << 40)  # a hole of 1 TiB: reading it whole would never end
-        file.seek(0, os.SEEK_END)
-        file.write(b"\nline 1\nline 2\n")
-    assert run_log.last_lines(directory.log, 2) == ["line 1", "line 2"]
-
-
-def test_last_lines_of_one_rank_are_found_before_those_of_many_others(directory: RunDirectory) -> None:
-    others = "".join(f"[{rank}]<stderr>:{'x' * 5000}\n" for rank in range(64) if rank != 5)
-    end = "[launcher] rank 5 exited first: 1\n"
-    directory.log.write_text(f"[5]<stderr>:RuntimeError: the cause\n{others}{end}")
-    own = ["[5]<stderr>:RuntimeError: the cause"]
-    assert run_log.last_lines(directory.log, rank=5, size=1 << 20) == own
-    last = run_log.last_lines(directory.log, rank=5, size=10_000)
-    assert last == [end.strip()], "the first of these bytes are of a cut line"
-    text = run_log.last_text(directory.log, 1 << 20)
-    directory.log.unlink()
-    assert run_log.last_lines(directory.log, rank=5, size=1 << 20, text=text) == own

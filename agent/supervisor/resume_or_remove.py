@@ -1,25 +1,19 @@
-"""Resume or remove a run that has ended, and kill what is left of its processes."""
+"""Prepare the next attempt of a run that has ended, or remove the run."""
 
 from __future__ import annotations
 
-import concurrent.futures
 import contextlib
 import secrets
-import signal
-import sys
 import time
 from typing import Any
 
 from agent.files.atomic_write import open_to_append
 from agent.files.safe_read import count_files, read_regular
-from agent.remote import processes
-from agent.remote.ssh import OWN_TREE, execute, remote_command
 from agent.runs import database, liveness, run_record, trusted_spec
 from agent.runs import stored_state as states
-from agent.runs.all_runs import LiveRunError, Runs
+from agent.runs.node_claims import LiveRunError, Runs
 from agent.runs.run_directory import RunDirectory
 from agent.runs.stored_state import State
-from agent.spec.nodes import NODE_PYTHON
 from agent.spec.resumed_spec import resume_point
 from agent.spec.run import RunSpec
 from agent.supervisor import rank_permissions
@@ -74,19 +68,3 @@ def remove(runs: Runs, directory: RunDirectory) -> dict[str, Any]:
     if removed.exists():
         rank_permissions.remove(removed)
     return {"run_id": directory.run_id, "files": files, "bytes": size_bytes}
-
-
-def kill(runs: Runs, spec: RunSpec) -> None:
-    """Kill the remaining processes of a run on the master and all hosts concurrently, and wait for them.
-
-    Hosts that do not answer are ignored.
-    """
-    python = sys.executable if spec.launcher else NODE_PYTHON
-    argv = processes.command(
-        python, str(runs.root), run_id=spec.run_id, ranks_only=False, number=signal.SIGKILL, wait_s=5.0
-    )
-    tree = f"{spec.efs_mount}/payloads/{OWN_TREE.name}"
-    commands = [remote_command(host, tree, argv) for host in (None, *spec.hosts)]
-    commands += [remote_command(host, tree, argv, as_rank=True) for host in spec.hosts]
-    with concurrent.futures.ThreadPoolExecutor(max_workers=min(64, len(commands))) as pool:
-        list(pool.map(lambda command: execute(command, 30.0), commands))
