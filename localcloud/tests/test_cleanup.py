@@ -27,7 +27,7 @@ def process(proc: Path, pid: int, environ: bytes) -> int:
     return (entry / "ns/net").stat().st_ino
 
 
-def test_a_cloud_starts_while_the_end_of_another_removes_the_directory_of_all(tmp_path: Path) -> None:
+def test_cloud_starts_while_another_removes_shared_directory(tmp_path: Path) -> None:
     mine, over = layout(tmp_path), threading.Event()
 
     def others_end() -> None:
@@ -62,7 +62,7 @@ def test_directories_are_removed_and_other_clouds_stay(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_visitors_are_in_the_namespace_and_of_the_cloud(tmp_path: Path) -> None:
+def test_processes_are_found_by_namespace_and_cloud_name(tmp_path: Path) -> None:
     marker = f"{MARKER}=lc0".encode()
     numbers = {pid: process(tmp_path, pid, environ) for pid, environ in [(11, marker), (12, b"A=1"), (13, marker)]}
     (tmp_path / "self").mkdir()
@@ -70,7 +70,7 @@ def test_visitors_are_in_the_namespace_and_of_the_cloud(tmp_path: Path) -> None:
     assert processes_in("lc1", frozenset(numbers.values()), tmp_path) == []
 
 
-def test_numbers_come_from_the_state_file_or_are_none(tmp_path: Path) -> None:
+def test_namespace_inodes_come_from_state_file(tmp_path: Path) -> None:
     mine = layout(tmp_path)
     assert namespace_inodes(mine) == frozenset()
     mine.run.mkdir(parents=True)
@@ -80,7 +80,7 @@ def test_numbers_come_from_the_state_file_or_are_none(tmp_path: Path) -> None:
     assert namespace_inodes(mine) == frozenset()
 
 
-def test_a_process_is_asked_to_end() -> None:
+def test_process_gets_sigterm_first() -> None:
     child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
     terminate([child.pid])
     assert child.wait() < 0

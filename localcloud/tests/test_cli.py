@@ -15,12 +15,12 @@ from localcloud.layout import BadNameError, Layout
 
 
 @pytest.mark.parametrize("command", [["status"], ["run", "--", "true"], ["exec", "i-1", "--", "true"], ["cut", "i-1"]])
-def test_commands_say_that_nothing_runs(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_commands_report_that_cloud_is_not_running(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main([command[0], "--name", "nowhere", *command[1:]]) == 1
     assert "no embedded cloud named nowhere is running" in capsys.readouterr().err
 
 
-def test_bad_names_and_sizes_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_names_and_sizes_are_rejected(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["status", "--name", "../etc"]) == 1
     assert "cloud name '../etc'" in capsys.readouterr().err
     for size in ("much", "0m", "64", "99999999g"):
@@ -60,12 +60,12 @@ def test_failed_command_shows_its_last_lines() -> None:
     assert str(error) == "`ip link` failed with exit status 2: 5\n6\n7\n8\n9"
 
 
-def test_all_that_is_missing_is_listed() -> None:
+def test_all_missing_requirements_are_listed() -> None:
     assert str(MissingRequirementsError(["a", "b"])).endswith("\n  - a\n  - b")
 
 
 @pytest.mark.parametrize("name", ["", "../x", "Lc0", "0lc", "a b", "x" * 33, "lc0\n"])
-def test_names_that_are_no_directory_names_are_refused(name: str) -> None:
+def test_invalid_cloud_names_are_rejected(name: str) -> None:
     with pytest.raises(BadNameError, match="must be 1 to 32"):
         Layout(name=name)
 
@@ -121,7 +121,7 @@ def test_network_of_host_is_cut_by_id_name_or_address(
 
 
 @pytest.mark.parametrize("why", ["", "no loop devices"])
-def test_start_and_status_name_volumes_without_sizes(
+def test_start_and_status_report_volumes_without_sizes(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], why: str
 ) -> None:
     state: dict[str, Any] = {"name": "a", "endpoint": "http://198.18.0.1", "state_directory": "/run", "hosts": []}

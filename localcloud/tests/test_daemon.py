@@ -34,7 +34,7 @@ def test_options_survive_the_command_line(tmp_path: Path) -> None:
     assert from_arguments(_parser().parse_args(["daemon", *Options(name="lc0").to_argv()])) == Options(name="lc0")
 
 
-def test_machines_boot_debian_where_no_image_is_named() -> None:
+def test_machines_boot_debian_by_default() -> None:
     assert from_arguments(_parser().parse_args(["start", "--hosts", "vm"])).image == "debian-12"
     assert from_arguments(_parser().parse_args(["start"])).image == ""
 
@@ -54,7 +54,7 @@ def test_machines_boot_debian_where_no_image_is_named() -> None:
         (["--link-mbit", "1.5"], "--link-mbit '1.5': must be a whole number from 1 to 999999"),
     ],
 )
-def test_what_hosts_cannot_be_is_refused_at_the_start(words: list[str], why: str) -> None:
+def test_unsupported_host_options_are_rejected_at_start(words: list[str], why: str) -> None:
     with pytest.raises(LocalCloudError, match=why):
         from_arguments(_parser().parse_args(["start", *words]))
 

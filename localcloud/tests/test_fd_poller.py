@@ -40,7 +40,7 @@ def poller() -> Iterator[FdPoller]:
         poller.close()
 
 
-def test_a_descriptor_that_another_ones_callback_forgets_is_not_called_back(poller: FdPoller) -> None:
+def test_descriptor_forgotten_by_another_callback_is_not_called_back(poller: FdPoller) -> None:
     pipes = [os.pipe() for _ in range(3)]
     busy, both_ready, done, called = threading.Event(), threading.Event(), threading.Event(), []
 

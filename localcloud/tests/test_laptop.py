@@ -16,7 +16,7 @@ def variables(**caller: str) -> dict[str, str]:
     return environment(caller, layout=Layout(name="lc0"), endpoint="http://198.18.0.1")
 
 
-def test_callers_credentials_and_proxies_do_not_come_along() -> None:
+def test_callers_credentials_and_proxies_are_removed() -> None:
     found = variables(
         AWS_PROFILE="real", AWS_SESSION_TOKEN="real", https_proxy="http://p", HTTPS_PROXY="http://p", CDK_HOME="/x"
     )
@@ -25,7 +25,7 @@ def test_callers_credentials_and_proxies_do_not_come_along() -> None:
     assert found["AWS_ACCESS_KEY_ID"] == ACCESS_KEY_ID
 
 
-def test_cloud_takes_the_place_of_aws() -> None:
+def test_environment_points_to_cloud() -> None:
     found = variables(PATH="/bin", HOME="/home/me")
     assert found["AWS_ENDPOINT_URL"] == "http://198.18.0.1"
     assert found["AWS_REGION"] == found["AWS_DEFAULT_REGION"] == "us-east-1"
@@ -41,7 +41,7 @@ def test_laptop_has_a_session_manager_plugin_that_the_aws_cli_accepts() -> None:
     assert tuple(map(int, done.stdout.split("."))) >= (1, 2, 764, 0)
 
 
-def test_the_unpacked_cdk_is_the_callers() -> None:
+def test_jsii_cache_is_the_callers() -> None:
     assert variables(HOME="/home/me")["JSII_RUNTIME_PACKAGE_CACHE_ROOT"].startswith("/home/me/")
     assert variables(JSII_RUNTIME_PACKAGE_CACHE_ROOT="/c")["JSII_RUNTIME_PACKAGE_CACHE_ROOT"] == "/c"
 

@@ -210,7 +210,7 @@ def test_laptop_reaches_the_api_and_not_the_machine(started: dict[str, Any]) -> 
             server.terminate()
 
 
-def test_a_daemon_that_cannot_start_says_why(clean: dict[str, Any], tmp_path: Path) -> None:
+def test_daemon_start_failure_is_reported(clean: dict[str, Any], tmp_path: Path) -> None:
     done = call("start", "--mount", f"{tmp_path}:/etc/passwd/here")
     assert done.returncode == 1
     assert "did not start" in done.stderr

@@ -84,15 +84,15 @@ def test_master_and_workers_reach_each_other(testbed: SmallCloud) -> None:
     assert seen_from(testbed.namespace(WORKER), testbed.namespace(OTHER), OTHER_IP) == WORKER_IP
 
 
-def test_master_leaves_under_its_own_address(testbed: SmallCloud) -> None:
+def test_master_uses_its_own_public_address(testbed: SmallCloud) -> None:
     assert seen_from(testbed.namespace(MASTER), testbed.internet.namespace, OUTSIDE_ADDRESS) == MASTER_PUBLIC
 
 
-def test_worker_leaves_under_the_address_of_the_nat_gateway(testbed: SmallCloud) -> None:
+def test_worker_uses_address_of_nat_gateway(testbed: SmallCloud) -> None:
     assert seen_from(testbed.namespace(WORKER), testbed.internet.namespace, OUTSIDE_ADDRESS) == NAT_PUBLIC
 
 
-def test_host_without_a_route_has_no_way_out(testbed: SmallCloud) -> None:
+def test_host_without_route_cannot_reach_internet(testbed: SmallCloud) -> None:
     assert seen_from(testbed.namespace(HIDDEN), testbed.internet.namespace, OUTSIDE_ADDRESS) == ""
 
 
@@ -121,7 +121,7 @@ def test_laptop_and_hosts_see_nothing_of_the_machine(testbed: SmallCloud) -> Non
     assert testbed.execute(WORKER, "cut -d: -f2 /etc/shadow | sort -u").stdout == "*\n"
 
 
-def test_hosts_have_names_of_their_own(testbed: SmallCloud) -> None:
+def test_each_host_has_its_own_name(testbed: SmallCloud) -> None:
     assert testbed.execute(WORKER, "hostname").stdout == "ip-10-0-1-10\n"
     assert testbed.execute(WORKER, "getent hosts ip-10-0-1-11.ec2.internal").stdout.split()[0] == OTHER_IP
     assert testbed.execute(WORKER, "getent hosts example.com").returncode != 0
@@ -169,14 +169,14 @@ def test_boto3_finds_credentials_and_region_by_the_metadata_service(own_world: S
     assert missing.stdout == "404"
 
 
-def test_user_data_that_is_no_script_fails(own_world: SmallCloud) -> None:
+def test_user_data_that_is_not_a_script_fails(own_world: SmallCloud) -> None:
     host = dataclasses.replace(WORKER, user_data=b"#cloud-config\npackages: [git]\n")
     own_world.show(snapshot(host))
     eventually(lambda: own_world.reconciler.consoles.result(host.id) == 1)
     assert "user data is not a script" in own_world.console(host)
 
 
-def test_user_data_runs_as_root_and_the_console_tells_it(own_world: SmallCloud) -> None:
+def test_user_data_runs_as_root_and_prints_to_console(own_world: SmallCloud) -> None:
     script = b"#!/bin/bash\nid -u\necho $AWS_ENDPOINT_URL\necho spoken > /dev/console\nexit 3\n"
     host = dataclasses.replace(WORKER, user_data=script)
     own_world.show(snapshot(host))
@@ -188,7 +188,7 @@ def test_user_data_runs_as_root_and_the_console_tells_it(own_world: SmallCloud) 
     assert own_world.layout.console(host.id).read_text() == console
 
 
-def test_a_volume_that_is_full_is_full_on_its_host_only_and_survives_a_reboot(sized_world: SmallCloud) -> None:
+def test_full_volume_affects_only_its_host_and_survives_reboot(sized_world: SmallCloud) -> None:
     small = dataclasses.replace(WORKER, volume_gib=1)
     sized_world.show(snapshot(small, OTHER))
     assert int(sized_world.execute(small, "df --output=size -B1M / | tail -1").stdout) in range(950, 1025)
@@ -222,7 +222,7 @@ def test_a_host_without_a_volume_is_reported(sized_world: SmallCloud) -> None:
     assert not (sized_world.layout.volumes / WORKER.id).exists()
 
 
-def test_growing_keeps_the_first_hosts_and_shrinking_ends_the_rest(own_world: SmallCloud) -> None:
+def test_growing_keeps_hosts_and_shrinking_terminates_the_rest(own_world: SmallCloud) -> None:
     own_world.show(snapshot(WORKER))
     pid = own_world.reconciler.hosts[WORKER.id].init_pid
     own_world.show(snapshot(WORKER, OTHER))
@@ -233,7 +233,7 @@ def test_growing_keeps_the_first_hosts_and_shrinking_ends_the_rest(own_world: Sm
     assert [path.name for path in (own_world.layout.layers / "hosts").iterdir()] == [WORKER.id]
 
 
-def test_a_host_that_dies_is_reported_once_and_not_started_again(own_world: SmallCloud) -> None:
+def test_dead_host_is_reported_once_and_not_restarted(own_world: SmallCloud) -> None:
     own_world.show(snapshot(WORKER, OTHER))
     own_world.execute(WORKER, "kill -9 -1")
     own_world.execute(WORKER, "kill -TERM 1")
@@ -245,7 +245,7 @@ def test_a_host_that_dies_is_reported_once_and_not_started_again(own_world: Smal
 
 
 @pytest.mark.parametrize("boots_within_s", [0.0, 600.0])
-def test_a_host_that_dies_has_run_unless_it_dies_while_it_boots(
+def test_dead_host_counts_as_run_unless_it_died_during_boot(
     own_world: SmallCloud, monkeypatch: pytest.MonkeyPatch, boots_within_s: float
 ) -> None:
     monkeypatch.setattr(reconciler, "_BOOTS_WITHIN_S", boots_within_s)
@@ -284,7 +284,7 @@ def test_a_mount_through_a_closed_mount_target_is_rejected(own_world: SmallCloud
     assert (done.returncode != 0, "timed out" in done.stderr) == (True, True), done.stderr
 
 
-def test_lustre_is_mounted_where_its_servers_let_a_host_in_and_nowhere_else(own_world: SmallCloud) -> None:
+def test_lustre_is_mounted_only_if_security_groups_allow(own_world: SmallCloud) -> None:
     now = snapshot(WORKER, dataclasses.replace(OTHER, group_ids=("sg-closed",)))
     served = Rule(protocol="tcp", from_port=988, to_port=988, group_ids=("sg-worker",))
     servers = SecurityGroup(id="sg-lustre", vpc_id=VPC, ingress=(served,), egress=())
@@ -305,7 +305,7 @@ def test_lustre_is_mounted_where_its_servers_let_a_host_in_and_nowhere_else(own_
     assert own_world.execute(WORKER, "mount -t lustre fs-9.fsx.us-east-1.amazonaws.com@tcp:/9 /srv").returncode == 32
 
 
-def test_two_networks_of_the_same_addresses_do_not_meet(own_world: SmallCloud) -> None:
+def test_networks_with_same_addresses_are_separate(own_world: SmallCloud) -> None:
     first = snapshot(MASTER, WORKER)
     second = snapshot(instance(9, subnet="subnet-private", ip=OTHER_IP, group="sg-worker"))
     renamed = Snapshot(
@@ -336,9 +336,7 @@ def test_closing_leaves_no_process_and_no_mount(tmp_path: Path) -> None:
     assert str(tmp_path) not in Path("/proc/self/mounts").read_text()
 
 
-def test_a_host_that_cannot_be_started_fails_its_instance_and_no_other(
-    own_world: SmallCloud, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_host_start_failure_affects_only_its_instance(own_world: SmallCloud, monkeypatch: pytest.MonkeyPatch) -> None:
     boot = Host.boot
 
     def refuse(host: Host, **arguments: Any) -> None:

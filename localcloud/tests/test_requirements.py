@@ -12,7 +12,7 @@ from localcloud.errors import MissingRequirementsError
 from localcloud.requirements import missing
 
 
-def test_every_missing_command_is_named_with_its_package() -> None:
+def test_every_missing_command_is_reported_with_package() -> None:
     lines = missing({"bash": "/bin/bash"}.get)
     assert "command nft not found; on Debian or Ubuntu: apt-get install nftables" in lines
     assert "command sshd not found; on Debian or Ubuntu: apt-get install openssh-server" in lines
@@ -25,7 +25,7 @@ def test_missing_root_rights_are_reported(monkeypatch: pytest.MonkeyPatch) -> No
         requirements.check()
 
 
-def test_a_missing_evaluator_of_policies_is_named_with_the_command_that_installs_it(
+def test_missing_iam_evaluator_is_reported_with_install_command(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(evaluator, "PACKAGES", tmp_path)
@@ -42,7 +42,7 @@ def test_an_option_names_its_missing_commands_and_devices(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(("option", "package"), [("nfs", "bindfs"), ("machines", "qemu-system-x86")])
-def test_what_an_option_needs_is_only_checked_with_it(
+def test_requirements_of_option_are_checked_only_with_it(
     option: str, package: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("os.geteuid", lambda: 1000)
@@ -54,7 +54,7 @@ def test_what_an_option_needs_is_only_checked_with_it(
 
 
 @pytest.mark.root
-def test_this_machine_has_all_and_is_left_as_it_was() -> None:
+def test_check_leaves_machine_unchanged() -> None:
     before = Path("/proc/self/mounts").read_text()
     requirements.check(nfs=True)
     assert Path("/proc/self/mounts").read_text() == before

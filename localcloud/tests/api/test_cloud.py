@@ -27,7 +27,7 @@ def test_every_correction_of_moto_is_applied(cloud: Cloud) -> None:
     assert corrections._declared == []
 
 
-def test_a_snapshot_shows_what_a_template_asked_for(cloud: Cloud, client: Client, stacks: Stacks) -> None:
+def test_snapshot_contains_resources_of_template(cloud: Cloud, client: Client, stacks: Stacks) -> None:
     client("ec2").import_key_pair(KeyName="someone", PublicKeyMaterial=_PUBLIC_KEY.encode())
     resources = nodes(
         2,
@@ -84,7 +84,7 @@ def test_a_snapshot_shows_what_a_template_asked_for(cloud: Cloud, client: Client
     assert {instance.zone for instance in seen.instances} == {"us-east-1a", "us-east-1b"}
 
 
-def test_a_change_wakes_whoever_waits_and_a_look_does_not(cloud: Cloud, client: Client) -> None:
+def test_changes_wake_waiting_thread_and_reads_do_not(cloud: Cloud, client: Client) -> None:
     while cloud.wait_for_change(0):
         pass
     client("ec2").describe_vpcs()
@@ -106,7 +106,7 @@ def test_console_output_is_what_the_host_printed(cloud: Cloud, client: Client, s
     assert client("ec2").get_console_output(InstanceId=instance.id, Latest=True)["Output"] == "booting\n"
 
 
-def test_credentials_of_a_role_are_taken_by_the_api(cloud: Cloud, client: Client, endpoint: str) -> None:
+def test_role_credentials_are_accepted(cloud: Cloud, client: Client, endpoint: str) -> None:
     allowed = {"Effect": "Allow", "Principal": {"Service": "ec2.amazonaws.com"}, "Action": "sts:AssumeRole"}
     trust = json.dumps({"Version": "2012-10-17", "Statement": [allowed]})
     client("iam").create_role(RoleName="nodes", AssumeRolePolicyDocument=trust)
@@ -116,13 +116,13 @@ def test_credentials_of_a_role_are_taken_by_the_api(cloud: Cloud, client: Client
     assert sts.get_caller_identity()["Arn"].endswith(":assumed-role/nodes/i-0123456789abcdef0")
 
 
-def test_an_action_that_is_missing_is_named_at_once(client: Client) -> None:
+def test_unimplemented_action_is_reported_immediately(client: Client) -> None:
     with pytest.raises(ClientError, match="ec2:DescribeIpams") as caught:
         client("ec2").describe_ipams()
     assert caught.value.response["ResponseMetadata"]["HTTPStatusCode"] == 400
 
 
-def test_a_path_that_moto_lacks_is_named_and_no_empty_answer(client: Client) -> None:
+def test_path_unknown_to_moto_is_reported(client: Client) -> None:
     with pytest.raises(ClientError, match="The embedded cloud does not implement elasticfilesystem:") as caught:
         client("efs").describe_replication_configurations()
     assert caught.value.response["Error"]["Code"] == "InvalidAction"
@@ -135,7 +135,7 @@ def test_an_account_without_reservations_lists_none(client: Client) -> None:
         client("ec2").describe_capacity_reservations(CapacityReservationIds=["cr-0123456789abcdef0"])
 
 
-def test_a_service_that_is_missing_is_named_at_once(client: Client) -> None:
+def test_unimplemented_service_is_reported_immediately(client: Client) -> None:
     with pytest.raises(ClientError, match="does not implement pricing:GetProducts") as caught:
         client("pricing").get_products(ServiceCode="AmazonEC2")
     assert caught.value.response["Error"]["Code"] == "InvalidAction"
@@ -173,7 +173,7 @@ def test_the_image_parameters_of_aws_are_known(client: Client) -> None:
     assert client("ssm").get_parameter(Name=name)["Parameter"]["Value"].startswith("ami-")
 
 
-def test_a_failed_host_is_replaced_three_times_and_no_more(cloud: Cloud, stacks: Stacks) -> None:
+def test_failed_host_is_replaced_at_most_three_times(cloud: Cloud, stacks: Stacks) -> None:
     stacks.create(nodes(1))
     seen = []
     for _ in range(5):
@@ -184,7 +184,7 @@ def test_a_failed_host_is_replaced_three_times_and_no_more(cloud: Cloud, stacks:
     assert len(seen) == len(set(seen)) == 3
 
 
-def test_hosts_that_die_after_they_have_run_are_all_replaced(cloud: Cloud, stacks: Stacks) -> None:
+def test_hosts_that_die_after_boot_are_always_replaced(cloud: Cloud, stacks: Stacks) -> None:
     stacks.create(nodes(4))
     seen: set[str] = set()
     for _ in range(3):
@@ -206,7 +206,7 @@ def test_region_that_does_not_exist_is_rejected(endpoint: str, service: str) -> 
     assert caught.value.response["Error"]["Code"] in ("SignatureDoesNotMatch", "InvalidSignatureException")
 
 
-def test_stack_is_in_its_own_region_alone(endpoint: str, client: Client, stacks: Stacks) -> None:
+def test_stack_is_visible_only_in_its_region(endpoint: str, client: Client, stacks: Stacks) -> None:
     home = stacks.create({"Queue": resource("SQS::Queue")})
     elsewhere = connect(endpoint, "cloudformation", region="eu-west-1")
     assert elsewhere.describe_stacks()["Stacks"] == []

@@ -60,12 +60,12 @@ def test_a_parameter_outside_its_constraint_is_refused(
     assert error["Message"].startswith(f"1 validation error detected: Value {text}")
 
 
-def test_all_that_is_broken_is_named_in_one_error(client: Client) -> None:
+def test_all_violations_are_in_one_error(client: Client) -> None:
     with pytest.raises(ClientError, match=r"2 validation errors detected: .*'path'.*; .*'roleName'"):
         client("iam").create_role(RoleName="a b", Path="x", AssumeRolePolicyDocument="{}")
 
 
-def test_only_cloudformation_sets_the_tags_that_are_reserved_for_it(client: Client, cloud: Cloud) -> None:
+def test_only_cloudformation_can_set_its_reserved_tags(client: Client, cloud: Cloud) -> None:
     tags = [{"Key": "aws:cloudformation:stack-name", "Value": "one"}]
     with pytest.raises(ClientError, match=r"at 'tags\.1\.member\.key'"):
         client("efs").create_file_system(CreationToken="theirs", Tags=tags)

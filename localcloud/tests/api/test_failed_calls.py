@@ -57,7 +57,7 @@ _FAILING: dict[str, Callable[[], dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("case", _FAILING)
-def test_a_creation_that_fails_halfway_is_rolled_back_whole(case: str, cloud: Cloud, stacks: Stacks) -> None:
+def test_partially_failed_creation_is_rolled_back_completely(case: str, cloud: Cloud, stacks: Stacks) -> None:
     name = stacks.create(_FAILING[case](), options=_CAPABLE)
     assert stacks.describe(name)["StackStatus"] == "ROLLBACK_COMPLETE"
     assert cloud.snapshot() == Snapshot()
@@ -138,7 +138,7 @@ def _left(aws: Loopback) -> dict[str, list[str]]:
     }
 
 
-def test_whichever_call_of_a_creation_fails_nothing_is_left(cloud: Cloud, stacks: Stacks, application: Any) -> None:
+def test_failure_of_any_creation_call_leaves_nothing(cloud: Cloud, stacks: Stacks, application: Any) -> None:
     for number in range(200):
         failing = _Failing(application, number)
         cloud.loopback._application = failing

@@ -42,7 +42,7 @@ def test_a_file_system_has_1200_gib_or_a_multiple_of_2400(capacity: int) -> None
         ({"SubnetIds": ["subnet-0123456789abcdef0", "subnet-0123456789abcdef1"]}, "exactly one subnet"),
     ],
 )
-def test_what_cannot_be_is_refused(client: Client, change: dict[str, Any], reason: str) -> None:
+def test_invalid_file_systems_are_rejected(client: Client, change: dict[str, Any], reason: str) -> None:
     subnet = client("ec2").describe_subnets()["Subnets"][0]["SubnetId"]
     values = {
         "FileSystemType": "LUSTRE",
@@ -92,7 +92,7 @@ def test_a_file_system_is_served_at_an_address_of_its_subnet(stacks: Stacks, cli
     assert [each for each in cloud.snapshot().mount_targets if each.service == "fsx"] == []
 
 
-def test_another_deployment_type_is_another_file_system(stacks: Stacks) -> None:
+def test_deployment_type_cannot_be_changed(stacks: Stacks) -> None:
     resources = cluster()
     name = stacks.create(resources)
     resources["Files"]["Properties"]["LustreConfiguration"] = {

@@ -8,7 +8,7 @@ from botocore.exceptions import ClientError
 from api.templates import Client
 
 
-def test_a_role_that_is_not_in_a_profile_cannot_be_removed_from_it(client: Client) -> None:
+def test_role_outside_of_profile_cannot_be_removed_from_it(client: Client) -> None:
     iam = client("iam")
     iam.create_role(RoleName="runner", AssumeRolePolicyDocument="{}")
     iam.create_instance_profile(InstanceProfileName="nodes")
@@ -19,7 +19,7 @@ def test_a_role_that_is_not_in_a_profile_cannot_be_removed_from_it(client: Clien
     assert iam.get_instance_profile(InstanceProfileName="nodes")["InstanceProfile"]["Roles"] == []
 
 
-def test_a_policy_of_aws_can_be_attached_and_an_invented_one_cannot(client: Client) -> None:
+def test_only_existing_aws_policies_can_be_attached(client: Client) -> None:
     iam = client("iam")
     iam.create_role(RoleName="reader", AssumeRolePolicyDocument="{}")
     iam.attach_role_policy(RoleName="reader", PolicyArn="arn:aws:iam::aws:policy/ReadOnlyAccess")

@@ -26,7 +26,7 @@ def test_requests_of_every_protocol_come_back(cloud: Cloud) -> None:
 
 
 @pytest.mark.parametrize("body", [b"text", bytearray(b"text"), io.BytesIO(b"text")])
-def test_a_body_may_have_every_type_that_boto3_takes(cloud: Cloud, body: Any) -> None:
+def test_body_can_have_every_type_that_boto3_accepts(cloud: Cloud, body: Any) -> None:
     s3 = cloud.loopback.client("s3")
     s3.create_bucket(Bucket="bodies")
     s3.put_object(Bucket="bodies", Key="key", Body=body)
@@ -39,7 +39,7 @@ def test_errors_come_back_as_errors(cloud: Cloud) -> None:
     assert caught.value.response["Error"]["Code"] == "404"
 
 
-def test_a_signer_that_adds_host_reaches_the_bucket_of_the_path(cloud: Cloud) -> None:
+def test_bucket_comes_from_path_even_if_signer_adds_host(cloud: Cloud) -> None:
     """Source: aws-cli #9949: with botocore[crt] the signer adds this header, and the CDK's bootstrap failed here."""
     s3 = cloud.loopback.client("s3")
     s3.create_bucket(Bucket="signed")

@@ -10,13 +10,13 @@ from localcloud.api.error_replies import WrongMotoError
 from localcloud.api.monkeypatch import call_after, check_first, replace
 
 
-def test_the_old_function_is_handed_back() -> None:
+def test_replace_returns_old_function() -> None:
     owner = SimpleNamespace(answer=1)
     assert replace(owner, "answer", 2) == 1
     assert owner.answer == 2
 
 
-def test_a_name_that_is_gone_is_an_error_and_not_a_new_name() -> None:
+def test_missing_name_is_an_error() -> None:
     with pytest.raises(WrongMotoError, match="answer"):
         replace(SimpleNamespace(), "answer", 2)
 
@@ -26,7 +26,7 @@ class _Adder:
         return one + other
 
 
-def test_a_check_comes_first_and_what_it_raises_refuses_the_call() -> None:
+def test_check_runs_first_and_its_exception_rejects_call() -> None:
     def check(self: object, one: int, other: int) -> None:
         if one < 0:
             raise ValueError("below zero")
@@ -37,7 +37,7 @@ def test_a_check_comes_first_and_what_it_raises_refuses_the_call() -> None:
         _Adder().add(-1, 2)
 
 
-def test_a_check_of_a_method_that_is_gone_is_an_error() -> None:
+def test_check_of_missing_method_is_an_error() -> None:
     with pytest.raises(WrongMotoError, match="subtract"):
         check_first(_Adder, "subtract", lambda: None)
 

@@ -10,7 +10,7 @@ from localcloud.api.error_replies import Outage
 ENVIRON = {"HTTP_AUTHORIZATION": "AWS4-HMAC-SHA256 Credential=K/20261120/us-east-1/ec2/aws4_request, x"}
 
 
-def test_a_share_of_the_calls_fails_for_a_while_and_then_none() -> None:
+def test_share_of_calls_fails_until_outage_is_over() -> None:
     now = 0.0
     outage = Outage(lambda: now)
     assert outage.refusal(ENVIRON, "ec2", "DescribeInstances") is None
@@ -24,7 +24,7 @@ def test_a_share_of_the_calls_fails_for_a_while_and_then_none() -> None:
     assert outage.refusal(ENVIRON, "ec2", "DescribeInstances") is None
 
 
-def test_it_can_be_ended_before_its_time() -> None:
+def test_outage_can_be_stopped_early() -> None:
     outage = Outage()
     outage.begin(1.0, 300.0)
     assert outage.refusal(ENVIRON, "ec2", "RunInstances")

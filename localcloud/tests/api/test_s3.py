@@ -10,7 +10,7 @@ from botocore.exceptions import ClientError
 from api.templates import Client
 
 
-def test_a_rule_against_plain_http_locks_nobody_out_and_one_against_all_does(client: Client) -> None:
+def test_deny_of_plain_http_has_no_effect_and_deny_of_all_does(client: Client) -> None:
     s3 = client("s3")
     s3.create_bucket(Bucket="runs")
     deny = {"Effect": "Deny", "Principal": "*", "Action": "s3:*", "Resource": ["arn:aws:s3:::runs/*"]}
@@ -30,7 +30,7 @@ def test_every_bucket_is_encrypted(client: Client) -> None:
 
 
 @pytest.mark.parametrize("versioned", [False, True])
-def test_list_of_versions_continues_behind_a_deleted_marker(client: Client, versioned: bool) -> None:
+def test_version_list_continues_after_deleted_marker(client: Client, versioned: bool) -> None:
     s3 = client("s3")
     s3.create_bucket(Bucket="many")
     if versioned:
@@ -47,7 +47,7 @@ def test_list_of_versions_continues_behind_a_deleted_marker(client: Client, vers
 
 
 @pytest.mark.parametrize(("marker", "names"), [("a", ["b/1", "c"]), ("aa", ["b/1", "c"]), ("", ["a", "b/1", "c"])])
-def test_list_of_versions_begins_behind_a_key(client: Client, marker: str, names: list[str]) -> None:
+def test_version_list_starts_after_key_marker(client: Client, marker: str, names: list[str]) -> None:
     s3 = client("s3")
     s3.create_bucket(Bucket="few")
     for name in ("a", "b/1", "c"):

@@ -92,7 +92,7 @@ def test_every_instance_type_but_macs_counts_against_one_on_demand_quota() -> No
     assert len({each.code for each in QUOTAS}) == len(QUOTAS)
 
 
-def test_vcpus_of_running_instances_alone_are_limited(ec2: Any) -> None:
+def test_only_vcpus_of_running_instances_count(ec2: Any) -> None:
     ids = launch(ec2, "c5.large", 8)
     assert refused(launch, ec2=ec2, instance_type="t3.micro", count=1) == ("VcpuLimitExceeded", WORDS)
     ec2.stop_instances(InstanceIds=ids[:1])
@@ -108,7 +108,7 @@ def test_a_launch_template_counts_with_its_type(ec2: Any) -> None:
     ec2.delete_launch_template(**template)
 
 
-def test_families_and_spot_have_vcpus_of_their_own(ec2: Any) -> None:
+def test_families_and_spot_have_separate_vcpu_quotas(ec2: Any) -> None:
     launch(ec2, "c5.large", 8)
     code, message = refused(launch, ec2=ec2, instance_type="p4d.24xlarge", count=1)
     assert (code, "limit of 0 allows" in message) == ("VcpuLimitExceeded", True)
@@ -130,7 +130,7 @@ def test_capacity_blocks_count_against_no_quota(ec2: Any) -> None:
 
 
 @pytest.mark.parametrize("market", ["spot", "capacity-block"])
-def test_the_market_of_a_launch_template_decides_what_its_instances_count_as(ec2: Any, market: str) -> None:
+def test_launch_template_market_selects_quota(ec2: Any, market: str) -> None:
     launch(ec2, "c5.large", 8)
     data = {"InstanceType": "c5.large", "InstanceMarketOptions": {"MarketType": market}}
     made = ec2.create_launch_template(LaunchTemplateName=market, LaunchTemplateData=data)
@@ -154,13 +154,13 @@ def test_group_beyond_the_quota_launches_what_fits_and_records_ec2_errors(
     assert len(cloud.snapshot().instances) == 3
 
 
-def test_a_group_of_several_families_takes_the_one_with_vcpus_left(cloud: Cloud, stacks: Stacks) -> None:
+def test_group_uses_family_with_vcpus_left(cloud: Cloud, stacks: Stacks) -> None:
     stacks.create(mixed(2, "p4d.24xlarge", "c5.large"))
     assert [(each.instance_type, each.spot) for each in cloud.snapshot().instances] == [("c5.large", True)] * 2
 
 
 @pytest.mark.parametrize("types", [("c5.large", "p4d.24xlarge"), ("p4d.24xlarge", "c5.large")])
-def test_a_quota_of_one_type_does_not_keep_a_group_from_the_next_zone_for_another(
+def test_quota_of_one_type_does_not_block_another_type_in_next_zone(
     cloud: Cloud, stacks: Stacks, monkeypatch: pytest.MonkeyPatch, types: tuple[str, ...]
 ) -> None:
     def check(ec2: Any, instance_type: str, zone: str) -> None:
@@ -189,7 +189,7 @@ def test_addresses_and_vpcs_are_limited(ec2: Any) -> None:
         ec2.delete_vpc(VpcId=vpc)
 
 
-def test_a_zone_takes_five_nat_gateways(ec2: Any) -> None:
+def test_zone_allows_five_nat_gateways(ec2: Any) -> None:
     vpc = ec2.create_vpc(CidrBlock="10.8.0.0/16")["Vpc"]["VpcId"]
     given: dict[str, Any] = {"VpcId": vpc, "AvailabilityZone": "us-east-1f"}
     subnet = ec2.create_subnet(CidrBlock="10.8.1.0/24", **given)["Subnet"]["SubnetId"]

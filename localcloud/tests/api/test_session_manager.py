@@ -48,13 +48,13 @@ def code_of(caught: pytest.ExceptionInfo[ClientError]) -> str:
         ),
     ],
 )
-def test_a_session_that_cannot_be_is_refused_with_awss_code(client: Client, request_: Any, code: str) -> None:
+def test_impossible_session_is_rejected_with_aws_code(client: Client, request_: Any, code: str) -> None:
     with pytest.raises(ClientError) as caught:
         client("ssm").start_session(**request_)
     assert code_of(caught) == code
 
 
-def test_nobody_is_connected_where_there_are_no_hosts(client: Client) -> None:
+def test_no_instance_is_connected_without_hosts(client: Client) -> None:
     assert client("ssm").describe_instance_information()["InstanceInformationList"] == []
     assert client("ssm").get_connection_status(Target=NOBODY)["Status"] == "notconnected"
 

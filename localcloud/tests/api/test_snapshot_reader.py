@@ -33,9 +33,7 @@ def sources(cloud: Cloud, group_id: str) -> set[str]:
     return {cidr for rule in group.ingress for cidr in rule.cidrs}
 
 
-def test_a_rule_admits_the_networks_of_its_prefix_list_as_they_are_now(
-    cloud: Cloud, client: Client, stacks: Stacks
-) -> None:
+def test_rule_allows_current_networks_of_prefix_list(cloud: Cloud, client: Client, stacks: Stacks) -> None:
     id = prefix_list(client, *OFFICES)
     name = stacks.create(guarded(id))
     group = stacks.physical(name, "Group")
@@ -46,7 +44,7 @@ def test_a_rule_admits_the_networks_of_its_prefix_list_as_they_are_now(
     assert sources(cloud, group) == {OFFICES[1], "198.18.6.0/24"}
 
 
-def test_a_prefix_list_that_does_not_exist_fails_the_stack(client: Client, stacks: Stacks) -> None:
+def test_missing_prefix_list_fails_stack(client: Client, stacks: Stacks) -> None:
     name = stacks.create(guarded("pl-0123456789abcdef0"))
     assert stacks.describe(name)["StackStatus"] == "ROLLBACK_COMPLETE"
     assert any("'pl-0123456789abcdef0' does not exist" in reason for reason in stacks.reasons(name, "Group"))

@@ -32,7 +32,7 @@ def launches(pools: Capacity, count: int, zone: str = "us-east-1a") -> str:
     return seen
 
 
-def test_a_short_pool_gives_few_or_none_for_a_while_and_then_all(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_short_pool_recovers_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(capacity, "SHORTAGES", 1.0)
 
     def begin_and_go_on(seed: int) -> tuple[str, str]:
@@ -45,7 +45,7 @@ def test_a_short_pool_gives_few_or_none_for_a_while_and_then_all(monkeypatch: py
     assert {begin_and_go_on(seed) for seed in range(20)} == {("---", "+" * 20), ("+--", "+" * 20)}
 
 
-def test_a_zone_lacks_a_type_for_good_and_never_the_first() -> None:
+def test_zone_without_type_stays_the_same_and_is_never_the_first() -> None:
     seen = [Capacity(Draws(seed)).lacking("c5.2xlarge", ZONES) for seed in range(300)]
     assert set(seen) == {"", "us-east-1b", "us-east-1c"}
     assert 150 < seen.count("") < 250
@@ -70,7 +70,7 @@ def cloud(cloud: Cloud, monkeypatch: pytest.MonkeyPatch) -> Cloud:
     return cloud
 
 
-def test_a_group_tries_its_zones_and_then_again_until_it_has_its_size(cloud: Cloud, aws: Callable[[str], Any]) -> None:
+def test_group_retries_zones_until_it_has_desired_size(cloud: Cloud, aws: Callable[[str], Any]) -> None:
     stacks = Stacks(aws)
     name = stacks.create(nodes(2))
     assert stacks.describe(name)["StackStatus"] == "CREATE_COMPLETE"
@@ -90,7 +90,7 @@ def test_a_group_tries_its_zones_and_then_again_until_it_has_its_size(cloud: Clo
         assert any(words in each for each in failures)
 
 
-def test_offerings_leave_out_what_a_zone_lacks(cloud: Cloud, aws: Callable[[str], Any]) -> None:
+def test_offerings_omit_types_missing_in_zone(cloud: Cloud, aws: Callable[[str], Any]) -> None:
     offered = aws("ec2").describe_instance_type_offerings(
         LocationType="availability-zone", Filters=[{"Name": "instance-type", "Values": ["c5.2xlarge"]}]
     )["InstanceTypeOfferings"]

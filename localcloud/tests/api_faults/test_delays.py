@@ -12,7 +12,7 @@ from localcloud.api_faults.delays import Delays
 from localcloud.api_faults.throttling import Draws
 
 
-def test_an_instance_is_pending_without_a_host_until_its_time_has_come(cloud: Cloud, aws: Callable[[str], Any]) -> None:
+def test_instance_is_pending_without_host_until_delay_is_over(cloud: Cloud, aws: Callable[[str], Any]) -> None:
     ec2 = aws("ec2")
     image = ec2.describe_images(Owners=["amazon"])["Images"][0]["ImageId"]
     (made,) = ec2.run_instances(ImageId=image, MinCount=1, MaxCount=1)["Instances"]
@@ -37,9 +37,7 @@ def test_a_terminated_instance_does_not_start(cloud: Cloud, aws: Callable[[str],
     assert ec2.describe_instances()["Reservations"][0]["Instances"][0]["State"]["Name"] == "terminated"
 
 
-def test_cloudformation_waits_for_a_nat_gateway_which_routes_nothing_before(
-    cloud: Cloud, aws: Callable[[str], Any]
-) -> None:
+def test_cloudformation_waits_for_pending_nat_gateway(cloud: Cloud, aws: Callable[[str], Any]) -> None:
     resources: dict[str, Any] = {
         "Vpc": {"Type": "AWS::EC2::VPC", "Properties": {"CidrBlock": "10.9.0.0/16"}},
         "A": {"Type": "AWS::EC2::Subnet", "Properties": {"VpcId": {"Ref": "Vpc"}, "CidrBlock": "10.9.0.0/24"}},
@@ -60,7 +58,7 @@ def test_cloudformation_waits_for_a_nat_gateway_which_routes_nothing_before(
     assert len(cloud.snapshot().nat_gateways) == 1
 
 
-def test_a_console_is_read_late_and_in_the_order_of_its_lines() -> None:
+def test_console_output_is_delayed_and_in_order() -> None:
     now = 0.0
     console = Console(clock=lambda: now)
     console.write("i-1", "booting\n", late_s=10)

@@ -14,7 +14,7 @@ from localcloud.api_faults import throttling
 from localcloud.api_faults.throttling import BURST_S, LENGTHS, Draws, Throttle
 
 
-def test_draws_of_one_concern_do_not_shift_those_of_another() -> None:
+def test_draws_of_concerns_are_independent() -> None:
     alone, beside = Draws(7), Draws(7)
     for _ in range(100):
         beside.draw("throttling").random()
@@ -29,14 +29,14 @@ def refusals(throttle: Throttle, calls: int, action: str = "DescribeInstances") 
     return [throttle.refusal({}, "ec2", action) is not None for _ in range(calls)]
 
 
-def test_a_seed_throttles_the_same_calls_whatever_others_are_made() -> None:
+def test_seed_throttles_same_calls_regardless_of_other_calls() -> None:
     one, other = Throttle(Draws(7)), Throttle(Draws(7))
     refusals(other, 50, "DescribeVpcs")
     assert refusals(one, 500) == refusals(other, 500)
     assert refusals(Throttle(Draws(7)), 500) != refusals(Throttle(Draws(8)), 500)
 
 
-def test_bursts_are_rare_and_bounded_and_mostly_shorter_than_the_attempts_of_an_sdk() -> None:
+def test_bursts_are_rare_bounded_and_usually_shorter_than_sdk_retries() -> None:
     seen = refusals(Throttle(Draws(3)), 20_000)
     bursts = [len(list(group)) for refused, group in itertools.groupby(seen) if refused]
     assert set(bursts) == set(LENGTHS), "a call gets through after each burst"
@@ -45,7 +45,7 @@ def test_bursts_are_rare_and_bounded_and_mostly_shorter_than_the_attempts_of_an_
     assert max(bursts) >= 5, "the three to five attempts of botocore are not always enough"
 
 
-def test_what_an_old_burst_had_left_is_not_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rejections_left_from_expired_burst_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 0.0
     monkeypatch.setattr(throttling, "PROBABILITY", 1.0)
     monkeypatch.setattr(throttling, "LENGTHS", {5: 1})
@@ -77,7 +77,7 @@ def endpoint(cloud: Cloud) -> Iterator[str]:
         ("ssm", "describe_parameters", "ThrottlingException", 400, "Rate exceeded"),
     ],
 )
-def test_a_client_is_throttled_in_the_words_of_the_service(
+def test_throttled_client_gets_error_of_service(
     endpoint: str, service: str, call: str, code: str, status: int, message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(throttling, "PROBABILITY", 1.0)

@@ -49,7 +49,7 @@ def watch(cloud: Cloud, group: str, rounds: int) -> list[dict[str, int]]:
     return seen
 
 
-def test_one_more_is_launched_in_the_emptier_zone_before_one_leaves_the_fuller(
+def test_instance_is_launched_in_emptier_zone_before_termination_in_fuller(
     cloud: Cloud, aws: Callable[[str], Any]
 ) -> None:
     group = make_uneven(cloud, aws)
@@ -62,5 +62,5 @@ def test_one_more_is_launched_in_the_emptier_zone_before_one_leaves_the_fuller(
     assert any("had to be rebalanced" in each["Cause"] for each in activities)
 
 
-def test_a_group_whose_process_is_suspended_stays_uneven(cloud: Cloud, aws: Callable[[str], Any]) -> None:
+def test_group_with_suspended_process_stays_uneven(cloud: Cloud, aws: Callable[[str], Any]) -> None:
     assert watch(cloud, make_uneven(cloud, aws, "AZRebalance"), 25) == [{"us-east-1a": 3}]

@@ -39,7 +39,7 @@ def test_an_unknown_cloud_is_rejected(capsys: pytest.CaptureFixture[str]) -> Non
         (("--first", "300"), "--first 300: must be less than --duration, 300"),
     ],
 )
-def test_arguments_that_do_not_fit_are_refused_by_name(
+def test_conflicting_arguments_are_rejected_by_name(
     capsys: pytest.CaptureFixture[str], words: tuple[str, ...], told: str
 ) -> None:
     assert main(["chaos", "--name", "nowhere", "--seed", "1", *words]) == 1
@@ -61,7 +61,7 @@ def test_arguments_that_do_not_fit_are_refused_by_name(
         ("--flip=.", "argument --flip: '.' is not a valid file pattern"),
     ],
 )
-def test_malformed_arguments_are_refused_by_name(capsys: pytest.CaptureFixture[str], word: str, told: str) -> None:
+def test_malformed_arguments_are_rejected_by_name(capsys: pytest.CaptureFixture[str], word: str, told: str) -> None:
     with pytest.raises(SystemExit):
         main(["chaos", "--name", "nowhere", "--seed", "1", word])
     assert told in capsys.readouterr().err
@@ -107,7 +107,7 @@ def drawn(found: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 @pytest.mark.root
-def test_what_a_dry_run_shows_is_done_without_it(
+def test_dry_run_shows_the_real_schedule(
     cloud: list[FakeCloud], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = ("--kinds", "cut,terminate,reboot")
@@ -137,13 +137,13 @@ def test_unmatched_hosts_and_unwritable_record_are_rejected_before_the_first_fau
 
 
 @pytest.mark.root
-def test_a_kind_with_hosts_of_its_own_meets_those_that_hosts_spares(cloud: list[FakeCloud]) -> None:
+def test_hosts_of_a_kind_override_the_hosts_option(cloud: list[FakeCloud]) -> None:
     assert chaos("--hosts", "w1", "--kinds", "reboot@w2") == 0
     assert set(cloud[0].asked) == {("reboot_instances", "i-2")}
 
 
 @pytest.mark.root
-def test_a_fault_that_could_not_be_undone_is_reported_and_fails(
+def test_fault_that_cannot_be_undone_fails_the_command(
     cloud: list[FakeCloud], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def ask(self: FakeCloud, message: dict[str, str]) -> dict[str, Any]:
@@ -178,7 +178,7 @@ sys.exit(main(["chaos", "--seed", "1", "--kinds", "cut", "--first", "0", "--long
 
 @pytest.mark.root
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_a_signal_ends_it_after_what_lasts_is_undone(number: signal.Signals) -> None:
+def test_signal_stops_schedule_after_undoing_temporary_faults(number: signal.Signals) -> None:
     with subprocess.Popen([sys.executable, "-c", CUT_FOR_LONG], stdout=subprocess.PIPE, cwd=ROOT, text=True) as process:
         assert process.stdout
         lines = [next(line for line in process.stdout if line == "cut\n")]
@@ -190,7 +190,7 @@ def test_a_signal_ends_it_after_what_lasts_is_undone(number: signal.Signals) -> 
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
-def test_a_signal_waits_while_signals_are_blocked_and_one_that_is_ignored_stays_so(number: signal.Signals) -> None:
+def test_blocked_signals_wait_and_ignored_signals_stay_ignored(number: signal.Signals) -> None:
     before = signal.signal(number, signal.default_int_handler)
     try:
         with chaos_options.blocked_signals() as signals:

@@ -17,7 +17,7 @@ from waiting import eventually
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_without_a_host_nothing_is_done_but_to_the_api(tmp_path: Path, kind: str) -> None:
+def test_without_hosts_only_api_faults_are_injected(tmp_path: Path, kind: str) -> None:
     stage = Stage(tmp_path)
     if kind == "api-errors":
         found = carried_out(stage, kind)
@@ -51,7 +51,7 @@ def test_place_selects_a_host_and_api_faults_use_the_api(tmp_path: Path) -> None
         done(Stage(tmp_path, 1), "spot-notice")
 
 
-def test_a_fault_is_not_done_again_to_what_it_lasts_on(tmp_path: Path) -> None:
+def test_active_fault_is_not_repeated_on_its_target(tmp_path: Path) -> None:
     stage = Stage(tmp_path, 1, 1)
     assert carried_out(stage, "cut", 0.0, "i-1").target == "i-2"
     with pytest.raises(NoTargetError, match="there is no host without an active fault of this kind"):
@@ -61,7 +61,7 @@ def test_a_fault_is_not_done_again_to_what_it_lasts_on(tmp_path: Path) -> None:
             carried_out(stage, kind, 0.0, target)
 
 
-def test_cut_ends_only_if_its_host_is_gone(tmp_path: Path) -> None:
+def test_undo_of_cut_fails_unless_host_is_gone(tmp_path: Path) -> None:
     stage = Stage(tmp_path, 1)
     cut = carried_out(stage, "cut")
     assert cut.undo
@@ -93,7 +93,7 @@ def state_of(pid: int) -> str:
 
 
 @pytest.mark.root
-def test_half_of_the_hosts_end_at_once_the_smaller_one_of_an_odd_number(tmp_path: Path) -> None:
+def test_smaller_half_of_hosts_is_killed_at_the_same_time(tmp_path: Path) -> None:
     with contextlib.ExitStack() as stack:
         hosts = [stack.enter_context(started_host()) for _ in range(3)]
         stage = Stage(tmp_path, *hosts)
@@ -109,7 +109,7 @@ def test_half_of_the_hosts_end_at_once_the_smaller_one_of_an_odd_number(tmp_path
 
 
 @pytest.mark.root
-def test_the_host_of_the_first_rank_ends_and_without_one_none_does(tmp_path: Path) -> None:
+def test_host_of_first_rank_is_killed_and_none_without_ranks(tmp_path: Path) -> None:
     with started_host() as host, started_host() as other:
         for rank in ranks_of(processes_of(host)):
             if rank.rank == 0:
@@ -125,7 +125,7 @@ def test_the_host_of_the_first_rank_ends_and_without_one_none_does(tmp_path: Pat
 
 
 @pytest.mark.root
-def test_a_rank_is_frozen_goes_on_and_is_killed_and_the_other_lives(tmp_path: Path) -> None:
+def test_rank_is_frozen_resumed_and_killed_without_affecting_another(tmp_path: Path) -> None:
     with started_host() as host:
         stage = Stage(tmp_path, host)
         first, second = ranks_of(processes_of(host))

@@ -14,7 +14,7 @@ from localcloud.chaos.attempt import NoTargetError
 ROOT = Path(__file__).resolve().parents[1]
 
 
-def test_one_bit_of_the_newest_file_is_flipped_and_no_other(tmp_path: Path) -> None:
+def test_exactly_one_bit_of_newest_file_is_flipped(tmp_path: Path) -> None:
     for number, name in enumerate(("old", "new")):
         (tmp_path / name).mkdir()
         (tmp_path / name / "arrays").write_bytes(bytes(100))
@@ -60,7 +60,7 @@ print(os.listdir(root))
 
 
 @pytest.mark.root
-def test_a_limited_one_is_full_until_that_is_undone(tmp_path: Path) -> None:
+def test_limited_file_system_is_full_until_fault_is_undone(tmp_path: Path) -> None:
     script = 'mount -t tmpfs -o size=4m none "$1" && exec "$2" -c "$3" "$1"'
     words = ["unshare", "--mount", "sh", "-c", script, "sh", str(tmp_path), sys.executable, FILL]
     done = subprocess.run(words, capture_output=True, text=True, check=True, cwd=ROOT)

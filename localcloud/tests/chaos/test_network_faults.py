@@ -29,7 +29,7 @@ def sends(host: int, address: str) -> bool:
 
 
 @pytest.mark.parametrize("kind", ["drop", "slow"])
-def test_a_machine_has_no_network_here_whose_packets_could_be_dropped(tmp_path: Path, kind: str) -> None:
+def test_network_faults_skip_machines(tmp_path: Path, kind: str) -> None:
     stage = Stage(tmp_path, 1)
     stage.hosts()[0]["agent"] = "/run/localcloud/x/agent.sock"
     with pytest.raises(NoTargetError, match="there is no host in namespaces"):
@@ -37,7 +37,7 @@ def test_a_machine_has_no_network_here_whose_packets_could_be_dropped(tmp_path: 
 
 
 @pytest.mark.root
-def test_what_a_host_sends_is_slowed_until_that_is_undone(tmp_path: Path) -> None:
+def test_sending_is_slowed_until_fault_is_undone(tmp_path: Path) -> None:
     with started_host() as host:
         slow = carried_out(Stage(tmp_path, host), "slow")
         assert slow.what == "limited the sending rate of w1 (i-1) to 1 Mbit/s" and slow.undo
@@ -48,7 +48,7 @@ def test_what_a_host_sends_is_slowed_until_that_is_undone(tmp_path: Path) -> Non
 
 
 @pytest.mark.root
-def test_what_a_host_sends_to_others_is_dropped_until_that_is_undone(tmp_path: Path) -> None:
+def test_sent_packets_are_dropped_until_fault_is_undone(tmp_path: Path) -> None:
     with started_host() as host:
         assert sends(host, "10.99.0.2")
         drop = carried_out(Stage(tmp_path, host), "drop")
@@ -61,7 +61,7 @@ def test_what_a_host_sends_to_others_is_dropped_until_that_is_undone(tmp_path: P
 
 @pytest.mark.root
 @pytest.mark.parametrize("kind", ["drop", "slow"])
-def test_a_fault_of_a_network_that_ended_meanwhile_is_undone_without_an_error(tmp_path: Path, kind: str) -> None:
+def test_undo_succeeds_after_network_is_gone(tmp_path: Path, kind: str) -> None:
     with started_host() as host:
         found = carried_out(Stage(tmp_path, host), kind)
         inside(host, "ip", "link", "del", "eth0")

@@ -29,20 +29,20 @@ def proc(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_a_host_has_the_processes_of_its_first_ones_namespace(proc: Path) -> None:
+def test_host_processes_share_namespace_of_first_process(proc: Path) -> None:
     assert [process.command for process in processes_of(70, proc)] == [
         *("init", "sh -c train", "python train.py", "python loader.py")
     ]
 
 
-def test_a_rank_is_the_largest_process_that_has_its_variables(proc: Path) -> None:
+def test_rank_is_largest_process_with_its_variables(proc: Path) -> None:
     assert ranks_of(processes_of(70, proc)) == [
         Process(pid=72, command="python train.py", rank=1, resident_bytes=50 * 4096)
     ]
 
 
 @pytest.mark.parametrize("init_pid", [75, 76, 99])
-def test_the_machines_own_processes_are_no_hosts(proc: Path, init_pid: int) -> None:
+def test_processes_of_machine_belong_to_no_host(proc: Path, init_pid: int) -> None:
     assert processes_of(init_pid, proc) == []
 
 

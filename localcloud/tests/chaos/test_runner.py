@@ -56,7 +56,7 @@ CUT = Fault(at_s=10.0, kind="cut", place=0.0, lasts_s=30.0)
 REBOOT = Fault(at_s=20.0, kind="reboot", place=0.9)
 
 
-def test_what_lasts_is_undone_in_time_also_after_the_last_fault(tmp_path: Path) -> None:
+def test_temporary_faults_are_undone_in_time(tmp_path: Path) -> None:
     play = Play(tmp_path, 1, 1)
     late = Fault(at_s=60.0, kind="cut", place=0.9, lasts_s=5.0)
     assert play.run(late, REBOOT, CUT) == ended(3)
@@ -98,7 +98,7 @@ def test_notice_waits_for_a_checkpoint_while_temporary_faults_are_undone(tmp_pat
     assert [at_s for at_s, _ in play.told] == pytest.approx([10.0, 40.0, 44.5], abs=0.1)
 
 
-def test_without_a_checkpoint_a_notice_is_skipped_with_the_reason(tmp_path: Path) -> None:
+def test_notice_without_checkpoint_is_skipped_with_reason(tmp_path: Path) -> None:
     play = writing(tmp_path, begins_at_s=1e9)
     assert play.run(NOTICE, dataclasses.replace(REBOOT, at_s=30.0)) == ended(1)
     skipped, rebooted = play.told
@@ -131,7 +131,7 @@ def test_failed_faults_and_faults_that_cannot_be_undone_are_reported(tmp_path: P
     ]
 
 
-def test_what_could_not_be_undone_in_time_is_undone_at_the_end(tmp_path: Path) -> None:
+def test_failed_undo_is_retried_at_the_end(tmp_path: Path) -> None:
     play = Play(tmp_path, 1)
     ask, refused = play.stage.ask, [True]
 
@@ -149,7 +149,7 @@ def test_what_could_not_be_undone_in_time_is_undone_at_the_end(tmp_path: Path) -
     ]
 
 
-def test_what_lasts_is_undone_when_the_schedule_is_interrupted(tmp_path: Path) -> None:
+def test_interruption_undoes_temporary_faults(tmp_path: Path) -> None:
     for ends_at_s in (15.0, 25.0):
         play = Play(tmp_path, 1, ends_at_s=ends_at_s)
         assert play.run(CUT, REBOOT) == ended(int(ends_at_s // 10), interrupted=True)
@@ -157,7 +157,7 @@ def test_what_lasts_is_undone_when_the_schedule_is_interrupted(tmp_path: Path) -
         assert play.told[-1] == (ends_at_s, "undone: cut the network of w1 (i-1)")
 
 
-def test_the_end_of_the_cloud_ends_the_schedule_and_what_lasted(tmp_path: Path) -> None:
+def test_schedule_stops_with_its_cloud(tmp_path: Path) -> None:
     play = Play(tmp_path, 1, 1)
     ask = play.stage.ask
 
@@ -172,7 +172,7 @@ def test_the_end_of_the_cloud_ends_the_schedule_and_what_lasted(tmp_path: Path) 
     assert play.told == [(10.0, "cut the network of w1 (i-1)"), (20.0, "undone: cut the network of w1 (i-1)")]
 
 
-def test_runners_exclude_each_other_but_a_killed_one_blocks_none(tmp_path: Path) -> None:
+def test_only_one_runner_is_allowed_and_killed_runner_does_not_block(tmp_path: Path) -> None:
     layout = Layout(name="x", run_root=tmp_path)
     with pytest.raises(NotRunningError), runner.locked(layout):
         pass
@@ -212,7 +212,7 @@ def test_hosts_that_match_are_sorted_by_name_and_address(
     assert len(made.all_hosts()) == 4
 
 
-def test_a_later_cloud_of_the_same_name_is_not_met(
+def test_later_cloud_with_same_name_is_not_affected(
     cloud: tuple[Cloud, dict[str, Any], list[dict[str, Any]]],
 ) -> None:
     made, state, _ = cloud
@@ -226,7 +226,7 @@ def test_a_later_cloud_of_the_same_name_is_not_met(
 @pytest.mark.parametrize(
     "last", ["cut the network of w1 (i-1)", "cut the network of w2 (i-2)", "undone: cut the network of w1 (i-1)"]
 )
-def test_all_that_lasts_is_undone_once_when_no_event_can_be_recorded_any_more(tmp_path: Path, last: str) -> None:
+def test_faults_are_undone_once_if_events_cannot_be_recorded(tmp_path: Path, last: str) -> None:
     play, failing = Play(tmp_path, 1, 1), [False]
 
     def fail_from(text: str) -> None:
@@ -242,7 +242,7 @@ def test_all_that_lasts_is_undone_once_when_no_event_can_be_recorded_any_more(tm
     assert cuts == mends == (["i-1"] if last == "cut the network of w1 (i-1)" else ["i-1", "i-2"])
 
 
-def test_the_same_fault_meets_another_host_while_it_lasts_and_the_same_one_after_it(tmp_path: Path) -> None:
+def test_active_fault_affects_only_other_hosts(tmp_path: Path) -> None:
     again = [Fault(at_s=at_s, kind="cut", place=0.0, lasts_s=5.0) for at_s in (20.0, 45.0)]
     play = Play(tmp_path, 1, 1)
     assert play.run(CUT, *again) == ended(3)

@@ -42,12 +42,12 @@ def test_every_kind_is_drawn_by_some_seed() -> None:
     assert {fault.kind for seed in range(20) for fault in drawn(seed)} == set(KINDS)
 
 
-def test_an_unknown_kind_is_refused_with_those_that_there_are() -> None:
+def test_unknown_kind_is_rejected_with_list_of_kinds() -> None:
     with pytest.raises(LocalCloudError, match=r"fault 'meteor': must be one of kill-rank, .*reboot"):
         draw(1, kinds=["meteor"], first_s=0, every_s=1, duration_s=1, longest_s=1)
 
 
-def test_a_fault_in_words_and_as_values() -> None:
+def test_fault_has_text_and_json_form() -> None:
     fault = Fault(at_s=20.0, kind="cut", place=0.5, lasts_s=30.0)
     assert (str(fault), str(dataclasses.replace(fault, kind="reboot", lasts_s=0))) == (
         "after 20 s: cut, for 30 s",
@@ -57,7 +57,7 @@ def test_a_fault_in_words_and_as_values() -> None:
     assert str(dataclasses.replace(fault, hosts="master")) == "after 20 s: cut, on master, for 30 s"
 
 
-def test_a_kind_may_have_hosts_of_its_own() -> None:
+def test_kind_can_have_its_own_hosts() -> None:
     faults = draw(3, kinds=["cut@^w", "reboot"], first_s=0, every_s=1, duration_s=60, longest_s=1)
     assert {(fault.kind, fault.hosts) for fault in faults} == {("cut", "^w"), ("reboot", "")}
 

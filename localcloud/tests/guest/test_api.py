@@ -43,7 +43,7 @@ def test_lines_come_back_from_their_stream(api: Api, client: Client) -> None:
     assert [event["message"] for event in found] == ["one", "zwei — ü"]
 
 
-def test_a_log_group_that_is_gone_is_an_error(api: Api) -> None:
+def test_missing_log_group_is_an_error(api: Api) -> None:
     with pytest.raises(ApiError) as caught:
         api.create_stream("gone", "i-1/boot")
     assert caught.value.code == "ResourceNotFoundException"
@@ -71,7 +71,7 @@ def test_an_unreachable_api_is_an_error_without_a_wait() -> None:
     assert caught.value.code == "Unreachable"
 
 
-def test_what_the_stand_in_would_leave_out_is_refused_by_name() -> None:
+def test_unsupported_configuration_is_rejected_by_name() -> None:
     check({"agent": {}, "metrics": {"metrics_collected": {"cpu": {}, "nvidia_gpu": {}}}})
     for document, name in (
         ({"traces": {}}, "traces"),

@@ -27,6 +27,6 @@ def test_systemd_detects_a_virtual_machine(words: tuple[str, ...], answer: tuple
     assert run("systemd-detect-virt", *words) == answer
 
 
-def test_the_firmware_names_its_maker_and_nothing_that_it_does_not_know() -> None:
+def test_firmware_reports_vendor_and_nothing_unknown() -> None:
     assert run("dmidecode", "--string", "system-manufacturer") == (0, "Amazon EC2\n")
     assert run("dmidecode", "-s", "chassis-asset-tag") == (0, "")

@@ -66,7 +66,7 @@ def test_any_lines_arrive_whole_and_in_order(log: Path, lines: list[str]) -> Non
     assert received.lines == [line for line in lines if line]
 
 
-def test_what_could_not_be_shipped_comes_again(log: Path) -> None:
+def test_unsent_lines_are_sent_again(log: Path) -> None:
     received = Received(failures=1)
     tail = Tail([source(log)], received)
     log.write_text("one\ntwo\n")
@@ -76,7 +76,7 @@ def test_what_could_not_be_shipped_comes_again(log: Path) -> None:
     assert received.lines == ["one", "two"]
 
 
-def test_more_than_one_call_may_carry_is_shipped_in_batches(log: Path) -> None:
+def test_many_lines_are_shipped_in_batches(log: Path) -> None:
     received = Received()
     log.write_text("".join(f"{number}\n" for number in range(2500)) + "x" * 200_000 + "\n")
     Tail([source(log)], received).ship()
@@ -94,7 +94,7 @@ def test_a_rewritten_file_is_shipped_again(log: Path) -> None:
     assert received.lines == ["a longer line", "short"]
 
 
-def test_each_file_gets_a_stream_or_the_newest_alone(tmp_path: Path) -> None:
+def test_each_file_or_only_the_newest_gets_a_stream(tmp_path: Path) -> None:
     for name in ("a b", "c"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "launcher.log").write_text(f"{name}\n")

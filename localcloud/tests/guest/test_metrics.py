@@ -40,7 +40,7 @@ def test_the_loopback_does_not_count_as_a_network() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "no table at all\n", "eth0: 1 2 3\n"])
-def test_a_table_that_is_cut_short_counts_nothing(text: str) -> None:
+def test_truncated_table_counts_nothing(text: str) -> None:
     assert set(read_network(text).values()) == {0}
 
 
@@ -53,12 +53,12 @@ def test_processor_time_is_a_share_of_all_processors() -> None:
 
 
 @pytest.mark.parametrize(("cpu_s", "percent"), [(-3.0, 0.0), (99.0, 100.0)])
-def test_a_process_that_came_or_went_uncounted_stays_within_bounds(cpu_s: float, percent: float) -> None:
+def test_started_and_exited_processes_keep_load_within_bounds(cpu_s: float, percent: float) -> None:
     values = figures(sample(0), sample(10, cpu_s=cpu_s), cpus=2, memory_bytes=1000)
     assert values["cpu"]["usage_active"] == percent
 
 
-def test_a_metric_is_sent_by_node_and_by_role_and_not_in_any_other_grain() -> None:
+def test_metrics_are_sent_only_by_node_and_role() -> None:
     sent = list(data(CONFIG, {"cpu": {"usage_active": 50.0}}, "i-1"))
     assert [(each.name, each.dimensions) for each in sent] == [
         ("cpu_usage_active", {"InstanceId": "i-1"}),

@@ -60,7 +60,7 @@ def test_the_api_gets_the_end_of_the_console_and_the_file_all_of_it(desk: Desk) 
     assert desk.layout.console("i-1").stat().st_size == CONSOLE_BYTES + 4
 
 
-def test_last_words_are_passed_on(desk: Desk) -> None:
+def test_last_output_is_published(desk: Desk) -> None:
     desk.write(b"cloud-init: user data ended with exit code 1\n")
     assert desk.consoles.result("i-1") == 1
     desk.consoles.close("i-1")
@@ -68,7 +68,7 @@ def test_last_words_are_passed_on(desk: Desk) -> None:
     assert desk.consoles.text("i-1") == ""
 
 
-def test_the_last_line_is_what_a_terminal_would_show_of_it() -> None:
+def test_last_line_has_no_control_sequences() -> None:
     assert last_line("boot\r\n[\x1b[0;32m  OK  \x1b[0m] Reached \x1b[0;1;39mreboot.target\x1b[0m.\r\n\x1b[K\r\n") == (
         "[  OK  ] Reached reboot.target."
     )

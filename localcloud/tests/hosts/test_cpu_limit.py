@@ -25,7 +25,7 @@ def make_version_2(root: Path) -> Path:
     return root
 
 
-def test_version_2_has_the_quota_in_one_file_and_the_controller_on_from_the_top(tmp_path: Path) -> None:
+def test_version_2_has_one_quota_file_and_enables_controller_from_root(tmp_path: Path) -> None:
     groups = make_version_2(tmp_path / "groups")
     procs = CpuLimit(cloud="one", cpus=0.25, groups=groups).make("i-1")
     assert procs == groups / "localcloud/one/i-1/cgroup.procs"
@@ -34,7 +34,7 @@ def test_version_2_has_the_quota_in_one_file_and_the_controller_on_from_the_top(
         assert (above / "cgroup.subtree_control").read_text() == "+cpu"
 
 
-def test_version_1_has_it_in_two(tmp_path: Path) -> None:
+def test_version_1_has_quota_in_two_files(tmp_path: Path) -> None:
     groups = make_version_1(tmp_path / "groups")
     procs = CpuLimit(cloud="one", cpus=1.5, groups=groups).make("i-1")
     assert procs == groups / "cpu/localcloud/one/i-1/cgroup.procs"
@@ -87,7 +87,7 @@ def test_a_process_gets_no_more_than_its_group_and_nothing_is_left() -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root for control groups")
-def test_what_a_cloud_has_left_is_removed() -> None:
+def test_remaining_groups_of_cloud_are_removed() -> None:
     limit = CpuLimit(cloud=f"t{os.getpid()}", cpus=0.1)
     try:
         limit.check()

@@ -15,7 +15,7 @@ DEBIAN = DISTRIBUTIONS["debian-12"]
 BARE = DISTRIBUTIONS["debian-12-bare"]
 
 
-def test_each_release_and_list_of_packages_has_a_root_of_its_own(tmp_path: Path) -> None:
+def test_each_release_and_package_list_has_its_own_root(tmp_path: Path) -> None:
     names = {each.root.directory(tmp_path).name.rpartition("-")[0] for each in DISTRIBUTIONS.values()}
     assert names == {"debian-12", "debian-12-bare", "debian-13"}
     assert DEBIAN.parameter == "/aws/service/debian/release/12/latest/amd64"
@@ -30,7 +30,7 @@ def test_each_release_and_list_of_packages_has_a_root_of_its_own(tmp_path: Path)
 
 
 @pytest.mark.root
-def test_a_bare_image_has_the_stand_in_of_the_aws_cli_once_apt_has_installed_it(tmp_path: Path) -> None:
+def test_bare_image_gets_aws_cli_stand_in_after_installation(tmp_path: Path) -> None:
     layer = tmp_path / "layer"
     layer.mkdir()
     build(layer, tmp_path / "root", BARE, (), {})

@@ -23,7 +23,7 @@ def stand_in(directory: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> N
     monkeypatch.setenv("PATH", f"{directory}:{os.environ['PATH']}")
 
 
-def test_a_root_is_made_once_and_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_root_is_created_once_and_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stand_in(tmp_path / "bin", monkeypatch, 'mkdir "$ROOT"; echo once >>"$ROOT/../made"')
     cache = tmp_path / "cache"
     root = root_of(DEBIAN, cache)
@@ -32,22 +32,20 @@ def test_a_root_is_made_once_and_kept(tmp_path: Path, monkeypatch: pytest.Monkey
     assert stat.S_IMODE(root.stat().st_mode) == 0o755
 
 
-def test_a_root_that_cannot_be_made_leaves_nothing_and_says_why(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_failed_root_leaves_nothing_and_reports_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stand_in(tmp_path / "bin", monkeypatch, 'mkdir "$ROOT"; echo "E: no route to the archive" >&2; exit 25')
     with pytest.raises(ImageError, match=r"the root file system of debian-12:\nE: no route to the archive"):
         root_of(DEBIAN, tmp_path / "cache")
     assert [path.name for path in (tmp_path / "cache").iterdir() if path.is_dir()] == []
 
 
-def test_without_mmdebstrap_its_package_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_mmdebstrap_is_reported_with_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(ImageError, match="apt-get install mmdebstrap"):
         root_of(DEBIAN, tmp_path / "cache")
 
 
-def test_the_hosts_of_the_archive_are_those_of_the_lines_that_count(tmp_path: Path) -> None:
+def test_archive_hosts_come_from_active_lines(tmp_path: Path) -> None:
     (tmp_path / "etc/apt/sources.list.d").mkdir(parents=True)
     lines = "deb http://one.example.org/debian x main\n# deb http://old.example.org/debian x main\n"
     (tmp_path / "etc/apt/sources.list").write_text(lines)

@@ -29,7 +29,7 @@ def test_host_is_named_after_its_address() -> None:
     assert "10.0.1.10 ip-10-0-1-10.ec2.internal ip-10-0-1-10\n" in content("etc/hosts")
 
 
-def test_key_pair_may_log_in_and_only_it() -> None:
+def test_only_key_pair_can_log_in() -> None:
     key = "ssh-ed25519 AAAA me"
     assert content("home/ec2-user/.ssh/authorized_keys", public_key=key) == f"{key}\n"
     assert not any("authorized_keys" in path for path in found())

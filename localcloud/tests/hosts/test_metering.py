@@ -22,17 +22,17 @@ NET = """Inter-|   Receive                                                |  Tra
 """
 
 
-def test_processor_time_counts_what_ended_children_used_and_names_may_hold_anything() -> None:
+def test_processor_time_includes_exited_children_and_any_process_name() -> None:
     assert parse_stat(STAT) == pytest.approx(300 / os.sysconf("SC_CLK_TCK"))
 
 
-def test_the_networks_card_alone_is_counted_and_a_host_without_one_moved_nothing() -> None:
+def test_only_network_card_is_counted_and_missing_card_is_zero() -> None:
     assert parse_network(NET) == (1234567, 765432)
     assert parse_network(NET.replace("eth0", "ens5")) == (0, 0)
     assert parse_network("") == (0, 0)
 
 
-def test_a_load_is_a_share_of_what_the_host_would_have_if_all_were_busy() -> None:
+def test_load_is_relative_to_fair_share() -> None:
     before = Reading(cpu_s=10, received_bytes=1000, sent_bytes=500)
     after = Reading(cpu_s=13, received_bytes=4000, sent_bytes=500)
     found = load(WORKER, before, after, elapsed_s=60, fair_cores=0.1, speed=1)
@@ -40,13 +40,13 @@ def test_a_load_is_a_share_of_what_the_host_would_have_if_all_were_busy() -> Non
     assert load(WORKER, before, after, elapsed_s=60, fair_cores=0.01, speed=1).cpu_percent == 100
 
 
-def test_bytes_count_as_many_times_as_the_metrics_run_faster() -> None:
+def test_bytes_are_multiplied_by_metrics_speed() -> None:
     before, after = (Reading(cpu_s=0, received_bytes=n, sent_bytes=n) for n in (0, 100))
     found = load(WORKER, before, after, elapsed_s=1, fair_cores=1, speed=60)
     assert (found.received_bytes, found.sent_bytes) == (6000, 6000)
 
 
-def test_a_host_that_is_gone_is_left_out(tmp_path: Path) -> None:
+def test_exited_host_is_omitted(tmp_path: Path) -> None:
     (tmp_path / "1").mkdir()
     assert read({"i-1": 1, "i-2": 2}, tmp_path) == {}
 

@@ -25,7 +25,7 @@ def testbed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SmallCloud]:
 
 
 @pytest.mark.root
-def test_a_new_file_stays_unseen_by_the_host_that_had_looked_for_it(testbed: SmallCloud) -> None:
+def test_new_file_is_invisible_to_host_that_looked_for_it_before(testbed: SmallCloud) -> None:
     began = time.monotonic()
     assert testbed.execute(WORKER, "cat /mnt/efs/open/late").returncode == 1
     testbed.execute(MASTER, "echo here > /mnt/efs/open/late")
@@ -69,7 +69,7 @@ def test_only_open_on_nfs_takes_a_round_trip(
 
 
 @pytest.mark.root
-def test_a_lock_that_becomes_free_is_had_when_the_client_asks_again(testbed: SmallCloud) -> None:
+def test_freed_lock_is_acquired_at_next_retry(testbed: SmallCloud) -> None:
     hold = "exec 9>>/mnt/efs/open/polled; flock 9; (sleep 1.5) </dev/null >/dev/null 2>&1 &"
     wait = "import fcntl, time; at, file = time.monotonic(), open('/mnt/efs/open/polled', 'a'); " \
         "fcntl.flock(file, fcntl.LOCK_EX); print(time.monotonic() - at)"  # fmt: skip
@@ -122,7 +122,7 @@ def passing_on(directory: Path) -> set[str]:
 
 
 @pytest.mark.root
-def test_a_mount_ends_with_a_host_that_is_killed(tmp_path: Path) -> None:
+def test_mount_ends_with_killed_host(tmp_path: Path) -> None:
     with running(tmp_path, nfs=True) as own:
         own.show(snapshot(WORKER))
         process = own.reconciler.hosts[WORKER.id].process

@@ -93,7 +93,7 @@ def test_a_host_behind_the_nat_installs_a_package_of_this_machines_index(tmp_pat
             assert (done.returncode, done.stdout.strip()[-2:]) == (0, "42"), done.stdout + done.stderr
 
 
-def test_pips_own_answer_has_its_default_and_what_variables_say() -> None:
+def test_pip_reports_its_default_and_variables() -> None:
     default = read_settings(PLAIN)
     assert len(default.servers) == 1
     given = {"PIP_EXTRA_INDEX_URL": "https://more.example/simple", "PIP_FIND_LINKS": "/srv/wheels"}
@@ -103,13 +103,13 @@ def test_pips_own_answer_has_its_default_and_what_variables_say() -> None:
     assert read_settings({**PLAIN, "PIP_NO_INDEX": "1"}).indexes == ()
 
 
-def test_certificates_of_pips_own_go_before_those_of_the_variables() -> None:
+def test_certificates_of_pip_override_those_of_variables() -> None:
     environment = {"REQUESTS_CA_BUNDLE": "/bundle", "SSL_CERT_FILE": "/file"}
     assert parse_settings({**ANSWER, "certificates": "/own"}, environment).certificates == "/own"
     assert parse_settings(ANSWER, environment).certificates == "/bundle"
 
 
-def test_places_below_the_home_are_named_whole_for_users_with_other_homes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_paths_in_home_are_expanded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", "/home/somebody")
     found = parse_settings({**ANSWER, "find_links": ["~/wheels", "/srv/wheels", "https://more.example/~x"]}, {})
     assert found.find_links == ("/home/somebody/wheels", "/srv/wheels", "https://more.example/~x")
@@ -124,7 +124,7 @@ def test_places_below_the_home_are_named_whole_for_users_with_other_homes(monkey
         ({"indexes": ["https://[::1]"]}, "index on this machine is ::1"),
     ],
 )
-def test_settings_that_cannot_be_passed_on_are_refused(changes: dict[str, Any], says: str) -> None:
+def test_unusable_settings_are_rejected(changes: dict[str, Any], says: str) -> None:
     with pytest.raises(PackageIndexError, match=says):
         parse_settings({**ANSWER, **changes}, {})
 
@@ -140,7 +140,7 @@ def test_unreadable_certificates_are_reported(tmp_path: Path) -> None:
         resolve(PipSettings(indexes=(), find_links=(), trusted=(), certificates=str(tmp_path)))
 
 
-def test_the_hosts_pip_is_configured_alike(tmp_path: Path) -> None:
+def test_hosts_get_the_same_pip_configuration(tmp_path: Path) -> None:
     settings = PipSettings(
         indexes=("https://user:p%40ss@one.example/simple", "https://two.example/simple"),
         find_links=("/srv/wheels", "/srv/more"),
@@ -154,7 +154,7 @@ def test_the_hosts_pip_is_configured_alike(tmp_path: Path) -> None:
     assert again.certificates == CERTIFICATES
 
 
-def test_directories_are_shown_at_their_own_paths_and_an_index_with_the_one_above(tmp_path: Path) -> None:
+def test_directories_are_shown_at_same_paths_and_index_with_its_parent(tmp_path: Path) -> None:
     (tmp_path / "mirror" / "simple").mkdir(parents=True)
     (tmp_path / "wheels").mkdir()
     places = (str(tmp_path / "wheels"), str(tmp_path / "gone"))
@@ -163,7 +163,7 @@ def test_directories_are_shown_at_their_own_paths_and_an_index_with_the_one_abov
     assert (found.servers, found.ports) == (frozenset(), ())
 
 
-def test_an_index_that_does_not_answer_is_named() -> None:
+def test_unreachable_index_is_reported() -> None:
     with socket.create_server(("127.0.0.1", 0)) as closed:
         port = closed.getsockname()[1]
     needs_name_of_loopback()
@@ -172,7 +172,7 @@ def test_an_index_that_does_not_answer_is_named() -> None:
         resolve(PipSettings(indexes=(url,)))
 
 
-def test_a_page_tells_the_servers_of_its_files_once_each() -> None:
+def test_each_server_of_a_page_is_found_once() -> None:
     page = '<a href="../../files/a.whl">a</a><a href="https://files.example/b.whl#x">b</a>' * 2
     assert links(page, "https://index.example/simple/pip/") == [
         "https://index.example/files/a.whl",
@@ -180,7 +180,7 @@ def test_a_page_tells_the_servers_of_its_files_once_each() -> None:
     ]
 
 
-def test_the_files_take_the_place_of_hidden_ones(tmp_path: Path) -> None:
+def test_files_replace_hidden_files(tmp_path: Path) -> None:
     (tmp_path / "etc").mkdir()
     (tmp_path / "etc/pip.conf").symlink_to("/dev/null")
     PackageIndex(files={CONFIGURATION: "[global]\n"}).install(tmp_path)

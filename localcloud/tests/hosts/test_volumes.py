@@ -48,7 +48,7 @@ def test_volume_without_a_size_is_a_directory(tmp_path: Path) -> None:
         (DEVTMPFS, True, "cannot mount a file: [Errno 1] Operation not permitted"),
     ],
 )
-def test_sizes_are_enforced_only_where_a_volume_can_be_mounted(
+def test_sizes_are_enforced_only_if_volumes_can_be_mounted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dev: str, fails: bool, why: str
 ) -> None:
     def mount(file: Path, at: Path) -> None:

@@ -46,7 +46,7 @@ def content(disk: Path, path: str) -> str:
 
 
 @needs_mke2fs
-def test_a_nodes_disk_holds_the_root_its_settings_and_what_boots_it(cache: Path) -> None:
+def test_node_disk_contains_root_settings_and_kernel(cache: Path) -> None:
     made = node_disk(DEBIAN, HERE, cache)
     assert (made.kernel.read_text(), made.initrd.read_text()) == ("kernel\n", "initrd\n")
     assert made.archive == {"archive.example.org"}
@@ -56,7 +56,7 @@ def test_a_nodes_disk_holds_the_root_its_settings_and_what_boots_it(cache: Path)
 
 
 @needs_mke2fs
-def test_a_disk_is_made_once_for_the_same_packages_and_files(cache: Path) -> None:
+def test_disk_is_created_once_for_same_packages_and_files(cache: Path) -> None:
     first = node_disk(DEBIAN, HERE, cache)
     assert node_disk(DEBIAN, HERE, cache) == first
     assert (cache.parent / "made").read_text() == "once\n"
@@ -64,7 +64,7 @@ def test_a_disk_is_made_once_for_the_same_packages_and_files(cache: Path) -> Non
     assert server_disk(DEBIAN, cache).directory.name.startswith("debian-12-server-")
 
 
-def test_a_node_knows_the_api_in_every_process_and_asks_ec2s_metadata_service() -> None:
+def test_every_process_has_api_endpoint_and_cloud_init_uses_ec2_metadata() -> None:
     files = node_files(DEBIAN, HERE)
     services = files["etc/systemd/system.conf.d/localcloud.conf"].text
     assert 'DefaultEnvironment="AWS_ENDPOINT_URL=http://198.18.0.1" "AWS_REGION=us-east-1"\n' in services
@@ -76,7 +76,7 @@ def test_a_node_knows_the_api_in_every_process_and_asks_ec2s_metadata_service() 
     assert "/sbin/mount.nfs4" not in files, "a machine mounts NFS by itself"
 
 
-def test_units_are_wanted_by_what_starts_them() -> None:
+def test_units_are_linked_to_their_targets() -> None:
     links = {path: file.text for path, file in (node_files(DEBIAN, HERE) | server_files()).items() if file.link}
     assert links["etc/systemd/system/sysinit.target.wants/localcloud-show.service"] == "../localcloud-show.service"
     assert (
@@ -88,7 +88,7 @@ def test_units_are_wanted_by_what_starts_them() -> None:
         assert packaged or unit in node_files(DEBIAN, HERE), f"{path} leads nowhere"
 
 
-def test_a_file_server_has_the_versions_that_efs_has_and_takes_every_port() -> None:
+def test_file_server_has_nfs_versions_of_efs_and_accepts_every_port() -> None:
     files = server_files()
     assert "vers4.1=y" in files["etc/nfs.conf.d/localcloud.conf"].text
     assert "vers4.2=n" in files["etc/nfs.conf.d/localcloud.conf"].text
@@ -112,7 +112,7 @@ def test_shown_directories_are_one_disk_that_changes_with_them(cache: Path, tmp_
     assert shown_disk((), cache) is None
 
 
-def test_a_disk_that_cannot_be_made_leaves_nothing(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_disk_leaves_nothing(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     failing = cache.parent / "bin/mke2fs"
     failing.write_text("#!/bin/sh\necho 'No space left on device' >&2; exit 1\n")
     failing.chmod(0o755)

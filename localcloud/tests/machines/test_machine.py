@@ -22,7 +22,7 @@ def hosts(directory: Path) -> MachineHosts:
     )
 
 
-def test_an_image_without_a_disk_is_refused_with_those_that_have_one(tmp_path: Path) -> None:
+def test_image_without_disk_is_rejected_with_list_of_images(tmp_path: Path) -> None:
     kind = hosts(tmp_path)
     with pytest.raises(
         NoMachineError, match=r"no machine can boot from the image ami-1: .* launch instances from ami-debian"

@@ -16,7 +16,7 @@ from testbed import WORKER, snapshot
 SUBNET = snapshot().subnets[1]
 
 
-def test_no_link_beside_the_machines_card_has_its_address() -> None:
+def test_only_the_machines_card_has_its_mac_address() -> None:
     own = mac(WORKER.private_ip)
     commands = bridge_commands(WORKER, SUBNET)
     given = [line.split(" address ")[1].split()[0] for line in commands if " address " in line]
@@ -30,7 +30,7 @@ def test_the_bridge_has_the_gateways_address_and_does_not_answer_for_it() -> Non
     assert commands.index("link set br0 arp off") < commands.index("link set br0 up")
 
 
-def test_dhcp_gives_an_instance_its_own_address_and_what_a_vpc_tells() -> None:
+def test_dhcp_provides_address_and_vpc_settings() -> None:
     lines = dhcp_configuration(WORKER, SUBNET).splitlines()
     assert "dhcp-host=02:42:0a:00:01:0a,10.0.1.10,ip-10-0-1-10,infinite" in lines
     assert "dhcp-range=10.0.1.0,static,255.255.255.0,infinite" in lines
@@ -40,7 +40,7 @@ def test_dhcp_gives_an_instance_its_own_address_and_what_a_vpc_tells() -> None:
     assert "port=0" in lines, "names are the router's"
 
 
-def test_a_file_server_is_behind_a_translation_of_its_addresses() -> None:
+def test_addresses_of_file_server_are_translated() -> None:
     assert "tcp dport 2049 dnat to 100.64.255.2" in server_ruleset()
     assert "addr add 100.64.255.1/30 dev tap0" in server_commands()
     name = server_link("fs-0123456789abcdef0")

@@ -36,14 +36,14 @@ def test_the_firmware_is_that_of_an_instance() -> None:
     ]
 
 
-def test_an_emulated_processor_has_avx_and_a_real_one_is_the_machines_own() -> None:
+def test_emulated_processor_has_avx_and_kvm_uses_host_processor() -> None:
     assert "IvyBridge,x2apic=off,tsc-deadline=off" in words()
     assert "host" in words("kvm") and "kvm" in words("kvm")
     with pytest.raises(KeyError):
         words("xen")
 
 
-def test_disks_come_in_order_and_what_is_shown_cannot_be_written() -> None:
+def test_disks_are_in_order_and_shown_disk_is_read_only() -> None:
     drives = [word for word in words() if word.startswith("file=")]
     assert drives == [
         "file=/i-1/disk,format=qcow2,if=virtio,cache=unsafe,discard=unmap",
@@ -67,7 +67,7 @@ def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> No
         ("echo 'Linux version 6.1.0'; exec sleep 60", "kvm"),
     ],
 )
-def test_kvm_is_taken_where_a_kernel_speaks(
+def test_kvm_is_used_if_a_kernel_boots(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, expected: str
 ) -> None:
     stand_in(tmp_path, monkeypatch, script)
@@ -75,7 +75,7 @@ def test_kvm_is_taken_where_a_kernel_speaks(
     assert qemu.accelerator(Path("/vmlinuz"), device=tmp_path) == expected
 
 
-def test_without_the_device_nothing_is_tried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kvm_is_not_tried_without_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stand_in(tmp_path, monkeypatch, f"touch {tmp_path}/tried; echo Linux version")
     assert qemu.accelerator(Path("/vmlinuz"), device=tmp_path / "kvm") == "tcg"
     assert not (tmp_path / "tried").exists()

@@ -51,14 +51,14 @@ def peer(path: Path, answers: Sequence[Answer]) -> Iterator[list[dict[str, Any]]
         thread.join()
 
 
-def test_the_power_button_is_pressed_once_the_monitor_takes_commands(tmp_path: Path) -> None:
+def test_power_button_is_pressed_after_monitor_is_ready(tmp_path: Path) -> None:
     event = {"event": "POWERDOWN", "timestamp": {"seconds": 1}}
     with peer(tmp_path / "monitor", [[{"QMP": {}}, {"return": {}}], [event, {"return": {}}]]) as requests:
         power_down(tmp_path / "monitor")
     assert requests == [{"execute": "qmp_capabilities"}, {"execute": "system_powerdown"}]
 
 
-def test_an_error_is_raised_with_its_words(tmp_path: Path) -> None:
+def test_error_contains_description(tmp_path: Path) -> None:
     refusal = {"error": {"class": "GenericError", "desc": "no such program"}}
     with (
         peer(tmp_path / "agent", [[refusal]]) as requests,
@@ -70,14 +70,12 @@ def test_an_error_is_raised_with_its_words(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("answer", "why"), [(b"", "was closed"), (b"nonsense\n", "still booting"), ([], "timed out")])
-def test_a_machine_that_leaves_or_sends_nonsense_or_nothing_does_not_answer(
-    tmp_path: Path, answer: Answer, why: str
-) -> None:
+def test_disconnected_garbled_or_silent_machine_is_no_answer(tmp_path: Path, answer: Answer, why: str) -> None:
     with peer(tmp_path / "agent", [answer]), pytest.raises(NoAnswerError, match=why):
         execute(tmp_path / "agent", ["true"], answer_s=0.05)
 
 
-def test_a_machine_that_is_gone_has_no_button(tmp_path: Path) -> None:
+def test_power_button_of_missing_machine_fails(tmp_path: Path) -> None:
     with pytest.raises(NoAnswerError, match="No such file"):
         power_down(tmp_path / "monitor")
 
@@ -103,7 +101,7 @@ def test_a_command_is_waited_for_and_its_output_decoded(tmp_path: Path) -> None:
     assert requests[2]["arguments"] == {"pid": 12}
 
 
-def test_a_command_that_a_signal_ended_has_a_shells_exit_code(tmp_path: Path) -> None:
+def test_command_killed_by_signal_has_exit_code_of_shell(tmp_path: Path) -> None:
     errors = base64.b64encode(b"killed").decode()
     with peer(tmp_path / "agent", answers({"exited": True, "signal": 9, "err-data": errors})):
         done = execute(tmp_path / "agent", ["sleep", "9"])

@@ -39,7 +39,7 @@ def entrance(port: int) -> socket.socket:
     return socket.create_connection(listener.getsockname(), timeout=60)
 
 
-def test_bytes_go_both_ways_and_each_way_ends_by_itself() -> None:
+def test_bytes_flow_both_ways_and_directions_close_separately() -> None:
     sent = b"GET / HTTP/1.1\r\n" + bytes(range(256)) * 2000
     with echo() as port, entrance(port) as client:
         client.sendall(sent)
@@ -47,7 +47,7 @@ def test_bytes_go_both_ways_and_each_way_ends_by_itself() -> None:
         assert b"".join(iter(lambda: client.recv(65536), b"")) == sent * 2
 
 
-def test_a_host_that_does_not_answer_ends_the_connection() -> None:
+def test_unreachable_host_closes_connection() -> None:
     with listen() as closed:
         port = closed.getsockname()[1]
     with entrance(port) as client, contextlib.suppress(ConnectionResetError):
@@ -55,6 +55,6 @@ def test_a_host_that_does_not_answer_ends_the_connection() -> None:
         assert client.recv(1) == b""
 
 
-def test_each_host_has_an_address_of_its_own() -> None:
+def test_each_host_has_its_own_address() -> None:
     found = passage_addresses(["b.example.org", "a.example.org", "b.example.org"])
     assert found == {"a.example.org": "198.18.255.129", "b.example.org": "198.18.255.130"}

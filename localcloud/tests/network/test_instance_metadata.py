@@ -53,11 +53,11 @@ def test_an_instance_reads_its_own_metadata(path: str, value: str) -> None:
 @pytest.mark.parametrize(
     "path", ["meta-data/spot/instance-action", "meta-data/nothing", "nothing", "meta-data/public-ipv4", ""]
 )
-def test_there_is_nothing_at_unknown_paths(path: str) -> None:
+def test_unknown_paths_do_not_exist(path: str) -> None:
     assert ask(ROLE, path) is None
 
 
-def test_a_spot_instance_that_is_taken_back_reads_when() -> None:
+def test_interrupted_spot_instance_reads_termination_time() -> None:
     spot = dataclasses.replace(WORKER, spot=True)
     assert ask(spot, "meta-data/instance-life-cycle") == "spot"
     assert ask(spot, "meta-data/spot/instance-action") is None
@@ -69,7 +69,7 @@ def test_a_spot_instance_that_is_taken_back_reads_when() -> None:
     assert ask(noticed, "meta-data/spot/termination-time") == "2026-01-02T03:04:05Z"
 
 
-def test_an_instance_reads_what_its_group_wants_of_it() -> None:
+def test_instance_reads_its_target_lifecycle_state() -> None:
     path = "meta-data/autoscaling/target-lifecycle-state"
     assert ask(WORKER, path) is None
     assert ask(dataclasses.replace(WORKER, target_state="Terminated"), path) == "Terminated"
@@ -88,7 +88,7 @@ def test_identity_document_names_account_and_region() -> None:
     assert (document["accountId"], document["region"]) == ("123456789012", "us-east-1")
 
 
-def test_token_is_good_for_its_host_and_its_time() -> None:
+def test_token_is_valid_for_its_host_and_lifetime() -> None:
     now = 100.0
     tokens = Tokens(clock=lambda: now)
     token = tokens.issue("10.0.0.1", 60)
@@ -123,7 +123,7 @@ def test_no_metadata_is_returned_without_a_token(server: MetadataServer) -> None
     assert request(server, "GET", "/latest/meta-data/instance-id", token="guessed") == (401, "")
 
 
-def test_token_opens_the_tree(server: MetadataServer) -> None:
+def test_token_gives_access_to_metadata(server: MetadataServer) -> None:
     status, token = request(server, "PUT", "/latest/api/token", token_ttl_seconds="60")
     assert status == 200
     assert request(server, "GET", "/latest/meta-data/instance-id", token=token) == (200, ROLE.id)
@@ -132,7 +132,7 @@ def test_token_opens_the_tree(server: MetadataServer) -> None:
 
 
 @pytest.mark.parametrize("ttl", ["", "0", "21601", "soon"])
-def test_token_of_an_ill_time_is_refused(server: MetadataServer, ttl: str) -> None:
+def test_token_with_invalid_lifetime_is_rejected(server: MetadataServer, ttl: str) -> None:
     assert request(server, "PUT", "/latest/api/token", token_ttl_seconds=ttl)[0] == 400
 
 
@@ -141,6 +141,6 @@ def test_older_instances_answer_without_a_token(server: MetadataServer) -> None:
     assert request(server, "GET", "/latest/meta-data/instance-id") == (200, ROLE.id)
 
 
-def test_strangers_learn_nothing(server: MetadataServer) -> None:
+def test_unknown_addresses_get_no_metadata(server: MetadataServer) -> None:
     server.find = lambda _: None
     assert request(server, "GET", "/latest/meta-data/instance-id")[0] == 404

@@ -29,12 +29,12 @@ def test_laptop_reaches_the_api_under_its_own_address(internet: Internet) -> Non
         assert peer[0] == LAPTOP_ADDRESS
 
 
-def test_laptop_is_seen_as_itself_and_the_outside_host_too(internet: Internet) -> None:
+def test_laptop_and_outside_host_use_their_own_addresses(internet: Internet) -> None:
     assert seen_from(internet.laptop, internet.namespace, OUTSIDE_ADDRESS) == LAPTOP_ADDRESS
     assert seen_from(internet.namespace, internet.laptop, LAPTOP_ADDRESS) == OUTSIDE_ADDRESS
 
 
-def test_public_addresses_lead_to_their_network_until_they_are_taken_back(internet: Internet) -> None:
+def test_public_addresses_are_routed_until_removed(internet: Internet) -> None:
     router = NetworkNamespace(ROUTER_SYSCTLS)
     internet.attach(0, router)
     router.ip(["addr add 198.18.1.5/32 dev lo"])

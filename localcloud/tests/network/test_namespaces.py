@@ -12,7 +12,7 @@ from localcloud.network.namespaces import NetworkNamespace, enter_path
 pytestmark = pytest.mark.root
 
 
-def test_only_the_called_action_is_inside() -> None:
+def test_only_the_action_runs_in_namespace() -> None:
     outside = Path("/proc/thread-self/ns/net").stat().st_ino
     space = NetworkNamespace()
     assert space.enter(lambda: Path("/proc/thread-self/ns/net").stat().st_ino) == space.inode != outside
@@ -21,7 +21,7 @@ def test_only_the_called_action_is_inside() -> None:
     space.close()
 
 
-def test_settings_hold_for_the_namespace_alone() -> None:
+def test_settings_apply_only_to_namespace() -> None:
     path = Path("/proc/sys/net/ipv4/ip_forward")
     outside = path.read_text()
     space = NetworkNamespace({"ipv4/ip_forward": "1"})
@@ -32,7 +32,7 @@ def test_settings_hold_for_the_namespace_alone() -> None:
     space.close()
 
 
-def test_failures_come_out_with_their_command() -> None:
+def test_failures_include_their_command() -> None:
     space = NetworkNamespace()
     with pytest.raises(CommandError, match="ip -batch"):
         space.ip(["link set nothing up"])
@@ -43,7 +43,7 @@ def test_failures_come_out_with_their_command() -> None:
     space.close()
 
 
-def test_closing_takes_the_namespace_away() -> None:
+def test_closing_removes_namespace() -> None:
     space = NetworkNamespace()
     path = space.path
     assert Path(path).samefile(f"/proc/self/fd/{space.fd}")

@@ -50,7 +50,7 @@ def test_ruleset_replaces_the_former_one_in_one_step() -> None:
     assert lines[:3] == ["table ip vpc", "delete table ip vpc", "table ip vpc {"]
 
 
-def test_an_allowed_packet_goes_on_to_the_receivers_rules() -> None:
+def test_allowed_packet_continues_in_rules_of_receiver() -> None:
     ruleset = nftables.ruleset(snapshot(MASTER, WORKER), VPC)
     assert chain(ruleset, "from_10_0_1_10") == ["jump e_sg_worker", "counter drop"]
     assert chain(ruleset, "e_sg_worker") == ["ip daddr 0.0.0.0/0 goto arrive"]
@@ -111,19 +111,19 @@ def test_without_a_public_address_a_public_subnet_has_no_way_out() -> None:
     assert addressing.public_source(snapshot(hidden_master), hidden_master) == ""
 
 
-def test_a_nat_gateway_in_a_private_subnet_leads_nowhere() -> None:
+def test_nat_gateway_in_private_subnet_has_no_internet() -> None:
     whole = snapshot(WORKER)
     nat = dataclasses.replace(whole.nat_gateways[0], subnet_id="subnet-private")
     assert addressing.public_source(dataclasses.replace(whole, nat_gateways=(nat,)), WORKER) == ""
 
 
-def test_a_public_address_in_a_private_subnet_is_not_let_in() -> None:
+def test_public_address_in_private_subnet_is_unreachable() -> None:
     odd = dataclasses.replace(WORKER, public_ip="198.18.1.50")
     assert addressing.reachable_from_internet(snapshot(odd), VPC) == {}
     assert addressing.public_addresses(snapshot(odd), VPC) == (NAT_PUBLIC,)
 
 
-def test_a_cut_host_is_dropped_before_its_open_connections_are_known() -> None:
+def test_packets_of_cut_host_are_dropped_before_connection_tracking() -> None:
     ruleset = nftables.ruleset(snapshot(WORKER), VPC, [WORKER_IP])
     assert elements(ruleset, "set", "cut") == [WORKER_IP]
     rules = chain(ruleset, "forward")
@@ -141,7 +141,7 @@ def test_interface_names_fit_the_kernel(number: int) -> None:
 
 
 @given(st.integers(min_value=0, max_value=4000))
-def test_uplinks_have_addresses_of_their_own(index: int) -> None:
+def test_uplinks_have_unique_addresses(index: int) -> None:
     ours, theirs = (ipaddress.IPv4Address(address) for address in addressing.uplink_addresses(index))
     assert ipaddress.IPv4Network(f"{ours}/30", strict=False) == ipaddress.IPv4Network(f"{theirs}/30", strict=False)
     assert ours in ipaddress.IPv4Network("100.64.0.0/10")
@@ -152,7 +152,7 @@ def test_a_set_without_members_has_no_line_of_elements() -> None:
     assert not re.search(r"elements = \{\s*\}", nftables.ruleset(snapshot(), VPC)), "nft does not parse one"
 
 
-def test_the_ruleset_is_the_same_in_whatever_order_the_parts_are_given() -> None:
+def test_ruleset_does_not_depend_on_order_of_parts() -> None:
     whole = snapshot(MASTER, WORKER, HIDDEN)
     (target,) = whole.mount_targets
     whole = dataclasses.replace(whole, mount_targets=(target, dataclasses.replace(target, id="fsmt-2", ip="10.0.1.9")))
@@ -166,7 +166,7 @@ def test_the_ruleset_is_the_same_in_whatever_order_the_parts_are_given() -> None
     assert nftables.ruleset(turned, VPC, cut[::-1]) == nftables.ruleset(whole, VPC, cut)
 
 
-def test_the_router_itself_answers_for_metadata_and_names_alone() -> None:
+def test_router_itself_answers_only_metadata_and_dns() -> None:
     rules = chain(nftables.ruleset(snapshot(WORKER), VPC), "input")
     assert {rule for rule in rules if rule.startswith("ip daddr") and rule.endswith("accept")} == {
         "ip daddr 169.254.169.254 tcp dport 80 accept",
@@ -175,7 +175,7 @@ def test_the_router_itself_answers_for_metadata_and_names_alone() -> None:
     }
 
 
-def test_a_packet_meets_the_rules_of_the_base_chains_in_this_order() -> None:
+def test_base_chains_have_rules_in_this_order() -> None:
     ruleset = nftables.ruleset(snapshot(WORKER), VPC)
     cut = ["ip saddr @cut counter drop", "ip daddr @cut counter drop"]
     known = ["ct state established,related accept", "ct state invalid counter drop"]

@@ -43,7 +43,7 @@ def router() -> Iterator[Router]:
         yield made
 
 
-def test_metadata_and_names_are_answered_before_there_is_an_instance(router: Router) -> None:
+def test_metadata_and_dns_are_answered_before_first_instance(router: Router) -> None:
     assert reachable(router.namespace, METADATA_ADDRESS, 80)
 
     def ask() -> bytes:
@@ -55,7 +55,7 @@ def test_metadata_and_names_are_answered_before_there_is_an_instance(router: Rou
     assert router.namespace.enter(ask)[:2] == question(EFS)[:2]
 
 
-def test_mount_targets_come_and_go_with_the_snapshot(router: Router) -> None:
+def test_mount_targets_follow_the_snapshot(router: Router) -> None:
     assert not reachable(router.namespace, "10.0.1.200", 2049)
     router.apply(snapshot(WORKER), [])
 
@@ -77,7 +77,7 @@ def test_mount_targets_come_and_go_with_the_snapshot(router: Router) -> None:
 
 
 @pytest.mark.parametrize(("mbit", "bounded"), [(0, False), (100, True)])
-def test_what_an_instance_receives_is_bounded_at_the_router(mbit: int, bounded: bool) -> None:
+def test_router_limits_traffic_to_instance(mbit: int, bounded: bool) -> None:
     namespace = NetworkNamespace()
     try:
         with make_router(link_mbit=mbit) as router:

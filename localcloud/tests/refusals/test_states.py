@@ -35,7 +35,7 @@ def _budget(address: str) -> Template:
     )
 
 
-def test_an_export_has_a_name_once_in_account_and_region(stacks: Stacks) -> None:
+def test_export_name_is_unique_in_account_and_region(stacks: Stacks) -> None:
     assert stacks.create_named("e1", _exporting("one", "lab-t")) == "CREATE_COMPLETE"
     assert stacks.create_named("e2", _exporting("two", "lab-t")) == "ROLLBACK_COMPLETE"
     refused = "Export with name lab-t is already exported by stack e1. Rollback requested by user."
@@ -43,7 +43,7 @@ def test_an_export_has_a_name_once_in_account_and_region(stacks: Stacks) -> None
     assert stacks.create_named("e3", _exporting("three", "lab-u")) == "CREATE_COMPLETE"
 
 
-def test_a_resource_with_a_name_of_its_own_is_not_replaced(stacks: Stacks) -> None:
+def test_custom_named_resource_is_not_replaced(stacks: Stacks) -> None:
     def group(name: str, description: str) -> Template:
         found = resource("EC2::SecurityGroup", GroupName=name, GroupDescription=description, VpcId=ref("Vpc"))
         return network(Named=found)
@@ -91,7 +91,7 @@ def test_a_group_of_an_interface_is_not_deleted(client: Client, stacks: Stacks) 
     ec2.delete_vpc(VpcId=vpc)
 
 
-def test_a_group_that_a_rule_of_another_one_names_is_not_deleted_nor_their_vpc(client: Client, stacks: Stacks) -> None:
+def test_group_referenced_by_rule_and_its_vpc_are_not_deleted(client: Client, stacks: Stacks) -> None:
     stacks.create_named("one", network())
     ec2, vpc, group = client("ec2"), stacks.physical("one", "Vpc"), stacks.physical("one", "Group")
     other = ec2.create_security_group(GroupName="other", Description="other", VpcId=vpc)["GroupId"]
@@ -125,7 +125,7 @@ def test_a_bucket_with_a_delete_marker_is_not_deleted(client: Client, stacks: St
     assert stacks.delete("one") == "DELETE_COMPLETE"
 
 
-def test_other_subscribers_are_another_budget_which_a_name_of_its_own_forbids(stacks: Stacks) -> None:
+def test_changed_subscribers_cannot_replace_named_budget(stacks: Stacks) -> None:
     stacks.create_named("one", _budget("a@example.com"))
     assert stacks.update_named("one", _budget("b@example.com")) == "UPDATE_ROLLBACK_COMPLETE"
     assert "Error creating budget: lab - the budget already exists." in _reasons(stacks, "one")
@@ -142,7 +142,7 @@ def test_rejected_throughput_does_not_count_as_a_change(stacks: Stacks, client: 
     assert kept["ProvisionedThroughputInMibps"] == 2
 
 
-def test_a_throughput_mode_is_changed_once_in_a_day(stacks: Stacks) -> None:
+def test_throughput_mode_changes_at_most_once_a_day(stacks: Stacks) -> None:
     stacks.create_named("one", only("EFS::FileSystem", ThroughputMode="bursting"))
     assert stacks.update_named("one", only("EFS::FileSystem", ThroughputMode="elastic")) == "UPDATE_COMPLETE"
     back = only("EFS::FileSystem", ThroughputMode="bursting", FileSystemTags=[{"Key": "a", "Value": "b"}])

@@ -79,7 +79,7 @@ def is_rejected(token: str) -> bool:
             return True
 
 
-def test_bytes_go_both_ways_in_order_and_whole(session: Session) -> None:
+def test_bytes_flow_both_ways_complete_and_in_order(session: Session) -> None:
     sent = bytes(range(97, 123)) * 40_000
     with connect(session.client_token) as client:
 
@@ -160,7 +160,7 @@ class CutNetwork:
         ("node", REQUIRED_ACTIONS, "it cannot connect to Session Manager: timed out"),
     ],
 )
-def test_an_agent_is_connected_only_with_a_role_its_rights_and_a_way_out(
+def test_agent_needs_role_permissions_and_internet(
     service: SessionService, role: str, allowed: tuple[str, ...], said: str
 ) -> None:
     host = FakeHost(instance=dataclasses.replace(MASTER, role_name=role), network=CutNetwork())

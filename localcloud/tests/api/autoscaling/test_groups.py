@@ -15,9 +15,7 @@ def _ids(cloud: Cloud) -> list[str]:
     return [instance.id for instance in cloud.snapshot().instances]
 
 
-def test_growing_keeps_the_first_and_shrinking_takes_from_the_fullest_zone(
-    cloud: Cloud, client: Client, stacks: Stacks
-) -> None:
+def test_growing_keeps_instances_and_shrinking_uses_fullest_zone(cloud: Cloud, client: Client, stacks: Stacks) -> None:
     group = stacks.physical(stacks.create(nodes(2)), "Nodes")
     autoscaling = client("autoscaling")
     first = _ids(cloud)
@@ -29,7 +27,7 @@ def test_growing_keeps_the_first_and_shrinking_takes_from_the_fullest_zone(
     assert {i.zone for i in cloud.snapshot().instances} == {"us-east-1a", "us-east-1b"}
 
 
-def test_a_second_network_interface_is_refused_and_not_left_out(stacks: Stacks) -> None:
+def test_second_network_interface_is_rejected(stacks: Stacks) -> None:
     group = {"Fn::GetAtt": ["Group", "GroupId"]}
     interfaces = [{"DeviceIndex": index, "Groups": [group]} for index in (0, 1)]
     resources = nodes(1, data={"NetworkInterfaces": interfaces})
@@ -82,7 +80,7 @@ def test_a_size_out_of_bounds_is_refused(client: Client, stacks: Stacks) -> None
         client("autoscaling").set_desired_capacity(AutoScalingGroupName="nobody", DesiredCapacity=1)
 
 
-def test_new_members_come_from_the_version_that_the_group_names(cloud: Cloud, client: Client, stacks: Stacks) -> None:
+def test_new_instances_use_template_version_of_group(cloud: Cloud, client: Client, stacks: Stacks) -> None:
     resources = nodes(1)
     name = stacks.create(resources)
     resources["Template"]["Properties"]["LaunchTemplateData"]["InstanceType"] = "m5.large"
@@ -93,7 +91,7 @@ def test_new_members_come_from_the_version_that_the_group_names(cloud: Cloud, cl
     assert {i.instance_type for i in cloud.snapshot().instances} == {"c5.large", "m5.large"}
 
 
-def test_a_launch_that_fails_later_is_a_failed_activity(cloud: Cloud, client: Client, stacks: Stacks) -> None:
+def test_failed_launch_is_recorded_as_activity(cloud: Cloud, client: Client, stacks: Stacks) -> None:
     client("ec2").create_key_pair(KeyName="brief")
     group = stacks.physical(stacks.create(nodes(1, data={"KeyName": "brief"})), "Nodes")
     client("ec2").delete_key_pair(KeyName="brief")

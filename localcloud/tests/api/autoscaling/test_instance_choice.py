@@ -34,7 +34,7 @@ def activity(client: Client, group: str) -> dict[str, Any]:
 
 
 @given(base=st.integers(0, 20), percent=st.integers(0, 100), size=st.integers(0, 60))
-def test_instances_bought_one_by_one_come_to_what_the_distribution_says(base: int, percent: int, size: int) -> None:
+def test_single_launches_add_up_to_distribution(base: int, percent: int, size: int) -> None:
     distribution = {"OnDemandBaseCapacity": base, "OnDemandPercentageAboveBaseCapacity": percent}
     policy = {"InstancesDistribution": distribution, "LaunchTemplate": {}}
     on_spot: list[bool] = []
@@ -58,7 +58,7 @@ def test_the_base_is_on_demand_and_the_rest_on_spot(cloud: Cloud, client: Client
     assert group["MixedInstancesPolicy"]["InstancesDistribution"]["OnDemandBaseCapacity"] == 1
 
 
-def test_the_first_type_that_has_room_is_taken(scarce: Cloud, stacks: Stacks) -> None:
+def test_first_type_with_capacity_is_used(scarce: Cloud, stacks: Stacks) -> None:
     scarce.limit("c5.large", 1)
     stacks.create(mixed(3, "c5.large", "m5.large"))
     assert bought(scarce) == {("c5.large", True): 1, ("m5.large", True): 2}

@@ -36,7 +36,7 @@ def let_time_pass(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
     monkeypatch.setattr("localcloud.api.autoscaling.lifecycle.time.monotonic", lambda: now() + seconds)
 
 
-def test_a_shrunk_groups_instance_runs_on_until_its_time_is_over(
+def test_removed_instance_runs_until_its_hook_times_out(
     cloud: Cloud, client: Client, stacks: Stacks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     group = stacks.physical(stacks.create(hooked(2)), "Nodes")
@@ -52,7 +52,9 @@ def test_a_shrunk_groups_instance_runs_on_until_its_time_is_over(
     assert states(cloud) == ["InService"]
 
 
-def test_an_action_that_is_completed_ends_the_instance_at_once(cloud: Cloud, client: Client, stacks: Stacks) -> None:
+def test_completed_lifecycle_action_terminates_instance_immediately(
+    cloud: Cloud, client: Client, stacks: Stacks
+) -> None:
     name = stacks.create(hooked(1))
     group, autoscaling = stacks.physical(name, "Nodes"), client("autoscaling")
     (instance,) = cloud.snapshot().instances
@@ -75,13 +77,13 @@ def test_a_stack_is_destroyed_without_waiting(cloud: Cloud, stacks: Stacks) -> N
     assert cloud.snapshot().instances == ()
 
 
-def test_a_hook_at_launch_is_refused_and_says_why(stacks: Stacks) -> None:
+def test_launch_hook_is_rejected_with_reason(stacks: Stacks) -> None:
     name = stacks.create(hooked(1, transition="autoscaling:EC2_INSTANCE_LAUNCHING"))
     assert stacks.describe(name)["StackStatus"] == "ROLLBACK_COMPLETE"
     assert any("only supports lifecycle hooks of" in reason for reason in stacks.reasons(name, "Hook"))
 
 
-def test_without_a_hook_an_instance_ends_at_once(cloud: Cloud, client: Client, stacks: Stacks) -> None:
+def test_instance_without_hook_is_terminated_immediately(cloud: Cloud, client: Client, stacks: Stacks) -> None:
     group = stacks.physical(stacks.create(nodes(2)), "Nodes")
     client("autoscaling").set_desired_capacity(AutoScalingGroupName=group, DesiredCapacity=1)
     assert states(cloud) == ["InService"]
@@ -109,7 +111,7 @@ def settled(cloud: Cloud) -> dict[str, Instance]:
 
 
 @pytest.mark.parametrize("way", ["recommendation", "notice"])
-def test_a_successor_runs_beside_the_one_at_risk_which_then_has_its_time(
+def test_replacement_runs_before_instance_at_risk_waits_for_hook(
     cloud: Cloud, client: Client, stacks: Stacks, way: str
 ) -> None:
     group = stacks.physical(stacks.create(rebalanced(2)), "Nodes")
@@ -142,7 +144,7 @@ def test_only_a_change_of_state_is_reported(cloud: Cloud, stacks: Stacks) -> Non
     assert told == [True, True, False, False], "the successor, and then the end of the other"
 
 
-def test_it_is_switched_on_and_off_by_an_update(cloud: Cloud, client: Client, stacks: Stacks) -> None:
+def test_update_enables_and_disables_capacity_rebalancing(cloud: Cloud, client: Client, stacks: Stacks) -> None:
     resources = rebalanced(2)
     name = stacks.create(resources)
     resources["Nodes"]["Properties"]["CapacityRebalance"] = False
@@ -155,7 +157,7 @@ def test_it_is_switched_on_and_off_by_an_update(cloud: Cloud, client: Client, st
     assert len(settled(cloud)) == 3
 
 
-def test_all_at_risk_are_replaced_but_for_what_exceeds_the_maximum_by_a_tenth(cloud: Cloud, stacks: Stacks) -> None:
+def test_replacements_exceed_maximum_by_at_most_a_tenth(cloud: Cloud, stacks: Stacks) -> None:
     stacks.create(rebalanced(10, most=10))
     victims = cloud.snapshot().instances[:3]
     for victim in victims:
@@ -166,14 +168,14 @@ def test_all_at_risk_are_replaced_but_for_what_exceeds_the_maximum_by_a_tenth(cl
     assert len(after) == 13
 
 
-def test_a_small_group_at_its_maximum_replaces_none(cloud: Cloud, stacks: Stacks) -> None:
+def test_small_group_at_maximum_starts_no_replacement(cloud: Cloud, stacks: Stacks) -> None:
     stacks.create(rebalanced(2, most=2))
     victim, other = cloud.snapshot().instances
     cloud.recommend(victim.id)
     assert settled(cloud).keys() == {victim.id, other.id}
 
 
-def test_an_instance_that_goes_before_its_successor_runs_is_not_replaced_twice(cloud: Cloud, stacks: Stacks) -> None:
+def test_instance_terminated_before_its_replacement_runs_is_replaced_once(cloud: Cloud, stacks: Stacks) -> None:
     stacks.create(rebalanced(2, notice_s=0))
     victim, other = cloud.snapshot().instances
     cloud.interrupt(victim.id, 0)
@@ -213,7 +215,7 @@ def test_unhealthy_member_waits_for_the_hook_of_its_group(cloud: Cloud, client: 
     assert len(states(cloud)) == 2, "it is replaced once"
 
 
-def test_a_health_mark_has_no_effect_in_the_grace_period_unless_the_call_overrides_it(
+def test_health_status_is_ignored_in_grace_period_unless_overridden(
     cloud: Cloud, client: Client, stacks: Stacks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     resources = nodes(1)

@@ -26,7 +26,7 @@ def _later() -> dict[str, Any]:
     return {"Words": resource("SNS::Topic"), **_log_group(name)}
 
 
-def test_a_change_set_fails_with_awss_reason_and_the_rest_is_in_its_events(client: Client) -> None:
+def test_invalid_change_set_fails_with_aws_reason_and_details_in_events(client: Client) -> None:
     formation = client("cloudformation")
     where = {"StackName": "early", "ChangeSetName": "one"}
     body = json.dumps({"Resources": _log_group("a b")})
@@ -46,12 +46,12 @@ def test_a_change_set_fails_with_awss_reason_and_the_rest_is_in_its_events(clien
     formation.delete_stack(StackName="early")
 
 
-def test_events_are_those_of_a_change_set(client: Client) -> None:
+def test_only_change_sets_have_events(client: Client) -> None:
     with pytest.raises(ClientError, match="pass ChangeSetName"):
         client("cloudformation").describe_events(StackName="early")
 
 
-def test_a_stack_is_not_made_or_changed(cloud: Cloud, stacks: Stacks) -> None:
+def test_invalid_template_does_not_create_or_change_stack(cloud: Cloud, stacks: Stacks) -> None:
     with pytest.raises(ClientError, match=r"Early validation failed: .*/Resources/Logs/Properties/LogGroupName"):
         stacks.create(_log_group("a b"))
     assert cloud.snapshot() == Snapshot()
@@ -61,7 +61,7 @@ def test_a_stack_is_not_made_or_changed(cloud: Cloud, stacks: Stacks) -> None:
     assert stacks.describe(name)["StackStatus"] == "CREATE_COMPLETE"
 
 
-def test_parameters_and_conditions_are_known_beforehand(stacks: Stacks) -> None:
+def test_parameters_and_conditions_are_resolved_before_creation(stacks: Stacks) -> None:
     chosen = {"Fn::If": ["Odd", ref("Name"), "fine"]}
     parameters = {"Name": {"Type": "String", "Default": "a b"}}
     odd = {"Odd": {"Fn::Equals": ["1", "1"]}}
@@ -72,7 +72,7 @@ def test_parameters_and_conditions_are_known_beforehand(stacks: Stacks) -> None:
     assert stacks.physical(name, "Logs") == "fine"
 
 
-def test_what_is_known_only_later_fails_its_resource(stacks: Stacks) -> None:
+def test_value_known_only_later_fails_its_resource(stacks: Stacks) -> None:
     name = stacks.create(_later())
     assert stacks.describe(name)["StackStatus"] == "ROLLBACK_COMPLETE"
     refused = f"Properties validation failed for resource Logs with message:\n#/LogGroupName: {_PATTERN}"

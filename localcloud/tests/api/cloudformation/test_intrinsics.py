@@ -121,12 +121,12 @@ def test_unresolvable_references_are_reported(value: Any, message: str) -> None:
     assert str(refused.value) == f"ValidationError: {message}"
 
 
-def test_a_function_is_the_only_key_of_its_object() -> None:
+def test_function_must_be_only_key_of_its_object() -> None:
     assert _scope().resolve({"Ref": "Vpc", "Other": ref("Size")}) == {"Ref": "Vpc", "Other": "4"}
     assert _scope().resolve({"Fn::Unknown": ref("Size")}) == {"Fn::Unknown": "4"}
 
 
-def test_a_condition_stands_as_a_value_too_and_is_evaluated_once() -> None:
+def test_condition_can_be_a_value_and_is_evaluated_once() -> None:
     scope = _scope({"Conditions": {"Four": {"Fn::Equals": [ref("Size"), 4]}}})
     assert scope.condition("Four")
     scope._template = {}
@@ -165,11 +165,11 @@ def test_references_and_depends_on_are_needs() -> None:
     assert order(needs) == ["D", "C", "B", "A"]
 
 
-def test_a_circle_is_named() -> None:
+def test_circular_dependency_is_reported() -> None:
     with pytest.raises(ValidationError, match=r"Circular dependency between resources: \[(A, B, A|B, A, B)\]"):
         order({"A": {"B"}, "B": {"A"}})
 
 
-def test_a_group_comes_last() -> None:
+def test_group_is_created_last() -> None:
     needs = dependencies(nodes(1))
     assert order(needs)[-1] == "Nodes"

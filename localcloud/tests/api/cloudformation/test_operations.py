@@ -89,7 +89,7 @@ def test_a_failure_signal_fails_the_stack_and_rolls_it_back(cloud: Cloud, client
         stacks.update(name, nodes(1))
 
 
-def test_signals_that_do_not_come_fail_the_stack(stacks: Stacks) -> None:
+def test_missing_signals_fail_the_stack(stacks: Stacks) -> None:
     name = stacks.create(_signalled(1, "PT0S"))
     assert stacks.describe(name)["StackStatus"] == "ROLLBACK_COMPLETE"
     assert "CREATE_FAILED: Failed to receive 1 resource signal(s) within the specified duration" in stacks.reasons(
@@ -97,7 +97,7 @@ def test_signals_that_do_not_come_fail_the_stack(stacks: Stacks) -> None:
     )
 
 
-def test_without_rollback_what_was_made_stays_and_can_be_mended(cloud: Cloud, stacks: Stacks) -> None:
+def test_without_rollback_resources_remain_and_can_be_repaired(cloud: Cloud, stacks: Stacks) -> None:
     resources = {**network(), "Bad": _BAD_SUBNET}
     name = stacks.create(resources, options={"DisableRollback": True})
     assert stacks.describe(name)["StackStatus"] == "CREATE_FAILED"
@@ -107,7 +107,7 @@ def test_without_rollback_what_was_made_stays_and_can_be_mended(cloud: Cloud, st
     assert stacks.describe(name)["StackStatus"] == "UPDATE_COMPLETE"
 
 
-def test_a_failed_update_goes_back_to_the_former_template(cloud: Cloud, stacks: Stacks) -> None:
+def test_failed_update_is_rolled_back_to_previous_template(cloud: Cloud, stacks: Stacks) -> None:
     resources = nodes(2)
     name = stacks.create(resources)
     before = cloud.snapshot()
@@ -168,7 +168,7 @@ def test_an_unsupported_template_creates_nothing(cloud: Cloud, client: Client, s
     assert stacks.names[-1] not in {s["StackName"] for s in client("cloudformation").describe_stacks()["Stacks"]}
 
 
-def test_iam_resources_want_a_capability(stacks: Stacks) -> None:
+def test_iam_resources_require_a_capability(stacks: Stacks) -> None:
     role = resource("IAM::Role", AssumeRolePolicyDocument={})
     with pytest.raises(ClientError, match=r"Requires capabilities : \[CAPABILITY_IAM\]"):
         stacks.create({"Role": role})

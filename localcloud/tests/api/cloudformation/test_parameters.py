@@ -73,20 +73,18 @@ def test_parameters_of_the_store_are_fetched() -> None:
         ({"Type": "String"}, "x" * 4097, LENGTH_RULE),
     ],
 )
-def test_a_value_that_its_declaration_forbids_is_refused_with_the_rule(
-    declaration: dict[str, Any], given: str, message: str
-) -> None:
+def test_invalid_value_is_rejected_with_rule(declaration: dict[str, Any], given: str, message: str) -> None:
     with pytest.raises(ValidationError) as refused:
         _resolve({"P": declaration}, P=given)
     assert str(refused.value) == f"ValidationError: {message}"
 
 
-def test_a_missing_value_is_named() -> None:
+def test_missing_value_is_reported() -> None:
     with pytest.raises(ValidationError, match=r"^ValidationError: Parameters: \[A, B\] must have values$"):
         _resolve({"A": {"Type": "String"}, "B": {"Type": "String"}})
 
 
-def test_a_previous_value_is_the_given_one_and_a_new_parameter_takes_its_default() -> None:
+def test_previous_value_is_the_given_one_and_new_parameter_has_none() -> None:
     old = {"Ami": Parameter(key="Ami", given="/ami", value="ami-0", secret=False, stored=True)}
     given = [{"ParameterKey": key, "UsePreviousValue": True} for key in ("Ami", "New")]
     assert parameters.choose({"Ami": {}, "New": {"Default": "x"}}, given, old) == {"Ami": "/ami"}
@@ -115,7 +113,7 @@ def test_the_bounds_of_a_declaration_are_allowed(declaration: dict[str, Any], gi
 
 
 @pytest.mark.parametrize(("declared", "secret"), [({}, False), ({"NoEcho": True}, True), ({"NoEcho": "true"}, True)])
-def test_only_a_parameter_that_is_not_to_be_echoed_is_secret(declared: dict[str, Any], secret: bool) -> None:
+def test_only_noecho_parameters_are_secret(declared: dict[str, Any], secret: bool) -> None:
     template = {"Parameters": {"P": {"Type": "String", **declared}}}
     assert parameters.resolve(template, {"P": "x"}, _Store())["P"].secret is secret
 
@@ -129,16 +127,14 @@ def test_secure_strings_of_the_store_are_rejected() -> None:
 
 
 @pytest.mark.parametrize(("declared", "shown"), [({}, "ami-1"), ({"NoEcho": True}, "****")])
-def test_descriptions_mask_both_values_of_a_parameter_that_is_not_to_be_echoed(
-    declared: dict[str, Any], shown: str
-) -> None:
+def test_both_values_of_noecho_parameter_are_masked(declared: dict[str, Any], shown: str) -> None:
     template = {"Parameters": {"P": {"Type": "AWS::SSM::Parameter::Value<String>", "Default": "/ami", **declared}}}
     target = Target(template=template, body="", parameters=parameters.resolve(template, {}, _Store()), tags={})
     (found,) = show_parameters(target)
     assert found == {"ParameterKey": "P", "ParameterValue": shown if declared else "/ami", "ResolvedValue": shown}
 
 
-def test_a_list_of_the_store_or_of_any_type_is_split_and_an_empty_one_has_no_members() -> None:
+def test_list_parameters_are_split_and_empty_list_has_no_items() -> None:
     stored = {"Type": "AWS::SSM::Parameter::Value<List<String>>", "Default": "/ami"}
     subnets = {"Type": "List<AWS::EC2::Subnet::Id>"}
     commas = {"Type": "AWS::SSM::Parameter::Value<CommaDelimitedList>", "Default": "/ami"}
@@ -178,7 +174,7 @@ _NEVER, _ALWAYS = {"Fn::Equals": [ref("P"), "y"]}, {"Fn::Equals": [ref("P"), "x"
         ),
     ],
 )
-def test_rules_whose_condition_holds_are_checked(rules: dict[str, Any], message: str) -> None:
+def test_rules_with_true_condition_are_checked(rules: dict[str, Any], message: str) -> None:
     if not message:
         parameters.check_rules({"Rules": rules}, _EMPTY_SCOPE)
         return

@@ -43,11 +43,11 @@ def test_every_type_has_a_schema(name: str) -> None:
         ),
     ],
 )
-def test_what_breaks_a_schema_is_named(type_name: str, properties: dict[str, Any], path: str, text: str) -> None:
+def test_schema_violations_are_reported(type_name: str, properties: dict[str, Any], path: str, text: str) -> None:
     assert (path, text) in {("/".join(each.path), each.text) for each in check(f"AWS::{type_name}", properties)}
 
 
-def test_a_template_may_write_numbers_and_truths_as_text_and_documents_either_way() -> None:
+def test_numbers_and_booleans_may_be_text_and_documents_either() -> None:
     assert check("AWS::KMS::Key", {"PendingWindowInDays": "7", "EnableKeyRotation": "true"}) == []
     assert check("AWS::Logs::LogGroup", {"LogGroupName": "x" * 512}) == [], "as long as may be"
     distribution = {"OnDemandBaseCapacity": "1"}
@@ -60,10 +60,10 @@ def test_a_template_may_write_numbers_and_truths_as_text_and_documents_either_wa
         assert check("AWS::SNS::TopicPolicy", {"Topics": ["t"], "PolicyDocument": document}) == []
 
 
-def test_what_is_not_known_yet_breaks_nothing() -> None:
+def test_unknown_values_violate_nothing() -> None:
     assert check("AWS::Logs::LogGroup", {"LogGroupName": UNKNOWN, "Tags": [UNKNOWN, UNKNOWN]}) == []
     assert check("AWS::EC2::VPC", {"CidrBlock": UNKNOWN}) == []
 
 
-def test_a_type_that_the_registry_lacks_is_not_checked() -> None:
+def test_type_without_schema_is_not_checked() -> None:
     assert check("AWS::No::Such", {"Any": "thing"}) == []

@@ -10,12 +10,12 @@ import pytest
 from localcloud.api.cloudformation.signals import creation_wait, parse_duration, wait_for
 
 
-def test_without_a_policy_nothing_is_waited_for() -> None:
+def test_resource_without_policy_waits_for_no_signal() -> None:
     assert creation_wait({}) is None
     assert creation_wait({"CreationPolicy": {"ResourceSignal": {"Count": 0}}}) is None
 
 
-def test_a_policy_says_one_signal_within_five_minutes_by_default() -> None:
+def test_default_policy_is_one_signal_within_five_minutes() -> None:
     wait = creation_wait({"CreationPolicy": {"ResourceSignal": {}}})
     assert wait is not None
     assert (wait.count, wait.needed) == (1, 1)
@@ -29,7 +29,7 @@ def test_all_must_succeed() -> None:
     assert wait.verdict({"i-1": "SUCCESS", "i-2": "SUCCESS"}) == ""
 
 
-def test_one_failure_is_too_many_unless_the_policy_spares_some() -> None:
+def test_one_failure_fails_unless_policy_allows_some() -> None:
     verdict = wait_for(4, "PT1M").verdict({"i-1": "FAILURE"})
     assert verdict == (
         "Received 1 FAILURE signal(s) out of 4.  Unable to satisfy 100% MinSuccessfulInstancesPercent requirement"
@@ -40,7 +40,7 @@ def test_one_failure_is_too_many_unless_the_policy_spares_some() -> None:
     assert sparing.verdict({**signals, "i-4": "SUCCESS"}) == ""
 
 
-def test_the_deadline_fails_what_is_missing() -> None:
+def test_missing_signals_fail_at_deadline() -> None:
     late = dataclasses.replace(wait_for(2, "PT1M"), deadline=time.monotonic() - 1)
     assert late.verdict({}) == "Failed to receive 2 resource signal(s) within the specified duration"
     assert late.verdict({"i-1": "SUCCESS"}) == (

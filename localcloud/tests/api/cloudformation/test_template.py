@@ -53,5 +53,5 @@ def test_a_broken_template_is_refused(body: str, message: str) -> None:
         parse(body)
 
 
-def test_walking_meets_every_object() -> None:
+def test_walk_yields_every_object() -> None:
     assert len(list(walk({"a": [{"b": {}}, 1], "c": {"d": 2}}))) == 4

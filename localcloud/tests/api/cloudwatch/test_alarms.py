@@ -105,7 +105,7 @@ def size(cloud: Cloud) -> int:
         ({"e1": "m1 * 2", "e2": "e2 + 1"}, "Error in expression 'e2': Undefined variable e2"),
     ],
 )
-def test_expression_with_an_undefined_variable_is_named(
+def test_undefined_variable_in_expression_is_reported(
     client: Client, group: str, expressions: dict[str, str], says: str
 ) -> None:
     with pytest.raises(ClientError, match=re.escape(says)):
@@ -121,7 +121,7 @@ def test_expression_with_an_undefined_variable_is_named(
         )
 
 
-def test_a_new_alarm_knows_nothing_and_does_nothing_before_the_first_data(
+def test_new_alarm_has_insufficient_data_and_runs_no_action(
     cloud: Cloud, client: Client, clock: Clock, idle: str
 ) -> None:
     assert state(client, idle) == "INSUFFICIENT_DATA"
@@ -190,7 +190,7 @@ def test_a_topic_is_notified_once_and_its_queue_is_measured(
     assert "NewStateValue" in message["Body"]
 
 
-def test_an_alarm_over_days_looks_at_full_hours_only(cloud: Cloud, client: Client, clock: Clock, group: str) -> None:
+def test_multi_day_alarm_uses_only_full_hours(cloud: Cloud, client: Client, clock: Clock, group: str) -> None:
     client("cloudwatch").put_metric_alarm(
         AlarmName="days",
         Namespace="AWS/AutoScaling",
@@ -209,7 +209,7 @@ def test_an_alarm_over_days_looks_at_full_hours_only(cloud: Cloud, client: Clien
     assert state(client, "days") == "ALARM"
 
 
-def test_an_alarm_that_is_changed_keeps_its_state(cloud: Cloud, client: Client, clock: Clock, idle: str) -> None:
+def test_changed_alarm_keeps_its_state(cloud: Cloud, client: Client, clock: Clock, idle: str) -> None:
     minutes(cloud, clock, 2)
     (before,) = client("cloudwatch").describe_alarms(AlarmNames=[idle])["MetricAlarms"]
     changed = {key: before[key] for key in ("AlarmName", "ComparisonOperator", "Metrics", "EvaluationPeriods")}

@@ -35,7 +35,7 @@ def test_operators_bind_as_in_arithmetic(expression: str, expected: float) -> No
     assert value(expression) == [expected]
 
 
-def test_a_series_is_computed_period_by_period_and_a_gap_in_all_of_them_stays_one() -> None:
+def test_series_are_computed_by_period_and_common_gaps_remain() -> None:
     """Source: "Using math expressions with CloudWatch metrics" in the CloudWatch user guide."""
     assert value("a + 1", a=[1, None]) == [2, None]
     assert value("a + b", a=[1, None, 3, None], b=[10, 20, None, None]) == [11, 20, 3, None]
@@ -48,7 +48,7 @@ def test_a_series_is_computed_period_by_period_and_a_gap_in_all_of_them_stays_on
     assert value("a / b", a=[1, 1], b=[0, 2]) == [None, 0.5]
 
 
-def test_fill_closes_gaps_and_repeat_leaves_what_is_before_the_first_value() -> None:
+def test_fill_closes_gaps_but_repeat_not_before_first_value() -> None:
     assert value("FILL(a, 0)", a=[None, 1, None]) == [0, 1, 0]
     assert value("FILL(a, REPEAT)", a=[None, 1, None, 2, None]) == [None, 1, 1, 2, 2]
 
@@ -73,7 +73,7 @@ def test_a_function_over_one_series_is_one_number_for_all_periods() -> None:
         ("", "the expression is incomplete"),
     ],
 )
-def test_what_cannot_be_computed_is_refused_with_the_reason(expression: str, reason: str) -> None:
+def test_unsupported_expressions_are_rejected_with_reason(expression: str, reason: str) -> None:
     with pytest.raises(ExpressionError) as caught:
         parse(expression)
     assert caught.value.expression == expression
@@ -85,13 +85,13 @@ IDLE = "IF(FILL(size, REPEAT) > 0, IF(FILL(cpu, REPEAT) >= 6.25 OR FILL(sent, RE
 
 
 @given(cpu=_SERIES, sent=_SERIES)
-def test_an_empty_group_is_not_idle_whatever_else_is_known(cpu: Series, sent: Series) -> None:
+def test_empty_group_is_never_idle(cpu: Series, sent: Series) -> None:
     length = max(len(cpu), len(sent))
     filled = [[*each, *[None] * (length - len(each))] for each in (cpu, sent)]
     assert set(value(IDLE, size=[0] * length, cpu=filled[0], sent=filled[1])) == {0}
 
 
-def test_a_group_is_idle_only_if_something_is_known_and_low() -> None:
+def test_group_is_idle_only_with_known_low_values() -> None:
     assert value(IDLE, size=[1] * 4, cpu=[None, 1, 6.25, 1], sent=[None, 1, 1, 101]) == [0, 1, 0, 0]
     assert value("IF(FILL(size, REPEAT) > 0, 1, 0)", size=[None, 2, None, 0]) == [None, 1, 1, 0]
 

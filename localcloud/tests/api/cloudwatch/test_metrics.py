@@ -23,7 +23,7 @@ def series(data: list[Any], statistic: str = "Maximum", period_s: float = 300) -
     return Reader(data).series(KEY, statistic, period_s=period_s, periods=3, end=epoch(NOW))
 
 
-def test_each_period_holds_what_was_measured_in_it_and_the_newest_is_last() -> None:
+def test_each_period_has_its_measurements_newest_last() -> None:
     assert series([datum(1, 700), datum(2, 290), datum(3, 10), datum(9, 2000)]) == [1, None, 3]
 
 

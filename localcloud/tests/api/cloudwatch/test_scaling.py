@@ -21,11 +21,11 @@ STEPS = [
 
 
 @pytest.mark.parametrize(("beyond", "step"), [(-11, -2), (-10, -2), (-1, -1), (0, -1), (1, 1), (10, 2), (99, 2)])
-def test_the_step_is_the_one_that_the_value_lies_in(beyond: float, step: int) -> None:
+def test_step_that_contains_value_is_chosen(beyond: float, step: int) -> None:
     assert chosen_step(STEPS, beyond) == step
 
 
-def test_no_step_fits_no_change() -> None:
+def test_value_outside_of_all_steps_changes_nothing() -> None:
     assert chosen_step([STEPS[3]], 5) is None
 
 
@@ -58,9 +58,7 @@ def test_other_policies_are_refused_by_name(
         client("autoscaling").put_scaling_policy(**(good | values))
 
 
-def test_a_policy_is_carried_out_by_name_and_by_arn_with_the_value_that_is_given(
-    client: Client, stacks: Stacks
-) -> None:
+def test_policy_is_executed_by_name_and_by_arn_with_given_value(client: Client, stacks: Stacks) -> None:
     autoscaling = client("autoscaling")
     group = stacks.physical(stacks.create(nodes(2)), "Nodes")
     arn = autoscaling.put_scaling_policy(

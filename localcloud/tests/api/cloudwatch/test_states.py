@@ -31,21 +31,21 @@ def points(text: str) -> list[float | None]:
         ("--X--", (ALARM, KEPT, ALARM, OK)),
     ],
 )
-def test_missing_data_count_as_the_alarm_says(data: str, states: tuple[str, ...]) -> None:
+def test_missing_data_are_treated_as_configured(data: str, states: tuple[str, ...]) -> None:
     treatments = ("missing", "ignore", "breaching", "notBreaching")
     assert tuple(decide(rule(each), points(data), KEPT) for each in treatments) == states
 
 
-def test_some_of_several_periods_may_be_enough() -> None:
+def test_some_of_several_periods_can_trigger_alarm() -> None:
     assert decide(rule(to_alarm=2), points("00X0X"), OK) == ALARM
     assert decide(rule(to_alarm=2), points("0X00X"), OK) == OK
 
 
-def test_gaps_do_not_matter_while_there_are_data_enough() -> None:
+def test_gaps_do_not_matter_with_enough_data() -> None:
     assert decide(rule("notBreaching"), points("XX--X"), OK) == ALARM
     assert decide(rule("notBreaching"), points("XX---"), ALARM) == OK
 
 
 @given(st.text("X0", min_size=5, max_size=5), st.sampled_from(["missing", "ignore", "breaching", "notBreaching"]))
-def test_complete_data_decide_alone(data: str, missing: str) -> None:
+def test_complete_data_ignore_setting_for_missing_data(data: str, missing: str) -> None:
     assert decide(rule(missing), points(data), KEPT) == (ALARM if data.endswith("XXX") else OK)

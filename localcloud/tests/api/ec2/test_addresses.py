@@ -20,7 +20,7 @@ def test_a_subnet_keeps_its_first_four_addresses_and_its_last() -> None:
     assert taken == {f"10.1.2.{last}" for last in range(4, 15)}
 
 
-def test_public_addresses_come_in_order_and_skip_what_is_held() -> None:
+def test_public_addresses_are_assigned_in_order_and_skip_used_ones() -> None:
     pool = addresses.PublicAddresses()
     assert pool.take(set()) == "198.18.1.1"
     assert pool.take({"198.18.1.2"}) == "198.18.1.3"
@@ -40,9 +40,7 @@ def test_nodes_in_a_public_subnet_have_public_addresses(cloud: Cloud, stacks: St
 
 
 @pytest.mark.parametrize(("wanted", "has_one"), [(True, True), (False, False)])
-def test_the_launch_templates_interface_decides_over_the_subnet(
-    cloud: Cloud, stacks: Stacks, wanted: bool, has_one: bool
-) -> None:
+def test_launch_template_interface_overrides_subnet(cloud: Cloud, stacks: Stacks, wanted: bool, has_one: bool) -> None:
     interface = {"DeviceIndex": 0, "AssociatePublicIpAddress": wanted, "Groups": [ref("Group")]}
     resources = nodes(1, data={"NetworkInterfaces": [interface]})
     del resources["Template"]["Properties"]["LaunchTemplateData"]["SecurityGroupIds"]
@@ -53,7 +51,7 @@ def test_the_launch_templates_interface_decides_over_the_subnet(
     assert instance.group_ids == (stacks.physical(name, "Group"),)
 
 
-def test_a_nat_gateway_stands_in_its_subnet_with_its_elastic_address(cloud: Cloud, stacks: Stacks) -> None:
+def test_nat_gateway_has_private_and_elastic_address(cloud: Cloud, stacks: Stacks) -> None:
     resources = nodes(1)
     resources["Address"] = resource("EC2::EIP", Domain="vpc")
     resources["Nat"] = resource(

@@ -10,7 +10,7 @@ from api.templates import Client
 KEY = b"ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAABAgMEBQYHCAkKCwwNDg8QERITFBUWFxgZGhscHR4f someone"
 
 
-def test_the_first_unknown_name_is_named(client: Client) -> None:
+def test_first_unknown_name_is_reported(client: Client) -> None:
     client("ec2").import_key_pair(KeyName="there", PublicKeyMaterial=KEY)
     try:
         with pytest.raises(ClientError) as caught:
@@ -25,7 +25,7 @@ def test_the_first_unknown_name_is_named(client: Client) -> None:
         client("ec2").delete_key_pair(KeyName="there")
 
 
-def test_a_dry_run_makes_nothing(client: Client) -> None:
+def test_dry_run_creates_nothing(client: Client) -> None:
     ec2 = client("ec2")
     before = len(ec2.describe_vpcs()["Vpcs"])
     for call in (ec2.create_vpc, ec2.create_subnet, ec2.allocate_address, ec2.create_security_group):

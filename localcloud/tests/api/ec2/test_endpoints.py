@@ -37,7 +37,7 @@ def targets(client: Client, stacks: Stacks, stack: str) -> dict[str, str]:
     return found
 
 
-def test_each_of_its_tables_has_a_route_to_the_services_prefix_list(client: Client, stacks: Stacks) -> None:
+def test_each_route_table_of_endpoint_has_route_to_prefix_list(client: Client, stacks: Stacks) -> None:
     stack = stacks.create(resources("One"))
     endpoint = stacks.physical(stack, "Endpoint")
     assert targets(client, stacks, stack) == {"One": endpoint}
@@ -49,7 +49,7 @@ def test_each_of_its_tables_has_a_route_to_the_services_prefix_list(client: Clie
     assert (described["State"], described["RouteTableIds"]) == ("available", [stacks.physical(stack, "Two")])
 
 
-def test_a_deleted_one_leaves_no_route_and_is_no_longer_described(client: Client, stacks: Stacks) -> None:
+def test_deleted_endpoint_leaves_no_route_and_is_not_described(client: Client, stacks: Stacks) -> None:
     stack = stacks.create(resources("One"))
     endpoint = stacks.physical(stack, "Endpoint")
     without = {name: item for name, item in resources().items() if name != "Endpoint"}
@@ -76,7 +76,7 @@ def test_second_endpoint_of_a_service_in_a_route_table_is_rejected(client: Clien
     ec2.delete_vpc_endpoints(VpcEndpointIds=[second])
 
 
-def test_interfaces_are_refused_with_the_reason(stacks: Stacks) -> None:
+def test_interface_endpoints_are_rejected_with_reason(stacks: Stacks) -> None:
     with pytest.raises(ClientError, match=r"SubnetIds of AWS::EC2::VPCEndpoint .* all services at one address"):
         stacks.create(resources(VpcEndpointType="Interface", SubnetIds=["subnet-0123456789abcdef0"]))
     stack = stacks.create(resources(VpcEndpointType="Interface"))

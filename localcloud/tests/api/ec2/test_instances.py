@@ -11,7 +11,7 @@ from api.templates import Client, Stacks, nodes
 from localcloud.api.cloud import Cloud
 
 
-def test_a_protected_instance_is_terminated_by_its_group_alone(cloud: Cloud, client: Client, stacks: Stacks) -> None:
+def test_only_its_group_can_terminate_protected_instance(cloud: Cloud, client: Client, stacks: Stacks) -> None:
     group = stacks.physical(stacks.create(nodes(2, data={"DisableApiTermination": True})), "Nodes")
     first, second = (instance.id for instance in cloud.snapshot().instances)
     with pytest.raises(ClientError, match="OperationNotPermitted"):

@@ -33,7 +33,7 @@ def code(error: pytest.ExceptionInfo[ClientError]) -> str:
     return str(error.value.response["Error"]["Code"])
 
 
-def test_a_template_puts_its_nodes_into_its_group_and_takes_it_away_with_them(client: Client, stacks: Stacks) -> None:
+def test_template_places_nodes_in_group_and_deletes_it_with_them(client: Client, stacks: Stacks) -> None:
     ec2 = client("ec2")
     name = stacks.create(placed(2))
     near = stacks.physical(name, "Near")
@@ -62,7 +62,7 @@ def test_a_template_puts_its_nodes_into_its_group_and_takes_it_away_with_them(cl
     ],
     ids=["two-zones", "burstable", "spread"],
 )
-def test_a_stack_against_the_rules_fails_and_says_why(
+def test_stack_that_violates_rules_fails_with_reason(
     resources: dict[str, Any], logical: str, said: str, stacks: Stacks
 ) -> None:
     name = stacks.create(resources)
@@ -70,7 +70,7 @@ def test_a_stack_against_the_rules_fails_and_says_why(
     assert any(said in reason for reason in stacks.reasons(name, logical))
 
 
-def test_partitions_of_a_group_are_refused_by_name(stacks: Stacks) -> None:
+def test_partitions_are_rejected_by_name(stacks: Stacks) -> None:
     resources = placed(1)
     resources["Near"]["Properties"]["PartitionCount"] = 3
     with pytest.raises(ClientError, match=r"does not support the property PartitionCount of AWS::EC2::PlacementGroup"):
@@ -85,14 +85,14 @@ def test_groups_are_only_found_by_name(client: Client, asked: dict[str, Any]) ->
         client("ec2").describe_placement_groups(**asked)
 
 
-def test_a_name_is_taken_once(client: Client, group: str) -> None:
+def test_group_name_must_be_unique(client: Client, group: str) -> None:
     with pytest.raises(ClientError) as caught:
         client("ec2").create_placement_group(GroupName=group, Strategy="cluster")
     assert code(caught) == "InvalidPlacementGroup.Duplicate"
 
 
 @pytest.mark.parametrize("action", ["describe_placement_groups", "delete_placement_group"])
-def test_an_unknown_group_is_named(action: str, client: Client) -> None:
+def test_unknown_group_is_reported(action: str, client: Client) -> None:
     arguments = {"GroupNames": ["far"]} if action.startswith("describe") else {"GroupName": "far"}
     with pytest.raises(ClientError, match="'far' is unknown"):
         getattr(client("ec2"), action)(**arguments)

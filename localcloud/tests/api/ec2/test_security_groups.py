@@ -47,14 +47,14 @@ def refusal(error: pytest.ExceptionInfo[ClientError]) -> tuple[str, str]:
 
 
 @pytest.mark.parametrize("description", [ALLOWED, "a" * 255, ""])
-def test_a_rule_takes_every_character_of_the_set_up_to_255(client: Client, group: str, description: str) -> None:
+def test_rule_description_accepts_255_characters_of_the_set(client: Client, group: str, description: str) -> None:
     client("ec2").authorize_security_group_ingress(GroupId=group, IpPermissions=[from_network(description)])
     (rule,) = rules(client, group)
     assert rule.get("Description", "") == description
 
 
 @pytest.mark.parametrize("description", [*(f"Ranks to Horovod{each}s launcher" for each in REFUSED), "a" * 256])
-def test_any_other_description_of_a_rule_is_refused_in_ec2s_words(client: Client, group: str, description: str) -> None:
+def test_other_rule_descriptions_are_rejected_with_ec2_message(client: Client, group: str, description: str) -> None:
     with pytest.raises(ClientError) as caught:
         client("ec2").authorize_security_group_ingress(GroupId=group, IpPermissions=[from_network(description)])
     code, message = refusal(caught)
@@ -84,7 +84,7 @@ def test_each_kind_of_source_is_read_in_both_directions(
         authorize(GroupId=group, IpPermissions=[permission(**source)])
 
 
-def test_a_rule_that_exists_cannot_be_given_such_a_description(client: Client, group: str) -> None:
+def test_existing_rule_cannot_get_invalid_description(client: Client, group: str) -> None:
     ec2 = client("ec2")
     ec2.authorize_security_group_ingress(GroupId=group, IpPermissions=[from_network("fine")])
     with pytest.raises(ClientError, match="Invalid rule description"):
@@ -111,7 +111,7 @@ def test_a_rule_that_exists_cannot_be_given_such_a_description(client: Client, g
         ),
     ],
 )
-def test_a_group_is_refused_for_its_own_description(client: Client, group: str, description: str, said: str) -> None:
+def test_group_with_invalid_description_is_rejected(client: Client, group: str, description: str, said: str) -> None:
     ec2 = client("ec2")
     vpc = ec2.describe_security_groups(GroupIds=[group])["SecurityGroups"][0]["VpcId"]
     with pytest.raises(ClientError) as caught:
@@ -127,7 +127,7 @@ def standalone(description: str) -> dict[str, Any]:
     return {"Rule": resource("EC2::SecurityGroupIngress", **properties)}
 
 
-def test_a_group_whose_rule_is_refused_leaves_nothing_behind(client: Client, stacks: Stacks) -> None:
+def test_group_with_rejected_rule_leaves_nothing_behind(client: Client, stacks: Stacks) -> None:
     resources = network()
     rule = {"CidrIp": "198.18.0.0/24", "IpProtocol": "-1", "Description": "it's"}
     resources["Group"]["Properties"]["SecurityGroupIngress"] = [rule]
@@ -148,7 +148,7 @@ def test_a_group_whose_rule_is_refused_leaves_nothing_behind(client: Client, sta
         ),
     ],
 )
-def test_a_rule_that_exists_already_is_named(client: Client, group: str, rule: dict[str, Any], text: str) -> None:
+def test_duplicate_rule_is_reported(client: Client, group: str, rule: dict[str, Any], text: str) -> None:
     other = from_network("another", cidr="198.18.9.0/24")
     client("ec2").authorize_security_group_ingress(GroupId=group, IpPermissions=[rule])
     with pytest.raises(ClientError) as caught:
@@ -161,7 +161,7 @@ def test_a_rule_that_exists_already_is_named(client: Client, group: str, rule: d
     assert len(rules(client, group)) == 1
 
 
-def test_a_rule_of_a_group_that_exists_already_is_named_by_the_group(client: Client, group: str) -> None:
+def test_duplicate_rule_for_group_is_reported_with_group(client: Client, group: str) -> None:
     rule = permission(UserIdGroupPairs=[{"GroupId": group}])
     client("ec2").authorize_security_group_egress(GroupId=group, IpPermissions=[rule])
     with pytest.raises(ClientError, match=f'"peer: {group}, TCP, from port: 22, to port: 22, ALLOW" already exists'):

@@ -11,7 +11,7 @@ from localcloud.api.cloud import Cloud
 from localcloud.api.ec2.spot_interruption import NotInterruptibleError
 
 
-def test_a_notice_says_when_and_changes_nothing_else(cloud: Cloud, stacks: Stacks) -> None:
+def test_notice_gives_termination_time_and_changes_nothing_else(cloud: Cloud, stacks: Stacks) -> None:
     stacks.create(mixed(2))
     victim, other = cloud.snapshot().instances
     cloud.interrupt(victim.id, 120)
@@ -31,7 +31,7 @@ def test_a_second_command_does_not_give_more_time(cloud: Cloud, stacks: Stacks) 
     assert cloud.snapshot().instances == (first,)
 
 
-def test_the_group_replaces_what_was_taken_back_on_spot(cloud: Cloud, client: Client, stacks: Stacks) -> None:
+def test_group_replaces_interrupted_spot_instance(cloud: Cloud, client: Client, stacks: Stacks) -> None:
     stacks.create(mixed(2, base=1))
     spot = next(instance for instance in cloud.snapshot().instances if instance.spot)
     kept = next(instance for instance in cloud.snapshot().instances if not instance.spot)

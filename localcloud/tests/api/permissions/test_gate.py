@@ -41,7 +41,7 @@ def refused(call: Any, *arguments: Any, **given: Any) -> tuple[str, int, str]:
     return refusal(caught.value)
 
 
-def test_a_call_without_a_right_is_refused_in_the_words_of_each_protocol(identities: Identities) -> None:
+def test_denied_call_gets_error_of_each_protocol(identities: Identities) -> None:
     role = identities.role()
     of = identities.session(role)
     who = f"User: {assumed(role)} is not authorized to perform: "
@@ -71,7 +71,7 @@ def test_a_call_without_a_right_is_refused_in_the_words_of_each_protocol(identit
     assert refused(of("cloudformation").describe_stacks, StackName="x")[:2] == ("AccessDenied", 403)
 
 
-def test_credentials_that_nobody_has_are_refused_with_the_code_of_each_service(identities: Identities) -> None:
+def test_unknown_credentials_get_error_code_of_each_service(identities: Identities) -> None:
     of = identities.clients("AKIAIOSFODNN7EXAMPLE", "secret")
     assert refused(of("ec2").describe_vpcs)[:2] == ("AuthFailure", 401)
     assert refused(of("s3").list_buckets)[:2] == ("InvalidAccessKeyId", 403)
@@ -85,21 +85,21 @@ def test_a_session_needs_its_token(cloud: Cloud, identities: Identities) -> None
     assert refused(of("iam").list_users)[0] == "InvalidClientTokenId"
 
 
-def test_a_request_that_is_not_signed_is_refused(endpoint: str) -> None:
+def test_unsigned_request_is_denied(endpoint: str) -> None:
     request = urllib.request.Request(f"{endpoint}/bucket/key")
     with pytest.raises(urllib.error.HTTPError) as caught:
         urllib.request.urlopen(request)
     assert caught.value.code == 403 and b"<Code>AccessDenied</Code>" in caught.value.read()
 
 
-def test_no_header_makes_a_request_the_clouds_own(endpoint: str) -> None:
+def test_no_header_marks_request_as_internal(endpoint: str) -> None:
     headers = {"localcloud.trusted": "1", "localcloud-trusted": "1", "localcloud.caller": "x"}
     with pytest.raises(urllib.error.HTTPError) as caught:
         urllib.request.urlopen(urllib.request.Request(f"{endpoint}/", headers=headers))
     assert caught.value.code == 403
 
 
-def test_a_presigned_address_has_the_rights_of_its_signer(identities: Identities, client: Client) -> None:
+def test_presigned_url_has_permissions_of_signer(identities: Identities, client: Client) -> None:
     client("s3").create_bucket(Bucket="signed")
     client("s3").put_object(Bucket="signed", Key="a", Body=b"1")
     url = {
@@ -126,7 +126,7 @@ def test_a_presigned_address_has_the_rights_of_its_signer(identities: Identities
         ([allow("*", Condition={"ArnLike": {"aws:PrincipalArn": f"arn:aws:iam::{ACCOUNT}:user/*"}})], True),
     ],
 )
-def test_actions_resources_and_conditions_decide(
+def test_actions_resources_and_conditions_are_evaluated(
     statements: list[Statement], allowed: bool, identities: Identities, client: Client
 ) -> None:
     client("s3").create_bucket(Bucket="pool")
@@ -137,7 +137,7 @@ def test_actions_resources_and_conditions_decide(
         assert refused(s3.put_object, Bucket="pool", Key="runs/1", Body=b"")[0] == "AccessDenied"
 
 
-def test_an_explicit_deny_is_named_as_one(identities: Identities) -> None:
+def test_explicit_deny_is_reported_as_such(identities: Identities) -> None:
     of = identities.user(allow("*"), deny("iam:ListUsers"))
     assert refused(of("iam").list_users)[2].endswith("with an explicit deny in an identity-based policy")
 
@@ -151,9 +151,7 @@ def test_a_boundary_limits_what_policies_allow(identities: Identities, client: C
     assert refused(of("iam").list_users)[2].endswith("because no permissions boundary allows the iam:ListUsers action")
 
 
-def test_under_a_boundary_that_does_not_exist_nothing_is_allowed(
-    cloud: Cloud, identities: Identities, client: Client
-) -> None:
+def test_missing_boundary_denies_everything(cloud: Cloud, identities: Identities, client: Client) -> None:
     arn = client("iam").create_policy(PolicyName="gone", PolicyDocument=document(allow("*")))["Policy"]["Arn"]
     of = identities.session(identities.role(allow("*"), PermissionsBoundary=arn))
     of("iam").list_users()
@@ -161,7 +159,7 @@ def test_under_a_boundary_that_does_not_exist_nothing_is_allowed(
     assert "policy/gone of" in refused(of("iam").list_users)[2]
 
 
-def test_a_sessions_policy_limits_it(identities: Identities, client: Client) -> None:
+def test_session_policy_limits_session(identities: Identities, client: Client) -> None:
     role = identities.role(allow("*"))
     principal = {"Effect": "Allow", "Principal": {"AWS": f"arn:aws:iam::{ACCOUNT}:root"}, "Action": "sts:AssumeRole"}
     client("iam").update_assume_role_policy(RoleName=role, PolicyDocument=document(principal))
@@ -175,7 +173,7 @@ def test_a_sessions_policy_limits_it(identities: Identities, client: Client) -> 
     assert refused(of("iam").list_users)[2].endswith("because no session policy allows the iam:ListUsers action")
 
 
-def test_a_role_is_taken_only_by_whom_it_trusts(identities: Identities, client: Client) -> None:
+def test_only_trusted_principals_can_assume_role(identities: Identities, client: Client) -> None:
     arn = f"arn:aws:iam::{ACCOUNT}:role/{identities.role(allow('*'))}"
     code, _, words = refused(client("sts").assume_role, RoleArn=arn, RoleSessionName="somebody")
     assert (code, words.partition(" because ")[2]) == (
@@ -203,7 +201,7 @@ def test_the_policy_of_a_bucket_allows_and_denies(identities: Identities, client
         assert words.endswith("with an explicit deny in a resource-based policy")
 
 
-def test_a_key_is_closed_to_policies_unless_its_own_lets_the_account_in(identities: Identities, client: Client) -> None:
+def test_iam_policies_apply_to_key_only_if_key_policy_allows_account(identities: Identities, client: Client) -> None:
     kms = client("kms")
     account = {
         "Effect": "Allow",
@@ -220,7 +218,7 @@ def test_a_key_is_closed_to_policies_unless_its_own_lets_the_account_in(identiti
     kms.describe_key(KeyId=own)
 
 
-def test_the_policies_of_queues_and_topics_count(identities: Identities, client: Client) -> None:
+def test_policies_of_queues_and_topics_are_enforced(identities: Identities, client: Client) -> None:
     queue = client("sqs").create_queue(QueueName="jobs")["QueueUrl"]
     topic = client("sns").create_topic(Name="news")["TopicArn"]
     role = identities.role()
@@ -236,13 +234,13 @@ def test_the_policies_of_queues_and_topics_count(identities: Identities, client:
     of("sns").publish(TopicArn=topic, Message="1")
 
 
-def test_a_condition_on_a_key_that_is_not_known_is_reported_and_not_silently_false(identities: Identities) -> None:
+def test_unknown_condition_key_is_reported(identities: Identities) -> None:
     of = identities.user(allow("*"), deny("iam:ListUsers", Condition={"StringEquals": {"aws:SourceVpce": "vpce-1"}}))
     assert "has a condition on aws:SourceVpce" in refused(of("iam").list_users)[2]
     of("ec2").describe_vpcs()  # The statement does not apply to this action.
 
 
-def test_what_cannot_be_decided_is_refused(identities: Identities, client: Client) -> None:
+def test_undecidable_call_is_denied(identities: Identities, client: Client) -> None:
     client("s3").create_bucket(Bucket="odd")
     # moto stores this policy, although AWS would not. The evaluator rejects it.
     odd = {"Effect": "Allow", "Principal": "*", "Action": "s3:GetObject", "Resource": "*", "Extra": "1"}
@@ -274,7 +272,7 @@ def test_tagging_new_resources_needs_permission(identities: Identities) -> None:
     identities.user(allow("ec2:CreateVpc"), tagging)("ec2").create_vpc(CidrBlock="10.9.0.0/16", TagSpecifications=tags)
 
 
-def test_the_agent_of_session_manager_needs_each_of_its_rights(cloud: Cloud, identities: Identities) -> None:
+def test_session_manager_agent_needs_every_permission(cloud: Cloud, identities: Identities) -> None:
     instance = "i-0123456789abcdef0"
     whole = identities.role(allow(list(REQUIRED_ACTIONS)))
     assert cloud.gate.denied_actions(whole, instance, REQUIRED_ACTIONS) == []
@@ -284,7 +282,7 @@ def test_the_agent_of_session_manager_needs_each_of_its_rights(cloud: Cloud, ide
     assert cloud.gate.denied_actions("nobody", instance, REQUIRED_ACTIONS) == list(REQUIRED_ACTIONS)
 
 
-def test_once_the_evaluator_has_died_every_call_is_refused() -> None:
+def test_every_call_is_denied_after_evaluator_exits() -> None:
     cloud = Cloud()
     try:
         os.kill(cloud.evaluator.pid, signal.SIGKILL)
@@ -306,7 +304,7 @@ def listed_users(cloud: Cloud, mark: str) -> str:
     return b"".join(content).decode()
 
 
-def test_an_evaluator_that_does_not_answer_is_not_waited_for_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hanging_evaluator_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(evaluator, "_ANSWER_S", 0.2)
     asked = Evaluator()
     asked.start()
@@ -323,7 +321,7 @@ def test_an_evaluator_that_does_not_answer_is_not_waited_for_for_ever(monkeypatc
         asked.close()
 
 
-def test_a_helper_script_needs_the_identity_that_ec2_has_signed(cloud: Cloud, endpoint: str, stacks: Stacks) -> None:
+def test_helper_script_needs_signed_identity(cloud: Cloud, endpoint: str, stacks: Stacks) -> None:
     stacks.create(nodes(1))
     (instance,) = cloud.snapshot().instances
     tags = dict(instance.tags)

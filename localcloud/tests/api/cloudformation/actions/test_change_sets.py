@@ -37,7 +37,7 @@ def _code(caught: pytest.ExceptionInfo[ClientError]) -> str:
     return str(caught.value.response["Error"]["Code"])
 
 
-def test_an_executed_change_set_is_found_by_its_arn_alone(client: Client, stacks: Stacks) -> None:
+def test_executed_change_set_is_found_only_by_arn(client: Client, stacks: Stacks) -> None:
     name, cf = stacks.create(nodes(0)), client("cloudformation")
     resources = nodes(0)
     resources["Group"]["Properties"]["GroupDescription"] = "other"
@@ -90,7 +90,7 @@ def test_a_direct_update_makes_change_sets_obsolete(client: Client, stacks: Stac
     assert _code(caught) == "InvalidChangeSetStatus"
 
 
-def test_a_stacks_change_sets_go_with_it(client: Client, stacks: Stacks) -> None:
+def test_stack_deletion_deletes_its_change_sets(client: Client, stacks: Stacks) -> None:
     arn = _named(client, "never-made", "first", nodes(0), "CREATE")
     client("cloudformation").delete_stack(StackName="never-made")
     with pytest.raises(ClientError) as caught:
@@ -101,9 +101,7 @@ def test_a_stacks_change_sets_go_with_it(client: Client, stacks: Stacks) -> None
 @pytest.mark.parametrize(
     ("name", "code"), [("first", "AlreadyExistsException"), ("1st", "ValidationError"), ("a_b", "ValidationError")]
 )
-def test_a_change_set_has_a_name_of_its_own_within_the_rule(
-    client: Client, stacks: Stacks, name: str, code: str
-) -> None:
+def test_duplicate_or_invalid_change_set_name_is_rejected(client: Client, stacks: Stacks, name: str, code: str) -> None:
     stack = stacks.create(nodes(0))
     _named(client, stack, "first", nodes(1))
     with pytest.raises(ClientError) as caught:
@@ -111,7 +109,7 @@ def test_a_change_set_has_a_name_of_its_own_within_the_rule(
     assert _code(caught) == code
 
 
-def test_changes_tell_what_is_replaced_and_what_follows(client: Client, stacks: Stacks) -> None:
+def test_changes_show_replacements_and_dependent_changes(client: Client, stacks: Stacks) -> None:
     resources = nodes(1)
     name = stacks.create(resources)
     resources["Group"]["Properties"]["GroupDescription"] = "other"
@@ -134,7 +132,7 @@ def test_changes_tell_what_is_replaced_and_what_follows(client: Client, stacks: 
     assert (changes["B"]["Action"], changes["B"]["PolicyAction"]) == ("Remove", "Delete")
 
 
-def test_what_follows_is_found_whatever_the_order_in_the_template(client: Client, stacks: Stacks) -> None:
+def test_dependent_changes_do_not_depend_on_template_order(client: Client, stacks: Stacks) -> None:
     resources = dict(reversed(nodes(0).items()))
     name = stacks.create(resources)
     resources["Group"]["Properties"]["GroupDescription"] = "other"
@@ -183,7 +181,7 @@ def test_changed_parameters_and_changed_policies_are_described_as_such(client: C
     assert (changes["Vpc"]["Scope"], changes["Vpc"]["Replacement"]) == (["Tags"], "False")
 
 
-def test_a_change_set_without_changes_fails_with_the_words_that_the_cli_knows(client: Client, stacks: Stacks) -> None:
+def test_change_set_without_changes_fails_with_message_expected_by_cli(client: Client, stacks: Stacks) -> None:
     resources = nodes(1)
     name = stacks.create(resources)
     found = _propose(client, name, resources)
@@ -193,7 +191,7 @@ def test_a_change_set_without_changes_fails_with_the_words_that_the_cli_knows(cl
         client("cloudformation").execute_change_set(StackName=name, ChangeSetName="next")
 
 
-def test_templates_are_fetched_from_buckets_by_either_style_of_address() -> None:
+def test_templates_are_fetched_with_either_s3_url_style() -> None:
     from localcloud.api.cloudformation.actions.base import bucket_and_key
 
     assert bucket_and_key("http://198.18.0.1/assets/a/b.json") == ("assets", "a/b.json")
@@ -201,7 +199,7 @@ def test_templates_are_fetched_from_buckets_by_either_style_of_address() -> None
     assert bucket_and_key("https://assets.s3.us-east-1.amazonaws.com/b.json") == ("assets", "b.json")
 
 
-def test_a_previous_parameter_of_the_store_is_fetched_again(client: Client, stacks: Stacks) -> None:
+def test_previous_ssm_parameter_is_fetched_again(client: Client, stacks: Stacks) -> None:
     ssm, cf = client("ssm"), client("cloudformation")
     ssm.put_parameter(Name="/image", Type="String", Value="ami-03cf127a")
     declared = {"Image": {"Type": "AWS::SSM::Parameter::Value<AWS::EC2::Image::Id>", "Default": "/image"}}
@@ -219,7 +217,7 @@ def test_a_previous_parameter_of_the_store_is_fetched_again(client: Client, stac
     assert [each["LaunchTemplateData"]["ImageId"] for each in versions["LaunchTemplateVersions"]][-1] == "ami-12c6146b"
 
 
-def test_exports_are_imported_and_guarded(client: Client, stacks: Stacks) -> None:
+def test_imported_export_cannot_be_deleted(client: Client, stacks: Stacks) -> None:
     exporter = stacks.create(nodes(0), Outputs={"Vpc": {"Value": ref("Vpc"), "Export": {"Name": "the-vpc"}}})
     importer = stacks.create(
         {"Group": resource("EC2::SecurityGroup", GroupDescription="x", VpcId={"Fn::ImportValue": "the-vpc"})}

@@ -19,7 +19,7 @@ def role(**more: Any) -> dict[str, Any]:
     return {"Role": resource("IAM::Role", AssumeRolePolicyDocument=TRUST, **more)}
 
 
-def test_a_permissions_boundary_is_kept_changed_and_taken_away(client: Client, stacks: Stacks) -> None:
+def test_permissions_boundary_is_kept_changed_and_removed(client: Client, stacks: Stacks) -> None:
     def boundary() -> str:
         found = client("iam").get_role(RoleName=stacks.physical(name, "Role"))["Role"]
         return str(found.get("PermissionsBoundary", {}).get("PermissionsBoundaryArn", ""))
@@ -56,7 +56,7 @@ def file_system(key: object) -> dict[str, Any]:
     return {"Files": resource("EFS::FileSystem", Encrypted=True, KmsKeyId=key)}
 
 
-def test_a_key_is_made_changed_and_scheduled_for_deletion(stacks: Stacks, client: Client) -> None:
+def test_key_is_created_changed_and_scheduled_for_deletion(stacks: Stacks, client: Client) -> None:
     kms = client("kms")
     name = stacks.create(key(EnableKeyRotation=True, PendingWindowInDays=9, Tags=[{"Key": "a", "Value": "1"}]))
     id = stacks.physical(name, "Key")
@@ -73,7 +73,7 @@ def test_a_key_is_made_changed_and_scheduled_for_deletion(stacks: Stacks, client
     assert state["KeyState"] == "PendingDeletion"
 
 
-def test_a_file_system_wants_a_key_that_exists_and_can_be_used(stacks: Stacks, client: Client) -> None:
+def test_file_system_requires_an_enabled_key(stacks: Stacks, client: Client) -> None:
     made = stacks.create({**key(), **file_system({"Fn::GetAtt": ["Key", "Arn"]})})
     (files,) = client("efs").describe_file_systems(FileSystemId=stacks.physical(made, "Files"))["FileSystems"]
     assert files["KmsKeyId"].endswith(stacks.physical(made, "Key"))

@@ -20,7 +20,7 @@ def test_a_cluster_is_supported() -> None:
     _check(nodes(2))
 
 
-def test_every_finding_is_named_with_its_resource() -> None:
+def test_every_finding_names_its_resource() -> None:
     resources = nodes(2)
     resources["Stream"] = resource("Kinesis::Stream")
     resources["Nodes"]["Properties"]["PlacementGroup"] = "x"
@@ -38,7 +38,7 @@ def test_every_finding_is_named_with_its_resource() -> None:
         assert text in caught.value.message
 
 
-def test_what_has_no_meaning_here_of_a_mixed_group_is_refused_with_the_reason() -> None:
+def test_unsupported_settings_of_mixed_group_are_rejected_with_reason() -> None:
     resources = nodes(1)
     resources["Nodes"]["Properties"]["MixedInstancesPolicy"] = {
         "InstancesDistribution": {"OnDemandBaseCapacity": 0, "SpotMaxPrice": "0.10"},
@@ -76,7 +76,7 @@ def test_unknown_functions_and_dynamic_references_are_refused() -> None:
         _check(resources)
 
 
-def test_a_resource_whose_condition_is_false_may_be_anything() -> None:
+def test_resource_with_false_condition_is_not_checked() -> None:
     resources = nodes(1)
     resources["Key"] = {"Type": "AWS::SQS::Queue", "Condition": "False", "Properties": {"Anything": 1}}
     _check(resources)
@@ -85,7 +85,7 @@ def test_a_resource_whose_condition_is_false_may_be_anything() -> None:
         _check(resources)
 
 
-def test_references_must_lead_somewhere() -> None:
+def test_references_must_resolve() -> None:
     resources = nodes(1)
     resources["A"]["Properties"]["VpcId"] = ref("Nowhere")
     with pytest.raises(ValidationError, match=r"Unresolved resource dependencies \[Nowhere\]"):
@@ -96,7 +96,7 @@ def test_references_must_lead_somewhere() -> None:
         _check(nodes(1), Outputs={"X": {"Value": {"Fn::GetAtt": ["Vpc", "Colour"]}}})
 
 
-def test_lists_and_both_branches_are_looked_into() -> None:
+def test_lists_and_both_branches_are_checked() -> None:
     known = frozenset({"A.B", "C"})
     assert unknown_paths({"A": [{"B": 1}, {"X": 1}], "C": {"any": 1}}, known) == ["A.X"]
     assert unknown_paths({"A": {"Fn::If": ["c", {"B": 1}, {"Y": 1}]}}, known) == ["A.Y"]

@@ -37,7 +37,7 @@ def topics(client: Client) -> set[str]:
     return {each["TopicArn"] for each in client("sns").list_topics()["Topics"]}
 
 
-def test_a_topic_has_its_policy_and_its_subscriber_and_goes_with_its_stack(client: Client, stacks: Stacks) -> None:
+def test_topic_has_policy_and_subscriber_and_is_deleted_with_stack(client: Client, stacks: Stacks) -> None:
     stack = stacks.create(resources(DisplayName="cluster", Tags=[{"Key": "team", "Value": "vision"}]))
     arn = stacks.physical(stack, "Topic")
     attributes = client("sns").get_topic_attributes(TopicArn=arn)["Attributes"]
@@ -50,7 +50,7 @@ def test_a_topic_has_its_policy_and_its_subscriber_and_goes_with_its_stack(clien
     assert arn not in topics(client)
 
 
-def test_another_address_replaces_the_subscription_and_leaves_the_topic(client: Client, stacks: Stacks) -> None:
+def test_new_address_replaces_subscription_but_not_topic(client: Client, stacks: Stacks) -> None:
     stack = stacks.create(resources())
     arn = stacks.physical(stack, "Topic")
     stacks.update(stack, resources(email="night@example.com", DisplayName="later"))
@@ -59,7 +59,7 @@ def test_another_address_replaces_the_subscription_and_leaves_the_topic(client: 
     assert client("sns").get_topic_attributes(TopicArn=arn)["Attributes"]["DisplayName"] == "later"
 
 
-def test_a_topic_of_a_taken_name_fails_its_stack(client: Client, stacks: Stacks) -> None:
+def test_topic_with_existing_name_fails_its_stack(client: Client, stacks: Stacks) -> None:
     arn = client("sns").create_topic(Name="taken")["TopicArn"]
     assert stacks.describe(stacks.create(resources(TopicName="taken")))["StackStatus"] == "ROLLBACK_COMPLETE"
     assert arn in topics(client)
@@ -91,7 +91,7 @@ def test_published_messages_stay_in_the_queue_until_it_is_purged(client: Client,
     assert client("sqs").get_queue_attributes(**asked)["Attributes"]["ApproximateNumberOfMessages"] == "0"
 
 
-def test_a_queue_changes_in_place_and_goes_with_its_stack(client: Client, stacks: Stacks) -> None:
+def test_queue_is_updated_in_place_and_deleted_with_stack(client: Client, stacks: Stacks) -> None:
     name = stacks.create(RESOURCES)
     url = stacks.physical(name, "Queue")
     changed = {"MessageRetentionPeriod": 600, "Tags": [{"Key": "cost", "Value": "1"}]}
@@ -134,7 +134,7 @@ def budget(amount: int) -> dict[str, Any]:
     }
 
 
-def test_a_budget_comes_changes_under_its_name_and_goes(client: Client, stacks: Stacks) -> None:
+def test_budget_is_created_updated_and_deleted(client: Client, stacks: Stacks) -> None:
     def limits() -> dict[str, str]:
         found = client("budgets").describe_budgets(AccountId=ACCOUNT).get("Budgets", [])
         return {each["BudgetName"]: each["BudgetLimit"]["Amount"] for each in found}

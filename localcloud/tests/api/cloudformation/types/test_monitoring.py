@@ -50,7 +50,7 @@ def guarded(threshold: float = 0.5) -> dict[str, Any]:
     return resources
 
 
-def test_an_alarm_comes_changes_in_place_and_goes(client: Client, stacks: Stacks) -> None:
+def test_alarm_is_created_updated_in_place_and_deleted(client: Client, stacks: Stacks) -> None:
     name = stacks.create(guarded())
     group, alarm, policy = (stacks.physical(name, each) for each in ("Nodes", "Cap", "Empty"))
     (found,) = client("cloudwatch").describe_alarms(AlarmNamePrefix=f"{name}-Cap")["MetricAlarms"]
@@ -67,7 +67,7 @@ def test_an_alarm_comes_changes_in_place_and_goes(client: Client, stacks: Stacks
     assert client("autoscaling").describe_policies()["ScalingPolicies"] == []
 
 
-def test_percentiles_are_refused_before_anything_is_made(stacks: Stacks) -> None:
+def test_percentiles_are_rejected_before_creation(stacks: Stacks) -> None:
     resources = guarded()
     resources["Cap"]["Properties"]["ExtendedStatistic"] = "p99"
     with pytest.raises(ClientError, match="it computes no percentiles"):
@@ -87,7 +87,7 @@ def described(client: Client, name: str) -> dict[str, Any]:
     return {group["logGroupName"]: group for group in found}
 
 
-def test_a_log_group_takes_events_and_goes_with_its_stack(client: Client, stacks: Stacks) -> None:
+def test_log_group_receives_events_and_is_deleted_with_stack(client: Client, stacks: Stacks) -> None:
     stack = stacks.create(log_group(RetentionInDays=30, Tags=[{"Key": "team", "Value": "vision"}]))
     name = stacks.physical(stack, "Group")
     logs = client("logs")
@@ -114,7 +114,7 @@ def test_a_log_groups_retention_and_tags_change_in_place(client: Client, stacks:
     assert len(client("logs").describe_log_streams(logGroupName=name)["logStreams"]) == 1
 
 
-def test_a_log_group_of_a_taken_name_fails_its_stack(client: Client, stacks: Stacks) -> None:
+def test_log_group_with_existing_name_fails_its_stack(client: Client, stacks: Stacks) -> None:
     client("logs").create_log_group(logGroupName="taken")
     stack = stacks.create(log_group(LogGroupName="taken"))
     assert stacks.describe(stack)["StackStatus"] == "ROLLBACK_COMPLETE"

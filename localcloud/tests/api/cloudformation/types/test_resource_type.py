@@ -25,13 +25,13 @@ def context_of(stack_name: str = "one", **stack_tags: str) -> Context:
 
 
 @pytest.mark.parametrize("limit", [20, 63, 255])
-def test_made_up_names_keep_their_limit_and_their_random_part(limit: int) -> None:
+def test_generated_names_respect_limit_and_keep_random_part(limit: int) -> None:
     name = context_of("a" * 200).name(limit)
     assert len(name) <= limit
     assert name.endswith("-0123456789ab")
 
 
-def test_own_tags_win_over_the_stacks() -> None:
+def test_resource_tags_override_stack_tags() -> None:
     tags = {
         tag["Key"]: tag["Value"] for tag in context_of(team="all", cost="1").tags([{"Key": "team", "Value": "own"}])
     }
