@@ -88,7 +88,7 @@ def estimate_run(
             nodes_are_up=nodes_are_up,
         )
     except UsageError as error:
-        return f"no estimate: {error.rule}"
+        return f"no estimate: {error.rule}" if error.value is None else f"no estimate: {error.value}: {error.rule}"
     except LookupError as error:
         return f"no estimate: {error}"
     seconds, parts = candidates.seconds_in_range(workload, cluster, assumed)

@@ -23,6 +23,10 @@ SILENCE_S: Final = 20.0
 RECONNECT_PAUSES_S: Final = (0.5, 1.0, 2.0, 5.0, 10.0, 10.0, 10.0)
 
 
+def _attach(progress: RunProgress) -> str:
+    return f"`fab attach --run {progress.run_id}`" if progress.run_id else "`fab attach`"
+
+
 class Display(Protocol):
     """A view of a run's progress, such as lines or a live bar."""
 
@@ -68,14 +72,14 @@ def follow(
                 if progress.is_final or message["type"] == "end":
                     return progress
             what = "the master stopped reporting before the run ended"
-            raise SilenceError(what, remedy="watch the run again with `fab attach`")
+            raise SilenceError(what, remedy=f"watch the run again with {_attach(progress)}")
         except AnswerError as error:
             error.where = where
             raise
         except ConnectionFailedError as error:
             if failures >= len(pauses_s):
                 if isinstance(error, SilenceError):
-                    error.remedy = "the run continues; watch it again with `fab attach`"
+                    error.remedy = f"the run continues; watch it again with {_attach(progress)}"
                 raise
             display.note(f"connection lost ({error.what}); reconnecting")
             wait(pauses_s[failures])

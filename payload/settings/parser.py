@@ -19,9 +19,14 @@ class SettingsParser(argparse.ArgumentParser):
     """Parse flags. Errors raise SettingError, because otherwise each rank would print the usage."""
 
     def error(self, message: str) -> NoReturn:
-        """Raise SettingError with the flag and message of argparse."""
+        """Raise SettingError with the flag and message of argparse. Two of its messages are reworded."""
         found = re.fullmatch(r"argument (--[a-z0-9-]+)(?:/--no-[a-z0-9-]+)?: (.*)", message, flags=re.DOTALL)
-        raise SettingError(*((found[1], None, found[2]) if found else ("arguments", None, message)))
+        if not found:
+            raise SettingError("arguments", None, message)
+        flag, rule = found[1], found[2]
+        switch = f"takes no value: give {flag} or --no-{flag.removeprefix('--')} (in a sweep, yes or no), not "
+        rule = rule.replace("ignored explicit argument ", switch).replace("expected one argument", "needs a value")
+        raise SettingError(flag, None, rule)
 
     def add_settings(self, *groups: type) -> None:
         """Add a flag for each setting of these groups (default: all groups). An absent flag has no value."""

@@ -52,7 +52,7 @@ def test_more_ranks_a_node_share_its_cores() -> None:
 
 def test_what_nothing_is_known_of_has_no_estimate_and_a_reason() -> None:
     assert "the speed of the GPU RTX PRO 4500" in str(estimate(IMAGENET_90, "g7.12xlarge"))
-    assert "unknown instance type; did you mean" in str(estimate(kind="c5.2xlrge"))
+    assert "no estimate: c5.2xlrge: unknown instance type; did you mean" in str(estimate(kind="c5.2xlrge"))
     many = dataclasses.replace(DIGITS, settings=dataclasses.replace(DIGITS.settings, global_batch_limit=1 << 20))
     assert str(estimate(many, nodes=64)).startswith("no estimate: 64 ranks use 2048 images per step")
 

@@ -97,5 +97,5 @@ def test_abandoned_stream_is_closed_on_the_master() -> None:
 def test_after_too_many_failures_the_error_says_that_the_run_goes_on() -> None:
     open_stream, _ = opener(*[lambda: stream()] * 3)
     with pytest.raises(SilenceError, match="the master stopped reporting before the run ended") as caught:
-        follow(open_stream, Recorder(), pauses_s=(0.0, 0.0), wait=lambda _: None)
-    assert "fab attach" in caught.value.remedy
+        follow(open_stream, Recorder(), run_id="one", pauses_s=(0.0, 0.0), wait=lambda _: None)
+    assert "`fab attach --run one`" in caught.value.remedy

@@ -96,8 +96,11 @@ def test_every_setting_says_what_it_is_in_a_line() -> None:
         ([*DIGITS_ARGS, "--frobnicate"], r"argument --frobnicate: unknown\. Known: --accumulation-steps"),
         (["--recipe", "digits", "--run-dir", ""], r"^--run-dir: must not be empty$"),
         ([*DIGITS_ARGS, "--epochs", "three"], r"^--epochs: must be a whole number, not 'three'$"),
-        ([*DIGITS_ARGS, "--epochs"], r"^--epochs: expected one argument$"),
-        ([*DIGITS_ARGS, "--flip=yes"], r"^--flip: ignored explicit argument 'yes'$"),
+        ([*DIGITS_ARGS, "--epochs"], r"^--epochs: needs a value$"),
+        (
+            [*DIGITS_ARGS, "--flip=yes"],
+            r"^--flip: takes no value: give --flip or --no-flip \(.*\), not 'yes'$",
+        ),
         ([*DIGITS_ARGS, "--epochs", "0"], r"--epochs 0: must be 1 to 100000"),
         ([*DIGITS_ARGS, "--learning-rate", "nan"], r"^--learning-rate: must be a number, not 'nan'$"),
         ([*DIGITS_ARGS, "--learning-rate", "-1"], r"--learning-rate"),
