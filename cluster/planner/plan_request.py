@@ -16,8 +16,6 @@ from cluster.planner.candidates import Candidate, Choice, HourlyPrices
 from cluster.planner.hardware import Hardware, hardware_of
 from cluster.planner.workload import Workload, workload_of
 from cluster.runs.recipe_or_program import RecipeFlags, Training
-from payload.recipes.run_config import TrainConfig
-from payload.settings import SettingError
 from stacks.config import ClusterConfig
 
 FORMAT: Final = "deepcdk-plan/1"
@@ -92,7 +90,7 @@ class Question:
 
         Raises UsageError for an invalid setting, or with `to_target` if the recipe has no target epoch.
         """
-        config = _config(self.training, ranks)
+        config = self.training.config(ranks)
         workload = workload_of(config.settings, ranks)
         if not self.to_target:
             return workload
@@ -183,13 +181,6 @@ def _training(recipe: RecipeFlags, further: Sequence[str]) -> Training:
     return dataclasses.replace(recipe, data_dir=ANY_DATA).training(further)
 
 
-def _config(training: Training, ranks: int) -> TrainConfig:
-    try:
-        return TrainConfig.from_argv(training.command("/run")[2:], ranks=ranks)
-    except SettingError as error:
-        raise UsageError(error.flag, error.value, error.rule) from None
-
-
 def _default_types(training: Training, config: ClusterConfig) -> list[str]:
-    current = _config(training, 1).recipe.current_types
+    current = training.config(1).recipe.current_types
     return [each.instance_type for each in current] or list(config.worker_types)

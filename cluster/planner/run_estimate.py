@@ -72,12 +72,16 @@ def estimate_run(
 
     `settings_of` returns the recipe's settings for a number of ranks. `usd_per_hour` is the price of a node, None if it
     is unknown. `nodes_are_up` means that no node must be launched. `ranks_per_node` is the value of --ranks-per-node,
-    `calibration` has measurements of past runs.
+    `calibration` has measurements of past runs. Raises the UsageError of `settings_of` for settings that are invalid
+    for this number of ranks, with which the run would fail.
     """
     try:
         hardware = _with_ranks(hardware_of(instance_type), ranks_per_node)
-        cluster = Cluster(hardware=hardware, nodes=nodes)
-        settings = settings_of(cluster.ranks)
+    except UsageError as error:
+        return f"no estimate: {error.value}: {error.rule}"
+    cluster = Cluster(hardware=hardware, nodes=nodes)
+    settings = settings_of(cluster.ranks)
+    try:
         workload = workload_of(settings, cluster.ranks)
         assumed = calibration.assume(
             workload,
@@ -88,7 +92,7 @@ def estimate_run(
             nodes_are_up=nodes_are_up,
         )
     except UsageError as error:
-        return f"no estimate: {error.rule}" if error.value is None else f"no estimate: {error.value}: {error.rule}"
+        return f"no estimate: {error.rule}"
     except LookupError as error:
         return f"no estimate: {error}"
     seconds, parts = candidates.seconds_in_range(workload, cluster, assumed)

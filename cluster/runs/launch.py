@@ -128,7 +128,8 @@ class Launch:
         """Print the expected time and cost of a recipe on this number of nodes, and keep the estimate for the record.
 
         `settings_of` returns the recipe's settings for a number of ranks. Also print what a fault would cost, unless
-        the settings are invalid for this number of nodes. If no estimate is possible, the reason is printed.
+        the settings are invalid for one rank per node. If no estimate is possible, the reason is printed. Raises
+        UsageError if the settings are invalid for the number of ranks.
         """
         from cluster.planner.run_estimate import RunEstimate, estimate_run  # 0.05 s, which a resumed run need not wait
 

@@ -27,15 +27,21 @@ class Training:
     arguments: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        # Parse the arguments here as the ranks will, so that errors appear before anything is asked or spent.
+        run_dir = str(self.config(1).run_dir)
+        if run_dir != _ANY_RUN:
+            raise UsageError("--run-dir", run_dir, "is set by the task; leave it out")
+
+    def config(self, ranks: int) -> TrainConfig:
+        """Parse the arguments as this number of ranks will, so that errors appear before anything is asked or spent.
+
+        Raises UsageError, also if the arguments do not fit the recipe's variant for these ranks.
+        """
         try:
-            config = TrainConfig.from_argv(self.command(_ANY_RUN)[2:])
+            return TrainConfig.from_argv(self.command(_ANY_RUN)[2:], ranks=ranks)
         except SettingError as error:
             raise UsageError(error.flag, error.value, error.rule) from None
         except ReportedError as error:
             raise UsageError("--recipe", self.recipe, str(error)) from None
-        if str(config.run_dir) != _ANY_RUN:
-            raise UsageError("--run-dir", str(config.run_dir), "is set by the task; leave it out")
 
     @property
     def label(self) -> str:
@@ -44,9 +50,9 @@ class Training:
 
     def settings(self, ranks: int) -> Settings:
         """Return the recipe's settings for this number of ranks: those of the matching variant, with `arguments`
-        applied.
+        applied. Raises UsageError.
         """
-        return TrainConfig.from_argv(self.command(_ANY_RUN)[2:], ranks=ranks).settings
+        return self.config(ranks).settings
 
     def command(self, run_directory: str) -> tuple[str, ...]:
         """Return the arguments of each rank's Python interpreter. The run's files are in `run_directory`."""

@@ -11,10 +11,12 @@ from hypothesis import strategies as st
 
 from agent.spec.run import RunSpec
 from cluster.errors import UsageError
+from cluster.planner.run_estimate import estimate_run
 from cluster.runs.recipe_or_program import Benchmark, ProgramFlags, RecipeFlags, Training, read_work
 from cluster.runs.run_options import RankOptions
 from payload.recipes.run_config import TrainConfig
 from payload.settings.bench import BenchConfig, BenchSettings
+from stacks.config import ClusterConfig
 from tests.cluster.runs.test_run_spec import make_launch
 from tests.words import LONG, WORDS
 
@@ -109,6 +111,16 @@ def test_the_settings_of_so_many_ranks_are_those_of_the_variant_for_them() -> No
     few, many = training.settings(8), training.settings(128)
     assert (few.epochs, many.epochs) == (28, 50)
     assert few.seed == many.seed == 7
+
+
+def test_settings_that_only_the_variant_for_few_ranks_allows_are_rejected_for_many() -> None:
+    rates = "0-7:1..2,7-28:2..0"
+    training = Training(recipe="imagenet-fast", arguments=("--data-dir", "/d", "--rate-phases", rates))
+    assert training.settings(8).rate_phases == rates
+    with pytest.raises(UsageError, match=f"--rate-phases = '{rates}': ends at epoch 28, but the run has 30"):
+        training.settings(32)
+    with pytest.raises(UsageError, match="ends at epoch 28"):
+        estimate_run(training.settings, "p3.16xlarge", 4, ClusterConfig(), nodes_are_up=True, usd_per_hour=None)
 
 
 def test_a_benchmark_reaches_the_ranks_as_it_was_asked_for() -> None:
