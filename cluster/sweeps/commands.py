@@ -38,6 +38,8 @@ def with_recipe_command(plan: Plan, base: Training, recipe: RecipeFlags) -> Plan
     flags = {name.replace("_", "-"): text for name, text in dataclasses.asdict(recipe).items() if text}
     if twice := next((name for name in names if name in flags), ""):
         raise UsageError(f"--{twice}", flags[twice], f"is given with --grid {twice} too; give it once")
+    if "recipe" in names:
+        raise UsageError("--grid", "recipe", "is not a setting of a recipe; start a sweep for each recipe")
     seed = () if SEED in names else (f"--{SEED}={{{SEED}}}",)
     words = (*base.command(f"{{{RUN_DIRECTORY}}}"), *seed, *(f"--{name}={{{name}}}" for name in names))
     found = dataclasses.replace(plan, parameters=parameters, command=words, seed=base.settings(1).seed)

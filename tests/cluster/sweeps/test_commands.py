@@ -49,6 +49,7 @@ def test_parameters_of_a_recipe_are_its_settings() -> None:
         ("learning-rat=0.1", "did you mean --learning-rate"),
         ("epochs=1,2", "is given with --grid epochs too"),
         ("flip=maybe", "--flip"),
+        ("recipe=digits,benchmark", "start a sweep for each recipe"),
     ],
 )
 def test_invalid_values_of_a_recipe_are_found_before_anything_starts(grid: str, rule: str) -> None:
