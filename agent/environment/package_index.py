@@ -40,7 +40,7 @@ print(json.dumps([indexes, bool(options.no_index)]))
 """
 
 
-def missing(python: Path) -> str:
+def index_problem(python: Path) -> str:
     """Return why the pip of `python` cannot reach a package index from here, and how to fix it; "" if it may reach one.
 
     The result is also "" if pip uses a proxy or if its configuration cannot be read. Connects to the indexes.
@@ -51,7 +51,7 @@ def missing(python: Path) -> str:
     if done.returncode != 0 or _PROXIES & urllib.request.getproxies_environment().keys():
         return ""
     indexes, switched_off = json.loads(done.stdout)
-    trouble = "pip's configuration sets no-index" if switched_off else unreachable(indexes)
+    trouble = "pip's configuration sets no-index" if switched_off else describe_unreachable(indexes)
     return f"This node cannot use a package index: {trouble}. {REMEDY}" if trouble else ""
 
 
@@ -69,7 +69,7 @@ def proxies_in_use() -> str:
     )
 
 
-def unreachable(urls: Sequence[str], tries: int = _TRIES) -> str:
+def describe_unreachable(urls: Sequence[str], tries: int = _TRIES) -> str:
     """Return, as text, the servers in `urls` that cannot be reached, with reasons.
 
     Return "" as soon as one server can be reached, or if an index is a directory. Each server is tried `tries` times,

@@ -97,7 +97,9 @@ class VirtualEnvironment:
         lock.write_text(text, encoding="utf-8")
         environ = package_index.netrc_environment(credentials, os.environ, temporary)
         # Without this check, pip would retry an unreachable index for most of a minute.
-        trouble = "" if requirements_lock.names_an_index(self.lock) else package_index.missing(self.installer.python)
+        trouble = (
+            "" if requirements_lock.names_an_index(self.lock) else package_index.index_problem(self.installer.python)
+        )
         options = ["--no-deps", "--require-hashes", "--wheel-dir", str(wheels), *(["--no-index"] if trouble else [])]
         try:
             step = f"Downloading the packages of {self.name}"

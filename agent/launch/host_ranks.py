@@ -84,8 +84,8 @@ class HostRanks:
         """Wait until all processes have exited; return 0 if all succeeded, else 1.
 
         All processes are terminated if the launcher has gone away, or if a process has failed and the run is not being
-        stopped. The launcher may not learn of a failure: a killed process reports nothing, and its rank, if it has one,
-        would continue without it.
+        stopped. The launcher may not detect such a failure: if the parent process of a rank is killed, nothing reports
+        this, and the rank would continue.
         """
         threading.Thread(target=self._read_input, daemon=True).start()
         while not self._have_ended():

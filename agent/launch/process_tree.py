@@ -67,7 +67,7 @@ def words_of(pid: int) -> str:
 
 
 def descendants(root: int, proc: Path = Path("/proc")) -> list[Process]:
-    """Return the descendants of the process `root` that have not exited."""
+    """Return the descendants of the process `root` that have not exited, parents first."""
     children: dict[int, list[Process]] = {}
     for entry in proc.iterdir():
         if entry.name.isdecimal():
@@ -140,7 +140,7 @@ class RankTree:
             signal.signal(each, signal.SIG_DFL)
 
     def find(self) -> list[Process]:
-        """Return the rank's processes that are running, without the watchdog."""
+        """Return the rank's processes that are running, without the watchdog, parents first."""
         return [each for each in descendants(os.getpid()) if WATCHDOG not in words_of(each.pid).split()]
 
     @property

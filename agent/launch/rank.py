@@ -87,8 +87,8 @@ def joining(spec: RunSpec, inherited: Mapping[str, str]) -> dict[str, str]:
     return result
 
 
-def placed(spec: RunSpec, inherited: Mapping[str, str], secrets: Mapping[str, str]) -> dict[str, str]:
-    """Bind this process to its part of the host; return the variables for this part.
+def bind_program(spec: RunSpec, inherited: Mapping[str, str], secrets: Mapping[str, str]) -> dict[str, str]:
+    """Bind this process to the rank's part of the host, which its program inherits; return the variables for this part.
 
     Rank 0 prints the placement to stderr.
     """
@@ -117,7 +117,7 @@ def interface_of(spec: RunSpec, name: str) -> str:
     return next((own.get(host.address, "") for host in spec.hosts if host.name == name), "")
 
 
-def starts_watch(spec: RunSpec, inherited: Mapping[str, str]) -> bool:
+def must_start_watchdog(spec: RunSpec, inherited: Mapping[str, str]) -> bool:
     """Return whether this rank must start the watchdog of its node (`agent.launch.rank_watchdog`).
 
     The first rank of each node starts it, if limits, stuck ranks or the ranks' connections are to be watched.
@@ -146,7 +146,7 @@ def start_detached(words: Sequence[str], *, directory: str, environ: Mapping[str
     return os.waitpid(child, 0)[1] == 0
 
 
-def leave_watch(spec: RunSpec, inherited: Mapping[str, str]) -> bool:
+def start_watchdog(spec: RunSpec, inherited: Mapping[str, str]) -> bool:
     """Start the watchdog for this node's ranks, before this process becomes its program; return whether it was started.
 
     The watchdog has none of the variables that identify the run's processes, so it is not terminated with them. It
@@ -172,13 +172,13 @@ def become(spec: RunSpec, module: Sequence[str]) -> None:
     """Replace this process with the rank's program, or with `module` (`-m MODULE ...`) if it is not empty.
 
     First raises resource limits and gives up privileges. Without `module`, also starts the node's watchdog if this rank
-    must (`starts_watch`), and binds the rank of a user program to its cores. Never returns. Raises OSError or
+    must (`must_start_watchdog`), and binds the rank of a user program to its cores. Never returns. Raises OSError or
     SecretsError if the program cannot be started.
     """
     inherited = {
         **os.environ,
         **rank_user.variables(),
-        **rank_user.temporary_files(),
+        **rank_user.make_temporary_directory(),
         **efa.plugin_variables(os.environ),
     }
     if "HOROVOD_HOSTNAME" not in inherited and (host := this_host(spec)) is not None:  # mpirun does not set it
@@ -193,14 +193,14 @@ def become(spec: RunSpec, module: Sequence[str]) -> None:
         os.execve(sys.executable, [sys.executable, *module], inherited | on_interface(spec, interface))
     command = spec.rank_command(sys.executable, place_values(spec.hosts, inherited))
     secrets = secret_files.read(secret_files.node_directory(rank_user.home()), spec.run_id, spec.secrets)
-    if starts_watch(spec, inherited) and not leave_watch(spec, inherited):
+    if must_start_watchdog(spec, inherited) and not start_watchdog(spec, inherited):
         print(
             "warning: cannot start the watchdog of this node's ranks, so hanging ranks are not detected; "
             "if memory or the number of processes is exhausted, use fewer ranks per node",
             file=sys.stderr,
         )
     if spec.program and spec.placement == PLACED:
-        inherited |= placed(spec, inherited, secrets)
+        inherited |= bind_program(spec, inherited, secrets)
     try:
         os.chdir(spec.working_directory)
         os.execvpe(command[0], command, environment(spec, inherited, sys.executable, interface) | secrets)

@@ -101,7 +101,7 @@ def variables() -> dict[str, str]:
     return {"HOME": str(home()), "USER": user, "LOGNAME": user}
 
 
-def temporary_files() -> dict[str, str]:
+def make_temporary_directory() -> dict[str, str]:
     """Create the ranks' temporary directory and return it as TMPDIR; {} for other users. Raises OSError.
 
     It is in their home on the node's disk, because /tmp is in memory on Amazon Linux 2023 and Debian 13. It is removed

@@ -59,7 +59,7 @@ def as_root(host: Node, words: str) -> list[str]:
     """Build the SSH command for root on a host, with one of two requests in `words`.
 
     `leftovers` removes the leftovers of ranks. `run GROUP ADDRESSES` admits only a run's ranks. The master can do
-    nothing else as root (`stacks/scripts/rank_leftovers.sh`).
+    nothing else as root on a host (`stacks/scripts/rank_leftovers.sh`).
     """
     return [SSH, "-l", "root", host.name, words]
 

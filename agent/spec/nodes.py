@@ -84,7 +84,7 @@ RULES: Final = {
 """The rules by field name of `Node`."""
 
 
-def broken(field: str, value: object) -> str:
+def violation(field: str, value: object) -> str:
     """Return why a value is invalid for a field, as `address = 'x': must be ...`, or "" if it is valid.
 
     The value is shown in ASCII, escaped and shortened, because the message goes to terminals and logs.
@@ -121,7 +121,7 @@ class Node:
 
     def __post_init__(self) -> None:
         for field in RULES:
-            if wrong := broken(field, getattr(self, field)):
+            if wrong := violation(field, getattr(self, field)):
                 raise SpecError(wrong)
 
     @property
@@ -166,7 +166,7 @@ def _parse_node(line: str) -> Node:
         raise SpecError(f"{escaped(line)}: must be NAME IP INSTANCE_ID SLOTS INTERFACE ZONE KIND")
     name, address, instance_id, slots, interface, zone, kind = words
     if not RULES["slots"].fits(slots):  # int() accepts more than the rule
-        raise SpecError(broken("slots", slots))
+        raise SpecError(violation("slots", slots))
     return Node(
         name=name,
         address=address,

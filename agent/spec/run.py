@@ -18,7 +18,7 @@ from agent.spec.frameworks import FRAMEWORKS, LOCK_FILE
 from agent.spec.horovod import CONTROLLERS, GLOO, MPI, Knobs
 from agent.spec.launchers import APART, AUTO, HOROVOD, LAUNCHERS, TOGETHER, expand
 from agent.spec.node_kinds import FIRST_SUPPORTED, NodeKind, RuntimeKind, runtime_kind
-from agent.spec.nodes import RULES, Node, broken, escaped
+from agent.spec.nodes import RULES, Node, escaped, violation
 from agent.spec.run_id import RUN_ID_RULE, is_run_id
 from agent.spec.run_limits import Floors, Replacements, RunLimits
 from agent.spec.sweep_trial import Trial
@@ -150,7 +150,7 @@ class RunSpec:
         if not re.fullmatch(r"(?:/[A-Za-z0-9][\w.-]*)+", self.efs_mount, flags=re.ASCII):
             # Horovod puts its working directory on a shell's command line without quotes.
             raise SpecError(f"efs_mount = {self.efs_mount!r}: must be an absolute path without spaces or quotes")
-        if self.interface and (wrong := broken("interface", self.interface)):
+        if self.interface and (wrong := violation("interface", self.interface)):
             raise SpecError(wrong)
         if self.network and not re.fullmatch(RULES["address"].pattern + "/[0-9]{1,2}", self.network):
             raise SpecError(f"network = {escaped(self.network)}: must be an IPv4 network such as 10.0.0.0/20")

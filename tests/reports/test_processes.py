@@ -74,7 +74,7 @@ def test_temporary_files_of_ranks_are_on_the_disk(tmp_path: Path, monkeypatch: p
     """Reported as pip #12444, pullpreview PR #54."""
     monkeypatch.setattr(rank_user, "RANK_UID", os.getuid())
     monkeypatch.setattr(rank_user, "RANK_HOME", str(tmp_path))
-    found = rank_user.temporary_files()
+    found = rank_user.make_temporary_directory()
     assert found == {"TMPDIR": str(tmp_path / "tmp")} and (tmp_path / "tmp").is_dir()
     assert environment(make_program_spec(), found, "/python", "")["TMPDIR"] == found["TMPDIR"]
     theirs = make_program_spec(environment=(("TMPDIR", "/mnt/scratch"),))

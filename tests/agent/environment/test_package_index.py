@@ -10,7 +10,7 @@ import pytest
 
 from agent.environment import package_index
 from agent.environment.install_step import RuntimeSetupError
-from agent.environment.package_index import REMEDY, missing, netrc_environment, unreachable
+from agent.environment.package_index import REMEDY, describe_unreachable, index_problem, netrc_environment
 from agent.environment.virtual_environment import Installer
 
 UNKNOWN = "index.invalid"
@@ -35,36 +35,36 @@ def python(installer: Installer) -> Path:
 def test_a_server_that_listens_is_enough() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         there = f"http://127.0.0.1:{server.getsockname()[1]}/simple"
-        assert unreachable([f"https://{UNKNOWN}/packages", there]) == ""
-    assert unreachable(["file:///srv/simple"]) == ""
+        assert describe_unreachable([f"https://{UNKNOWN}/packages", there]) == ""
+    assert describe_unreachable(["file:///srv/simple"]) == ""
 
 
 def test_each_server_that_cannot_be_reached_is_named_with_the_reason() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
-    said = unreachable([f"https://{UNKNOWN}/packages", f"http://127.0.0.1:{port}/own"], tries=1)
+    said = describe_unreachable([f"https://{UNKNOWN}/packages", f"http://127.0.0.1:{port}/own"], tries=1)
     assert f"{UNKNOWN} cannot be reached (" in said
     assert "127.0.0.1 cannot be reached (Connection refused)" in said
 
 
 def test_pips_own_index_is_asked_for(python: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PIP_INDEX_URL", f"https://{UNKNOWN}/packages")
-    said = missing(python)
+    said = index_problem(python)
     assert said.startswith(f"This node cannot use a package index: {UNKNOWN} cannot be reached (")
     assert said.endswith(REMEDY)
     monkeypatch.setenv("no_proxy", "localhost")
-    assert UNKNOWN in missing(python), "that variable names no proxy"
+    assert UNKNOWN in index_problem(python), "that variable names no proxy"
     monkeypatch.setenv("PIP_NO_INDEX", "1")
-    assert "pip's configuration sets no-index" in missing(python)
+    assert "pip's configuration sets no-index" in index_problem(python)
 
 
 def test_behind_a_proxy_pip_itself_finds_out(python: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PIP_INDEX_URL", f"https://{UNKNOWN}/packages")
     monkeypatch.setenv("PIP_PROXY", "http://proxy.example:3128")
-    assert missing(python) == ""
+    assert index_problem(python) == ""
     monkeypatch.delenv("PIP_PROXY")
     monkeypatch.setenv("https_proxy", "http://proxy.example:3128")
-    assert missing(python) == ""
+    assert index_problem(python) == ""
 
 
 def test_failed_download_names_the_proxy_without_its_password(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

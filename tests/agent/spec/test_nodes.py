@@ -17,12 +17,12 @@ from agent.spec.nodes import (
     RULES,
     SHOWN,
     Node,
-    broken,
     choose_hosts,
     common_network,
     escaped,
     meeting_interface,
     parse_nodes,
+    violation,
     workers,
 )
 from agent.spec.run import RunSpec
@@ -78,7 +78,7 @@ def test_accepted_values_are_safe_shell_words(field: str, data: st.DataObject) -
 
 @given(field=st.sampled_from(sorted(RULES)), value=WORDS | st.just(LONG) | st.integers() | st.booleans() | st.none())
 def test_a_refusal_names_field_value_and_rule_in_short_plain_ascii(field: str, value: object) -> None:
-    said = broken(field, value)
+    said = violation(field, value)
     assert said == "" or said == f"{field} = {escaped(value)}: must be {RULES[field].words}"
     assert said.isascii()
     assert said == "" or said.isprintable()
