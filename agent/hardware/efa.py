@@ -26,7 +26,7 @@ def count_devices(root: Path = Path("/")) -> int:
 
 
 def parse_domains(output: str) -> tuple[str, ...]:
-    """Parse the distinct domain names from `fi_info -p efa`; none without providers."""
+    """Parse the distinct domain names from the output of `fi_info -p efa`; () without providers."""
     domains = [line.partition("domain:")[2].strip() for line in output.splitlines() if "domain:" in line]
     return tuple(dict.fromkeys(domains))
 

@@ -85,12 +85,12 @@ def query(fields: Sequence[str], *options: str, program: str = "nvidia-smi") -> 
 
 
 def read_info(program: str = "nvidia-smi") -> tuple[GpuInfo, ...]:
-    """Return the GPUs that nvidia-smi lists; none if it is not installed. Raises NvidiaSmiError or ValueError."""
+    """Return the GPUs that nvidia-smi lists; () if it is not installed. Raises NvidiaSmiError or ValueError."""
     return parse_info(query(INFO_FIELDS, program=program) or "")
 
 
 def read_load(program: str = "nvidia-smi") -> tuple[GpuLoad, ...]:
-    """Return the load of each GPU; none if nvidia-smi is missing or fails. Raises ValueError for malformed output."""
+    """Return the load of each GPU; () if nvidia-smi is missing or fails. Raises ValueError for malformed output."""
     try:
         return parse_load(query(LOAD_FIELDS, "nounits", program=program) or "")
     except NvidiaSmiError:

@@ -250,10 +250,10 @@ def _of_torch(*, device: str, **joined: Any) -> Framework:
 
 
 def prove(joined: Framework, host: str, allreduce_mib: int) -> None:
-    """Run an allreduce over all ranks; report its error, its duration and the device. On GPUs, also measure speeds.
+    """Run an allreduce over all ranks, and print a report with its error, its duration and the device.
 
-    `joined` are the operations, and this rank leaves the other ranks at the end. `host` is the name of this rank's
-    host. `allreduce_mib` is the size of the timed allreduce, MiB.
+    On GPUs, also measure speeds. `joined` are the operations, and this rank leaves the other ranks at the end. `host`
+    is the name of this rank's host. `allreduce_mib` is the size of the timed allreduce, MiB.
     """
     size = joined.size
     # Whole numbers below 2**24 add up exactly in float32, in any order.

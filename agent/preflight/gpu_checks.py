@@ -114,11 +114,10 @@ def _some(names: Sequence[str], shown: int = 4) -> str:
 
 
 def hanging(spec: RunSpec, status: int, output: str, timeout_s: float) -> list[Finding]:
-    """Return a finding about an allreduce that started on all ranks but did not finish.
+    """Return one finding about an allreduce that started on all ranks but did not finish; [] if NCCL logged nothing.
 
-    It names NCCL, its plug-in and its network, and warns of a pair that AWS does not list as tested. Returns [] if NCCL
-    logged nothing. `status` is the launcher's, TIMED_OUT if it was terminated after at least `timeout_s`. A single host
-    needs no network.
+    It names NCCL, its plug-in and its network, and warns of a pair that AWS does not list as tested. `status` is the
+    launcher's, TIMED_OUT if it was terminated after at least `timeout_s`. A single host needs no network.
     """
     logged = nccl_log.parse(output).values()
     first = max(logged, key=lambda each: (each.is_suspect, bool(each.plugin), bool(each.nccl)), default=NcclProcess())

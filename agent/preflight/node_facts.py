@@ -120,7 +120,7 @@ class NodeFacts:
 
 
 def versions() -> tuple[tuple[str, str], ...]:
-    """Return the versions of Python and of those DISTRIBUTIONS that are installed.
+    """Return the versions of Python and of those DISTRIBUTIONS that are installed, as pairs (name, version).
 
     The kernel's version and Python's third number are left out: they differ between images a week apart, which is
     harmless.

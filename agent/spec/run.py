@@ -278,12 +278,12 @@ class RunSpec:
         return f"{self.efs_mount}/payloads/{self.program}/{LOCK_FILE}"
 
     def rank_command(self, python: str, values: Mapping[str, str] | None = None) -> list[str]:
-        """Return a rank's command, as `started_by` does, with the path `python` of the interpreter.
+        """Return a rank's command, with the path `python` of the interpreter where `with_interpreter` puts it.
 
         With a rank's `values`, the placeholders in the first `entry_words` words are expanded.
         """
         entry = [expand(word, values) if values else word for word in self.command[: self.entry_words]]
-        return started_by(python, (*entry, *self.command[self.entry_words :]))
+        return with_interpreter(python, (*entry, *self.command[self.entry_words :]))
 
     def to_json(self) -> str:
         """Return the spec as JSON, which `from_json` reads back unchanged."""
@@ -317,7 +317,7 @@ def placed(ranks: int, hosts: Sequence[str]) -> str:
     return f"{ranks} rank{'' if ranks == 1 else 's'} on {', '.join(hosts)}"
 
 
-def started_by(python: str, command: Sequence[str]) -> list[str]:
+def with_interpreter(python: str, command: Sequence[str]) -> list[str]:
     """Return a command for a node, with the path `python` of the interpreter before a script (.py) or an option (-m).
 
     The path also replaces the first word `python` or `python3`. Any other command is unchanged.

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from agent.files.safe_read import read_regular
-from agent.spec.run import started_by
+from agent.spec.run import with_interpreter
 from agent.spec.run_states import LIVE_STATES
 from cluster import master_answers as answers
 from cluster.aws.prices import as_of
@@ -113,7 +113,7 @@ def record_table(record: Mapping[str, Any]) -> Table:
     state, spec, result = record["state"], record.get("spec") or {}, record.get("result") or {}
     took, found = float(state["updated"]) - float(state["started"]), record["checkpoints"]
     asked = spec.get("command")
-    command = list(spec.get("launcher") or (started_by("python", asked) if asked else ()))
+    command = list(spec.get("launcher") or (with_interpreter("python", asked) if asked else ()))
     rows: list[tuple[str, str]] = [
         ("state", str(state["state"]) + (f": {state['reason']}" if state.get("reason") else "")),
         ("started", f"{datetime.datetime.fromtimestamp(state['started'], datetime.UTC):%Y-%m-%d %H:%M:%S} UTC"),

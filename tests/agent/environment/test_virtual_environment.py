@@ -116,7 +116,7 @@ def test_a_configuration_with_another_wheel_of_that_version_changes_nothing(
 def test_an_unreachable_index_is_reported_unless_the_lock_names_another(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(package_index, "missing", lambda python: "This node cannot use a package index: nowhere")
+    monkeypatch.setattr(package_index, "index_problem", lambda python: "This node cannot use a package index: nowhere")
     line = write_wheel(tmp_path / "wheels")
     with pytest.raises(RuntimeSetupError, match=r"(?s)toy==1\.2.*This node cannot use a package index: nowhere$"):
         environment(tmp_path, line).ensure()
