@@ -1,8 +1,10 @@
 """Time each part of the whole path on one machine, and compare with the project's promises: python -m benchmarks.
 
     python -m benchmarks [--repeat N] [--only WORD ...]
+    python -m benchmarks --peers [--repeat N]
 
-Each figure is the median of its samples. The figures are stored in figures.json. This needs root.
+Each figure is the median of its samples. The figures are stored in figures.json. This needs root. `--peers` only
+compares the start of `fab` with other tools, in turns. It installs them in .peers-NAME.
 """
 
 from __future__ import annotations
@@ -50,6 +52,34 @@ for address in sys.argv[1:]:
 print(time.time())
 """
 """Runs on the master. It waits until the sshd of each worker responds, and prints the time of the last response."""
+
+
+PEERS = {
+    "sky": "skypilot==0.14.1",
+    "dstack": "dstack==0.22.5",
+    "pcluster": "aws-parallelcluster==3.16.1",
+    "ray": "ray[default]==2.60.0",
+}
+"""Command of each other tool, and the package that installs it: the versions that docs/comparison.md describes."""
+
+
+def compare_starts(repeat: int) -> None:
+    """Measure the start of `fab --list` and of each other tool's `--help`, in turns; print and store the results."""
+    commands = [["fab", "--list"]]
+    for tool, package in PEERS.items():
+        environment = demo.ROOT / f".peers-{tool}"
+        if not (environment / "bin" / tool).exists():
+            output_of(["uv", "venv", "--clear", str(environment)])
+            output_of(["uv", "pip", "install", "--python", str(environment), package])
+        commands.append([str(environment / "bin" / tool), "--help"])
+    rounds = [[seconds(command) for command in commands] for _ in range(repeat + 1)][1:]  # the first one warms up
+    results = {
+        f"start: {Path(command[0]).name}": [statistics.median(taken), min(taken), max(taken)]
+        for command, taken in zip(commands, zip(*rounds, strict=True), strict=True)
+    }
+    for name, (median, least, most) in results.items():
+        print(f"{name:44}{median:8.2f} s ({least:.2f} to {most:.2f})", flush=True)
+    figures.keep(results, versions=dict(package.split("==") for package in PEERS.values()))
 
 
 def up_to_deployed() -> float:
@@ -163,9 +193,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--repeat", type=int, default=3, help="samples of each figure (default 3)")
     parser.add_argument("--only", nargs="+", metavar="WORD", help="only figures whose name contains one of these")
+    parser.add_argument("--peers", action="store_true", help="only compare the start of fab with other tools")
     options = parser.parse_args(argv)
     if options.repeat < 1:
         parser.error(f"--repeat must be 1 or more, not {options.repeat}")
+    if options.peers:
+        compare_starts(options.repeat)
+        return 0
     chosen = [m for m in measures() if not options.only or any(word in m.name for word in options.only)]
     if not chosen:
         parser.error(

@@ -86,3 +86,31 @@ def test_measurements_of_clusters_are_stored_as_a_range_when_all_were_measured()
     assert set(stored) <= set(json.loads((ROOT / FILE).read_text())["results"])
     del medians[next(name for name in names if name.startswith("cdk synth, warm: "))]
     assert "cdk synth, warm" not in whole_path.results(medians)
+
+
+def test_starts_of_other_tools_are_measured_in_turns_and_stored_with_their_versions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / ".peers-ray" / "bin").mkdir(parents=True)
+    (tmp_path / ".peers-ray" / "bin" / "ray").touch()
+    installed: list[str] = []
+    started: list[str] = []
+    stored: dict[str, list[float]] = {}
+
+    def start(command: list[str]) -> float:
+        started.append(Path(command[0]).name)
+        return float(len(started))
+
+    def store(results: dict[str, list[float]], versions: dict[str, str]) -> None:
+        stored.update(results)
+        assert versions["skypilot"] == whole_path.PEERS["sky"].partition("==")[2]
+
+    monkeypatch.setattr("cluster.demo.ROOT", tmp_path)
+    monkeypatch.setattr(whole_path, "output_of", lambda command: installed.append(command[-1]))
+    monkeypatch.setattr(whole_path, "seconds", start)
+    monkeypatch.setattr(figures, "keep", store)
+    assert whole_path.main(["--peers", "--repeat", "3"]) == 0
+    tools = ["fab", *whole_path.PEERS]
+    assert started == tools * 4
+    assert stored["start: fab"] == [11, 6, 16], "the first round is not recorded"
+    assert [each for each in installed if "==" in each] == [p for t, p in whole_path.PEERS.items() if t != "ray"]
