@@ -93,9 +93,10 @@ def _shown(values: Sequence[str], row: Mapping[str, Any]) -> str:
 
 
 def with_table(text: str, document: Mapping[str, Any], page: str) -> str:
-    """Replace the table in the text of a page. It has the rows with all results measured.
+    """Return the text of a page with a new table between its two marks, from the results and rows in `document`.
 
-    Raises ValueError if the text lacks the two marks.
+    Rows of other pages, and rows with a result that was not measured, are left out. Raises ValueError if the text lacks
+    the marks.
     """
     rows = [
         row for row in document["rows"] if row["page"] == page and document["results"].keys() >= set(row["results"])

@@ -127,7 +127,10 @@ class Field:
 
 
 def parse_record(record: dict[str, dict[str, object]]) -> tuple[tuple[str, ...], tuple[str, ...], str]:
-    """Return a run's launcher without the ranks' command, a rank's bare command, and the payload's directory."""
+    """Return a run's launcher without the ranks' command, a rank's bare command, and the payload's directory.
+
+    `record`: the output of `fab show --json`.
+    """
     command, spec = [str(word) for word in record["launch"]["command"]], record["spec"]  # type: ignore[attr-defined]  # a list, as the record says
     at = command.index(RANK) - 2  # after the ranks' interpreter and -m
     program = f"{spec['efs_mount']}/payloads/{spec['program']}/program/{PROGRAM}"

@@ -21,7 +21,7 @@ BATCH = 64
 
 
 def main(chunks: int, steps: int, output: str) -> None:
-    """Train, and write the times."""
+    """Train for `chunks` chunks of `steps` steps, and write their times to the directory `output`."""
     hvd.init()
     draw = np.random.default_rng(hvd.rank())
     images = draw.random((16 * BATCH, 28, 28, 1), np.float32)

@@ -229,7 +229,10 @@ def speed(way: str, case: Case, found: Sequence[Mapping[str, Any]], max_others: 
 
 
 def run(started: Sequence[Process], directory: Path) -> None:
-    """Run processes at the same time in `directory`. Raises RuntimeError if one fails or takes too long."""
+    """Run processes at the same time in `directory`, and wait for them. Their output is in its file `output`.
+
+    Raises RuntimeError if a process fails, or after TIMEOUT_S. The other processes are then terminated.
+    """
     log = directory / "output"
     path = {"PYTHONPATH": str(demo.ROOT), "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
     with log.open("wb") as stream:

@@ -187,7 +187,7 @@ def results(medians: Mapping[str, float]) -> dict[str, list[float]]:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Measure, print a table and store the results; return 1 if a promise is not kept."""
+    """Measure, print a table and store the results; return 1 if a promise is not kept, else 0."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

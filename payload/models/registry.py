@@ -118,7 +118,7 @@ class Network:
             return function(image_shape, classes, **options)
 
     def require_size(self, height: int | None, width: int | None) -> None:
-        """Raise ImageShapeError if the network does not support this image size; None: any size."""
+        """Raise ImageShapeError if the network does not support this image size; None: images of several sizes."""
         if height is None or width is None:
             if not self.any_size:
                 raise ImageShapeError(self, height, width)

@@ -17,7 +17,7 @@ def check(config: ClusterConfig) -> Iterator[Problem]:
 
 
 def cautions(config: ClusterConfig) -> Iterator[Problem]:
-    """Yield a caution if the master cannot be reached."""
+    """Yield a caution if the configuration gives no access to the master."""
     if not config.is_reachable:
         yield Problem(
             key="ssh_cidr",

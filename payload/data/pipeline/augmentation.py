@@ -119,9 +119,9 @@ def transforms(
     """Compute the matrices that map a view's pixels to image pixels, with the view's random rotation, zoom and shift.
 
     Rotation and zoom are about a box's middle. `boxes`: [N, 4], top, left, height and width in image pixels. `flipped`:
-    [N], whether to mirror the image. Returns float32 [N, 8], with rows (a, b, c, d, e, f, 0, 0) as in TensorFlow's
-    ImageProjectiveTransformV3. The view's pixel (x, y) is taken from the image at (ax + by + c, dx + ey + f).
-    Coordinates refer to the centres of pixels.
+    [N], whether to mirror the image. `examples`: numbers of the images. Returns float32 [N, 8], with rows (a, b, c, d,
+    e, f, 0, 0) as in TensorFlow's ImageProjectiveTransformV3. The view's pixel (x, y) is taken from the image at
+    (ax + by + c, dx + ey + f). Coordinates refer to the centres of pixels.
     """
     top, left, height, width = boxes.astype(np.float64).T
     angle, zoom, right, down = _moves(view, examples, seed=seed, epoch=epoch)

@@ -130,7 +130,10 @@ class CheckpointStore:
             raise SupersededError(self.storage.address(), _described(found))
 
     def names(self) -> list[str]:
-        """Return the names of the complete checkpoints, newest first. They are verified only when read."""
+        """Return the names of the complete checkpoints, newest first. They are verified only when read.
+
+        Raises BucketError if a bucket cannot be read.
+        """
         return self.storage.names()
 
     def save(
@@ -165,12 +168,18 @@ class CheckpointStore:
         return name, size
 
     def best_accuracy(self) -> float | None:
-        """Return the best accuracy of the checkpoints not known to be damaged; None without measurements."""
+        """Return the best accuracy of the checkpoints not known to be damaged; None without measurements.
+
+        Raises BucketError if a bucket cannot be read.
+        """
         found = self._update_standings(self.names())
         return max((one.accuracy for one in found.values() if one.accuracy is not None), default=None)
 
     def global_batch(self) -> int | None:
-        """Return the batch of the first epoch from the newest readable manifest, or None."""
+        """Return the run's batch in its first epoch, from the newest readable manifest; None if there is none.
+
+        Raises BucketError if a bucket cannot be read.
+        """
         for name in self.names():
             with contextlib.suppress(DamagedCheckpointError):
                 return read_header(self.storage, name).progress.global_batch
@@ -179,7 +188,8 @@ class CheckpointStore:
     def newest_valid(self) -> tuple[Checkpoint | None, list[DamagedCheckpointError]]:
         """Read the newest valid checkpoint; return it, or None, and the faults of the damaged ones that were skipped.
 
-        Skipped checkpoints no longer count for retention. They are removed after a newer one has been written.
+        Skipped checkpoints no longer count for retention. They are removed after a newer one has been written. Raises
+        BucketError if a bucket cannot be read.
         """
         faults: list[DamagedCheckpointError] = []
         for name in self.names():
