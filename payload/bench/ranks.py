@@ -26,6 +26,7 @@ from payload.model_arguments import EXIT_FAILED, EXIT_USAGE, report_error
 from payload.models.registry import network
 from payload.settings import SettingError, Settings
 from payload.settings.bench import BENCH_FILE, CHOSEN, INPUT, READ, TRAINING, WRITE, BenchConfig, BenchSettings, Cell
+from payload.tensorflow_errors import first_line
 from payload.train import EXIT_STOPPED, StopRequest
 from payload.training.rank_setup import RankSetup, set_up_rank, set_up_untuned_rank
 
@@ -217,7 +218,7 @@ class Steps:
                     step()
                 return statistics.median(_timed(step) for _ in range(self._bench.steps))
             except tf.errors.ResourceExhaustedError as error:
-                what = f"{cell}: out of memory ({str(error).splitlines()[0]})"
+                what = f"{cell}: out of memory ({first_line(error)})"
                 raise ReportedError(f"{what}; use smaller --batch-sizes, or omit the network from --networks") from None
 
     def remove_files(self) -> None:

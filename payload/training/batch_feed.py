@@ -15,6 +15,7 @@ import tensorflow as tf
 
 from agent.errors import ReportedError
 from payload.data.dataset import Batch, DataError
+from payload.tensorflow_errors import first_line
 
 
 class BatchFeed:
@@ -100,4 +101,4 @@ def _message(error: Exception) -> str:
     """Extract the original message from an error that was raised in a TensorFlow pipeline, or else its first line."""
     text = str(error)
     found = re.search(r"(?:\w+Error|Exception): (.+)", text)
-    return found[1] if found else text.partition("\n")[0]
+    return found[1] if found else first_line(error)

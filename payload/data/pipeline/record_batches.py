@@ -18,6 +18,7 @@ from payload.data.pipeline.tf_data import PREFETCHED_BATCHES, cores, options, re
 from payload.data.records.image_header import PNG
 from payload.data.records.index import RecordIndex
 from payload.data.records.record_split import CHANNELS, RecordReader, RecordSplit
+from payload.tensorflow_errors import first_line
 
 MCU_WIDTH: Final = 16
 """Width of the coding unit of most JPEGs (8 and 32 also occur). A window that begins at a multiple of it is
@@ -201,7 +202,8 @@ def _find_damaged(reader: RecordReader, share: Share, error: Exception) -> None:
         try:
             decoded(tf.constant(encoded), whole, whole, (8, 8), with_png=bool(row["kind"] == PNG))
         except tf.errors.OpError as fault:
-            damage = reader.fault(int(position), f"its image cannot be decoded: {str(fault).splitlines()[0]}")
+            fix = "" if reader.split.skip else "; copy the file again, or skip such records with --corrupt skip"
+            damage = reader.fault(int(position), f"its image cannot be decoded: {first_line(fault)}{fix}")
             if not reader.split.skip:
                 raise damage from None
             reader.leave_out(np.array([position]), str(damage))
@@ -209,5 +211,5 @@ def _find_damaged(reader: RecordReader, share: Share, error: Exception) -> None:
     if not found:
         raise DataError(
             f"the {reader.split.name} could not be prepared, although each image can be decoded: "
-            f"{str(error).splitlines()[0]}; if memory ran out, use a smaller batch"
+            f"{first_line(error)}; if memory ran out, use a smaller batch"
         ) from error

@@ -13,6 +13,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from payload.tensorflow_errors import first_line
 from payload.training.export.model_card import (
     EXPORT_AGAIN,
     KERAS_FILE,
@@ -230,5 +231,4 @@ def _naming(path: Path) -> Any:
             remedy = "use a Python with TensorFlow, for example of the nodes or of a development environment"
         raise ModelError(f"{path}: needs {error.name}, which is not installed in this Python; {remedy}") from error
     except Exception as error:  # Keras, h5py, zipfile and TensorFlow each raise different errors
-        first = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise ModelError(f"{path}: cannot be loaded: {first}; {EXPORT_AGAIN}") from error
+        raise ModelError(f"{path}: cannot be loaded: {first_line(error)}; {EXPORT_AGAIN}") from error

@@ -25,6 +25,7 @@ import keras
 import tensorflow as tf
 
 from agent.files.atomic_write import StorageError, storing
+from payload.tensorflow_errors import first_line
 from payload.training.export.model_card import DESCRIPTION_FILE, KERAS_FILE, ONNX_FILE, SAVED_MODEL, ModelCard
 from payload.training.export.onnx_conversion import OnnxError
 from payload.training.export.onnx_file import write_onnx
@@ -124,7 +125,7 @@ def _storing(path: Path) -> Iterator[None]:
         try:
             yield
         except tf.errors.OpError as error:
-            raise StorageError(path, OSError(error.message)) from error
+            raise StorageError(path, OSError(first_line(error))) from error
 
 
 EXPORT_DIRECTORY: Final = "export"

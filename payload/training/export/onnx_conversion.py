@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from agent.errors import ReportedError
+from payload.tensorflow_errors import first_line
 from payload.training.export.model_card import ModelCard
 
 OPSET: Final = 18
@@ -92,8 +93,8 @@ def _converted(serving: Any, weights: Sequence[Any]) -> Any:
             tf.function(serve, input_signature=signature), input_signature=signature, opset=OPSET
         )
     except Exception as error:  # each handler of tf2onnx raises different errors
-        first = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise OnnxError(f"ONNX: tf2onnx cannot convert {serving.name}: {first}; {_OTHER_FORMATS}") from error
+        why = f"tf2onnx cannot convert {serving.name}: {first_line(error)}"
+        raise OnnxError(f"ONNX: {why}; {_OTHER_FORMATS}") from error
     finally:
         log.setLevel(level)
     return model
@@ -205,6 +206,6 @@ def save(model: Any, path: Path) -> None:
         onnx.checker.check_model(str(path), full_check=True)
     except onnx.checker.ValidationError as error:
         raise OnnxError(
-            f"ONNX: tf2onnx wrote an invalid model: {str(error).splitlines()[0]}; use the versions that deepcdk is "
+            f"ONNX: tf2onnx wrote an invalid model: {first_line(error)}; use the versions that deepcdk is "
             f"tested with: {', '.join(REQUIREMENTS)}"
         ) from error

@@ -12,6 +12,7 @@ from typing import TypeVar
 
 from agent.files.atomic_write import StorageError
 from payload.settings.training import StepSpan
+from payload.tensorflow_errors import first_line
 
 T = TypeVar("T")
 
@@ -80,4 +81,4 @@ class Profiler:
         try:
             tf.profiler.experimental.stop()
         except tf.errors.OpError as error:
-            raise StorageError(self._events / "plugins" / "profile", OSError(error.message)) from error
+            raise StorageError(self._events / "plugins" / "profile", OSError(first_line(error))) from error

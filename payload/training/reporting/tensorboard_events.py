@@ -13,6 +13,7 @@ import tensorflow as tf
 from tensorboard.plugins.histogram import metadata as histogram_metadata
 
 from agent.files.atomic_write import StorageError, storing
+from payload.tensorflow_errors import first_line
 
 EVENTS_DIRECTORY: Final = "events"
 BUCKETS: Final = 30
@@ -81,7 +82,7 @@ class Events:
         try:
             yield
         except tf.errors.OpError as error:
-            raise StorageError(self.directory, OSError(error.message)) from error
+            raise StorageError(self.directory, OSError(first_line(error))) from error
 
 
 def buckets(array: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
