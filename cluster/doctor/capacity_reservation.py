@@ -46,7 +46,11 @@ def judge_reservation(
     found = functools.partial(finding, "capacity reservation")
 
     if described is None:
-        return found(FAIL, f"{wanted} does not exist in this account and region", "correct capacity_reservation")
+        return found(
+            FAIL,
+            f"{wanted} does not exist in this account and region",
+            "set capacity_reservation to a reservation that exists there, or leave it empty",
+        )
     if described["State"] != "active":
         begins = described.get("StartDate")
         when = f", starts at {begins:%Y-%m-%d %H:%M} UTC" if begins and described["State"] == "scheduled" else ""
@@ -54,7 +58,7 @@ def judge_reservation(
         if described["State"] == "scheduled" and not config.workers:
             return found(WARN, what, "start workers when it is active")
         if described["State"] in _WAITING:
-            return found(FAIL, what, "deploy when it is active")
+            return found(FAIL, what, "wait until it is active, then deploy")
         return found(FAIL, what, "set capacity_reservation to an active reservation, or leave it empty")
     kind, zone = described["InstanceType"], described["AvailabilityZone"]
     if kind not in config.worker_types:

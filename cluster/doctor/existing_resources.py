@@ -47,7 +47,11 @@ def judge_vpc(
     found = functools.partial(finding, "existing VPC")
 
     if not vpcs:
-        yield found(FAIL, f"{config.vpc_id} does not exist in this account and region", "correct vpc_id or AWS_REGION")
+        yield found(
+            FAIL,
+            f"{config.vpc_id} does not exist in this account and region",
+            "set vpc_id to a VPC that exists there, or AWS_REGION to the region of this VPC",
+        )
         return
     networks = [each["CidrBlock"] for each in vpcs[0].get("CidrBlockAssociationSet", ())] or [vpcs[0].get("CidrBlock")]
     if config.vpc_cidr not in networks:
@@ -138,7 +142,11 @@ def judge_file_system(
     found = functools.partial(finding, "file system")
 
     if not described:
-        return found(FAIL, f"{fs} does not exist in this account and region", "correct file_system_id")
+        return found(
+            FAIL,
+            f"{fs} does not exist in this account and region",
+            "set file_system_id to a file system that exists there, or leave it empty",
+        )
     state = described[0].get("LifeCycleState", "available")
     if state not in ("available", "updating"):
         return found(FAIL, f"{fs} is {state}", "wait until it is available, or set another file_system_id")
