@@ -49,7 +49,7 @@ def test_a_cluster_without_workers_is_deployed_before_its_reservation_begins() -
 
 @pytest.mark.parametrize(
     ("state", "remedy"),
-    [("scheduled", "deploy when it is active"), ("expired", "set capacity_reservation to an active")],
+    [("scheduled", "wait until it is active, then deploy"), ("expired", "set capacity_reservation to an active")],
 )
 def test_fix_depends_on_whether_reservation_can_become_active(state: str, remedy: str) -> None:
     config = config_of(capacity_reservation=ID)
