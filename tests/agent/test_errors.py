@@ -37,5 +37,5 @@ def test_system_error_is_described_by_its_path_and_reason(error: Exception, text
         (ValueError("nested too deeply"), "nested too deeply"),
     ],
 )
-def test_malformed_json_is_described_in_words(error: Exception, text: str) -> None:
+def test_malformed_json_is_described_in_plain_text(error: Exception, text: str) -> None:
     assert malformed(error) == text

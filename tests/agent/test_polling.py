@@ -20,13 +20,13 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return now
 
 
-def test_its_value_is_returned_once_it_is_true(clock: list[float]) -> None:
+def test_polling_returns_first_true_value(clock: list[float]) -> None:
     values = iter([None, 0, "", "value"])
     assert wait_until(lambda: next(values), timeout_s=60, poll_s=2) == "value"
     assert clock[0] == 106.0
 
 
-def test_after_the_time_its_last_false_value_is_returned(clock: list[float]) -> None:
+def test_polling_returns_last_false_value_after_timeout(clock: list[float]) -> None:
     asked: list[float] = []
     assert wait_until(lambda: asked.append(clock[0]), timeout_s=5, poll_s=2) is None
     assert asked == [100.0, 102.0, 104.0, 105.0]

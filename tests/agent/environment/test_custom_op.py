@@ -30,7 +30,7 @@ def compiler(directory: Path, script: str) -> str:
     return f"{directory}:/usr/bin:/bin"
 
 
-def test_it_is_compiled_once_and_then_kept(tmp_path: Path) -> None:
+def test_custom_op_is_compiled_once_and_kept(tmp_path: Path) -> None:
     count = tmp_path / "count"
     path = compiler(tmp_path / "bin", COMPILER.format(count=count))
     for _ in range(2):
@@ -41,7 +41,7 @@ def test_it_is_compiled_once_and_then_kept(tmp_path: Path) -> None:
     assert sorted(file.suffix for file in made.parent.iterdir()) == [".lock", ".so"]
 
 
-def test_a_node_without_a_compiler_takes_another_ones(tmp_path: Path) -> None:
+def test_node_without_compiler_uses_library_of_another_node(tmp_path: Path) -> None:
     kept = cached("2.21.0", tmp_path)
     kept.parent.mkdir()
     kept.write_text("library\n")
@@ -66,13 +66,13 @@ def test_another_source_is_another_library(tmp_path: Path, monkeypatch: pytest.M
     assert all(one != other for one, other in zip(before, after, strict=True))
 
 
-def test_images_to_resize_are_refused_at_once_where_it_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_resizing_without_custom_op_is_rejected_immediately(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(custom_op, "installed", lambda: Path("/nowhere/op.so"))
     with pytest.raises(CustomOpError, match=r"custom TensorFlow op for images .* -m agent\.environment\.custom_op"):
         open_record_splits(Path("/data"), name="drawings", classes=0, skip=False, cache="none")
 
 
-def test_an_environment_laid_over_the_runtime_finds_the_runtimes(tmp_path: Path) -> None:
+def test_environment_over_runtime_finds_custom_op_of_runtime(tmp_path: Path) -> None:
     """A program's own packages are in such an overlay, while TensorFlow is in the environment below it."""
     packages = tmp_path / "runtime" / "site-packages"
     (packages / "tensorflow").mkdir(parents=True)
@@ -83,7 +83,7 @@ def test_an_environment_laid_over_the_runtime_finds_the_runtimes(tmp_path: Path)
     assert Path(found) == packages / file_name()
 
 
-def test_the_command_names_what_is_wrong_and_fails(
+def test_command_reports_error_and_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("PATH", "/nowhere")

@@ -109,7 +109,7 @@ def test_a_failed_build_shows_the_compilers_last_errors_and_the_log(
     assert list((tmp_path / "cache").glob("**/*.whl")) == []
 
 
-def test_a_source_distribution_with_another_hash_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_source_distribution_with_another_hash_is_rejected(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     fake_release(monkeypatch, tmp_path, MAKES_A_WHEEL)
     monkeypatch.setattr(horovod_source, "HOROVOD_SHA256", "0" * 64)
     with pytest.raises(HorovodError, match="so it is not the file that PyPI has for Horovod"):
@@ -122,7 +122,7 @@ def test_errors_are_picked_from_a_long_log() -> None:
     assert error_lines(log) == ["a.cc:3:1: error: bad", "c++: fatal error: Killed signal terminated"]
 
 
-def test_nccl_of_the_python_package_gets_the_link_that_the_linker_needs(tmp_path: Path) -> None:
+def test_nccl_of_python_package_gets_link_for_linker(tmp_path: Path) -> None:
     home = tmp_path / "nvidia" / "nccl"
     (home / "lib").mkdir(parents=True)
     (home / "include").mkdir()
@@ -143,7 +143,7 @@ def test_the_cache_is_outside_of_the_tree() -> None:
     assert default_cache({"XDG_CACHE_HOME": "relative"}) == Path.home() / ".cache" / "deepcdk"
 
 
-def test_the_command_line_reports_what_is_not_covered(
+def test_command_line_reports_missing_compiler(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))

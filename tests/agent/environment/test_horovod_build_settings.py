@@ -55,7 +55,7 @@ def test_the_cpu_build_has_tensorflow_with_gloo_and_mpi_and_nothing_else() -> No
     }
 
 
-def test_open_mpi_is_found_by_the_build_and_then_from_wherever_the_library_lies() -> None:
+def test_open_mpi_is_found_by_build_and_by_installed_library() -> None:
     built = built_with(Settings(), {"PATH": "/usr/bin", "LDFLAGS": "-Wl,-O1"})
     assert built["PATH"] == "/venv/bin:/usr/bin"
     assert built["LDFLAGS"] == "-Wl,-O1 -Wl,-rpath,$ORIGIN/../../../.."
@@ -72,7 +72,7 @@ def test_the_gpu_build_has_nccl_and_its_homes() -> None:
     assert built["LDFLAGS"] == "-Wl,-rpath,$ORIGIN/../../../..:$ORIGIN/../../nvidia/nccl/lib"
 
 
-def test_the_forwarding_header_is_on_the_path_only_where_tensorflow_lacks_it() -> None:
+def test_forwarding_header_is_used_only_if_tensorflow_lacks_it() -> None:
     externals = [f"/venv/tensorflow/include/{name}" for name in EXTERNAL_INCLUDES]
     assert built_with(Settings(), lacks_header=True)["CPLUS_INCLUDE_PATH"].split(":") == [str(INCLUDE), *externals]
     assert built_with(Settings(), lacks_header=False)["CPLUS_INCLUDE_PATH"].split(":") == externals
@@ -101,7 +101,7 @@ def test_settings_are_read_back_from_their_options() -> None:
         assert settings_from(parser.parse_args(settings.options)) == settings
 
 
-def test_settings_that_break_a_rule_are_refused() -> None:
+def test_invalid_settings_are_rejected() -> None:
     with pytest.raises(ValueError, match="operations = 'tpu': must be cpu or gpu"):
         Settings(operations="tpu")
     with pytest.raises(ValueError, match="compute_capabilities is empty"):
@@ -113,7 +113,7 @@ def test_settings_that_break_a_rule_are_refused() -> None:
         Settings(frameworks=())
 
 
-def test_a_build_for_pytorch_asks_for_that_and_needs_nothing_of_tensorflow() -> None:
+def test_pytorch_build_needs_nothing_of_tensorflow() -> None:
     torch = dataclasses.replace(TOOLCHAIN, tensorflow="", tensorflow_include=None, torch="2.13.0+cpu")
     for_torch = Settings(frameworks=("torch",))
     built = environment(for_torch, torch, base={}, jobs=2, lacks_header=False, compiler=Path("/scratch/c++"))
@@ -123,7 +123,7 @@ def test_a_build_for_pytorch_asks_for_that_and_needs_nothing_of_tensorflow() -> 
     assert (both["HOROVOD_WITH_PYTORCH"], both["HOROVOD_WITH_TENSORFLOW"], "CXX" in both) == ("1", "1", False)
 
 
-def test_each_input_makes_another_wheel_and_the_folder_of_the_environment_does_not(
+def test_wheel_depends_on_each_input_but_not_on_environment_path(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     change = dataclasses.replace

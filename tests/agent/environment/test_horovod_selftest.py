@@ -22,7 +22,7 @@ RIGHT = {"ranks": 2, "sum_error": 0.0, "weights_moved": 0.1, "weights_differ": 0
         ({"weights_moved": 0.0}, "changed by 0"),
     ],
 )
-def test_a_wrong_result_ends_the_rank(wrong: dict[str, Any], said: str) -> None:
+def test_wrong_result_stops_the_rank(wrong: dict[str, Any], said: str) -> None:
     check(**RIGHT)  # type: ignore[arg-type]
     with pytest.raises(SystemExit, match=said):
         check(**RIGHT | wrong)

@@ -34,7 +34,7 @@ def passages(file: str, part: str) -> str:
     return "first\n" + "between\n".join(getattr(edit, part) for edit in EDITS if edit.file == file) + "last\n"
 
 
-def test_each_passage_is_replaced_and_the_rest_stays(tmp_path: Path) -> None:
+def test_patches_replace_only_their_passages(tmp_path: Path) -> None:
     files = {edit.file for edit in EDITS}
     release(tmp_path, {file: passages(file, "old") for file in files})
     patch(tmp_path)
@@ -42,7 +42,7 @@ def test_each_passage_is_replaced_and_the_rest_stays(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("times", [0, 2])
-def test_a_source_that_differs_is_refused_and_left_as_it_is(tmp_path: Path, times: int) -> None:
+def test_unexpected_source_is_rejected_and_left_unchanged(tmp_path: Path, times: int) -> None:
     texts = {edit.file: passages(edit.file, "old") for edit in EDITS}
     texts[FILE] = texts[FILE].replace(EDITS[-1].old, EDITS[-1].old * times)
     release(tmp_path, texts)
@@ -53,7 +53,7 @@ def test_a_source_that_differs_is_refused_and_left_as_it_is(tmp_path: Path, time
 
 @pytest.mark.full
 @pytest.mark.horovod
-def test_the_others_outlive_a_rank_that_is_killed_in_the_middle_of_a_sum() -> None:
+def test_other_ranks_survive_a_rank_killed_during_allreduce() -> None:
     """Without the patch, one or two of the others exited with SIGABRT in each of five attempts."""
     started = subprocess.Popen(
         [sys.executable, str(PROGRAM), str(RANKS), str(RANKS // 2)],

@@ -28,7 +28,7 @@ def made() -> MasterEnvironment:
     return found
 
 
-def test_it_runs_horovods_launcher_where_tensorflow_cannot_be_imported(made: MasterEnvironment) -> None:
+def test_horovod_launcher_runs_without_tensorflow(made: MasterEnvironment) -> None:
     code = (
         "import importlib.util, sys; from agent.launch import horovodrun;"
         " assert importlib.util.find_spec('tensorflow') is None; sys.argv = ['horovodrun', '--version'];"
@@ -39,7 +39,7 @@ def test_it_runs_horovods_launcher_where_tensorflow_cannot_be_imported(made: Mas
     assert done.stdout.strip() == "0.28.1", done.stderr
 
 
-def test_it_is_of_pure_python_but_for_locked_packages(made: MasterEnvironment) -> None:
+def test_master_environment_is_pure_python_except_locked_packages(made: MasterEnvironment) -> None:
     package = next((made.directory / "lib").glob("python3*/site-packages/horovod"))
     assert {path.suffix for path in package.rglob("*") if path.is_file() and "__pycache__" not in path.parts} == {".py"}
     assert sys.version_info[:2] == tuple(map(int, package.parents[1].name.removeprefix("python").split(".")))

@@ -45,7 +45,7 @@ def packages(tmp_path: Path, listed: tuple[str, ...] = LISTED) -> Path:
     return tmp_path
 
 
-def test_what_tensorflow_would_not_find_is_linked_where_it_looks(tmp_path: Path) -> None:
+def test_missing_libraries_are_linked_for_tensorflow(tmp_path: Path) -> None:
     root = packages(tmp_path)
     assert unlisted_libraries(root) == (root / "nvidia/cusolver/lib/libcusolver.so.11",)
     assert link_libraries(root) == ("libcusolver.so.11",)
@@ -61,7 +61,7 @@ def test_a_listed_folder_is_created_for_the_links_if_none_exists(tmp_path: Path)
 
 
 @pytest.mark.parametrize("listed", [(), None])
-def test_nothing_is_linked_for_a_tensorflow_without_gpus_or_without_one(tmp_path: Path, listed: object) -> None:
+def test_nothing_is_linked_without_tensorflow_for_gpus(tmp_path: Path, listed: object) -> None:
     root = packages(tmp_path, ())
     if listed is None:
         (root / OPENER).unlink()
@@ -76,13 +76,13 @@ def controller(**variables: str) -> str:
     return done.stdout.strip() or done.stderr
 
 
-def test_a_lone_process_takes_gloo_and_what_a_launcher_says_stays() -> None:
+def test_single_process_uses_gloo_and_launcher_settings_are_kept() -> None:
     assert controller() == "gloo gloo"
     assert controller(HOROVOD_CONTROLLER="mpi", HOROVOD_CPU_OPERATIONS="mpi") == "mpi mpi"
     assert controller(OMPI_COMM_WORLD_RANK="0") == "None None"
 
 
-def test_it_is_one_line_where_every_start_of_python_reads_it(tmp_path: Path) -> None:
+def test_fix_is_one_line_of_a_pth_file(tmp_path: Path) -> None:
     packages = tmp_path / "lib" / "python3.11" / "site-packages"
     packages.mkdir(parents=True)
     make_gloo_default(tmp_path)

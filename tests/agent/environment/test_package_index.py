@@ -39,7 +39,7 @@ def test_a_server_that_listens_is_enough() -> None:
     assert describe_unreachable(["file:///srv/simple"]) == ""
 
 
-def test_each_server_that_cannot_be_reached_is_named_with_the_reason() -> None:
+def test_unreachable_servers_are_reported_with_reason() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
     said = describe_unreachable([f"https://{UNKNOWN}/packages", f"http://127.0.0.1:{port}/own"], tries=1)
@@ -47,7 +47,7 @@ def test_each_server_that_cannot_be_reached_is_named_with_the_reason() -> None:
     assert "127.0.0.1 cannot be reached (Connection refused)" in said
 
 
-def test_pips_own_index_is_asked_for(python: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_index_comes_from_pip(python: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PIP_INDEX_URL", f"https://{UNKNOWN}/packages")
     said = index_problem(python)
     assert said.startswith(f"This node cannot use a package index: {UNKNOWN} cannot be reached (")
@@ -58,7 +58,7 @@ def test_pips_own_index_is_asked_for(python: Path, monkeypatch: pytest.MonkeyPat
     assert "pip's configuration sets no-index" in index_problem(python)
 
 
-def test_behind_a_proxy_pip_itself_finds_out(python: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_proxy_is_left_to_pip(python: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PIP_INDEX_URL", f"https://{UNKNOWN}/packages")
     monkeypatch.setenv("PIP_PROXY", "http://proxy.example:3128")
     assert index_problem(python) == ""
@@ -77,7 +77,7 @@ def test_failed_download_names_the_proxy_without_its_password(tmp_path: Path, mo
     assert "cret" not in str(failed.value)
 
 
-def test_python_reads_the_credentials_back_beside_those_of_other_hosts(tmp_path: Path) -> None:
+def test_python_reads_credentials_of_each_host(tmp_path: Path) -> None:
     before = tmp_path / "before"
     before.write_text("machine three login ann password plain\nmachine one login old password old")
     found = netrc_environment({"one": ("a@b", 'p"w\\ #x'), "two": ("token", "")}, {"NETRC": str(before)}, tmp_path)

@@ -34,7 +34,7 @@ def said(python: Path, code: str) -> str:
     return subprocess.run([python, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
 
 
-def test_a_layer_has_the_laptops_wheels_and_leaves_the_runtime_alone(tmp_path: Path, runtime: Path) -> None:
+def test_layer_has_laptop_wheels_and_does_not_change_runtime(tmp_path: Path, runtime: Path) -> None:
     program, wheels = (tmp_path / "payloads" / name for name in ("fedcba9876543210/program", "0123456789abcdef/wheels"))
     program.mkdir(parents=True)
     lines = write_wheel(wheels, "newer", "3.0") + write_wheel(wheels, "toy", "1.2")

@@ -9,7 +9,7 @@ import pytest
 from agent.environment.requirements_lock import local_file, names_an_index, with_absolute_paths, without_credentials
 
 
-def test_options_lose_their_credentials_and_nothing_else_changes() -> None:
+def test_only_credentials_are_removed_from_options() -> None:
     lock = (
         "--index-url https://a%40b:p%22w@one:8080/packages\n"
         "--extra-index-url=https://token@two/packages # more\n"

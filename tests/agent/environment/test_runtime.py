@@ -97,7 +97,7 @@ def test_each_kind_of_node_has_a_lock_file_that_exists(machine: str, settings: S
 @pytest.mark.parametrize(
     ("machine", "settings", "words"), [("aarch64", GPU, "aarch64 with GPUs"), ("riscv64", Settings(), "riscv64")]
 )
-def test_where_tensorflow_has_no_build_that_is_said(machine: str, settings: Settings, words: str) -> None:
+def test_missing_tensorflow_build_is_reported(machine: str, settings: Settings, words: str) -> None:
     with pytest.raises(NotCoveredError, match=f"TensorFlow has no build for {words}. Train on nodes with x86_64"):
         lock_file(dataclasses.replace(HERE, machine=machine), settings)
 
@@ -181,7 +181,7 @@ def test_nodes_train_with_the_versions_that_developers_test() -> None:
     assert {name: dev.get(name) for name in node} == node
 
 
-def test_the_gpu_lock_differs_in_tensorflow_and_its_cuda_libraries_alone() -> None:
+def test_gpu_lock_differs_only_in_tensorflow_and_cuda_libraries() -> None:
     node, gpu = (locked(ROOT / "agent" / "environment" / name) for name in ("requirements.txt", "requirements-gpu.txt"))
     assert gpu["tensorflow"] == node["tensorflow-cpu"]
     assert {name for name in gpu.keys() - node.keys() if not name.startswith("nvidia-")} == {"tensorflow"}
@@ -191,7 +191,7 @@ def test_the_gpu_lock_differs_in_tensorflow_and_its_cuda_libraries_alone() -> No
     }
 
 
-def test_the_aarch64_lock_differs_in_the_name_of_tensorflow_alone() -> None:
+def test_aarch64_lock_differs_only_in_name_of_tensorflow() -> None:
     node, other = (
         locked(ROOT / "agent" / "environment" / name) for name in ("requirements.txt", "requirements-aarch64.txt")
     )
@@ -199,7 +199,7 @@ def test_the_aarch64_lock_differs_in_the_name_of_tensorflow_alone() -> None:
 
 
 @pytest.mark.parametrize("python", ["3.11", "3.12", "3.13"])
-def test_all_that_the_aarch64_lock_names_has_a_wheel_for_it(python: str, tmp_path: Path) -> None:
+def test_every_package_of_aarch64_lock_has_a_wheel(python: str, tmp_path: Path) -> None:
     uv = uv_program(default_cache(os.environ))
     if not uv.is_file():
         pytest.skip(f"{uv} is missing: run `make setup`")

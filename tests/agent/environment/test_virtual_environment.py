@@ -50,7 +50,7 @@ def printed(python: Path, code: str) -> str:
     return subprocess.run([python, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
 
 
-def test_another_lock_or_platform_is_another_environment_and_a_comment_is_not(
+def test_environment_depends_on_lock_and_platform_but_not_comments(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     here = Platform(system="Linux", machine="x86_64", libc="glibc-2.34", python=(3, 11))
@@ -65,7 +65,7 @@ def test_another_lock_or_platform_is_another_environment_and_a_comment_is_not(
     assert same.fingerprint == environment(tmp_path, "toy==1").fingerprint
 
 
-def test_one_node_brings_the_packages_and_the_next_installs_from_there(tmp_path: Path) -> None:
+def test_one_node_downloads_packages_and_others_install_them(tmp_path: Path) -> None:
     lock = toy(tmp_path)
     first = environment(tmp_path, lock)
     first.ensure()
@@ -91,7 +91,7 @@ def test_a_package_with_another_hash_is_rejected_by_name(tmp_path: Path) -> None
     assert not made.complete
 
 
-def test_half_a_wheel_of_a_killed_node_is_brought_again(tmp_path: Path) -> None:
+def test_incomplete_wheel_of_killed_node_is_downloaded_again(tmp_path: Path) -> None:
     made = environment(tmp_path, toy(tmp_path))
     (wheel,) = (tmp_path / "wheels").iterdir()
     half = tmp_path / "wheelhouse" / made.fingerprint / wheel.name
@@ -126,7 +126,7 @@ def test_an_unreachable_index_is_reported_unless_the_lock_names_another(
     assert "nowhere" not in str(failed.value)
 
 
-def test_a_password_of_an_index_is_on_no_command_line_and_not_in_the_wheelhouse(tmp_path: Path) -> None:
+def test_index_password_is_not_on_command_lines_or_in_wheelhouse(tmp_path: Path) -> None:
     """The index requires the password. To build a package without a wheel, pip starts another pip."""
     write_source(tmp_path / "simple", "tool", seen=tmp_path / "seen.txt")
     line = write_source(tmp_path / "simple", "toy", "tool", seen=tmp_path / "seen.txt")
@@ -157,9 +157,7 @@ def test_a_complete_environment_is_used_even_if_its_root_is_read_only(
     assert made.ensure() == made.directory / "bin" / "python"
 
 
-def test_a_failed_step_leaves_no_complete_environment_and_its_files_were_beside_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_failed_step_leaves_no_complete_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = environment(tmp_path, "toy==1")
     made.directory.mkdir(parents=True)
     (made.directory / "left-over").touch()
@@ -175,7 +173,7 @@ def test_a_failed_step_leaves_no_complete_environment_and_its_files_were_beside_
     assert not made.directory.exists() and not temporary.exists()
 
 
-def test_nodes_use_the_installer_of_their_image_or_make_one_beside_the_environment(
+def test_nodes_use_installer_of_image_or_create_one(
     tmp_path: Path, installer: Installer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert environment(tmp_path, "toy==1").installer.root == installer.root

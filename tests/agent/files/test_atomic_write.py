@@ -16,7 +16,7 @@ from agent.staging.errors import DatasetError
 from agent.staging.verified_write import write_verified
 
 
-def test_a_failure_keeps_the_old_content_and_says_path_and_free_space(
+def test_failure_keeps_old_content_and_reports_path_and_free_space(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "file"
@@ -42,7 +42,7 @@ def test_advice_on_an_error_of_tensorflow_depends_on_its_text(tmp_path: Path, te
     assert f"; {advice}" in StorageError(tmp_path, OSError(text)).what
 
 
-def test_a_file_has_its_mode_from_the_first_byte_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_file_has_its_mode_before_any_content(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     modes: list[int] = []
     monkeypatch.setattr(os, "fsync", lambda file: modes.append(os.fstat(file).st_mode & 0o777))
     write_atomically(tmp_path / "secret", "ü", mode=0o600)
@@ -50,7 +50,7 @@ def test_a_file_has_its_mode_from_the_first_byte_on(tmp_path: Path, monkeypatch:
     assert (tmp_path / "secret").read_bytes() == "ü".encode()
 
 
-def test_a_link_in_the_way_of_the_partial_file_is_not_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_link_in_place_of_partial_file_is_not_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "getpid", lambda: 7)
     monkeypatch.setattr("threading.get_ident", lambda: 8)
     (tmp_path / "other").write_text("another's")
@@ -60,7 +60,7 @@ def test_a_link_in_the_way_of_the_partial_file_is_not_followed(tmp_path: Path, m
     assert (tmp_path / "other").read_text() == "another's"
 
 
-def test_a_directory_gets_its_name_once_it_is_filled(tmp_path: Path) -> None:
+def test_directory_gets_its_name_after_it_is_filled(tmp_path: Path) -> None:
     with new_directory(tmp_path / "run") as partial:
         assert not (tmp_path / "run").exists()
         (partial / "file").touch()
@@ -96,7 +96,7 @@ print(step, newest.progress.total_steps, len(faults), sorted(path.name for path 
 
 
 @pytest.mark.root
-def test_checkpoints_on_a_full_disk_leave_the_earlier_ones_whole(tmp_path: Path) -> None:
+def test_full_disk_leaves_earlier_checkpoints_intact(tmp_path: Path) -> None:
     unshare = shutil.which("unshare")
     assert unshare
     script = 'mount -t tmpfs -o size=1m none "$1" && exec "$2" -c "$3" "$1"'
@@ -150,7 +150,7 @@ def test_run_fails_on_a_full_disk_and_continues_after_space_is_freed(tmp_path: P
     assert "epoch 4/4" in done.stdout
 
 
-def test_a_file_is_appended_to_and_made_where_it_is_missing(tmp_path: Path) -> None:
+def test_append_creates_missing_file(tmp_path: Path) -> None:
     path = tmp_path / "log"
     for text in (b"one\n", b"two\n"):
         with open_to_append(path) as file:
@@ -158,7 +158,7 @@ def test_a_file_is_appended_to_and_made_where_it_is_missing(tmp_path: Path) -> N
     assert path.read_bytes() == b"one\ntwo\n"
 
 
-def test_nothing_is_appended_through_a_link(tmp_path: Path) -> None:
+def test_append_does_not_follow_links(tmp_path: Path) -> None:
     target, link = tmp_path / "bashrc", tmp_path / "launcher.log"
     target.write_text("mine\n")
     link.symlink_to(target)
@@ -168,7 +168,7 @@ def test_nothing_is_appended_through_a_link(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("place", ["lock", "data.part"])
-def test_no_link_in_place_of_a_lock_or_a_part_leads_to_another_file(tmp_path: Path, place: str) -> None:
+def test_links_in_place_of_locks_or_partial_files_are_not_followed(tmp_path: Path, place: str) -> None:
     """With such a link, root on a worker could make the master's login user create or overwrite its own files."""
     target = tmp_path / "bashrc"
     (tmp_path / place).symlink_to(target)

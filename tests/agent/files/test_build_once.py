@@ -58,7 +58,7 @@ def line(process: subprocess.Popen[str]) -> str:
     return process.stdout.readline().strip()
 
 
-def test_of_two_processes_one_builds_and_the_other_waits_for_it(tmp_path: Path) -> None:
+def test_one_process_builds_and_the_other_waits(tmp_path: Path) -> None:
     directory = tmp_path / "built"
     with builder(directory) as first:
         assert line(first) == "building"
@@ -71,7 +71,7 @@ def test_of_two_processes_one_builds_and_the_other_waits_for_it(tmp_path: Path) 
     assert (directory / COMPLETE).read_text() == "built"
 
 
-def test_a_build_without_its_mark_is_repeated(tmp_path: Path) -> None:
+def test_build_without_marker_is_repeated(tmp_path: Path) -> None:
     directory = tmp_path / "built"
     with builder(directory, "crash") as first:
         assert line(first) == "building"
@@ -84,7 +84,7 @@ def test_a_build_without_its_mark_is_repeated(tmp_path: Path) -> None:
     assert sorted(path.name for path in directory.iterdir()) == [COMPLETE, f"part-{second.pid}"]
 
 
-def test_a_build_may_continue_with_what_an_interrupted_one_left(tmp_path: Path) -> None:
+def test_build_can_continue_after_interruption(tmp_path: Path) -> None:
     directory = tmp_path / "wheels"
     directory.mkdir()
     (directory / "first.whl").touch()
@@ -92,7 +92,7 @@ def test_a_build_may_continue_with_what_an_interrupted_one_left(tmp_path: Path) 
     assert (directory / "first.whl").exists() and is_complete(directory)
 
 
-def test_a_failed_build_is_not_a_result_and_gives_the_lock_back(tmp_path: Path) -> None:
+def test_failed_build_has_no_result_and_releases_lock(tmp_path: Path) -> None:
     directory = tmp_path / "built"
 
     def fail() -> str:
@@ -111,13 +111,13 @@ def test_a_failed_build_is_not_a_result_and_gives_the_lock_back(tmp_path: Path) 
     assert is_complete(directory)
 
 
-def test_what_is_found_at_once_needs_no_lock(tmp_path: Path) -> None:
+def test_existing_result_needs_no_lock(tmp_path: Path) -> None:
     assert build_once(lambda: "found", pytest.fail, lock=tmp_path / "absent" / "lock") == "found"
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.root
-def test_what_another_node_built_meanwhile_is_not_built_again(tmp_path: Path) -> None:
+def test_result_of_another_node_is_not_built_again(tmp_path: Path) -> None:
     (tmp_path / "server").mkdir()
     with nfs_client(tmp_path / "server", tmp_path / "client") as shared:
         assert not is_complete(shared / "wheels")
@@ -126,7 +126,7 @@ def test_what_another_node_built_meanwhile_is_not_built_again(tmp_path: Path) ->
         assert build_directory_once(shared / "wheels", pytest.fail, lock=shared / "wheels.lock") is False
 
 
-def test_programs_put_their_temporary_files_beside_what_is_built(tmp_path: Path) -> None:
+def test_temporary_files_are_next_to_build(tmp_path: Path) -> None:
     built = tmp_path / "runtime" / "0123abcd"
     with temporary_files_beside(built) as temporary:
         assert temporary.parent == built.parent
@@ -138,14 +138,14 @@ def test_programs_put_their_temporary_files_beside_what_is_built(tmp_path: Path)
     assert with_temporary_files({"TMPDIR": "/scratch"}, tmp_path / "none") == {"TMPDIR": "/scratch"}
 
 
-def test_nothing_stays_after_a_build_that_fails(tmp_path: Path) -> None:
+def test_failed_build_leaves_nothing(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="full"), temporary_files_beside(tmp_path / "built") as temporary:
         (temporary / "pip-unpack").mkdir()
         raise OSError("full")
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_a_killed_build_left_is_removed_by_the_next(tmp_path: Path) -> None:
+def test_remains_of_killed_build_are_removed_by_next_build(tmp_path: Path) -> None:
     left = temporary_directory_of(tmp_path / "built") / "left"
     left.mkdir(parents=True)
     with temporary_files_beside(tmp_path / "built") as temporary:

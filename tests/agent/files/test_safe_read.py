@@ -31,7 +31,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
 
 
-def test_a_file_is_looked_for_in_its_directorys_listing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_file_is_found_through_directory_listing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """NFS may report for a while that a new file does not exist although it is in the listing."""
     (tmp_path / "file").touch()
 
@@ -70,7 +70,7 @@ def test_ctrl_c_at_any_step_of_opening_a_file_stays_ctrl_c(tmp_path: Path) -> No
     assert next(steps) > 5
 
 
-def test_files_below_a_directory_are_looked_for_in_every_folder_that_is_there(tmp_path: Path) -> None:
+def test_files_are_searched_in_every_existing_folder(tmp_path: Path) -> None:
     (tmp_path / "set/a/b").mkdir(parents=True)
     for name in ("top", "a/one", "a/b/two"):
         (tmp_path / "set" / name).touch()
@@ -80,7 +80,7 @@ def test_files_below_a_directory_are_looked_for_in_every_folder_that_is_there(tm
 
 
 @pytest.mark.root
-def test_what_another_node_wrote_is_seen_though_it_was_looked_for_before(tmp_path: Path) -> None:
+def test_file_of_another_node_is_seen_after_earlier_miss(tmp_path: Path) -> None:
     (tmp_path / "server/set").mkdir(parents=True)
     with nfs_client(tmp_path / "server", tmp_path / "client") as shared:
         looked_for = ["file", "folder/file"]
@@ -160,7 +160,7 @@ def test_no_file_of_a_run_blocks_its_reader(tmp_path: Path, make: object) -> Non
 
 
 @pytest.mark.parametrize("grace", ["1e300", "NaN", "-1", "Infinity", '"x"', "9" * 5000])
-def test_time_to_stop_that_no_user_gives_is_the_default(tmp_path: Path, grace: str) -> None:
+def test_invalid_grace_time_is_replaced_by_default(tmp_path: Path, grace: str) -> None:
     """Otherwise a rank could run on indefinitely after a stop, for example after its cost limit."""
     (tmp_path / "stop.json").write_text(f'{{"grace_s": {grace}}}')
     assert RunDirectory(path=tmp_path).stop_grace_s() == STOP_GRACE_S

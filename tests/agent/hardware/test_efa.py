@@ -46,7 +46,7 @@ def plugin(root: Path, folder: str) -> Path:
     return there
 
 
-def test_devices_are_counted_by_their_driver_whatever_their_names(tmp_path: Path) -> None:
+def test_devices_are_counted_by_driver_not_name(tmp_path: Path) -> None:
     assert efa.count_devices(tmp_path) == 0
     device(tmp_path, "rdmap16s27", "efa")
     device(tmp_path, "efa_0", "efa")
@@ -55,7 +55,7 @@ def test_devices_are_counted_by_their_driver_whatever_their_names(tmp_path: Path
 
 
 @pytest.mark.parametrize("folder", ["opt/amazon/ofi-nccl/lib/x86_64-linux-gnu", "opt/aws-ofi-nccl/lib"])
-def test_the_plug_in_and_libfabric_come_first_on_the_loaders_path(tmp_path: Path, folder: str) -> None:
+def test_plugin_and_libfabric_are_first_on_library_path(tmp_path: Path, folder: str) -> None:
     device(tmp_path, "rdmap16s27", "efa")
     there = plugin(tmp_path, folder)
     (tmp_path / "opt/amazon/efa/lib64").mkdir(parents=True)

@@ -41,7 +41,7 @@ def test_model_driver_and_errors_are_parsed() -> None:
     assert [gpu.uncorrected_errors for gpu in found] == [0, 0, 2, None]
 
 
-def test_the_load_is_parsed_and_what_is_not_reported_is_none() -> None:
+def test_load_is_parsed_and_missing_values_are_none() -> None:
     first, *_, last = parse_load(LOAD)
     assert first == GpuLoad(
         name="NVIDIA H200",
@@ -54,7 +54,7 @@ def test_the_load_is_parsed_and_what_is_not_reported_is_none() -> None:
 
 
 @pytest.mark.parametrize("word", ["inf", "nan", "1e999", "9" * 5000, ""])
-def test_a_load_that_is_no_number_counts_as_not_reported(word: str) -> None:
+def test_non_numeric_load_counts_as_missing(word: str) -> None:
     (load,) = parse_load(f"Tesla V100-SXM2-16GB, {word}, {word}, {word}, {word}")
     assert (load.utilization, load.memory_used, load.memory_total, load.temperature_c) == (None, None, None, None)
 
@@ -65,7 +65,7 @@ def test_output_that_is_not_utf8_is_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["No devices were found", "Tesla M60, 470.1"])
-def test_another_text_is_quoted(text: str) -> None:
+def test_unexpected_output_is_quoted(text: str) -> None:
     with pytest.raises(ValueError, match=f"{text}.* instead of the values of name, "):
         parse_info(text)
 
@@ -90,7 +90,7 @@ def test_a_program_that_fails_is_reported_by_its_last_line(tmp_path: Path) -> No
         read_info(write_program(tmp_path / "nvidia-smi", "exit 9"))
 
 
-def test_a_program_that_hangs_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hanging_program_times_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gpus, "TIMEOUT_S", 0.1)
     with pytest.raises(NvidiaSmiError, match=r"did not finish within 0\.1 s"):
         read_info(write_program(tmp_path / "nvidia-smi", "exec sleep 60"))

@@ -47,13 +47,13 @@ def test_a_malformed_interface_is_rejected(line: str) -> None:
         parse_counters(STAT, f"{NET}{line}\n")
 
 
-def test_memory_that_could_be_had_is_not_in_use() -> None:
+def test_available_memory_is_not_in_use() -> None:
     assert parse_memory(MEMORY) == (1000 * 1024, 4000 * 1024)
     with pytest.raises(ValueError, match="MemAvailable"):
         parse_memory("MemTotal: 4000 kB\n")
 
 
-def test_the_load_is_what_changed_within_the_measured_time(tmp_path: Path) -> None:
+def test_load_is_the_change_during_measurement(tmp_path: Path) -> None:
     (tmp_path / "net").mkdir()
     for name, text in (("stat", STAT), ("net/dev", NET), ("meminfo", MEMORY)):
         (tmp_path / name).write_text(text)
@@ -66,7 +66,7 @@ def test_the_load_is_what_changed_within_the_measured_time(tmp_path: Path) -> No
     assert (load.cores, load.memory_total, load.received_per_s) == (2, 4000 * 1024, 0.0)
 
 
-def test_the_printed_line_comes_back_as_the_same_load() -> None:
+def test_printed_load_can_be_parsed() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "agent.hardware.load"], capture_output=True, text=True, check=True, timeout=60
     )

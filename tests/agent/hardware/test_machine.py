@@ -41,7 +41,7 @@ def test_this_machine_has_cores_memory_and_a_name() -> None:
     assert machine.processor in str(machine) and "at the start" in str(machine)
 
 
-def test_the_width_of_vectors_follows_from_the_flags() -> None:
+def test_vector_width_follows_from_cpu_flags() -> None:
     assert vector_bits("flags\t\t: fpu sse2 avx avx2 avx512f\n") == 512
     assert vector_bits("flags\t\t: fpu sse2 avx avx2\nflags: avx512f\n") == 256
     assert vector_bits("flags\t\t: fpu sse2\n") == 128
@@ -78,7 +78,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     return monkeypatch
 
 
-def test_what_the_boot_registered_is_the_kind(machine: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_node_kind_is_the_one_registered_at_boot(machine: pytest.MonkeyPatch, tmp_path: Path) -> None:
     conf = tmp_path / "node.conf"
     conf.write_text("role=worker\ngpus=1\nkind=aarch64\ninterface=ens5\n")
     assert this_node_kind(conf) == NodeKind(processor="aarch64")
@@ -87,7 +87,7 @@ def test_what_the_boot_registered_is_the_kind(machine: pytest.MonkeyPatch, tmp_p
         this_node_kind(conf)
 
 
-def test_without_a_registered_kind_the_machine_shows_it(machine: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_node_kind_is_detected_if_not_registered(machine: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "node.conf").write_text("role=worker\n")
     assert this_node_kind(tmp_path / "node.conf") == NodeKind(
         processor="x86_64", has_gpus=True, capability=90, python="3.12"
@@ -110,7 +110,7 @@ def test_gpus_of_unknown_capability_still_count_as_gpus(
     assert this_node_kind(tmp_path / "none") == NodeKind(processor="x86_64", has_gpus=True, python="3.12")
 
 
-def test_the_kind_is_read_where_the_boot_writes_it() -> None:
+def test_node_kind_is_read_from_file_of_boot_script() -> None:
     script = (Path(__file__).parents[3] / "stacks" / "scripts" / "boot.sh").read_text()
     assert f'>"$root{NODE_CONF}"' in script
 

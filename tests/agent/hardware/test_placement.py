@@ -72,7 +72,7 @@ def test_ranks_share_whole_cores_without_loss_or_overlap_and_differ_by_one_at_mo
 
 @settings(max_examples=40)
 @given(topology=topologies(), ranks=st.integers(1, 80))
-def test_nobody_gets_more_than_the_machine_grants(topology: Topology, ranks: int) -> None:
+def test_no_rank_gets_more_than_allowed_cpus(topology: Topology, ranks: int) -> None:
     for placement in place_all(topology, ranks):
         assert placement.cpus
         assert set(placement.cpus) <= set(topology.cpus)
@@ -82,7 +82,7 @@ def test_nobody_gets_more_than_the_machine_grants(topology: Topology, ranks: int
 
 
 @given(nodes=st.integers(1, 4), cores=st.integers(1, 12), per_node=st.integers(1, 12))
-def test_no_rank_spans_nodes_where_they_divide_evenly(nodes: int, cores: int, per_node: int) -> None:
+def test_ranks_do_not_span_numa_nodes_if_they_divide_evenly(nodes: int, cores: int, per_node: int) -> None:
     machine = tuple(Core(node=n, socket=n, cpus=(n * cores + c,)) for n in range(nodes) for c in range(cores))
     topology = Topology(cores=machine, nodes=tuple(range(nodes)))
     ranks = nodes * min(per_node, cores)
@@ -93,9 +93,7 @@ def test_no_rank_spans_nodes_where_they_divide_evenly(nodes: int, cores: int, pe
 
 @settings(max_examples=40)
 @given(topology=topologies(), data=st.data())
-def test_more_ranks_than_cores_get_a_hardware_thread_each_and_beyond_that_none_is_bound(
-    topology: Topology, data: st.DataObject
-) -> None:
+def test_extra_ranks_get_hardware_threads_or_stay_unbound(topology: Topology, data: st.DataObject) -> None:
     ranks = data.draw(st.integers(len(topology.cores) + 1, len(topology.cpus) + 20))
     placements = place_all(topology, ranks)
     assert not any(placement.exclusive for placement in placements)
@@ -107,7 +105,7 @@ def test_more_ranks_than_cores_get_a_hardware_thread_each_and_beyond_that_none_i
 
 @settings(max_examples=40)
 @given(topology=topologies(), ranks=st.integers(1, 8))
-def test_gpus_are_shared_only_when_there_are_too_few(topology: Topology, ranks: int) -> None:
+def test_gpus_are_shared_only_if_too_few(topology: Topology, ranks: int) -> None:
     given_gpus = [placement.gpu for placement in place_all(topology, ranks)]
     if not topology.gpus:
         assert given_gpus == [None] * ranks
@@ -118,7 +116,7 @@ def test_gpus_are_shared_only_when_there_are_too_few(topology: Topology, ranks: 
         assert max(counts) - min(counts) <= 1
 
 
-def test_each_of_eight_ranks_sits_beside_its_gpu(tmp_path: Path) -> None:
+def test_each_of_eight_ranks_is_near_its_gpu(tmp_path: Path) -> None:
     topology = read_topology(write(tmp_path, P3_16XLARGE.files()))
     placements = place_all(topology, 8)
     assert [str(placement) for placement in placements[3:5]] == [
@@ -129,7 +127,7 @@ def test_each_of_eight_ranks_sits_beside_its_gpu(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("quota", "cores"), [(math.inf, 4), (7.9, 3), (2.0, 1), (0.5, 1), (8.0, 4)])
-def test_a_quota_bounds_the_threads_and_not_the_cores(quota: float, cores: int) -> None:
+def test_quota_limits_threads_but_not_cores(quota: float, cores: int) -> None:
     machine = tuple(Core(node=0, socket=0, cpus=(cpu,)) for cpu in range(8))
     placement = place(Topology(cores=machine, nodes=(0,), quota_cpus=quota), 0, 2)
     assert placement.cpus == (0, 1, 2, 3)
@@ -169,13 +167,13 @@ def in_namespace(root: Path, files: dict[str, str], namespace: str) -> Path:
     return root
 
 
-def test_a_recipes_rank_is_bound_alone_too_and_refusals_are_kept(tmp_path: Path, bound: list[Placement]) -> None:
+def test_single_recipe_rank_is_bound_and_failures_are_recorded(tmp_path: Path, bound: list[Placement]) -> None:
     found = place_rank(0, 1, write(tmp_path, RECORDED))
     assert [placement.cpus for placement in bound] == [(0, 1)]
     assert (found.notes, str(found)) == (("refused",), "1 socket, 1 memory node, 2 cores, 2 CPUs: rank on CPUs 0-1")
 
 
-def test_a_programs_ranks_are_bound_where_each_has_a_core(tmp_path: Path, bound: list[Placement]) -> None:
+def test_program_ranks_are_bound_if_each_has_a_core(tmp_path: Path, bound: list[Placement]) -> None:
     found = place_program(1, 2, in_namespace(tmp_path, RECORDED, MACHINES_OWN))
     assert [placement.cpus for placement in bound] == [(1,)]
     assert (found.placement.cores, found.notes) == (1, ("refused",))
@@ -199,7 +197,7 @@ def test_a_programs_ranks_are_not_bound_to_cores_that_others_may_need(
     assert found.placement.exclusive == (ranks == 1)
 
 
-def test_a_container_with_cores_of_its_own_is_bound_to_them(
+def test_container_is_bound_to_its_own_cores(
     tmp_path: Path, bound: list[Placement], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: {0, 1, 2, 3})
@@ -207,7 +205,7 @@ def test_a_container_with_cores_of_its_own_is_bound_to_them(
     assert [placement.cpus for placement in bound] == [(0, 1)]
 
 
-def test_a_machine_that_cannot_be_read_is_said(tmp_path: Path, bound: list[Placement]) -> None:
+def test_unreadable_machine_is_reported(tmp_path: Path, bound: list[Placement]) -> None:
     root = write(tmp_path, RECORDED | {"sys/devices/system/cpu/online": "?"})
     for found in (place_rank(0, 2, root), place_program(0, 2, root)):
         assert found.notes[0].startswith("not placed: ")
@@ -290,7 +288,7 @@ def test_memory_policy_system_call_uses_the_node_mask(
     assert asked == [(number, 1, mask, bits)]  # 1: MPOL_PREFERRED
 
 
-def test_cuda_is_left_one_gpu_unless_the_user_chose() -> None:
+def test_cuda_sees_one_gpu_unless_user_chose() -> None:
     alone = Placement(cpus=(0,), cores=1, node=None)
     beside = dataclasses.replace(alone, gpu=PciGpu(index=3, address="0000:00:1a.0", node=0))
     assert gpu_variables(beside, {}) == {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": "3"}
@@ -299,7 +297,7 @@ def test_cuda_is_left_one_gpu_unless_the_user_chose() -> None:
 
 
 @pytest.mark.parametrize(("bits", "on"), [(512, "1"), (256, "1"), (128, None)])
-def test_onednn_is_turned_on_where_vectors_are_wide(bits: int, on: str | None) -> None:
+def test_onednn_is_enabled_with_wide_vectors(bits: int, on: str | None) -> None:
     assert thread_variables(4, bits).get("TF_ENABLE_ONEDNN_OPTS") == on
 
 

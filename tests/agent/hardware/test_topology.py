@@ -30,7 +30,7 @@ def test_the_recorded_machine_has_two_cores_on_one_node(tmp_path: Path) -> None:
     assert str(topology) == "1 socket, 1 memory node, 2 cores, 2 CPUs"
 
 
-def test_eight_gpus_hang_on_two_sockets(tmp_path: Path) -> None:
+def test_eight_gpus_are_on_two_sockets(tmp_path: Path) -> None:
     topology = read_topology(write(tmp_path, P3_16XLARGE.files()))
     assert (topology.sockets, topology.nodes, len(topology.cores), len(topology.cpus)) == (2, (0, 1), 32, 64)
     assert topology.cores[0] == Core(node=0, socket=0, cpus=(0, 32))
@@ -69,7 +69,7 @@ def test_other_display_controllers_are_no_gpus(tmp_path: Path) -> None:
     assert read_topology(write(tmp_path, RECORDED | files)).gpus_on_bus == 0
 
 
-def test_what_a_kernel_leaves_out_counts_as_one(tmp_path: Path) -> None:
+def test_values_missing_in_kernel_count_as_one(tmp_path: Path) -> None:
     files = {"sys/devices/system/cpu/online": "0-2", "sys/devices/system/cpu/cpu1/topology/physical_package_id": "-1"}
     topology = read_topology(write(tmp_path, files))
     assert str(topology) == "1 socket, 1 memory node, 3 cores, 3 CPUs"
@@ -97,7 +97,7 @@ def test_affinity_and_a_quota_narrow_the_machine(tmp_path: Path) -> None:
         ("sys/devices/system/node/node0/cpulist", "?", "not a list of CPUs"),
     ],
 )
-def test_a_malformed_file_is_named_with_the_way_out(tmp_path: Path, name: str, text: str, said: str) -> None:
+def test_malformed_file_is_reported_with_fix(tmp_path: Path, name: str, text: str, said: str) -> None:
     root = write(tmp_path, RECORDED | {name: text})
     with pytest.raises(TopologyError, match=said) as caught:
         read_topology(root)
@@ -105,14 +105,14 @@ def test_a_malformed_file_is_named_with_the_way_out(tmp_path: Path, name: str, t
     assert "--placement none" in str(caught.value)
 
 
-def test_no_linux_and_no_cpu_left_are_errors(tmp_path: Path) -> None:
+def test_missing_linux_or_cpus_are_errors(tmp_path: Path) -> None:
     with pytest.raises(TopologyError, match="can only be read on Linux"):
         read_topology(tmp_path)
     with pytest.raises(TopologyError, match="may use none of these CPUs"):
         read_topology(write(tmp_path, RECORDED), {5})
 
 
-def test_a_container_with_all_cpus_shares_them_and_the_machine_itself_or_a_cpuset_does_not(tmp_path: Path) -> None:
+def test_only_container_with_all_cpus_shares_them(tmp_path: Path) -> None:
     root = write(tmp_path, RECORDED)
     assert not read_topology(root).shared
     (root / PROCESSES).parent.mkdir(parents=True)
@@ -124,7 +124,7 @@ def test_a_container_with_all_cpus_shares_them_and_the_machine_itself_or_a_cpuse
     assert not read_topology(root).shared
 
 
-def test_the_tightest_group_of_version_2_counts(tmp_path: Path) -> None:
+def test_tightest_limit_of_version_2_groups_counts(tmp_path: Path) -> None:
     files = {
         "proc/self/cgroup": "0::/system.slice/train.service",
         "sys/fs/cgroup/cpu.max": "400000 100000",
@@ -164,17 +164,17 @@ def test_a_quota_is_time_over_period(text: str, cpus: float) -> None:
 
 
 @given(st.sets(st.integers(0, LARGEST - 1), max_size=50))
-def test_what_is_written_is_read_back(numbers: set[int]) -> None:
+def test_cpu_lists_are_read_back(numbers: set[int]) -> None:
     assert parse_list(show_list(numbers)) == numbers
 
 
 @pytest.mark.parametrize("text", ["0-", "-1", "3-1", "a", "0,,1", "0-99999999", "0 1", "٣"])
-def test_anything_else_is_refused(text: str) -> None:
+def test_invalid_cpu_lists_are_rejected(text: str) -> None:
     with pytest.raises(ValueError, match="is neither a number nor a range"):
         parse_list(text)
 
 
-def test_the_largest_number_is_the_last_that_is_taken() -> None:
+def test_largest_cpu_number_is_accepted() -> None:
     assert parse_list("0,65535") == {0, 65535}
     with pytest.raises(ValueError, match="'65536' is neither"):
         parse_list("0,65536")

@@ -65,7 +65,7 @@ def test_values_have_a_scope_and_a_key(port: int) -> None:
     assert ask(port, "GET", "/global")[0] == 400
 
 
-def test_values_of_a_scope_go_when_all_its_ranks_have_left(port: int) -> None:
+def test_values_of_scope_are_removed_after_all_ranks_left(port: int) -> None:
     for scope, ranks in scope_sizes(HOSTS).items():
         ask(port, "PUT", f"/{scope}/0", b"address")
         for rank in range(ranks):
@@ -77,7 +77,7 @@ def test_values_of_a_scope_go_when_all_its_ranks_have_left(port: int) -> None:
     assert ask(port, "GET", "/of-a-program/key")[0] == 404
 
 
-def test_scopes_have_the_sizes_that_horovod_gives_them() -> None:
+def test_scope_sizes_match_horovod() -> None:
     assert scope_sizes(HOSTS) == {
         "global": 3,
         "local_deeplearning-worker1": 2,
@@ -87,9 +87,7 @@ def test_scopes_have_the_sizes_that_horovod_gives_them() -> None:
     }
 
 
-def test_values_of_any_number_and_size_leave_the_store_below_its_limit(
-    process: subprocess.Popen[str], port: int
-) -> None:
+def test_store_stays_below_its_limit_for_any_values(process: subprocess.Popen[str], port: int) -> None:
     assert ask(port, "PUT", "/global/0", b"address") == (200, b"")
     lost, block = 0, bytes(MAX_VALUE)
     for number in range(2 * MEMORY // MAX_VALUE):

@@ -40,7 +40,7 @@ def test_launchers_cache_host_checks_in_separate_folders() -> None:
 
 
 @pytest.mark.horovod
-def test_it_starts_the_ranks_without_importing_tensorflow() -> None:
+def test_horovodrun_starts_ranks_without_importing_tensorflow() -> None:
     failed = launch(3)
     assert (failed.returncode, "Traceback (most recent" in failed.stderr) == (1, False)
     assert re.search(r"The first process to do so was:\nProcess name: [01]\nExit code: (3|-15|143)\n", failed.stderr)
@@ -73,7 +73,7 @@ def test_ranks_share_a_fork_server_and_end_when_the_launcher_is_killed(tmp_path:
 
 
 @pytest.mark.horovod
-def test_a_temporary_directory_with_a_long_path_is_no_obstacle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_temporary_directory_path_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     directory = tmp_path / ("x" * 100)  # The path of a socket has at most 107 bytes.
     directory.mkdir()
     monkeypatch.setenv("TMPDIR", str(directory))
@@ -82,7 +82,7 @@ def test_a_temporary_directory_with_a_long_path_is_no_obstacle(tmp_path: Path, m
 
 
 @pytest.mark.horovod
-def test_over_mpi_it_becomes_the_mpirun_beside_horovod() -> None:
+def test_over_mpi_horovodrun_executes_mpirun_of_its_environment() -> None:
     done = launch(3, "--mpi")
     assert done.returncode == 3, done.stderr
     assert done.stderr.count("import 'multiprocessing.forkserver'") == 1, "a fork server imports it too"
@@ -92,7 +92,7 @@ def test_over_mpi_it_becomes_the_mpirun_beside_horovod() -> None:
 
 
 @pytest.mark.horovod
-def test_over_mpi_a_command_without_directory_and_python_is_refused() -> None:
+def test_over_mpi_command_without_directory_and_python_is_rejected() -> None:
     words = ["-np", "1", "-H", "localhost:1", "--mpi", "true"]
     done = subprocess.run(
         [sys.executable, "-m", "agent.launch.horovodrun", *words], capture_output=True, text=True, cwd=ROOT, timeout=60
@@ -184,7 +184,7 @@ def test_in_a_run_mpirun_is_started_over_ssh(run: tuple[dict[str, str], Path]) -
 
 
 @pytest.mark.horovod
-def test_a_line_without_an_end_takes_bounded_memory(run: tuple[dict[str, str], Path]) -> None:
+def test_endless_line_uses_bounded_memory(run: tuple[dict[str, str], Path]) -> None:
     code = "import sys; [sys.stdout.write('x' * (1 << 20)) for _ in range(8)]; sys.stdout.buffer.write(bytes([255]))"
     done = launch_in_run(run[0], ["-np", "1", "-H", "localhost:1", "--gloo"], [sys.executable, "-c", code])
     lines = done.stdout.splitlines()
@@ -207,9 +207,7 @@ print("rank", hvd.rank(), "of", hvd.size())
 @pytest.mark.horovod
 @pytest.mark.tensorflow
 @pytest.mark.parametrize("exits", [False, True])
-def test_ranks_wait_for_a_rank_that_is_alive_longer_than_the_time_out(
-    run: tuple[dict[str, str], Path], exits: bool
-) -> None:
+def test_ranks_wait_for_live_rank_beyond_timeout(run: tuple[dict[str, str], Path], exits: bool) -> None:
     """Reported as horovod #1374."""
     environ, _ = run
     environ |= {"HOROVOD_GLOO_TIMEOUT_SECONDS": "4", "PYTHONUNBUFFERED": "1"}

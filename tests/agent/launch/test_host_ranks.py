@@ -16,7 +16,7 @@ from tests.factories import make_nodes, make_program_spec
 HOSTS = make_nodes(2, slots=2)
 
 
-def test_plain_starts_the_run_once_a_slot() -> None:
+def test_plain_launcher_starts_one_process_per_slot() -> None:
     spec = make_program_spec(hosts=HOSTS, rank_launcher="plain")
     found = starts("/py", spec, 1)
     assert [(place["RANK"], place["LOCAL_RANK"]) for _, place in found] == [("2", "0"), ("3", "1")]
@@ -24,7 +24,7 @@ def test_plain_starts_the_run_once_a_slot() -> None:
     assert {tuple(words) for words, _ in found} == {("/py", "-m", "agent.launch.rank_parent", "group", *rank)}
 
 
-def test_torchrun_starts_a_process_a_slot_and_meets_on_the_first_host() -> None:
+def test_torchrun_starts_one_process_per_slot_and_meets_on_first_host() -> None:
     spec = make_program_spec(hosts=HOSTS, rank_launcher="torchrun")
     ((words, variables),) = starts("/py", spec, 1)
     flags = dict(zip(words[3:15:2], words[4:15:2], strict=True))
@@ -37,7 +37,7 @@ def test_torchrun_starts_a_process_a_slot_and_meets_on_the_first_host() -> None:
     assert variables == {"TORCH_ELASTIC_SHUTDOWN_TIMEOUT": "300"}
 
 
-def test_the_proof_before_a_run_is_started_plainly_by_both() -> None:
+def test_preflight_allreduce_starts_identically_with_plain_and_torchrun() -> None:
     module = ("-m", "agent.preflight.allreduce", "/run", "torch")
     found = [
         starts("/py", make_program_spec(hosts=HOSTS, rank_launcher=name), 0, module) for name in ("plain", "torchrun")
@@ -59,13 +59,13 @@ def started(*scripts: str) -> Sequence[subprocess.Popen[bytes]]:
     return [start(["sh", "-c", script], {}) for script in scripts]
 
 
-def test_a_process_that_is_killed_ends_the_others_at_once(spec: RunSpec) -> None:
+def test_killed_process_stops_the_others_immediately(spec: RunSpec) -> None:
     killed, other = started("kill -KILL $$", "exec sleep 600")
     assert HostRanks(spec, [killed, other]).wait() == 1
     assert (killed.returncode, other.returncode) == (-9, -15)
 
 
-def test_in_a_run_that_is_being_stopped_the_others_keep_their_grace(spec: RunSpec) -> None:
+def test_other_processes_keep_grace_time_while_run_is_stopped(spec: RunSpec) -> None:
     RunDirectory(path=Path(spec.run_directory)).stop_request.touch()
     first, second = started("exit 1", "sleep 0.5; exit 0")
     assert HostRanks(spec, [first, second]).wait() == 1

@@ -55,19 +55,19 @@ def run(
         ("KerasTrapError: ... File horovod/_keras/__init__.py", ""),
     ],
 )
-def test_the_errors_of_keras_3_are_known_by_their_text(text: str, says: str) -> None:
+def test_keras_3_errors_are_recognized_by_text(text: str, says: str) -> None:
     assert says in explain(text)
     assert bool(explain(text)) == bool(says)
 
 
-def test_a_known_error_is_followed_by_the_remedy(tmp_path: Path) -> None:
+def test_known_error_is_followed_by_fix(tmp_path: Path) -> None:
     done = run(tmp_path, "raise AttributeError(\"'Variable' object has no attribute 'ref'\")")
     assert done.returncode == 1
     assert done.stderr.index("Traceback") < done.stderr.index("deepcdk:") < done.stderr.index("--keras 2")
 
 
 @pytest.mark.parametrize("rank", ["HOROVOD_RANK", "RANK"])
-def test_with_keras_2_all_names_of_keras_mean_it(tmp_path: Path, rank: str) -> None:
+def test_all_keras_names_refer_to_keras_2_if_selected(tmp_path: Path, rank: str) -> None:
     (tmp_path / "tf_keras" / "src").mkdir(parents=True)
     (tmp_path / "tf_keras" / "__init__.py").write_text("VERSION = 2\n")
     (tmp_path / "tf_keras" / "src" / "__init__.py").touch()
@@ -82,7 +82,7 @@ def test_with_keras_2_all_names_of_keras_mean_it(tmp_path: Path, rank: str) -> N
     assert done.stdout == "2 True 7 True\n", done.stderr
 
 
-def test_outside_of_a_rank_it_does_nothing(tmp_path: Path) -> None:
+def test_check_does_nothing_outside_of_a_rank(tmp_path: Path) -> None:
     done = run(tmp_path, "import sys; print(sys.excepthook is sys.__excepthook__)", HOROVOD_RANK="")
     assert done.stdout == "False\n"
     (tmp_path / "program.py").write_text("import sys; print(sys.excepthook is sys.__excepthook__)")

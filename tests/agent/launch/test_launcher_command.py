@@ -39,7 +39,7 @@ def test_horovodrun_gets_every_slot_of_every_host_in_order() -> None:
     )
 
 
-def test_over_mpi_the_ranks_meet_in_the_network_of_all_nodes() -> None:
+def test_over_mpi_ranks_use_network_of_all_nodes() -> None:
     command = shlex.join(horovodrun(make_spec(controller="mpi", network="10.0.0.0/23"), PYTHONS))
     assert command.startswith(f"{MASTERS} -m agent.launch.horovodrun --runtime /opt/deepcdk/runtime/ab -np 8 ")
     assert command.endswith(f" {PYTHON} -m agent.launch.rank /mnt/efs/runs/20261120-121314-digits-ab12")
@@ -47,7 +47,7 @@ def test_over_mpi_the_ranks_meet_in_the_network_of_all_nodes() -> None:
     assert "--gloo" not in command
 
 
-def test_the_command_has_a_cycle_only_where_it_was_given() -> None:
+def test_command_has_cycle_time_only_if_given() -> None:
     for spec in (make_program_spec(), make_spec()):
         assert "--cycle-time-ms" not in horovodrun(spec, PYTHONS)
     assert "--cycle-time-ms 2" in shlex.join(horovodrun(make_spec(knobs=Knobs(cycle_time_ms=2)), PYTHONS))
@@ -58,14 +58,14 @@ def test_the_command_has_a_cycle_only_where_it_was_given() -> None:
     words=st.lists(st.text(st.characters(codec="utf-8", exclude_characters="\0")), min_size=1).map(tuple),
     value=st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=8).map(lambda t: f"secret{t}"),
 )
-def test_nothing_that_the_user_gave_stands_on_a_command_line(words: tuple[str, ...], value: str) -> None:
+def test_user_input_is_not_on_command_lines(words: tuple[str, ...], value: str) -> None:
     plain = make_program_spec()
     given_words = make_program_spec(command=("train.py", *words), environment=(("NAME", value),))
     assert horovodrun(given_words, PYTHONS) == horovodrun(plain, PYTHONS)
     assert launcher_environment(given_words, {}) == launcher_environment(plain, {})
 
 
-def test_the_record_says_what_was_started_and_what_each_rank_became() -> None:
+def test_record_has_launcher_command_and_each_ranks_command() -> None:
     spec = make_program_spec(command=("train.py", "two words"), environment=(("NAME", "value"),), secrets=("TOKEN",))
     found = document(spec, PYTHON, horovodrun(spec, PYTHONS), launcher_environment(spec, {}))
     assert found["command"] == horovodrun(spec, PYTHONS)

@@ -84,7 +84,7 @@ def test_a_command_is_not_read_as_an_option_of_ssh(tmp_path: Path) -> None:
         b"",
     ],
 )
-def test_other_lines_ask_for_nothing(line: bytes) -> None:
+def test_other_lines_start_no_command(line: bytes) -> None:
     assert parse_request(line) is None
 
 
@@ -94,7 +94,7 @@ def test_endless_output_is_forwarded_in_parts(tmp_path: Path) -> None:
     assert max(map(len, log.splitlines())) <= 1 << 16
 
 
-def test_a_host_without_a_connection_ends_the_run_and_is_named(tmp_path: Path) -> None:
+def test_unreachable_host_stops_run_and_is_reported(tmp_path: Path) -> None:
     status, log, _ = run(tmp_path, "true", hosts="deeplearning-worker3")
     assert (status, log) == (255, "[launcher] deeplearning-worker3 ended: 255\n")
     (tmp_path / "request").write_text(f"[launcher] start deeplearning-worker3 {encoded('orted')}\n")
@@ -103,7 +103,7 @@ def test_a_host_without_a_connection_ends_the_run_and_is_named(tmp_path: Path) -
     assert (status, log) == (1, "[launcher] deeplearning-worker3 ended: 255\n")
 
 
-def test_the_command_starts_each_rank_on_its_slot_and_shows_no_value() -> None:
+def test_command_starts_each_rank_on_its_slot_without_values() -> None:
     found = mpi_command(
         BASE,
         ranks=3,
@@ -118,7 +118,7 @@ def test_the_command_starts_each_rank_on_its_slot_and_shows_no_value() -> None:
     )
 
 
-def test_open_mpi_gives_way_finds_its_daemon_and_detects_a_lost_host_after_a_minute() -> None:
+def test_open_mpi_yields_cpu_finds_daemon_and_detects_lost_host() -> None:
     found = mpi_variables(BASE, 70, ["10.0.0.0/20", "lo"])
     assert found == {
         "OMPI_MCA_mpi_yield_when_idle": "1",

@@ -13,7 +13,7 @@ from agent.spec.long_lines import MAX_LINE
 
 
 @given(st.lists(st.binary(max_size=20)))
-def test_lines_are_the_same_however_they_are_cut(blocks: list[bytes]) -> None:
+def test_lines_do_not_depend_on_chunks(blocks: list[bytes]) -> None:
     lines, whole = Lines(b"[0]:"), Lines(b"[0]:")
     in_parts = [line for block in blocks for line in lines.feed(block)] + lines.end()
     assert in_parts == whole.feed(b"".join(blocks)) + whole.end()
@@ -21,7 +21,7 @@ def test_lines_are_the_same_however_they_are_cut(blocks: list[bytes]) -> None:
 
 
 @given(st.lists(st.sampled_from([b"a", b"bcd", b"\r", b"\n", b"\r\n"])))
-def test_long_lines_are_split_alike_however_they_are_cut(blocks: list[bytes]) -> None:
+def test_splits_of_long_lines_do_not_depend_on_chunks(blocks: list[bytes]) -> None:
     lines, whole = Lines(b"[0]:", 3), Lines(b"[0]:", 3)
     in_parts = [line for block in blocks for line in lines.feed(block)] + lines.end()
     assert in_parts == whole.feed(b"".join(blocks)) + whole.end()
@@ -39,13 +39,13 @@ def test_line_without_an_end_is_forwarded_in_parts() -> None:
 
 
 @given(st.lists(st.integers(1, 2 * PIECE).map(lambda size: b"x" * (size - 1) + b"\n"), max_size=20))
-def test_a_piece_holds_whole_lines_and_no_more_than_is_read_at_once(lines: list[bytes]) -> None:
+def test_piece_has_whole_lines_and_at_most_one_read(lines: list[bytes]) -> None:
     found = pieces(lines)
     assert b"".join(found) == b"".join(lines)
     assert all(len(piece) <= PIECE or piece.count(b"\n") == 1 for piece in found)
 
 
-def test_whoever_reads_a_piece_at_once_gets_whole_lines() -> None:
+def test_reading_a_piece_at_once_gives_whole_lines() -> None:
     lines = [b"%d:" % number + b"x" * (number * 37 % 900) + b"\n" for number in range(400)]
     ours, theirs = os.pipe()
 

@@ -50,7 +50,7 @@ def set_up(
         ({}, (0, 1)),
     ],
 )
-def test_each_launcher_tells_a_rank_its_place_on_the_host(environ: dict[str, str], place: tuple[int, int]) -> None:
+def test_local_rank_is_read_from_each_launcher(environ: dict[str, str], place: tuple[int, int]) -> None:
     assert local_place(environ) == place
 
 
@@ -70,9 +70,7 @@ def test_a_rank_gets_cores_and_as_many_threads(tmp_path: Path, bound: list[tuple
 
 
 @pytest.mark.parametrize(("set_to", "threads"), [("1", "16"), ("3", None)])
-def test_the_one_thread_that_torchrun_sets_by_itself_is_not_the_users(
-    tmp_path: Path, set_to: str, threads: str | None
-) -> None:
+def test_single_thread_set_by_torchrun_is_not_a_user_setting(tmp_path: Path, set_to: str, threads: str | None) -> None:
     environ = SECOND_OF_TWO | {"OMP_NUM_THREADS": set_to}
     found = set_up(tmp_path, P3_16XLARGE.files(), environ, TORCHRUN)
     assert dict(found.variables).get("OMP_NUM_THREADS") == threads

@@ -63,11 +63,11 @@ def start(efs: Path, spec: RunSpec, *module: str, **variables: str) -> subproces
         (("./start.sh", "train.py"), ["./start.sh", "train.py"]),
     ],
 )
-def test_scripts_and_modules_run_by_the_ranks_python(command: tuple[str, ...], expected: list[str]) -> None:
+def test_scripts_and_modules_run_with_python_of_rank(command: tuple[str, ...], expected: list[str]) -> None:
     assert make_program_spec(command=command).rank_command("/py") == expected
 
 
-def test_the_users_variables_and_the_nodes_interface_join_what_the_launcher_set() -> None:
+def test_variables_of_user_and_node_are_added_to_those_of_launcher() -> None:
     spec = make_program_spec(environment=(("NAME", "va lue"), ("NCCL_SOCKET_IFNAME", "theirs")))
     inherited = {"HOROVOD_RANK": "3", "HOROVOD_GLOO_IFACE": "ens5", "PATH": "/usr/bin"}
     found = environment(spec, inherited, "/layer/bin/python", "ens32")
@@ -106,7 +106,7 @@ def test_accelerate_uses_cpus_on_nodes_without_gpus(kind: str, expected: str | N
     assert environment(spec, {"RANK": "0"}, "/python", "").get("ACCELERATE_USE_CPU") == expected
 
 
-def test_placeholders_are_expanded_in_the_words_of_the_entry_alone(efs: Path) -> None:
+def test_placeholders_are_expanded_only_in_entry(efs: Path) -> None:
     hosts = (make_node(1), make_node(2))
     command = ("train.py", "--rank={rank}", '{"rank": 1}', "${rank}", "{node_rank}/{num_nodes}", "{rank}")
     spec = make_program_spec(efs_mount=str(efs), hosts=hosts, command=command, entry_words=5, rank_launcher=PLAIN)
@@ -151,7 +151,7 @@ PLACE = "import os; print(os.environ.get('OMP_NUM_THREADS'), sorted(os.sched_get
 
 
 @pytest.mark.parametrize("launcher", [HOROVOD, PLAIN])
-def test_a_programs_rank_starts_with_its_part_of_the_node_and_rank_0_says_which(efs: Path, launcher: str) -> None:
+def test_program_rank_is_placed_and_rank_0_prints_placement(efs: Path, launcher: str) -> None:
     command = ("python", "-c", PLACE)
     spec = make_program_spec(efs_mount=str(efs), rank_launcher=launcher, command=command, together="no")
     names = ("HOROVOD_RANK", "HOROVOD_LOCAL_RANK", "HOROVOD_LOCAL_SIZE") if launcher == HOROVOD else LOCAL_PLACE
@@ -166,7 +166,7 @@ def test_a_programs_rank_starts_with_its_part_of_the_node_and_rank_0_says_which(
 
 
 @pytest.mark.parametrize("given", [{"placement": "none"}, {"environment": (("OMP_NUM_THREADS", "7"),)}])
-def test_what_the_user_set_wins_and_without_placement_nothing_is_set(efs: Path, given: dict[str, Any]) -> None:
+def test_user_settings_win_and_no_placement_sets_nothing(efs: Path, given: dict[str, Any]) -> None:
     spec = make_program_spec(efs_mount=str(efs), command=("python", "-c", PLACE), **given)
     done = start(efs, spec, HOROVOD_LOCAL_RANK="0", HOROVOD_LOCAL_SIZE="2")
     assert done.stdout.split()[0] == ("None" if "placement" in given else "7"), done.stderr
@@ -197,14 +197,14 @@ def test_module_replaces_the_program_without_its_variables(efs: Path) -> None:
     assert json.loads(done.stdout) == [None, ["word"]]
 
 
-def test_the_nastiest_words_arrive_at_once_whatever_the_nodes_language(efs: Path) -> None:
+def test_special_arguments_arrive_unchanged_in_any_locale(efs: Path) -> None:
     spec = make_program_spec(efs_mount=str(efs), command=("train.py", *NASTIEST, LONG), environment=(("NAME", LONG),))
     done = start(efs, spec, LANG="C")
     assert json.loads(done.stdout)[:2] == [[*NASTIEST, LONG], LONG], done.stderr
 
 
 @pytest.mark.parametrize("module", [(), ("-c", "print(open('/proc/self/status').read())")])
-def test_a_rank_and_what_it_starts_cannot_gain_rights_again(efs: Path, module: tuple[str, ...]) -> None:
+def test_rank_and_its_children_cannot_gain_privileges(efs: Path, module: tuple[str, ...]) -> None:
     show = "import subprocess; subprocess.run(['cat', '/proc/self/status'])"
     spec = make_program_spec(efs_mount=str(efs), command=("python", "-c", show))
     done = start(efs, spec, *module)

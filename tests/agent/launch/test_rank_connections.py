@@ -85,7 +85,7 @@ def test_ranks_of_several_nodes_are_linked_by_a_connection_to_another_node(
     assert reports(run) == {"linked-1-n1" if is_linked else "apart-1-n1"}
 
 
-def test_a_connection_that_was_closed_before_the_ranks_does_not_count(proc: Path, run: RunDirectory) -> None:
+def test_connection_closed_before_ranks_does_not_count(proc: Path, run: RunDirectory) -> None:
     write(proc, row(OTHER, state="06", inode=0))  # such as the allreduce of the pre-flight check
     watch = LinkWatch(run, "n1", [PEER], proc=proc)
     for _ in range(LOOKS):
@@ -93,7 +93,7 @@ def test_a_connection_that_was_closed_before_the_ranks_does_not_count(proc: Path
     assert reports(run) == {"apart-1-n1"}
 
 
-def test_a_connection_of_the_last_moment_is_reported_after_the_ranks_have_ended(proc: Path, run: RunDirectory) -> None:
+def test_late_connection_is_reported_after_ranks_exit(proc: Path, run: RunDirectory) -> None:
     watch = LinkWatch(run, "n1", [PEER], proc=proc)
     for _ in range(LOOKS):
         watch.look(ranks(0))
@@ -102,7 +102,7 @@ def test_a_connection_of_the_last_moment_is_reported_after_the_ranks_have_ended(
     assert reports(run) == {"apart-1-n1", "linked-1-n1"}
 
 
-def test_nothing_is_reported_before_there_are_ranks(proc: Path, run: RunDirectory) -> None:
+def test_nothing_is_reported_before_ranks_start(proc: Path, run: RunDirectory) -> None:
     watch = LinkWatch(run, "n1", [PEER], proc=proc)
     for _ in range(2 * LOOKS):
         watch.look([])

@@ -34,13 +34,13 @@ def rank(code: str, place: dict[str, str] = PLACE) -> subprocess.CompletedProces
     )
 
 
-def test_the_rank_knows_its_number_and_each_stream_has_its_label() -> None:
+def test_rank_has_its_number_and_streams_are_labeled() -> None:
     done = rank(f"{WHO}\nimport sys; print('wrong', file=sys.stderr)")
     assert sorted(done.stderr.splitlines()) == [b"[2]<stderr>:wrong", b"[2]<stdout>:2 4 0 2"]
     assert (done.returncode, done.stdout) == (0, b"")
 
 
-def test_a_line_that_comes_in_parts_is_passed_on_whole() -> None:
+def test_line_in_parts_is_forwarded_whole() -> None:
     done = rank("import os\nfor part in (b'a', b' ', b'b\\n', b'c'): os.write(1, part)")
     assert done.stderr == b"[2]<stdout>:a b\n[2]<stdout>:c\n"
 
@@ -90,7 +90,7 @@ def start_in_group(code: str) -> subprocess.Popen[bytes]:
 
 
 @pytest.mark.parametrize(("end", "status"), [("raise SystemExit(3)", 3), ("import os; os.kill(os.getpid(), 9)", -9)])
-def test_in_a_group_the_end_is_reported_and_the_parent_ends_alike(end: str, status: int) -> None:
+def test_in_process_group_exit_is_reported_and_repeated_by_parent(end: str, status: int) -> None:
     with start_in_group(f"print('told', flush=True)\n{end}") as parent:
         output, _ = parent.communicate(timeout=60)
     lines = output.splitlines(keepends=True)
@@ -98,7 +98,7 @@ def test_in_a_group_the_end_is_reported_and_the_parent_ends_alike(end: str, stat
 
 
 @pytest.mark.parametrize(("end", "status"), [("exit 3", 3), ("kill -9 $$", 128 + 9)])
-def test_over_gloo_ssh_gets_the_status_and_output_as_they_are(end: str, status: int) -> None:
+def test_over_gloo_status_and_output_are_unchanged(end: str, status: int) -> None:
     """If a signal kills a command, ssh reports only status 255."""
     words = [*PARENT, "gloo", "/bin/sh", "-c", f"printf told; {end}"]
     done = subprocess.run(words, cwd=PROJECT, env={**os.environ, "HOROVOD_RANK": "2"}, capture_output=True)
@@ -119,7 +119,7 @@ def test_output_of_a_rank_is_not_mistaken_for_its_exit_report() -> None:
 
 
 @pytest.mark.parametrize(("launcher", "lacks"), [("mpi", "OMPI_COMM_WORLD_RANK"), ("group", "RANK")])
-def test_without_its_launcher_it_reports_what_is_missing(
+def test_missing_launcher_variables_are_reported(
     launcher: str, lacks: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv(lacks, raising=False)

@@ -113,7 +113,7 @@ def test_first_rank_of_a_node_starts_the_watchdog_outside_of_the_run(
     assert parse_parent(Path(f"/proc/{pid}/stat").read_text()) != first.pid
 
 
-def test_a_bounded_run_has_a_watch_that_ends_its_ranks(specified: Callable[..., RunSpec], start: Start) -> None:
+def test_limited_run_has_watchdog_that_stops_its_ranks(specified: Callable[..., RunSpec], start: Start) -> None:
     spec = specified(bounds=RunLimits(max_hours=1.0))
     run_cost.write_spent(RunDirectory(path=Path(spec.run_directory)), Spent(ends=time.time() - 1000.0))
     assert start(spec, 2).wait(timeout=60) == -signal.SIGKILL
@@ -133,7 +133,7 @@ class Clock:
 
 
 @pytest.mark.parametrize(("first_s", "last_s"), [(0, 100), (20, 21)])
-def test_the_watch_ends_with_the_last_rank_and_without_any_after_a_while(first_s: int, last_s: int) -> None:
+def test_watchdog_exits_with_last_rank_or_after_a_while_without_ranks(first_s: int, last_s: int) -> None:
     clock = Clock()
     assert not rank_watchdog.watch(list, None, None, sleep=clock.sleep, clock=clock)
     assert rank_watchdog.START_S <= clock.now - 1000 <= rank_watchdog.START_S + rank_watchdog.POLL_S
@@ -174,7 +174,7 @@ def ended_at(directory: RunDirectory, at: Callable[[float], None] = lambda now: 
     return clock.now
 
 
-def test_ranks_that_live_past_the_bound_are_ended_although_they_ignore_sigterm(
+def test_ranks_beyond_limit_are_killed_even_if_they_ignore_sigterm(
     directory: RunDirectory, rank: subprocess.Popen[bytes]
 ) -> None:
     run_cost.write_spent(directory, Spent(ends=1600.0))
@@ -184,7 +184,7 @@ def test_ranks_that_live_past_the_bound_are_ended_although_they_ignore_sigterm(
     assert run_cost.NODE_MARGIN_S < 60
 
 
-def test_a_bound_that_a_restart_moved_is_read_again(directory: RunDirectory, rank: subprocess.Popen[bytes]) -> None:
+def test_limit_extended_by_restart_is_read_again(directory: RunDirectory, rank: subprocess.Popen[bytes]) -> None:
     run_cost.write_spent(directory, Spent(ends=1600.0))
 
     def at(now: float) -> None:
@@ -273,7 +273,7 @@ def cpu_ticks(process: subprocess.Popen[bytes]) -> int:
     return int(fields[11]) + int(fields[12])
 
 
-def test_only_the_idle_rank_is_named_and_killed(node: Node, start_shell: Start) -> None:
+def test_only_idle_rank_is_reported_and_killed(node: Node, start_shell: Start) -> None:
     idle, busy = start_shell("exec sleep 600", 0, "DEEPCDK_RANK"), start_shell("while :; do :; done", 1)
 
     def compute() -> None:
@@ -313,7 +313,7 @@ def test_stopped_rank_is_stuck_although_others_write(node: Node, start_shell: St
     assert process.wait(timeout=10) == -signal.SIGKILL
 
 
-def test_time_in_which_the_node_slept_counts_little(node: Node, start_shell: Start) -> None:
+def test_suspended_time_of_node_hardly_counts(node: Node, start_shell: Start) -> None:
     start_shell("exec sleep 600", 0)
     node.look()
     assert node.look(passed_s=3600.0) == []

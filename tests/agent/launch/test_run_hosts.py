@@ -31,7 +31,7 @@ def hosts(
     )
 
 
-def test_a_launcher_on_the_master_imports_nothing_that_a_rank_put_on_the_shared_file_system(tmp_path: Path) -> None:
+def test_launcher_on_master_imports_no_files_of_ranks(tmp_path: Path) -> None:
     planted, proof = tmp_path / "payloads" / AGENT / "agent", tmp_path / "proof"
     (planted / "launch").mkdir(parents=True)
     for module in ("__init__.py", "launch/__init__.py", "launch/rank.py", "../json.py", "../sitecustomize.py"):
@@ -102,7 +102,7 @@ def test_signal_reaches_only_ranks_of_the_run_and_waits_for_their_exit() -> None
     assert [argv[1:3] for argv in hosts_words] == [["-l", "deepcdk-rank"]] * 2, "no other user may signal them"
 
 
-def test_preparation_is_killed_only_on_nodes_where_it_has_not_ended() -> None:
+def test_preparation_is_killed_only_on_nodes_still_preparing() -> None:
     sent: list[Sequence[str]] = []
 
     def run(argv: Sequence[str], timeout_s: float) -> Completed:
@@ -122,7 +122,7 @@ def test_preparation_is_killed_only_on_nodes_where_it_has_not_ended() -> None:
     assert " one SIGKILL " in only[-1] and "--ranks-only" not in only[-1]
 
 
-def test_a_killed_launcher_is_gone_even_when_it_ignores_to_be_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_launcher_that_ignores_sigterm_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("agent.launch.run_hosts.END_S", 0.3)
     deaf = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('deaf', flush=True); signal.pause()"
     command = [sys.executable, "-c", deaf]

@@ -78,7 +78,7 @@ def test_ranks_are_numbered_by_host_and_slot_and_get_the_address_of_rank_0(group
     }
 
 
-def test_first_failed_rank_stops_the_others_and_is_named_after_its_lines(group: LocalGroup) -> None:
+def test_first_failed_rank_stops_others_and_is_reported_after_its_output(group: LocalGroup) -> None:
     end = "os.kill(os.getpid(), 9)"
     program = (
         f"{WAIT}\nif os.environ['RANK'] == '1':\n    print('a last word', flush=True)\n    {end}\ntime.sleep(600)\n"
@@ -101,7 +101,7 @@ def test_ranks_end_with_their_launcher(group: LocalGroup) -> None:
         eventually(lambda: not any(map(is_alive, pids)))
 
 
-def test_a_host_that_does_not_answer_is_named_with_the_remedy(group: LocalGroup) -> None:
+def test_unreachable_host_is_reported_with_fix(group: LocalGroup) -> None:
     hosts: tuple[Node, ...] = (make_node(1, address="127.0.0.1"), make_node(9, address="127.0.0.1"))
     spec = group.lay_out(f"{WAIT}\ntime.sleep(600)\n", hosts=hosts)
     status, log = group.run(spec)
@@ -121,7 +121,7 @@ out.write(b"[0]<stdout>:" + b"x" * 60000 + b"\\n[launcher] rank 0 ended: 1\\n")
 """
 
 
-def test_launcher_on_the_master_believes_little_of_what_a_host_writes(tmp_path: Path) -> None:
+def test_launcher_on_master_does_not_trust_host_output(tmp_path: Path) -> None:
     ssh = subprocess.Popen(
         [sys.executable, "-c", HOSTILE], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
     )
@@ -150,7 +150,9 @@ def test_a_run_that_is_stopped_waits_for_its_ranks(group: LocalGroup) -> None:
 
 @pytest.mark.full
 @pytest.mark.parametrize("launcher", ["plain", "torchrun"])
-def test_ranks_of_pytorch_train_alike(group: LocalGroup, torch_python: str, launcher: str, meeting_port: None) -> None:
+def test_pytorch_ranks_train_identically(
+    group: LocalGroup, torch_python: str, launcher: str, meeting_port: None
+) -> None:
     status, log = group.run(group.lay_out(DDP, slots=(2, 1), rank_launcher=launcher), torch_python)
     assert status == 0, log
     told = re.findall(r"^\[(\d)\]<stdout>:(weights .* of 3)$", log, re.MULTILINE)
@@ -159,7 +161,7 @@ def test_ranks_of_pytorch_train_alike(group: LocalGroup, torch_python: str, laun
 
 
 @pytest.mark.full
-def test_a_rank_of_torchrun_that_is_killed_is_named(group: LocalGroup, torch_python: str, meeting_port: None) -> None:
+def test_killed_torchrun_rank_is_reported(group: LocalGroup, torch_python: str, meeting_port: None) -> None:
     spec = group.lay_out(DDP, "die", rank_launcher="torchrun")
     status, log = group.run(spec, torch_python)
     assert (status, log.splitlines()[-1]) == (1, "[launcher] rank 1 exited first: -9")
@@ -178,7 +180,7 @@ def test_stuck_rank_of_torchrun_is_killed_by_its_node_and_named(
     assert "rank 1" in reason(spec, status, log) and " stuck: no step, output or CPU time" in reason(spec, status, log)
 
 
-def test_torchrun_without_pytorch_is_the_hosts_failure(group: LocalGroup) -> None:
+def test_torchrun_without_pytorch_is_reported_as_host_failure(group: LocalGroup) -> None:
     spec = group.lay_out(PLACE, rank_launcher="torchrun", slots=(1,))
     status, log = group.run(spec)
     assert reason(spec, status, log) == "the launcher on deeplearning-worker1 exited with status 1"

@@ -46,7 +46,7 @@ def horovod(monkeypatch: pytest.MonkeyPatch) -> FakeHorovod:
 
 
 @pytest.mark.parametrize(("gpus", "place"), [([], ""), (["GPU:0"], "/GPU:0")])
-def test_ranks_with_a_gpu_add_up_there(
+def test_ranks_with_gpus_sum_on_gpus(
     horovod: FakeHorovod, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, gpus: list[str], place: str
 ) -> None:
     monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: gpus)
@@ -56,7 +56,7 @@ def test_ranks_with_a_gpu_add_up_there(
     assert horovod.devices == {"warm-up": place, "proof": place}
 
 
-def test_the_sum_that_is_timed_is_one_of_gpus(horovod: FakeHorovod, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_timed_sum_runs_on_gpus(horovod: FakeHorovod, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(allreduce, "EDGE", 8)
     monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: ["GPU:0"])
     monkeypatch.setattr(tf.config, "set_visible_devices", lambda device, kind: None)
@@ -71,7 +71,7 @@ def test_the_sum_that_is_timed_is_one_of_gpus(horovod: FakeHorovod, monkeypatch:
 
 
 @pytest.mark.full
-def test_every_rank_of_pytorch_proves_the_sum(group: LocalGroup, torch_python: str, meeting_port: None) -> None:
+def test_every_pytorch_rank_checks_the_sum(group: LocalGroup, torch_python: str, meeting_port: None) -> None:
     spec = group.lay_out("")
     status, output = group.run(spec, torch_python, (*PROOF, spec.run_directory, TORCH))
     assert status == 0, output
@@ -84,7 +84,7 @@ def test_without_pytorch_each_rank_reports_that(group: LocalGroup) -> None:
     assert (status, len(marked(output, HERE)), len(marked(output, WITHOUT))) == (0, 2, 2)
 
 
-def test_the_proof_of_pytorch_has_the_variables_of_the_user(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_pytorch_check_uses_variables_of_user(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     monkeypatch.setenv("NCCL_P2P_DISABLE", "0")
     monkeypatch.setattr(os, "environ", dict(os.environ))
@@ -102,7 +102,7 @@ def test_rates_follow_their_definitions() -> None:
     assert allreduce.bus_gb_s(1 << 30, 1, 0.005) == 0
 
 
-def test_the_first_turn_does_not_count_and_one_slow_turn_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_first_round_does_not_count_and_one_slow_round_is_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
     clock, took = [0.0], iter([9.0, 0.1, 5.0, 0.2])
     monkeypatch.setattr("time.monotonic", lambda: clock[0])
 

@@ -44,7 +44,7 @@ def blamed(report: Report) -> tuple[str, ...]:
     return tuple(dict.fromkeys(finding.node for finding in report.findings if finding.node))
 
 
-def test_nodes_that_are_well_make_a_table_and_no_finding() -> None:
+def test_healthy_nodes_give_a_table_and_no_finding() -> None:
     report = judged()
     assert report.findings == ()
     header, *rows, summary = report.lines()
@@ -95,7 +95,7 @@ FOR_CPUS = (*WELL.versions[:1], ("tensorflow-cpu", "2.21.0"))
         ({"visible_gpus": None}, ""),
     ],
 )  # fmt: skip
-def test_a_node_whose_gpus_tensorflow_does_not_see_is_refused(changes: dict[str, object], what: str) -> None:
+def test_node_with_gpus_invisible_to_tensorflow_is_rejected(changes: dict[str, object], what: str) -> None:
     report = judged(**changes)
     assert [(f.node, f.check, f.what) for f in report.findings] == ([(NAMES[1], "gpus", what)] if what else [])
 
@@ -109,9 +109,7 @@ def test_a_node_whose_gpus_tensorflow_does_not_see_is_refused(changes: dict[str,
         ({"gpus": (T4, T4), "framework_trouble": "ImportError"}, "nvidia-smi shows 2 x Tesla T4, driver 570.86.15"),
     ],
 )  # fmt: skip
-def test_the_refusal_says_what_the_driver_shows_and_what_tensorflow_said(
-    changes: dict[str, object], detail: str
-) -> None:
+def test_rejection_shows_driver_and_tensorflow_messages(changes: dict[str, object], detail: str) -> None:
     report = judged(**changes)
     (finding,) = report.findings
     assert finding.detail == detail
@@ -119,21 +117,21 @@ def test_the_refusal_says_what_the_driver_shows_and_what_tensorflow_said(
     assert report.cells[1][COLUMNS.index("gpus")] == finding.what
 
 
-def test_as_many_gpus_must_be_seen_as_the_node_has_ranks() -> None:
+def test_each_rank_of_node_needs_a_visible_gpu() -> None:
     eight = make_spec(hosts=make_nodes(3, slots=8))
     facts = dataclasses.replace(WELL, gpus=(T4,) * 8, visible_gpus=7)
     report, _ = checks.judge(eight, {name: answer(facts) for name in NAMES}, "5pec")
     assert [(f.node, f.what) for f in report.findings] == [(name, "TensorFlow sees 7 of 8 GPUs") for name in NAMES]
 
 
-def test_gpus_that_came_after_the_boot_find_the_build_for_cpus() -> None:
+def test_gpus_of_node_with_cpu_build_are_reported() -> None:
     facts = dataclasses.replace(WELL, gpus=(T4,), visible_gpus=0, versions=FOR_CPUS)
     summary = checks.judge(SPEC, {name: answer(facts) for name in NAMES}, "5pec")[0].summary
     assert "do: at its boot, the node had no GPUs, so it has TensorFlow's build for CPUs: `fab replace" in summary
     assert "`fab replace worker2`" in judged(gpus=(T4,), visible_gpus=0).summary
 
 
-def test_a_node_that_does_not_answer_is_named_with_its_last_word() -> None:
+def test_unresponsive_node_is_reported_with_its_last_line() -> None:
     answers = {name: answer(WELL) for name in NAMES}
     answers[NAMES[2]] = Completed(status=255, output="ssh: connect to host deeplearning-worker3: timed out\n")
     report, facts = checks.judge(SPEC, answers, "5pec")
@@ -186,13 +184,13 @@ def here(*hosts: str) -> str:
     return "".join(f'[0]<stdout>:deepcdk-here {{"host": "{host}"}}\n' for host in hosts)
 
 
-def test_an_allreduce_that_is_right_on_all_is_well() -> None:
+def test_correct_allreduce_on_all_nodes_passes() -> None:
     report = checks.judge_allreduce(SPEC, judged(), 0, here(*NAMES) + proof(*NAMES))
     assert [row[-1] for row in report.cells] == ["ok, 10 ms"] * 3
     assert report.findings == ()
 
 
-def test_a_wrong_sum_names_its_node() -> None:
+def test_wrong_sum_is_reported_with_node() -> None:
     output = here(*NAMES) + proof(NAMES[0], NAMES[2]) + proof(NAMES[1], error=2.0)
     report = checks.judge_allreduce(SPEC, judged(), 0, output)
     assert [(f.node, f.what) for f in report.findings] == [(NAMES[1], "the allreduce has wrong sums, error up to 2")]
@@ -211,7 +209,7 @@ def test_a_wrong_sum_names_its_node() -> None:
     ],
 )
 @pytest.mark.parametrize("mark", [BLIND, HERE, PROOF])
-def test_whatever_ranks_report_there_is_a_finding_or_none(mark: str, text: str) -> None:
+def test_any_rank_report_gives_a_finding_or_none(mark: str, text: str) -> None:
     output = here(*NAMES) + proof(*NAMES) + f"[0]<stdout>:{mark}{text}\n"
     report = checks.judge_allreduce(SPEC, judged(), 0, output)
     assert set(blamed(report)) <= {NAMES[0]}
@@ -223,20 +221,20 @@ def test_last_line_that_a_finding_repeats_is_cut() -> None:
     assert max(len(finding.what) for finding in report.findings) < 1000
 
 
-def test_where_one_node_never_comes_it_alone_is_blamed() -> None:
+def test_only_missing_node_is_blamed() -> None:
     report = checks.judge_allreduce(SPEC, judged(), 124, here(NAMES[0], NAMES[2]))
     assert [(f.node, f.what) for f in report.findings] == [(NAMES[1], "the ranks of the allreduce did not start")]
     assert [row[-1] for row in report.cells] == ["-", "the ranks of the allreduce did not start", "-"]
 
 
-def test_hanging_allreduce_names_all_nodes_and_failed_one_its_last_line() -> None:
+def test_hanging_allreduce_names_all_nodes_and_failed_one_shows_last_line() -> None:
     hung = checks.judge_allreduce(SPEC, judged(), 124, here(*NAMES))
     assert blamed(hung) == tuple(NAMES)
     failed = checks.judge_allreduce(SPEC, judged(), 1, here(*NAMES) + proof(*NAMES) + "Segmentation fault\n")
     assert "status 1: Segmentation fault" in failed.summary
 
 
-def test_a_proof_holds_for_the_same_instances_since_their_boot_with_the_same_runtime() -> None:
+def test_allreduce_result_is_valid_for_same_instances_boot_and_runtime() -> None:
     facts = dict.fromkeys(NAMES, WELL)
     key = checks.key(SPEC, "/runtime/bin/python", facts)
     assert key == checks.key(make_spec(hosts=NODES, run_id="two"), "/runtime/bin/python", facts)
@@ -253,7 +251,7 @@ def test_a_proof_holds_for_the_same_instances_since_their_boot_with_the_same_run
     assert len(others) == 5
 
 
-def test_without_pytorch_nothing_is_proved_and_torchrun_is_refused() -> None:
+def test_torchrun_without_pytorch_is_rejected_before_allreduce() -> None:
     output = "".join(f'[0]<stdout>:deepcdk-no-pytorch {{"host": "{name}"}}\n' for name in NAMES)
     report = judged()
     for launcher, blamed_checks in (("plain", []), ("torchrun", ["allreduce"])):
@@ -264,7 +262,7 @@ def test_without_pytorch_nothing_is_proved_and_torchrun_is_refused() -> None:
     assert (checks.is_unchecked(output), checks.is_unchecked(proof(*NAMES))) == (True, False)
 
 
-def test_a_program_of_pytorch_is_not_refused_for_what_tensorflow_sees() -> None:
+def test_pytorch_program_does_not_depend_on_gpus_of_tensorflow() -> None:
     plain = make_program_spec(hosts=NODES, rank_launcher="plain")
     by_horovod = make_program_spec(hosts=NODES, own_environment=True, horovod_for=("torch",))
     for_both = make_program_spec(hosts=NODES, own_environment=True, horovod_for=("tensorflow", "torch"))
@@ -276,7 +274,7 @@ def test_a_program_of_pytorch_is_not_refused_for_what_tensorflow_sees() -> None:
         assert bool(report.findings) == refused
 
 
-def test_a_pytorch_that_does_not_see_a_nodes_gpus_is_refused_with_the_figures() -> None:
+def test_pytorch_that_does_not_see_gpus_is_rejected_with_counts() -> None:
     blind = "".join(
         f'[0]<stdout>:deepcdk-blind-pytorch {{"host": "{name}", "seen": 0, "ranks": 8}}\n' for name in NAMES
     )

@@ -70,7 +70,7 @@ def test_fast_nccl_over_efa_passes_and_its_figures_are_shown() -> None:
         ({"bus_gb_s": 12.51}, "", "", "allreduce over all nodes at 12.5 GB/s; at least 200 GB/s expected"),
     ],
 )  # fmt: skip
-def test_what_wastes_gpus_is_refused_with_node_figure_floor_and_remedy(
+def test_wasted_gpus_are_rejected_with_node_value_minimum_and_fix(
     changes: dict[str, object], log: str, node: str, what: str
 ) -> None:
     report = judged(output(log=log, **changes))
@@ -80,7 +80,7 @@ def test_what_wastes_gpus_is_refused_with_node_figure_floor_and_remedy(
 
 
 # Not recorded on GPUs: the lines are from test_nccl_log.
-def test_a_pair_that_aws_does_not_test_over_efa_is_a_warning_and_the_run_begins() -> None:
+def test_untested_nccl_pair_over_efa_is_only_a_warning() -> None:
     """aws-ofi-nccl #1055: NCCL 2.28.9 deadlocks with plug-in 1.17."""
     log = "".join(nccl(name, nccl_version="2.32.3", plugin="1.18.0") for name in NAMES)
     report = judged(output(log=log))
@@ -101,7 +101,7 @@ def test_a_pair_that_aws_does_not_test_over_efa_is_a_warning_and_the_run_begins(
         ({"plugin": "git-6e504db"}, [f"NCCL 2.31.2 with aws-ofi-nccl git-6e504db, {UNTESTED} (on {NAMES[1]})"]),
     ],
 )
-def test_where_nodes_differ_the_warning_names_those_with_the_pair(second: dict[str, Any], warned: list[str]) -> None:
+def test_warning_names_only_nodes_with_untested_pair(second: dict[str, Any], warned: list[str]) -> None:
     report = judged(output(log=nccl(NAMES[0]) + nccl(NAMES[1], **second)))
     assert [found.line for found in report.warnings] == warned
 
@@ -159,9 +159,7 @@ def test_many_pairs_and_foreign_hosts_do_not_fill_the_report() -> None:
         ),
     ],
 )
-def test_a_first_sum_that_hangs_is_refused_by_the_versions_and_the_network(
-    status: int, log: str, what: str, remedy: str
-) -> None:
+def test_hanging_first_sum_is_reported_with_versions_and_network(status: int, log: str, what: str, remedy: str) -> None:
     """aws-ofi-nccl #1055; 134 is the exit status of PyTorch's own timeout."""
     here = "".join(f'deepcdk-here {{"host": "{name}"}}\n' for name in NAMES)
     report = checks.judge_allreduce(SPEC, CLEAN, status, here + log, dict.fromkeys(NAMES, FACTS))
@@ -170,14 +168,14 @@ def test_a_first_sum_that_hangs_is_refused_by_the_versions_and_the_network(
     assert not report.allowing_degraded().allowed
 
 
-def test_a_sum_that_hangs_on_one_host_is_not_blamed_on_the_network() -> None:
+def test_hanging_sum_on_one_host_is_not_blamed_on_network() -> None:
     spec, clean = dataclasses.replace(SPEC, hosts=SPEC.hosts[:1]), dataclasses.replace(CLEAN, cells=CLEAN.cells[:1])
     text = f'deepcdk-here {{"host": "{NAMES[0]}"}}\n' + nccl(NAMES[0], plugin="1.17.1")
     found = checks.judge_allreduce(spec, clean, 124, text, {NAMES[0]: FACTS}).findings[-1]
     assert (found.what, found.remedy) == ("no result within 240 s by NCCL 2.31.2 with aws-ofi-nccl 1.17.1", FOR_HANG)
 
 
-def test_ranks_that_did_not_start_are_to_blame_and_not_the_versions() -> None:
+def test_unstarted_ranks_are_blamed_instead_of_versions() -> None:
     here = f'deepcdk-here {{"host": "{NAMES[0]}"}}\n'
     report = checks.judge_allreduce(
         SPEC, CLEAN, 124, here + nccl(NAMES[0], plugin="1.17.1"), dict.fromkeys(NAMES, FACTS)
@@ -207,14 +205,14 @@ def test_one_rank_alone_needs_no_nccl_and_one_node_no_efa() -> None:
     assert (report.findings, report.cells[0][-1]) == ((), "ok, 650 TFLOP/s a GPU, 10 ms")
 
 
-def test_without_gpus_nothing_is_asked_of_nccl() -> None:
+def test_nccl_is_not_checked_without_gpus() -> None:
     on_cpus = make_spec(hosts=make_nodes(2))
     facts = dataclasses.replace(FACTS, gpu_devices=0, visible_gpus=None, efa_domains=None)
     report = judged(output(device="CPU", log="nothing of NCCL\n"), on_cpus, facts)
     assert report.findings == ()
 
 
-def test_allow_degraded_lets_a_waste_pass_and_tells_it_and_nothing_else() -> None:
+def test_allow_degraded_turns_only_wasted_gpus_into_warning() -> None:
     slow = judged(output(matmul_tflops=100.0)).allowing_degraded()
     assert slow.findings == ()
     assert slow.summary == (

@@ -91,7 +91,7 @@ def test_versions_of_nccl_and_its_plug_in_are_read_and_compared_with_what_aws_te
     assert (found.nccl, found.plugin, found.is_tested) == (nccl, plugin, is_tested)
 
 
-def test_a_process_that_logs_no_version_has_the_one_that_another_logged() -> None:
+def test_process_without_logged_version_has_version_of_another() -> None:
     other = "node-2:9:9 [1] NCCL INFO NET/OFI Initializing aws-ofi-nccl 1.18.0\n"
     assert nccl_log.parse(EFA_2_29 + other)["node-2:9"].nccl == "2.29.2"
 
@@ -112,7 +112,7 @@ def test_published_logs_of_several_versions_are_read(
     assert found[process].route == route
 
 
-def test_a_communicator_counts_once_its_initialisation_is_complete_and_the_largest_is_kept() -> None:
+def test_largest_completely_initialized_communicator_counts() -> None:
     begun, completed = SOCKET.splitlines()[2:]
     assert nccl_log.parse(begun)["VM-16-64-ubuntu:28471"].ranks == 0
     more = completed.replace("nranks 2", "nranks 16")
@@ -138,13 +138,13 @@ def test_time_to_read_grows_with_the_size_alone(part: str, end: str) -> None:
     assert time.process_time() - began < 20
 
 
-def test_number_of_too_many_digits_is_not_read() -> None:
+def test_number_with_too_many_digits_is_ignored() -> None:
     line = "a:1:1 [0] NCCL INFO comm nranks {} Init COMPLETE\n"
     assert nccl_log.parse(line.format("9" * 5000)) == {"a:1": NcclProcess()}
     assert nccl_log.parse(f"a:{'9' * 5000}:1 [0] NCCL INFO Using network Socket\n") == {}
 
 
-def test_no_variable_of_the_users_keeps_the_lines_from_the_output(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_user_variables_cannot_hide_nccl_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.environ", {"NCCL_DEBUG": "WARN", "NCCL_DEBUG_SUBSYS": "GRAPH", "NCCL_DEBUG_FILE": "/x"})
     nccl_log.log_to_stdout()
     assert dict(os.environ) == {"NCCL_DEBUG": "INFO"}
@@ -171,7 +171,7 @@ os._exit(0)
 """
 
 
-def test_its_lines_are_whole_and_none_is_lost_at_the_end() -> None:
+def test_nccl_lines_are_complete_until_the_end() -> None:
     done = subprocess.run([sys.executable, "-c", REPORTING_RANK], capture_output=True, text=True, check=True)
     *channels, report, last = done.stdout.splitlines()
     assert channels == [f"vm:1:1 [0] NCCL INFO Channel {number}/64 : 0" for number in range(200)]
@@ -179,7 +179,7 @@ def test_its_lines_are_whole_and_none_is_lost_at_the_end() -> None:
     assert nccl_log.parse(last)["vm:1"].ranks == 2
 
 
-def test_the_documented_pairs_are_those_that_the_pre_flight_knows() -> None:
+def test_documented_pairs_match_preflight() -> None:
     text = (Path(__file__).parents[3] / "docs" / "compute.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| (1\.\d+) \| ([\d., ]+) \|$", text, re.MULTILINE)
     assert {series: tuple(versions.split(", ")) for series, versions in rows} == nccl_log.TESTED

@@ -29,7 +29,7 @@ deepcdk-visible-gpus 0
 """
 
 
-def test_what_tensorflow_sees_is_found_among_its_own_lines() -> None:
+def test_visible_gpus_are_found_among_tensorflow_output() -> None:
     assert parse_visible_gpus(TENSORFLOW) == 0
     assert parse_visible_gpus(TENSORFLOW.replace("gpus 0", "gpus 8")) == 8
     with pytest.raises(ValueError, match="No module named 'tensorflow'"):
@@ -56,14 +56,14 @@ deepcdk-visible-gpus 0
 """
 
 
-def test_why_tensorflow_sees_no_gpu_is_its_last_warning_or_error() -> None:
+def test_reason_for_missing_gpus_is_last_tensorflow_warning_or_error() -> None:
     assert parse_complaint(NO_DRIVER) == CU_INIT
     assert parse_complaint(NO_LIBRARY) == "Cannot dlopen some GPU libraries."
     assert parse_complaint(TENSORFLOW) == ""
     assert parse_complaint("") == ""
 
 
-def test_a_framework_that_does_not_answer_is_trouble(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unresponsive_framework_is_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(node_facts, "COUNT_VISIBLE_GPUS", "raise ImportError('libcudart.so.12')")
     assert visible_gpus({}) == (None, "ImportError: libcudart.so.12", "")
     monkeypatch.setattr(node_facts, "COUNT_VISIBLE_GPUS", "pass")
@@ -114,9 +114,7 @@ def test_a_nodes_facts_come_back_unchanged(tmp_path: Path, capsys: pytest.Captur
     assert min(facts.free_bytes, facts.shared_free_bytes) > 0
 
 
-def test_the_room_is_that_of_the_volumes_that_are_written_and_not_of_tmp(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_free_space_is_of_written_volumes_and_not_of_tmp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     free = {"/": 7 << 30, str(Path.home()): 5 << 30, "/tmp": 1 << 20}
 
     def disk_usage(path: os.PathLike[str] | str) -> tuple[int, int, int]:
@@ -129,6 +127,6 @@ def test_the_room_is_that_of_the_volumes_that_are_written_and_not_of_tmp(
 
 
 @pytest.mark.parametrize("output", ["Welcome\n", MARK + "{}", MARK + "1", f"{MARK}{{}}\n{MARK}{{}}"])
-def test_what_are_no_facts_is_refused(output: str) -> None:
+def test_invalid_facts_are_rejected(output: str) -> None:
     with pytest.raises(ValueError, match=r"[02] results instead of 1|an invalid result"):
         NodeFacts.parse(output)

@@ -58,27 +58,25 @@ def prove(preflight: Preflight, monkeypatch: pytest.MonkeyPatch, script: str) ->
     return preflight._prove(PYTHONS)
 
 
-def test_ranks_that_start_slowly_may_take_longer_altogether(
-    preflight: Preflight, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_slowly_starting_ranks_get_more_time(preflight: Preflight, monkeypatch: pytest.MonkeyPatch) -> None:
     status, output = prove(preflight, monkeypatch, "sleep 0.5; START sleep 1.5; echo proved")
     assert (status, output.endswith("proved\n")) == (0, True)
 
 
 @pytest.mark.parametrize("script", ["START sleep 60", "sleep 60"])
-def test_ranks_that_start_at_once_or_never_may_not(
+def test_ranks_that_start_immediately_or_never_get_no_more_time(
     preflight: Preflight, monkeypatch: pytest.MonkeyPatch, script: str
 ) -> None:
     assert prove(preflight, monkeypatch, script)[0] == 124
 
 
-def test_everyone_is_here_once_each_rank_has_said_so(spec: RunSpec) -> None:
+def test_all_ranks_have_started_after_each_reported_it(spec: RunSpec) -> None:
     line = '[0]<stdout>:deepcdk-here {"host": "deeplearning-worker1"}\n'
     assert [checks.is_everyone_here(spec, line * count) for count in (0, 1, 2)] == [False, False, True]
 
 
 @pytest.mark.parametrize("warned", [True, False])
-def test_nodes_with_a_warning_prove_the_sum_again_before_the_next_run(
+def test_nodes_with_warning_repeat_allreduce_before_next_run(
     preflight: Preflight, spec: RunSpec, monkeypatch: pytest.MonkeyPatch, *, warned: bool
 ) -> None:
     clean = Report(cells=(("worker1", *["ok"] * 9),), findings=())

@@ -66,7 +66,7 @@ def ends(messages: list[dict[str, Any]]) -> dict[str, Mapping[str, Any]]:
     return {m["host"]: m for m in messages if "exit_code" in m}
 
 
-def test_a_word_that_no_program_can_be_given_is_refused(ssh: str) -> None:
+def test_impossible_argument_is_rejected(ssh: str) -> None:
     failed, messages = call(ssh, "true", "x" * 200_000)
     assert (failed, ends(messages)["one"]["exit_code"]) == (1, 126)
     assert output(messages, stream="stderr") == b"deepcdk: cannot start true: Argument list too long\n"
@@ -80,7 +80,7 @@ def test_an_invalid_request_is_reported(line: bytes) -> None:
         RemoteCommand.from_line(line)
 
 
-def test_all_workers_are_meant_unless_some_or_the_master_are_named() -> None:
+def test_default_is_all_workers() -> None:
     command = ("true",)
     assert RemoteCommand(command=command).hosts(NODES, pytest.fail) == ("deeplearning-worker1", "deeplearning-worker2")
     assert RemoteCommand(command=command, nodes=1).hosts(NODES, pytest.fail) == ("deeplearning-worker1",)
@@ -138,7 +138,7 @@ def test_nodes_work_at_once(ssh: str, tmp_path: Path) -> None:
     assert {end["exit_code"] for end in ends(messages).values()} == {0}, "each waited until all six were there"
 
 
-def test_when_nobody_listens_any_more_the_commands_are_ended(ssh: str, tmp_path: Path) -> None:
+def test_commands_are_stopped_if_reader_exits(ssh: str, tmp_path: Path) -> None:
     mark = tmp_path / "pid"
     ours, theirs = os.pipe()
 
@@ -153,7 +153,7 @@ def test_when_nobody_listens_any_more_the_commands_are_ended(ssh: str, tmp_path:
     assert not Path(f"/proc/{mark.read_text().strip()}").exists()
 
 
-def test_the_command_line_tells_a_bad_request_with_status_2() -> None:
+def test_invalid_request_has_exit_status_2() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "agent.remote.fanout"], input=b"{}\n", capture_output=True, check=False,
         cwd=Path(__file__).parents[3],
@@ -161,14 +161,14 @@ def test_the_command_line_tells_a_bad_request_with_status_2() -> None:
     assert (done.returncode, done.stderr) == (2, b"invalid request: 'command' is missing\n")
 
 
-def test_what_is_to_be_the_ranks_is_done_on_workers_by_their_user() -> None:
+def test_commands_for_ranks_run_on_workers_as_their_user() -> None:
     started = node_command("deeplearning-worker1", "ssh", "python", as_rank=True)
     assert started[:4] == ["ssh", "-l", "deepcdk-rank", "deeplearning-worker1"]
     with pytest.raises(SpecError, match="the master has no ranks"):
         RemoteCommand(command=("true",), master=True, as_rank=True)
 
 
-def test_the_nastiest_words_and_variables_arrive_at_once(ssh: str) -> None:
+def test_special_arguments_and_variables_arrive_unchanged(ssh: str) -> None:
     names = [name for name in (*NASTIEST, LONG) if name and "=" not in name]
     show = "import os, sys; os.write(1, ascii([sys.argv[1:], sorted(os.environb.items())]).encode())"
     command = (sys.executable, "-I", "-X", "utf8", "-c", show, *NASTIEST, LONG)
@@ -180,7 +180,7 @@ def test_the_nastiest_words_and_variables_arrive_at_once(ssh: str) -> None:
 
 
 @given(name=WORDS, value=WORDS)
-def test_any_variable_comes_back_from_the_line_or_is_refused(name: str, value: str) -> None:
+def test_any_variable_is_parsed_unchanged_or_rejected(name: str, value: str) -> None:
     try:
         request = RemoteCommand(command=("true",), environment=((name, value),))
     except SpecError:
@@ -189,7 +189,7 @@ def test_any_variable_comes_back_from_the_line_or_is_refused(name: str, value: s
     assert RemoteCommand.from_line(request.to_line()) == request
 
 
-def test_greeting_without_an_end_takes_bounded_memory() -> None:
+def test_endless_greeting_uses_bounded_memory() -> None:
     messages: list[Mapping[str, Any]] = []
     with subprocess.Popen(["true"], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         host = fanout._Host("worker", process)

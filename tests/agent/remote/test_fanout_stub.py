@@ -20,7 +20,7 @@ def run(sent: bytes) -> subprocess.CompletedProcess[bytes]:
         os.close(ours)
 
 
-def test_the_path_that_is_given_is_the_one_that_is_searched() -> None:
+def test_only_given_path_is_searched() -> None:
     assert run(message(["true"], {"PATH": "/nowhere"})).returncode == 127
     assert run(message(["true"], {"PATH": "/bin:/usr/bin"})).returncode == 0
 
@@ -44,13 +44,13 @@ def start(tree: Path, *words: str) -> subprocess.Popen[bytes]:
     return process
 
 
-def test_a_module_of_a_tree_is_called_with_its_words(tmp_path: Path) -> None:
+def test_module_of_tree_is_called_with_its_arguments(tmp_path: Path) -> None:
     process = start(tmp_path, "a b", "ü")
     assert process.stdout and process.stdout.read() == READY + repr(["a b", "ü"]).encode() + b"\n"
     assert process.wait(timeout=60) == 7
 
 
-def test_a_module_is_ended_when_nobody_listens_any_more(tmp_path: Path) -> None:
+def test_module_is_stopped_if_reader_exits(tmp_path: Path) -> None:
     process = start(tmp_path, "wait")
     assert process.stdin and process.stdout
     while b"wait" not in process.stdout.readline():
@@ -59,7 +59,7 @@ def test_a_module_is_ended_when_nobody_listens_any_more(tmp_path: Path) -> None:
     assert process.wait(timeout=60) == -15
 
 
-def test_a_message_that_is_cut_runs_nothing() -> None:
+def test_truncated_message_runs_nothing() -> None:
     ours, theirs = os.pipe()
     os.write(theirs, message(["touch", "/no/such"], {})[:-2])
     os.close(theirs)

@@ -56,13 +56,13 @@ def test_notebook_stops_with_its_user_and_hides_its_token() -> None:
     assert not notebook._listens(port)
 
 
-def test_a_server_that_never_listens_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_server_that_never_listens_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(notebook, "START_S", 0.0)
     with pytest.raises(NotebookError, match="did not start listening"):
         serve([sys.executable, "-c", "import time; time.sleep(600)"], free_port(), asker=None)
 
 
-def test_on_another_node_the_same_port_is_led_there() -> None:
+def test_same_port_is_forwarded_to_another_node() -> None:
     request = NotebookRequest(node="deeplearning-worker2", efs_mount="/mnt/efs", tree="/mnt/efs/t", port=8900)
     command = forwarding("/p/ssh", "/mnt/efs/a b", request)
     assert command[:6] == [
@@ -98,7 +98,7 @@ def test_jupyterlab_comes_from_the_lock_file(tmp_path: Path, monkeypatch: pytest
 
 @settings(max_examples=20)
 @given(directory=WORDS)
-def test_the_shell_of_another_node_hands_the_request_over_unchanged(directory: str) -> None:
+def test_shell_of_another_node_passes_request_unchanged(directory: str) -> None:
     asked = NotebookRequest(node="deeplearning-worker1", efs_mount="/mnt/efs", tree=directory)
     *_, line = forwarding("ssh", directory, asked)
     *_, here, text = words = shlex.split(line)

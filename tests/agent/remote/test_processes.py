@@ -35,11 +35,11 @@ def marks(runs: Path, run_id: str) -> dict[str, str]:
     return {"PATH": os.environ["PATH"], "DEEPCDK_RUNS": str(runs), "DEEPCDK_PREPARATION": run_id}
 
 
-def test_the_parent_is_found_behind_a_name_with_parentheses() -> None:
+def test_parent_is_found_for_name_with_parentheses() -> None:
     assert parse_parent("77 (a) b (c)) S 12 77 77 0") == 12
 
 
-def test_only_the_run_that_is_meant_is_killed(tmp_path: Path) -> None:
+def test_only_given_run_is_killed(tmp_path: Path) -> None:
     mine, other, elsewhere = start(tmp_path, "one"), start(tmp_path, "two"), start(tmp_path / "x", "one")
     try:
         result = signal_run(
@@ -57,7 +57,7 @@ def test_only_the_run_that_is_meant_is_killed(tmp_path: Path) -> None:
             process.wait()
 
 
-def test_preparation_of_a_node_is_found_by_the_run_that_it_is_for(tmp_path: Path) -> None:
+def test_node_preparation_is_found_by_its_run(tmp_path: Path) -> None:
     preparing, other = (subprocess.Popen(["sleep", "60"], env=marks(tmp_path, run_id)) for run_id in ("one", "two"))
     try:
         eventually(lambda: len(list(processes(str(tmp_path)))) == 2)
@@ -121,7 +121,7 @@ def test_live_runs_on_other_nodes_keep_their_launchers_on_the_master() -> None:
     assert [p.pid for p in select(found, run_id="one", others=True, ranks_only=False, spared=["six"])] == [11]
 
 
-def test_the_command_line_does_what_the_function_does(tmp_path: Path) -> None:
+def test_command_line_works_like_the_function(tmp_path: Path) -> None:
     mine = start(tmp_path, "one")
     try:
         argv = command(sys.executable, str(tmp_path), run_id="one", ranks_only=False, number=signal.SIGTERM, wait_s=0)

@@ -26,7 +26,7 @@ def node(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_processes_of_the_user_of_ranks_are_found_by_each_of_their_ids(tmp_path: Path) -> None:
+def test_processes_of_rank_user_are_found_by_any_of_their_uids(tmp_path: Path) -> None:
     def add(pid: int, real: int, others: int) -> None:
         (tmp_path / "proc" / str(pid)).mkdir(parents=True)
         (tmp_path / "proc" / str(pid) / "status").write_text(STATUS.format(pid, real, others))
@@ -42,7 +42,7 @@ def test_processes_of_the_user_of_ranks_are_found_by_each_of_their_ids(tmp_path:
     assert rank_leftovers.processes_are_there(tmp_path)
 
 
-def test_copies_of_data_and_indices_of_records_are_no_leftovers(node: Path) -> None:
+def test_data_copies_and_record_indexes_are_not_leftovers(node: Path) -> None:
     assert not rank_leftovers.files_are_there(node)
 
 
@@ -57,7 +57,7 @@ def test_any_other_file_in_the_home_of_ranks_is_found(node: Path, path: str) -> 
 
 
 @pytest.mark.parametrize("name", ["data", ".cache", ".cache/deepcdk", ".cache/deepcdk/records"])
-def test_a_link_in_place_of_what_stays_is_found(node: Path, name: str) -> None:
+def test_link_in_place_of_kept_file_is_found(node: Path, name: str) -> None:
     place = node / RANK_HOME[1:] / name
     place.rename(node / "elsewhere")
     place.symlink_to(node / "elsewhere")
@@ -66,7 +66,7 @@ def test_a_link_in_place_of_what_stays_is_found(node: Path, name: str) -> None:
 
 @pytest.mark.root
 @pytest.mark.parametrize("path", ["tmp/x", "tmp/open/x", "dev/shm/sem.x", "dev/mqueue/x"])
-def test_a_file_of_the_user_of_ranks_is_found_where_everybody_may_write(node: Path, path: str) -> None:
+def test_files_of_rank_user_are_found_in_world_writable_directories(node: Path, path: str) -> None:
     left = node / path
     left.parent.mkdir(parents=True, exist_ok=True)
     left.touch()

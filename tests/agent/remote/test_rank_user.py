@@ -19,7 +19,7 @@ def entry(name: str, uid: int) -> pwd.struct_passwd:
     return pwd.struct_passwd((name, "x", uid, uid, "", f"/home/{name}", "/bin/bash"))
 
 
-def test_the_boot_makes_the_user_that_the_agent_logs_in_as() -> None:
+def test_boot_creates_the_login_user_of_the_agent() -> None:
     boot = (PROJECT / "stacks" / "scripts" / "boot.sh").read_text()
     assert f"--uid {RANK_UID} " in boot
     assert f"rank_home=/home/{RANK_USER}\n" in boot
@@ -55,9 +55,7 @@ def test_a_master_without_the_groups_of_runs_is_rejected(monkeypatch: pytest.Mon
     rank_user.check_groups("this master", "replace it")
 
 
-def test_a_node_that_has_not_loaded_the_firewall_since_it_booted_is_rejected(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_node_without_firewall_since_boot_is_rejected(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     loaded = tmp_path / "deepcdk-firewall"
     monkeypatch.setattr(rank_user, "FIREWALL_LOADED", loaded)
     refusal = "^worker2 has no firewall between ranks .*; do: replace it$"

@@ -25,7 +25,7 @@ def directory(tmp_path: Path) -> Path:
     return secret_files.master_directory(tmp_path)
 
 
-def test_secrets_are_for_this_user_alone_until_they_are_dropped(directory: Path) -> None:
+def test_secrets_are_readable_only_by_owner_until_dropped(directory: Path) -> None:
     secret_files.write(directory, "one", json.dumps({"TOKEN": "ü $(id) '\n", "OTHER": "x"}))
     assert secret_files.read(directory, "one", ("TOKEN",)) == {"TOKEN": "ü $(id) '\n"}
     assert stat.S_IMODE(directory.stat().st_mode) == 0o700
@@ -37,9 +37,7 @@ def test_secrets_are_for_this_user_alone_until_they_are_dropped(directory: Path)
         secret_files.read(directory, "one", ("TOKEN",))
 
 
-def test_what_a_crash_left_is_swept_away_and_nothing_else(
-    directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_only_remains_of_a_crash_are_removed(directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     runs = Runs(root=tmp_path / "runs")
     for run_id, state in (("ended", "failed"), ("queued", "queued")):
@@ -54,7 +52,7 @@ def test_what_a_crash_left_is_swept_away_and_nothing_else(
     assert secret_files.remove_stale(directory / "missing", runs) == []
 
 
-def test_every_host_gets_them_over_its_commands_input_and_on_no_command_line(directory: Path, tmp_path: Path) -> None:
+def test_hosts_get_secrets_on_stdin_and_not_on_command_lines(directory: Path, tmp_path: Path) -> None:
     secret_files.write(directory, SPEC.run_id, json.dumps({"TOKEN": SECRET}))
     commands: list[list[str]] = []
 
@@ -69,7 +67,7 @@ def test_every_host_gets_them_over_its_commands_input_and_on_no_command_line(dir
         assert json.loads((tmp_path / host.name).read_text()) == {"TOKEN": SECRET}
 
 
-def test_a_host_that_does_not_take_them_is_named_without_their_values(directory: Path) -> None:
+def test_host_that_rejects_secrets_is_reported_without_values(directory: Path) -> None:
     secret_files.write(directory, SPEC.run_id, json.dumps({"TOKEN": SECRET}))
     failing = [sys.executable, "-c", "import sys; sys.stdin.read(); sys.exit('disk full')"]
     failures = secret_files.distribute(directory, SPEC, lambda host, argv: failing)
@@ -78,12 +76,12 @@ def test_a_host_that_does_not_take_them_is_named_without_their_values(directory:
     assert SECRET not in str(failures)
 
 
-def test_a_master_that_lost_the_secrets_reports_it(directory: Path) -> None:
+def test_missing_secrets_on_master_are_reported(directory: Path) -> None:
     failures = secret_files.distribute(directory, SPEC, lambda host, argv: ["true"])
     assert "pass them again with --secret" in failures["this master"]
 
 
-def test_the_command_line_keeps_and_drops(
+def test_command_line_stores_and_drops_secrets(
     directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))

@@ -17,7 +17,7 @@ from tests.factories import make_node
 HERE = make_node(1, address="127.0.0.1")
 
 
-def test_a_host_that_listens_answers_and_so_does_one_that_refuses() -> None:
+def test_listening_and_refusing_hosts_are_reachable() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
         assert answers(HERE, port)
@@ -32,9 +32,7 @@ def test_a_host_that_listens_answers_and_so_does_one_that_refuses() -> None:
         (ConnectionResetError(errno.ECONNRESET, "Connection reset by peer"), True),
     ],
 )
-def test_a_timeout_is_no_answer_but_an_error_of_the_host_is(
-    error: OSError, found: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_timeout_is_no_answer_but_host_error_is(error: OSError, found: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Any] = []
 
     def connect(*words: Any) -> NoReturn:
@@ -54,7 +52,7 @@ def test_command_logs_in_as_the_user_for_ranks_on_request_and_runs_in_its_own_tr
     assert remote_command(None, "/mnt/a b", argv) == ["/bin/sh", "-c", f"cd {OWN_TREE} && exec ls '-l '"]
 
 
-def test_endless_output_takes_bounded_memory_and_ends_at_the_time_out() -> None:
+def test_endless_output_uses_bounded_memory_and_stops_at_timeout() -> None:
     tracemalloc.start()
     try:
         done = execute(["cat", "/dev/zero"], 2.0)
@@ -83,7 +81,7 @@ def test_end_of_the_output_is_kept_with_the_status(code: str, status: int, outpu
 @pytest.mark.parametrize(
     "code", ["time.sleep(60)", "os.close(1); os.close(2); time.sleep(60)", "os.fork(); time.sleep(60)"]
 )
-def test_command_without_an_end_is_killed_at_the_time_out(code: str) -> None:
+def test_endless_command_is_killed_at_timeout(code: str) -> None:
     began = time.monotonic()
     done = execute([sys.executable, "-c", f"import os, time; print('began', flush=True); {code}"], 2.0)
     assert (done.status, done.output) == (124, "began\n\ntimed out after 2 s")

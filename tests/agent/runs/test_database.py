@@ -42,7 +42,7 @@ def insert(run_id: str) -> None:
         changing.execute("INSERT INTO states (run_id, state, document) VALUES (?, 'stopped', '{}')", (run_id,))
 
 
-def test_only_its_user_can_read_it_and_a_look_does_not_make_it(path: Path) -> None:
+def test_database_is_private_and_not_created_by_reading(path: Path) -> None:
     assert (rows(), path.exists()) == ([], False)
     before = os.umask(0)
     try:
@@ -75,14 +75,14 @@ def test_concurrent_first_uses_wait_for_each_other(path: Path) -> None:
     assert rows() == [("one",)]
 
 
-def test_an_error_undoes_the_whole_transaction_also_within_another(path: Path) -> None:
+def test_error_rolls_back_whole_transaction_even_if_nested(path: Path) -> None:
     with pytest.raises(ValueError, match="no"), database.transaction():
         insert("one")
         raise ValueError("no")
     assert rows() == []
 
 
-def test_the_database_itself_refuses_a_node_of_another_claim(path: Path) -> None:
+def test_database_rejects_node_of_another_claim(path: Path) -> None:
     runs = Runs(root=path.parent)
     runs.claim("one", [make_node(1)])
     with pytest.raises(DatabaseError, match="UNIQUE constraint failed"), database.transaction() as changing:
@@ -158,7 +158,7 @@ def test_a_live_run_claims_its_nodes_again_after_its_claim_was_lost(path: Path) 
         runs.claim("two", spec.hosts)
 
 
-def test_damage_that_shows_in_a_query_is_replaced_for_the_next_and_never_backed_up(path: Path) -> None:
+def test_damage_found_in_query_is_repaired_and_never_backed_up(path: Path) -> None:
     insert("one")
     database.backup()
     with database.transaction() as changing:
@@ -173,7 +173,7 @@ def test_damage_that_shows_in_a_query_is_replaced_for_the_next_and_never_backed_
     assert len(list(path.parent.glob("*.damaged-*"))) == 1
 
 
-def test_another_masters_database_is_taken_over_by_a_master_without_runs_alone(
+def test_only_master_without_runs_imports_database_of_another(
     path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     insert("one")
@@ -218,7 +218,7 @@ for number in range(int(sys.argv[2]), 100_000):
 """A master that queues, starts and ends runs, and reports each step once it is done."""
 
 
-def test_200_kills_leave_a_database_that_opens_and_lose_nothing_that_was_reported(tmp_path: Path, home: Path) -> None:
+def test_database_survives_200_kills_without_losing_reported_data(tmp_path: Path, home: Path) -> None:
     choose, runs, first = random.Random(1), Runs(root=tmp_path / "runs"), 0
     kills = int(os.environ.get("DEEPCDK_KILLS", "10"))
     started: list[str] = []

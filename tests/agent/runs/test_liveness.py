@@ -37,7 +37,7 @@ def start(script: str, *words: str, pass_fds: tuple[int, ...] = ()) -> subproces
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-def test_a_lock_ends_with_its_process_and_before_that_nobody_else_gets_it(number: signal.Signals) -> None:
+def test_lock_is_exclusive_until_its_process_exits(number: signal.Signals) -> None:
     assert not liveness.is_held("one")
     with start(HOLDER) as holder:
         assert holder.stdout is not None
@@ -54,7 +54,7 @@ def test_a_lock_ends_with_its_process_and_before_that_nobody_else_gets_it(number
     assert not liveness.is_held("one")
 
 
-def test_a_supervisor_has_the_lock_of_its_starter_and_passes_it_to_no_child() -> None:
+def test_supervisor_inherits_lock_but_its_children_do_not() -> None:
     liveness.hold("one")
     descriptor = liveness.descriptor_of("one")
     assert liveness.supervisor_pid("one") is None, "the starter is no supervisor"
@@ -74,7 +74,7 @@ def test_a_supervisor_has_the_lock_of_its_starter_and_passes_it_to_no_child() ->
             os.kill(child, signal.SIGKILL)
 
 
-def test_what_ended_a_process_is_known_from_the_lock_that_it_left() -> None:
+def test_cause_of_exit_is_known_from_remaining_lock() -> None:
     assert liveness.end_cause("one") == "the master was replaced", "this disk has no lock of the run"
     abandon("one")
     assert liveness.end_cause("one") == ""
@@ -82,7 +82,7 @@ def test_what_ended_a_process_is_known_from_the_lock_that_it_left() -> None:
     assert liveness.end_cause("one") == "the master was rebooted"
 
 
-def test_one_that_looks_at_a_lock_does_not_keep_another_from_taking_it() -> None:
+def test_checking_a_lock_does_not_prevent_taking_it() -> None:
     script = "from agent.runs import liveness\nwhile True: liveness.is_held('one')"
     abandon("one")
     with start(script) as looking:

@@ -28,7 +28,7 @@ def directory(tmp_path: Path) -> RunDirectory:
 
 
 @given(text=WORDS | st.from_regex(r"[a-z0-9.-]{0,130}", fullmatch=True))
-def test_a_launch_takes_just_what_a_run_can_be_called(text: str) -> None:
+def test_launch_accepts_only_valid_run_ids(text: str) -> None:
     try:
         make_spec(run_id=text)
         taken = True
@@ -127,7 +127,7 @@ def test_the_lock_is_held_until_released_and_names_its_run(tmp_path: Path) -> No
     runs.claim("two", make_nodes(3)[1:])
 
 
-def test_runs_on_other_nodes_are_live_at_once_and_one_that_claims_every_node_is_alone(tmp_path: Path) -> None:
+def test_runs_on_different_nodes_are_concurrent_unless_one_claims_all(tmp_path: Path) -> None:
     runs = Runs(root=tmp_path / "runs")
     runs.claim("one", make_nodes(2))
     runs.claim("two", [make_node(3)])
@@ -147,7 +147,7 @@ def test_runs_on_other_nodes_are_live_at_once_and_one_that_claims_every_node_is_
         runs.claim("four", [make_node(9)])
 
 
-def test_a_run_moves_to_nodes_that_no_other_has(tmp_path: Path) -> None:
+def test_run_moves_to_free_nodes(tmp_path: Path) -> None:
     runs = Runs(root=tmp_path / "runs")
     runs.claim("one", make_nodes(2))
     runs.claim("two", [make_node(3)])

@@ -34,20 +34,20 @@ def test_a_restart_costs_the_steps_since_the_checkpoint_and_the_time_until_the_n
     assert restart_costs([*FIRST, *again], [restart(104.0)]) == [RestartCost(went_on_at=10, steps_lost=3, seconds=9.5)]
 
 
-def test_a_continued_run_has_lost_no_steps_and_a_restarted_one_all() -> None:
+def test_resumed_run_loses_no_steps_and_restarted_run_all() -> None:
     (kept,) = restart_costs([*FIRST, start(110.0, "step-00000013"), step(111.0, 2, 4)], [restart(104.0)])
     (anew,) = restart_costs([*FIRST, start(110.0), step(111.0, 1, 1)], [restart(104.0)])
     assert (kept.steps_lost, anew.steps_lost, anew.went_on_at) == (0, 13, 0)
 
 
-def test_a_restart_that_has_made_no_step_yet_has_no_time() -> None:
+def test_restart_without_steps_has_no_recovery_time() -> None:
     assert restart_costs(FIRST, [restart(104.0)]) == [RestartCost()]
     assert restart_costs([*FIRST, start(110.0, "step-00000010")], [restart(104.0)]) == [
         RestartCost(went_on_at=10, steps_lost=3)
     ]
 
 
-def test_a_second_fault_before_the_ranks_have_started_is_counted_with_the_one_after_it() -> None:
+def test_fault_before_ranks_start_is_counted_with_next_restart() -> None:
     both = [restart(104.0), restart(106.0)]
     assert restart_costs([*FIRST, start(110.0, "step-00000010"), step(112.0, 2, 1)], both) == [
         RestartCost(),
@@ -55,14 +55,14 @@ def test_a_second_fault_before_the_ranks_have_started_is_counted_with_the_one_af
     ]
 
 
-def test_a_second_fault_before_the_first_step_leaves_the_time_to_the_last() -> None:
+def test_recovery_time_counts_for_last_restart_before_first_step() -> None:
     events = [*FIRST, start(110.0, "step-00000010"), start(120.0, "step-00000010"), step(121.0, 2, 1)]
     first, second = restart_costs(events, [restart(104.0), restart(112.0)])
     assert first == RestartCost(went_on_at=10)
     assert second == RestartCost(went_on_at=10, steps_lost=3, seconds=18.5)
 
 
-def test_a_program_of_ones_own_may_tell_its_steps_alone() -> None:
+def test_program_can_report_only_its_steps() -> None:
     events = [
         {"event": "start", "time": 1.0, "total_steps": 0},
         {"event": "step", "time": 2.0, "total_steps": 7},
@@ -72,7 +72,7 @@ def test_a_program_of_ones_own_may_tell_its_steps_alone() -> None:
     assert restart_costs(events, [restart(3.0)]) == [RestartCost(went_on_at=4, steps_lost=3, seconds=4.0)]
 
 
-def test_without_events_nothing_is_known() -> None:
+def test_costs_are_unknown_without_events() -> None:
     assert restart_costs([], [restart(3.0), {"for": "no time"}]) == [RestartCost(), RestartCost()]
 
 
@@ -85,9 +85,7 @@ EVENTS = st.lists(
 
 
 @given(events=EVENTS, restarts=st.lists(st.dictionaries(st.just("time"), ANYTHING, max_size=1), max_size=3))
-def test_whatever_ranks_write_there_is_an_answer_for_each_restart(
-    events: list[dict[str, Any]], restarts: list[dict[str, Any]]
-) -> None:
+def test_any_events_give_a_cost_for_each_restart(events: list[dict[str, Any]], restarts: list[dict[str, Any]]) -> None:
     found = restart_costs(events, restarts)
     assert len(found) == len(restarts)
     assert all(each.steps_lost is None or each.steps_lost >= 0 for each in found)

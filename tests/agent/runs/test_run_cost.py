@@ -26,7 +26,7 @@ def on_spot(origin: Origin, *more: Node) -> dict[str, Any] | None:
     return run_cost.on_spot(dataclasses.asdict(submitted), {"hosts": [host.__dict__ for host in hosts]}, 3600.0)
 
 
-def test_a_record_says_what_nodes_on_spot_have_cost() -> None:
+def test_record_has_cost_of_spot_nodes() -> None:
     spot = dataclasses.replace(
         ORIGIN, spot=("i-00000001",), spot_usd_per_hour={"c5.2xlarge": 0.14}, spot_prices_of="2026-11-20"
     )
@@ -40,7 +40,7 @@ def test_a_record_says_what_nodes_on_spot_have_cost() -> None:
     assert on_spot(dataclasses.replace(spot, spot=("i-00000009",))) is None
 
 
-def test_a_node_that_came_later_was_bought_on_spot_where_all_were() -> None:
+def test_later_node_counts_as_spot_if_all_others_were() -> None:
     later = make_nodes(2)[1]
     kinds = {**ORIGIN.instance_types, "i-00000003": "c5.2xlarge"}
     spot = dataclasses.replace(
@@ -70,7 +70,7 @@ def test_a_cost_needs_all_prices() -> None:
     assert cost({}, spec, 1800) is None
 
 
-def test_what_is_written_is_read_back(tmp_path: Path) -> None:
+def test_spending_is_read_back(tmp_path: Path) -> None:
     directory = RunDirectory(path=tmp_path)
     run_cost.write_spent(directory, LIVE)
     assert run_cost.read_spent(directory) == LIVE
@@ -84,7 +84,7 @@ def test_an_invalid_file_counts_as_missing(tmp_path: Path, text: str) -> None:
     assert run_cost.read_spent(directory) is None
 
 
-def test_the_time_after_a_supervisor_was_lost_counts_until_it_was_found(tmp_path: Path) -> None:
+def test_time_without_supervisor_counts_until_loss_is_detected(tmp_path: Path) -> None:
     directory = RunDirectory(path=tmp_path)
     run_cost.write_spent(directory, LIVE)
     run_cost.settle_spent(directory, now=1200.0)
@@ -94,7 +94,7 @@ def test_the_time_after_a_supervisor_was_lost_counts_until_it_was_found(tmp_path
     assert run_cost.read_spent(directory) == found, "the attempt has been counted"
 
 
-def test_it_counts_no_longer_than_the_nodes_let_the_ranks_run(tmp_path: Path) -> None:
+def test_time_counts_no_longer_than_ranks_may_run(tmp_path: Path) -> None:
     directory = RunDirectory(path=tmp_path)
     run_cost.write_spent(directory, LIVE)
     run_cost.settle_spent(directory, now=1e9)
@@ -102,7 +102,7 @@ def test_it_counts_no_longer_than_the_nodes_let_the_ranks_run(tmp_path: Path) ->
     assert found is not None and found.seconds == 100.0 + 500.0 + NODE_MARGIN_S
 
 
-def test_a_run_without_bounds_is_not_counted_on(tmp_path: Path) -> None:
+def test_time_without_supervisor_does_not_count_without_limits(tmp_path: Path) -> None:
     directory = RunDirectory(path=tmp_path)
     run_cost.settle_spent(directory, now=1e9)
     assert run_cost.read_spent(directory) is None

@@ -22,7 +22,7 @@ def runs(tmp_path: Path) -> Runs:
     return Runs(root=tmp_path / "runs")
 
 
-def test_a_run_with_a_restart_left_goes_on_and_counts_as_live_until_then(runs: Runs) -> None:
+def test_run_with_restarts_left_counts_as_live(runs: Runs) -> None:
     directory = lose(runs, faults=["a rank was killed"])
     state = directory.effective_state()
     assert (state.state, state.reason) == (
@@ -34,7 +34,7 @@ def test_a_run_with_a_restart_left_goes_on_and_counts_as_live_until_then(runs: R
     assert (runs.live(), runs.watched(), runs.lost()) == (["one"], ["one"], ["one"])
 
 
-def test_no_run_and_no_task_takes_the_nodes_of_a_run_that_goes_on(runs: Runs) -> None:
+def test_nodes_of_restartable_run_stay_claimed(runs: Runs) -> None:
     lose(runs)
     for run_id, nodes, task in (("two", [make_node(2)], ""), ("three", None, "fab down"), ("one", make_nodes(2), "")):
         with pytest.raises(LiveRunError, match="run one is live"):
@@ -72,12 +72,12 @@ def test_stopped_unstarted_or_modified_lost_runs_fail(
 @pytest.mark.parametrize(
     "changes", [{"restarts": 0}, {"launcher": ("true",), "command": (), "hosts": (), "interface": ""}]
 )
-def test_one_that_makes_no_restarts_is_not_watched_and_fails(runs: Runs, changes: dict[str, Any]) -> None:
+def test_lost_run_without_restarts_fails(runs: Runs, changes: dict[str, Any]) -> None:
     directory = lose(runs, **changes)
     assert (directory.effective_state().reason, runs.live(), runs.watched()) == ("supervisor died", [], [])
 
 
-def test_after_the_last_restart_it_fails_and_says_how_many_it_made(runs: Runs) -> None:
+def test_lost_run_fails_after_last_restart_with_their_number(runs: Runs) -> None:
     directory = lose(runs, faults=["a rank was killed", "its supervisor was lost"], restarts=2)
     assert not directory.continues
     assert directory.effective_state().reason == "supervisor died (after 2 restarts)"

@@ -44,7 +44,7 @@ def test_a_line_is_returned_once_it_is_complete(directory: RunDirectory) -> None
     assert [m["state"] for m in messages if m["type"] == "state"] == ["running", "succeeded"]
 
 
-def test_metrics_written_with_the_end_come_before_it(directory: RunDirectory) -> None:
+def test_metrics_written_at_the_end_come_before_the_end(directory: RunDirectory) -> None:
     def last() -> None:
         append(directory.metrics, '{"event": "end"}\n')
         end(directory)
@@ -76,7 +76,7 @@ def test_a_negative_line_counts_from_the_end_of_the_log(directory: RunDirectory)
         assert log[-1]["next"] == 5
 
 
-def test_the_log_alone_comes_once_to_its_present_end(directory: RunDirectory) -> None:
+def test_log_without_following_is_sent_once_to_its_end(directory: RunDirectory) -> None:
     append(directory.metrics, '{"event": "start"}\n')
     append(directory.log, "[0]<stdout>:zero\n[1]<stdout>:one\n[1]<stdout>:half")
     messages = list(follow(directory, None, log_from=0, rank=1, is_once=True))
@@ -84,9 +84,7 @@ def test_the_log_alone_comes_once_to_its_present_end(directory: RunDirectory) ->
     assert [m["lines"] for m in messages[1:3]] == [["[1]<stdout>:one"], ["[1]<stdout>:half"]]
 
 
-def test_reader_of_a_later_part_hears_that_the_master_lives(
-    directory: RunDirectory, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_reader_of_later_part_gets_heartbeats(directory: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
     """Much time passes between two skipped blocks of the log, as on a slow file system."""
     append(directory.log, "a line\n" * 50_000)
     end(directory)
@@ -137,6 +135,6 @@ def test_a_waiting_command_notices_that_its_reader_has_exited() -> None:
     os.close(writing)
 
 
-def test_a_file_is_always_listened_to(tmp_path: Path) -> None:
+def test_reader_that_is_a_file_never_exits(tmp_path: Path) -> None:
     with (tmp_path / "out").open("wb") as file:
         sleep_while_read(file.fileno())(0.01)

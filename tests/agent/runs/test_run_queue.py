@@ -24,7 +24,7 @@ def queued(root: Path, names: Sequence[str]) -> Runs:
     return runs
 
 
-def test_a_run_begins_once_and_with_the_spec_of_that_moment(tmp_path: Path) -> None:
+def test_queued_run_starts_once_with_its_current_spec(tmp_path: Path) -> None:
     runs = queued(tmp_path, ["one", "two"])
     state = dataclasses.replace(runs["one"].effective_state(), state="starting")
     assert run_queue.start(runs["one"], state, "new spec")

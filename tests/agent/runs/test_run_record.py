@@ -39,7 +39,7 @@ def ended(directory: RunDirectory) -> State:
     return state
 
 
-def test_a_record_holds_where_a_run_came_from_and_how_it_went(directory: RunDirectory) -> None:
+def test_record_has_origin_and_result_of_run(directory: RunDirectory) -> None:
     write_origin(directory, ORIGIN)
     write_course(directory, {"times": {"launched": 5.0}})
     ended(directory)
@@ -52,7 +52,7 @@ def test_a_record_holds_where_a_run_came_from_and_how_it_went(directory: RunDire
     assert (found["state"]["state"], found["result"], found["attempts"]) == ("succeeded", None, 1)
 
 
-def test_what_a_rank_has_spoilt_tells_nothing_of_spot(directory: RunDirectory) -> None:
+def test_damaged_origin_says_nothing_about_spot(directory: RunDirectory) -> None:
     write_origin(directory, dataclasses.replace(ORIGIN, spot=("i-00000001",)))
     ended(directory)
     assert record(directory)["spot"] == {"hosts": 1, "usd": None, "prices_of": ""}
@@ -61,7 +61,7 @@ def test_what_a_rank_has_spoilt_tells_nothing_of_spot(directory: RunDirectory) -
     assert record(directory)["spot"] is None
 
 
-def test_a_record_says_what_each_restart_has_cost(directory: RunDirectory) -> None:
+def test_record_has_cost_of_each_restart(directory: RunDirectory) -> None:
     write_origin(directory, ORIGIN)
     ended(directory)
     assert record(directory)["restart_costs"] == []
@@ -87,7 +87,7 @@ def test_a_run_of_committed_sources_alone_has_no_diff_and_no_digest_of_one(direc
     assert not (directory.path / "source.diff").exists()
 
 
-def test_the_record_that_leaves_the_cluster_names_variables_and_not_their_values(directory: RunDirectory) -> None:
+def test_exported_record_has_names_but_not_values_of_variables(directory: RunDirectory) -> None:
     directory.launch_file.write_text(json.dumps({"command": ["x"], "rank_environment": dict(SPEC.environment)}))
     write_record(directory, ended(directory))
     text = (directory.path / "record.json").read_text()
@@ -103,7 +103,7 @@ def test_an_earlier_attempts_origin_stays_beside_the_new_one(directory: RunDirec
     assert stacks == ["first", "second"]
 
 
-def test_an_order_comes_back_unchanged_and_a_spec_alone_is_one_of_unknown_origin() -> None:
+def test_submission_is_parsed_unchanged_and_bare_spec_has_unknown_origin() -> None:
     submission = Submission(spec=SPEC, origin=ORIGIN)
     assert Submission.from_json(submission.to_json()) == submission
     assert Submission.from_json(SPEC.to_json()) == Submission(spec=SPEC)
@@ -116,7 +116,7 @@ def test_an_order_comes_back_unchanged_and_a_spec_alone_is_one_of_unknown_origin
 
 
 @pytest.mark.root
-def test_what_another_node_has_just_written_is_in_the_record(tmp_path: Path) -> None:
+def test_record_includes_files_just_written_by_another_node(tmp_path: Path) -> None:
     (tmp_path / "server/one").mkdir(parents=True)
     with nfs_client(tmp_path / "server", tmp_path / "client") as shared:
         directory = Runs(root=shared)["one"]
@@ -128,9 +128,7 @@ def test_what_another_node_has_just_written_is_in_the_record(tmp_path: Path) -> 
         assert (after["result"], after["checkpoints"]) == ({"test_accuracy": 1.0}, ["step-00000001"])
 
 
-def test_a_directory_that_goes_while_it_is_counted_is_passed_over(
-    directory: RunDirectory, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_directory_removed_during_count_is_skipped(directory: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
     """For example, another node renames or removes a checkpoint."""
     ended(directory)
     gone = directory.path / "checkpoints/.partial-step-00000001"
@@ -147,9 +145,7 @@ def test_a_directory_that_goes_while_it_is_counted_is_passed_over(
     assert not gone.exists()
 
 
-def test_an_origin_whose_writing_is_interrupted_is_the_earlier_one_and_is_kept_once(
-    directory: RunDirectory, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_interrupted_write_keeps_previous_origin_once(directory: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
     ended(directory)
     write_origin(directory, Origin(stack="first"))
 

@@ -15,7 +15,7 @@ from agent.runs.tail import Tail
 from tests.agent.runs.test_run_messages import append, end
 
 
-def test_many_events_take_bounded_memory(directory: RunDirectory) -> None:
+def test_many_events_use_bounded_memory(directory: RunDirectory) -> None:
     kinds = ("start", "step", "step", "step")
     append(directory.metrics, "".join(f'{{"event":"{kinds[n % 4]}","time":{n},"step":{n}}}\n' for n in range(40_000)))
     tracemalloc.start()
@@ -27,7 +27,7 @@ def test_many_events_take_bounded_memory(directory: RunDirectory) -> None:
     assert told["last"] == {"event": "step", "time": 39_999, "step": 39_999}
 
 
-def test_summary_of_giant_metrics_is_of_their_end(directory: RunDirectory) -> None:
+def test_summary_reads_only_end_of_giant_metrics(directory: RunDirectory) -> None:
     with directory.metrics.open("wb") as file:
         file.truncate(1 << 42)
     append(directory.metrics, '\n{"event":"epoch"}\n')
@@ -36,14 +36,14 @@ def test_summary_of_giant_metrics_is_of_their_end(directory: RunDirectory) -> No
     assert time.process_time() - began < 60
 
 
-def test_a_summary_holds_the_last_epoch(directory: RunDirectory) -> None:
+def test_summary_has_the_last_epoch(directory: RunDirectory) -> None:
     append(directory.metrics, '{"event":"epoch","epoch":1}\n{"event":"epoch","epoch":2}\n{"event":"step","step":3}\n')
     told = summary(directory.effective_state(), directory)
     assert (told["epoch"], told["last"]) == ({"event": "epoch", "epoch": 2}, {"event": "step", "step": 3})
 
 
 @pytest.mark.parametrize("steps_after", [0, 2000, 20_000])
-def test_a_summary_of_an_ended_run_reads_no_more_of_its_metrics_than_it_needs(
+def test_summary_of_ended_run_reads_only_necessary_metrics(
     directory: RunDirectory, steps_after: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     step = '{"event": "step", "padding": "' + "x" * 30 + '"}\n'
@@ -71,7 +71,7 @@ def test_a_summary_of_an_ended_run_reads_no_more_of_its_metrics_than_it_needs(
     assert len(read) == 1, "that is all"
 
 
-def test_a_summary_of_a_live_run_names_its_stragglers_until_they_keep_up_or_it_starts_again(
+def test_summary_names_stragglers_until_recovery_or_restart(
     directory: RunDirectory,
 ) -> None:
     def slow(rank: object, host: object = "", *, is_over: bool = False) -> str:

@@ -16,7 +16,7 @@ def test_a_missing_file_has_no_lines(tmp_path: Path) -> None:
     assert list(Tail(tmp_path / "none").lines()) == []
 
 
-def test_line_without_an_end_takes_bounded_memory(tmp_path: Path) -> None:
+def test_endless_line_uses_bounded_memory(tmp_path: Path) -> None:
     """The sparse file looks like one line of 300 MiB."""
     path = tmp_path / "metrics.jsonl"
     with path.open("wb") as file:

@@ -20,7 +20,7 @@ def test_the_spec_of_the_last_attempt_is_read() -> None:
     assert trusted_spec.read("one") == again
 
 
-def test_one_that_was_never_accepted_or_is_forgotten_is_not_carried_out() -> None:
+def test_unaccepted_or_forgotten_spec_is_not_run() -> None:
     for _ in range(2):
         with pytest.raises(SpecError, match=r"accepted run one, .*; to submit it again: `fab resume one`"):
             trusted_spec.read("one")

@@ -12,7 +12,7 @@ from agent.spec.horovod import CYCLE_MS, GLOO, MPI, WAKE_MS, KnobError, Knobs, c
 
 
 @given(step=st.floats(0.01, 1e6), ranks=st.integers(2, 512))
-def test_the_cycle_costs_least_of_all_within_its_bounds(step: float, ranks: int) -> None:
+def test_chosen_cycle_time_is_cheapest_within_its_bounds(step: float, ranks: int) -> None:
     def cost(cycle: float) -> float:
         return WAKE_MS[GLOO] * (ranks - 1) * step / cycle + cycle / 2
 
@@ -30,12 +30,12 @@ def test_over_mpi_a_cycle_costs_less_and_is_shorter(step: float) -> None:
     assert over_mpi < over_gloo or over_gloo in (low, high)
 
 
-def test_the_autotuner_is_left_free_in_all_that_was_not_given() -> None:
+def test_autotuner_chooses_all_omitted_settings() -> None:
     assert Knobs(autotune=True).flags("/r") == ["--autotune", "--autotune-log-file", "/r/autotune.csv"]
     assert Knobs(autotune=True, cycle_time_ms=2.5).flags("/r")[:2] == ["--cycle-time-ms", "2.5"]
 
 
-def test_each_becomes_the_flag_of_horovodrun() -> None:
+def test_each_setting_becomes_a_horovodrun_flag() -> None:
     knobs = Knobs(
         fusion_threshold_mb=0,
         cycle_time_ms=50,
@@ -54,14 +54,14 @@ def test_each_becomes_the_flag_of_horovodrun() -> None:
     ("field", "value"),
     [("fusion_threshold_mb", -1), ("cycle_time_ms", 0.0), ("cycle_time_ms", math.nan), ("cache_capacity", 1 << 40)],
 )
-def test_a_value_against_a_rule_is_refused_by_its_flag(field: str, value: float) -> None:
+def test_invalid_value_is_rejected_with_its_flag(field: str, value: float) -> None:
     with pytest.raises(KnobError, match=f"--{field.replace('_', '-')} = .*must be") as caught:
         Knobs(**{field: value})  # type: ignore[arg-type]  # a bad value is the point
     assert caught.value.flag == f"--{field.replace('_', '-')}"
 
 
 @pytest.mark.horovod
-def test_horovods_own_launcher_knows_every_flag(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_horovodrun_accepts_every_flag(monkeypatch: pytest.MonkeyPatch) -> None:
     from horovod.runner.launch import parse_args
 
     one = Knobs(fusion_threshold_mb=64, cycle_time_ms=2.5, cache_capacity=8, hierarchical_allreduce=True, timeline=True)

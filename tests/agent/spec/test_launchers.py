@@ -22,7 +22,7 @@ from tests.factories import make_node
 
 
 @given(st.lists(st.integers(1, 8), min_size=1, max_size=8))
-def test_ranks_are_counted_through_and_meet_at_the_first_host(slots: list[int]) -> None:
+def test_ranks_are_numbered_consecutively_and_meet_on_first_host(slots: list[int]) -> None:
     hosts = [make_node(number, slots=count) for number, count in enumerate(slots, start=1)]
     found = [place for index in range(len(hosts)) for place in places(hosts, index)]
     assert [place["RANK"] for place in found] == [str(rank) for rank in range(sum(slots))]
@@ -39,11 +39,11 @@ def test_variables_that_the_launcher_sets_cannot_be_given_by_the_user() -> None:
     assert set(place) <= set(PLACE_VARIABLES)
 
 
-def test_ranks_meet_at_a_port_that_the_kernel_takes_for_no_connection() -> None:
+def test_rendezvous_port_is_outside_of_ephemeral_ports() -> None:
     assert 1024 <= MASTER_PORT < 32768
 
 
-def test_tf_config_gives_each_rank_an_address_of_its_own() -> None:
+def test_tf_config_gives_each_rank_its_own_address() -> None:
     hosts = [make_node(1, slots=2), make_node(2)]
     document = json.loads(tf_config(hosts, 2))
     assert document["task"] == {"type": "worker", "index": 2}
@@ -96,7 +96,7 @@ def test_only_placeholders_are_expanded(word: str, expected: str) -> None:
     assert expand(word, values) == expected
 
 
-def test_a_word_without_known_value_stays() -> None:
+def test_unknown_placeholder_is_kept() -> None:
     assert expand("{rank} {node_rank}", {"node_rank": "0"}) == "{rank} 0"
     assert has_placeholder("--r={rank}")
     assert not has_placeholder('${rank} {{rank}} {"rank": 1}')

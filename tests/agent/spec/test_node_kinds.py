@@ -20,11 +20,11 @@ def kinds(*words: str) -> dict[str, NodeKind]:
 
 
 @given(st.from_regex(re.compile(PATTERN, re.ASCII), fullmatch=True))
-def test_a_kind_is_written_as_it_was_read(text: str) -> None:
+def test_node_kind_is_written_as_read(text: str) -> None:
     assert str(NodeKind.parse(text)) == text
 
 
-def test_a_kind_tells_processor_gpus_and_their_compute_capability() -> None:
+def test_node_kind_has_processor_gpus_and_compute_capability() -> None:
     assert NodeKind.parse("aarch64") == NodeKind(processor="aarch64")
     assert NodeKind.parse("x86_64-sm103") == NodeKind(processor="x86_64", has_gpus=True, capability=103)
     assert NodeKind.parse("x86_64-gpu") == NodeKind(processor="x86_64", has_gpus=True)
@@ -38,7 +38,7 @@ def test_a_kind_tells_processor_gpus_and_their_compute_capability() -> None:
     "text",
     ["", "i686", "x86_64-sm9", "x86_64-sm90\n", "x86_64-py2.7", "x86_64-py3.012"],
 )
-def test_another_word_is_refused_by_name_and_rule(text: str) -> None:
+def test_invalid_kind_is_rejected_with_name_and_rule(text: str) -> None:
     with pytest.raises(SpecError, match=r"kind = '.*': must be x86_64 or aarch64, then -smNN"):
         NodeKind.parse(text)
 
@@ -69,7 +69,7 @@ def test_hosts_of_two_kinds_are_refused_by_name(words: tuple[str, ...], said: st
         runtime_kind(kinds(*words))
 
 
-def test_gpus_that_nothing_can_be_built_for_are_refused() -> None:
+def test_unsupported_gpus_are_rejected() -> None:
     with pytest.raises(SpecError, match=r"^a: aarch64 with GPUs: TensorFlow has no build for GPUs on aarch64"):
         runtime_kind(kinds("aarch64-sm75"))
     with pytest.raises(
@@ -78,7 +78,7 @@ def test_gpus_that_nothing_can_be_built_for_are_refused() -> None:
         runtime_kind(kinds("x86_64-sm90", "x86_64-gpu"))
 
 
-def test_a_recipe_is_refused_on_gpus_that_cudnn_has_dropped_and_a_program_is_not() -> None:
+def test_only_recipes_are_rejected_on_gpus_without_cudnn_support() -> None:
     hosts = (make_node(1, kind="x86_64-sm70"), make_node(2, kind="x86_64-sm80"))
     with pytest.raises(SpecError, match=r"compute capability 7\.0, but recipes need 7\.5"):
         make_spec(hosts=hosts)

@@ -59,7 +59,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("field", ACCEPTED)
-def test_a_rule_takes_what_linux_and_ec2_give_and_nothing_close_to_it(field: str) -> None:
+def test_rules_accept_exactly_values_of_linux_and_ec2(field: str) -> None:
     fits = RULES[field].fits
     assert [text for text in ACCEPTED[field] if not fits(text)] == []
     assert [text for text in REFUSED[field] if fits(text)] == []
@@ -77,7 +77,7 @@ def test_accepted_values_are_safe_shell_words(field: str, data: st.DataObject) -
 
 
 @given(field=st.sampled_from(sorted(RULES)), value=WORDS | st.just(LONG) | st.integers() | st.booleans() | st.none())
-def test_a_refusal_names_field_value_and_rule_in_short_plain_ascii(field: str, value: object) -> None:
+def test_rejection_has_field_value_and_rule_in_short_ascii(field: str, value: object) -> None:
     said = violation(field, value)
     assert said == "" or said == f"{field} = {escaped(value)}: must be {RULES[field].words}"
     assert said.isascii()
@@ -157,7 +157,7 @@ def test_nodes_with_duplicate_values_are_all_skipped(field: str, line: str) -> N
 
 
 @pytest.mark.parametrize("claim", ["10.0.0.12 i-00000099", "10.0.1.99 i-000000aa"])
-def test_a_worker_that_claims_to_be_the_masters_machine_takes_nothing_from_the_master(claim: str) -> None:
+def test_worker_cannot_claim_to_be_the_master(claim: str) -> None:
     told: list[str] = []
     assert parse_nodes(f"deeplearning-worker9 {claim} 1 ens5 us-east-1a x86_64\n{NODES}", told.append) == (
         MASTER,
@@ -168,7 +168,7 @@ def test_a_worker_that_claims_to_be_the_masters_machine_takes_nothing_from_the_m
 
 @settings(max_examples=50)
 @given(text=st.lists(WORDS | st.just(NODES), max_size=6).map("\n".join))
-def test_any_text_yields_valid_nodes_and_a_printable_sentence_for_each_other_line(text: str) -> None:
+def test_any_text_gives_valid_nodes_and_printable_errors(text: str) -> None:
     told: list[str] = []
     nodes = parse_nodes(text, told.append)
     assert [dataclasses.replace(node) for node in nodes] == list(nodes)
@@ -187,7 +187,7 @@ def test_any_text_yields_valid_nodes_and_a_printable_sentence_for_each_other_lin
         ("zone", "us-east-1a\n"),
     ],
 )
-def test_no_node_is_made_against_a_rule_neither_here_nor_from_a_spec(field: str, value: object) -> None:
+def test_invalid_node_cannot_be_created_or_read_from_spec(field: str, value: object) -> None:
     with pytest.raises(SpecError, match=f"^{field} = .*: must be "):
         make_node(**{field: value})
     document = json.loads(make_spec().to_json())
@@ -214,7 +214,7 @@ ADDRESS = st.ip_addresses(v=4).map(str)
 
 @settings(max_examples=40)
 @given(addresses=st.lists(ADDRESS, min_size=1, max_size=4))
-def test_the_network_of_nodes_is_the_smallest_that_holds_them_all(addresses: list[str]) -> None:
+def test_network_of_nodes_is_smallest_that_contains_all(addresses: list[str]) -> None:
     found = ipaddress.IPv4Network(common_network([make_node(address=each) for each in addresses]))
     assert all(ipaddress.IPv4Address(each) in found for each in addresses)
     if found.prefixlen < 32:

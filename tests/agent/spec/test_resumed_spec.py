@@ -11,7 +11,7 @@ from agent.spec.resumed_spec import resume_point, resumed_spec
 from tests.factories import AGENT, PAYLOAD, make_master, make_nodes, make_program_spec, make_spec
 
 
-def test_a_resumed_run_takes_as_many_ranks_as_before_unless_others_are_asked_for() -> None:
+def test_resumed_run_keeps_number_of_ranks_by_default() -> None:
     nodes = (make_master(), *make_nodes(3))
     before = make_spec(hosts=nodes[1:3], interface="")
     again = resumed_spec(before, nodes, nodes[2:4], agent=AGENT)
@@ -34,14 +34,14 @@ def test_a_resumed_run_takes_as_many_ranks_as_before_unless_others_are_asked_for
         ((), PAYLOAD, [], "in its directory"),
     ],
 )
-def test_it_is_said_from_where_a_run_goes_on(
+def test_starting_point_of_resumed_run_is_described(
     flags: tuple[str, ...], program: str, checkpoints: list[str], said: str
 ) -> None:
     own = make_spec(program=program, command=("-m", "payload.train", *flags))
     assert resume_point(own, checkpoints) == said
 
 
-def test_a_benchmark_goes_on_with_what_was_not_yet_measured() -> None:
+def test_resumed_benchmark_measures_only_missing_cells() -> None:
     nodes = make_nodes(2)
     before = make_spec(hosts=nodes, command=("-m", "payload.bench.ranks", "--run-dir", "/run", "--nodes", "1,2"))
     again = resumed_spec(before, nodes, nodes, agent=AGENT)
@@ -49,7 +49,7 @@ def test_a_benchmark_goes_on_with_what_was_not_yet_measured() -> None:
     assert resume_point(again, []) == "with the remaining measurements"
 
 
-def test_a_resumed_program_runs_unchanged_with_the_ranks_that_were_asked() -> None:
+def test_resumed_program_is_unchanged_with_requested_ranks() -> None:
     nodes = make_nodes(2)
     before = make_program_spec(command=("train.py", "--flag"), hosts=make_nodes(1, slots=4), ranks_per_node=4)
     again = resumed_spec(before, nodes, nodes[1:], agent=AGENT)
@@ -64,7 +64,7 @@ def test_resumed_recipe_keeps_its_agent_and_program_gets_the_new_one() -> None:
     assert resumed_spec(make_program_spec(hosts=nodes), nodes, nodes, agent="b" * 16).agent == "b" * 16
 
 
-def test_a_programs_own_environment_is_resumed_on_hosts_that_it_was_locked_for() -> None:
+def test_own_environment_is_resumed_only_on_matching_hosts() -> None:
     nodes = make_nodes(1, kind="x86_64-sm90-py3.12")
     before = make_program_spec(hosts=nodes, own_environment=True, horovod_for=("torch",))
     other_gpus = make_nodes(1, kind="x86_64-sm80-py3.12")

@@ -49,7 +49,7 @@ def test_a_program_works_in_its_own_copy_and_the_payload_in_the_pushed_tree() ->
         ("environment", (("A=B", "x"),)),
     ],
 )
-def test_a_launch_that_cannot_be_is_refused_where_it_is_built(field: str, value: object) -> None:
+def test_impossible_launch_is_rejected_at_construction(field: str, value: object) -> None:
     with pytest.raises(SpecError):
         make_spec(**{field: value})
 
@@ -73,7 +73,7 @@ def test_spec_with_unknown_fields_or_without_agent_is_rejected() -> None:
 
 @settings(max_examples=25)
 @given(words=st.lists(WORDS | st.just(LONG), max_size=4), path=FILE_NAMES)
-def test_a_spec_comes_back_from_json_unchanged_whatever_its_words(words: list[str], path: str) -> None:
+def test_spec_survives_json_with_any_arguments(words: list[str], path: str) -> None:
     knobs = Knobs(cycle_time_ms=2.5, autotune=True)
     values = {
         "environment": (("ANY", path),),
@@ -97,12 +97,12 @@ def test_a_spec_comes_back_from_json_unchanged_whatever_its_words(words: list[st
         ({"own_environment": False, "horovod_for": ("torch",)}, "is only for a program with own_environment"),
     ],
 )
-def test_an_environment_of_its_own_has_a_framework_under_horovod(changes: dict[str, Any], says: str) -> None:
+def test_own_environment_with_horovod_needs_a_framework(changes: dict[str, Any], says: str) -> None:
     with pytest.raises(SpecError, match=says):
         make_program_spec(**changes)
 
 
-def test_an_environment_of_its_own_is_locked_in_the_programs_tree() -> None:
+def test_own_environment_has_lock_file_in_program_tree() -> None:
     own = make_program_spec(own_environment=True, horovod_for=("torch",))
     assert own.lock_file == "/mnt/efs/payloads/fedcba9876543210/environment.txt"
     assert RunSpec.from_json(own.to_json()) == own

@@ -20,6 +20,6 @@ def test_a_run_id_sorts_by_time_and_names_the_recipe() -> None:
     recipe=st.text(max_size=60),
     token=st.binary(min_size=2, max_size=2).map(bytes.hex),
 )
-def test_each_id_that_is_made_has_the_form_of_a_generated_one(now: datetime.datetime, recipe: str, token: str) -> None:
+def test_every_generated_id_is_recognized(now: datetime.datetime, recipe: str, token: str) -> None:
     assert is_generated_id(make_run_id(now, recipe, token))
     assert not is_generated_id(recipe)

@@ -13,18 +13,18 @@ BOTH = RunLimits(max_hours=2.0, max_usd=5.0)
 
 
 @pytest.mark.parametrize("value", [-1.0, math.nan, "5", True])
-def test_a_bound_is_a_number_of_0_or_more(value: object) -> None:
+def test_limit_is_a_number_of_0_or_more(value: object) -> None:
     with pytest.raises(SpecError, match=r"bounds: max_usd = .*: must be a finite number of 0 or more"):
         RunLimits(max_usd=value)  # type: ignore[arg-type]  # as JSON may have it
 
 
-def test_without_a_bound_nothing_is_ever_used_up() -> None:
+def test_run_without_limits_never_reaches_one() -> None:
     assert not RunLimits()
     assert RunLimits().share(1e9, 1e9) == 0
     assert RunLimits().left_s(1e9, 1e9, 100.0) == math.inf
 
 
-def test_the_nearer_of_two_bounds_counts() -> None:
+def test_nearer_of_two_limits_counts() -> None:
     assert BOTH.share(3600, 1.0) == 0.5
     assert BOTH.share(3600, 4.0) == 0.8
     assert BOTH.left_s(3600, 1.0, 1.0) == 3600, "an hour is left, and four dollars are four hours"
@@ -39,6 +39,6 @@ def test_the_nearer_limit_is_described_with_its_flag() -> None:
     assert BOTH.describe(5400, None) == "--max-hours 2: 1.5 h of 2 h"
 
 
-def test_small_amounts_keep_digits_that_tell() -> None:
+def test_small_amounts_keep_significant_digits() -> None:
     assert [dollars(usd) for usd in (0, 0.0123, 0.5, 12)] == ["$0", "$0.0123", "$0.50", "$12"]
     assert [hours(seconds) for seconds in (0, 36, 3600, 4500)] == ["0 h", "0.01 h", "1 h", "1.25 h"]

@@ -20,14 +20,14 @@ VALUES = st.recursive(
 
 @settings(max_examples=50)
 @given(value=VALUES)
-def test_a_value_is_read_as_it_was_written(value: Any) -> None:
+def test_json_value_is_read_as_written(value: Any) -> None:
     assert parse(json.dumps(value)) == value
     assert parse(json.dumps(value).encode()) == value
 
 
 @pytest.mark.parametrize("opened", ["[", '{"a":'])
 @pytest.mark.parametrize("levels", [MAX_LEVELS + 1, 100_000])
-def test_what_is_nested_too_deeply_is_refused_at_any_depth(opened: str, levels: int) -> None:
+def test_deeply_nested_json_is_rejected_at_any_depth(opened: str, levels: int) -> None:
     closed = "]" if opened == "[" else "}"
     with pytest.raises(ValueError, match="nested too deeply"):
         parse(opened * levels + "1" + closed * levels)
@@ -35,7 +35,7 @@ def test_what_is_nested_too_deeply_is_refused_at_any_depth(opened: str, levels: 
 
 
 @pytest.mark.parametrize("digits", ["-" + "1" * 19, "1" * 5000])
-def test_a_number_of_too_many_digits_is_refused(digits: str) -> None:
+def test_number_with_too_many_digits_is_rejected(digits: str) -> None:
     with pytest.raises(ValueError, match="18 digits"):
         parse(f"[{digits}]")
     assert parse("-" + "9" * 18) == -(10**18 - 1)

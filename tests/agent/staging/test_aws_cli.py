@@ -20,19 +20,19 @@ def test_each_command_has_timeouts_and_its_region() -> None:
     assert words == ["nice", "aws", "s3", "ls", "--region", "eu-west-1", *TIMEOUTS]
 
 
-def test_names_are_utf_8_and_no_pager_waits_for_a_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cli_uses_utf_8_and_no_pager(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_PAGER", "less")
     with running([write_program(tmp_path / "aws", 'echo "$PYTHONUTF8 [$AWS_PAGER]"')]) as process:
         assert process.communicate()[0] == b"1 []\n"
 
 
-def test_a_failure_of_the_cli_is_the_reason_of_the_error_that_it_causes(tmp_path: Path) -> None:
+def test_cli_failure_is_the_reported_reason(tmp_path: Path) -> None:
     with pytest.raises(AwsCliError, match="AccessDenied") as caught, running([write_program(tmp_path / "aws", FAILS)]):
         raise EOFError("what was read ended early")
     assert caught.value.status == 7
 
 
-def test_an_error_of_the_block_ends_the_cli_and_passes(tmp_path: Path) -> None:
+def test_error_in_block_stops_cli_and_is_raised(tmp_path: Path) -> None:
     began = time.monotonic()
     with pytest.raises(KeyError), running([write_program(tmp_path / "aws", "exec sleep 60")]) as process:
         raise KeyError
@@ -49,7 +49,7 @@ def test_an_upload_is_interrupted_before_its_input_ends(tmp_path: Path) -> None:
     assert told.read_text() == "interrupted\n"
 
 
-def test_a_program_that_is_missing_is_named(tmp_path: Path) -> None:
+def test_missing_program_is_reported(tmp_path: Path) -> None:
     absent = str(tmp_path / "absent")
     with (
         pytest.raises(AwsCliError, match=f"\\({absent}\\), which is needed for S3, is not installed") as caught,

@@ -61,7 +61,7 @@ def local(tmp_path: Path) -> StagedDataset:
 
 
 @pytest.mark.parametrize("packed", [True, False])
-def test_a_copy_brings_what_differs_and_says_what_was_damaged(
+def test_copy_transfers_differences_and_reports_damaged_files(
     shared: StagedDataset, local: StagedDataset, packed: bool
 ) -> None:
     if not packed:
@@ -85,7 +85,7 @@ def test_a_truncated_or_wrong_pack_only_costs_time(shared: StagedDataset, local:
     assert (held(local), last["done"]["came_bytes"]) == (CONTENTS, MANIFEST.size)
 
 
-def test_the_pack_holds_small_files_alone_and_goes_at_the_end(shared: StagedDataset) -> None:
+def test_pack_has_only_small_files_and_is_removed_at_the_end(shared: StagedDataset) -> None:
     assert CONTENTS["sub/b c"] in pack_path(shared).read_bytes()
     assert CONTENTS["large"] not in pack_path(shared).read_bytes()
     shared.finish(MANIFEST)
@@ -121,14 +121,14 @@ def test_a_manifest_that_comes_late_is_waited_for(shared: StagedDataset) -> None
     assert wait_for_manifest(shared, later.digest, timeout_s=60) == later
 
 
-def test_what_was_never_staged_and_what_is_other_data_is_refused(tmp_path: Path, shared: StagedDataset) -> None:
+def test_unstaged_and_different_data_are_rejected(tmp_path: Path, shared: StagedDataset) -> None:
     with pytest.raises(DatasetError, match="no data set was staged to it"):
         wait_for_manifest(StagedDataset(root=tmp_path, name="set"), MANIFEST.digest, timeout_s=0)
     with pytest.raises(DatasetError, match="another `fab stage-data` has started"):
         wait_for_manifest(shared, "0" * 64, timeout_s=0)
 
 
-def test_the_parts_move_on_from_node_to_node(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_shards_rotate_between_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("agent.hardware.machine.own_addresses", lambda: {"10.0.1.1": "ens5"})
     nodes = ["10.0.1.1", "10.0.1.2"]
     first, second = (part_of(MANIFEST.entries, nodes, round_number) for round_number in (0, 1))

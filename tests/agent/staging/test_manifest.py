@@ -37,7 +37,7 @@ ENTRIES = st.lists(
 
 @settings(max_examples=40)
 @given(entries=ENTRIES, source=st.text())
-def test_a_manifest_comes_back_from_its_text_whatever_the_names(entries: list[Entry], source: str) -> None:
+def test_manifest_with_any_names_is_parsed_unchanged(entries: list[Entry], source: str) -> None:
     manifest = Manifest.of(entries, source)
     text = manifest.to_text()
     assert Manifest.from_text(text) == manifest
@@ -64,7 +64,7 @@ def test_every_file_is_in_one_shard_and_the_shards_are_even(entries: list[Entry]
 
 
 @pytest.mark.parametrize("path", ["", "/etc/passwd", "../x", "a/../b", "a/", "a\0b", "."])
-def test_a_path_that_could_lead_out_is_refused(path: str) -> None:
+def test_path_outside_of_directory_is_rejected(path: str) -> None:
     with pytest.raises(ManifestError, match="path"):
         Entry(path=path, size=0)
 
@@ -104,14 +104,14 @@ def test_a_name_cannot_be_a_file_and_a_directory_at_once() -> None:
         Manifest.of([Entry(path="a/b", size=1), Entry(path="a/b/c", size=1)])
 
 
-def test_a_digest_tells_data_apart_by_name_size_and_content() -> None:
+def test_digest_depends_on_name_size_and_content() -> None:
     one, two = hashlib.sha256(b"1").hexdigest(), hashlib.sha256(b"2").hexdigest()
     kinds = [("a", 1, one), ("b", 1, one), ("a", 2, one), ("a", 1, two)]
     digests = {Manifest.of([Entry(path=p, size=s, sha256=h)]).digest for p, s, h in kinds}
     assert len(digests) == 4
 
 
-def test_a_file_is_as_listed_only_with_its_very_bytes(tmp_path: Path) -> None:
+def test_file_matches_manifest_only_with_same_content(tmp_path: Path) -> None:
     path = tmp_path / "a"
     entry = Entry(path="a", size=3, sha256=hashlib.sha256(b"abc").hexdigest())
     assert not is_as_listed(path, entry)

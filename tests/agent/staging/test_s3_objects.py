@@ -61,7 +61,7 @@ def test_a_listing_gives_paths_below_the_prefix_without_folders() -> None:
     assert (found[0].size, found[0].etag, found[0].sha256) == (3, "d41d8", "")
 
 
-def test_an_object_of_the_very_name_is_one_file() -> None:
+def test_object_with_exact_name_is_one_file() -> None:
     prefix = Prefix.parse("s3://my-data/a/x.tar")
     found = parse_listing(listing("a/x.tar", "a/x.tar.bak"), prefix)
     assert [entry.path for entry in found] == ["x.tar"]
@@ -70,7 +70,7 @@ def test_an_object_of_the_very_name_is_one_file() -> None:
 
 
 @pytest.mark.parametrize("key", ["../x", "a//b"])
-def test_a_key_that_leads_out_is_refused(key: str) -> None:
+def test_key_outside_of_directory_is_rejected(key: str) -> None:
     with pytest.raises(ManifestError):
         parse_listing(listing(f"imagenet/train/{key}"), PREFIX)
 
@@ -82,7 +82,7 @@ def test_an_invalid_listing_is_reported(text: str) -> None:
 
 
 @given(path=st.text(min_size=1), other=st.text(min_size=1))
-def test_a_pattern_names_one_file_alone(path: str, other: str) -> None:
+def test_pattern_matches_exactly_one_file(path: str, other: str) -> None:
     assert fnmatch.fnmatchcase(path, literal(path))
     assert fnmatch.fnmatchcase(other, literal(path)) == (other == path)
 
@@ -116,7 +116,7 @@ def test_cli_lists_and_downloads_names_like_flags_files_and_patterns(tmp_path: P
 
 
 @given(sizes=st.lists(st.integers(0, 5 << 30), max_size=50))
-def test_calls_take_every_file_once_and_not_too_many(sizes: list[int]) -> None:
+def test_calls_include_every_file_once_within_size_limit(sizes: list[int]) -> None:
     entries = [Entry(path=str(number), size=size) for number, size in enumerate(sizes)]
     found = list(batches(entries))
     assert [entry for batch in found for entry in batch] == entries
@@ -138,6 +138,6 @@ def test_calls_take_every_file_once_and_not_too_many(sizes: list[int]) -> None:
         ("", DatasetError, "status 255"),
     ],
 )
-def test_a_failure_of_the_cli_is_understood(stderr: str, kind: type[DatasetError], said: str) -> None:
+def test_cli_failures_are_explained(stderr: str, kind: type[DatasetError], said: str) -> None:
     error = explain(PREFIX, stderr, 255)
     assert type(error) is kind and said in str(error)

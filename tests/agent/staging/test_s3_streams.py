@@ -65,7 +65,7 @@ def test_a_missing_bucket_is_reported(client: BucketClient) -> None:
         absent.put("a", 1 << 20, write_some)
 
 
-def test_a_refusal_names_the_rights_that_lack(tmp_path: Path) -> None:
+def test_denied_call_names_missing_permissions(tmp_path: Path) -> None:
     said = "An error occurred (AccessDenied) when calling the PutObject operation"
     client = BucketClient(PREFIX, program=write_program(tmp_path / "aws", f"echo '{said}' >&2; exit 1"))
     with pytest.raises(BucketError, match=r"cannot write s3://my-runs/one/checkpoints/a: .*let this host's role use"):

@@ -89,7 +89,7 @@ def test_files_are_received_and_listed(shared: StagedDataset) -> None:
     assert shared.manifest() == MANIFEST
 
 
-def test_a_damaged_file_is_named_and_so_is_a_missing_one(shared: StagedDataset) -> None:
+def test_damaged_and_missing_files_are_reported(shared: StagedDataset) -> None:
     (shared.directory / "a").write_bytes(b"onX")
     (shared.directory / "line\nü").unlink()
     begun = serve(begin(shared.root, WANTED))
@@ -111,7 +111,7 @@ def test_an_interrupted_stream_is_reported_and_can_be_continued(shared: StagedDa
     assert {path for m in messages for path in m.get("missing", ())} == {"sub/b c", "line\nü"}
 
 
-def test_somebody_is_heard_of_while_a_command_takes_its_time(tmp_path: Path) -> None:
+def test_heartbeats_are_sent_during_slow_commands(tmp_path: Path) -> None:
     messages: list[dict[str, Any]] = []
 
     class Slow(io.BytesIO):
@@ -174,7 +174,7 @@ def test_a_bucket_is_fetched_to_the_shared_file_system_and_listed_with_hashes(
     assert {path.name for path in dataset.root.iterdir()} == {"set", "set.manifest"}
 
 
-def test_a_bucket_that_the_node_may_not_read_is_reported(bucket: dict[str, str], tmp_path: Path) -> None:
+def test_forbidden_bucket_is_reported(bucket: dict[str, str], tmp_path: Path) -> None:
     Path(f"{bucket['BUCKET']}.denied").touch()
     fetch = ("fetch", str(tmp_path / "disk"), "set", "s3://my-data/set", "us-east-1")
     (*_, last) = stage(*fetch, status=1, given=bucket)

@@ -42,14 +42,14 @@ def fill(dataset: StagedDataset) -> None:
     dataset.finish(Manifest.of([A, B]))
 
 
-def test_what_was_put_is_there_and_listed(dataset: StagedDataset) -> None:
+def test_stored_files_are_present_and_listed(dataset: StagedDataset) -> None:
     fill(dataset)
     assert dataset.path(B).read_bytes() == b"two"
     assert dataset.manifest() == dataset.listed() == Manifest.of([A, B])
     assert {path.name for path in dataset.root.iterdir()} == {"set", "set.manifest"}
 
 
-def test_it_is_not_whole_between_begin_and_finish(dataset: StagedDataset) -> None:
+def test_data_set_is_incomplete_between_begin_and_finish(dataset: StagedDataset) -> None:
     fill(dataset)
     dataset.begin(Manifest.of([A]))
     with pytest.raises(DatasetError, match="is incomplete"):
@@ -57,7 +57,7 @@ def test_it_is_not_whole_between_begin_and_finish(dataset: StagedDataset) -> Non
     assert dataset.listed() == Manifest.of([A])
 
 
-def test_nothing_is_known_of_a_directory_that_nobody_staged(dataset: StagedDataset) -> None:
+def test_unstaged_directory_has_no_manifest(dataset: StagedDataset) -> None:
     with pytest.raises(DatasetError, match="no manifest"):
         dataset.manifest()
     with pytest.raises(DatasetError, match=r"no staging to .* is in progress"):
@@ -65,7 +65,7 @@ def test_nothing_is_known_of_a_directory_that_nobody_staged(dataset: StagedDatas
 
 
 @pytest.mark.parametrize(("data", "said"), [(b"on", "received 2 of 3 bytes"), (b"onx", "the SHA-256 differs")])
-def test_a_file_of_other_bytes_leaves_the_old_one(dataset: StagedDataset, data: bytes, said: str) -> None:
+def test_file_with_wrong_content_does_not_replace_old_file(dataset: StagedDataset, data: bytes, said: str) -> None:
     fill(dataset)
     dataset.begin(Manifest.of([A, B]))
     with pytest.raises(DamagedFileError, match=said):
@@ -84,7 +84,7 @@ def test_missing_and_damaged_files_are_found_by_reading(dataset: StagedDataset) 
     assert dict(dataset.verify([A, B])) == {A: True, B: True}
 
 
-def test_what_an_earlier_staging_put_there_goes_and_all_else_stays(dataset: StagedDataset) -> None:
+def test_files_of_earlier_staging_are_removed_and_others_kept(dataset: StagedDataset) -> None:
     fill(dataset)
     (dataset.directory / "mine").write_bytes(b"x")
     assert dataset.begin(Manifest.of([A])) == 1
@@ -107,7 +107,7 @@ def test_a_directory_can_become_a_file(dataset: StagedDataset) -> None:
     assert dataset.path(flat).read_bytes() == b"flat"
 
 
-def test_room_is_asked_for_before_anything_is_sent(dataset: StagedDataset, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_free_space_is_checked_before_transfer(dataset: StagedDataset, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "statvfs", lambda _: SimpleNamespace(f_bavail=SPARE + 5, f_frsize=1))
     fill_size = Entry(path="x", size=6)
     with pytest.raises(DiskFullError, match="needs 6 more bytes"):
@@ -115,7 +115,7 @@ def test_room_is_asked_for_before_anything_is_sent(dataset: StagedDataset, monke
     dataset.begin(Manifest.of([Entry(path="x", size=5)]))
 
 
-def test_a_file_that_arrived_aside_is_taken_in_only_with_its_size(dataset: StagedDataset) -> None:
+def test_temporary_file_is_accepted_only_with_expected_size(dataset: StagedDataset) -> None:
     dataset.begin(Manifest.of([A]))
     aside = dataset.partial / "aside"
     aside.write_bytes(b"on")
@@ -141,7 +141,7 @@ def test_any_name_and_content_arrive_unchanged(dataset: StagedDataset, name: byt
 
 
 @pytest.mark.root
-def test_files_that_other_nodes_fetched_are_there_for_the_node_that_had_looked_for_them(tmp_path: Path) -> None:
+def test_files_of_other_nodes_are_seen_after_earlier_miss(tmp_path: Path) -> None:
     (tmp_path / "server").mkdir()
     elsewhere = StagedDataset(root=tmp_path / "server", name="set")
     with (
@@ -161,7 +161,7 @@ def test_files_that_other_nodes_fetched_are_there_for_the_node_that_had_looked_f
         assert worker.listed() == Manifest.of([A, B])
 
 
-def test_a_file_appears_in_a_new_directory_and_takes_anothers_place(tmp_path: Path) -> None:
+def test_file_is_created_in_new_directory_and_replaces_existing_file(tmp_path: Path) -> None:
     target = tmp_path / "new" / "deep" / "file"
     (tmp_path / "temporary").write_bytes(b"left by a killed process")
     (tmp_path / "temporary").chmod(0o600)
@@ -172,7 +172,7 @@ def test_a_file_appears_in_a_new_directory_and_takes_anothers_place(tmp_path: Pa
     assert not (tmp_path / "temporary").exists()
 
 
-def test_a_source_that_fails_leaves_what_was_there(tmp_path: Path) -> None:
+def test_failing_source_leaves_existing_file(tmp_path: Path) -> None:
     def failing() -> Iterator[bytes]:
         yield b"new"
         raise ValueError("no more")
@@ -198,7 +198,7 @@ def test_a_full_disk_has_its_own_error_and_other_errors_keep_their_text() -> Non
     assert type(dataset_error(OSError(errno.EACCES, "Permission denied"), "/x")) is DatasetError
 
 
-def test_every_token_is_fresh_and_a_threads_is_its_own() -> None:
+def test_tokens_are_unique_per_use_and_thread() -> None:
     assert unique_token() != unique_token()
     assert thread_token() == thread_token()
     with ThreadPoolExecutor(1) as pool:
@@ -207,9 +207,7 @@ def test_every_token_is_fresh_and_a_threads_is_its_own() -> None:
         assert token.startswith(f"{os.uname().nodename}-{os.getpid()}-"), "on a shared file system, nodes differ too"
 
 
-def test_a_directory_that_another_thread_makes_meanwhile_is_used(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_directory_created_by_another_thread_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     target, replace = tmp_path / "new" / "file", os.replace
 
     def beaten(source: str, destination: str) -> None:

@@ -26,7 +26,7 @@ def test_eight_daemon_threads_by_default() -> None:
     assert all(worker.daemon for worker in workers)
 
 
-def test_the_first_error_is_raised_and_what_has_not_begun_is_left() -> None:
+def test_first_error_is_raised_and_pending_work_is_skipped() -> None:
     begun: list[int] = []
 
     def work(number: int) -> int:
@@ -40,7 +40,7 @@ def test_the_first_error_is_raised_and_what_has_not_begun_is_left() -> None:
     assert len(begun) < 10_000
 
 
-def test_whoever_wants_no_more_leaves_nobody_at_work() -> None:
+def test_stopping_early_leaves_no_running_threads() -> None:
     workers: set[threading.Thread] = set()
     found = map_unordered(lambda _: workers.add(threading.current_thread()), range(10_000), workers=2)
     next(found)

@@ -45,9 +45,7 @@ def shelf_for(tmp_path: Path, entries: list[Entry]) -> StagedDataset:
 
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(contents=CONTENTS, small=st.sampled_from([0, 50, 1 << 20]))
-def test_all_files_arrive_whatever_their_names_and_bytes(
-    tmp_path: Path, contents: dict[str, bytes], small: int
-) -> None:
+def test_files_with_any_name_and_content_arrive(tmp_path: Path, contents: dict[str, bytes], small: int) -> None:
     entries = listed(contents)
     dataset = shelf_for(tmp_path, entries)
     stored: list[Entry] = []
@@ -61,7 +59,7 @@ def test_all_files_arrive_whatever_their_names_and_bytes(
 
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(contents=CONTENTS, part=st.floats(0, 1), small=st.sampled_from([0, 1 << 20]))
-def test_a_stream_that_breaks_off_leaves_whole_files_alone(
+def test_interrupted_stream_keeps_complete_files_only(
     tmp_path: Path, contents: dict[str, bytes], part: float, small: int
 ) -> None:
     entries = listed(contents)
@@ -79,7 +77,7 @@ def test_a_stream_that_breaks_off_leaves_whole_files_alone(
 
 
 @pytest.mark.parametrize("small", [0, 1 << 20])
-def test_bytes_that_changed_on_the_way_are_refused(tmp_path: Path, small: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_corrupted_bytes_are_rejected(tmp_path: Path, small: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(intake, "SMALL", small)
     entries = listed({"a": b"right"})
     dataset = shelf_for(tmp_path, entries)
@@ -88,7 +86,7 @@ def test_bytes_that_changed_on_the_way_are_refused(tmp_path: Path, small: int, m
     assert not dataset.path(entries[0]).exists()
 
 
-def test_a_file_that_changed_since_it_was_read_first_or_is_gone_ends_the_stream(tmp_path: Path) -> None:
+def test_changed_or_removed_file_stops_the_stream(tmp_path: Path) -> None:
     entries = listed({"a": b"as it was"})
     for now in (b"short", b"longer than it was"):
         with pytest.raises(SourceChangedError, match="size changed"):
@@ -134,7 +132,7 @@ class Pool:
         return future
 
 
-def test_no_more_than_two_batches_a_thread_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_at_most_two_batches_per_thread_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Otherwise the master would hold everything that a fast laptop sends in memory."""
     stored: list[Entry] = []
     pool = Pool(stored)

@@ -34,7 +34,7 @@ def supervise(efs: Path, script: str, bounds: RunLimits) -> tuple[State, RunDire
     return live_runs.supervise(script_spec(efs, script, bounds=bounds), ORIGIN)
 
 
-def test_a_run_at_its_bound_is_stopped_with_a_checkpoint_and_the_record_says_why(efs: Path) -> None:
+def test_run_at_its_limit_is_stopped_with_checkpoint_and_reason(efs: Path) -> None:
     state, directory = supervise(efs, GENTLE, RunLimits(max_usd=6.0))
     log = directory.log.read_text()
     assert state.state == "stopped"
@@ -71,7 +71,7 @@ def test_files_are_closed_to_ranks_before_the_run_is_reported_as_ended(
     assert (modes["running"], modes["made readable"], modes["succeeded"]) == (0o1770, 0o1770, 0o700)
 
 
-def test_a_run_that_ends_before_its_bound_has_reached_none(efs: Path) -> None:
+def test_run_that_ends_before_its_limit_has_reached_none(efs: Path) -> None:
     state, directory = supervise(efs, "sleep 0.3", RunLimits(max_hours=1.0, max_usd=100.0))
     spent = run_cost.read_spent(directory)
     assert state.state == "succeeded"
@@ -79,7 +79,7 @@ def test_a_run_that_ends_before_its_bound_has_reached_none(efs: Path) -> None:
     assert 0.3 <= spent.seconds < 10.0
 
 
-def test_what_earlier_attempts_took_counts(efs: Path) -> None:
+def test_time_of_earlier_attempts_counts(efs: Path) -> None:
     supervise(efs, "sleep 0.5", RunLimits(max_hours=1.0))
     before = run_cost.read_spent(Runs(root=efs / "runs")["one"])
     assert before is not None
@@ -88,7 +88,7 @@ def test_what_earlier_attempts_took_counts(efs: Path) -> None:
     assert state.reason.startswith("reached --max-hours 1: 1 h of 1 h")
 
 
-def test_a_user_who_stops_it_first_is_the_reason(efs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_earlier_stop_by_user_is_the_reason(efs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     begin = Supervisor.supervise
 
     def stopped(self: Supervisor) -> State:
@@ -102,7 +102,7 @@ def test_a_user_who_stops_it_first_is_the_reason(efs: Path, monkeypatch: pytest.
     assert spent is not None and spent.reached == ""
 
 
-def test_the_time_after_a_supervisor_was_killed_counts_up_to_the_bound(efs: Path, supervisor: Call) -> None:
+def test_time_after_killed_supervisor_counts_up_to_the_limit(efs: Path, supervisor: Call) -> None:
     spec = script_spec(efs, "sleep 600", bounds=RunLimits(max_hours=1.0))
     supervisor("start", stdin=spec.to_json())
     os.kill(supervisor_of(efs, "one"), signal.SIGKILL)

@@ -45,7 +45,7 @@ class Cli:
         return self.answer
 
 
-def test_the_copy_goes_to_the_runs_own_prefix_and_leaves_out_what_may_be_secret_or_large(
+def test_copy_goes_to_prefix_of_run_without_secret_or_large_files(
     directory: RunDirectory,
 ) -> None:
     cli = Cli()
@@ -69,7 +69,7 @@ def test_a_large_working_directory_is_not_copied_and_that_is_reported(
     assert "work/*" in cli.commands[-1]
 
 
-def test_a_copy_that_fails_says_why(directory: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_copy_reports_reason(directory: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
     assert Copier(directory, Cli(1, "upload failed\nAccess Denied\n")).finish() == "Access Denied"
     assert Copier(directory, Cli(124)).finish() == "status 124"
     monkeypatch.setattr("agent.supervisor.bucket_copy.shutil.which", lambda _: None)
@@ -105,7 +105,7 @@ def test_an_unreadable_origin_is_reported_as_the_reason_for_the_missing_copy(
     assert (copier.address, copier.is_due, str(path) in trouble, reason in trouble) == ("", False, True, True)
 
 
-def test_copies_follow_each_other_at_a_distance(directory: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_copies_are_made_at_intervals(directory: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bucket_copy, "command", lambda *_, **__: ["true"])
     now = [0.0]
     monkeypatch.setattr("agent.supervisor.bucket_copy.time.monotonic", lambda: now[0])
@@ -118,12 +118,12 @@ def test_copies_follow_each_other_at_a_distance(directory: RunDirectory, monkeyp
     assert [*due, copier.is_due] == [True, False, True]
 
 
-def test_no_region_is_named_where_nobody_knows_it(directory: RunDirectory) -> None:
+def test_unknown_region_is_omitted(directory: RunDirectory) -> None:
     assert "--region" not in command(directory, "s3://b/runs/one", "")
     assert json.loads((directory.path / "origin.json").read_text())["region"] == "eu-west-1"
 
 
-def test_the_file_server_is_asked_for_the_sizes_before_the_last_copy(directory: RunDirectory) -> None:
+def test_sizes_are_refreshed_before_the_last_copy(directory: RunDirectory) -> None:
     cli = Cli()
     Copier(directory, cli).finish()
     asked, copied = cli.commands
@@ -132,7 +132,7 @@ def test_the_file_server_is_asked_for_the_sizes_before_the_last_copy(directory: 
 
 
 @pytest.mark.root
-def test_sizes_are_those_of_now_once_the_file_server_was_asked(tmp_path: Path) -> None:
+def test_sizes_are_current_after_refresh(tmp_path: Path) -> None:
     (tmp_path / "server/one/below").mkdir(parents=True)
     written = tmp_path / "server/one/below/a file"
     written.write_text("four")

@@ -143,7 +143,7 @@ def test_wheels_of_a_run_the_newest_runtime_and_the_installer_stay(mount: Path, 
     assert unused(mount, home) == {"b" * 16, "c" * 16}
 
 
-def test_wheels_that_a_node_installs_from_stay(mount: Path, home: Path) -> None:
+def test_wheels_in_use_by_a_node_are_kept(mount: Path, home: Path) -> None:
     path = wheels(mount, "b" * 16)
     with file_lock(used_lock(path), shared=True), file_lock(used_lock(path), shared=True):
         assert shared(mount, home, frozenset([str(path)]))["items"] == []
@@ -163,7 +163,7 @@ def test_nothing_is_removed_if_the_spec_of_a_run_cannot_be_read(mount: Path, hom
     assert gone.exists()
 
 
-def test_a_run_that_starts_while_its_tree_is_removed_starts_with_it_or_says_that_it_is_gone(
+def test_run_that_starts_during_removal_has_its_tree_or_reports_it(
     mount: Path, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spec = make_program_spec(efs_mount=str(mount))

@@ -53,7 +53,7 @@ def test_a_run_outlives_the_process_that_started_it_and_succeeds(efs: Path, supe
     eventually(lambda: not Runs(root=efs / "runs").claims())
 
 
-def test_a_failed_run_tells_its_status_and_last_lines(efs: Path, supervisor: Call) -> None:
+def test_failed_run_reports_status_and_last_lines(efs: Path, supervisor: Call) -> None:
     supervisor("start", stdin=spec(efs, "one", "echo the disk is full >&2; exit 7"))
     state = final_state(efs, "one")
     assert (state["state"], state["exit_code"]) == ("failed", 7)
@@ -61,7 +61,7 @@ def test_a_failed_run_tells_its_status_and_last_lines(efs: Path, supervisor: Cal
     assert "the disk is full" in state["last_lines"]
 
 
-def test_a_second_run_is_refused_by_the_name_of_the_live_one(efs: Path, supervisor: Call) -> None:
+def test_second_run_is_rejected_with_name_of_live_run(efs: Path, supervisor: Call) -> None:
     supervisor("start", stdin=spec(efs, "one", "sleep 6000"))
     second = supervisor("start", stdin=spec(efs, "two", "true"))
     assert second.returncode == 3
@@ -75,7 +75,7 @@ def test_a_second_run_is_refused_by_the_name_of_the_live_one(efs: Path, supervis
     supervisor("stop", "one", "--grace", "0")
 
 
-def test_of_many_starts_at_once_exactly_one_wins(efs: Path) -> None:
+def test_one_of_many_concurrent_starts_succeeds(efs: Path) -> None:
     command = [sys.executable, "-m", "agent.supervisor.cli", "--root", str(efs / "runs"), "start"]
     starts = []
     for number in range(6):
@@ -96,7 +96,7 @@ def test_of_many_starts_at_once_exactly_one_wins(efs: Path) -> None:
     assert len(Runs(root=efs / "runs").ids()) == 1
 
 
-def test_a_stop_lets_the_launcher_end_gracefully(efs: Path, supervisor: Call) -> None:
+def test_stop_lets_launcher_exit_gracefully(efs: Path, supervisor: Call) -> None:
     script = "trap 'echo checkpoint written; exit 0' TERM; echo at work; while :; do sleep 0.1; done"
     supervisor("start", stdin=spec(efs, "one", script))
     eventually(lambda: "at work" in log_of(efs, "one"))
@@ -130,7 +130,7 @@ def test_a_run_whose_supervisor_was_killed_is_failed_and_can_be_taken_over(efs: 
     assert final_state(efs, "two")["state"] == "succeeded"
 
 
-def test_what_a_dead_supervisor_left_running_is_killed_by_stop(efs: Path, supervisor: Call) -> None:
+def test_stop_kills_processes_of_dead_supervisor(efs: Path, supervisor: Call) -> None:
     supervisor("start", stdin=spec(efs, "one", "sleep 600"))
     os.kill(supervisor_of(efs, "one"), signal.SIGKILL)
     eventually(lambda: json.loads(supervisor("status", "one").stdout)["state"] == "failed")
@@ -139,7 +139,7 @@ def test_what_a_dead_supervisor_left_running_is_killed_by_stop(efs: Path, superv
     assert not run_processes(efs)
 
 
-def test_following_tells_state_then_metrics_then_the_end(efs: Path, supervisor: Call) -> None:
+def test_following_sends_state_then_metrics_then_end(efs: Path, supervisor: Call) -> None:
     script = 'for n in 0 1 2; do echo "{\\"event\\":\\"step\\",\\"step\\":$n}" >> $RUN/metrics.jsonl; sleep 0.2; done'
     supervisor("start", stdin=spec(efs, "one", script))
     messages = [json.loads(line) for line in supervisor("follow", "one", "--from-line", "1").stdout.splitlines()]
@@ -162,7 +162,7 @@ def test_the_log_of_one_rank_can_be_shown_alone(efs: Path, supervisor: Call) -> 
     assert "[10]<stderr>:ten" in read()
 
 
-def test_a_run_id_is_used_once_and_an_unknown_one_is_named(efs: Path, supervisor: Call) -> None:
+def test_run_id_is_used_once_and_unknown_one_is_reported(efs: Path, supervisor: Call) -> None:
     assert supervisor("status").returncode == 4
     supervisor("start", stdin=spec(efs, "one", "true"))
     final_state(efs, "one")

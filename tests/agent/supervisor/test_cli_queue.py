@@ -25,7 +25,7 @@ from tests.factories import AGENT
 from tests.waiting import eventually
 
 
-def test_a_queued_run_waits_its_turn_and_they_go_in_order(efs: Path, supervisor: Call) -> None:
+def test_queued_runs_start_in_order(efs: Path, supervisor: Call) -> None:
     supervisor("start", stdin=spec(efs, "one", "sleep 6000"))
     live_state(efs, "one")
     for place, name in enumerate(("two", "three"), start=1):
@@ -76,7 +76,7 @@ def test_failed_run_of_a_sweep_does_not_stop_the_others(efs: Path, supervisor: C
     assert [(run["trial"]["sweep"], run["trial"]["number"]) for run in listed] == [("s", 1), ("s", 2), ("s", 3)]
 
 
-def test_others_of_a_sweep_are_held_if_the_first_fails_at_once(efs: Path, supervisor: Call) -> None:
+def test_other_runs_of_sweep_are_held_if_first_fails_immediately(efs: Path, supervisor: Call) -> None:
     supervisor("enqueue", stdin=sweep(efs, "exit 3", "true", "true"))
     states = [final_state(efs, name) for name in ("r1", "r2", "r3")]
     assert [state["state"] for state in states] == ["failed", "stopped", "stopped"]
@@ -84,7 +84,7 @@ def test_others_of_a_sweep_are_held_if_the_first_fails_at_once(efs: Path, superv
     assert supervisor("enqueue", stdin="{}").returncode == 2
 
 
-def test_nobody_pushes_in_before_those_who_wait(efs: Path, supervisor: Call) -> None:
+def test_new_run_does_not_overtake_waiting_runs(efs: Path, supervisor: Call) -> None:
     runs = Runs(root=efs / "runs")
     enqueue(runs, Submission.from_json(spec(efs, "one", "sleep 6000")))
     refused = supervisor("start", stdin=spec(efs, "two", "true"))
@@ -96,7 +96,7 @@ def test_nobody_pushes_in_before_those_who_wait(efs: Path, supervisor: Call) -> 
     supervisor("stop", "one", "--grace", "0")
 
 
-def test_a_stop_takes_a_run_out_of_the_queue_and_a_resume_brings_it_back(efs: Path, supervisor: Call) -> None:
+def test_stop_removes_run_from_queue_and_resume_adds_it_again(efs: Path, supervisor: Call) -> None:
     supervisor("start", stdin=spec(efs, "one", "sleep 6000"))
     live_state(efs, "one")
     supervisor("start", "--queue", stdin=spec(efs, "two", "true"))
@@ -123,7 +123,7 @@ def test_a_follower_of_a_queued_run_waits_with_it(efs: Path, supervisor: Call) -
         assert json.loads(following.stdout.read().splitlines()[-1])["state"] == "succeeded"
 
 
-def test_the_queue_goes_on_after_a_killed_supervisor(efs: Path, supervisor: Call) -> None:
+def test_queue_continues_after_killed_supervisor(efs: Path, supervisor: Call) -> None:
     supervisor("start", stdin=spec(efs, "one", "sleep 600"))
     pid = supervisor_of(efs, "one")
     supervisor("start", "--queue", stdin=spec(efs, "two", "true"))
@@ -132,9 +132,7 @@ def test_the_queue_goes_on_after_a_killed_supervisor(efs: Path, supervisor: Call
     assert final_state(efs, "one")["reason"] == "supervisor died"
 
 
-def test_what_a_booting_master_runs_tells_what_became_of_the_run_and_keeps_the_queue(
-    efs: Path, supervisor: Call
-) -> None:
+def test_booting_master_records_lost_run_and_keeps_queue(efs: Path, supervisor: Call) -> None:
     supervisor("start", stdin=spec(efs, "one", "sleep 600"))
     os.kill(supervisor_of(efs, "one"), signal.SIGKILL)
     runs = Runs(root=efs / "runs")
@@ -167,7 +165,7 @@ def test_a_queued_run_starts_as_it_was_submitted_although_its_spec_json_was_rewr
     assert not [name for name in ("launched", "notified") if (efs / name).exists()]
 
 
-def test_a_run_that_a_rank_puts_into_the_queue_is_refused(efs: Path, supervisor: Call) -> None:
+def test_run_queued_by_a_rank_is_rejected(efs: Path, supervisor: Call) -> None:
     supervisor("start", stdin=spec(efs, "one", "sleep 6000"))
     live_state(efs, "one")
     enqueue(Runs(root=efs / "runs"), Submission.from_json(spec(efs, "two", f"touch {efs}/launched")))

@@ -19,7 +19,7 @@ from tests.agent.supervisor.live_runs import (
 from tests.waiting import eventually
 
 
-def test_a_stopped_run_goes_on_in_its_own_directory(efs: Path, supervisor: Call) -> None:
+def test_stopped_run_continues_in_its_directory(efs: Path, supervisor: Call) -> None:
     supervisor("start", stdin=spec(efs, "one", "echo first; trap 'exit 1' TERM; sleep 6000 & wait"))
     live_state(efs, "one")
     assert json.loads(supervisor("stop", "one", "--grace", "5").stdout)["state"] == "stopped"

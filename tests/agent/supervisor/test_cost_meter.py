@@ -57,12 +57,12 @@ def meter(directory: RunDirectory, clock: Clock, of: RunSpec) -> Meter:
     ["[" * 100_000, "[]", '{"instance_types": 3}', json.dumps({"instance_types": {MASTER_ID: []}, "usd_per_hour": 1})],
     ids=["deep", "no object", "no types", "no prices"],
 )
-def test_an_origin_that_a_rank_has_spoilt_is_an_unknown_price(directory: RunDirectory, clock: Clock, text: str) -> None:
+def test_damaged_origin_means_unknown_price(directory: RunDirectory, clock: Clock, text: str) -> None:
     (directory.path / ORIGIN_FILE).write_text(text)
     assert meter(directory, clock, spec(max_usd=1.0)).look() == ("", UNPRICED)
 
 
-def test_it_warns_once_at_80_percent_and_then_finds_the_bound(directory: RunDirectory, clock: Clock) -> None:
+def test_meter_warns_once_at_80_percent_and_then_reports_limit(directory: RunDirectory, clock: Clock) -> None:
     watched = meter(directory, clock, spec(max_hours=1.0))
     told = []
     for _ in range(12):
@@ -76,7 +76,7 @@ def test_it_warns_once_at_80_percent_and_then_finds_the_bound(directory: RunDire
     assert told[9] == ("", "reached --max-hours 1: 1 h of 1 h, $2.50")
 
 
-def test_the_price_is_that_of_the_nodes_and_the_master(directory: RunDirectory, clock: Clock) -> None:
+def test_price_includes_nodes_and_master(directory: RunDirectory, clock: Clock) -> None:
     watched = meter(directory, clock, spec(max_usd=5.0))
     clock.now += 3600
     assert watched.look() == ("", "")
@@ -97,9 +97,7 @@ def test_a_restart_on_fewer_nodes_costs_less_from_then_on(directory: RunDirector
     assert found.ends == pytest.approx(clock.now + 4 * 3600)
 
 
-def test_a_node_that_took_anothers_place_counts_as_the_dearest_of_the_group(
-    directory: RunDirectory, clock: Clock
-) -> None:
+def test_replacement_counts_as_most_expensive_type_of_group(directory: RunDirectory, clock: Clock) -> None:
     Meter(directory, clock, clock)
     watched = meter(directory, clock, make_spec(hosts=(make_node(1), make_node(7)), bounds=RunLimits(max_usd=1.0)))
     watched.write()
@@ -107,7 +105,7 @@ def test_a_node_that_took_anothers_place_counts_as_the_dearest_of_the_group(
     assert found is not None and found.usd_per_hour == 3.5
 
 
-def test_the_next_supervisor_goes_on_from_what_was_spent(directory: RunDirectory, clock: Clock) -> None:
+def test_next_supervisor_continues_from_recorded_spending(directory: RunDirectory, clock: Clock) -> None:
     first = meter(directory, clock, spec(max_hours=1.0))
     clock.now += 3000
     assert first.look()[0]
@@ -123,7 +121,7 @@ def test_the_next_supervisor_goes_on_from_what_was_spent(directory: RunDirectory
     assert third.look() == ("", ""), "another bound"
 
 
-def test_it_is_written_every_five_seconds_and_read_for_the_display(directory: RunDirectory, clock: Clock) -> None:
+def test_spending_is_written_every_five_seconds_for_display(directory: RunDirectory, clock: Clock) -> None:
     watched = meter(directory, clock, spec(max_hours=1.0))
     watched.look()
     clock.now += 1
@@ -137,13 +135,13 @@ def test_it_is_written_every_five_seconds_and_read_for_the_display(directory: Ru
     assert before.ends == after.ends == 1000.0 + 3600
 
 
-def test_a_limit_on_an_unknown_cost_is_not_kept(tmp_path: Path, clock: Clock) -> None:
+def test_limit_on_unknown_cost_is_not_enforced(tmp_path: Path, clock: Clock) -> None:
     watched = meter(RunDirectory(path=tmp_path), clock, spec(max_usd=5.0))
     assert watched.look() == ("", UNPRICED)
     assert meter(RunDirectory(path=tmp_path), clock, spec(max_hours=5.0)).look() == ("", "")
 
 
-def test_a_run_without_bounds_is_counted_too(directory: RunDirectory, clock: Clock) -> None:
+def test_spending_is_counted_without_limits(directory: RunDirectory, clock: Clock) -> None:
     watched = meter(directory, clock, spec())
     clock.now += 3600
     assert watched.look() == ("", "")

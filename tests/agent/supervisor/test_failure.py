@@ -105,7 +105,7 @@ def test_reason_is_the_line_with_which_the_program_exited(lines: str, status: in
     assert reason(make_spec(hosts=FOUR), 1, f"{lines}[launcher] rank 2 exited first: {status}\n") == named
 
 
-def test_a_node_that_is_taken_away_is_named_with_the_remedy(tmp_path: Path) -> None:
+def test_interrupted_node_is_reported_with_fix(tmp_path: Path) -> None:
     spec = make_spec(hosts=HOSTS, efs_mount=str(tmp_path))
     place = tmp_path / LEAVING / HOSTS[1].instance_id
     place.parent.mkdir(parents=True)
@@ -122,7 +122,7 @@ def test_a_notice_of_another_instance_is_ignored(tmp_path: Path) -> None:
     assert reason(make_spec(efs_mount=str(tmp_path)), 7, "") == "the launcher exited with status 7"
 
 
-def test_the_rank_that_ended_first_is_named_with_its_host() -> None:
+def test_first_failed_rank_is_reported_with_host() -> None:
     spec = make_spec(hosts=FOUR)
     assert reason(spec, 1, LOG.format(3, 2)) == f"rank 3 on {HOSTS[1].name} exited first, with status 2"
     assert reason(spec, 1, LOG.format(9, -9)) == "rank 9 exited first, with signal 9 (Killed)"
@@ -150,7 +150,7 @@ def test_the_rank_that_ended_first_is_named_with_its_host() -> None:
         ),
     ],
 )
-def test_what_mpirun_says_of_a_rank_or_a_host_is_read_too(output: str, why: str) -> None:
+def test_messages_of_mpirun_about_ranks_and_hosts_are_parsed(output: str, why: str) -> None:
     assert reason(make_spec(hosts=HOSTS), 1, output) == why
 
 
@@ -193,7 +193,7 @@ def test_time_to_find_the_reason_grows_with_the_size_of_the_log_alone(part: str)
         "[0]<stderr>:Timed out waiting {}ms for \n",
     ],
 )
-def test_number_of_too_many_digits_is_not_read(line: str) -> None:
+def test_number_with_too_many_digits_is_ignored(line: str) -> None:
     digits = "9" * 4000
     log = line.format(digits, digits)
     assert reason(make_spec(hosts=HOSTS), 1, log) == "the launcher exited with status 1"
@@ -243,18 +243,18 @@ HUNG = "the rank hung, or its node was cut off"
         ("raised-1", f"rank 1 on {ONE} exited first, with status 1: ValueError: no such file"),
     ],
 )
-def test_the_rank_that_is_at_fault_is_named_as_far_as_the_log_tells(name: str, why: str) -> None:
+def test_faulty_rank_is_named_if_log_shows_it(name: str, why: str) -> None:
     assert reason(make_spec(hosts=FOUR), 1, recorded(name)) == why
 
 
-def test_an_innocent_rank_ended_first_in_the_recorded_logs() -> None:
+def test_innocent_rank_exited_first_in_recorded_logs() -> None:
     for name, frozen in (("frozen-3", 3), ("frozen-0", 0), ("not-joined-3", 3)):
         found = first_ended_rank(FOUR, recorded(name))
         assert found
         assert f"rank {frozen} " not in found
 
 
-def test_several_silent_ranks_are_all_named_and_none_is_blamed() -> None:
+def test_several_silent_ranks_are_named_but_not_blamed() -> None:
     log = shortened(recorded("frozen-3"), 1)
     assert reason(make_spec(hosts=FOUR), 1, log) == (
         f"rank 1 on {ONE} and rank 3 on {TWO} printed no error when a collective timed out after 10 s, but ranks 0, 2 "
@@ -264,7 +264,7 @@ def test_several_silent_ranks_are_all_named_and_none_is_blamed() -> None:
     assert reason(make_spec(hosts=FOUR), 1, log).startswith(f"ranks 0-1 on {ONE} and rank 2 on {TWO} printed no error")
 
 
-def test_where_every_rank_reported_none_is_blamed() -> None:
+def test_no_rank_is_blamed_if_all_reported() -> None:
     log = recorded("frozen-3")
     line = next(line for line in log.splitlines() if "Timed out waiting" in line)
     everybody = log.replace(line, f"{line}\n{line.replace('[2]', '[3]')}")
@@ -273,7 +273,7 @@ def test_where_every_rank_reported_none_is_blamed() -> None:
     )
 
 
-def test_a_rank_that_ended_of_itself_is_named_though_others_had_timed_out() -> None:
+def test_rank_that_exited_by_itself_is_named_despite_timeouts() -> None:
     log = recorded("frozen-3").replace("Process name: 0\nExit code: 1\n", "Process name: 3\nExit code: 137\n")
     assert reason(make_spec(hosts=FOUR), 1, log) == f"rank 3 on {TWO} exited first, with status 137 (Killed)"
 
@@ -286,7 +286,7 @@ def test_files_of_an_earlier_attempt_are_no_evidence() -> None:
     )
 
 
-def test_a_programs_own_words_on_its_output_are_no_evidence() -> None:
+def test_program_output_is_no_evidence() -> None:
     output = "[0]<stdout>:Timed out waiting 5ms for recv operation to complete\nTimed out waiting 5ms for recv\n"
     assert reason(make_spec(hosts=FOUR), 1, output + recorded("killed-1")) == reason(
         make_spec(hosts=FOUR), 1, recorded("killed-1")
@@ -299,12 +299,12 @@ def test_listed_ranks_can_be_read_back(ranks: set[int]) -> None:
     assert [rank for span in spans for rank in range(int(span[0]), int(span[-1]) + 1)] == sorted(ranks)
 
 
-def test_the_end_of_the_log_that_is_read_holds_what_all_ranks_write() -> None:
+def test_end_of_log_is_long_enough_for_output_of_all_ranks() -> None:
     assert log_bytes(4) > 4 * max(len(path.read_bytes()) for path in LOGS.iterdir())
     assert log_bytes(1) < log_bytes(64) < log_bytes(100_000) == 1 << 25
 
 
-def test_what_ended_first_in_a_process_group_is_named() -> None:
+def test_first_failed_process_of_group_is_named() -> None:
     spec, other = make_spec(hosts=FOUR), HOSTS[1].name
     log = "[launcher] rank {} exited first: {}\n[3]<stderr>:ValueError: no such file\n"
     assert (

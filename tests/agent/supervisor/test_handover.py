@@ -123,7 +123,7 @@ def test_the_same_content_has_the_same_digest_whoever_packs_it(
     assert aws.values[0] == aws.values[1]
 
 
-def test_what_is_under_way_is_not_waited_for(runs: Runs, aws: Aws, kept: Kept) -> None:
+def test_upload_in_progress_is_not_awaited(runs: Runs, aws: Aws, kept: Kept) -> None:
     lose(runs)
     aws.slow = True
     try:
@@ -159,9 +159,7 @@ def test_a_rejection_is_logged_once_and_again_after_a_minute(runs: Runs, aws: Aw
     assert len(aws.values) == 5
 
 
-def test_a_full_disk_is_a_failure_that_passes(
-    runs: Runs, aws: Aws, kept: Kept, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_full_disk_is_a_temporary_failure(runs: Runs, aws: Aws, kept: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
     lose(runs)
 
     def full(folder: int, name: str, data: bytes) -> None:
@@ -176,7 +174,7 @@ def test_a_full_disk_is_a_failure_that_passes(
     assert len(aws.values) == 1
 
 
-def test_it_is_written_again_now_and_then_whatever_became_of_it(runs: Runs, aws: Aws, kept: Kept) -> None:
+def test_archive_is_written_again_periodically(runs: Runs, aws: Aws, kept: Kept) -> None:
     lose(runs)
     kept.rounds(2)
     (digest,) = archives(runs)
@@ -205,13 +203,13 @@ def test_handover_folder_that_is_a_link_is_not_followed(runs: Runs, aws: Aws, ke
     assert archives(runs) == sorted([aws.values[0], "b" * 64, "c"])
 
 
-def test_a_run_that_nobody_would_restart_is_left_to_nobody(runs: Runs, aws: Aws, kept: Kept) -> None:
+def test_run_without_restarts_is_not_handed_over(runs: Runs, aws: Aws, kept: Kept) -> None:
     lose(runs, restarts=0)
     kept.rounds(2)
     assert aws.values == [handover.NOTHING]
 
 
-def test_the_agent_is_the_one_that_the_boot_hook_names(
+def test_archived_agent_is_the_one_named_in_boot_hook(
     runs: Runs, tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert boot_hook.hooked_tree() == OWN_TREE
@@ -229,7 +227,7 @@ def test_the_agent_is_the_one_that_the_boot_hook_names(
 
 
 @pytest.mark.parametrize("text", ["", "role=master\nregion=us-east-1\nhandover_parameter=''\n"])
-def test_a_master_of_an_earlier_version_leaves_nothing(runs: Runs, aws: Aws, conf: Path, tree: Path, text: str) -> None:
+def test_master_of_earlier_version_hands_nothing_over(runs: Runs, aws: Aws, conf: Path, tree: Path, text: str) -> None:
     lose(runs)
     conf.write_text(text)
     kept = Kept(runs, aws, conf, tree)
@@ -237,7 +235,7 @@ def test_a_master_of_an_earlier_version_leaves_nothing(runs: Runs, aws: Aws, con
     assert (aws.values, archives(runs), kept.handover.is_settled) == ([], [], True)
 
 
-def test_a_scheduler_tells_aws_before_it_ends_that_nothing_is_left(
+def test_scheduler_clears_handover_before_it_exits(
     runs: Runs, aws: Aws, conf: Path, tree: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kept = Kept(runs, aws, conf, tree)
@@ -275,7 +273,7 @@ def test_the_next_master_has_the_agent_the_database_and_the_hook(
     assert hook.read_text().rstrip().endswith(" schedule")
 
 
-def test_runs_that_began_after_the_backup_are_taken_up_and_do_not_wait(
+def test_runs_started_after_backup_are_resumed_and_not_queued(
     runs: Runs, kept: Kept, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lose(runs)
@@ -295,7 +293,7 @@ def test_runs_that_began_after_the_backup_are_taken_up_and_do_not_wait(
     assert runs.lost() == ["one", "two"]
 
 
-def test_what_the_next_master_has_already_stays(
+def test_existing_files_of_next_master_are_kept(
     runs: Runs, kept: Kept, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lose(runs)
@@ -318,7 +316,7 @@ def test_what_the_next_master_has_already_stays(
         {},
     ],
 )
-def test_what_no_scheduler_has_written_is_refused(
+def test_invalid_archive_is_rejected(
     runs: Runs, tmp_path: Path, contents: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     left = tmp_path / "left"
@@ -340,7 +338,7 @@ def booting(conf: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path
     return inherited
 
 
-def test_a_booting_master_is_settled_once_this_instance_has_asked(booting: Path, tmp_path: Path) -> None:
+def test_booting_master_is_ready_after_its_instance_has_asked(booting: Path, tmp_path: Path) -> None:
     assert not current_master.wait_until_settled(0.0)
     booting.write_text("i-0fedcba9876543210\n")
     assert not current_master.wait_until_settled(0.0), "the disk is an image of another master's"
@@ -348,7 +346,7 @@ def test_a_booting_master_is_settled_once_this_instance_has_asked(booting: Path,
     assert current_master.wait_until_settled(0.0)
 
 
-def test_other_machines_and_masters_of_earlier_versions_wait_for_nothing(tmp_path: Path) -> None:
+def test_other_machines_and_earlier_masters_do_not_wait(tmp_path: Path) -> None:
     conf = tmp_path / "node.conf"
     assert current_master.is_settled(conf, tmp_path / "inherited")
     conf.write_text("instance_id=i-0123456789abcdef0\nhandover_parameter=''\n")

@@ -59,7 +59,7 @@ def test_the_metric_is_in_the_clusters_namespace_and_region() -> None:
     assert words[12:14] == ["--region", "eu-west-1"]
 
 
-def test_a_live_run_publishes_again_and_again_and_an_ended_one_does_not(directory: RunDirectory) -> None:
+def test_only_live_run_publishes_repeatedly(directory: RunDirectory) -> None:
     api = Api()
     metric = LiveMetric(directory, api)
     with metric.published():
@@ -72,7 +72,7 @@ def test_a_live_run_publishes_again_and_again_and_an_ended_one_does_not(director
     assert metric.trouble == ""
 
 
-def test_publishing_ends_with_the_supervisor(directory: RunDirectory) -> None:
+def test_publishing_stops_with_supervisor(directory: RunDirectory) -> None:
     api = Api()
     with LiveMetric(directory, api).published():
         eventually(lambda: api.calls)
@@ -105,7 +105,7 @@ def test_run_without_state_or_origin_holds_no_worker(directory: RunDirectory, lo
         ("", "status 255; do: check that the master"),
     ],
 )
-def test_failures_in_a_row_are_reported_with_the_remedy_until_one_call_succeeds(
+def test_repeated_failures_are_reported_with_fix_until_success(
     directory: RunDirectory, output: str, remedy: str
 ) -> None:
     api = Api(255, f"usage\n{output}\n" if output else "")

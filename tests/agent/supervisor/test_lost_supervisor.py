@@ -65,7 +65,7 @@ def told(directory: RunDirectory) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().split("\n") if line] if path.exists() else []
 
 
-def test_a_lost_run_gets_a_supervisor_that_begins_with_a_restart_on_its_own_nodes(runs: Runs, begun: Begun) -> None:
+def test_lost_run_gets_new_supervisor_that_restarts_it_on_its_nodes(runs: Runs, begun: Begun) -> None:
     directory = lose(runs, faults=["a rank was killed"])
     recover_lost_runs(runs)
     state = directory.stored_state()
@@ -88,7 +88,7 @@ def test_a_reboot_is_reported_as_the_fault(runs: Runs, begun: Begun) -> None:
     assert begun.supervised == [("one", "the master was rebooted")]
 
 
-def test_a_supervisor_that_is_lost_before_it_comes_to_its_restart_has_used_it(runs: Runs, begun: Begun) -> None:
+def test_restart_counts_even_if_supervisor_is_lost_before_it(runs: Runs, begun: Begun) -> None:
     directory = lose(runs, restarts=2)
     for _ in range(3):
         recover_lost_runs(runs)
@@ -130,7 +130,7 @@ def test_a_lost_run_continues_with_the_secrets_that_the_master_still_has(runs: R
     assert len(begun.supervised) == 1
 
 
-def test_the_time_until_it_was_found_counts_toward_its_bound(runs: Runs, begun: Begun) -> None:
+def test_time_until_loss_is_detected_counts_toward_limit(runs: Runs, begun: Begun) -> None:
     directory = lose(runs, bounds=RunLimits(max_hours=1.0))
     run_cost.write_spent(directory, Spent(seconds=10.0, usd=1.0, usd_per_hour=3600.0, counted=100.0, ends=200.0))
     recover_lost_runs(runs)
@@ -139,7 +139,7 @@ def test_the_time_until_it_was_found_counts_toward_its_bound(runs: Runs, begun: 
     assert (spent.seconds, spent.usd) == pytest.approx((10.0 + 100.0 + 45.0, 146.0))
 
 
-def test_where_no_supervisor_starts_the_run_fails_with_what_it_said(runs: Runs, begun: Begun) -> None:
+def test_run_fails_with_output_of_supervisor_that_cannot_start(runs: Runs, begun: Begun) -> None:
     directory = lose(runs, notify=("cat >> told; echo >> told",))
     begun.refuses = True
     recover_lost_runs(runs)
@@ -149,9 +149,7 @@ def test_where_no_supervisor_starts_the_run_fails_with_what_it_said(runs: Runs, 
     assert [event["event"] for event in told(directory)] == ["failed"]
 
 
-def test_one_that_is_stopped_before_it_is_taken_up_stays_down(
-    runs: Runs, begun: Begun, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_stopped_run_is_not_recovered(runs: Runs, begun: Begun, monkeypatch: pytest.MonkeyPatch) -> None:
     directory = lose(runs)
     assert stop_run.stop(runs, directory, 0.0).state == "failed"
     recover_lost_runs(runs)
@@ -159,9 +157,7 @@ def test_one_that_is_stopped_before_it_is_taken_up_stays_down(
     assert runs.lost() == []
 
 
-def test_a_stop_in_the_moment_in_which_it_is_taken_up_reaches_its_new_supervisor(
-    runs: Runs, begun: Begun, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_stop_during_recovery_reaches_new_supervisor(runs: Runs, begun: Begun, monkeypatch: pytest.MonkeyPatch) -> None:
     directory, signalled = lose(runs), []
     recover_lost_runs(runs)
     again = dataclasses.replace(directory.stored_state(), reason="its new supervisor")
@@ -182,7 +178,7 @@ def test_a_stop_in_the_moment_in_which_it_is_taken_up_reaches_its_new_supervisor
     assert signalled == [(1, signal.SIGTERM)], "and not to the scheduler, which has it meanwhile"
 
 
-def test_the_workers_stay_for_a_run_that_goes_on(runs: Runs) -> None:
+def test_workers_are_kept_for_run_that_continues(runs: Runs) -> None:
     lose(runs)
     policy = "arn:aws:autoscaling:us-east-1:1:scalingPolicy:x:autoScalingGroupName/w:policyName/none"
     assert then_stop.stop_workers(runs, policy) == "the workers are kept for run one, which is live"
@@ -196,7 +192,7 @@ def test_a_manual_resume_resets_the_count_of_restarts(runs: Runs) -> None:
     assert directory.course() == {"archive": "s3://bucket/runs/one", "times": {}}
 
 
-def test_the_next_supervisor_knows_with_how_many_nodes_the_run_began_and_which_it_has_left(runs: Runs) -> None:
+def test_next_supervisor_knows_original_node_count_and_left_nodes(runs: Runs) -> None:
     first, *others = make_nodes(3)
     directory = lose(runs, hosts=others)
     left = lost_supervisor.document_of({first.name: first, others[0].name: others[0]})
@@ -213,7 +209,7 @@ def test_the_next_supervisor_knows_with_how_many_nodes_the_run_began_and_which_i
 
 
 @pytest.mark.parametrize("wanted", [None, 0, -1, "3", True])
-def test_without_a_number_in_its_course_a_run_wants_the_nodes_that_it_has(runs: Runs, wanted: object) -> None:
+def test_run_without_recorded_node_count_keeps_its_nodes(runs: Runs, wanted: object) -> None:
     directory = lose(runs, hosts=make_nodes(2))
     (directory.path / "course.json").write_text(json.dumps({"times": {"started": 1.0}, "wanted": wanted}))
     os.mkfifo(directory.path / "spec-1.json")  # a rank may do this: any reader would wait forever
@@ -245,7 +241,7 @@ def test_scheduler_waits_for_restartable_run_and_recovers_it_after_its_loss(
     assert len(pauses) == 3, "one that makes no restarts keeps none"
 
 
-def test_a_scheduler_ends_with_its_master_and_takes_up_nothing(
+def test_scheduler_of_replaced_master_exits_without_recovery(
     runs: Runs, begun: Begun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lose(runs)
@@ -256,7 +252,7 @@ def test_a_scheduler_ends_with_its_master_and_takes_up_nothing(
     assert (begun.supervised, runs.lost()) == ([], ["one"])
 
 
-def test_a_scheduler_is_started_for_a_live_run_that_could_go_on(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_scheduler_is_started_for_restartable_live_run(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
     started: list[Any] = []
     monkeypatch.setattr("agent.supervisor.scheduler.subprocess.Popen", lambda *args, **keys: started.append(args))
     scheduler.ensure_running(runs)

@@ -133,9 +133,7 @@ def test_node_that_reboots_has_longer(cluster: Cluster) -> None:
     assert cluster.marked == [HOSTS[3].instance_id]
 
 
-def test_node_that_leaves_that_a_task_holds_or_that_left_its_group_is_not_replaced(
-    cluster: Cluster, tmp_path: Path
-) -> None:
+def test_leaving_reserved_or_ungrouped_node_is_not_replaced(cluster: Cluster, tmp_path: Path) -> None:
     cluster.pass_time(60.0)
     (tmp_path / LEAVING).mkdir(parents=True)
     (tmp_path / LEAVING / HOSTS[0].instance_id).touch()
@@ -175,14 +173,16 @@ def test_no_more_are_replaced_in_an_hour_than_the_limit(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("settings", [{"max_per_hour": 0}, {"group": ""}])
-def test_off_asks_neither_nodes_nor_aws(tmp_path: Path, settings: dict[str, Any], monkeypatch: Any) -> None:
+def test_disabled_replacement_checks_neither_nodes_nor_aws(
+    tmp_path: Path, settings: dict[str, Any], monkeypatch: Any
+) -> None:
     cluster = Cluster(tmp_path, **settings)
     monkeypatch.setattr(cluster.workers, "_run", lambda *_: pytest.fail("asked"))
     cluster.pass_time(LOST_S * 3)
     assert cluster.log.read() == []
 
 
-def test_nothing_is_replaced_while_aws_does_not_answer(cluster: Cluster) -> None:
+def test_nothing_is_replaced_while_aws_is_unreachable(cluster: Cluster) -> None:
     cluster.pass_time(60.0)
     cluster.error = "Could not connect to the endpoint URL"
     cluster.cut(HOSTS[3])
@@ -207,7 +207,7 @@ def test_master_without_the_permission_says_how_to_get_it(cluster: Cluster, monk
     assert [each.endswith("; to grant the master this permission: `fab up`") for each in cluster.troubles] == [True]
 
 
-def test_worker_with_a_faulty_gpu_is_replaced_after_two_looks(tmp_path: Path) -> None:
+def test_worker_with_faulty_gpu_is_replaced_after_two_checks(tmp_path: Path) -> None:
     cluster = Cluster(tmp_path, make_nodes(2, kind="x86_64-sm80", slots=2))
     well = "deepcdk: nvidia-smi\n00000000:10:1C.0, 0\n00000000:20:1C.0, 0\ndeepcdk: status 0\n"
     fallen = "[1.2] NVRM: Xid (PCI:0000:10:1c): 79, GPU has fallen off the bus.\n"

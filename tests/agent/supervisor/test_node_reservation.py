@@ -53,7 +53,7 @@ def refused(efs: Path, *words: str) -> list[dict[str, Any]]:
     return [{key: value for key, value in each.items() if key != "run_id"} for each in found]
 
 
-def test_while_every_node_is_held_no_run_begins_or_waits_and_afterwards_it_does(efs: Path, supervisor: Call) -> None:
+def test_no_run_starts_or_queues_while_all_nodes_are_reserved(efs: Path, supervisor: Call) -> None:
     with held(efs, "--every", "fab down"):
         for flags in ((), ("--queue",)):
             start = supervisor("start", *flags, stdin=spec(efs, "one", "true"))
@@ -70,7 +70,7 @@ def test_while_every_node_is_held_no_run_begins_or_waits_and_afterwards_it_does(
     assert supervisor("start", stdin=spec(efs, "one", "true")).returncode == 0
 
 
-def test_no_node_is_held_that_a_run_has(efs: Path, supervisor: Call) -> None:
+def test_nodes_of_runs_cannot_be_reserved(efs: Path, supervisor: Call) -> None:
     supervisor("start", stdin=spec(efs, "one", "sleep 6000"))  # without hosts it has every node
     assert refused(efs, "fab replace", ONE) == [{"hosts": []}]
     supervisor("stop", "one", "--grace", "0")
@@ -78,9 +78,7 @@ def test_no_node_is_held_that_a_run_has(efs: Path, supervisor: Call) -> None:
         pass
 
 
-def test_a_run_that_has_ended_is_waited_for_while_it_clears_its_nodes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_reservation_waits_for_ended_run_to_clear_its_nodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """`fab down --force` failed if the clean-up of a run took longer than 20 s."""
     runs, waited = Runs(root=tmp_path), list[str]()
     runs.claim("one", None)
@@ -101,7 +99,7 @@ def test_a_run_that_has_ended_is_waited_for_while_it_clears_its_nodes(
         holding.claim(runs, "fab down", None, on_wait)
 
 
-def test_a_run_gets_other_nodes_than_those_that_are_held(tmp_path: Path) -> None:
+def test_run_gets_only_unreserved_nodes(tmp_path: Path) -> None:
     runs = Runs(root=tmp_path)
     holding.claim(runs, "fab scale", [ClaimedNode(name="deeplearning-worker2", instance_id="i-00000002")])
     with pytest.raises(LiveRunError, match="`fab scale` is in progress; `fab scale` uses deeplearning-worker2"):
@@ -110,7 +108,7 @@ def test_a_run_gets_other_nodes_than_those_that_are_held(tmp_path: Path) -> None
     assert runs.live() == ["one"]
 
 
-def test_the_size_of_the_group_is_held_by_one_task_at_a_time_and_beside_any_run(efs: Path, supervisor: Call) -> None:
+def test_group_size_is_reserved_by_one_task_at_a_time(efs: Path, supervisor: Call) -> None:
     supervisor("start", stdin=spec(efs, "one", "sleep 6000"))
     got: list[int] = []
 
@@ -135,7 +133,7 @@ def test_a_task_that_keeps_changing_the_group_size_is_reported(tmp_path: Path, m
         holding.claim(Runs(root=tmp_path), "fab scale", ())
 
 
-def test_what_a_killed_laptop_held_is_free_and_marks_no_run(efs: Path) -> None:
+def test_reservation_of_killed_laptop_is_released(efs: Path) -> None:
     process = subprocess.Popen(
         command(efs, "--every", "fab down"),
         cwd=efs / "payloads" / AGENT,

@@ -26,7 +26,7 @@ from tests.waiting import eventually
 EVENT: dict[str, Any] = {"event": "ended", "run_id": "one", "text": "run one succeeded", "time": 1.0}
 
 
-def test_a_command_gets_the_event_as_json_and_as_variables_and_none_of_the_runs_own(
+def test_command_gets_event_as_json_and_variables_without_those_of_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DEEPCDK_RUN", "one")
@@ -36,7 +36,7 @@ def test_a_command_gets_the_event_as_json_and_as_variables_and_none_of_the_runs_
     assert (tmp_path / "words").read_text() == "ended one run one succeeded:\n"
 
 
-def test_a_command_that_does_not_read_tells_all_the_same(tmp_path: Path) -> None:
+def test_command_that_ignores_stdin_succeeds(tmp_path: Path) -> None:
     assert call("true", {**EVENT, "text": "x" * 400_000}, tmp_path) == ""
     assert call("true", EVENT, tmp_path) == ""
 
@@ -78,7 +78,7 @@ def test_all_commands_run_concurrently_and_a_failure_names_the_number_of_its_com
 
 
 @pytest.mark.parametrize("commands", [("",), (" ",), ("a\0b",), ("true",) * 11])
-def test_what_cannot_be_a_command_is_refused(commands: tuple[str, ...]) -> None:
+def test_invalid_commands_are_rejected(commands: tuple[str, ...]) -> None:
     with pytest.raises(SpecError, match="notify: must be at most 10 commands"):
         make_spec(notify=commands)
 
@@ -88,7 +88,7 @@ def told(directory: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
-def test_a_run_tells_of_its_bound_and_its_end_and_a_failing_command_ends_nothing(efs: Path, supervisor: Call) -> None:
+def test_run_notifies_of_limit_and_end_despite_failing_command(efs: Path, supervisor: Call) -> None:
     script = "trap 'exit 0' TERM; while :; do sleep 0.1; done"
     spec = script_spec(efs, script, bounds=RunLimits(max_hours=4 / 3600), notify=("cat >> events", "exit 5"))
     supervisor("start", stdin=spec.to_json())
@@ -150,7 +150,7 @@ def test_mail_gets_the_text_and_all_others_the_event_as_json() -> None:
     assert (json.loads(message["default"]), message["email"]) == (FAILED, FAILED["text"])
 
 
-def test_what_sns_refuses_for_its_size_is_cut() -> None:
+def test_too_large_message_is_truncated_for_sns() -> None:
     found = words({**FAILED, "run_id": "r" * 128, "text": "\x01" * 400_000})
     assert len(found["--subject"]) < 100
     assert len(found["--message"].encode()) < 256 * 1024
@@ -165,7 +165,7 @@ def test_a_failed_publication_returns_its_last_line_and_a_success_nothing() -> N
     assert notification.publish(TOPIC, FAILED, 1.0, lambda *_: Completed(status=0, output="{}")) == ""
 
 
-def test_an_arn_among_the_commands_is_published_to_and_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_arn_among_commands_is_a_topic(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[tuple[str, str]] = []
 
     def publish(arn: str, document: dict[str, Any], timeout_s: float) -> str:
@@ -188,5 +188,5 @@ def test_an_arn_among_the_commands_is_published_to_and_not_run(tmp_path: Path, m
         "arn:aws:sns:eu-west-1:123456789012:$(id)",
     ],
 )
-def test_nothing_else_is_a_topic(other: str) -> None:
+def test_only_topic_arns_are_topics(other: str) -> None:
     assert topic_region(other) == ""

@@ -31,7 +31,7 @@ def done(status: int, output: str) -> Completed:
     return Completed(status=status, output=output, began=0.0, ended=1.0)
 
 
-def test_a_host_that_is_not_reached_is_to_be_replaced() -> None:
+def test_unreachable_host_should_be_replaced() -> None:
     results = {
         "deeplearning-worker1": done(0, "/opt/python"),
         "deeplearning-worker2": done(255, "ssh: connect to host deeplearning-worker2 port 22: No route to host\n"),
@@ -100,14 +100,14 @@ def test_root_clears_hosts_with_processes_of_ranks_or_files_of_another_run(spec:
     assert hosts.prepared(set()) == []
 
 
-def test_root_of_each_host_admits_the_group_and_the_hosts_of_the_run_alone(spec: RunSpec) -> None:
+def test_each_host_admits_only_group_and_hosts_of_the_run(spec: RunSpec) -> None:
     hosts = Prepared(spec)
     hosts.prepared(set())
     gid = Path(spec.run_directory).stat().st_gid
     assert hosts.admission == f"run {gid} {ONE.address},{TWO.address}"
 
 
-def test_a_full_disk_of_a_host_is_reported_with_the_way_to_free_space(spec: RunSpec) -> None:
+def test_full_disk_of_host_is_reported_with_fix(spec: RunSpec) -> None:
     hosts = Prepared(spec)
     hosts.refused = {TWO.name: done(1, "sed: couldn't flush <unknown>: No space left on device")}
     with pytest.raises(PreparationError, match=f"free space on {TWO.name} .*`fab clean`.*, or `fab replace worker2`"):
@@ -137,7 +137,7 @@ def test_secrets_that_a_host_does_not_take_are_reported_with_the_remedy(
 
 
 @pytest.mark.parametrize("answer", [done(0, ""), done(1, "Error: No such file or directory")])
-def test_a_host_that_does_not_keep_runs_apart_gets_no_rank(spec: RunSpec, answer: Completed) -> None:
+def test_host_that_cannot_isolate_runs_gets_no_rank(spec: RunSpec, answer: Completed) -> None:
     """A node booted by an older version removes leftovers and prints nothing, whatever the request."""
     hosts = Prepared(spec)
     hosts.refused = {TWO.name: answer}
@@ -168,7 +168,7 @@ def test_nodes_with_different_pythons_are_reported_with_the_paths() -> None:
         interpreters(prepared)
 
 
-def test_a_host_on_which_a_process_stays_gets_no_rank(spec: RunSpec, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_host_with_remaining_process_gets_no_rank(spec: RunSpec, monkeypatch: pytest.MonkeyPatch) -> None:
     hosts, cleared = Prepared(spec), {ONE.instance_id}
     monkeypatch.setattr(
         hosts, "clear", lambda hosts, timeout_s: {TWO.name: done(1, "cannot kill processes of an earlier run: 7")}
@@ -232,21 +232,21 @@ def test_the_run_works_in_a_copy_with_the_same_modes(program: RunSpec) -> None:
     assert (Path(program.program_directory) / "train.py").read_text() == "print()"
 
 
-def test_the_ranks_may_change_all_of_the_copy_and_execute_what_was_executable(program: RunSpec) -> None:
+def test_ranks_can_change_copy_and_execute_executable_files(program: RunSpec) -> None:
     stage(program)
     work = Path(program.working_directory)
     modes = {each.name: each.stat().st_mode & 0o7777 for each in (work, *work.rglob("*"))}
     assert modes == {"work": 0o777, "lib": 0o777, "train.py": 0o666, "start.sh": 0o777}
 
 
-def test_a_second_attempt_goes_on_in_what_the_first_one_left(program: RunSpec) -> None:
+def test_second_attempt_continues_in_copy_of_the_first(program: RunSpec) -> None:
     stage(program)
     (Path(program.working_directory) / "checkpoint").write_text("7")
     stage(program)
     assert (Path(program.working_directory) / "checkpoint").read_text() == "7"
 
 
-def test_a_truncated_copy_is_made_again(program: RunSpec) -> None:
+def test_truncated_copy_is_repeated(program: RunSpec) -> None:
     partial = Path(program.run_directory) / ".work.partial"
     partial.mkdir()
     (partial / "half").touch()

@@ -30,14 +30,14 @@ from tests.factories import make_node, make_program_spec, make_spec
 RUNTIME = Path("/opt/deepcdk/runtime/0123456789abcdef")
 
 
-def test_without_gpus_a_node_takes_as_many_ranks_as_cores() -> None:
+def test_without_gpus_node_runs_at_most_one_rank_per_core() -> None:
     host = make_node(2, slots=4)
     check_slots(host, gpus=0, cores=4)
     with pytest.raises(NodeError, match="4 ranks are requested on deeplearning-worker2, which has 2 cores"):
         check_slots(host, gpus=0, cores=2)
 
 
-def test_with_gpus_the_cores_do_not_count() -> None:
+def test_with_gpus_number_of_cores_does_not_count() -> None:
     host = make_node(2, slots=4)
     check_slots(host, gpus=8, cores=2)
     with pytest.raises(NodeError, match="which has 1 GPUs"):
@@ -93,7 +93,7 @@ def prepared(
     return status, *capfd.readouterr()
 
 
-def test_a_node_tells_its_facts_and_then_the_ranks_python(
+def test_node_reports_facts_and_then_python_of_ranks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / TAKEN).mkdir(parents=True)
@@ -114,7 +114,7 @@ def test_a_run_without_pre_flight_gets_no_facts(
 
 
 @pytest.mark.parametrize(("launcher", "python"), [("horovod", "/masters/python"), ("plain", NODE_PYTHON)])
-def test_a_master_prepares_no_more_than_what_its_launcher_runs_in(
+def test_master_prepares_only_environment_of_launcher(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], launcher: str, python: str
 ) -> None:
     monkeypatch.setattr("agent.supervisor.prepare_node.this_host", lambda spec: None)
@@ -142,7 +142,7 @@ def test_hosts_with_gpus_get_the_runtime_of_their_compute_capabilities(
 
 
 @pytest.mark.parametrize("output", ["", "facts\n", f"{Prepared(python='a').line}\n" * 2])
-def test_an_answer_that_does_not_say_once_what_was_prepared_is_refused(output: str) -> None:
+def test_answer_must_contain_result_exactly_once(output: str) -> None:
     with pytest.raises(ValueError, match=r"printed [02] results instead of 1"):
         parse(output)
 
@@ -150,7 +150,7 @@ def test_an_answer_that_does_not_say_once_what_was_prepared_is_refused(output: s
 @pytest.mark.parametrize(
     "line", ["[" * 100_000, "9" * 5000, "[]", '{"python": 1}', '{"python": "a", "other": 1}', "{}"]
 )
-def test_invalid_line_of_what_was_prepared_is_refused(line: str) -> None:
+def test_invalid_result_line_is_rejected(line: str) -> None:
     with pytest.raises(ValueError, match=r"printed an invalid result|nested too deeply|more than 18 digits"):
         parse(f"deepcdk-prepared {line}\n")
 
@@ -166,9 +166,7 @@ def test_a_remaining_process_of_another_run_is_reported(
         clear(make_spec(), tmp_path, on_master=False)
 
 
-def test_other_live_runs_are_spared_on_the_master_and_none_is_on_a_host(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_other_live_runs_are_spared_only_on_master(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     spec, spared = make_spec(run_id="one", efs_mount=str(tmp_path)), []
     runs = Runs(root=tmp_path / "runs")
     for run_id, index in (("one", 1), ("two", 3)):
@@ -189,7 +187,7 @@ def test_errors_are_printed_to_stderr(tmp_path: Path, capsys: pytest.CaptureFixt
     assert "spec.json" in capsys.readouterr().err
 
 
-def test_a_program_with_an_environment_of_its_own_gets_that_and_no_runtime(
+def test_program_with_own_environment_gets_no_runtime(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     asked: list[tuple[Path, dict[str, Any]]] = []

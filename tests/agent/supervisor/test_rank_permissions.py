@@ -56,7 +56,7 @@ def test_ranks_make_their_unreadable_files_readable(directory: RunDirectory) -> 
     assert rank_permissions.make_readable(directory, Master(f"{hidden}\n", f"{hidden}\n")) == f"cannot read {hidden}"
 
 
-def test_the_search_for_unreadable_files_is_one_that_find_understands(directory: RunDirectory) -> None:
+def test_find_accepts_the_search_for_unreadable_files(directory: RunDirectory) -> None:
     assert rank_permissions.make_readable(directory, execute) == ""
 
 
@@ -87,7 +87,7 @@ def opened(directory: RunDirectory) -> tuple[int, int]:
 
 
 @pytest.mark.root
-def test_each_live_run_is_open_to_a_group_of_its_own(tmp_path: Path) -> None:
+def test_each_live_run_has_its_own_group(tmp_path: Path) -> None:
     one, two, three = (RunDirectory(path=tmp_path / name) for name in ("one", "two", "three"))
     for each in (one, two, three):
         each.path.mkdir()
@@ -129,7 +129,7 @@ def test_no_two_live_runs_share_a_group_when_all_are_taken(tmp_path: Path) -> No
     assert len({opened(RunDirectory(path=tmp_path / name)) for name in names[:-1]}) == 98
 
 
-def test_a_directory_stays_closed_where_there_are_no_groups_for_runs(
+def test_directory_stays_closed_without_groups_for_runs(
     directory: RunDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refused(path: Path, uid: int, gid: int, *, follow_symlinks: bool) -> None:

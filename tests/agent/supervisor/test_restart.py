@@ -84,13 +84,11 @@ FROZEN = (
         (ENDED.format(-9) + "\n" + ENDED.format(1), UP, ""),
     ],
 )
-def test_a_lost_node_a_killed_and_a_silent_rank_are_faults_of_the_machine_and_errors_are_not(
-    log: str, up: dict[str, float], fault: str
-) -> None:
+def test_lost_nodes_and_killed_or_silent_ranks_are_machine_faults(log: str, up: dict[str, float], fault: str) -> None:
     assert machine_fault(SPEC, "before\n" + log, up, ran_s=100.0) == fault
 
 
-def test_a_node_that_leaves_is_a_fault_whatever_the_log_says(tmp_path: Path) -> None:
+def test_leaving_node_is_a_fault_regardless_of_log(tmp_path: Path) -> None:
     (tmp_path / LEAVING).mkdir(parents=True)
     (tmp_path / LEAVING / TWO.instance_id).write_text('spot interruption: {"action": "terminate"}')
     spec = make_spec(hosts=(ONE, TWO), efs_mount=str(tmp_path))
@@ -105,7 +103,7 @@ def test_only_hosts_that_answer_have_an_uptime() -> None:
     assert uptimes(answers) == {"a": 812.45, "b": 99.5}
 
 
-def test_a_run_keeps_its_own_hosts_that_answer_and_takes_others_of_the_same_kind() -> None:
+def test_run_keeps_reachable_hosts_and_adds_others_of_same_kind() -> None:
     three, other = make_node(3), make_node(4, kind="aarch64-py3.12")
     nodes: tuple[Node, ...] = (make_master(), ONE, TWO, three, other)
     ids = {node.instance_id for node in nodes}
@@ -180,7 +178,7 @@ def search(tmp_path: Path) -> Callable[..., tuple[RunSpec | None, list[str], lis
     return run
 
 
-def test_it_waits_until_as_many_nodes_answer_as_before_and_says_what_it_waits_for(search: Any) -> None:
+def test_restart_waits_for_as_many_nodes_and_reports_it(search: Any) -> None:
     every = {node.name for node in make_nodes(3)}
     spec, reasons, _ = search(every, every - {ONE.name}, {TWO.name})
     assert [host.name for host in spec.hosts] == [ONE.name, make_node(3).name]
@@ -192,14 +190,14 @@ def test_it_waits_until_as_many_nodes_answer_as_before_and_says_what_it_waits_fo
     ]
 
 
-def test_nodes_that_leave_do_not_count(search: Any, tmp_path: Path) -> None:
+def test_leaving_nodes_do_not_count(search: Any, tmp_path: Path) -> None:
     (tmp_path / LEAVING).mkdir(parents=True)
     (tmp_path / LEAVING / ONE.instance_id).touch()
     spec, *_ = search(set(), spec=make_spec(hosts=(ONE, TWO), restarts=1, efs_mount=str(tmp_path)))
     assert [host.name for host in spec.hosts] == [TWO.name, make_node(3).name]
 
 
-def test_nodes_of_another_run_do_not_count_and_those_that_are_taken_are_claimed(search: Any, tmp_path: Path) -> None:
+def test_nodes_of_another_run_do_not_count_and_chosen_nodes_are_claimed(search: Any, tmp_path: Path) -> None:
     runs = Runs(root=tmp_path / "runs")
     spec, reasons, _ = search({TWO.name}, taken=[make_node(3)])
     assert spec is None
@@ -211,7 +209,7 @@ def test_nodes_of_another_run_do_not_count_and_those_that_are_taken_are_claimed(
     assert [host.name for host in spec.hosts] == [ONE.name, make_node(3).name]
 
 
-def test_no_nodes_end_the_wait_and_so_does_a_stop(search: Any) -> None:
+def test_wait_for_nodes_ends_at_timeout_or_stop(search: Any) -> None:
     spec, _, lines = search({ONE.name, TWO.name})
     few = "the run is not restarted: fewer than 2 nodes responded within 0 s; to continue: `fab resume "
     assert (spec, lines[-1]) == (None, f"{few}{SPEC.run_id}`")
@@ -231,7 +229,7 @@ def test_recently_unreachable_host_is_tried_only_if_the_others_do_not_suffice(se
     assert len(hosts.asked) == 2
 
 
-def test_fewer_nodes_are_taken_after_a_while_where_that_is_allowed(search: Any) -> None:
+def test_fewer_nodes_are_used_after_a_while_if_allowed(search: Any) -> None:
     spec = make_spec(hosts=make_nodes(3), restarts=3, min_nodes=2)
     began = time.monotonic()
     found, *_ = search({TWO.name}, spec=spec, fewer_after_s=0.2, patience_s=60.0)
@@ -250,7 +248,7 @@ class Unreplaced:
         self.obstacle, self.latest = lambda: obstacle, lambda: latest
 
 
-def test_without_capacity_for_a_replacement_fewer_nodes_are_taken_after_a_while(search: Any) -> None:
+def test_without_capacity_fewer_nodes_are_used_after_a_while(search: Any) -> None:
     spec = make_spec(hosts=make_nodes(3), restarts=3)
     none, some = Unreplaced("no capacity"), Unreplaced()
     began = time.monotonic()
@@ -266,13 +264,13 @@ def test_min_nodes_forbids_fewer_nodes_without_capacity(search: Any) -> None:
     assert search({TWO.name}, spec=spec, unreplaced_after_s=0.01, replacements=Unreplaced("no capacity"))[0] is None
 
 
-def test_a_replacement_that_is_on_its_way_has_as_long_as_a_lost_node(search: Any) -> None:
+def test_starting_replacement_has_as_much_time_as_lost_node(search: Any) -> None:
     began = time.monotonic()
     late = Unreplaced(latest=time.time() + 0.3)
     assert search({ONE.name, TWO.name}, replacements=late)[0] is None
     assert time.monotonic() - began >= 0.4
 
 
-def test_without_a_list_of_nodes_it_goes_on_waiting(search: Any) -> None:
+def test_restart_keeps_waiting_without_list_of_nodes(search: Any) -> None:
     spec, _, lines = search(set(), nodes_path="/nowhere/nodes")
     assert (spec, "cannot read the list of nodes" in lines[1]) == (None, True)

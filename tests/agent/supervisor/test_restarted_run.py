@@ -121,7 +121,7 @@ def test_leftover_ranks_are_killed_on_old_and_new_hosts(supervised: Any) -> None
     assert "signal 9" not in second
 
 
-def test_a_host_that_was_left_out_keeps_nothing_of_the_run(supervised: Any) -> None:
+def test_excluded_host_keeps_no_processes_of_run(supervised: Any) -> None:
     record, log = supervised("exit 1", "exit 0", silent={TWO.name}, workers=make_nodes(3))
     assert record["state"]["state"] == "succeeded"
     assert record["state"]["hosts"] == [ONE.name, make_node(3).name]
@@ -157,20 +157,20 @@ def test_run_with_stuck_rank_restarts_and_after_the_last_restart_the_reason_name
     assert record["state"]["reason"] == f"{fault} (after 1 restart)"
 
 
-def test_an_error_of_the_program_is_not_tried_again(supervised: Any) -> None:
+def test_program_error_causes_no_restart(supervised: Any) -> None:
     record, log = supervised("echo '[launcher] rank 1 exited first: 1'; exit 1")
     assert (record["state"]["state"], "restart" in log) == ("failed", False)
     assert record["state"]["reason"] == f"rank 1 on {TWO.name} exited first, with status 1"
     assert "restarts" not in record["course"] and record["attempts"] == 1
 
 
-def test_after_the_last_restart_the_fault_ends_the_run(supervised: Any) -> None:
+def test_fault_after_last_restart_fails_the_run(supervised: Any) -> None:
     record, _ = supervised(KILLED, KILLED, restarts=1)
     assert record["state"]["reason"] == f"rank 1 on {TWO.name} exited first, with signal 9 (Killed) (after 1 restart)"
     assert len(record["course"]["restarts"]) == 1
 
 
-def test_where_no_node_comes_back_the_run_fails_with_the_first_reason(supervised: Any) -> None:
+def test_run_fails_with_first_reason_if_no_node_returns(supervised: Any) -> None:
     record, log = supervised("exit 1", silent={TWO.name})
     assert record["state"]["state"] == "failed"
     assert f"because {TWO.name} no longer responds" in log
@@ -178,9 +178,7 @@ def test_where_no_node_comes_back_the_run_fails_with_the_first_reason(supervised
     assert record["attempts"] == 1
 
 
-def test_a_stop_that_comes_while_it_waits_for_nodes_stops_the_run(
-    supervised: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_stop_while_waiting_for_nodes_stops_the_run(supervised: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     def stopped(self: Restarts, title: str) -> None:
         assert not self.is_stopped()
         supervisors[0].directory.stop_request.write_text("{}")
@@ -208,7 +206,7 @@ def lost(*faults: str, **changes: Any) -> LostSupervisor:
     return LostSupervisor(**{"left": {}, **values, **changes})
 
 
-def test_the_next_supervisor_begins_with_a_restart_and_goes_on_with_the_record(supervised: Any) -> None:
+def test_next_supervisor_restarts_run_and_continues_record(supervised: Any) -> None:
     record, log = supervised("exit 0", before=lost("a rank was killed"))
     assert (record["state"]["state"], record["state"]["started"]) == ("succeeded", 1.25)
     assert [each["for"] for each in record["course"]["restarts"]] == ["a rank was killed", "its supervisor was lost"]
@@ -219,7 +217,7 @@ def test_the_next_supervisor_begins_with_a_restart_and_goes_on_with_the_record(s
     assert signals[:2] == ["15 to what is left ", "9 to what is left, launchers too "], "ranks may write a checkpoint"
 
 
-def test_restarts_for_both_kinds_of_faults_are_bounded_together(supervised: Any) -> None:
+def test_restart_limit_includes_both_kinds_of_faults(supervised: Any) -> None:
     record, log = supervised(KILLED, before=lost("a rank was killed"), restarts=2)
     assert record["state"]["reason"] == f"rank 1 on {TWO.name} exited first, with signal 9 (Killed) (after 2 restarts)"
     record, log = supervised(KILLED, "exit 0", before=lost("a rank was killed"), restarts=3, run_id="two")
@@ -228,7 +226,7 @@ def test_restarts_for_both_kinds_of_faults_are_bounded_together(supervised: Any)
 
 
 @pytest.mark.parametrize("is_recipe", [True, False])
-def test_ranks_that_came_to_their_result_without_a_supervisor_have_succeeded(
+def test_ranks_that_finished_without_supervisor_have_succeeded(
     supervised: Any, tmp_path: Path, is_recipe: bool
 ) -> None:
     directory = tmp_path / "runs" / SPEC.run_id

@@ -53,7 +53,7 @@ def test_a_run_keeps_its_nodes_while_they_are_the_same_instances(nodes: Path) ->
     assert on_free_nodes(spec, [], pytest.fail, str(nodes)) == spec
 
 
-def test_a_replaced_node_is_taken_as_it_is_now_with_the_slots_that_were_asked_for(nodes: Path) -> None:
+def test_replaced_node_is_used_with_requested_slots(nodes: Path) -> None:
     another = [make_node(index, instance_id=f"i-{index:07x}b", slots=8) for index in (1, 3)]
     nodes.write_text(listed(*another))
     again = on_free_nodes(make_spec(hosts=make_nodes(2, slots=4)), [], pytest.fail, str(nodes))
@@ -112,7 +112,7 @@ def test_a_run_without_nodes_fails_with_the_reason_and_the_queue_continues(
     )
 
 
-def test_a_run_takes_others_in_place_of_nodes_that_another_run_has(nodes: Path) -> None:
+def test_run_replaces_nodes_of_another_run_by_free_nodes(nodes: Path) -> None:
     nodes.write_text(listed(*make_nodes(3), make_node(4, kind="aarch64"), make_node(5)))
     held = [Claim.on("other", [make_node(1)])]
     found = on_free_nodes(make_spec(hosts=make_nodes(3)), held, pytest.fail, str(nodes))

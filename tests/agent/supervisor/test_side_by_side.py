@@ -148,7 +148,7 @@ STEPS = st.lists(SUBMIT | st.integers(1, WORKERS) | st.sampled_from(OTHERS), max
 
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(steps=STEPS)
-def test_never_two_runs_on_a_node_and_those_that_wait_begin_in_order(
+def test_runs_share_no_node_and_start_in_order(
     tmp_path_factory: pytest.TempPathFactory, no_commands: None, steps: list[list[int] | int | str]
 ) -> None:
     with master_in(tmp_path_factory.mktemp("efs")) as master:
@@ -178,9 +178,7 @@ def test_never_two_runs_on_a_node_and_those_that_wait_begin_in_order(
         assert set(master.states.values()) <= {"failed", "stopped"} and not master.waiting
 
 
-def test_a_small_run_does_not_pass_a_large_one_and_both_begin_once_there_is_room(
-    tmp_path: Path, no_commands: None
-) -> None:
+def test_small_run_does_not_overtake_large_run(tmp_path: Path, no_commands: None) -> None:
     with master_in(tmp_path) as master:
         nodes = make_nodes(WORKERS)
         for run_id, count in (("one", 2), ("two", 2), ("large", 4), ("small", 1)):
@@ -200,9 +198,7 @@ def test_a_small_run_does_not_pass_a_large_one_and_both_begin_once_there_is_room
         assert master.runs["two"].effective_state().state == "failed"
 
 
-def test_a_run_that_ends_is_waited_for_and_another_live_one_is_not(
-    tmp_path: Path, no_commands: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_only_ending_run_is_awaited(tmp_path: Path, no_commands: None, monkeypatch: pytest.MonkeyPatch) -> None:
     with master_in(tmp_path) as master:
         master.submit("one", make_nodes(4))
         submission = Submission(spec=make_spec(run_id="two", efs_mount=str(tmp_path), hosts=make_nodes(2)))
@@ -221,9 +217,7 @@ def test_a_run_that_ends_is_waited_for_and_another_live_one_is_not(
         assert (master.begun, len(looks)) == (["one", "two"], 1)
 
 
-def test_a_node_that_has_left_since_the_request_is_reported_and_nothing_is_started_or_claimed(
-    tmp_path: Path, no_commands: None
-) -> None:
+def test_node_that_left_since_request_is_reported_without_start(tmp_path: Path, no_commands: None) -> None:
     with master_in(tmp_path) as master:
         there, gone = make_nodes(2), make_node(WORKERS + 1)
         submission = Submission(spec=make_spec(run_id="one", efs_mount=str(tmp_path), hosts=(*there, gone)))
@@ -240,7 +234,7 @@ def test_a_node_that_has_left_since_the_request_is_reported_and_nothing_is_start
         assert (master.runs.held(), master.begun) == ([], ["one"])
 
 
-def test_without_an_id_the_only_live_run_is_meant_and_of_several_none(tmp_path: Path, no_commands: None) -> None:
+def test_default_run_is_the_only_live_one(tmp_path: Path, no_commands: None) -> None:
     with master_in(tmp_path) as master:
         for run_id, count in (("one", 2), ("two", 1)):
             master.submit(run_id, make_nodes(count))
@@ -263,7 +257,7 @@ def test_without_an_id_the_only_live_run_is_meant_and_of_several_none(tmp_path: 
         assert resolve(master.runs, "").run_id == "two", "the newest"
 
 
-def test_a_spec_of_an_older_version_begins_beside_none_and_is_waited_for(tmp_path: Path, no_commands: None) -> None:
+def test_run_with_older_spec_runs_alone(tmp_path: Path, no_commands: None) -> None:
     with master_in(tmp_path) as master:
         master.submit("one", make_nodes(1))
         master.runs.release("one")

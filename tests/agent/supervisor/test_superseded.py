@@ -29,7 +29,7 @@ def test_run_that_was_resumed_is_not_marked_as_lost(ended: Runs) -> None:
     assert ended["one"].stored_state().state == "starting"
 
 
-def test_a_run_that_was_resumed_since_one_found_it_lost_keeps_its_nodes(tmp_path: Path) -> None:
+def test_resumed_run_keeps_nodes_although_it_was_found_lost(tmp_path: Path) -> None:
     runs = Runs(root=tmp_path)
     runs.claim("one", None)
     abandon("one")
@@ -53,7 +53,7 @@ def ended(tmp_path: Path) -> Runs:
     return runs
 
 
-def test_a_run_that_was_queued_since_one_looked_is_not_removed(ended: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_run_queued_meanwhile_is_not_removed(ended: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
     queued: list[bool] = []
     transaction = database.transaction
 
@@ -70,7 +70,7 @@ def test_a_run_that_was_queued_since_one_looked_is_not_removed(ended: Runs, monk
 
 
 @pytest.mark.parametrize("command", ["resume", "remove", "stop", "show", "status"])
-def test_a_run_that_another_laptop_removed_since_one_looked_is_no_such_run(
+def test_run_removed_meanwhile_by_another_laptop_is_unknown(
     efs: Path, command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     runs = Runs(root=efs / "runs")
@@ -91,7 +91,7 @@ def test_a_run_that_another_laptop_removed_since_one_looked_is_no_such_run(
     assert (runs.live(), run_queue.ids()) == ([], [])
 
 
-def test_of_two_laptops_that_queue_an_ended_run_again_at_once_one_is_refused(efs: Path, supervisor: Call) -> None:
+def test_one_of_two_concurrent_requeues_is_rejected(efs: Path, supervisor: Call) -> None:
     assert supervisor("start", stdin=spec(efs, "one", "exit 3")).returncode == 0
     eventually(lambda: json.loads((efs / "runs/one/state.json").read_text())["state"] == "failed")
     eventually(lambda: not Runs(root=efs / "runs").claims())

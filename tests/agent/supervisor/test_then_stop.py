@@ -47,7 +47,7 @@ def stop(runs: Runs, policy: str, api: Api, by: str = "") -> str:
     return stop_workers(runs, policy, by=by, run=api, sleep=lambda seconds: None)
 
 
-def test_a_run_that_asked_for_it_ends_the_workers_once(runs: Runs) -> None:
+def test_run_with_then_stop_terminates_workers_once(runs: Runs) -> None:
     api = Api()
     assert stop(runs, POLICY, api) == STOPPED
     assert api.commands == [command(POLICY)]
@@ -56,7 +56,7 @@ def test_a_run_that_asked_for_it_ends_the_workers_once(runs: Runs) -> None:
     assert (stop(runs, "", api), len(api.commands)) == ("", 1)
 
 
-def test_while_a_run_waits_the_workers_stay_and_the_last_one_ends_them(runs: Runs) -> None:
+def test_workers_are_terminated_after_last_queued_run(runs: Runs) -> None:
     api = Api()
     waiting = runs["two"]
     waiting.path.mkdir()

@@ -85,7 +85,7 @@ def test_the_warning_goes_if_a_connection_is_made_later(attempt: Attempt) -> Non
     assert attempt.after(1000) == ""
 
 
-def test_a_program_that_exchanges_only_at_its_end_is_not_reported(attempt: Attempt) -> None:
+def test_program_that_communicates_only_at_its_end_is_not_reported(attempt: Attempt) -> None:
     attempt.report(APART, 0, 1)
     for rank in (0, 1):
         attempt.print(*(f"loss {step}" for step in range(9)), rank=rank)
@@ -95,7 +95,7 @@ def test_a_program_that_exchanges_only_at_its_end_is_not_reported(attempt: Attem
 
 
 @pytest.mark.parametrize("nodes", [(), (0,), (1,)])
-def test_a_node_that_has_not_reported_counts_for_nothing(attempt: Attempt, nodes: tuple[int, ...]) -> None:
+def test_node_without_report_does_not_count(attempt: Attempt, nodes: tuple[int, ...]) -> None:
     attempt.report(APART, *nodes)
     attempt.print("a", rank=0)
     attempt.after(3)

@@ -47,7 +47,7 @@ def test_unexpected_answers_are_errors(answer: Any) -> None:
         group(answer).members()
 
 
-def test_a_worker_is_marked_whatever_the_grace_period() -> None:
+def test_worker_is_marked_regardless_of_grace_period() -> None:
     calls: list[list[str]] = []
     group({}, calls=calls).mark_unhealthy(make_node(3))
     (command,) = calls
@@ -57,7 +57,7 @@ def test_a_worker_is_marked_whatever_the_grace_period() -> None:
         group("\nAn error occurred (AccessDenied) when calling\n", status=254).mark_unhealthy(make_node(3))
 
 
-def test_the_latest_launch_says_whether_there_is_capacity() -> None:
+def test_capacity_is_known_from_latest_launch() -> None:
     failed = ["2026-11-28T12:00:00Z", "Launching a new EC2 instance.  Status Reason: x", "Failed", "no capacity"]
     launched = ["2026-11-28T12:05:00.123000+00:00", "Launching a new EC2 instance: i-1", "Successful", None]
     ended = ["2026-11-28T12:09:00Z", "Terminating EC2 instance: i-2", "Successful", None]
@@ -86,7 +86,7 @@ def test_the_log_keeps_replacements_and_survives_a_half_line(tmp_path: Path) -> 
     assert log.made(now) == 1, "within the last hour, and done"
 
 
-def test_a_run_sees_the_replacements_of_its_hosts(tmp_path: Path) -> None:
+def test_run_gets_replacements_of_its_hosts(tmp_path: Path) -> None:
     log = ReplacementLog(tmp_path / "log")
     log.add(ONE)
     log.add(Replacement(time=150.0, node="deeplearning-worker2", instance_id="i-00000002", reason="it is silent"))
