@@ -23,7 +23,7 @@ from cluster.deploy import cdk, changed_resources, kept_images
 from cluster.deploy.cdk import CdkError
 from cluster.deploy.change_effects import Effect, describe_effect, describe_login_user
 from cluster.deploy.changed_resources import GROUP, Change, changed_parameters
-from cluster.errors import DeepcdkError
+from cluster.errors import AwsError, DeepcdkError
 from cluster.terminal.status_line import doing
 from stacks.config import Output
 
@@ -130,7 +130,8 @@ def planned(
                     cdk.call(command, project, comparing, aws.environment())
                 except CdkError as error:
                     if _is_synthesized(Path(assembly), error):
-                        _check_not_overtaken(aws, stack, before, error)
+                        with contextlib.suppress(AwsError):
+                            _check_not_overtaken(aws, stack, before, error)
                     raise
                 plan = _read_plan(aws, stack, name, Path(assembly))
                 plan = dataclasses.replace(plan, notes=tuple(kept_images.describe(images, newest)))
@@ -151,7 +152,8 @@ def execute(
     try:
         cdk.execute(aws, project, plan.stack, plan.change_set, plan.assembly, report, events=events)
     except CdkError:
-        _check_current(aws, plan)
+        with contextlib.suppress(AwsError):  # it must not hide why the deployment failed
+            _check_current(aws, plan)
         raise
 
 

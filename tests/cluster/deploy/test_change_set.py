@@ -16,6 +16,7 @@ from cluster.deploy import cdk, change_set
 from cluster.deploy.cdk import CdkError
 from cluster.deploy.change_set import Plan, is_new, with_current_sizes
 from cluster.deploy.changed_resources import Change
+from cluster.errors import NoAnswerError
 
 Propose = Callable[[dict[str, Any], str], None]
 PROJECT = Path("/project")
@@ -133,6 +134,26 @@ def test_an_empty_change_set_is_no_failure_and_any_other_failure_is_reported(
             change_set.planned(aws, PROJECT, "deepcdk", {}),
         ):
             raise AssertionError("a plan that failed is none")
+
+
+def test_a_failed_deployment_is_reported_even_if_aws_no_longer_answers(
+    aws: Aws, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = iter([{"ChangeSetId": "arn"}])
+
+    def describe(*_: object) -> dict[str, str]:
+        if (answer := next(answers, None)) is None:
+            raise NoAnswerError("the AWS API does not answer")
+        return answer
+
+    def fail(*_: object, **__: object) -> None:
+        raise CdkError("the deployment failed: no capacity")
+
+    monkeypatch.setattr(change_set, "describe_stack", describe)
+    monkeypatch.setattr(cdk, "execute", fail)
+    plan = Plan(stack="deepcdk", change_set="arn", assembly=Path(), unchanged=False)
+    with pytest.raises(CdkError, match="no capacity"):
+        change_set.execute(aws, PROJECT, plan, print)
 
 
 def test_each_change_set_has_a_name_of_its_own_within_cloudformations_rule() -> None:
