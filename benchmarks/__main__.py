@@ -2,6 +2,6 @@
 
 import sys
 
-from benchmarks.whole_path import main
+from benchmarks.promises import main
 
 sys.exit(main())

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from agent.hardware.machine import Machine, this_machine
-from benchmarks.measure import output_of
+from benchmarks.clouds import output_of
 from cluster import demo
 
 FILE: Final = "benchmarks/figures.json"

@@ -34,7 +34,7 @@ from pathlib import Path
 from typing import Final
 
 from benchmarks import figures
-from benchmarks.measure import on_laptop, output_of, running_cloud
+from benchmarks.clouds import on_laptop, output_of, running_cloud
 from cluster import demo
 
 CLOUD: Final = "firststep"

@@ -28,7 +28,7 @@ from typing import Any, Final
 from agent.hardware.machine import this_machine
 from agent.runs.tail import Tail
 from benchmarks import figures
-from benchmarks.measure import on_laptop, output_of, running_cloud
+from benchmarks.clouds import on_laptop, output_of, running_cloud
 from cluster import demo
 
 CLOUD: Final = "recovery"

@@ -37,7 +37,7 @@ from agent.spec.launchers import APART
 from agent.spec.nodes import Node
 from agent.spec.run import RunSpec
 from benchmarks import figures
-from benchmarks.measure import INSTALL_PEERS, PEERS, has_module
+from benchmarks.clouds import INSTALL_PEERS, PEERS, has_module
 from cluster import demo
 
 PROGRAM: Final = Path(__file__).with_name("own_program.py")

@@ -10,7 +10,7 @@ import threading
 from pathlib import Path
 
 from localcloud.cleanup import MARKER, namespace_inodes, processes_in, remove, terminate
-from localcloud.layout import Layout
+from localcloud.cloud_paths import Layout
 from localcloud.lifecycle import acquire, make_directory
 
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from localcloud import control, host_kinds, laptop, lifecycle
+from localcloud import control_socket, host_kinds, laptop, lifecycle
 from localcloud.cli import main
+from localcloud.cloud_paths import BadNameError, Layout
 from localcloud.errors import CommandError, MissingRequirementsError
-from localcloud.layout import BadNameError, Layout
 
 
 @pytest.mark.parametrize("command", [["status"], ["run", "--", "true"], ["exec", "i-1", "--", "true"], ["cut", "i-1"]])
@@ -114,7 +114,7 @@ def test_network_of_host_is_cut_by_id_name_or_address(
         asked.append(request)
         return {"hosts": [host], "error": ""}
 
-    monkeypatch.setattr(control, "request", answer)
+    monkeypatch.setattr(control_socket, "request", answer)
     assert main(["cut", named]) == 0
     assert asked[-1] == {"do": "cut", "instance": "i-7"}
     assert capsys.readouterr().out == "i-7 (10.0.1.5): network cut\n"
@@ -129,7 +129,7 @@ def test_start_and_status_report_volumes_without_sizes(
     monkeypatch.setattr(lifecycle, "check", lambda options: None)
     monkeypatch.setattr(lifecycle, "start", lambda options: state)
     monkeypatch.setattr(host_kinds, "prepare", lambda options, environment: None)
-    monkeypatch.setattr(control, "request", lambda layout, request: state)
+    monkeypatch.setattr(control_socket, "request", lambda layout, request: state)
     for command in ("start", "status"):
         assert main([command]) == 0
         shown = "sizes of launch templates are not enforced: no loop devices" in capsys.readouterr().out

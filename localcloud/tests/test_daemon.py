@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from localcloud.cli import _parser
-from localcloud.control import answer_one
+from localcloud.control_socket import answer_one
 from localcloud.errors import LocalCloudError
 from localcloud.hosts.images import Bind
-from localcloud.options import Options, from_arguments
+from localcloud.start_options import Options, from_arguments
 
 
 def test_options_survive_the_command_line(tmp_path: Path) -> None:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from localcloud.cloud_paths import Layout
 from localcloud.laptop import ACCESS_KEY_ID, PROGRAMS, environment
-from localcloud.layout import Layout
 
 
 def variables(**caller: str) -> dict[str, str]:

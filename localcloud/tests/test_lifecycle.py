@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from localcloud.layout import Layout
+from localcloud.cloud_paths import Layout
 from localcloud.network.namespaces import run
 from waiting import eventually
 

@@ -11,13 +11,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from localcloud.cloud_paths import Layout
 from localcloud.host_kinds import GUEST_ENVIRONMENT
-from localcloud.hosts import machine_image, nfs_client
+from localcloud.hosts import nfs_client, this_machine_image
 from localcloud.hosts.images import Bind, aws_cli_binds, interpreter_binds
 from localcloud.hosts.namespace_host import NamespaceHosts, SharedDirectory
 from localcloud.hosts.package_index import PackageIndex
 from localcloud.hosts.volumes import open_volumes
-from localcloud.layout import Layout
 from localcloud.network import namespaces
 from localcloud.network.addressing import LAPTOP_ADDRESS, interface
 from localcloud.network.internet import Internet
@@ -155,7 +155,7 @@ class SmallCloud:
         binds = (*interpreter_binds(), *aws_cli_binds(), shown)
         self.environment = environment
         self.internet = Internet()
-        image = machine_image.build(layers / "image", binds, environment)
+        image = this_machine_image.build(layers / "image", binds, environment)
         packages.install(layers / "image")
         if nfs:
             nfs_client.install(layers / "image")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from agent.hardware.machine import this_machine
-from benchmarks import figures, whole_path
+from benchmarks import figures, promises
 from benchmarks.figures import FILE, PAGES, keep, missed, table, with_table
 from cluster.demo import ROOT
 
@@ -77,15 +77,15 @@ def test_a_page_without_the_marks_is_rejected() -> None:
 
 
 def test_measurements_of_clusters_are_stored_as_a_range_when_all_were_measured() -> None:
-    names = [measure.name for measure in whole_path.measures()]
+    names = [measure.name for measure in promises.measures()]
     medians = {name: float(number) for number, name in enumerate(names)}
     synths = [medians[name] for name in names if name.startswith("cdk synth, warm: ")]
-    stored = whole_path.results(medians)
+    stored = promises.results(medians)
     assert stored["cdk synth, warm"] == [min(synths), max(synths)]
     assert stored["fab status"] == [medians["fab status"]]
     assert set(stored) <= set(json.loads((ROOT / FILE).read_text())["results"])
     del medians[next(name for name in names if name.startswith("cdk synth, warm: "))]
-    assert "cdk synth, warm" not in whole_path.results(medians)
+    assert "cdk synth, warm" not in promises.results(medians)
 
 
 def test_starts_of_other_tools_are_measured_in_turns_and_stored_with_their_versions(
@@ -103,14 +103,14 @@ def test_starts_of_other_tools_are_measured_in_turns_and_stored_with_their_versi
 
     def store(results: dict[str, list[float]], versions: dict[str, str]) -> None:
         stored.update(results)
-        assert versions["skypilot"] == whole_path.PEERS["sky"].partition("==")[2]
+        assert versions["skypilot"] == promises.PEERS["sky"].partition("==")[2]
 
     monkeypatch.setattr("cluster.demo.ROOT", tmp_path)
-    monkeypatch.setattr(whole_path, "output_of", lambda command: installed.append(command[-1]))
-    monkeypatch.setattr(whole_path, "seconds", start)
+    monkeypatch.setattr(promises, "output_of", lambda command: installed.append(command[-1]))
+    monkeypatch.setattr(promises, "seconds", start)
     monkeypatch.setattr(figures, "keep", store)
-    assert whole_path.main(["--peers", "--repeat", "3"]) == 0
-    tools = ["fab", *whole_path.PEERS]
+    assert promises.main(["--peers", "--repeat", "3"]) == 0
+    tools = ["fab", *promises.PEERS]
     assert started == tools * 4
     assert stored["start: fab"] == [11, 6, 16], "the first round is not recorded"
-    assert [each for each in installed if "==" in each] == [p for t, p in whole_path.PEERS.items() if t != "ray"]
+    assert [each for each in installed if "==" in each] == [p for t, p in promises.PEERS.items() if t != "ray"]

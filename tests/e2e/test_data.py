@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import pytest
 
-from benchmarks.fanout import parse_link_bytes
+from benchmarks.push_to_hosts import parse_link_bytes
 from cluster import demo
 from tests.e2e.conftest import ROOT, EmbeddedCloud
 from tests.waiting import PATIENCE_S, eventually

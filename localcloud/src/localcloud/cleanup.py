@@ -16,8 +16,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
+from localcloud.cloud_paths import Layout
 from localcloud.hosts.cpu_limit import remove_groups
-from localcloud.layout import Layout
 
 MARKER: Final = "LOCALCLOUD_NAME"
 """Environment variable with the cloud's name, in all processes that were started on the laptop."""

@@ -14,11 +14,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
-from localcloud import control, laptop, lifecycle, options
-from localcloud.chaos import chaos_options
+from localcloud import control_socket, laptop, lifecycle, start_options
+from localcloud.chaos import chaos_command
+from localcloud.cloud_paths import Layout
 from localcloud.errors import LocalCloudError, UnknownInstanceError
 from localcloud.hosts import cpu_limit
-from localcloud.layout import Layout
 from localcloud.machines import sockets
 
 _COLUMNS: Final = ("instance_id", "name", "private_ip", "public_ip", "pid", "network", "user_data")
@@ -77,7 +77,7 @@ def _parser() -> argparse.ArgumentParser:
         ("daemon", "", _daemon),
     ):
         command = add(role, help, run)
-        options.add_arguments(command)
+        start_options.add_arguments(command)
         command.add_argument("--lock", type=int, default=-1, help=argparse.SUPPRESS)
     add("prepare", "install the IAM evaluator through npm if it is missing, and list what else is missing", _prepare)
     add("stop", "stop a cloud and remove everything that belongs to it", _stop)
@@ -89,7 +89,7 @@ def _parser() -> argparse.ArgumentParser:
         command = add(name, help, _enter)
         command.set_defaults(place={"run": "laptop"}.get(name, name))
         command.add_argument("command", nargs=argparse.REMAINDER, metavar="-- COMMAND")
-    options.add_vcpus(
+    start_options.add_vcpus(
         add("api", "serve only the API, without hosts and without root, until standard input is closed", _api)
     )
     shell = [os.environ.get("SHELL", "/bin/bash")]
@@ -117,7 +117,7 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument(
         "count", metavar="COUNT", type=int, nargs="?", help="number of instances; without it, the limit is removed"
     )
-    chaos_options.add_arguments(add("chaos", "inject random faults from a seed, and repair temporary ones", _chaos))
+    chaos_command.add_arguments(add("chaos", "inject random faults from a seed, and repair temporary ones", _chaos))
     for name, help in (("cut", "drop all packets of a host"), ("mend", "restore the network of a host after cut")):
         command = add(name, help, _cut)
         command.set_defaults(do=name)
@@ -129,7 +129,7 @@ def _start(arguments: argparse.Namespace) -> int:
     from localcloud import host_kinds  # here and in _daemon: the other commands start in a quarter of the time
 
     started = time.monotonic()
-    chosen = options.from_arguments(arguments)
+    chosen = start_options.from_arguments(arguments)
     lifecycle.check(chosen)
     host_kinds.prepare(chosen, os.environ)
     state = lifecycle.start(chosen)
@@ -154,20 +154,20 @@ def _prepare(arguments: argparse.Namespace) -> int:
 
     if os.geteuid() == 0:  # without root, the check fails
         evaluator.install()
-    lifecycle.check(options.Options(name=arguments.name))
+    lifecycle.check(start_options.Options(name=arguments.name))
     print("this machine has everything that an embedded cloud needs")
     return 0
 
 
 def _supervise(arguments: argparse.Namespace) -> int:
-    return lifecycle.supervise(options.from_arguments(arguments), arguments.lock)
+    return lifecycle.supervise(start_options.from_arguments(arguments), arguments.lock)
 
 
 def _daemon(arguments: argparse.Namespace) -> int:
     from localcloud.daemon import main as run_daemon
 
     lifecycle.die_with_parent()
-    run_daemon(options.from_arguments(arguments))
+    run_daemon(start_options.from_arguments(arguments))
     return 0
 
 
@@ -294,7 +294,7 @@ def _cut(arguments: argparse.Namespace) -> int:
 
 
 def _chaos(arguments: argparse.Namespace) -> int:
-    return chaos_options.carry_out(Layout(name=arguments.name), arguments)
+    return chaos_command.carry_out(Layout(name=arguments.name), arguments)
 
 
 def _interrupt(arguments: argparse.Namespace) -> int:
@@ -329,7 +329,7 @@ def _logs(arguments: argparse.Namespace) -> int:
 
 def _ask(arguments: argparse.Namespace, do: str, **values: str) -> dict[str, Any]:
     """Send a request to the daemon; return its answer. Raises LocalCloudError."""
-    return control.request(Layout(name=arguments.name), {"do": do, **values})
+    return control_socket.request(Layout(name=arguments.name), {"do": do, **values})
 
 
 def _host(arguments: argparse.Namespace) -> dict[str, Any]:

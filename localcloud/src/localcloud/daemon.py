@@ -12,7 +12,8 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from localcloud import host_kinds
-from localcloud.control import ControlServer
+from localcloud.cloud_paths import Layout
+from localcloud.control_socket import ControlServer
 from localcloud.errors import LocalCloudError, UnknownInstanceError
 from localcloud.host_kinds import ENDPOINT
 from localcloud.hosts import debian_image, package_index
@@ -21,14 +22,13 @@ from localcloud.hosts.host import hostname
 from localcloud.hosts.metering import Meter
 from localcloud.hosts.package_index import PackageIndex
 from localcloud.laptop import ACCESS_KEY_ID, SECRET_ACCESS_KEY
-from localcloud.layout import Layout
 from localcloud.network import namespaces
 from localcloud.network.addressing import LAPTOP_ADDRESS, OUTSIDE_ADDRESS
 from localcloud.network.internet import Internet
-from localcloud.options import Options
 from localcloud.reconciler import Reconciler
 from localcloud.sessions.service import SESSIONS_PORT, Relay, SessionService
 from localcloud.snapshot import ACCOUNT, REGION
+from localcloud.start_options import Options
 
 log = logging.getLogger("localcloud.daemon")
 

@@ -7,21 +7,21 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from localcloud.hosts import debian_image, debian_root, machine_image, nfs_client
+from localcloud.cloud_paths import Layout
+from localcloud.hosts import debian_image, debian_root, nfs_client, this_machine_image
 from localcloud.hosts.cpu_limit import CpuLimit
 from localcloud.hosts.debian_image import DISTRIBUTIONS, Distribution
 from localcloud.hosts.images import Image, aws_cli_binds, interpreter_binds
 from localcloud.hosts.namespace_host import NamespaceHosts, SharedDirectory
 from localcloud.hosts.package_index import PackageIndex
 from localcloud.hosts.volumes import open_volumes
-from localcloud.layout import Layout
 from localcloud.machines import disks, qemu
 from localcloud.machines.file_server import ServerImage
 from localcloud.machines.machine import MachineHosts, MachineImage
 from localcloud.network.addressing import API_ADDRESS
-from localcloud.options import MACHINES, Options
 from localcloud.reconciler import HostKind
 from localcloud.snapshot import REGION
+from localcloud.start_options import MACHINES, Options
 
 ENDPOINT: Final = f"http://{API_ADDRESS}"
 Publish = Callable[[Distribution], str]
@@ -61,7 +61,7 @@ def _namespaces(options: Options, layout: Layout, packages: PackageIndex, publis
     binds = (*options.mount, *packages.binds)
     layers = [layout.layers / "image"]
     layers[0].mkdir()
-    machine = machine_image.build(layers[0], (*interpreter_binds(), *aws_cli_binds(), *binds), GUEST_ENVIRONMENT)
+    machine = this_machine_image.build(layers[0], (*interpreter_binds(), *aws_cli_binds(), *binds), GUEST_ENVIRONMENT)
     images: dict[str, Image] = {}
     archive: frozenset[str] = frozenset()
     if options.image:

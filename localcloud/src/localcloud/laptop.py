@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from localcloud.cleanup import MARKER
-from localcloud.layout import Layout
+from localcloud.cloud_paths import Layout
 from localcloud.network.namespaces import leave_mount_namespace, set_namespace, show_file
 from localcloud.snapshot import REGION
 

@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from localcloud import cleanup
+from localcloud.cloud_paths import Layout
 from localcloud.errors import LocalCloudError, NotRunningError
 from localcloud.hosts.cpu_limit import CpuLimit
-from localcloud.layout import Layout
-from localcloud.options import MACHINES, Options
+from localcloud.start_options import MACHINES, Options
 
 log = logging.getLogger("localcloud.supervisor")
 
@@ -83,9 +83,9 @@ def start(options: Options) -> dict[str, Any]:
 
 def check(options: Options) -> None:
     """Raise MissingRequirementsError or NoCpuControllerError if this machine lacks something that the options need."""
-    from localcloud import requirements  # loads half of the package, which most commands do not need
+    from localcloud import machine_requirements  # loads half of the package, which most commands do not need
 
-    requirements.check(nfs=options.nfs_client, machines=options.hosts == MACHINES)
+    machine_requirements.check(nfs=options.nfs_client, machines=options.hosts == MACHINES)
     if options.cpus:
         CpuLimit(cloud=options.name, cpus=options.cpus).check()
 

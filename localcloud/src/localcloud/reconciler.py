@@ -10,11 +10,11 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final, Protocol
 
+from localcloud.cloud_paths import Layout
 from localcloud.errors import CommandError, LocalCloudError, UnknownInstanceError
 from localcloud.fd_poller import FdPoller
 from localcloud.hosts.console import Consoles, last_line
 from localcloud.hosts.host import Host
-from localcloud.layout import Layout
 from localcloud.network import addressing
 from localcloud.network.internet import Internet
 from localcloud.network.router import Router

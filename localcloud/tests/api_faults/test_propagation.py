@@ -10,7 +10,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 from api.templates import Stacks, nodes
-from localcloud.api import visibility
+from localcloud.api import eventual_consistency
 from localcloud.api.cloud import Cloud
 from localcloud.api_faults import throttling
 from localcloud.api_faults.propagation import MAX_DELAY_S
@@ -38,7 +38,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    monkeypatch.setattr(visibility, "clock", clock)
+    monkeypatch.setattr(eventual_consistency, "clock", clock)
     return clock
 
 

@@ -12,12 +12,12 @@ from typing import Any, Final
 import pytest
 
 from chaos.stage import Stage
-from localcloud import control, lifecycle
+from localcloud import control_socket, lifecycle
 from localcloud.chaos import runner
 from localcloud.chaos.attempt import Cloud, Patterns
 from localcloud.chaos.schedule import Fault
+from localcloud.cloud_paths import Layout
 from localcloud.errors import LocalCloudError, NotRunningError
-from localcloud.layout import Layout
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 
@@ -197,7 +197,7 @@ def cloud(monkeypatch: pytest.MonkeyPatch) -> tuple[Cloud, dict[str, Any], list[
     """Return a cloud with the state and hosts of a daemon."""
     state, hosts = {"started": 1.0, "pid": 7}, list[dict[str, Any]]()
     monkeypatch.setattr(lifecycle, "read_state", lambda layout: dict(state))
-    monkeypatch.setattr(control, "request", lambda layout, message: {"hosts": hosts})
+    monkeypatch.setattr(control_socket, "request", lambda layout, message: {"hosts": hosts})
     return Cloud(Layout(name="x"), "worker|i-9"), state, hosts
 
 

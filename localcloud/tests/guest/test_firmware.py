@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from localcloud.hosts.machine_image import GUEST
+from localcloud.hosts.this_machine_image import GUEST
 
 
 def run(program: str, *words: str) -> tuple[int, str]:

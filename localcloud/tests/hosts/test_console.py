@@ -10,9 +10,9 @@ from typing import cast
 
 import pytest
 
+from localcloud.cloud_paths import Layout
 from localcloud.hosts.console import CONSOLE_BYTES, Consoles, last_line
 from localcloud.hosts.host import Host
-from localcloud.layout import Layout
 
 
 class Desk:

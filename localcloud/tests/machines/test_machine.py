@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from localcloud.layout import Layout
+from localcloud.cloud_paths import Layout
 from localcloud.machines.disks import RootDisk
 from localcloud.machines.file_server import ServerImage
 from localcloud.machines.machine import MachineHosts, MachineImage, NoMachineError

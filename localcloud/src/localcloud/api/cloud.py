@@ -16,16 +16,16 @@ from werkzeug.serving import make_server
 
 from localcloud import snapshot
 from localcloud.api import (
-    constraints,
     failed_calls,
     fsx,
     iam,
     monkeypatch,
+    parameter_checks,
     service_quotas,
     service_rules,
     snapshot_reader,
 )
-from localcloud.api.autoscaling import group_rules, instance_choice, lifecycle
+from localcloud.api.autoscaling import group_rules, instance_choice, instance_lifecycle
 from localcloud.api.autoscaling import groups as autoscaling_groups
 from localcloud.api.cloudformation.account import Account
 from localcloud.api.cloudformation.actions.describe import Application as Formation
@@ -34,7 +34,7 @@ from localcloud.api.cloudwatch.metrics import Recorder
 from localcloud.api.cloudwatch.watcher import Watcher
 from localcloud.api.ec2 import (
     addresses,
-    call_limits,
+    call_rules,
     endpoints,
     instances,
     placement_groups,
@@ -60,9 +60,9 @@ REGION: Final = snapshot.REGION
 ADMINISTRATOR: Final = "administrator"
 """User of the laptop's access key. It is not the root user, because the root user cannot assume a role."""
 CORRECTIONS: Final = (
-    *(constraints, fsx, iam, service_quotas, service_rules, group_rules, autoscaling_groups, lifecycle),
+    *(parameter_checks, fsx, iam, service_quotas, service_rules, group_rules, autoscaling_groups, instance_lifecycle),
     *(alarms, metrics, scaling),
-    *(addresses, call_limits, endpoints, instances, placement_groups, security_groups),
+    *(addresses, call_rules, endpoints, instances, placement_groups, security_groups),
 )
 """The modules that declare corrections of moto."""
 _EVERYWHERE: Final = ("budgets", "iam", "s3", "sts")

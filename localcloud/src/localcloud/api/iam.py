@@ -16,7 +16,7 @@ from moto.iam.aws_managed_policies import aws_managed_policies_data
 from moto.iam.exceptions import LimitExceededException, MalformedPolicyDocument, NotFoundException
 from moto.sts.responses import TokenResponse
 
-from localcloud.api import visibility
+from localcloud.api import eventual_consistency
 from localcloud.api.loopback import ACCESS_KEY
 from localcloud.api.monkeypatch import RefusalError, first
 
@@ -74,7 +74,7 @@ def _check_assumption(responses: Any) -> None:
     account = responses.current_account
     role = next((each for each in models.iam_backends[account]["aws"].roles.values() if each.arn == arn), None)
     service = _EC2 if responses.get_access_key() == ACCESS_KEY else ""
-    propagating = not service and visibility.is_propagating(role)
+    propagating = not service and eventual_consistency.is_propagating(role)
     if role is None or propagating or not trusts(role.assume_role_policy_document, account, service):
         caller = service or f"arn:aws:iam::{account}:root"
         raise RefusalError(

@@ -16,7 +16,7 @@ from urllib.parse import parse_qs
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
 from werkzeug.test import run_wsgi_app
 
-from localcloud.api import error_replies, failed_calls, visibility
+from localcloud.api import error_replies, eventual_consistency, failed_calls
 from localcloud.api.permissions.caller import is_internal
 from localcloud.snapshot import REGION as HOME_REGION
 
@@ -79,7 +79,7 @@ class Application:
         with contextlib.nullcontext() if service in self.own else self.lock:
             writes = not action.startswith(_READING)
             undo = self._mark() if writes and service in failed_calls.SERVICES else None
-            with visibility.answering(service if is_client else "", action):
+            with eventual_consistency.answering(service if is_client else "", action):
                 status, headers, body = self._answer(environ, service, action)
             if status >= 400 and undo is not None:
                 undo()

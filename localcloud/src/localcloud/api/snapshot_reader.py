@@ -6,7 +6,7 @@ import base64
 from collections.abc import Iterator
 from typing import Any
 
-from localcloud.api.autoscaling import lifecycle
+from localcloud.api.autoscaling import instance_lifecycle
 from localcloud.api.ec2 import spot_interruption
 from localcloud.api.ec2.instances import reboots
 from localcloud.snapshot import Instance, MountTarget, NatGateway, Rule, SecurityGroup, Snapshot, Subnet, Vpc
@@ -175,7 +175,7 @@ def _instance(ec2: Any, iam: Any, instance: Any) -> Instance:
         spot=getattr(instance, "lifecycle", None) == "spot",
         rebalance_at=spot_interruption.recommended_at(instance),
         ends_at=spot_interruption.deadline(instance),
-        target_state=lifecycle.target_state(instance),
+        target_state=instance_lifecycle.target_state(instance),
         metadata_tokens_required=instance.metadata_options.http_tokens == "required",
         tags=tuple(ec2.tags[instance.id].items()) if instance.id in ec2.tags else (),
         volume_gib=_root_volume_gib(instance),

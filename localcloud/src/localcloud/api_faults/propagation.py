@@ -13,7 +13,7 @@ from typing import Any, Final
 from moto.ec2.exceptions import EC2ClientError
 from moto.iam.exceptions import NotFoundException
 
-from localcloud.api import visibility
+from localcloud.api import eventual_consistency
 from localcloud.api.ec2 import launch_templates
 from localcloud.api.monkeypatch import call_after, replace
 from localcloud.api_faults.throttling import Draws
@@ -46,7 +46,7 @@ class Propagation:
     def _delay(self, kind: str, things: Iterable[Any]) -> None:
         for thing in things:
             draw = self._draws.draw(f"propagation of an {kind}")
-            visibility.hide(thing, draw.uniform(0.5, MAX_DELAY_S) if draw.random() < PROBABILITY else 0.0)
+            eventual_consistency.hide(thing, draw.uniform(0.5, MAX_DELAY_S) if draw.random() < PROBABILITY else 0.0)
 
 
 def _looks_back(action: str) -> bool:
@@ -66,7 +66,7 @@ def _hide_instances(ec2: Any) -> None:
         found = original(filters)  # These are copies, but they share the instance lists of the original reservations.
         for reservation in found:
             reservation.instances = [
-                each for each in reservation.instances if not visibility.is_hidden(each, "ec2", _looks_back)
+                each for each in reservation.instances if not eventual_consistency.is_hidden(each, "ec2", _looks_back)
             ]
         return [reservation for reservation in found if reservation.instances]
 
@@ -82,14 +82,14 @@ def _hide_from_iam(iam: Any, get: str, get_all: str, missing: str) -> None:
 
     def get_one(*args: Any, **kwargs: Any) -> Any:
         found = original(*args, **kwargs)
-        if visibility.is_hidden(found, "iam", _reads):
+        if eventual_consistency.is_hidden(found, "iam", _reads):
             raise NotFoundException(missing.format(found.name))
         return found
 
     def list_all(*args: Any, **kwargs: Any) -> Any:
         found = original_list(*args, **kwargs)
         things, *marker = found if isinstance(found, tuple) else (found,)
-        seen = [thing for thing in things if not visibility.is_hidden(thing, "iam", _reads)]
+        seen = [thing for thing in things if not eventual_consistency.is_hidden(thing, "iam", _reads)]
         return (seen, *marker) if marker else seen
 
     replace(iam, get, get_one)
@@ -117,4 +117,4 @@ def is_stable(iam: Any, resource_type: str, physical_id: str) -> bool:
         "AWS::IAM::Role": (role for role in iam.roles.values() if role.name == physical_id),
         "AWS::IAM::InstanceProfile": (each for each in iam.instance_profiles.values() if each.name == physical_id),
     }
-    return not any(visibility.is_propagating(each) for each in things.get(resource_type, ()))
+    return not any(eventual_consistency.is_propagating(each) for each in things.get(resource_type, ()))

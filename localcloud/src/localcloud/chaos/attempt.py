@@ -9,11 +9,11 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from localcloud import control, lifecycle
+from localcloud import control_socket, lifecycle
 from localcloud.chaos.schedule import Fault
+from localcloud.cloud_paths import Layout
 from localcloud.errors import LocalCloudError, NotRunningError
 from localcloud.laptop import ACCESS_KEY_ID, SECRET_ACCESS_KEY
-from localcloud.layout import Layout
 from localcloud.network.namespaces import enter_path
 
 NOTICE_S: Final = 120.0
@@ -64,7 +64,7 @@ class Cloud:
         """Send a request to the daemon. Raises LocalCloudError, or NotRunningError if the cloud has stopped."""
         if lifecycle.read_state(self._layout)["started"] != self._state["started"]:
             raise ReplacedError(self._layout.name)
-        return control.request(self._layout, message)
+        return control_socket.request(self._layout, message)
 
     def call(self, operation: str, instance_id: str) -> None:
         """Call an EC2 operation (a method of boto3's client) for one instance, from the laptop.

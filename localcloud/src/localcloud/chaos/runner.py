@@ -16,8 +16,8 @@ from localcloud.chaos.attempt import Attempt, Cloud, NoTargetError, Patterns
 from localcloud.chaos.faults import carry_out
 from localcloud.chaos.file_faults import creation_check
 from localcloud.chaos.schedule import WHILE_WRITING, Fault
+from localcloud.cloud_paths import Layout
 from localcloud.errors import LocalCloudError, NotRunningError
-from localcloud.layout import Layout
 
 MAX_WAIT_S: Final = 60.0
 """Maximum time that a fault waits for a program to write, in seconds."""

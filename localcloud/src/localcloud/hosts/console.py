@@ -8,8 +8,8 @@ import threading
 from collections.abc import Callable
 from typing import Final
 
+from localcloud.cloud_paths import Layout
 from localcloud.hosts.host import Host, read_result
-from localcloud.layout import Layout
 
 CONSOLE_BYTES: Final = 65536
 """Maximum length of a console that GetConsoleOutput returns. Only the end is kept."""

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from localcloud.hosts.debian_root import DIVERTED, Root
 from localcloud.hosts.images import Bind, Image
-from localcloud.hosts.machine_image import GUEST, SHARED_MOUNTS, install, make_devices, make_mount_point, write
+from localcloud.hosts.this_machine_image import GUEST, SHARED_MOUNTS, install, make_devices, make_mount_point, write
 
 OWNER: Final = "136693071363"
 """The account that publishes Debian's images (Debian wiki, Cloud/AmazonEC2Image)."""

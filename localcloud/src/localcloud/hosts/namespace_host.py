@@ -12,7 +12,7 @@ from localcloud.hosts import nfs_client
 from localcloud.hosts.cpu_limit import CpuLimit
 from localcloud.hosts.host import DOMAIN, FirstProcess, Host, firmware_id, hostname
 from localcloud.hosts.images import Image
-from localcloud.hosts.machine_image import GUEST, LOGIN_USERS
+from localcloud.hosts.this_machine_image import GUEST, LOGIN_USERS
 from localcloud.hosts.volumes import Volumes
 from localcloud.network.addressing import RESOLVER_ADDRESS, guest_commands
 from localcloud.network.router import Router

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from localcloud.errors import LocalCloudError
-from localcloud.hosts.machine_image import GUEST, write
+from localcloud.hosts.this_machine_image import GUEST, write
 
 COMMAND: Final = "bindfs"
 COMPILER: Final = "cc"

@@ -19,7 +19,7 @@ from typing import Final
 from localcloud.hosts.debian_image import AWS, AWS_STAND_IN, PACKAGES, Distribution, cloud_config, settings
 from localcloud.hosts.debian_root import ImageError, Root, archive_hosts, make_once
 from localcloud.hosts.images import Bind
-from localcloud.hosts.machine_image import write
+from localcloud.hosts.this_machine_image import write
 
 GUEST: Final = Path(__file__).parent / "guest"
 KERNEL: Final = ("linux-image-cloud-amd64", "initramfs-tools", "zstd", "udev", "qemu-guest-agent", "kmod", "e2fsprogs")

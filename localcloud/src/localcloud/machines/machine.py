@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import ClassVar, Final
 
+from localcloud.cloud_paths import Layout
 from localcloud.errors import LocalCloudError
 from localcloud.hosts.host import FirstProcess, Host, firmware_id
-from localcloud.layout import Layout
 from localcloud.machines import qemu, sockets
 from localcloud.machines.disks import RootDisk
 from localcloud.machines.file_server import FileServer, ServerImage

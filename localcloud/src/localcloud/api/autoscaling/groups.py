@@ -19,7 +19,7 @@ from moto.core.exceptions import ServiceException
 from moto.efs.models import efs_backends
 
 from localcloud.api import failed_calls, service_quotas
-from localcloud.api.autoscaling import instance_choice, lifecycle
+from localcloud.api.autoscaling import instance_choice, instance_lifecycle
 from localcloud.api.autoscaling.group_rules import invalid
 from localcloud.api.ec2 import instances
 from localcloud.api.monkeypatch import instead
@@ -109,8 +109,8 @@ def _launch_into(group: Any, subnets: list[str], propagated_tags: dict[str, str]
         instance._launched_version = str(version.number)
         protected = group.new_instances_protected_from_scale_in
         group.instance_states.append(models.InstanceState(instance, protected_from_scale_in=protected))
-        lifecycle.note_launch(group.instance_states[-1])
-        lifecycle.record(group, f"Launching a new EC2 instance: {instance.id}")
+        instance_lifecycle.note_launch(group.instance_states[-1])
+        instance_lifecycle.record(group, f"Launching a new EC2 instance: {instance.id}")
         return instance
     return None
 
@@ -120,13 +120,15 @@ def launch_extra(group: Any, subnet: str) -> None:
 
     Once the instance runs, the group terminates another instance. A failed launch is only recorded.
     """
-    with lifecycle.caused_by(group, "The group's Availability Zones had become uneven and had to be rebalanced."):
+    with instance_lifecycle.caused_by(
+        group, "The group's Availability Zones had become uneven and had to be rebalanced."
+    ):
         group._extra = _launch_into(group, [subnet], group.get_propagated_tags())
 
 
 def _launch_successor(group: Any) -> Any:
     """Launch an additional instance that replaces a spot instance at risk; return it, or None if the launch failed."""
-    with lifecycle.caused_by(group, "EC2 had given a rebalance recommendation for an instance of the group."):
+    with instance_lifecycle.caused_by(group, "EC2 had given a rebalance recommendation for an instance of the group."):
         return _launch_into(group, _emptiest_first(group), group.get_propagated_tags())
 
 
@@ -164,7 +166,7 @@ def _report_failed_launch(group: Any, error: ServiceException) -> None:
         raise invalid(error.message) from None
     log.warning("Auto Scaling group %s could not launch an instance: %s", group.name, error)
     failure = f"{str(error.message).rstrip('.')}. Launching EC2 instance failed."
-    lifecycle.record(group, "Launching a new EC2 instance", failure=failure)
+    instance_lifecycle.record(group, "Launching a new EC2 instance", failure=failure)
 
 
 @instead(models.FakeAutoScalingGroup, "set_desired_capacity")
@@ -181,12 +183,12 @@ def settle(group: Any) -> None:
     Launch is suspended. Nothing is terminated while an instance that will balance the zones is starting.
     """
     group.instance_states = [state for state in group.instance_states if state.instance._state.name != "terminated"]
-    wanted = int(group.desired_capacity or 0) + lifecycle.count_being_replaced(group)
+    wanted = int(group.desired_capacity or 0) + instance_lifecycle.count_being_replaced(group)
     active = group.active_instances()
     if wanted > len(active) and "Launch" not in group._suspended_processes:
         group.replace_autoscaling_group_instances(wanted - len(active), group.get_propagated_tags())
     elif wanted < len(active) and not _waits_for_extra(group):
-        lifecycle.begin_termination(group, _surplus(active, len(active) - wanted))
+        instance_lifecycle.begin_termination(group, _surplus(active, len(active) - wanted))
 
 
 def _waits_for_extra(group: Any) -> bool:
@@ -238,7 +240,7 @@ def _terminate_instance(self: Any, instance_id: str, should_decrement: bool) -> 
                             "shouldDecrementDesiredCapacity flag to false or lower group's min size.",
                         )
                     group.desired_capacity = original_size - 1
-                lifecycle.begin_termination(group, [state])
+                instance_lifecycle.begin_termination(group, [state])
                 settle(group)
                 return models.TerminateInstanceActivity(state.instance, original_size)
     raise invalid(f"Instance Id not found - No managed instance found for instance ID: {instance_id}")
@@ -253,15 +255,15 @@ def maintain(backend: Any) -> bool:
     """
     changed = False
     for group in list(backend.autoscaling_groups.values()):
-        changed = lifecycle.terminate_due(group) or changed
+        changed = instance_lifecycle.terminate_due(group) or changed
         if {"HealthCheck", "ReplaceUnhealthy"} & set(group._suspended_processes):
             continue
         before = _states(group)
         failures = getattr(group, "_hosts_failed", 0)
         can_launch = failures < _FAILURES_ALLOWED and time.monotonic() >= getattr(group, "_retry_at", 0.0)
-        lifecycle.replace_unhealthy(group, functools.partial(settle, group) if can_launch else lambda: None)
+        instance_lifecycle.replace_unhealthy(group, functools.partial(settle, group) if can_launch else lambda: None)
         if can_launch:
-            lifecycle.replace_at_risk(group, functools.partial(_launch_successor, group))
+            instance_lifecycle.replace_at_risk(group, functools.partial(_launch_successor, group))
             settle(group)
         changed = changed or before != _states(group)
     return changed

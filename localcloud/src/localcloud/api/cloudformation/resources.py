@@ -15,7 +15,7 @@ from localcloud.api.cloudformation import schemas
 from localcloud.api.cloudformation.account import Account
 from localcloud.api.cloudformation.errors import ResourceError, ServiceRefusalError
 from localcloud.api.cloudformation.intrinsics import NO_VALUE
-from localcloud.api.cloudformation.rolling import replaces_instances, roll
+from localcloud.api.cloudformation.rolling_update import replaces_instances, roll
 from localcloud.api.cloudformation.signals import Wait, creation_wait
 from localcloud.api.cloudformation.stacks import Resource, Stack, Target
 from localcloud.api.cloudformation.types.allowlist import RESOURCE_TYPES

@@ -10,7 +10,7 @@ from moto.autoscaling.models import AutoScalingBackend
 from moto.autoscaling.responses import AutoScalingResponse
 from moto.core.responses import ActionResult
 
-from localcloud.api.autoscaling import lifecycle
+from localcloud.api.autoscaling import instance_lifecycle
 from localcloud.api.autoscaling.group_rules import invalid
 from localcloud.api.monkeypatch import around, first, instead
 
@@ -55,7 +55,7 @@ def execute(policy: Any, beyond: float, cause: str) -> bool:
     wanted = new_capacity(policy.adjustment_type, adjustment, desired, int(group.min_size), int(group.max_size))
     if wanted == desired:
         return False
-    with lifecycle.caused_by(group, f"{cause}, changing the desired capacity from {desired} to {wanted}."):
+    with instance_lifecycle.caused_by(group, f"{cause}, changing the desired capacity from {desired} to {wanted}."):
         backend.set_desired_capacity(group.name, wanted)
     return True
 

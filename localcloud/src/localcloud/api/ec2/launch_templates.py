@@ -12,7 +12,7 @@ from typing import Any, Final
 from moto.ec2.exceptions import EC2ClientError
 from moto.iam.models import iam_backends
 
-from localcloud.api import visibility
+from localcloud.api import eventual_consistency
 
 Data = Mapping[str, Any]
 
@@ -130,7 +130,7 @@ def unknown_profile(ec2: Any, data: Data) -> Refusals:
     for key, attribute, noun in (("Name", "name", "name"), ("Arn", "arn", "ARN")):
         value = given.get(key)
         found = next((each for each in profiles if value and getattr(each, attribute) == value), None)
-        if value and (found is None or any(map(visibility.is_propagating, [found, *found.roles]))):
+        if value and (found is None or any(map(eventual_consistency.is_propagating, [found, *found.roles]))):
             yield (
                 "InvalidParameterValue",
                 f"Value ({value}) for parameter iamInstanceProfile.{attribute} is invalid. "

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from localcloud.api import error_replies
 from localcloud.api.error_replies import Reply
-from localcloud.api.permissions import context, refusals
+from localcloud.api.permissions import known_condition_keys, refusals
 from localcloud.api.permissions.caller import CALLER, CLOUDFORMATION, TRUSTED, Caller, Callers, UnknownCallerError
 from localcloud.api.permissions.evaluator import Check, Decision, Evaluator, EvaluatorError
 from localcloud.api.permissions.needs import Need, Needs
@@ -124,7 +124,7 @@ class Gate:
         """
         with self._lock:
             needs = self._needs.of(call)
-            keys = context.of(call, caller)
+            keys = known_condition_keys.of(call, caller)
             checks = [self._check(caller, need, {**keys, **need.context}) for need in needs]
         for need in needs:
             log.info("  %s needs %s on %s", caller.arn, need.action, need.resource)
@@ -144,7 +144,7 @@ class Gate:
             own = self._resources.arn("ec2", "instance", instance_id)
             needs = [Need(action=each, resource=own if each.startswith("ssm:") else "*") for each in actions]
             nothing = Call(service="", operation="", params={}, address="")
-            keys = context.of(nothing, caller)
+            keys = known_condition_keys.of(nothing, caller)
             checks = [self._check(caller, need, keys) for need in needs]
         decisions = self._evaluator.decide(checks)
         return [need.action for need, decision in zip(needs, decisions, strict=True) if not decision.allowed]
@@ -162,7 +162,7 @@ class Gate:
         (decision,) = self._evaluator.decide([check])
         return self._callers.of_role(role, "AWSCloudFormation") if decision.allowed else None
 
-    def _check(self, caller: Caller, need: Need, keys: context.Context) -> Check:
+    def _check(self, caller: Caller, need: Need, keys: known_condition_keys.Context) -> Check:
         """Return the evaluator's question about one requirement. `keys` are its condition keys.
 
         Raises UndecidableError.
@@ -190,7 +190,7 @@ def _require_known_keys(check: Check) -> None:
     documents += [("session policy", check.session), (f"the policy of {check.resource}", check.policy)]
     for name, document in documents:
         for statement, key in condition_keys(document, check.action):
-            if not context.is_known(key):
+            if not known_condition_keys.is_known(key):
                 what = f"statement {statement} of {name} has a condition on {key}, which it does not support"
                 raise UndecidableError(f"{what}; remove the condition, or test this policy on AWS")
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from localcloud.api.permissions import s3_actions
-from localcloud.api.permissions.context import Context
+from localcloud.api.permissions.known_condition_keys import Context
 from localcloud.api.permissions.request import Call
 from localcloud.api.permissions.resource_arns import Resources, action, values
 from localcloud.snapshot import REGION

@@ -9,7 +9,7 @@ from typing import Any, Final
 from moto.core.exceptions import ServiceException
 from moto.core.responses import ActionResult, EmptyResult
 
-from localcloud.api.cloudformation import changes
+from localcloud.api.cloudformation import described_changes
 from localcloud.api.cloudformation.actions.base import Actions, show_parameters, show_tags
 from localcloud.api.cloudformation.early_validation import FAILED
 from localcloud.api.cloudformation.errors import FormationError, ValidationError
@@ -80,7 +80,7 @@ class ChangeSetActions(Actions):
         """
         account = self._account
         arn = f"arn:aws:cloudformation:{REGION}:{ACCOUNT}:changeSet/{name}/{uuid.uuid4()}"
-        found = changes.describe(stack, target, account.active_resources(stack, target))
+        found = described_changes.describe(stack, target, account.active_resources(stack, target))
         change_set = ChangeSet(
             change_set_id=arn,
             name=name,

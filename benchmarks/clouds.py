@@ -1,12 +1,11 @@
-"""A measurement and its promised bound, and functions for running commands on embedded clouds."""
+"""Where benchmarks run: commands on embedded clouds, and the environment of the tools to compare with."""
 
 from __future__ import annotations
 
-import dataclasses
 import shlex
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
@@ -17,24 +16,6 @@ PEERS: Final = demo.ROOT / ".peers"
 """Virtual environment of the tools to compare with. Set-up does not install it."""
 INSTALL_PEERS: Final = "uv venv .peers && uv pip install -p .peers --group peers"
 """Shell line that installs the tools in PEERS. It runs in the checkout, with .venv/bin in PATH."""
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Measure:
-    """One measurement, and the bound that the project promises."""
-
-    name: str
-    unit: str
-    promise: float
-    """Upper bound in `unit`, or lower bound if `at_least` is set."""
-    take: Callable[[], float]
-    at_least: bool = False
-    warm_up: bool = False
-    """Measure once, without recording it, before the first sample."""
-
-    def kept(self, value: float) -> bool:
-        """Return whether a value is within the promised bound."""
-        return value >= self.promise if self.at_least else value <= self.promise
 
 
 def has_module(environment: Path, module: str) -> bool:

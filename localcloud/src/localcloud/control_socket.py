@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from localcloud import lifecycle
+from localcloud.cloud_paths import Layout
 from localcloud.errors import LocalCloudError, UnknownInstanceError
-from localcloud.layout import Layout
 
-log = logging.getLogger("localcloud.control")
+log = logging.getLogger("localcloud.control_socket")
 
 Message = dict[str, str]
 Answer = dict[str, Any]

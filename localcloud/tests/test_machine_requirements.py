@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from localcloud import requirements
+from localcloud import machine_requirements
 from localcloud.api.permissions import evaluator
 from localcloud.errors import MissingRequirementsError
-from localcloud.requirements import missing
+from localcloud.machine_requirements import missing
 
 
 def test_every_missing_command_is_reported_with_package() -> None:
@@ -22,7 +22,7 @@ def test_every_missing_command_is_reported_with_package() -> None:
 def test_missing_root_rights_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.geteuid", lambda: 1000)
     with pytest.raises(MissingRequirementsError, match="root is needed"):
-        requirements.check()
+        machine_requirements.check()
 
 
 def test_missing_iam_evaluator_is_reported_with_install_command(
@@ -30,7 +30,7 @@ def test_missing_iam_evaluator_is_reported_with_install_command(
 ) -> None:
     monkeypatch.setattr(evaluator, "PACKAGES", tmp_path)
     with pytest.raises(MissingRequirementsError, match=r"the IAM evaluator is not in .* -m localcloud prepare"):
-        requirements.check()
+        machine_requirements.check()
 
 
 def test_an_option_names_its_missing_commands_and_devices(tmp_path: Path) -> None:
@@ -46,15 +46,15 @@ def test_requirements_of_option_are_checked_only_with_it(
     option: str, package: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("os.geteuid", lambda: 1000)
-    monkeypatch.setattr("localcloud.requirements.shutil.which", lambda command, path: None)
+    monkeypatch.setattr("localcloud.machine_requirements.shutil.which", lambda command, path: None)
     for given in (False, True):
         with pytest.raises(MissingRequirementsError) as found:
-            requirements.check(**{option: given})
+            machine_requirements.check(**{option: given})
         assert (f"apt-get install {package}" in str(found.value)) is given
 
 
 @pytest.mark.root
 def test_check_leaves_machine_unchanged() -> None:
     before = Path("/proc/self/mounts").read_text()
-    requirements.check(nfs=True)
+    machine_requirements.check(nfs=True)
     assert Path("/proc/self/mounts").read_text() == before

@@ -1,4 +1,4 @@
-"""Time each part of the whole path on one machine, and compare with the project's promises: python -m benchmarks.
+"""The promises of the project: time each part of the whole path on one machine, and compare: python -m benchmarks.
 
     python -m benchmarks [--repeat N] [--only WORD ...]
     python -m benchmarks --peers [--repeat N]
@@ -10,19 +10,23 @@ compares the start of `fab` with other tools, in turns. It installs them in .pee
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import functools
 import json
+import re
 import shlex
 import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Final
 
-from benchmarks import figures, synthesis
-from benchmarks.measure import Measure, on_laptop, output_of, running_cloud, seconds
+from benchmarks import figures
+from benchmarks.clouds import on_laptop, output_of, running_cloud, seconds
 from cluster import demo
+from tests.stacks.clusters.eight import CLUSTERS, Cluster
 
 CLOUD = "bench"
 laptop = functools.partial(on_laptop, CLOUD)
@@ -52,6 +56,35 @@ for address in sys.argv[1:]:
 print(time.time())
 """
 """Runs on the master. It waits until the sshd of each worker responds, and prints the time of the last response."""
+AGAIN: Final = """
+import sys, time
+from tests.stacks.clusters.eight import CLUSTERS
+from tests.stacks.clusters.synthesis import synthesise
+config = CLUSTERS[sys.argv[1]].config()
+synthesise(config)
+began = time.monotonic()
+synthesise(config)
+print("seconds:", time.monotonic() - began)
+"""
+"""Synthesises a cluster twice, and prints how long the second time took. CDK prints warnings between other lines."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Measure:
+    """One measurement, and the bound that the project promises."""
+
+    name: str
+    unit: str
+    promise: float
+    """Upper bound in `unit`, or lower bound if `at_least` is set."""
+    take: Callable[[], float]
+    at_least: bool = False
+    warm_up: bool = False
+    """Measure once, without recording it, before the first sample."""
+
+    def kept(self, value: float) -> bool:
+        """Return whether a value is within the promised bound."""
+        return value >= self.promise if self.at_least else value <= self.promise
 
 
 PEERS = {
@@ -140,11 +173,37 @@ def digits_accuracy(ranks: int) -> float:
         return 100 * float(result["test_accuracy"])
 
 
+def synths() -> list[Measure]:
+    """Return the measurements of example clusters: a whole `cdk synth`, and a second synthesis in one process."""
+    by_the_cli = [
+        Measure(
+            name=f"cdk synth, warm: {name}", unit="s", promise=10, take=functools.partial(_synth, cluster), warm_up=True
+        )
+        for name, cluster in CLUSTERS.items()
+    ]
+    in_process = [
+        Measure(name=f"synth in process: {name}", unit="s", promise=1, take=functools.partial(again, name))
+        for name in CLUSTERS
+    ]
+    return [*by_the_cli, *in_process]
+
+
+def _synth(cluster: Cluster) -> float:
+    with tempfile.TemporaryDirectory() as directory:
+        return seconds(["cdk", "synth", "--quiet", *cluster.words, "--output", directory])
+
+
+def again(name: str) -> float:
+    """Return the wall time, s, of a second synthesis of this cluster. The output of the first one is not shown."""
+    output = output_of([sys.executable, "-c", AGAIN, name])
+    return float(re.findall(r"^seconds: (.*)$", output, re.MULTILINE)[-1])
+
+
 def measures() -> list[Measure]:
     """Return all measurements that `python -m benchmarks` can take."""
     return [
         Measure(name="fab --list", unit="s", promise=0.7, take=lambda: seconds(["fab", "--list"]), warm_up=True),
-        *synthesis.measures(),
+        *synths(),
         Measure(name="embedded cloud up, bootstrapped, deployed", unit="s", promise=25, take=up_to_deployed),
         Measure(name="fab status", unit="s", promise=2, take=status_once),
         Measure(name="sixteen hosts up", unit="s", promise=3, take=sixteen_hosts),

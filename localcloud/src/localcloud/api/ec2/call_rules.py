@@ -10,9 +10,9 @@ from moto.ec2.exceptions import EC2ClientError
 from moto.ec2.responses import EC2Response
 from moto.ec2.responses.key_pairs import KeyPairs
 
-from localcloud.api.constraints import refusal
 from localcloud.api.loopback import ACCESS_KEY
 from localcloud.api.monkeypatch import around, first
+from localcloud.api.parameter_checks import refusal
 
 _MAX_FILTER_VALUES: Final = 200
 _IDS: Final[Mapping[str, tuple[str, str, str]]] = {

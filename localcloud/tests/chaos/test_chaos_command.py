@@ -13,10 +13,10 @@ from typing import Any, Final
 import pytest
 
 from chaos.stage import Stage
-from localcloud.chaos import chaos_options, runner
+from localcloud.chaos import chaos_command, runner
 from localcloud.cli import main
+from localcloud.cloud_paths import Layout
 from localcloud.errors import LocalCloudError
-from localcloud.layout import Layout
 from waiting import eventually
 
 ROOT: Final = Path(__file__).resolve().parents[1]
@@ -87,7 +87,7 @@ def cloud(monkeypatch: pytest.MonkeyPatch) -> list[FakeCloud]:
         made.append(FakeCloud(layout, only))
         return made[-1]
 
-    monkeypatch.setattr(chaos_options, "Cloud", make)
+    monkeypatch.setattr(chaos_command, "Cloud", make)
     monkeypatch.setattr(runner, "locked", lambda layout: nullcontext())
     return made
 
@@ -160,9 +160,9 @@ def test_fault_that_cannot_be_undone_fails_the_command(
 CUT_FOR_LONG: Final = """
 import signal, sys
 from contextlib import nullcontext
-from localcloud.chaos import chaos_options, runner
+from localcloud.chaos import chaos_command, runner
 from localcloud.cli import main
-from chaos.test_chaos_options import FakeCloud
+from chaos.test_chaos_command import FakeCloud
 
 class Announcing(FakeCloud):
     def ask(self, message):
@@ -170,7 +170,7 @@ class Announcing(FakeCloud):
 
 for number in (signal.SIGINT, signal.SIGHUP):  # as nohup and a shell's background have the tests ignore them
     signal.signal(number, signal.SIG_DFL)
-chaos_options.Cloud = Announcing
+chaos_command.Cloud = Announcing
 runner.locked = lambda layout: nullcontext()
 sys.exit(main(["chaos", "--seed", "1", "--kinds", "cut", "--first", "0", "--longest", "1000"]))
 """
@@ -193,14 +193,14 @@ def test_signal_stops_schedule_after_undoing_temporary_faults(number: signal.Sig
 def test_blocked_signals_wait_and_ignored_signals_stay_ignored(number: signal.Signals) -> None:
     before = signal.signal(number, signal.default_int_handler)
     try:
-        with chaos_options.blocked_signals() as signals:
+        with chaos_command.blocked_signals() as signals:
             signal.raise_signal(number)
             found = eventually(lambda: signal.sigtimedwait(signals, 0))
             assert found.si_signo == number
             signal.raise_signal(number)
         assert number not in signal.pthread_sigmask(signal.SIG_BLOCK, [])
         signal.signal(number, signal.SIG_IGN)
-        with chaos_options.blocked_signals() as signals:
+        with chaos_command.blocked_signals() as signals:
             assert number not in signals
             signal.raise_signal(number)
     finally:

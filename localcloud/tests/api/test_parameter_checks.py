@@ -8,7 +8,7 @@ from moto.core.utils import get_service_model
 
 from api.templates import Client, connect
 from localcloud.api.cloud import Cloud
-from localcloud.api.constraints import CODES, compiled
+from localcloud.api.parameter_checks import CODES, compiled
 
 _MUST = "failed to satisfy constraint: Member must"
 

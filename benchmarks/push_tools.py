@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from benchmarks.measure import INSTALL_PEERS, has_module
+from benchmarks.clouds import INSTALL_PEERS, has_module
 
 REMOTE: Final = "bench-push"
 """Directory in each login user's home for the other tools, and the name of the data set for deepcdk."""

@@ -9,13 +9,13 @@ import pytest
 from botocore.exceptions import ClientError
 
 from api.templates import Client, Stacks, mixed, nodes
-from localcloud.api.autoscaling import lifecycle
+from localcloud.api.autoscaling import instance_lifecycle
 from localcloud.api.cloud import Cloud
 from localcloud.snapshot import Instance
 from refusals.templates import ref, resource
 
 
-def hooked(count: int, *, transition: str = lifecycle.TERMINATING, seconds: int = 600) -> dict[str, Any]:
+def hooked(count: int, *, transition: str = instance_lifecycle.TERMINATING, seconds: int = 600) -> dict[str, Any]:
     resources = nodes(count)
     resources["Hook"] = resource(
         "AutoScaling::LifecycleHook",
@@ -33,7 +33,7 @@ def states(cloud: Cloud) -> list[str]:
 
 def let_time_pass(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
     now = time.monotonic
-    monkeypatch.setattr("localcloud.api.autoscaling.lifecycle.time.monotonic", lambda: now() + seconds)
+    monkeypatch.setattr("localcloud.api.autoscaling.instance_lifecycle.time.monotonic", lambda: now() + seconds)
 
 
 def test_removed_instance_runs_until_its_hook_times_out(
@@ -96,7 +96,7 @@ def rebalanced(count: int, *, base: int = 0, most: int = 64, notice_s: int = 600
         resources["Hook"] = resource(
             "AutoScaling::LifecycleHook",
             AutoScalingGroupName=ref("Nodes"),
-            LifecycleTransition=lifecycle.TERMINATING,
+            LifecycleTransition=instance_lifecycle.TERMINATING,
             HeartbeatTimeout=notice_s,
         )
     return resources

@@ -15,8 +15,8 @@ from typing import Any, Final
 
 from localcloud.chaos import runner, schedule
 from localcloud.chaos.attempt import NOTICE_S, Cloud, Patterns
+from localcloud.cloud_paths import Layout
 from localcloud.errors import LocalCloudError
-from localcloud.layout import Layout
 
 DEFAULT_KINDS: Final = ("kill-rank", "freeze-rank", "kill-host", "cut", "drop", "slow", "api-errors", "reboot")
 """Kinds that need no other flag and no special cloud, and that hosts recover from."""

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.fanout import Book, fill, main, parse_link_bytes
-from benchmarks.pushers import Fleet, missing, tools
+from benchmarks.push_to_hosts import Book, fill, main, parse_link_bytes
+from benchmarks.push_tools import Fleet, missing, tools
 
 FLEET = Fleet(
     user="ec2-user", key="/k", bastion="198.18.1.2", hosts=("10.0.64.4", "10.0.64.5"), settings=("--set", "workers=2")

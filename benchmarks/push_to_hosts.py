@@ -1,6 +1,6 @@
-"""Time pushes to many hosts, and compare with other tools: python -m benchmarks.fanout.
+"""Time pushes to many hosts, and compare with other tools: python -m benchmarks.push_to_hosts.
 
-    python -m benchmarks.fanout [--hosts N ...] [--megabytes M ...] [--files F] [--repeat R] [--only TOOL ...]
+    python -m benchmarks.push_to_hosts [--hosts N ...] [--megabytes M ...] [--files F] [--repeat R] [--only TOOL ...]
                                 [--limit SECONDS]
 
 It starts its own embedded cloud, and needs root. A figure is the median of its samples. The figures are stored
@@ -35,8 +35,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from benchmarks import figures
-from benchmarks.measure import PEERS, on_laptop, output_of, running_cloud
-from benchmarks.pushers import LOCAL_DATA, OURS, REMOTE, SHARED, Fleet, Tool, missing, tools
+from benchmarks.clouds import PEERS, on_laptop, output_of, running_cloud
+from benchmarks.push_tools import LOCAL_DATA, OURS, REMOTE, SHARED, Fleet, Tool, missing, tools
 from cluster import demo
 
 CLOUD: Final = "fanout"
@@ -267,7 +267,9 @@ def measure_commands(book: Book, fleet: Fleet, chosen: Sequence[Tool], options: 
 def main(argv: Sequence[str] | None = None) -> int:
     """Measure, print and store the figures; return 1 if a measurement exceeds its limit, else 0."""
     parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.fanout", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="python -m benchmarks.push_to_hosts",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--hosts", type=int, nargs="+", default=[16, 64], help="numbers of workers (default 16 64)")
     parser.add_argument("--megabytes", type=float, nargs="+", default=[5, 500], help="amounts (default 5 500)")
