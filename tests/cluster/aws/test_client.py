@@ -45,14 +45,14 @@ def client_error(code: str, message: str = "why") -> boto.ClientError:
         (boto.InvalidRetryModeError(provided_retry_mode="x", valid_modes=["y"]), "invalid AWS settings", "aws/config"),
     ],
 )
-def test_a_failure_says_what_where_and_what_to_do(error: Exception, what: str, remedy: str) -> None:
+def test_failure_reports_what_where_and_fix(error: Exception, what: str, remedy: str) -> None:
     with pytest.raises(AwsError, match=what) as caught, aws_errors("listing nodes"):
         raise error
     assert caught.value.where == "listing nodes"
     assert remedy in caught.value.remedy
 
 
-def test_the_remedy_for_a_missing_package_fits_a_wheel(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fix_for_missing_package_fits_a_wheel(monkeypatch: pytest.MonkeyPatch) -> None:
     """A wheel has no Makefile."""
     monkeypatch.setattr(errors, "REINSTALL", "install deepcdk again")
     with pytest.raises(AwsError) as caught, aws_errors("listing nodes"):
@@ -60,7 +60,7 @@ def test_the_remedy_for_a_missing_package_fits_a_wheel(monkeypatch: pytest.Monke
     assert caught.value.remedy == "install deepcdk again, which installs botocore[crt]"
 
 
-def test_our_own_errors_and_mistakes_pass_through() -> None:
+def test_own_errors_and_bugs_are_not_converted() -> None:
     with pytest.raises(UsageError), aws_errors("x"):
         raise UsageError("--nodes", 0, "must be more")
     with pytest.raises(KeyError), aws_errors("x"):
@@ -83,7 +83,7 @@ def test_clients_are_cached_and_the_price_list_is_in_us_east_1(aws: Aws) -> None
     assert (aws.region, aws.endpoint) == ("us-east-1", "")
 
 
-def test_the_region_is_the_one_that_the_cdk_takes(aws: Aws, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_region_is_chosen_like_the_cdk(aws: Aws, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_REGION", "eu-west-3")
     assert Aws().region == Aws().client("ec2").meta.region_name == "eu-west-3"
     monkeypatch.delenv("AWS_REGION")
@@ -132,13 +132,13 @@ def api(monkeypatch: pytest.MonkeyPatch, aws: Aws) -> Iterator[type[_Throttling]
 
 
 @pytest.mark.parametrize("code", ["RequestLimitExceeded", "Throttling"])
-def test_a_throttled_call_is_repeated_more_often_than_another(api: type[_Throttling], code: str) -> None:
+def test_throttled_call_is_retried_more_often_than_others(api: type[_Throttling], code: str) -> None:
     api.refusals, api.code = THROTTLED_ATTEMPTS - 1, code
     assert Aws().client("ec2").describe_vpcs()["Vpcs"] == []
     assert api.seen == THROTTLED_ATTEMPTS
 
 
-def test_another_refusal_is_not_repeated_and_an_impatient_client_soon_gives_up(api: type[_Throttling]) -> None:
+def test_other_errors_are_not_retried_and_impatient_client_gives_up_soon(api: type[_Throttling]) -> None:
     api.refusals, api.code = 1000, "UnauthorizedOperation"
     with pytest.raises(ClientError):
         Aws().client("ec2").describe_vpcs()
@@ -149,7 +149,7 @@ def test_another_refusal_is_not_repeated_and_an_impatient_client_soon_gives_up(a
     assert api.seen == 1 + IMPATIENT_ATTEMPTS
 
 
-def test_an_impatient_client_repeats_a_call_whose_connection_broke_once(api: type[_Throttling]) -> None:
+def test_impatient_client_retries_broken_connection_once(api: type[_Throttling]) -> None:
     api.refusals, api.code = 1, ""
     assert Aws().impatient("ec2").describe_vpcs()["Vpcs"] == []
     assert api.seen == 2
@@ -256,7 +256,7 @@ def test_web_page_in_a_bucket_is_an_object(aws: Aws, monkeypatch: pytest.MonkeyP
     assert s3.get_object(Bucket="bucket", Key="report.html")["Body"].read() == b"<html></html>"
 
 
-def test_pauses_grow_up_to_a_bound() -> None:
+def test_pauses_grow_up_to_a_limit() -> None:
     throttled = (None, {"Error": {"Code": next(iter(THROTTLED))}})
     pauses = [pause_s(response=throttled, attempts=attempts) for attempts in range(1, THROTTLED_ATTEMPTS + 1)]
     assert pauses[-1] is None
@@ -289,7 +289,7 @@ def test_a_blocked_account_is_reported_with_who_can_help(error: Exception, what:
 
 
 @pytest.mark.parametrize("code", ["AuthFailure", "InvalidClientTokenId", "UnrecognizedClientException"])
-def test_a_region_that_the_account_has_not_enabled_is_named(code: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_region_not_enabled_in_account_is_reported(code: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for region, named in (("eu-south-2", True), ("eu-west-1", False), ("us-gov-west-1", False)):
         monkeypatch.setenv("AWS_REGION", region)
         with pytest.raises(AwsError) as raised, aws_errors("asking"):

@@ -82,9 +82,7 @@ def test_spot_instances_are_recognised() -> None:
         (["us-east-1a"], [], False),
     ],
 )
-def test_a_worker_group_of_several_zones_balances_them_unless_that_is_suspended(
-    zones: list[str], suspended: list[str], rebalances: bool
-) -> None:
+def test_group_balances_its_zones_unless_suspended(zones: list[str], suspended: list[str], rebalances: bool) -> None:
     processes = [{"ProcessName": name, "SuspensionReason": ""} for name in suspended]
     workers = {**group("workers"), "AvailabilityZones": zones, "SuspendedProcesses": processes}
     masters = {**group("masters"), "AvailabilityZones": ["us-east-1a", "us-east-1b"]}
@@ -92,7 +90,7 @@ def test_a_worker_group_of_several_zones_balances_them_unless_that_is_suspended(
     assert found.rebalances_zones is rebalances
 
 
-def test_a_master_without_a_public_address_is_reached_over_session_manager_alone() -> None:
+def test_master_without_public_address_needs_session_manager() -> None:
     reservations: list[Any] = [{"Instances": [instance("i-0")]}]
     for access, reachable in (("session-manager", True), ("port", False), ("", False)):
         stack = parse_stack(description(SshAccess=access))
@@ -148,7 +146,7 @@ def test_a_deployed_stack_is_found_with_its_nodes(aws: Aws) -> None:
     assert isinstance(read_console(aws, found.instances[0].id), str)
 
 
-def test_an_instance_that_only_its_group_knows_hides_none_of_the_others(aws: Aws) -> None:
+def test_instance_unknown_to_ec2_does_not_hide_others(aws: Aws) -> None:
     """EC2 answers by id only once it knows an instance, which is some time after Auto Scaling lists it."""
     deploy(aws, OUTPUTS)
     aws.client("ec2").create_launch_template(
@@ -170,7 +168,7 @@ def test_an_instance_that_only_its_group_knows_hides_none_of_the_others(aws: Aws
     assert "i-0123456789abcdef0" not in {each.id for each in found.instances}
 
 
-def test_the_master_is_found_by_its_tags_and_an_older_or_ended_one_is_not_taken(aws: Aws) -> None:
+def test_newest_running_master_is_found_by_tags(aws: Aws) -> None:
     deploy(aws, OUTPUTS)
     ec2 = aws.client("ec2")
 
@@ -225,7 +223,7 @@ def test_the_console_of_an_instance_that_ec2_does_not_know_yet_is_empty(aws: Aws
     assert read_console(aws, "i-00000000000000000") == ""
 
 
-def test_another_refusal_of_a_console_is_an_error_of_aws(aws: Aws) -> None:
+def test_other_console_errors_are_reported_as_aws_errors(aws: Aws) -> None:
     def deny(**_: Any) -> tuple[Any, dict[str, Any]]:
         return mock.Mock(status_code=403), {"Error": {"Code": "UnauthorizedOperation", "Message": "no"}}
 
@@ -246,14 +244,14 @@ def starting(state: str = "") -> dict[str, Any]:
     }
 
 
-def test_a_master_that_starts_is_waited_for(aws: Aws, monkeypatch: pytest.MonkeyPatch, slept: list[float]) -> None:
+def test_starting_master_is_awaited(aws: Aws, monkeypatch: pytest.MonkeyPatch, slept: list[float]) -> None:
     seen = iter(["", "pending", "pending", "running", "never asked for"])
     monkeypatch.setattr(inventory, "refresh", lambda aws, stack: parse_inventory(**starting(next(seen))))
     assert await_master(aws, parse_inventory(**starting())).master.id == "i-0"
     assert slept == [inventory.MASTER_POLL_S] * 4
 
 
-def test_it_is_not_waited_for_without_end_and_not_where_nothing_starts(
+def test_wait_for_master_is_limited_and_needs_starting_master(
     aws: Aws, monkeypatch: pytest.MonkeyPatch, slept: list[float]
 ) -> None:
     monkeypatch.setattr(inventory, "refresh", lambda aws, stack: parse_inventory(**starting()))

@@ -88,7 +88,7 @@ def aws_with(*activities: dict[str, Any]) -> mock.Mock:
         ("InsufficientFreeAddressesInSubnet - There are not enough free addresses in subnet", "larger subnets"),
     ],
 )
-def test_what_to_do_about_a_failed_launch_is_known(message: str, todo: str) -> None:
+def test_known_launch_failures_have_advice(message: str, todo: str) -> None:
     """Sources: cloudlaunch #150, skyplane #799, attack_range #1302, sagemaker-examples #1858, aws-ethereum-miner #23.
 
     Only the group's activities contain the reason (kops #3606).
@@ -102,7 +102,7 @@ def test_an_unknown_reason_is_shown_without_advice() -> None:
     assert failures.explain(0) == "; EC2 Auto Scaling retries after: The Moon is in the wrong phase"
 
 
-def test_a_termination_that_failed_is_no_failed_launch() -> None:
+def test_failed_termination_is_not_a_failed_launch() -> None:
     refused = activity("deepcdk-WorkerGroup-1", "The instance is protected", what="Terminating EC2 instance: i-1")
     assert last_failure(aws_with(refused), "deepcdk-WorkerGroup-1") == ""
     assert describe_since(aws_with(refused), "deepcdk", SINCE) == []
@@ -110,7 +110,7 @@ def test_a_termination_that_failed_is_no_failed_launch() -> None:
     assert last_failure(aws_with(refused, earlier), "deepcdk-WorkerGroup-1") == VCPUS
 
 
-def test_a_group_is_asked_every_ten_seconds() -> None:
+def test_group_is_polled_every_ten_seconds() -> None:
     aws = aws_with(activity("workers", VERIFIED))
     failures = LaunchFailures(aws, "workers")
     explained = [failures.explain(waited_s) for waited_s in (0.0, 1.0, 9.0, 10.0)]
@@ -121,7 +121,7 @@ def test_a_group_is_asked_every_ten_seconds() -> None:
     assert aws.client.return_value.describe_scaling_activities.call_count == 2
 
 
-def test_missing_nodes_of_both_groups_are_explained_and_present_ones_not() -> None:
+def test_only_missing_nodes_of_groups_are_explained() -> None:
     stack = make_stack()
     aws = aws_with(activity(stack.master_group, VERIFIED), activity(stack.worker_group, VCPUS))
     complete = make_inventory(2, instances=(make_master_instance(), make_instance(1), make_instance(2)))

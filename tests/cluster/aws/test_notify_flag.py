@@ -22,7 +22,7 @@ def test_topic_stands_for_all_topics_of_the_alarms_without_duplicates() -> None:
     assert resolve_topics(("none",), STACK) == resolve_topics((" none ",), STACK) == ()
 
 
-def test_without_a_topic_of_the_alarms_the_fix_is_shown() -> None:
+def test_missing_alarm_topic_is_reported_with_fix() -> None:
     with pytest.raises(DeepcdkError, match="alarms of stack deepcdk have no topic") as caught:
         resolve_topics(("topic",), make_stack())
     assert "alarm_emails" in str(caught.value)
@@ -37,7 +37,7 @@ def test_topic_without_publish_permission_is_rejected_with_the_permitted_topics(
 
 
 @pytest.mark.parametrize("address", ["you@example.com", " Ops.Team+x@mail.example.org "])
-def test_a_mail_address_is_refused_with_the_way_to_get_mail(address: str) -> None:
+def test_mail_address_is_rejected_with_fix(address: str) -> None:
     with pytest.raises(UsageError, match=r"is a mail address, .* alarm_emails to it, .*`--notify topic`"):
         check_notify((address,))
 
@@ -50,6 +50,6 @@ def test_commands_that_mention_an_address_are_commands() -> None:
     ("given", "why"),
     [(("  ",), "must be a command"), (("x",) * 11, "at most 10"), (("none ", "x"), "contradicts the other values")],
 )
-def test_what_could_tell_nobody_is_refused(given: tuple[str, ...], why: str) -> None:
+def test_invalid_notification_is_rejected(given: tuple[str, ...], why: str) -> None:
     with pytest.raises(UsageError, match=why):
         check_notify(given)

@@ -102,7 +102,7 @@ def test_price_is_asked_for_once_a_day(tmp_path: Path) -> None:
     assert len(aws.asked) == 2
 
 
-def test_no_task_waits_for_a_slow_list(tmp_path: Path) -> None:
+def test_tasks_do_not_wait_for_slow_price_list(tmp_path: Path) -> None:
     aws = FakeAws(HOURLY, is_open=False)
     prices = Prices(aws, tmp_path / "prices.json")
     assert prices.per_hour(["c5.2xlarge"], wait_s=0.05) == {"c5.2xlarge": None}
@@ -119,7 +119,7 @@ def test_included_price_with_its_date_is_used_if_the_list_is_unreachable(tmp_pat
     assert prices.dated(["x1.unheard"]) == ""
 
 
-def test_date_is_that_of_the_price_that_was_shown_though_the_list_answers_later(tmp_path: Path) -> None:
+def test_date_belongs_to_shown_price_even_if_list_answers_later(tmp_path: Path) -> None:
     aws = FakeAws([product(dimension("0.99"))], is_open=False, region="us-east-1")
     prices = Prices(aws, tmp_path / "p.json")
     assert prices.per_hour(["c5.2xlarge"], wait_s=0) == {"c5.2xlarge": 0.34}
@@ -188,7 +188,7 @@ def test_spot_price_is_the_newest_of_the_cheapest_zone() -> None:
     assert {kind: (price.usd, price.source[-1]) for kind, price in found.items()} == {"p5": (25.0, "b")}
 
 
-def test_total_is_unknown_if_one_part_is() -> None:
+def test_total_is_unknown_if_one_part_is_unknown() -> None:
     assert total_per_hour(["a", "a", "b"], {"a": 1.0, "b": 0.5}) == 2.5
     assert total_per_hour(["a", "b"], {"a": 1.0, "b": None}) is None
     assert total_per_hour([], {}) == 0

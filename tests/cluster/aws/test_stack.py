@@ -19,7 +19,7 @@ def test_the_outputs_are_read_and_those_of_earlier_versions_have_defaults() -> N
     assert (stack.ssh_access, stack.scratch_mount) == ("port", "")
 
 
-def test_missing_outputs_are_named() -> None:
+def test_missing_outputs_are_reported() -> None:
     with pytest.raises(AwsError, match="BucketName, LoginUser"):
         parse_stack(description(BucketName="", LoginUser=""))
     with pytest.raises(AwsError, match="MaxWorkers"):

@@ -49,7 +49,7 @@ def hours(limit_h: float, gone_h: float | None, state: str = "OK") -> Limit:
     return Limit(kind="hours", state=state, limit_s=limit_h * 3600, started=started)
 
 
-def test_the_alarms_of_the_stack_are_its_bounds() -> None:
+def test_limits_come_from_alarms_of_the_stack() -> None:
     found = worker_limits.parse_alarms("deepcdk", [*ALARMS, {"AlarmName": "deepcdk-GuardOther-1", "StateValue": "OK"}])
     assert [(each.kind, each.limit_s) for each in found] == [("idle", 1800), ("hours", 43200), ("budget", 0)]
     assert [each.group for each in found] == ["deepcdk-WorkerGroup-8a6f"] * 2 + [""]
@@ -60,14 +60,14 @@ def minutes(*sizes: int) -> list[worker_limits.Datapoint]:
     return [(NOW + datetime.timedelta(minutes=index), float(size)) for index, size in enumerate(sizes)]
 
 
-def test_the_clock_begins_when_the_group_last_ceased_to_be_empty() -> None:
+def test_clock_starts_when_group_last_became_nonempty() -> None:
     assert worker_limits.clock_start(minutes(0, 2, 2)) == NOW + datetime.timedelta(minutes=1)
     assert worker_limits.clock_start(minutes(3, 0, 2, 4, 1)) == NOW + datetime.timedelta(minutes=2)
     assert worker_limits.clock_start(minutes(1, 2)) == NOW
 
 
 @given(st.lists(st.integers(0, 3), max_size=30))
-def test_there_is_no_clock_exactly_where_the_group_is_empty_or_nothing_is_known(sizes: list[int]) -> None:
+def test_clock_is_missing_only_for_empty_group_or_without_data(sizes: list[int]) -> None:
     started = worker_limits.clock_start(minutes(*sizes))
     assert (started is None) == (not sizes or sizes[-1] == 0)
     if started is not None:
@@ -75,7 +75,7 @@ def test_there_is_no_clock_exactly_where_the_group_is_empty_or_nothing_is_known(
 
 
 @given(st.floats(1800, 168 * 3600))
-def test_cloudwatch_tells_the_whole_span_at_once(span_s: float) -> None:
+def test_whole_time_span_is_read_with_one_call(span_s: float) -> None:
     assert span_s / worker_limits.resolution_s(span_s) < 1440
 
 
@@ -99,7 +99,7 @@ def test_cloudwatch_tells_the_whole_span_at_once(span_s: float) -> None:
         ),
     ],
 )
-def test_each_bound_says_what_it_does_and_when(bound: Limit, text: str) -> None:
+def test_each_limit_describes_its_effect_and_time(bound: Limit, text: str) -> None:
     assert bound.line(NOW) == text
 
 
@@ -107,7 +107,7 @@ def test_each_bound_says_what_it_does_and_when(bound: Limit, text: str) -> None:
     ("bound", "loud"),
     [(hours(12, 11.5), True), (hours(12, 10), False), (hours(100, 95), True), (hours(100, 89), False)],
 )
-def test_a_run_is_warned_where_less_than_an_hour_or_a_tenth_is_left(bound: Limit, loud: bool) -> None:
+def test_run_is_warned_if_less_than_an_hour_or_a_tenth_is_left(bound: Limit, loud: bool) -> None:
     (line,) = worker_limits.cautions((bound, Limit(kind="idle", state="OK")), NOW)
     assert line.startswith("warning: max_hours terminates all workers in") == loud
     assert loud or line.startswith("max_hours leaves this run")
@@ -168,7 +168,7 @@ def test_a_release_empties_the_queue_of_the_budget(aws: Aws) -> None:
     assert count_messages(aws, budget) == 0
 
 
-def test_a_release_waits_for_the_end_of_the_alarm_and_not_forever(slept: list[float]) -> None:
+def test_release_waits_a_limited_time_for_end_of_alarm(slept: list[float]) -> None:
     reported: list[tuple[str, int]] = []
     wait_until_released(
         alarms("ALARM", "ALARM", "OK", budget=True), "deepcdk", lambda line: reported.append((line, len(slept)))
@@ -180,7 +180,7 @@ def test_a_release_waits_for_the_end_of_the_alarm_and_not_forever(slept: list[fl
     assert "`fab status`" in caught.value.remedy
 
 
-def test_a_group_grows_only_when_the_alarm_that_emptied_it_is_over(slept: list[float]) -> None:
+def test_group_grows_only_after_alarm_is_over(slept: list[float]) -> None:
     reported: list[tuple[str, int]] = []
     wait_until_allowed(alarms("ALARM", "ALARM", "OK"), "deepcdk", lambda line: reported.append((line, len(slept))))
     assert reported == [
@@ -194,7 +194,7 @@ def test_a_group_grows_only_when_the_alarm_that_emptied_it_is_over(slept: list[f
     assert "`fab status`" in caught.value.remedy
 
 
-def test_a_spent_budget_refuses_growth_at_once() -> None:
+def test_spent_budget_rejects_growth_immediately() -> None:
     with pytest.raises(
         DeepcdkError, match="the budget is spent: new workers would be terminated immediately"
     ) as caught:
@@ -202,7 +202,7 @@ def test_a_spent_budget_refuses_growth_at_once() -> None:
     assert caught.value.remedy == "raise budget_usd, run `fab up`, then `fab release`"
 
 
-def test_without_an_alarm_nothing_is_waited_for(slept: list[float]) -> None:
+def test_growth_does_not_wait_without_alarm(slept: list[float]) -> None:
     wait_until_released(alarms("OK", budget=True), "deepcdk", pytest.fail)
     wait_until_released(alarms("ALARM"), "deepcdk", pytest.fail)  # only the budget's alarm is waited for
     wait_until_allowed(alarms("OK"), "deepcdk", pytest.fail)

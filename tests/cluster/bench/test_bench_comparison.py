@@ -14,7 +14,7 @@ from tests.cluster.bench.benches import event, scaling, written
 
 
 @pytest.mark.parametrize("factor", [1.0, 1.04, 0.96, 1.07])
-def test_a_change_within_both_spreads_is_none(factor: float, tmp_path: Path) -> None:
+def test_change_within_both_spreads_is_no_change(factor: float, tmp_path: Path) -> None:
     comparison = compare(scaling(tmp_path, "now", factor), scaling(tmp_path, "before"))
     assert comparison.significant == ()
     assert tuple(comparison.sentences()) == (
@@ -24,7 +24,7 @@ def test_a_change_within_both_spreads_is_none(factor: float, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(("factor", "word"), [(1.2, "20.0% slower"), (1 / 1.2, "16.7% faster")])
-def test_a_fifth_is_found_in_either_direction_and_each_cell_is_named(factor: float, word: str, tmp_path: Path) -> None:
+def test_change_of_a_fifth_is_found_in_both_directions(factor: float, word: str, tmp_path: Path) -> None:
     comparison = compare(scaling(tmp_path, "now", factor), scaling(tmp_path, "before"))
     assert len(comparison.significant) == 5
     said = "\n".join(comparison.sentences())
@@ -59,7 +59,7 @@ def test_a_ratio_within_the_spread_is_marked(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("arguments", [("--tuning", "chosen"), ("--tuning",), ("defaults",), ({"--tuning": 1},)])
-def test_whatever_else_a_benchmark_says_of_its_tuning_is_the_chosen_one(arguments: tuple[str], tmp_path: Path) -> None:
+def test_unknown_tuning_counts_as_chosen(arguments: tuple[str], tmp_path: Path) -> None:
     assert scaling(tmp_path, arguments=arguments).tuning == "chosen"
 
 

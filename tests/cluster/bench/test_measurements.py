@@ -14,7 +14,7 @@ from payload.settings.bench import ALLREDUCE, TRAINING
 from tests.cluster.bench.benches import event, written
 
 
-def test_a_cell_is_its_median_and_how_far_its_rounds_lie_apart(tmp_path: Path) -> None:
+def test_cell_has_median_and_spread_of_its_rounds(tmp_path: Path) -> None:
     (cell,) = read_bench(written(tmp_path, [event(TRAINING, 1, (0.10, 0.08, 0.09))])).measurements
     assert cell.median_s == 0.09
     assert cell.images_per_s == pytest.approx(32 / 0.09)
@@ -29,7 +29,7 @@ def test_efficiency_is_images_per_s_against_linear_from_the_fewest_nodes(tmp_pat
     assert bench.efficiency(bench.of_kind(ALLREDUCE)[0]) is None
 
 
-def test_bus_bandwidth_is_that_of_nccl_tests(tmp_path: Path) -> None:
+def test_bus_bandwidth_is_defined_as_in_nccl_tests(tmp_path: Path) -> None:
     # doc/PERFORMANCE.md of nccl-tests: busbw = algbw * 2 * (n - 1) / n
     (found,) = read_bench(written(tmp_path, [event(ALLREDUCE, 4, (0.001,), message_bytes=1 << 20)])).measurements
     assert found.algorithm_bytes_per_s == pytest.approx(1.048576e9)
@@ -47,7 +47,7 @@ def test_bus_bandwidth_is_that_of_nccl_tests(tmp_path: Path) -> None:
         json.dumps({"type": "cell", "round": 0, "ranks": 1, "seconds": 1, "cell": {"kind": TRAINING, "nodes": "1"}}),
     ],
 )
-def test_a_line_that_holds_no_figure_is_left_out(line: str, tmp_path: Path) -> None:
+def test_line_without_value_is_ignored(line: str, tmp_path: Path) -> None:
     directory = written(tmp_path, [event(TRAINING, 1, (0.1,))])
     with (directory / "bench.jsonl").open("a") as file:
         file.write(line + "\n")
@@ -71,11 +71,11 @@ def test_a_run_that_is_not_a_benchmark_is_rejected(events: list[Any] | None, sai
         ({}, None),
     ],
 )
-def test_the_cycle_is_the_recorded_one_else_horovods_own(origin: dict[str, Any], cycle_s: float | None) -> None:
+def test_cycle_time_is_recorded_or_default_of_horovod(origin: dict[str, Any], cycle_s: float | None) -> None:
     assert Bench(run_id="bench", measurements=(), origin=origin).cycle_s == cycle_s
 
 
-def test_measurements_of_any_size_are_refused(tmp_path: Path) -> None:
+def test_too_large_measurements_are_rejected(tmp_path: Path) -> None:
     with (tmp_path / "bench.jsonl").open("wb") as file:
         file.truncate(1 << 42)
     with pytest.raises(DeepcdkError, match=r"cannot be read"):

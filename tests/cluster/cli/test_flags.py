@@ -50,7 +50,7 @@ def test_flags_are_declared_once_with_name_default_and_help_in_order() -> None:
     ]
 
 
-def test_a_function_gets_its_values_typed_and_its_groups_built() -> None:
+def test_function_gets_typed_values_and_groups() -> None:
     assert given() == ((), Group(), False)
     assert given(set_=["a=b"], batch_per_rank="8", cycle_time_ms="2.5", force=True) == (
         ("a=b",), Group(batch_per_rank=8, cycle_time_ms=2.5), True,
@@ -76,12 +76,12 @@ def test_an_empty_value_of_a_flag_with_a_default_is_rejected() -> None:
         ({"batch_per_rank": "9" * 5000}, "must be a whole number from 0"),
     ],
 )
-def test_a_value_of_another_type_is_refused_by_its_flag(values: dict[str, str], says: str) -> None:
+def test_value_of_wrong_type_is_rejected_with_its_flag(values: dict[str, str], says: str) -> None:
     with pytest.raises(UsageError, match=re.escape(says)):
         given(**values)
 
 
-def test_horovods_settings_are_flags_as_they_stand_and_refuse_by_name() -> None:
+def test_horovod_settings_are_flags_and_are_rejected_by_name() -> None:
     flags = {flag.name: flag for flag in flags_of(Knobs)}
     assert [name for name, flag in flags.items() if not flag.help.startswith("Horovod: ")] == []
     assert flags["--fusion-threshold-mb"].parse("64") == 64
@@ -91,7 +91,7 @@ def test_horovods_settings_are_flags_as_they_stand_and_refuse_by_name() -> None:
 
 
 @for_any(text=WORDS | st.integers().map(str) | st.text("0123456789", max_size=30), lowest=st.integers(0, 3))
-def test_a_text_is_the_number_that_it_shows_or_is_refused(text: str, lowest: int) -> None:
+def test_text_is_parsed_as_shown_number_or_rejected(text: str, lowest: int) -> None:
     meant = int(text) if re.fullmatch("[0-9]+", text) else -1
     if lowest <= meant <= MOST:
         assert parse_whole("--rank", text, lowest=lowest) == meant
@@ -101,7 +101,7 @@ def test_a_text_is_the_number_that_it_shows_or_is_refused(text: str, lowest: int
 
 
 @pytest.mark.parametrize("text", ["9" * 5000, "1_6", " 3", "٣"])
-def test_what_python_would_read_or_fail_at_is_refused(text: str) -> None:
+def test_number_formats_special_to_python_are_rejected(text: str) -> None:
     with pytest.raises(UsageError) as caught:
         parse_whole("--nodes", text, lowest=1, highest=16, called="max_workers")
     assert str(caught.value).endswith("must be a whole number from 1 to 16 (max_workers)")
@@ -109,7 +109,7 @@ def test_what_python_would_read_or_fail_at_is_refused(text: str) -> None:
 
 
 @for_any(text=WORDS | st.from_regex(r"[a-z0-9][a-z0-9.-]{0,127}", fullmatch=True))
-def test_what_is_read_as_a_runs_id_is_one_to_the_master_and_nothing_else(text: str) -> None:
+def test_run_ids_are_valid_exactly_if_master_accepts_them(text: str) -> None:
     try:
         word = parse_run_id("--run", text)
     except UsageError as error:
@@ -120,6 +120,6 @@ def test_what_is_read_as_a_runs_id_is_one_to_the_master_and_nothing_else(text: s
 
 
 @pytest.mark.parametrize("text", ["../x", "-rf", "--grace=0", "$(id)", "a b", "x" * 129, ".live", "A", "a/b", "a\n"])
-def test_what_no_run_is_called_is_refused_by_the_rule(text: str) -> None:
+def test_invalid_run_id_is_rejected_with_rule(text: str) -> None:
     with pytest.raises(UsageError, match="must be a run's id, 1 to 128 characters"):
         parse_run_id("--run", text)

@@ -57,12 +57,12 @@ VALUES = (WORDS | st.just(LONG)).filter(lambda word: word != "--")
         ("nonsense one", "nonsense one"),
     ],
 )
-def test_a_word_gets_the_flag_that_it_stands_for(words: str, meant: str) -> None:
+def test_positional_word_gets_its_flag(words: str, meant: str) -> None:
     assert with_flags(words.split(), CONTEXTS, FLAGS) == meant.split()
 
 
 @given(st.lists(st.sampled_from([*FLAGS_OF, *FLAGS.values(), "--key", "-f", "worker1", "--json", "--set=a=b", ""])))
-def test_no_word_is_lost_or_moved_and_a_second_pass_changes_nothing(words: list[str]) -> None:
+def test_words_are_kept_in_order_and_second_pass_changes_nothing(words: list[str]) -> None:
     once = with_flags(words, CONTEXTS, FLAGS)
     rest = iter(once)
     assert all(word in rest for word in words)
@@ -112,7 +112,7 @@ def test_a_word_without_a_flag_reaches_its_task_unchanged(task: str, word: str) 
 
 
 @pytest.mark.parametrize("word", [word for word in NASTIEST if word.startswith("-") and word != "--"])
-def test_a_word_like_a_flag_gets_none(word: str) -> None:
+def test_word_like_a_flag_gets_no_flag(word: str) -> None:
     for task in FLAGS:
         assert with_flags([task, word], CONTEXTS, FLAGS) == [task, word]
 
@@ -153,7 +153,7 @@ def test_every_task_rejects_unknown_flags_extra_words_and_missing_values(context
         ("train --yes=", "`fab train` accepts no value for --yes"),
     ],
 )
-def test_a_word_that_means_nothing_is_named_with_the_nearest(words: str, says: str) -> None:
+def test_unknown_word_is_reported_with_nearest_match(words: str, says: str) -> None:
     assert says in said(words)
 
 
@@ -176,6 +176,6 @@ def test_what_invoke_understands_is_left_to_it(words: str) -> None:
     assert said(words) == ""
 
 
-def test_the_words_are_those_after_the_first_dashes() -> None:
+def test_program_words_are_after_first_double_dash() -> None:
     assert words_after_dashes(["fab", "run", "--master", "--", "a b", "--", ""]) == ("a b", "--", "")
     assert words_after_dashes(["fab", "run"]) == words_after_dashes(["fab", "run", "--"]) == ()

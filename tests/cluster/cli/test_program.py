@@ -43,7 +43,7 @@ def test_ctrl_c_ends_with_130_and_one_line_while_anything_is_imported(module: st
     assert ended(module) == (INTERRUPTED, "\ninterrupted\n")
 
 
-def test_ctrl_c_is_ignored_where_a_shell_has_said_so() -> None:
+def test_ctrl_c_is_ignored_if_shell_requested_it() -> None:
     status, said = ended("cluster.cli.task_modules", "SIG_IGN")
     assert (status, "interrupted" in said) == (1, False)
 
@@ -53,13 +53,13 @@ def run(folder: Path, *command: str) -> tuple[int, str]:
     return done.returncode, done.stdout + done.stderr
 
 
-def test_in_another_project_it_is_fabrics_own(tmp_path: Path) -> None:
+def test_in_another_project_fab_is_plain_fabric(tmp_path: Path) -> None:
     (tmp_path / "fabfile.py").write_text(OWN_TASKS)
     status, text = run(tmp_path, sys.executable, str(PROJECT / "tools" / "fab.py"), "ssh", "here")
     assert (status, text) == (0, "mine here\n")
 
 
-def test_a_collection_that_is_named_is_loaded_as_fabric_does(tmp_path: Path) -> None:
+def test_named_collection_is_loaded_like_in_fabric(tmp_path: Path) -> None:
     (tmp_path / "other.py").write_text(OWN_TASKS)
     fab = (sys.executable, str(PROJECT / "tools" / "fab.py"), "--search-root", str(tmp_path), "--collection", "other")
     assert run(PROJECT, *fab, "ssh", "here") == (0, "mine here\n")

@@ -15,7 +15,7 @@ PROJECT = Path(__file__).resolve().parents[3]
 IMPORTED = "import sys; from cluster.cli.task_modules import listing; listing(); print(*sys.modules)"
 
 
-def test_without_words_every_task_is_there() -> None:
+def test_without_arguments_all_tasks_are_loaded() -> None:
     assert set(collection().tasks) == {name for names in MODULES.values() for name in names}
 
 

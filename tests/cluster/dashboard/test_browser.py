@@ -241,7 +241,7 @@ def test_a_broken_connection_is_shown_with_the_age_of_the_data_until_it_is_back(
         expect(page.locator("#note")).to_be_hidden()
 
 
-def test_a_page_without_a_connection_from_the_start_says_why(open_page: Open, cluster: FakeCluster) -> None:
+def test_page_without_initial_connection_shows_reason(open_page: Open, cluster: FakeCluster) -> None:
     cluster.broken = "no answer within 10 s"
     page = open_page("/runs")
     expect(page.get_by_role("alert")).to_contain_text("no answer within 10 s")
@@ -324,7 +324,7 @@ def test_reduced_motion_is_respected(open_page: Open) -> None:
     assert open_page("/runs").evaluate(animation) == "pulse"
 
 
-def test_an_empty_cluster_says_how_to_begin(open_page: Open, cluster: FakeCluster) -> None:
+def test_empty_cluster_shows_first_steps(open_page: Open, cluster: FakeCluster) -> None:
     cluster.runs_ = []
     expect(shown(open_page("/")).locator("main")).to_contain_text("fab train")
     expect(shown(open_page("/runs")).locator("main")).to_contain_text("There is no run yet")

@@ -145,7 +145,7 @@ def test_invalid_choices_are_replaced() -> None:
     )
 
 
-def test_a_click_on_a_column_begins_with_the_largest_number_and_then_turns() -> None:
+def test_click_on_column_sorts_descending_first_and_then_reverses() -> None:
     run, cost = COLUMNS[0], COLUMNS[-1]
     assert [Choice().next_sort(cost), Choice(sort="-cost").next_sort(cost)] == ["-cost", "cost"]
     assert [Choice().next_sort(run), Choice(sort="cost").next_sort(run)] == ["run", "run"]
@@ -156,7 +156,7 @@ def test_a_click_on_a_column_begins_with_the_largest_number_and_then_turns() -> 
     ]
 
 
-def test_queued_runs_have_their_turns_behind_the_live_ones() -> None:
+def test_queued_runs_are_listed_in_order_after_live_runs() -> None:
     waiting = [make_run(n, state="queued", position=n) for n in (2, 1)]
     assert [run.get("position") for run in live_first([*waiting, *RUNS[:4], RUNS[4]])] == [None, 1, 2]
 

@@ -18,7 +18,7 @@ from tests.cluster.ssh.ssh_server import SshServer, connect_to, make_key, servin
 from tests.waiting import eventually
 
 
-def test_a_source_is_read_only_while_somebody_looks() -> None:
+def test_source_is_read_only_while_page_is_open() -> None:
     read: list[int] = []
 
     def count() -> int:

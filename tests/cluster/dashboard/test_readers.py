@@ -46,7 +46,7 @@ def test_the_log_has_no_control_characters_and_an_end(cluster: FakeCluster) -> N
     assert reader(cluster).read().log == ("red", "10%", "20%", "\\x1b]0;title\\x07")
 
 
-def test_figures_follow_the_figures_of_the_record(cluster: FakeCluster) -> None:
+def test_plots_follow_the_record(cluster: FakeCluster) -> None:
     found = reader(cluster)
     assert [section.title for section in found.read().page.sections][:2] == ["", "Curves"]
 

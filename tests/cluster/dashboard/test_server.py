@@ -48,7 +48,7 @@ def own(server: Server) -> dict[str, str]:
     return {**signed_in(server), "Origin": f"http://127.0.0.1:{server.server_port}"}
 
 
-def test_it_listens_on_the_loopback_alone(server: Server) -> None:
+def test_server_listens_only_on_loopback(server: Server) -> None:
     assert server.server_address[0] == "127.0.0.1"
 
 

@@ -34,7 +34,7 @@ def put(aws: Aws, qualifier: str, *, bucket: bool = True, version: str = "33", s
         aws.client("cloudformation").create_stack(StackName=stack, TemplateBody=template)
 
 
-def test_an_account_that_is_not_bootstrapped_becomes_so_without_running_an_app(aws: Aws, project: Path) -> None:
+def test_account_is_bootstrapped_without_running_an_app(aws: Aws, project: Path) -> None:
     found, told = bootstrap.examine(aws, Names()), list[str]()
     found.check()
     assert not found.is_complete
@@ -46,7 +46,7 @@ def test_an_account_that_is_not_bootstrapped_becomes_so_without_running_an_app(a
     assert "123456789012" in told[0]
 
 
-def test_the_bootstrap_counts_by_its_qualifier_whatever_its_stack_is_called(aws: Aws) -> None:
+def test_bootstrap_is_found_by_qualifier_not_stack_name(aws: Aws) -> None:
     """Source: aws-cdk #26588."""
     put(aws, "corp01", stack="Corp")
     assert bootstrap.examine(aws, Names(qualifier="corp01")).is_complete
@@ -93,7 +93,7 @@ def test_unreadable_settings_are_reported_with_fix(tmp_path: Path) -> None:
         (False, "", "CDKToolkit", "its bucket", "delete-stack"),
     ],
 )
-def test_a_half_is_reported_with_what_is_missing(
+def test_incomplete_bootstrap_is_reported_with_missing_parts(
     aws: Aws, bucket: bool, version: str, stack: str, missing: str, advice: str
 ) -> None:
     """Source: aws-cdk #24143, #18261, #1270."""
@@ -103,7 +103,7 @@ def test_a_half_is_reported_with_what_is_missing(
     assert advice in caught.value.remedy
 
 
-def test_an_old_version_is_updated_and_a_version_that_is_no_number_is_old(aws: Aws) -> None:
+def test_old_or_invalid_bootstrap_version_is_updated(aws: Aws) -> None:
     put(aws, "hnb659fds", version="5", stack="CDKToolkit")
     found = bootstrap.examine(aws, Names())
     found.check()
@@ -111,9 +111,7 @@ def test_an_old_version_is_updated_and_a_version_that_is_no_number_is_old(aws: A
     assert "from version 5" in found.question()
 
 
-def test_a_user_who_may_not_read_the_parameter_is_answered_by_the_stack(
-    aws: Aws, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_version_comes_from_stack_if_parameter_is_forbidden(aws: Aws, monkeypatch: pytest.MonkeyPatch) -> None:
     import botocore.exceptions
 
     def refuse(**_: object) -> None:
@@ -130,7 +128,7 @@ def test_a_user_who_may_not_read_the_parameter_is_answered_by_the_stack(
         bootstrap.examine(aws, Names())
 
 
-def test_of_two_bootstraps_at_once_the_one_that_fails_waits_for_the_other_one(
+def test_failed_concurrent_bootstrap_waits_for_the_other(
     aws: Aws, project: Path, monkeypatch: pytest.MonkeyPatch, slept: list[float]
 ) -> None:
     told: list[str] = []
@@ -146,9 +144,7 @@ def test_of_two_bootstraps_at_once_the_one_that_fails_waits_for_the_other_one(
 
 
 @pytest.mark.parametrize(("code", "exists"), [("404", False), ("403", None), ("AccessDenied", None), ("", True)])
-def test_a_bucket_that_aws_does_not_show_is_unknown(
-    aws: Aws, monkeypatch: pytest.MonkeyPatch, code: str, exists: bool | None
-) -> None:
+def test_forbidden_bucket_is_unknown(aws: Aws, monkeypatch: pytest.MonkeyPatch, code: str, exists: bool | None) -> None:
     def answer(**_: object) -> None:
         if code:
             raise ClientError({"Error": {"Code": code}}, "HeadBucket")

@@ -54,9 +54,7 @@ def test_an_execution_runs_in_the_project_on_the_templates_of_the_plan(aws: Aws,
     assert call.endswith("--app /tmp/assembly")
 
 
-def test_what_the_cli_said_is_shown_where_it_fails_and_only_there(
-    project: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_cli_output_is_shown_only_after_failure(project: Path, capfd: pytest.CaptureFixture[str]) -> None:
     cli = project / "node_modules" / ".bin" / "cdk"
     cli.write_text(f"#!/bin/sh\necho out; echo why >&2\nexit $(cat {project}/status)\n")
     cdk.call([str(cli)], project, "the plan", os.environ)
@@ -156,9 +154,7 @@ def test_failure_without_events_is_reported_with_the_last_lines(aws: Aws, projec
         cdk.destroy(aws, project, "deepcdk", {}, print)
 
 
-def test_a_failed_deployment_names_the_launches_that_failed(
-    aws: Aws, project: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_failed_deployment_lists_failed_launches(aws: Aws, project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     line = (
         "deepcdk-WorkerGroup-1A cannot launch an instance: Max spot instance count exceeded; do: request a larger quota"
     )

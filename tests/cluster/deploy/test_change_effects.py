@@ -36,25 +36,25 @@ def test_a_replaced_file_system_is_reported_with_the_data_that_is_lost() -> None
     assert found.stops_run == "shared file system Workers/X: replaced"
 
 
-def test_what_is_kept_is_not_lost_but_ends_a_run_nevertheless() -> None:
+def test_retained_resource_is_not_lost_but_stops_a_run() -> None:
     found = describe_effect(change(REMOVED, "AWS::EFS::FileSystem", kept=True), {}, None)
     assert found.details == "it stays in the account, unused"
     assert not found.loses
     assert found.stops_run == "shared file system Workers/X: removed"
 
 
-def test_what_may_be_replaced_counts_as_replaced_for_a_run() -> None:
+def test_conditional_replacement_counts_as_replacement() -> None:
     found = describe_effect(change(PERHAPS_REPLACED, "AWS::EC2::Subnet", recreating=("VpcId",)), {}, None)
     assert found.details.startswith("may be recreated (known only during the change) because VpcId changes")
     assert found.stops_run
 
 
-def test_a_dashboard_or_a_route_ends_no_run() -> None:
+def test_changed_dashboard_or_route_stops_no_run() -> None:
     for type_name in ("AWS::CloudWatch::Dashboard", "AWS::EC2::Route", "AWS::New::Thing"):
         assert not describe_effect(change(REMOVED, type_name), {}, None).stops_run
 
 
-def test_running_nodes_stay_where_no_policy_replaces_them() -> None:
+def test_running_nodes_stay_without_update_policy() -> None:
     found = group(["LaunchTemplate"])
     assert (found.details, found.stops_run) == ("applies to new nodes; running nodes do not change", "")
     assert "running nodes keep" in describe_effect(change(CHANGED, TEMPLATE), {}, None).details
@@ -64,7 +64,7 @@ def test_running_nodes_stay_where_no_policy_replaces_them() -> None:
     "policy",
     [{"AutoScalingRollingUpdate": {"MaxBatchSize": 1}}, {"AutoScalingReplacingUpdate": {"WillReplace": "true"}}],
 )
-def test_an_update_policy_that_replaces_nodes_ends_a_run(policy: dict[str, Any]) -> None:
+def test_update_policy_that_replaces_nodes_stops_a_run(policy: dict[str, Any]) -> None:
     found = group(["LaunchTemplate"], policy=policy)
     assert "its 4 nodes ARE REPLACED by the update policy" in found.details
     assert found.stops_run == "group of nodes Workers/X: its 4 nodes are replaced"
@@ -82,9 +82,7 @@ def test_an_update_policy_that_replaces_nodes_ends_a_run(policy: dict[str, Any])
         (["MinSize"], {"MinSize": "5"}, "1 more nodes start", False),
     ],
 )
-def test_a_group_that_shrinks_ends_a_run_whatever_shrinks_it(
-    properties: list[str], declared: dict[str, str], says: str, ends: bool
-) -> None:
+def test_shrinking_group_stops_a_run(properties: list[str], declared: dict[str, str], says: str, ends: bool) -> None:
     found = group(properties, declared)
     assert says in found.details
     assert bool(found.stops_run) is ends

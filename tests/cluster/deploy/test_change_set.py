@@ -55,7 +55,7 @@ def change_sets(aws: Aws) -> list[str]:
     return [each["ChangeSetName"] for each in listed]
 
 
-def test_a_plan_says_what_comes_and_what_goes(aws: Aws, propose: Propose) -> None:
+def test_plan_lists_added_and_removed_resources(aws: Aws, propose: Propose) -> None:
     deploy(aws, {"Old": bucket(), "Same": bucket()})
     propose({"New": bucket(), "Same": bucket()}, "UPDATE")
     with change_set.planned(aws, PROJECT, "deepcdk", {}) as plan:
@@ -111,7 +111,7 @@ def test_termination_protection_is_as_before_a_plan_that_is_not_executed(
         ("Template error: a rule is broken", False),
     ],
 )
-def test_an_empty_change_set_is_no_failure_and_any_other_failure_is_reported(
+def test_empty_change_set_is_no_failure_but_others_are_reported(
     aws: Aws, propose: Propose, monkeypatch: pytest.MonkeyPatch, reason: str, unchanged: bool
 ) -> None:
     deploy(aws, {"Old": bucket()})
@@ -156,7 +156,7 @@ def test_a_failed_deployment_is_reported_even_if_aws_no_longer_answers(
         change_set.execute(aws, PROJECT, plan, print)
 
 
-def test_each_change_set_has_a_name_of_its_own_within_cloudformations_rule() -> None:
+def test_change_set_names_are_unique_and_valid() -> None:
     now = datetime.datetime(2026, 11, 20, 12, 13, 14, tzinfo=datetime.UTC)
     names = {change_set.change_set_name(now) for _ in range(100)}
     assert len(names) == 100
@@ -186,7 +186,7 @@ def test_a_group_that_has_grown_since_the_plan_is_reported_with_its_present_size
     assert with_current_sizes(aws, shown).stop_reasons == ("group of nodes Workers: 4 of 8 nodes are terminated",)
 
 
-def test_the_remains_of_a_failed_creation_count_as_nothing() -> None:
+def test_remains_of_failed_creation_count_as_no_stack() -> None:
     assert is_new(None)
     assert is_new({"StackStatus": "ROLLBACK_COMPLETE"})
     assert is_new({"StackStatus": "REVIEW_IN_PROGRESS"})

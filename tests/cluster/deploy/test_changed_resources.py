@@ -37,7 +37,7 @@ def template(**resources: dict[str, Any]) -> dict[str, Any]:
     return {"Resources": resources}
 
 
-def test_the_worst_comes_first() -> None:
+def test_worst_change_is_listed_first() -> None:
     described = {
         "Changes": [
             told("Add", "A"),
@@ -122,7 +122,7 @@ def test_a_group_is_replaced_for_its_launch_template_only_by_its_update_policy(
     assert actions == {"G": action, "Hook": followers, "Other": followers}
 
 
-def test_what_refers_to_the_identity_of_what_stays_is_not_replaced() -> None:
+def test_reference_to_kept_resource_causes_no_replacement() -> None:
     stays = told("Modify", "S", "AWS::EC2::SecurityGroup", Replacement="False")
     goes = told("Modify", "S", "AWS::EC2::SecurityGroup", Replacement="True")
     for source, cause, after_stay in (
@@ -158,5 +158,5 @@ VALUES = st.recursive(
 
 
 @given(VALUES, VALUES)
-def test_equal_values_have_no_difference_and_others_have_one(old: Any, new: Any) -> None:
+def test_only_different_values_have_a_difference(old: Any, new: Any) -> None:
     assert bool(list(compare(old, new))) == (old != new)

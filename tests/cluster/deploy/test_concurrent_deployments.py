@@ -130,7 +130,7 @@ def test_of_two_concurrent_creations_one_succeeds_and_the_other_is_reported(form
     assert formation.size() == "17"
 
 
-def test_a_refusal_takes_back_the_own_change_set_and_never_the_other_one(formation: Formation) -> None:
+def test_rejected_plan_deletes_only_its_own_change_set(formation: Formation) -> None:
     with formation.planned(16) as theirs:
         with pytest.raises(KeyboardInterrupt), formation.planned(17):
             raise KeyboardInterrupt
@@ -140,7 +140,7 @@ def test_a_refusal_takes_back_the_own_change_set_and_never_the_other_one(formati
     assert formation.size() == "16"
 
 
-def test_a_stack_that_was_never_created_goes_with_its_last_change_set(formation: Formation) -> None:
+def test_uncreated_stack_is_deleted_with_its_last_change_set(formation: Formation) -> None:
     with formation.planned(16):
         with formation.planned(17):
             pass
@@ -210,9 +210,7 @@ def test_stack_that_is_created_meanwhile_is_updated(formation: Formation) -> Non
         assert (ours.is_new, [each.action for each in ours.effects]) == (False, ["REPLACED"])
 
 
-def test_a_failed_execution_of_the_own_change_set_is_reported_as_such(
-    formation: Formation, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_failed_execution_of_own_change_set_is_reported(formation: Formation, monkeypatch: pytest.MonkeyPatch) -> None:
     def failed(command: list[str], *_: object, **__: object) -> None:
         formation.client.execute_change_set(ChangeSetName=command[command.index("--change-set-name") + 1])
         formation.settle()

@@ -22,7 +22,7 @@ def task(session: Session, monkeypatch: pytest.MonkeyPatch) -> Session:
     return session
 
 
-def test_a_deployment_says_which_types_it_may_start_and_how_many_on_spot(task: Session) -> None:
+def test_deployment_lists_possible_types_and_spot_count(task: Session) -> None:
     task.config = dataclasses.replace(
         task.config, workers=4, worker_alternatives=("c5.4xlarge",), spot=True, on_demand_workers=1
     )
@@ -51,16 +51,14 @@ def test_instances_gateways_and_addresses_are_added_up(task: Session, monkeypatc
     assert said.endswith("plus up to $0.080/h for CPU credits (t3.medium), other storage and traffic.")
 
 
-def test_iops_and_throughput_above_those_of_every_volume_are_added(
-    task: Session, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_additional_iops_and_throughput_are_added(task: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     said = at(task, monkeypatch, "us-east-1", worker_volume_iops=13000, worker_volume_mib_s=1125)
     usd = 250 * 0.08 / 730 + 2 * (10000 * 0.005 + 1000 * 0.04) / 730
     assert f"3 root volumes ${usd:.3f}/h" in said
     assert "a root volume $0.005/h" in describe_rest(task)
 
 
-def test_without_a_price_of_volumes_the_rest_is_added_up(task: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_costs_are_added_up_without_volume_price(task: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         Prices, "service", lambda prices, item: None if item == EBS else included_price("us-east-1", item)
     )
@@ -71,7 +69,7 @@ def test_without_a_price_of_volumes_the_rest_is_added_up(task: Session, monkeypa
     assert "(t3.medium), storage. " in describe_rest(task)
 
 
-def test_a_gateway_in_each_zone_is_counted_and_spot_costs_at_most_that(
+def test_nat_gateway_of_each_zone_is_counted_and_spot_is_an_upper_bound(
     task: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     keys = {"availability_zones": 2, "nat_gateways": "one-per-zone", "ssh_access": "session-manager", "spot": True}
@@ -96,14 +94,12 @@ def test_a_gateway_in_each_zone_is_counted_and_spot_costs_at_most_that(
         ),
     ],
 )
-def test_limits_on_the_bill_are_shown_or_that_there_are_none(task: Session, keys: dict[str, Any], said: str) -> None:
+def test_cost_limits_or_their_absence_are_shown(task: Session, keys: dict[str, Any], said: str) -> None:
     config = dataclasses.replace(task.config, **{"idle_minutes": 0, **keys})
     assert said in describe_bounds(config)
 
 
-def test_what_goes_on_costing_is_the_master_the_way_out_and_the_storage(
-    task: Session, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_master_nat_gateway_and_storage_cost_without_workers(task: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     at(task, monkeypatch, "us-east-1", ssh_cidr=("198.51.100.7/32",))
     master, volume = 0.0416, 50 * 0.08 / 730
     assert describe_rest(task) == (
@@ -114,7 +110,7 @@ def test_what_goes_on_costing_is_the_master_the_way_out_and_the_storage(
     )
 
 
-def test_what_has_no_figure_is_named_and_an_unknown_price_is_no_zero(
+def test_resources_without_price_are_listed_and_not_counted_as_zero(
     task: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     keys = {"fsx_capacity_gib": 1200, "vpc_endpoints": ("s3", "ssm"), "kms_key": "create", "retain_data": False}

@@ -25,7 +25,7 @@ def importable(home: Path, key: str = "") -> str:
     return key_pair.find_importable(key_pair.own_keys(home, key)).place
 
 
-def test_the_key_at_the_usual_place_is_imported(home: Path) -> None:
+def test_key_at_default_path_is_imported(home: Path) -> None:
     for name in ("id_zebra.pub", "id_rsa.pub", "id_ed25519.pub"):
         (home / ".ssh" / name).write_text(f"ssh-{name[3:-4].replace('zebra', 'rsa')} {name[3]}AAA")
         assert importable(home) == str(home / ".ssh" / name)
@@ -41,7 +41,7 @@ def test_the_key_at_the_usual_place_is_imported(home: Path) -> None:
         ("ssh-dss AAAA", "ssh-dss"),
     ],
 )
-def test_a_key_of_a_kind_that_ec2_does_not_import_is_refused_before_the_call(home: Path, text: str, said: str) -> None:
+def test_unsupported_key_type_is_rejected_before_import(home: Path, text: str, said: str) -> None:
     (home / "mine.pub").write_text(text)
     with pytest.raises(DeepcdkError, match="EC2 accepts ed25519 and rsa") as caught:
         importable(home, str(home / "mine"))
@@ -87,7 +87,7 @@ def compared(aws: Aws, home: Path, key: str = "") -> key_pair.Match:
     return key_pair.match(described, key_pair.own_keys(home, key))
 
 
-def test_the_users_own_key_pair_is_recognized_whatever_its_comment(aws: Aws, home: Path) -> None:
+def test_own_key_pair_is_recognized_with_any_comment(aws: Aws, home: Path) -> None:
     public = make_key(home / ".ssh" / "id_ed25519").with_suffix(".pub")
     key_pair.import_public_key(aws, "deepcdk", own_key(public.with_suffix("")))
     public.write_text(" ".join([*public.read_text().split()[:2], "another comment"]))
@@ -95,7 +95,7 @@ def test_the_users_own_key_pair_is_recognized_whatever_its_comment(aws: Aws, hom
     assert (match.found, match.differs) == (str(public.with_suffix("")), False)
 
 
-def test_a_key_that_is_given_is_the_only_one_that_counts_and_needs_no_public_half(aws: Aws, home: Path) -> None:
+def test_given_key_is_the_only_candidate_and_needs_no_public_file(aws: Aws, home: Path) -> None:
     make_key(home / ".ssh" / "id_ed25519")
     key_pair.import_public_key(aws, "deepcdk", own_key(home / ".ssh" / "id_ed25519"))
     other = make_key(home / "other")
@@ -118,7 +118,7 @@ def test_a_different_key_is_reported_with_both_fingerprints_and_a_fix(aws: Aws, 
     assert "key_name" in text
 
 
-def test_what_ec2_does_not_show_is_not_called_different(home: Path) -> None:
+def test_invisible_key_pair_is_not_reported_as_different(home: Path) -> None:
     match = key_pair.match(
         {"KeyName": "old", "KeyFingerprint": "aa:bb"},
         [UserKey(place="~/.ssh/a.pub", algorithm="ssh-ed25519", blob=b"")],

@@ -34,7 +34,7 @@ def holder(noun: str, kept: bool) -> DataResource:
     return DataResource(noun=noun, type="", physical_id="id", kept=kept)
 
 
-def test_data_and_what_is_retained_are_found_with_their_ids() -> None:
+def test_data_and_retained_resources_are_found_with_ids() -> None:
     found = parse(
         TEMPLATE,
         [
@@ -49,7 +49,7 @@ def test_data_and_what_is_retained_are_found_with_their_ids() -> None:
     ]  # fmt: skip
 
 
-def test_what_was_never_made_or_is_gone_is_left_out() -> None:
+def test_missing_resources_are_omitted() -> None:
     gone = [
         there("FileSystem", "AWS::EFS::FileSystem", "", "CREATE_FAILED"),
         there("RunBucket", "AWS::S3::Bucket", "runs", "DELETE_COMPLETE"),
@@ -57,7 +57,7 @@ def test_what_was_never_made_or_is_gone_is_left_out() -> None:
     assert parse(TEMPLATE, gone) == ()
 
 
-def test_what_goes_with_a_stack_is_said_in_capitals() -> None:
+def test_deleted_data_is_announced_in_capitals() -> None:
     assert describe_fate([holder("file system", False), holder("bucket", False)]) == (
         "ITS FILE SYSTEM AND BUCKET ARE DELETED TOO, WITH ALL CONTENT"
     )
@@ -77,7 +77,7 @@ def test_remaining_resources_are_listed_with_id_and_cost() -> None:
     assert "key pair mine" in tools
 
 
-def test_a_protected_stack_is_refused_before_anything_is_emptied() -> None:
+def test_protected_stack_is_rejected_before_buckets_are_emptied() -> None:
     check_deletable("deepcdk", None)
     check_deletable("deepcdk", {"EnableTerminationProtection": False})
     with pytest.raises(DeepcdkError, match="termination protection") as caught:
@@ -86,7 +86,7 @@ def test_a_protected_stack_is_refused_before_anything_is_emptied() -> None:
 
 
 @pytest.mark.parametrize("status", ["UPDATE_IN_PROGRESS", "UPDATE_ROLLBACK_COMPLETE_CLEANUP_IN_PROGRESS"])
-def test_a_stack_that_another_laptop_changes_is_refused_before_anything_is_emptied(status: str) -> None:
+def test_changing_stack_is_rejected_before_buckets_are_emptied(status: str) -> None:
     with pytest.raises(DeepcdkError, match=f"stack deepcdk is being changed, by `fab up`.*\n.*{status}") as caught:
         check_deletable("deepcdk", {"StackStatus": status})
     assert "repeat the command" in caught.value.remedy

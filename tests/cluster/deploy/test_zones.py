@@ -48,7 +48,7 @@ def test_a_deployed_cluster_keeps_the_zones_of_its_template(aws: Aws) -> None:
     assert zones.of(aws, config_of(), template(C, B)) == (C,)
 
 
-def test_zones_that_cloudformation_or_the_user_chose_are_not_named(aws: Aws) -> None:
+def test_zones_chosen_by_cloudformation_or_user_are_not_set(aws: Aws) -> None:
     by_function = template({"Fn::Select": [0, {"Fn::GetAZs": ""}]})
     assert not zones.are_ours(config_of(), by_function)
     assert zones.of(aws, config_of(), by_function) == (A,)
@@ -73,9 +73,7 @@ def test_the_zone_of_the_reservation_comes_first_and_several_zones_share_a_type(
     assert zones.choose(config, (A, B, C), {**OFFERED, **offered}, reserved=reserved) == chosen
 
 
-def test_a_reservation_that_may_not_be_seen_does_not_keep_zones_from_being_chosen(
-    aws: Aws, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_zones_are_chosen_without_permission_to_see_reservation(aws: Aws, monkeypatch: pytest.MonkeyPatch) -> None:
     config = config_of(capacity_reservation="cr-0123456789abcdef0")
     monkeypatch.setattr(zones, "describe_reservation", lambda *_: {"AvailabilityZone": C})
     assert zones.of(aws, config, {}) == (C,)

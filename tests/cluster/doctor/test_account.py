@@ -30,7 +30,7 @@ def states(findings: Any) -> list[str]:
     return [each.state for each in findings]
 
 
-def test_every_rule_of_the_configuration_is_a_line_of_its_own(subject: Examined) -> None:
+def test_every_configuration_problem_has_its_own_line(subject: Examined) -> None:
     assert states(configuration(subject())) == [OK]
     found = list(configuration(subject(worker_instance_type="c5.2xlage", vpc_cidr="198.18.0.0/16", max_workers=999)))
     assert states(found) == [FAIL] * len(found)
@@ -44,14 +44,14 @@ def test_a_missing_source_for_ssh_is_reported(subject: Examined) -> None:
     assert "session-manager" in found.remedy
 
 
-def test_the_account_is_named(subject: Examined) -> None:
+def test_account_is_shown(subject: Examined) -> None:
     (found,) = credentials(subject())
     assert found.state == OK
     assert "account 123456789012" in found.what
     assert "us-east-1" in found.what
 
 
-def test_an_account_without_the_cdk_and_without_a_stack_is_ready_to_be_set_up(subject: Examined) -> None:
+def test_new_account_is_ready_for_bootstrap(subject: Examined) -> None:
     assert states([*bootstrap(subject()), *stack(subject())]) == [WARN, OK]
 
 
@@ -67,7 +67,7 @@ def test_an_account_without_the_cdk_and_without_a_stack_is_ready_to_be_set_up(su
         ({"bucket_exists": False}, FAIL, "the CDK's bootstrap is incomplete"),
     ],
 )
-def test_each_state_of_the_cdks_bootstrap_is_reported(changes: dict[str, Any], state: str, says: str) -> None:
+def test_each_bootstrap_state_is_reported(changes: dict[str, Any], state: str, says: str) -> None:
     """Source: aws-cdk #24143, #26588."""
     whole = Bootstrap(
         names=Names(), account="1", region="us-east-1", version=33, bucket_exists=True, status="UPDATE_COMPLETE"
@@ -89,7 +89,7 @@ def test_each_state_of_the_cdks_bootstrap_is_reported(changes: dict[str, Any], s
         ("DELETE_FAILED", FAIL, "DELETE_FAILED"),
     ],
 )
-def test_a_stack_is_judged_by_whether_it_takes_a_deployment(status: str, state: str, says: str) -> None:
+def test_stack_check_depends_on_whether_it_can_be_deployed(status: str, state: str, says: str) -> None:
     found = judge_stack("deepcdk", {"StackStatus": status})
     assert found.state == state
     assert says in found.what
@@ -102,7 +102,7 @@ def make_key(subject: Any, name: str) -> None:
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(folder / name)], check=True)
 
 
-def test_the_key_pair_must_be_the_users_or_be_made_from_a_key_of_theirs(
+def test_key_pair_must_match_or_be_importable_from_users_key(
     subject: Examined, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     who = subject()
@@ -133,6 +133,6 @@ def test_without_an_ssh_port_the_programs_of_session_manager_are_needed(
     assert "install AWS's plugin for the CLI" in found[-1].remedy and "ssh_access = port" in found[-1].remedy
 
 
-def test_budgets_are_looked_at_where_one_is_wanted(subject: Examined) -> None:
+def test_budgets_are_checked_only_if_configured(subject: Examined) -> None:
     (found,) = budget(subject(budget_usd=100.0))
     assert (found.state, "0 exist" in found.what) == (OK, True)

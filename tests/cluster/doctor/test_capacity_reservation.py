@@ -65,13 +65,13 @@ def test_fix_depends_on_whether_reservation_can_become_active(state: str, remedy
         ({"vpc_id": "vpc-0123456789abcdef0"}, False, "name a subnet of us-east-1d in private_subnet_ids"),
     ],
 )
-def test_the_remedy_for_another_zone_depends_on_the_vpc(keys: dict[str, Any], deployed: bool, remedy: str) -> None:
+def test_fix_for_other_zone_depends_on_vpc(keys: dict[str, Any], deployed: bool, remedy: str) -> None:
     there = described(AvailabilityZone="us-east-1d")
     config = config_of(capacity_reservation=ID, **keys)
     assert judge_reservation(config, there, ["us-east-1a"], deployed=deployed).remedy == remedy
 
 
-def test_workers_that_run_in_it_already_take_no_more_room() -> None:
+def test_workers_already_in_reservation_need_no_capacity() -> None:
     full = described(AvailableInstanceCount=0)
     config = config_of(capacity_reservation=ID)
     assert judge_reservation(config, full, ["us-east-1a"], deployed=True).state == OK

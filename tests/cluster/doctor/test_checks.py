@@ -27,7 +27,7 @@ def subject(aws: Aws, home: Path) -> Subject:
     return Subject(aws=aws, config=config, project=home, home=home, key="")
 
 
-def test_every_check_is_reported_and_one_that_cannot_run_is_unknown(
+def test_every_check_is_reported_and_unknown_if_it_cannot_run(
     aws: Aws, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def denied(*_: object) -> None:
@@ -45,7 +45,9 @@ def test_every_check_is_reported_and_one_that_cannot_run_is_unknown(
     assert {"configuration", "stack", "key pair", "master image", "worker image", "network quotas"} <= found.keys()
 
 
-def test_without_credentials_the_rest_is_not_asked(aws: Aws, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_checks_are_skipped_without_credentials(
+    aws: Aws, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.delenv(name)
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
@@ -56,7 +58,7 @@ def test_without_credentials_the_rest_is_not_asked(aws: Aws, tmp_path: Path, mon
     assert all(name in rest.what for name, _ in checks.REMOTE)
 
 
-def test_the_table_says_what_to_do_about_all_that_is_not_well() -> None:
+def test_table_has_fix_for_every_problem() -> None:
     lines = list(plain_lines(findings_table("this laptop", FINDINGS)))
     assert "1 failed, 1 unknown, 1 ok" in lines
     assert lines[-2:] == ["  vCPU quota: ask for more", "  images: request this permission"]

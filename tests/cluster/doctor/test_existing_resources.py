@@ -39,7 +39,7 @@ BOTH = [subnet(PUBLIC), subnet(PRIVATE)]
         (THERE, [subnet(PUBLIC), subnet(PRIVATE, vpc="vpc-2")], "is in vpc-2"),
     ],
 )
-def test_subnets_must_lie_in_the_vpc_that_is_named(
+def test_subnets_must_be_in_configured_vpc(
     vpcs: list[dict[str, Any]], described: list[dict[str, Any]], says: str
 ) -> None:
     (found,) = judge_vpc(config_of(**EXISTING), vpcs, described)
@@ -47,7 +47,7 @@ def test_subnets_must_lie_in_the_vpc_that_is_named(
     assert found.remedy
 
 
-def test_a_vpc_that_fits_is_ok_and_two_private_subnets_in_one_zone_are_not() -> None:
+def test_suitable_vpc_passes_but_not_two_private_subnets_in_a_zone() -> None:
     (found,) = judge_vpc(config_of(**EXISTING), THERE, BOTH)
     assert (found.state, "us-east-1a" in found.what) == (OK, True)
     other = "subnet-0123456789abcdef2"
@@ -59,7 +59,7 @@ def test_a_vpc_that_fits_is_ok_and_two_private_subnets_in_one_zone_are_not() -> 
 @pytest.mark.parametrize(
     ("free", "deployed", "state"), [(17, False, OK), (16, False, WARN), (2, False, FAIL), (0, True, OK)]
 )
-def test_the_private_subnets_need_room_for_the_workers(free: int, deployed: bool, state: str) -> None:
+def test_private_subnets_need_addresses_for_workers(free: int, deployed: bool, state: str) -> None:
     found = judge_room(config_of(**EXISTING), [subnet(PUBLIC), subnet(PRIVATE, free=free)], deployed=deployed)
     assert found.state == state
 
@@ -80,7 +80,7 @@ def target(vpc: str = "vpc-2", zone: str = "us-east-1a") -> dict[str, str]:
         ([{"Encrypted": False}], [], (), WARN, "not encrypted"),
     ],
 )
-def test_a_file_system_must_take_the_clusters_mount_targets(
+def test_file_system_must_allow_mount_targets_of_cluster(
     described: list[dict[str, Any]], targets: list[dict[str, str]], own: tuple[str, ...], state: str, says: str
 ) -> None:
     config = config_of(**EXISTING, file_system_id=FS)

@@ -15,30 +15,30 @@ LIST, OTHER = "pl-0123456789abcdef0", "pl-0123456789abcdef1"
 
 
 @pytest.mark.parametrize(("most", "state"), [(59, OK), (60, FAIL), (61, FAIL)])
-def test_a_list_counts_with_its_most_entries_beside_a_network(most: int, state: str) -> None:
+def test_prefix_list_counts_with_its_maximum_entries(most: int, state: str) -> None:
     (found,) = judge_rules(config_of(ssh_prefix_lists=(LIST,)), {LIST: most}, 60)
     assert (found.state, found.what.split()[0]) == (state, str(1 + most))
     assert (found.state == FAIL) == ("Service Quotas" in found.remedy)
 
 
-def test_a_missing_prefix_list_is_reported_and_the_others_count() -> None:
+def test_missing_prefix_list_is_reported_and_others_are_counted() -> None:
     missing, count = judge_rules(config_of(ssh_prefix_lists=(LIST, OTHER)), {OTHER: 5}, 60)
     assert (missing.state, LIST in missing.what) == (FAIL, True)
     assert (count.state, count.what.split()[0]) == (OK, "6")
 
 
-def test_what_is_not_known_is_unknown() -> None:
+def test_unreadable_lists_are_unknown() -> None:
     (found,) = judge_rules(config_of(ssh_prefix_lists=(LIST,)), {LIST: None}, 60)
     assert (found.state, LIST in found.what) == (UNKNOWN, True)
     (found,) = judge_rules(config_of(), {}, None)
     assert found.state == UNKNOWN
 
 
-def test_without_an_ssh_port_there_is_nothing_to_weigh() -> None:
+def test_prefix_lists_are_not_checked_without_ssh_port() -> None:
     assert list(judge_rules(config_of(ssh_access=SESSION_MANAGER, ssh_cidr=()), {}, 60)) == []
 
 
-def test_the_masters_own_rules_are_those_of_the_template() -> None:
+def test_rules_of_master_match_the_template() -> None:
     config = config_of(ssh_cidr=("198.18.0.7/32", "198.18.4.0/24"), fsx_capacity_gib=1200)
     template = synthesise(config)
     master = template.group_behind("SSH from ssh_cidr")

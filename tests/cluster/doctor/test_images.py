@@ -40,9 +40,7 @@ def described(**values: Any) -> dict[str, Any]:
         ("ami-1", described(DeprecationTime="2027-01-02T00:00:00.000Z"), OK, "al2023"),
     ],
 )  # fmt: skip
-def test_an_image_must_be_there_and_fit_its_nodes(
-    image_id: str, found: dict[str, Any] | None, state: str, says: str
-) -> None:
+def test_image_must_exist_and_fit_its_nodes(image_id: str, found: dict[str, Any] | None, state: str, says: str) -> None:
     wanted = Image(parameter="/image", id="", root_device="/dev/xvda")
     judged = judge_image(config_of(), "worker", wanted, image_id, found, NOW)
     assert judged.state == state
@@ -50,7 +48,7 @@ def test_an_image_must_be_there_and_fit_its_nodes(
     assert state == OK or judged.remedy
 
 
-def test_an_image_must_fit_every_type_that_a_worker_may_be_of() -> None:
+def test_image_must_fit_every_possible_worker_type() -> None:
     config = config_of(worker_alternatives=("c7g.2xlarge",))
     wanted = Image(parameter="", id="ami-1", root_device="/dev/xvda")
     judged = judge_image(config, "worker", wanted, "ami-1", described(), NOW)

@@ -26,7 +26,7 @@ def test_a_type_must_be_offered_in_every_zone_of_the_nodes() -> None:
     ("first", "second", "states"),
     [({"us-east-1a"}, {"us-east-1b"}, [WARN, WARN, OK]), ({"us-east-1a"}, set(), [FAIL, FAIL, OK])],
 )
-def test_types_of_workers_that_together_are_offered_in_all_zones_are_a_drawback(
+def test_types_offered_only_together_in_all_zones_are_a_warning(
     subject: Examined, monkeypatch: pytest.MonkeyPatch, first: set[str], second: set[str], states: list[str]
 ) -> None:
     both = {"us-east-1a", "us-east-1b"}
@@ -42,12 +42,12 @@ def test_fewer_zones_than_the_subnets_span_are_reported(subject: Examined, monke
     assert (first.state, first.what) == (FAIL, "availability_zones = 2, but this account has only us-east-1a")
 
 
-def test_other_zones_for_a_deployed_cluster_are_said_to_replace_its_subnets() -> None:
+def test_changed_zones_of_deployed_cluster_are_reported_to_replace_subnets() -> None:
     judged = judge_offering("c5.large", ["us-east-1a"], {"us-east-1b"}, own=True, deployed=True)
     assert "which replaces the subnets and the nodes" in judged.remedy
 
 
-def test_the_zones_are_chosen_ones_or_those_of_the_subnets(subject: Examined) -> None:
+def test_zones_are_configured_or_those_of_subnets(subject: Examined) -> None:
     who = subject(availability_zones=2)
     assert who.zones == ("us-east-1a", "us-east-1b")
     assert [each.state for each in offering(who)] == [OK, OK]
@@ -73,7 +73,7 @@ def test_only_types_with_gpus_have_minimum_speeds() -> None:
     assert told(worker_instance_type="c5.2xlarge") == []
 
 
-def test_what_has_no_published_figure_is_said_to_be_measured_and_not_judged() -> None:
+def test_values_without_published_minimum_are_measured_but_not_checked() -> None:
     ((state, what),) = told(worker_instance_type="g4dn.xlarge")
     assert (state, "the allreduce is measured but has no minimum" in what) == (OK, True)
     ((state, what),) = told(worker_instance_type="g7e.2xlarge")

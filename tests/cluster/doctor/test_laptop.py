@@ -38,16 +38,14 @@ def program(directory: Path, name: str, text: str) -> Path:
     return path
 
 
-def test_pythons_are_those_of_the_wheel() -> None:
+def test_supported_pythons_match_the_wheel() -> None:
     declared = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]["requires-python"]
     (oldest, newest) = laptop.PYTHONS
     assert declared == ">={}.{},<{}.{}".format(*oldest, newest[0], newest[1] + 1)
 
 
 @pytest.mark.parametrize(("version", "state"), [((3, 10), FAIL), ((3, 11), OK), ((3, 13), OK), ((3, 14), WARN)])
-def test_python_that_is_not_tested_is_named(
-    monkeypatch: pytest.MonkeyPatch, version: tuple[int, int], state: str
-) -> None:
+def test_untested_python_is_reported(monkeypatch: pytest.MonkeyPatch, version: tuple[int, int], state: str) -> None:
     monkeypatch.setattr(sys, "version_info", (*version, 0))
     assert only(laptop.python()).state == state
 
@@ -78,7 +76,7 @@ def test_node_of_another_machine_does_not_start(tmp_path: Path, monkeypatch: pyt
     assert "Exec format error" in only(laptop.programs()).what
 
 
-def test_missing_cdk_cli_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_cdk_cli_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(cdk, "CODE", tmp_path)
     assert only(laptop.programs(tmp_path)).remedy == REINSTALL
@@ -134,7 +132,7 @@ def test_home_must_be_writable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         (5_000_000_000, 12, FAIL, "only for 12 more files"),
     ],
 )
-def test_room_is_reported(
+def test_free_space_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free: int, files: int, state: str, says: str
 ) -> None:
     disk = SimpleNamespace(f_bavail=free // 4096 + 1, f_frsize=4096, f_files=200_000, f_favail=files)
@@ -145,7 +143,7 @@ def test_room_is_reported(
     assert (found.state, says in found.what) == (state, True), found
 
 
-def test_missing_directory_for_temporary_files_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_temporary_directory_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     def missing() -> str:
         raise FileNotFoundError
 
@@ -153,7 +151,7 @@ def test_missing_directory_for_temporary_files_is_named(monkeypatch: pytest.Monk
     assert "TMPDIR" in only(laptop.room()).remedy
 
 
-def test_missing_region_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_region_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
     monkeypatch.delenv("AWS_REGION", raising=False)
     monkeypatch.delenv("AWS_DEFAULT_REGION", raising=False)

@@ -65,7 +65,7 @@ def test_quota_of_a_type_is_found_by_its_name(instance_type: str, market: str, n
     assert quota_for((instance_type, market), QUOTAS) == name
 
 
-def test_the_cluster_needs_its_nodes_now_and_max_workers_at_most() -> None:
+def test_cluster_needs_initial_nodes_now_and_max_workers_later() -> None:
     found = demands(config_of(workers=2, max_workers=4))
     assert found == {
         ("t3.medium", ON_DEMAND): Need(least=2, now=2, most=2),
@@ -82,7 +82,7 @@ def test_a_deployment_fails_without_the_workers_that_its_policy_requires_alone()
     assert none["c5.2xlarge", ON_DEMAND] == Need(most=64)
 
 
-def test_the_smallest_type_decides_whether_a_deployment_of_several_fails() -> None:
+def test_deployment_of_several_types_fails_by_the_smallest() -> None:
     config = config_of(workers=2, max_workers=2, worker_alternatives=("c5.xlarge",))
     assert demands(config)["c5.2xlarge", ON_DEMAND].least == 8
     assert demands(config, several_quotas=[ON_DEMAND])["c5.2xlarge", ON_DEMAND] == Need(least=0, now=16, most=16)
@@ -140,7 +140,7 @@ def test_capacity_rebalancing_needs_a_worker_beyond_the_size(
 
 
 @pytest.mark.parametrize(("taken", "state"), [(32, OK), (33, WARN), (48, WARN), (49, FAIL)])
-def test_a_quota_must_hold_the_deployment_and_should_hold_the_growth(taken: int, state: str) -> None:
+def test_quota_must_fit_deployment_and_should_fit_growth(taken: int, state: str) -> None:
     found = judge_vcpus(STANDARD, 64.0, taken, {("c5.2xlarge", ON_DEMAND): Need(least=16, now=16, most=32)})
     assert found.state == state
     assert f"64 vCPUs, {taken} used by other instances; c5.2xlarge need 16" in found.what
@@ -171,7 +171,7 @@ def launch(aws: Aws, kind: InstanceTypeType, count: int, **tags: str) -> None:
     )
 
 
-def test_what_others_use_counts_and_what_the_cluster_uses_itself_does_not(subject: Examined, told: None) -> None:
+def test_only_usage_of_others_counts(subject: Examined, told: None) -> None:
     who = subject(workers=2, max_workers=2)
     launch(who.aws, "c5.2xlarge", 3, deepcdk_cluster="deepcdk")
     launch(who.aws, "c5.large", 4)
@@ -212,18 +212,18 @@ def test_instances_of_a_capacity_block_are_not_in_use(subject: Examined, told: N
     assert {each.state for each in vcpus(who)} == {OK}
 
 
-def test_a_type_that_no_quota_counts_is_unknown(subject: Examined, told: None) -> None:
+def test_type_without_quota_is_unknown(subject: Examined, told: None) -> None:
     found = {each.check: each.state for each in vcpus(subject(worker_instance_type="trn1.2xlarge"))}
     assert found["quota of on-demand trn1.2xlarge"] == UNKNOWN
 
 
-def test_a_preferred_type_that_the_table_lacks_is_unknown(subject: Examined, told: None) -> None:
+def test_preferred_type_missing_in_table_is_unknown(subject: Examined, told: None) -> None:
     who = subject(worker_instance_type="c99.large", allow_unknown_instance_types=True)
     found = {each.check: each.state for each in vcpus(who)}
     assert found["quota of c99.large"] == UNKNOWN
 
 
-def test_no_fewer_workers_are_suggested_than_the_policy_requires(
+def test_suggested_workers_are_at_least_the_required_minimum(
     subject: Examined, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(quotas, "read_quotas", lambda aws, service: {STANDARD: 24.0})
@@ -243,7 +243,7 @@ def test_quotas_that_cannot_be_read_are_an_error_and_not_a_default(aws: Aws, mon
         read_quotas(aws, "ec2")
 
 
-def test_a_network_of_its_own_needs_a_vpc_and_an_address(subject: Examined, told: None) -> None:
+def test_new_network_needs_a_vpc_and_an_address(subject: Examined, told: None) -> None:
     who = subject()
     found = list(addresses_and_networks(who))
     assert [each.state for each in found] == [UNKNOWN, OK, UNKNOWN]
@@ -256,7 +256,7 @@ def test_a_network_of_its_own_needs_a_vpc_and_an_address(subject: Examined, told
     assert existing.state == OK
 
 
-def test_both_lists_of_quotas_are_read_and_what_applies_wins(aws: Aws, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_applied_quotas_override_defaults(aws: Aws, monkeypatch: pytest.MonkeyPatch) -> None:
     pages: dict[str, list[dict[str, Any]]] = {
         "list_service_quotas": [{"Quotas": [{"QuotaName": "a", "Value": 9}]}],
         "list_aws_default_service_quotas": [
@@ -289,7 +289,7 @@ def test_vpcs_that_another_account_shares_do_not_count(subject: Examined, monkey
     assert (found.state, "1 exist" in found.what) == (OK, True)
 
 
-def test_a_zone_that_is_full_of_nat_gateways_takes_no_more(subject: Examined, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_zone_without_free_nat_gateways_is_reported(subject: Examined, monkeypatch: pytest.MonkeyPatch) -> None:
     name = "NAT gateways per Availability Zone"
     monkeypatch.setattr(quotas, "read_quotas", lambda aws, service: {name: 2.0})
     who = subject(zones=("us-east-1b",))

@@ -47,7 +47,7 @@ def test_both_attributes_of_name_resolution_must_be_on(off: list[str]) -> None:
     assert judge_names(CONFIG, dict.fromkeys(flags, True)).state == OK
 
 
-def test_a_subnet_without_a_table_of_its_own_has_the_main_one() -> None:
+def test_subnet_without_route_table_uses_main_table() -> None:
     main = table("rtb-main")
     assert table_of([main, TO_THE_INTERNET], PUBLIC) == TO_THE_INTERNET
     assert table_of([main, TO_THE_INTERNET], PRIVATE) == table_of([TO_THE_INTERNET, main], PRIVATE) == main
@@ -61,7 +61,7 @@ def test_a_subnet_without_a_table_of_its_own_has_the_main_one() -> None:
         ((default("blackhole", GatewayId="igw-1"),), "to igw-1, which no longer exists"),
     ],
 )
-def test_public_subnets_lead_to_an_internet_gateway(routes: tuple[dict[str, str], ...], says: str) -> None:
+def test_public_subnets_need_route_to_internet_gateway(routes: tuple[dict[str, str], ...], says: str) -> None:
     private = table("rtb-private", default(NatGatewayId="nat-1"), subnet=PRIVATE)
     (found,) = judge_routes(CONFIG, [table("rtb-public", *routes, subnet=PUBLIC), private], ())
     assert found.state == FAIL
@@ -82,7 +82,7 @@ def test_public_subnets_lead_to_an_internet_gateway(routes: tuple[dict[str, str]
         {"GatewayId": "vpce-1"},
     ],
 )
-def test_private_subnets_lead_out_through_a_gateway_that_translates_or_forwards(target: dict[str, str]) -> None:
+def test_private_subnets_need_route_to_nat_or_transit_gateway(target: dict[str, str]) -> None:
     assert of_private(default(**target)).state == OK
     gone = of_private(default("blackhole", **target))
     assert (gone.state, "blackhole" in gone.what) == (FAIL, True)
@@ -124,20 +124,20 @@ def interface(name: str, *, private: bool = True, state: str = "available") -> d
         ((interface("cloudformation", state="pending"), gateway()), "cloudformation"),
     ],
 )
-def test_without_a_default_route_the_missing_endpoints_are_named(
+def test_missing_endpoints_are_listed_without_default_route(
     endpoints: tuple[dict[str, Any], ...], missing: str
 ) -> None:
     found = of_private(endpoints=endpoints)
     assert (found.state, f"endpoints for {missing} are missing" in found.what) == (FAIL, True)
 
 
-def test_endpoints_alone_are_a_drawback() -> None:
+def test_endpoints_without_default_route_are_a_warning() -> None:
     found = of_private(endpoints=(gateway(), interface("cloudformation")))
     assert (found.state, "packages" in found.what) == (WARN, True)
     assert "an image with every package" in found.remedy
 
 
-def test_what_the_nodes_call_is_the_configurations() -> None:
+def test_required_endpoints_depend_on_configuration() -> None:
     assert services(CONFIG) == ["cloudformation", "s3"]
     watched = config_of(node_logs=True, node_metrics=True)
     assert services(watched) == ["cloudformation", "logs", "monitoring", "s3", "ssm"]
@@ -146,7 +146,7 @@ def test_what_the_nodes_call_is_the_configurations() -> None:
     assert "monitoring" not in services(dataclasses.replace(sessions, idle_minutes=0))
 
 
-def test_a_vpc_is_looked_at_when_there_is_one(subject: Examined) -> None:
+def test_vpc_is_checked_only_if_configured(subject: Examined) -> None:
     assert list(ways_out(subject())) == []
     assert list(ways_out(subject(vpc_id=VPC, private_subnet_ids=(PRIVATE,)))) == []
 

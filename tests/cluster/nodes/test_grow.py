@@ -46,7 +46,7 @@ def task(session: Session, monkeypatch: pytest.MonkeyPatch) -> Session:
     return session
 
 
-def test_enough_nodes_are_taken_as_they_are(task: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_group_with_enough_nodes_is_not_changed(task: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(worker_group, "read_nodes", lambda _: make_nodes(2))
     assert ensure_nodes(task, 2, yes=False, report=lambda _: None) == make_nodes(2)
 
@@ -99,7 +99,7 @@ FROM_2 = "grow the worker group from 2 to 4 nodes: 2 more c5.2xlarge, price $2.0
         ),
     ],
 )
-def test_the_group_grows_as_agreed_and_is_never_shrunk(
+def test_group_grows_after_consent_and_never_shrinks(
     task: Session,
     monkeypatch: pytest.MonkeyPatch,
     first: int,
@@ -115,15 +115,13 @@ def test_the_group_grows_as_agreed_and_is_never_shrunk(
     assert reported in lines
 
 
-def test_an_unknown_price_is_called_unknown(task: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unknown_price_is_shown_as_unknown(task: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     group = Group(monkeypatch, 2)
     ensure_nodes(task, 4, yes=False, report=lambda _: None)
     assert group.asked == ["grow the worker group from 2 to 4 nodes: 2 more c5.2xlarge, price unknown."]
 
 
-def test_fewer_nodes_are_announced_with_what_happens_to_the_others(
-    task: Session, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_start_with_fewer_nodes_is_announced(task: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     reported: list[str] = []
     asked: list[int] = []
     monkeypatch.setattr(worker_group, "read_nodes", lambda _: make_nodes(2))

@@ -72,7 +72,7 @@ def fake(*live: str, **how: Any) -> Any:
     return FakeSession(*live, **how)
 
 
-def test_the_supervisor_tells_what_is_live() -> None:
+def test_live_runs_are_reported_by_supervisor() -> None:
     assert find_live_runs(fake("one")) == LiveRuns(run_ids=("one",))
     assert find_live_runs(fake()) == LiveRuns()
 
@@ -89,7 +89,7 @@ def test_without_a_running_master_no_run_is_live() -> None:
     assert find_live_runs(fake(error=NoStackError("deepcdk", "us-east-1"))) == LiveRuns()
 
 
-def test_an_unclear_answer_is_no_permission() -> None:
+def test_invalid_answer_is_no_permission() -> None:
     unreachable = fake(error=ConnectionFailedError("no answer within 10 s\nand more", where="SSH"))
     with pytest.raises(StopsRunError, match="is unknown whether a run is live: no answer within 10 s") as caught:
         check_live_runs(unreachable, "the change", [], force=False)
@@ -97,7 +97,7 @@ def test_an_unclear_answer_is_no_permission() -> None:
     assert check_live_runs(unreachable, "the change", [], force=True).run_ids == ()
 
 
-def test_what_is_forced_ends_the_run_with_a_checkpoint() -> None:
+def test_force_stops_the_run_with_checkpoint() -> None:
     session = fake("one")
     told: list[str] = []
     stop_runs(session, check_live_runs(session, "the change", [], force=True).run_ids, told.append)
@@ -114,12 +114,12 @@ def held(session: Any, *, force: bool = False) -> tuple[list[str], list[str]]:
         return [*session.holding], reported
 
 
-def test_every_node_is_held_while_the_cluster_ends() -> None:
+def test_every_node_is_reserved_while_cluster_is_destroyed() -> None:
     session = fake()
     assert (held(session), session.holding) == ((["fab down"], []), [])
 
 
-def test_a_run_that_has_begun_since_the_look_ends_the_task_also_by_force() -> None:
+def test_run_started_meanwhile_stops_task_even_with_force() -> None:
     session = fake()
     session.refusal = LiveRunError("two", hosts={"two": ("deeplearning-worker1",)})
     for force in (False, True):
@@ -141,7 +141,7 @@ def test_unreachable_master_is_an_error_unless_forced() -> None:
     assert (held(destroyed), find_live_runs(destroyed)) == (([], []), LiveRuns())
 
 
-def test_a_refusal_carries_the_run_its_reasons_and_what_to_do() -> None:
+def test_rejection_has_run_reasons_and_fix() -> None:
     several = StopsRunError("the change", ["one", "two"], "", [])
     assert several.what == "runs one, two are live, and the change would stop them"
     assert "`fab stop --run one`, `fab stop --run two`" in several.remedy
@@ -156,7 +156,7 @@ def test_a_refusal_carries_the_run_its_reasons_and_what_to_do() -> None:
     )
 
 
-def test_waiting_runs_are_given_no_time_and_each_is_reported() -> None:
+def test_queued_runs_get_no_grace_time_and_are_reported() -> None:
     session, told = fake("one"), list[str]()
     session.queued = ("two", "three")
     stop_runs(session, ("one", "four"), told.append)

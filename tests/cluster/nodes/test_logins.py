@@ -58,7 +58,7 @@ def names(nodes: Sequence[Node]) -> list[str]:
     return [node.name.removeprefix("deeplearning-") for node in nodes]
 
 
-def test_a_worker_is_ready_after_logins_as_both_users_and_is_not_asked_again(master: LocalMaster) -> None:
+def test_worker_is_ready_after_logins_of_both_users(master: LocalMaster) -> None:
     logins, nodes = Logins("."), make_nodes(3)
     late = master.reject(f"{RANK} deeplearning-worker2 true")
     assert names(workers(logins.ready(master, nodes))) == ["worker1", "worker3"]
@@ -73,7 +73,7 @@ def test_a_worker_is_ready_after_logins_as_both_users_and_is_not_asked_again(mas
     assert master.asked() == []
 
 
-def test_another_instance_with_the_same_name_is_asked(master: LocalMaster) -> None:
+def test_new_instance_with_same_name_is_checked_again(master: LocalMaster) -> None:
     logins, nodes = Logins("."), make_nodes(1)
     logins.ready(master, nodes)
     master.reject("-n deeplearning-worker1 true")

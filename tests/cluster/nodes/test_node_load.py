@@ -70,7 +70,7 @@ def test_a_load_is_shown_in_numbers_and_problems_below_the_table() -> None:
     assert shown.footer == (f"{C}: pending, has not joined the cluster",)
 
 
-def test_gpus_that_tell_nothing_are_not_called_idle() -> None:
+def test_gpus_without_load_are_not_shown_as_idle() -> None:
     silent = GpuLoad(name="MIG", utilization=None, memory_used=None, memory_total=None, temperature_c=None)
     shown = table([Row(instance_id=B, name="", load=dataclasses.replace(LOAD, gpus=(silent,)))])
     assert shown.rows[0][5:7] == ("-", "-")
@@ -79,7 +79,7 @@ def test_gpus_that_tell_nothing_are_not_called_idle() -> None:
     assert shown.rows[0][5:7] == ("50% of 1", "-")
 
 
-def test_the_document_holds_load_or_trouble() -> None:
+def test_document_has_load_or_problem() -> None:
     found = json.loads(
         json.dumps(documents([Row(instance_id=M, name="x", load=LOAD), Row(instance_id=C, name="", load="gone")]))
     )
@@ -131,7 +131,7 @@ def test_master_and_workers_are_measured_each_with_the_pushed_program(monkeypatc
     assert len(asked) == 1, "there is no worker to measure"
 
 
-def test_workers_that_cannot_be_reached_leave_the_masters_load(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_load_of_master_is_shown_if_workers_are_unreachable(monkeypatch: pytest.MonkeyPatch) -> None:
     document = json.dumps(dataclasses.asdict(LOAD)).encode()
 
     def run(master: object, directory: str, request: RemoteCommand, _: object) -> list[command_on_nodes.HostResult]:

@@ -12,14 +12,14 @@ TWO_RUNS = Occupancy(hosts={"one": ("deeplearning-worker1", "deeplearning-worker
 NODES = (make_master(), *make_nodes(5))
 
 
-def test_a_run_gets_the_nodes_that_are_free_and_one_that_may_wait_gets_any() -> None:
+def test_run_gets_free_nodes_and_queued_run_any() -> None:
     assert [node.name[-1] for node in TWO_RUNS.choice(NODES, 2, queueing=False)] == ["r", "2", "5"]
     assert TWO_RUNS.choice(NODES, 2, queueing=True) == TWO_RUNS.choice(NODES, 2, queueing=False)
     assert TWO_RUNS.choice(NODES, 3, queueing=True) == NODES
     assert Occupancy().choice(NODES, 5, queueing=False) == NODES
 
 
-def test_the_cluster_must_hold_the_nodes_of_live_runs_and_the_new_ones() -> None:
+def test_cluster_must_fit_nodes_of_live_runs_and_new_run() -> None:
     assert Occupancy().size_for(7, 5, queueing=False) == 7, "an empty cluster grows, after asking"
     assert TWO_RUNS.size_for(2, 5, queueing=False) == 5
     assert TWO_RUNS.size_for(3, 5, queueing=True) == 3

@@ -41,13 +41,13 @@ TWO = inventory_of(A, B, C).instances
 
 
 @pytest.mark.parametrize("text", ["worker2", "2", "deeplearning-worker2", " worker2 ", B])
-def test_a_worker_is_found_by_name_number_and_instance(text: str) -> None:
+def test_worker_is_found_by_name_number_or_instance_id(text: str) -> None:
     found, name = find(text, nodes(worker1=A, worker2=B), TWO)
     assert (found.id, name) == (B, "deeplearning-worker2")
 
 
 @given(text=WORDS)
-def test_any_text_names_a_worker_by_its_own_name_or_is_refused(text: str) -> None:
+def test_any_text_is_a_worker_name_or_rejected(text: str) -> None:
     try:
         found, name = find(text, nodes(worker1=A, worker2=B), TWO)
     except UsageError:
@@ -63,7 +63,7 @@ def test_a_worker_that_never_joined_is_found_by_its_instance() -> None:
 @pytest.mark.parametrize(
     ("text", "says"), [("worker9", f"must be one of worker1, worker2, {C}"), ("master", "is the master")]
 )
-def test_another_name_is_refused(text: str, says: str) -> None:
+def test_unknown_name_is_rejected(text: str, says: str) -> None:
     with pytest.raises(UsageError, match=says):
         find(text, nodes(worker1=A, worker2=B), TWO)
 
@@ -115,14 +115,14 @@ def test_a_node_of_a_live_run_is_spared_unless_forced(task: Session, monkeypatch
     cast(mock.Mock, supervisor).stop.assert_called_once_with("one", 30.0)
 
 
-def test_the_group_keeps_its_size_so_that_it_starts_another_one(task: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_group_keeps_its_size_and_starts_replacement(task: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(replacing, "wait_joined", lambda *_, **__: nodes(worker3=N)[1])
     done = replace(task, with_run("worker1"))
     assert ended(task) == [{"InstanceId": B, "ShouldDecrementDesiredCapacity": False}]
     assert str(done).startswith(f"deeplearning-worker2 ({B}) was replaced by deeplearning-worker3 ({N}) after ")
 
 
-def test_without_an_answer_nothing_goes(task: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_node_is_terminated_without_answer(task: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin.isatty", lambda: False)
     with pytest.raises(DeepcdkError, match=rf"replace deeplearning-worker2 \({B}, c5\.2xlarge\): data on its"):
         replace(task, with_run(), yes=False)
@@ -162,9 +162,7 @@ def waited(
     return node, reported
 
 
-def test_the_new_one_is_there_once_it_is_listed_and_the_old_one_is_not(
-    task: Session, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_replacement_is_complete_when_only_new_node_is_listed(task: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     node, reported = waited(
         task, monkeypatch,
         (nodes(worker1=A, worker2=B), (A,)),
@@ -181,14 +179,14 @@ def test_the_new_one_is_there_once_it_is_listed_and_the_old_one_is_not(
     ]
 
 
-def test_the_new_one_is_there_once_the_master_can_log_in(task: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_replacement_is_complete_when_master_can_log_in(task: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     looks = [(nodes(worker1=A, worker2=N), (A, N))] * 3
     node, reported = waited(task, monkeypatch, *looks, timeout_s=60, failed_logins=2)
     assert node.instance_id == N
     assert reported == ["waiting until the master can log in to deeplearning-worker2"]
 
 
-def test_a_group_that_cannot_launch_another_one_says_why(task: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_launch_of_replacement_is_reported_with_reason(task: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     looks = (nodes(worker1=A), (A,)), (nodes(worker1=A, worker3=N), (A, N))
     _, reported = waited(task, monkeypatch, *looks, timeout_s=60, status="Failed")
     assert reported == [
@@ -196,7 +194,7 @@ def test_a_group_that_cannot_launch_another_one_says_why(task: Session, monkeypa
     ]
 
 
-def test_a_new_one_that_never_joins_is_named_with_its_console(task: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_replacement_that_never_joins_is_reported_with_console(task: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(NotReadyError, match=f"still waiting for {N} to join") as caught:
         waited(task, monkeypatch, (nodes(worker1=A), (A, N)), timeout_s=0)
     assert "failed: mounting" in str(caught.value)

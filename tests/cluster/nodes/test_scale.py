@@ -94,7 +94,7 @@ def cluster(session: Session, monkeypatch: pytest.MonkeyPatch) -> Cluster:
     return Cluster(session, monkeypatch)
 
 
-def test_shrinking_is_asked_for_with_names_and_price(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_shrinking_is_confirmed_with_names_and_price(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin.isatty", lambda: False)
     with pytest.raises(DeepcdkError, match=r"from 3 to 1 nodes by terminating .*worker3, .*worker2, \$3\.000/h less"):
         cluster.scale(1, Live(), yes=False)
@@ -110,7 +110,7 @@ def test_after_consent_the_newest_workers_are_removed_and_the_difference_is_repo
     assert str(scaled) == "workers: 3 -> 2 (-deeplearning-worker3), instances together $4.500/h -> $3.000/h"
 
 
-def test_nodes_that_another_laptop_started_meanwhile_are_asked_for_before_they_go(
+def test_nodes_started_meanwhile_are_confirmed_before_removal(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster.become_while_asked(monkeypatch, 5)
@@ -124,9 +124,7 @@ def test_nodes_that_another_laptop_started_meanwhile_are_asked_for_before_they_g
     assert cluster.ended == ["i-00000004", "i-00000005", "deeplearning-worker3"]
 
 
-def test_a_group_that_another_laptop_has_shrunk_so_far_already_loses_nothing_more(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_group_shrunk_by_another_laptop_is_not_shrunk_again(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     cluster.become_while_asked(monkeypatch, 2)
     scaled = cluster.scale(2, Live(), yes=False)
     assert (cluster.ended, scaled.removed, scaled.after) == ([], (), 2)
@@ -134,9 +132,7 @@ def test_a_group_that_another_laptop_has_shrunk_so_far_already_loses_nothing_mor
     assert "()" not in str(scaled)
 
 
-def test_a_group_is_lowered_to_what_is_wanted_by_its_size_of_now(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_group_is_lowered_from_its_current_size(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     lowered: list[int] = []
     monkeypatch.setattr(worker_group, "resize", lambda aws, stack, nodes: lowered.append(nodes))
     as_it_began = make_inventory(3, desired_workers=6)
@@ -145,7 +141,7 @@ def test_a_group_is_lowered_to_what_is_wanted_by_its_size_of_now(
     assert lowered == [], "the three that it has been set to since are there"
 
 
-def test_a_queued_run_that_would_find_too_few_nodes_is_named_before(cluster: Cluster) -> None:
+def test_queued_run_with_too_few_nodes_is_reported_before_shrinking(cluster: Cluster) -> None:
     live = Live()
     live.waiting = [
         {"run_id": "two", "state": "queued", "hosts": ["a", "b"]},
@@ -177,7 +173,7 @@ def test_a_live_run_keeps_its_nodes(cluster: Cluster) -> None:
     assert (cluster.ended, live.stopped) == (["deeplearning-worker1"], "")
 
 
-def test_by_force_the_run_is_stopped_before_its_nodes_go(cluster: Cluster) -> None:
+def test_force_stops_run_before_removing_its_nodes(cluster: Cluster) -> None:
     live = Live("one", "deeplearning-worker2", "deeplearning-worker3")
     scaled = cluster.scale(1, live, force=True)
     assert (live.stopped, scaled.stopped_runs) == ("one", ("one",))
@@ -198,7 +194,7 @@ def test_only_runs_on_removed_nodes_are_stopped(cluster: Cluster) -> None:
     assert (live.run_id, cluster.ended) == ("one", ["deeplearning-worker3", "deeplearning-worker2"])
 
 
-def test_a_run_that_begins_while_the_question_stands_is_safe(cluster: Cluster) -> None:
+def test_run_started_during_question_is_kept(cluster: Cluster) -> None:
     hosts = [node.name for node in NODES]
     with pytest.raises(LiveRunError, match="two"):
         cluster.scale(1, Live("", *hosts, begins="two"), force=True)

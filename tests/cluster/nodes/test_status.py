@@ -16,7 +16,7 @@ INVENTORY = make_inventory(instances=(make_master_instance(id="i-0"), make_insta
 PRICES = {"t3.medium": 0.0416, "c5.2xlarge": 0.34}
 
 
-def test_a_node_has_address_state_age_and_price() -> None:
+def test_node_is_shown_with_address_state_age_and_price() -> None:
     table = status_table(INVENTORY, PRICES, NOW)
     assert table.rows[0] == (
         "master", "i-0", "t3.medium", "running", "10.0.0.5", "198.18.1.2", "us-east-1a", "5:00", "$0.042/h",
@@ -42,13 +42,13 @@ def test_one_unknown_price_makes_the_total_unknown() -> None:
     assert status_table(INVENTORY, {"t3.medium": 0.0416}, NOW).footer[1] == "instances together: unknown"
 
 
-def test_the_document_holds_the_same_as_numbers() -> None:
+def test_document_has_same_values_as_numbers() -> None:
     document = json.loads(json.dumps(status_document(INVENTORY, PRICES, NOW)))
     assert (document["nodes"][0]["age_s"], document["nodes"][0]["launched"]) == (300, "2026-11-20T12:00:00+00:00")
     assert document["usd_per_hour"] == pytest.approx(0.3816)
 
 
-def test_prices_that_are_not_of_today_have_their_date() -> None:
+def test_older_prices_have_their_date() -> None:
     footer = status_table(INVENTORY, PRICES, NOW, "2026-07-20").footer[1]
     assert footer == "instances together: $0.382/h, $0.03 since their launch (prices of 2026-07-20)"
     assert status_document(INVENTORY, PRICES, NOW, "2026-07-20")["prices_of"] == "2026-07-20"

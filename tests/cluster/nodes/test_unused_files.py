@@ -86,7 +86,7 @@ def fill(cluster: Cluster) -> tuple[Path, Path, Path, Path]:
     return kept, tree, layer, data
 
 
-def test_what_no_run_needs_is_found_and_removed_everywhere(cluster: Cluster) -> None:
+def test_unused_files_are_found_and_removed_on_all_nodes(cluster: Cluster) -> None:
     """Source: ray-project/ray #55898."""
     kept, tree, layer, data = fill(cluster)
     nodes = [make_master(), make_node()]
@@ -142,7 +142,7 @@ def test_the_task_asks_and_leaves_out_the_master_and_nodes_of_live_runs(
     assert json.loads(fab("--json", "--yes")[1]) == {"unused": [], "removed": []}
 
 
-def test_an_answer_of_another_shape_is_not_used(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_malformed_answer_is_ignored(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = Leftovers(cluster, make_stack(efs_mount=str(cluster.mount)), "/tree", "/shared")  # type: ignore[arg-type]
     for text in ("[]", '{"items": [{"kind": "x", "path": 3, "size": 1, "used": false}]}', "x"):
         monkeypatch.setattr(cluster, "check", mock.Mock(return_value=mock.Mock(text=text)))
@@ -150,7 +150,7 @@ def test_an_answer_of_another_shape_is_not_used(cluster: Cluster, monkeypatch: p
             asked.shared()
 
 
-def test_sizes_of_nothing_are_said_so() -> None:
+def test_empty_sizes_are_described() -> None:
     assert summary([]) == "uploads on the shared file system: none"
     used = Leftover(place=SHARED, kind="wheels", path="/w", size=5, used=True)
     assert summary([used]) == "uploads on the shared file system: wheels 5 bytes"

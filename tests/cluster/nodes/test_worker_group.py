@@ -48,7 +48,7 @@ def want(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
     monkeypatch.setattr(worker_group, "refresh", refresh)
 
 
-def test_the_group_grows_to_what_is_asked(aws: Aws, workers: list[str]) -> None:
+def test_group_grows_to_requested_size(aws: Aws, workers: list[str]) -> None:
     resize(aws, STACK, 4)
     assert len(inventory.refresh(aws, STACK).workers) == 4
 
@@ -92,7 +92,7 @@ def refuse(aws: Aws, monkeypatch: pytest.MonkeyPatch, message: str) -> None:
     monkeypatch.setattr(aws.client("autoscaling"), "set_desired_capacity", set_desired_capacity)
 
 
-def test_more_than_the_groups_maximum_is_refused_with_both_numbers(
+def test_size_above_maximum_is_rejected_with_both_numbers(
     aws: Aws, workers: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     refuse(aws, monkeypatch, "New SetDesiredCapacity value 9 is above max value 4 for the AutoScalingGroup.")
@@ -135,7 +135,7 @@ def test_a_listed_node_is_ready_once_the_master_can_log_in(aws: Aws, workers: li
     ]
 
 
-def test_a_node_without_logins_is_named_with_sshs_message(
+def test_node_without_logins_is_reported_with_ssh_message(
     aws: Aws, workers: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(instance_console, "read_console", lambda *_: "no network")
@@ -145,7 +145,7 @@ def test_a_node_without_logins_is_named_with_sshs_message(
     assert "the master cannot log in: Permission denied\n" in caught.value.consoles[next(iter(caught.value.consoles))]
 
 
-def test_a_node_that_does_not_join_is_named_with_its_console(
+def test_node_that_does_not_join_is_reported_with_console(
     aws: Aws, workers: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(instance_console, "read_console", lambda _, instance_id: f"{instance_id} booting\nmount failed")
@@ -163,9 +163,7 @@ def test_a_node_that_does_not_join_is_named_with_its_console(
     assert "--nodes 1" in caught.value.remedy
 
 
-def test_some_workers_suffice_when_the_time_is_over_and_not_before(
-    aws: Aws, workers: list[str], slept: list[float]
-) -> None:
+def test_fewer_workers_suffice_only_after_timeout(aws: Aws, workers: list[str], slept: list[float]) -> None:
     one = listing(workers[0])
     master = ListingMaster(one, listing(*workers))
     assert (
