@@ -50,7 +50,7 @@ def file_name() -> str:
     return f"deepcdk_custom_op_{identity()[:16]}.so"
 
 
-def installed() -> Path:
+def installed_path() -> Path:
     """Return the path for the installed library: next to the TensorFlow that this Python imports. It may be missing.
 
     Without TensorFlow, this is in the Python's own site-packages. TensorFlow can be in a different environment than
@@ -67,7 +67,7 @@ def check_installed() -> Path:
 
     Raises CustomOpError, with the command to install it, if it is missing.
     """
-    place = installed()
+    place = installed_path()
     if not place.is_file():
         raise CustomOpError(
             f"the custom TensorFlow op for images is not installed in {sys.prefix}; to install it: "
@@ -93,7 +93,7 @@ def load() -> Any:
         ) from None
 
 
-def cached(tensorflow: str, cache: Path) -> Path:
+def cached_path(tensorflow: str, cache: Path) -> Path:
     """Return the library's path in the folder `cache`, for this platform and the version `tensorflow` of TensorFlow.
 
     The file is missing if the library was not built yet.
@@ -110,7 +110,7 @@ def build(tensorflow: str, include: Path, *, cache: Path, search_path: str, repo
     which to find the compiler. `report` receives a line if another process is building the library. Raises
     CustomOpError.
     """
-    kept = cached(tensorflow, cache)
+    kept = cached_path(tensorflow, cache)
 
     def compile_it() -> Path:
         partial = kept.with_suffix(".part")
@@ -126,7 +126,7 @@ def build(tensorflow: str, include: Path, *, cache: Path, search_path: str, repo
 
 
 def install(cache: Path, *, search_path: str, report: Callable[[str], None]) -> Path:
-    """Copy the library from `cache` to the path from `installed`, and return that path.
+    """Copy the library from `cache` to the path from `installed_path`, and return that path.
 
     Builds the library first if the cache does not have it. `search_path` is the PATH in which to find the compiler.
     `report` receives a line if another process is building the library. Raises CustomOpError, also without TensorFlow
@@ -141,7 +141,7 @@ def install(cache: Path, *, search_path: str, report: Callable[[str], None]) -> 
         version, include = installed_tensorflow()
     except NotCoveredError as error:
         raise CustomOpError(f"{error.what}; install it first") from None
-    place = installed()
+    place = installed_path()
     partial = place.with_suffix(f".{os.getpid()}.part")
     shutil.copyfile(build(version, include, cache=cache, search_path=search_path, report=report), partial)
     return partial.rename(place)

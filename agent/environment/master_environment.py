@@ -70,7 +70,7 @@ def _all_but_python(directory: str, names: list[str]) -> list[str]:
 def ensure(root: Path = DEFAULT_ROOT) -> Path:
     """Return the path of the environment's Python; make the environment first unless it is complete.
 
-    Raises RuntimeSetupError or OSError.
+    Making it downloads packages. If another process is making it, this waits. Raises RuntimeSetupError or OSError.
     """
     check_platform(this_platform())
     return MasterEnvironment(root=root).ensure()

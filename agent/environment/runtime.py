@@ -59,7 +59,7 @@ class HorovodEnvironment(VirtualEnvironment):
         return {**super().inputs, **known_inputs(self.settings, this_platform()), "alone": package_fixes.LINE, **linked}
 
     @property
-    def check(self) -> str:
+    def check_program(self) -> str:
         """Return a Python program that imports Horovod and checks its build; "" for an environment without Horovod."""
         if self.settings is None:
             return ""
@@ -93,7 +93,7 @@ class HorovodEnvironment(VirtualEnvironment):
             self.report(f"linked libraries for TensorFlow: {', '.join(linked)}")
         if self.settings is not None:
             package_fixes.make_gloo_default(self.directory)
-            self.run("Importing the built packages", [str(self.python), "-c", self.check])
+            self.run("Importing the built packages", [str(self.python), "-c", self.check_program])
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -109,9 +109,9 @@ class Runtime(HorovodEnvironment):
         return {**super().inputs, "custom op": custom_op.identity()}
 
     @property
-    def check(self) -> str:
+    def check_program(self) -> str:
         """Return a Python program that imports what recipes need: Horovod, Keras, scikit-learn and the custom op."""
-        return f"{super().check}; import keras, sklearn; from agent.environment.custom_op import load; load()"
+        return f"{super().check_program}; import keras, sklearn; from agent.environment.custom_op import load; load()"
 
     def install(self, wheels: Path) -> None:
         """Install the wheels. Raises RuntimeSetupError if the lock file lacks a wheel's hash (except Horovod's)."""

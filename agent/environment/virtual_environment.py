@@ -161,7 +161,7 @@ class VirtualEnvironment:
     def ensure(self) -> Path:
         """Return the path of the environment's Python; make the environment first unless it is complete.
 
-        Waits if another process is making it. Raises RuntimeSetupError or OSError.
+        Making it downloads packages. If another process is making it, this waits. Raises RuntimeSetupError or OSError.
         """
         directory = self.directory
         if not self.complete:

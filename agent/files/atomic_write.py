@@ -53,7 +53,7 @@ class StorageError(ReportedError, OSError):
             advice = "check the directory and its permissions"
         free = "" if self.free_bytes is None else f" ({self.free_bytes / 2**20:.1f} MiB free)"
         self.what = f"cannot write {path}: {error.strerror or error}{free}; {advice}"
-        super().__init__(f"{self.what}, then repeat the command; to continue training, add --resume")
+        super().__init__(f"{self.what}, then repeat the command; to continue training: `fab resume`, or add --resume")
 
 
 @contextlib.contextmanager

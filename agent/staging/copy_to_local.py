@@ -58,7 +58,7 @@ def copy(shared: StagedDataset, local: StagedDataset, wanted: Manifest, part: Se
         foreign = local.begin(wanted)
         entries, to_check = wanted.by_path(), {entry.path for entry in part}
         progress, came, lacking = ProgressMeter(emit, wanted.entries), set[str](), list[Entry]()
-        there = shared.there(wanted.entries)
+        there = shared.existing_paths(wanted.entries)
 
         def is_here(entry: Entry) -> bool:
             return not is_new and is_as_listed(local.path_text(entry), entry)
@@ -155,7 +155,8 @@ def part_of(entries: Sequence[Entry], addresses: Sequence[str], round_number: in
 def wait_for_manifest(shared: StagedDataset, digest: str, timeout_s: float = MANIFEST_TIMEOUT_S) -> Manifest:
     """Return the manifest of `shared` with this digest as soon as it is visible here.
 
-    NFS may show an older one for a while. Raises DatasetError if it does not appear within `timeout_s`.
+    NFS may show an older one for a while. Raises DatasetError if it does not appear within `timeout_s`, and
+    ManifestError if it is malformed.
     """
     trouble = ""
 

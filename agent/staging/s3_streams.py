@@ -34,7 +34,7 @@ class BucketError(ReportedError, RuntimeError):
                 "s3:AbortMultipartUpload on the prefix"
             )
         self.what = f"cannot {doing} {address}: {reason}; {advice}"
-        super().__init__(f"{self.what}, then continue with --resume")
+        super().__init__(f"{self.what}, then continue with `fab resume`, or repeat the command with --resume")
 
 
 class BucketClient:

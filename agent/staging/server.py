@@ -36,14 +36,15 @@ _COMMANDS: Final = ("serve", "list", "check", "fetch", "fetch-shared")
 def begin(dataset: StagedDataset, text: str, emit: Emit) -> None:
     """Begin to stage a data set on the shared file system: write its pending manifest, given as `text`.
 
-    Hashes of objects that were fetched before are added. Emits the number of foreign files and of listed files that are
-    already there. Raises ManifestError or DatasetError.
+    Hashes of objects that were fetched before are added. Emits the number of files in the directory that the manifest
+    does not list (`foreign`), and of listed files that are already there (`found`). Raises ManifestError or
+    DatasetError.
     """
     given = Manifest.from_text(text)
     seen = known_hashes(dataset)
     wanted = Manifest.of((seen.get((e.path, e.size, e.etag), e) for e in given.entries), given.source)
     foreign = dataset.begin(wanted)
-    found = len(dataset.there(wanted.entries))
+    found = len(dataset.existing_paths(wanted.entries))
     emit({"done": {"foreign": foreign, "found": found}})
 
 

@@ -190,7 +190,7 @@ class StagedDataset:
             below = parent[len(root) + 1 :]
             yield from (f"{below}/{name}" for name in names) if below else names
 
-    def there(self, entries: Iterable[Entry]) -> frozenset[str]:
+    def existing_paths(self, entries: Iterable[Entry]) -> frozenset[str]:
         """Return the paths of these files that exist, in whatever state."""
         return listed_below(self.directory, (entry.path for entry in entries))
 
@@ -200,7 +200,7 @@ class StagedDataset:
         Raises OSError for a file that cannot be read.
         """
         listed = list(entries)
-        there = self.there(listed)
+        there = self.existing_paths(listed)
 
         def check(entry: Entry) -> tuple[Entry, bool]:
             return entry, entry.path not in there or not is_as_listed(self.path_text(entry), entry)
@@ -281,7 +281,7 @@ class StagedDataset:
 
         Raises DatasetError if a file is missing or has another size. File contents are not read.
         """
-        there = self.there(manifest.entries)
+        there = self.existing_paths(manifest.entries)
         for entry in manifest.entries:
             if entry.path not in there or self._size(entry) != entry.size:
                 raise DatasetError(f"{self.path(entry)} is missing or incomplete; repeat `fab stage-data`")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from agent.environment import custom_op
-from agent.environment.custom_op import CustomOpError, build, cached, file_name, identity, main
+from agent.environment.custom_op import CustomOpError, build, cached_path, file_name, identity, main
 from agent.environment.toolchain import installed_tensorflow
 from payload.data.records.record_split import open_record_splits
 
@@ -35,14 +35,14 @@ def test_custom_op_is_compiled_once_and_kept(tmp_path: Path) -> None:
     path = compiler(tmp_path / "bin", COMPILER.format(count=count))
     for _ in range(2):
         made = build(*TENSORFLOW, cache=tmp_path / "cache", search_path=path, report=lambda line: None)
-        assert made == cached("2.21.0", tmp_path / "cache")
+        assert made == cached_path("2.21.0", tmp_path / "cache")
         assert made.read_text() == "library\n"
     assert count.read_text() == "run\n"
     assert sorted(file.suffix for file in made.parent.iterdir()) == [".lock", ".so"]
 
 
 def test_node_without_compiler_uses_library_of_another_node(tmp_path: Path) -> None:
-    kept = cached("2.21.0", tmp_path)
+    kept = cached_path("2.21.0", tmp_path)
     kept.parent.mkdir()
     kept.write_text("library\n")
     assert build(*TENSORFLOW, cache=tmp_path, search_path="/nowhere", report=lambda line: None) == kept
@@ -58,16 +58,16 @@ def test_a_failed_compilation_shows_its_errors_and_leaves_nothing(tmp_path: Path
 
 
 def test_another_source_is_another_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    before = identity(), file_name(), cached("2.21.0", tmp_path)
+    before = identity(), file_name(), cached_path("2.21.0", tmp_path)
     changed = tmp_path / "image_view.cc"
     changed.write_text(custom_op.SOURCE.read_text() + "\n")
     monkeypatch.setattr(custom_op, "SOURCE", changed)
-    after = identity(), file_name(), cached("2.21.0", tmp_path)
+    after = identity(), file_name(), cached_path("2.21.0", tmp_path)
     assert all(one != other for one, other in zip(before, after, strict=True))
 
 
 def test_resizing_without_custom_op_is_rejected_immediately(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(custom_op, "installed", lambda: Path("/nowhere/op.so"))
+    monkeypatch.setattr(custom_op, "installed_path", lambda: Path("/nowhere/op.so"))
     with pytest.raises(CustomOpError, match=r"custom TensorFlow op for images .* -m agent\.environment\.custom_op"):
         open_record_splits(Path("/data"), name="drawings", classes=0, skip=False, cache="none")
 
@@ -77,7 +77,7 @@ def test_environment_over_runtime_finds_custom_op_of_runtime(tmp_path: Path) -> 
     packages = tmp_path / "runtime" / "site-packages"
     (packages / "tensorflow").mkdir(parents=True)
     (packages / "tensorflow" / "__init__.py").touch()
-    program = "from agent.environment import custom_op; print(custom_op.installed())"
+    program = "from agent.environment import custom_op; print(custom_op.installed_path())"
     command = [sys.executable, "-S", "-c", f"import sys; sys.path[:0] = ['.', {str(packages)!r}]; {program}"]
     found = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
     assert Path(found) == packages / file_name()

@@ -142,7 +142,10 @@ def test_run_fails_on_a_full_disk_and_continues_after_space_is_freed(tmp_path: P
     )
     assert "status 1 0" in done.stdout, done.stdout + done.stderr
     (said,) = [line for line in done.stderr.splitlines() if line.startswith("payload.train: error")]
-    assert "step-00000008: No space left on device" in said and "to continue training, add --resume" in said
+    assert (
+        "step-00000008: No space left on device" in said
+        and "to continue training: `fab resume`, or add --resume" in said
+    )
     for missed in ("step-00000006", "step-00000008"):
         assert f"warning: checkpoint {missed} was not written: cannot write" in done.stdout
     assert "\nstep-00000002\nstep-00000004\nwriter.json\n" in done.stdout

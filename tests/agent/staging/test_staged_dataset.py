@@ -152,7 +152,7 @@ def test_files_of_other_nodes_are_seen_after_earlier_miss(tmp_path: Path) -> Non
         with pytest.raises(DatasetError, match="no manifest"):
             worker.listed()
         master.begin(Manifest.of([A, B]))
-        assert master.there([A, B]) == frozenset()
+        assert master.existing_paths([A, B]) == frozenset()
         assert dict(worker.verify(worker.pending().entries)) == {A: True, B: True}
         elsewhere.put(A, io.BytesIO(b"one"))
         elsewhere.put(B, io.BytesIO(b"two"))

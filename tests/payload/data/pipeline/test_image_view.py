@@ -164,7 +164,7 @@ def test_a_library_that_does_not_load_ends_a_pipeline_by_name(tmp_path: Path, mo
 
     junk = tmp_path / "op.so"
     junk.write_bytes(b"junk")
-    monkeypatch.setattr(custom_op, "installed", lambda: junk)
+    monkeypatch.setattr(custom_op, "installed_path", lambda: junk)
     module._library.cache_clear()
     write_records(tmp_path / "records", training=4, test=1, files=1)
     part = opened(tmp_path / "records", skip=True)
@@ -188,7 +188,7 @@ def test_a_processor_without_avx2_makes_the_same(tmp_path: Path, monkeypatch: py
     library = custom_op.build(*installed_tensorflow(), cache=tmp_path, search_path=os.defpath, report=lambda line: None)
     program = (
         "import sys, numpy as np; from pathlib import Path; from agent.environment import custom_op;"
-        "custom_op.installed = lambda: Path(sys.argv[1]);"
+        "custom_op.installed_path = lambda: Path(sys.argv[1]);"
         "from tests.payload.data.pipeline.test_image_view import BOXES, noise, view;"
         "np.savez(sys.argv[2], *(view(noise(300, 290), box, size, mirrored=True) for box, size in BOXES))"
     )

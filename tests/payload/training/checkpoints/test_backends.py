@@ -78,7 +78,8 @@ def test_a_write_that_fails_leaves_what_was_there_and_its_room(tmp_path: Path) -
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     with pytest.raises(
-        StorageError, match=r"step-00000004: No space left on device .* to continue training, add --resume"
+        StorageError,
+        match=r"step-00000004: No space left on device .* to continue training: `fab resume`, or add --resume",
     ):
         directory.put("step-00000004", 9, fill)
     assert directory.manifest("step-00000004") == b"manifest of old"
