@@ -41,7 +41,8 @@ def app(config: ClusterConfig | None = None) -> App:
     try:
         from stacks.cluster import cluster_app
     except JSIIError as error:  # for example, jsii cannot write to its cache below HOME
-        sys.exit(f"deepcdk: the CDK cannot be loaded: {error}")
+        remedy = "make the cache below your home directory writable, and check that Node.js runs: node --version"
+        sys.exit(f"deepcdk: the CDK cannot be loaded: {error}\n  do: {remedy}")
 
     return cluster_app(config)
 

@@ -57,7 +57,10 @@ def test_home_without_a_place_for_the_cdk_is_reported(monkeypatch: pytest.Monkey
             raise JSIIError("Cannot use the jsii package cache in /nonexistent/.cache")
 
     monkeypatch.setitem(sys.modules, "stacks.cluster", Unusable("stacks.cluster"))
-    with pytest.raises(SystemExit, match="deepcdk: the CDK cannot be loaded: Cannot use the jsii package cache in /no"):
+    cause = "Cannot use the jsii package cache in /nonexistent/.cache"
+    with pytest.raises(
+        SystemExit, match=f"deepcdk: the CDK cannot be loaded: {cause}\n  do: make the cache .* writable"
+    ):
         deepcdk.app()
 
 

@@ -7,7 +7,13 @@ from pathlib import Path
 
 from agent.errors import ReportedError
 from payload.models.registry import network
-from payload.training.checkpoints.checkpoint_files import Checkpoint, CheckpointStore, read_checkpoint, store_for
+from payload.training.checkpoints.checkpoint_files import (
+    Checkpoint,
+    CheckpointStore,
+    DamagedCheckpointError,
+    read_checkpoint,
+    store_for,
+)
 from payload.training.checkpoints.resume import restore_state
 from payload.training.export.settings_file import ModelSpec, read_model_spec
 from payload.training.optimizers.optimizer import make_optimizer
@@ -35,8 +41,8 @@ class Restored:
 def restore(run_dir: Path, name: str = "") -> Restored:
     """Restore a run's network and optimizer. `name`: name of a checkpoint; "": the newest valid one.
 
-    Raises NoCheckpointError if there is no such checkpoint, and another ReportedError if the settings or the named
-    checkpoint cannot be read.
+    Raises NoCheckpointError if there is no such checkpoint or it is damaged, and another ReportedError if the settings
+    or a bucket cannot be read.
     """
     model_spec = read_model_spec(run_dir)
     checkpoint, faults = _checkpoint(store_for(model_spec.settings, run_dir), name)
@@ -61,7 +67,11 @@ def _checkpoint(store: CheckpointStore, name: str) -> tuple[Checkpoint, tuple[st
         if name not in names:
             there = f"there are {', '.join(names)}" if names else "there are no checkpoints"
             raise NoCheckpointError(f"{place}: no checkpoint {name}; {there}")
-        return read_checkpoint(store.storage, name), ()
+        try:
+            return read_checkpoint(store.storage, name), ()
+        except DamagedCheckpointError as fault:
+            advice = "name another checkpoint, or fetch them again with `fab fetch --checkpoints`"
+            raise NoCheckpointError(f"{fault}; {advice}") from fault
     checkpoint, damaged = store.newest_valid()
     if checkpoint is None:
         rest = (

@@ -265,6 +265,8 @@ def test_damaged_checkpoint_is_reported_and_nothing_written_without_a_valid_one(
     shutil.copy(cut, whole)
     assert export.main(["--run-dir", str(damaged)]) == 1
     assert "no checkpoint to use; none of 2 can be read: " in capsys.readouterr().err
+    assert export.main(["--run-dir", str(damaged), "--checkpoint", "step-00000012"]) == 1
+    assert "bytes; name another checkpoint, or fetch them again with `fab fetch --ch" in capsys.readouterr().err
     assert not (damaged / "export").exists()
 
 
