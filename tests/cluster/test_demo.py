@@ -29,7 +29,7 @@ def test_nodes_with_the_same_python_get_this_machines_environment() -> None:
     assert demo.start_options("debian-12", packages=True) == ["--image", "debian-12", "--packages", *MOUNT]
 
 
-def test_nodes_with_another_python_make_their_own_from_this_machines_index() -> None:
+def test_nodes_with_another_python_create_environment_from_local_index() -> None:
     for packages in (False, True):
         assert demo.start_options("debian-13", packages=packages) == ["--image", "debian-13", "--packages"]
 
@@ -120,7 +120,7 @@ def test_reason_why_an_environment_cannot_be_created_is_shown(
     assert "no C++ compiler found" in capfd.readouterr().out
 
 
-def test_nodes_have_the_environments_where_they_look_for_them() -> None:
+def test_nodes_find_environments_at_their_paths() -> None:
     assert demo.NODE_ENVIRONMENTS == DEFAULT_ROOT
 
 

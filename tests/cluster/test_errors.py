@@ -11,7 +11,7 @@ from cluster.errors import (
 )
 
 
-def test_a_message_has_a_line_each_for_what_where_and_what_to_do() -> None:
+def test_message_has_a_line_each_for_what_where_and_fix() -> None:
     assert str(DeepcdkError("it broke", where="here", remedy="mend it")) == "it broke\n  where: here\n  do: mend it"
     assert str(DeepcdkError("it broke")) == "it broke"
 
@@ -36,6 +36,6 @@ def test_errors_carry_their_data() -> None:
     )
 
 
-def test_each_node_that_is_not_ready_shows_its_console() -> None:
+def test_every_unready_node_shows_its_console() -> None:
     text = str(NotReadyError("1 of 2 nodes are ready", {"i-0aa": "booting\nmount failed"}, remedy="wait"))
     assert text.splitlines() == ["1 of 2 nodes are ready", "  i-0aa:", "    booting", "    mount failed", "  do: wait"]

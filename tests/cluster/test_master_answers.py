@@ -77,7 +77,7 @@ def put(document: Any, path: tuple[Any, ...], value: Any) -> Any:
 
 
 @pytest.mark.parametrize("verb", ANSWERS)
-def test_an_invalid_run_id_is_rejected_and_the_master_named(verb: str) -> None:
+def test_invalid_run_id_is_rejected_with_name_of_master(verb: str) -> None:
     done = "the master may have run the command anyway: check with `fab runs`; "
     for bad in ("./..", "../fabfile.py", "", "-rf", "a\x1b[2J", "a/b", 7, None, ["one"]):
         with pytest.raises(AnswerError, match=f"the master's answer to `{verb}` is invalid: run_id") as caught:
@@ -119,7 +119,7 @@ def test_any_value_in_an_answer_is_shown_or_rejected(place: tuple[str, tuple[Any
 
 
 @given(value=JSON)
-def test_a_refusal_names_a_run_or_is_refused(value: Any) -> None:
+def test_rejection_must_name_a_run(value: Any) -> None:
     with pytest.raises(DeepcdkError):
         ask(answer(value, status=3), "status", "")
     with pytest.raises(AnswerError, match="live must be a run's id"):
@@ -134,7 +134,7 @@ def test_invalid_json_is_rejected_with_a_short_message(text: str) -> None:
 
 
 @given(value=JSON)
-def test_numbers_texts_and_lists_are_parsed_as_json_has_them(value: Any) -> None:
+def test_numbers_strings_and_lists_are_parsed_strictly(value: Any) -> None:
     text = json.dumps(value)
     try:
         assert json.dumps(parse(text)) == text
@@ -175,6 +175,6 @@ def test_any_value_in_a_message_of_a_followed_run_is_shown_or_rejected(place: tu
 
 
 @pytest.mark.parametrize("bad", ["two", "./..", "one\x1b[2J", 1])
-def test_a_followed_run_stays_the_one_that_was_asked_for(bad: object) -> None:
+def test_followed_run_must_be_the_requested_one(bad: object) -> None:
     with pytest.raises(AnswerError, match="`follow` is invalid"):
         reduce(RunProgress(run_id="one"), {**SUMMARY, "type": "state", "run_id": bad})

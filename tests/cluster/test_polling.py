@@ -9,7 +9,7 @@ import pytest
 from cluster.polling import in_background, poll
 
 
-def test_polling_looks_at_once_and_a_last_time_after_the_timeout(slept: list[float]) -> None:
+def test_polling_checks_immediately_and_once_after_timeout(slept: list[float]) -> None:
     assert list(poll(2.5, every_s=1.0)) == [0.0, 1.0, 2.0, 3.0]
     assert slept == [1.0, 1.0, 1.0]
     assert list(poll(0.0, every_s=1.0)) == [0.0]

@@ -25,7 +25,7 @@ def project(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_overrides_are_key_and_value_and_a_value_may_hold_anything() -> None:
+def test_overrides_are_key_and_any_value() -> None:
     assert parse_overrides(["workers=4", "name=a=b"]) == {"workers": "4", "name": "a=b"}
     for bad in ("workers", "=4"):
         with pytest.raises(UsageError, match="key=value"):
@@ -44,7 +44,7 @@ def test_any_override_is_split_at_its_first_equals_sign_or_refused(text: str) ->
 
 
 @given(key=st.sampled_from([field.name for field in dataclasses.fields(ClusterConfig)]), text=WORDS | st.just(LONG))
-def test_any_value_of_any_key_is_taken_as_it_is_or_refused_by_its_key(key: str, text: str) -> None:
+def test_any_value_is_used_as_given_or_rejected_with_its_key(key: str, text: str) -> None:
     try:
         config = ClusterConfig.from_context({"ssh_cidr": "198.18.0.7/32", key: text})
     except ConfigError:
@@ -63,7 +63,7 @@ def test_invalid_cluster_name_is_rejected(name: str) -> None:
     assert Files.below(Path("/home/me/.ssh"), stack).config.parent == Path("/home/me/.ssh/deepcdk")
 
 
-def test_only_a_deployment_needs_a_way_to_the_master(project: Path) -> None:
+def test_only_deployments_need_access_to_the_master(project: Path) -> None:
     assert read_config(project, {"workers": "3"}, deploying=False).workers == 3
     with pytest.raises(ConfigError, match=r"^cluster.ssh_cidr: missing.*--set ssh_cidr=ADDRESS/32.*session-manager"):
         read_config(project, {}, deploying=True)
@@ -73,14 +73,14 @@ def test_only_a_deployment_needs_a_way_to_the_master(project: Path) -> None:
         assert read_config(project, way, deploying=True).is_reachable
 
 
-def test_a_missing_way_does_not_hide_what_else_is_wrong(project: Path) -> None:
+def test_missing_access_does_not_hide_other_problems(project: Path) -> None:
     with pytest.raises(ConfigError, match=r"cluster\.workers = 'three': must be a whole number"):
         read_config(project, {"workers": "three"}, deploying=True)
     with pytest.raises(ConfigError, match=r"c5\.2xlage"):
         read_config(project, {"worker_instance_type": "c5.2xlage"}, deploying=True)
 
 
-def test_a_deployment_is_checked_as_a_whole_and_nothing_else_is(project: Path) -> None:
+def test_only_deployments_check_the_whole_configuration(project: Path) -> None:
     wrong = {
         "ssh_cidr": "198.18.0.7/32",
         "worker_instance_type": "c5.2xlage",

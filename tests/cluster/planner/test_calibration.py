@@ -58,7 +58,7 @@ def assumed(
     return found.assume(WORKLOAD, HARDWARE, **{"efa": False, "placement_group": True, **other})
 
 
-def test_newest_run_gives_the_figure_and_all_of_them_the_range() -> None:
+def test_newest_run_gives_the_value_and_all_runs_the_range() -> None:
     figure = assumed(rate(), rate(60.0, 70.0, 150.0, **OLDER)).images_s
     assert (figure.low, figure.value, figure.high, figure.evidence) == (60.0, 100.0, 150.0, "calibrated")
     assert figure.source == "run new of 2026-11-18, on 2 x c5.2xlarge; the range is that of 2 runs"
@@ -76,7 +76,7 @@ def test_other_network_precision_or_fabric_does_not_count() -> None:
     assert assumed(links=(link(efa=True),), efa=True).between_bytes_s.value == pytest.approx(1e9)
 
 
-def test_runs_on_an_embedded_cloud_count_there_alone() -> None:
+def test_runs_on_an_embedded_cloud_count_only_there() -> None:
     assert assumed(rate(embedded=True), embedded=True).images_s.value == 100.0
     assert assumed(rate(), embedded=True) == ASSUMED
 
@@ -91,7 +91,7 @@ def test_start_up_counts_if_the_nodes_are_up() -> None:
     )
 
 
-def test_newest_benchmark_gives_the_link_and_all_of_them_the_range() -> None:
+def test_newest_benchmark_gives_the_link_and_all_benchmarks_the_range() -> None:
     found = assumed(links=(link(), link(ring(4, bytes_s=6e8), **OLDER)))
     figure = found.between_bytes_s
     assert (figure.low, figure.value, figure.high) == pytest.approx((6e8 / 1.25, 1e9, 1e9 / 0.8))
@@ -99,7 +99,7 @@ def test_newest_benchmark_gives_the_link_and_all_of_them_the_range() -> None:
     assert (found.between_hop_s.low, found.between_hop_s.value) == pytest.approx((0.8e-4, 1e-4))
 
 
-def test_ring_of_as_many_nodes_counts_else_the_largest_with_the_range_of_all() -> None:
+def test_ring_of_same_size_counts_or_else_the_largest() -> None:
     both = link(ring(2, bytes_s=2e9, rounds=(1.0,)), ring(4, bytes_s=1e9, rounds=(1.0,)))
     found = both.link(1 << 20, 2), both.link(1 << 20, 8)
     assert found[0] and found[1]
@@ -118,9 +118,7 @@ def test_rounds_that_differ_too_much_are_left_out() -> None:
     hop_s=st.floats(1e-6, 1e-2),
     size=st.integers(1, 1 << 30),
 )
-def test_allreduces_of_a_ring_give_its_time_back_for_every_size(
-    ranks: int, bytes_s: float, hop_s: float, size: int
-) -> None:
+def test_ring_time_is_recovered_from_its_allreduces(ranks: int, bytes_s: float, hop_s: float, size: int) -> None:
     found = ring(ranks, bytes_s, hop_s).link(size)
     assert found is not None
     bandwidth, hop = found
@@ -129,7 +127,7 @@ def test_allreduces_of_a_ring_give_its_time_back_for_every_size(
 
 
 @pytest.mark.parametrize("size", [1 << 10, 1 << 14, 50_000, 1 << 18, 1_600_000, 1 << 22, 1 << 24])
-def test_times_that_are_on_no_line_are_met_at_each_size_and_between_them(size: int) -> None:
+def test_nonlinear_times_are_interpolated_between_sizes(size: int) -> None:
     # Four hosts with 100 Mbit/s and a fifth of a core each: a short sum takes as long as their pauses.
     sizes, seconds = (1 << 10, 1 << 14, 1 << 18, 1 << 22), (15.8e-3, 21.2e-3, 33.8e-3, 651.8e-3)
     found = PastRing(ranks=4, sizes=sizes, seconds=tuple((each,) for each in seconds)).link(size)

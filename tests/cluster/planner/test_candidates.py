@@ -35,7 +35,7 @@ ONE, TWO, FOUR, EIGHT = candidate(1, 4, 10), candidate(2, 2.5, 12), candidate(4,
 EVERY = (ONE, TWO, FOUR, EIGHT)
 
 
-def test_the_range_holds_each_end_of_each_figure_and_not_all_at_once() -> None:
+def test_range_has_ends_of_each_value_but_not_all_at_once() -> None:
     cluster = Cluster(hardware=P3, nodes=4)
     whole, parts = seconds_in_range(RUN, cluster, ASSUMED)
     slow = ASSUMED.at("images_s", ASSUMED.images_s.low)
@@ -64,12 +64,12 @@ def test_an_unknown_price_is_an_unknown_cost_and_never_zero() -> None:
     assert choose(found).reason == "it is the fastest; no price is known"
 
 
-def test_the_frontier_has_what_nothing_beats_in_both() -> None:
+def test_frontier_has_candidates_not_beaten_in_both_time_and_cost() -> None:
     marked = mark_frontier([*EVERY, candidate(16, 1, 31), candidate(32, 0.5, None)])
     assert [each.nodes for each in marked if each.on_frontier] == [1, 2, 8]
 
 
-def test_without_bounds_the_product_of_time_and_cost_decides() -> None:
+def test_without_limits_the_product_of_time_and_cost_decides() -> None:
     assert choose(EVERY).candidate in (TWO, EIGHT)
     assert choose((ONE, TWO, FOUR)).candidate == TWO
 
@@ -80,13 +80,13 @@ def test_cheapest_candidate_within_the_deadline_is_chosen_and_risk_is_noted() ->
     assert "the slow end of its range misses the deadline" in choose(EVERY, deadline_s=2.6 * 3600).reason
 
 
-def test_a_budget_takes_the_fastest_and_both_bounds_hold_together() -> None:
+def test_budget_chooses_the_fastest_and_both_limits_apply() -> None:
     assert choose(EVERY, budget_usd=15).candidate == TWO
     assert choose(EVERY, budget_usd=100).candidate == EIGHT
     assert choose(EVERY, budget_usd=15, deadline_s=3600).candidate is None
 
 
-def test_bounds_that_nothing_keeps_are_answered_with_the_nearest() -> None:
+def test_impossible_limits_are_answered_with_nearest_candidate() -> None:
     assert choose(EVERY, deadline_s=60).reason == "no candidate meets the limits; the fastest is 8 x x with 1.00 h"
     assert choose(EVERY, budget_usd=1).reason == "no candidate meets the limits; the cheapest is 1 x x with $10.00"
     assert "no price is known" in choose([candidate(1, 1, None)], budget_usd=1).reason

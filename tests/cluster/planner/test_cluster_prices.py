@@ -23,7 +23,7 @@ def unanswered(session: Session, monkeypatch: pytest.MonkeyPatch) -> Session:
     return session
 
 
-def test_a_cluster_costs_its_workers_and_what_is_beside_them(unanswered: Session) -> None:
+def test_cluster_cost_includes_workers_and_other_resources(unanswered: Session) -> None:
     found = look_up(unanswered, [hardware_of("p4d.24xlarge")], wait_s=0)
     price = found.by_type["p4d.24xlarge"]
     assert price.node == pytest.approx(21.9576 + 100 * 0.08 / 730)
@@ -37,15 +37,13 @@ def test_a_cluster_costs_its_workers_and_what_is_beside_them(unanswered: Session
     assert json.dumps(found.document())
 
 
-def test_burstable_workers_cost_their_cpu_credits_since_they_train(unanswered: Session) -> None:
+def test_burstable_workers_cost_cpu_credits(unanswered: Session) -> None:
     found = look_up(unanswered, [hardware_of("t3.xlarge")], wait_s=0)
     assert found.by_type["t3.xlarge"].node == pytest.approx(0.1664 + 4 * 0.6 * 0.05 + 100 * 0.08 / 730)
     assert "workers with their root volumes and CPU credits" in found.sentences[0]
 
 
-def test_a_type_without_a_price_is_named_and_its_price_is_none(
-    unanswered: Session, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_type_without_price_is_reported_with_price_none(unanswered: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_REGION", "eu-nowhere-1")
     found = look_up(unanswered, [hardware_of("p4d.24xlarge")], wait_s=0)
     assert found.by_type["p4d.24xlarge"].node is None
@@ -54,7 +52,7 @@ def test_a_type_without_a_price_is_named_and_its_price_is_none(
     assert "costs in eu-nowhere-1: workers, and a t3.medium master unknown, " in found.sentences[0]
 
 
-def test_without_a_region_the_prices_are_those_of_one_that_is_named(
+def test_without_region_prices_of_a_named_region_are_used(
     unanswered: Session, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.delenv("AWS_REGION")
@@ -66,9 +64,7 @@ def test_without_a_region_the_prices_are_those_of_one_that_is_named(
     assert found.document()["region_is_set"] is False
 
 
-def test_a_spot_price_is_the_refreshed_one_and_else_unknown(
-    unanswered: Session, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_spot_price_is_refreshed_or_unknown(unanswered: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     types = [hardware_of("p4d.24xlarge")]
     before = look_up(unanswered, types, wait_s=0)
     assert before.by_type["p4d.24xlarge"].spot_node is None

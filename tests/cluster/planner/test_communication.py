@@ -25,7 +25,7 @@ def test_placement_group_doubles_what_one_tcp_flow_carries() -> None:
     assert "in a placement group" in inside.source
 
 
-def test_efa_carries_most_of_the_network_on_types_that_have_it() -> None:
+def test_efa_reaches_most_of_network_bandwidth_on_supported_types() -> None:
     assert gbit_s(between_nodes(P4D, efa=True, placement_group=True).bytes_s.value) == pytest.approx(300)
     assert gbit_s(between_nodes(P3, efa=True, placement_group=True).bytes_s.value) == pytest.approx(10)
 

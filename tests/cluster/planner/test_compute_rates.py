@@ -14,7 +14,7 @@ def gpu(name: str) -> Hardware:
     return Hardware(instance_type="x", gpus=1, gpu=name, vcpus=8, cores=4, network_gbit_s=10)
 
 
-def test_the_rate_of_a_v100_is_the_published_one_and_later_software_is_in_its_range() -> None:
+def test_v100_rate_is_published_and_its_range_includes_newer_software() -> None:
     rate = images_s("resnet50", "float16", hardware_of("p3.16xlarge"))
     assert rate.value == pytest.approx(5815.8 / 8)
     assert rate.evidence == "cited"
@@ -22,7 +22,7 @@ def test_the_rate_of_a_v100_is_the_published_one_and_later_software_is_in_its_ra
 
 
 @pytest.mark.parametrize("node", NODES, ids=lambda node: node.gpu)
-def test_the_rates_are_those_that_the_recipes_state(node: object) -> None:
+def test_rates_match_the_recipes(node: object) -> None:
     assert images_s("resnet50", "float16", gpu(node.gpu)).value == pytest.approx(node.images_s / 8)  # type: ignore[attr-defined]
 
 
@@ -37,7 +37,7 @@ def test_float32_on_an_h200_is_tf32() -> None:
     assert images_s("resnet50", "float32", gpu("H200")).value == pytest.approx(1953)
 
 
-def test_another_network_is_compared_by_its_benchmark_or_by_its_work() -> None:
+def test_other_networks_are_scaled_by_benchmark_or_operations() -> None:
     base = images_s("resnet50", "float16", gpu("A100"))
     vgg = images_s("vgg16", "float16", gpu("A100"))
     assert vgg.value == pytest.approx(base.value * 154 / 219)
@@ -46,7 +46,7 @@ def test_another_network_is_compared_by_its_benchmark_or_by_its_work() -> None:
     assert vgg.low / vgg.value < base.low / base.value
 
 
-def test_float32_takes_as_much_longer_as_published() -> None:
+def test_float32_slowdown_is_the_published_one() -> None:
     rates = [images_s("resnet50", precision, gpu("V100")).value for precision in ("float16", "float32")]
     assert rates[0] / rates[1] == pytest.approx(2.035, rel=0.001)
 
@@ -57,7 +57,7 @@ def test_cores_are_counted_by_the_measured_rate() -> None:
     assert rate.low < 4 * 3406 < rate.high, "images/s of one rank on one core of a Xeon"
 
 
-def test_an_unknown_gpu_and_an_unknown_network_are_named() -> None:
+def test_unknown_gpu_and_network_are_reported() -> None:
     with pytest.raises(LookupError, match="the speed of the GPU K80 is unknown; choose a type with V100"):
         images_s("resnet50", "float16", gpu("K80"))
     with pytest.raises(LookupError, match="the number of operations of network nonet is unknown"):

@@ -31,7 +31,7 @@ def test_the_parts_add_up_to_the_time_on_both_sides() -> None:
     assert found["cost, expected for only the workers"].actual == 0.02
 
 
-def test_a_figure_is_worded_with_its_range_and_its_difference() -> None:
+def test_value_is_shown_with_range_and_difference() -> None:
     estimate = {"seconds": {"low": 10, "value": 40, "high": 90}, "usd": None}
     changed = record(origin={"estimate": estimate}, state={"started": 0, "updated": 60})
     (found,) = outcomes(changed)
@@ -50,7 +50,7 @@ def test_a_figure_is_worded_with_its_range_and_its_difference() -> None:
         ({"result": {"epoch_seconds": None}}, ["time", "cost, expected for only the workers"]),
     ],
 )
-def test_only_what_can_be_compared_is_compared(parts: dict[str, Any], names: list[str]) -> None:
+def test_only_comparable_values_are_compared(parts: dict[str, Any], names: list[str]) -> None:
     changed = with_estimate()
     for name, value in parts.items():
         changed[name] = {**changed[name], **value} if isinstance(value, dict) else value

@@ -33,7 +33,7 @@ def test_each_published_run_is_predicted_within_15_percent(run: PublishedRun) ->
     assert usd(run) == pytest.approx(run.usd, rel=0.15)
 
 
-def test_the_batches_are_those_of_the_recipe() -> None:
+def test_batches_match_the_recipe() -> None:
     for run, variant in zip(README, VARIANTS, strict=True):
         phases = parse_phases(variant.overrides["image_phases"], smallest_crop=0.08, rectangular=False)
         ours = [(phase.size, phase.global_batch) for phase in phases]
@@ -44,7 +44,7 @@ def test_the_batches_are_those_of_the_recipe() -> None:
 
 
 @pytest.mark.parametrize("run", (*DAWNBENCH, *README), ids=lambda run: f"{run.name}, {run.minutes:.1f} min")
-def test_the_guide_shows_what_is_predicted(run: PublishedRun) -> None:
+def test_guide_shows_the_predictions(run: PublishedRun) -> None:
     parts = predicted(run)
     shares = [f"{part / parts.total:.0%}" for part in (parts.communication, parts.input)]
     times = [duration(run.minutes * 60), duration(parts.total), f"{parts.total / 60 / run.minutes - 1:+.0%}"]

@@ -131,7 +131,7 @@ def test_run_without_a_usable_rate_is_rejected(parts: dict[str, Any]) -> None:
 
 
 @given(rate=st.floats(0.1, 1e5), nodes=st.integers(1, 8), network=st.sampled_from(["lenet", "resnet50", "vgg16"]))
-def test_rate_of_a_modelled_run_is_the_one_that_it_was_modelled_with(rate: float, nodes: int, network: str) -> None:
+def test_rate_of_modelled_run_is_recovered(rate: float, nodes: int, network: str) -> None:
     hardware = hardware_of("c5.2xlarge")
     cluster = Cluster(hardware=hardware, nodes=nodes)
     workload = workload_of(Settings(network=network, dataset="synthetic", batch_per_rank=32, epochs=2), nodes)

@@ -42,19 +42,19 @@ def test_each_number_of_nodes_has_the_variant_for_its_ranks() -> None:
     assert epochs == [28, 50]
 
 
-def test_to_the_target_the_run_ends_with_the_epoch_that_reached_it() -> None:
+def test_with_target_run_ends_after_the_epoch_that_reached_it() -> None:
     assert asked(to_target=True).workload(128).epochs == 38
     with pytest.raises(UsageError, match="recipe imagenet-90 does not state in which epoch"):
         asked(recipe="imagenet-90", to_target=True).answer(FREE)
 
 
-def test_settings_after_two_dashes_change_what_is_estimated() -> None:
+def test_settings_after_double_dash_change_the_estimate() -> None:
     quick = asked("--epochs", "1", "--network", "lenet", recipe="digits", instances="c5.2xlarge").answer(FREE)
     slow = asked("--epochs", "100", "--network", "lenet", recipe="digits", instances="c5.2xlarge").answer(FREE)
     assert slow.candidates[0].parts.compute == pytest.approx(100 * quick.candidates[0].parts.compute)
 
 
-def test_a_rate_of_an_earlier_run_counts_for_its_type_alone_and_is_named_in_the_answer() -> None:
+def test_rate_of_earlier_run_counts_only_for_its_type_and_is_named() -> None:
     past = Calibration(rates=(rate(value=50.0, low=40.0, high=60.0),))
     before = asked(recipe="digits", instances="c5.2xlarge,c5.4xlarge").answer(FREE_OF_BOTH)
     question = dataclasses.replace(asked(recipe="digits", instances="c5.2xlarge,c5.4xlarge"), calibration=past)
@@ -72,7 +72,7 @@ def test_no_directory_of_data_is_needed_for_an_estimate() -> None:
     assert asked(recipe="fashion-mnist", instances="c5.2xlarge").answer(FREE).candidates
 
 
-def test_the_types_are_those_of_the_recipe_else_the_cluster_s() -> None:
+def test_types_come_from_recipe_or_else_from_cluster() -> None:
     assert [kind.instance_type for kind in asked(instances="").types][:2] == ["p4d.24xlarge", "p5.48xlarge"]
     config = dataclasses.replace(
         ClusterConfig(), worker_instance_type="c5.18xlarge", worker_alternatives=("c5.9xlarge",)
@@ -81,7 +81,7 @@ def test_the_types_are_those_of_the_recipe_else_the_cluster_s() -> None:
     assert [kind.instance_type for kind in found] == ["c5.18xlarge", "c5.9xlarge"]
 
 
-def test_the_cluster_s_placement_and_efa_set_the_link() -> None:
+def test_link_depends_on_placement_group_and_efa_of_cluster() -> None:
     def link(**keys: Any) -> float:
         answer = asked(instances="p4d.24xlarge", config=dataclasses.replace(ClusterConfig(), **keys)).answer(FREE)
         return answer.assumptions["p4d.24xlarge"].between_bytes_s.value
@@ -90,7 +90,7 @@ def test_the_cluster_s_placement_and_efa_set_the_link() -> None:
     assert any("--set efa=true" in caution for caution in asked(instances="p4d.24xlarge").answer(FREE).cautions)
 
 
-def test_bounds_reach_the_choice() -> None:
+def test_limits_affect_the_choice() -> None:
     cheap = asked(budget="1000000").answer(FREE)
     assert cheap.choice.reason == "it is the fastest within the budget"
     assert asked(deadline="0.001").answer(FREE).choice.candidate is None
@@ -108,6 +108,6 @@ def test_bounds_reach_the_choice() -> None:
         ({"recipe": "imagenet"}, "did you mean imagenet-90"),
     ],
 )
-def test_what_breaks_a_rule_is_refused_by_name(flags: dict[str, str], message: str) -> None:
+def test_invalid_plan_is_rejected_by_name(flags: dict[str, str], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         asked(**flags)

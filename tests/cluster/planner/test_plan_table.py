@@ -48,7 +48,7 @@ def test_the_choice_is_a_sentence_with_its_reason() -> None:
     assert choice_sentence(Choice(candidate=None, reason="none fits")) == "none fits"
 
 
-def test_what_was_assumed_is_shown_with_its_source() -> None:
+def test_assumptions_are_shown_with_source() -> None:
     table = assumption_table("p3.16xlarge", ASSUMED)
     assert all(row[3] in ("cited", "estimated", "measured") and row[4] for row in table.rows)
     assert set(WORDS) == {field.name for field in dataclasses.fields(Assumptions)}

@@ -35,7 +35,7 @@ def test_nodes_that_are_up_start_sooner_and_cost_their_hours() -> None:
     assert up.usd.value == pytest.approx(up.seconds.value / 3600 * 2 * 0.34)
 
 
-def test_it_is_a_sentence_and_a_document() -> None:
+def test_estimate_has_text_and_json_form() -> None:
     found = known(estimate())
     assert str(found).startswith("estimated: ")
     assert str(found).endswith("most of it start-up")
@@ -50,14 +50,14 @@ def test_more_ranks_a_node_share_its_cores() -> None:
     assert four.seconds.value == pytest.approx(one.seconds.value, rel=0.2)
 
 
-def test_what_nothing_is_known_of_has_no_estimate_and_a_reason() -> None:
+def test_unknown_workload_has_a_reason_instead_of_an_estimate() -> None:
     assert "the speed of the GPU RTX PRO 4500" in str(estimate(IMAGENET_90, "g7.12xlarge"))
     assert "no estimate: c5.2xlrge: unknown instance type; did you mean" in str(estimate(kind="c5.2xlrge"))
     many = dataclasses.replace(DIGITS, settings=dataclasses.replace(DIGITS.settings, global_batch_limit=1 << 20))
     assert str(estimate(many, nodes=64)).startswith("no estimate: 64 ranks use 2048 images per step")
 
 
-def test_an_earlier_run_takes_the_place_of_the_estimated_rate_and_is_named() -> None:
+def test_earlier_run_replaces_estimated_rate_and_is_named() -> None:
     past = Calibration(rates=(rate(value=50.0, low=40.0, high=60.0),), starts=(start(),))
     found, before = known(estimate(calibration=past)), known(estimate())
     assert found.seconds.value > before.seconds.value

@@ -53,7 +53,7 @@ def test_phases_add_up() -> None:
     assert both.total == pytest.approx(one.total + other.total)
 
 
-def test_slow_decoding_bounds_a_run_whatever_its_gpus() -> None:
+def test_slow_decoding_limits_a_run_with_any_gpus() -> None:
     jpeg = dataclasses.replace(RUN, jpeg=True)
     slow = dataclasses.replace(assumed(), decode_images_s=exact(1, "cited", "a test"))
     parts = run_seconds(jpeg, Cluster(hardware=P4D, nodes=1), slow)
@@ -78,7 +78,7 @@ def test_smaller_stored_images_are_decoded_quicker() -> None:
     assert times[2] > times[3]
 
 
-def test_a_batch_made_by_one_worker_is_waited_for_at_the_start_of_each_epoch() -> None:
+def test_first_batch_of_each_epoch_is_awaited() -> None:
     run = DAWNBENCH[3]
     many = dataclasses.replace(
         run.workload, program=dataclasses.replace(run.workload.program, batch_by_one_worker=False)
@@ -91,7 +91,7 @@ def test_a_batch_made_by_one_worker_is_waited_for_at_the_start_of_each_epoch() -
     assert with_wait.compute == without.compute
 
 
-def test_ranks_on_cores_wait_for_the_cycle_that_is_chosen_for_them() -> None:
+def test_ranks_on_cpus_wait_for_chosen_cycle_time() -> None:
     run = dataclasses.replace(RUN, network="lenet", precision="float32", gradient_bytes=4)
     parts = run_seconds(run, Cluster(hardware=C5, nodes=2), assume(run, C5))
     assert parts.communication > 0

@@ -42,7 +42,7 @@ def test_batches_grow_with_the_ranks_up_to_their_limit() -> None:
     assert workload_of(IMAGENET_90.settings, 64).phases[0].global_batch == 64 * 256
 
 
-def test_phases_have_their_sizes_and_batches_whatever_the_ranks() -> None:
+def test_phases_have_sizes_and_batches_for_any_number_of_ranks() -> None:
     phases = workload_of(settings(IMAGENET_FAST, 40), 40).phases
     assert [(phase.epochs, phase.size, phase.global_batch) for phase in phases] == [
         (6, 128, 8192),
@@ -80,7 +80,7 @@ def test_run_to_an_epoch_ends_within_the_phase_of_that_epoch() -> None:
 
 
 @pytest.mark.parametrize("network", REGISTERED, ids=lambda network: network.name)
-def test_networks_of_the_planner_are_those_of_the_training_program(network: RegisteredNetwork) -> None:
+def test_planner_and_training_program_have_the_same_networks(network: RegisteredNetwork) -> None:
     known = NETWORKS[network.name]
     assert (known.image_size, known.weights) == (network.image_size, network.parameters)
     assert known.multiply_adds == network.multiply_adds

@@ -23,7 +23,7 @@ def test_every_median_is_a_point_of_its_figure(tmp_path: Path) -> None:
     assert np.asarray(widths.lines[0].get_ydata()).tolist() == pytest.approx([1048576 / 0.01 / 1e9])
 
 
-def test_what_feeds_the_training_is_a_row_of_its_own(tmp_path: Path) -> None:
+def test_input_pipeline_has_its_own_row(tmp_path: Path) -> None:
     images, files = draw_bench(feeding(tmp_path)).axes
     assert np.asarray(images.lines[0].get_ydata()).tolist() == pytest.approx([512, 1024])
     labels = files.get_legend_handles_labels()[1]

@@ -58,7 +58,7 @@ def test_the_circle_of_the_choice_covers_no_number(chosen: Candidate, tmp_path: 
 
 
 @pytest.mark.parametrize("suffix", [".png", ".svg"])
-def test_it_is_written_as_png_and_svg_and_twice_the_same(suffix: str, tmp_path: Path) -> None:
+def test_plot_is_written_as_reproducible_png_and_svg(suffix: str, tmp_path: Path) -> None:
     texts = []
     for name in ("one", "two"):
         path = tmp_path / "new" / f"{name}{suffix}"
@@ -71,7 +71,7 @@ def test_it_is_written_as_png_and_svg_and_twice_the_same(suffix: str, tmp_path: 
         assert texts[0].startswith(b"\x89PNG")
 
 
-def test_another_format_and_a_place_that_cannot_be_written_are_refused(tmp_path: Path) -> None:
+def test_unknown_format_and_unwritable_path_are_rejected(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"--plot = 'plan.pdf': must end with .png or .svg"):
         check_path("plan.pdf")
     (tmp_path / "file").write_text("")

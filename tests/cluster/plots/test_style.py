@@ -89,7 +89,7 @@ def test_any_text_is_drawn_unchanged(text: str) -> None:
     assert found.count(text) == 4
 
 
-def test_the_same_figure_gives_the_same_text_and_another_name_other_ids() -> None:
+def test_same_figure_gives_same_svg_and_other_name_other_ids() -> None:
     assert drawn() == drawn()
     ids = [set(re.findall(' id="([^"]+)"', drawn(name=name))) for name in ("one", "two")]
     assert ids[0] and not ids[0] & ids[1]

@@ -45,11 +45,11 @@ def test_environment_kind_comes_from_workers_or_else_from_the_master() -> None:
 
 
 @pytest.mark.parametrize("found", [(), nodes("x86_64")])
-def test_nodes_that_do_not_tell_their_python_leave_it_unknown(found: tuple[Node, ...]) -> None:
+def test_python_is_unknown_if_nodes_do_not_report_it(found: tuple[Node, ...]) -> None:
     assert kind_of_hosts(found, 2) is None
 
 
-def test_workers_of_two_pythons_are_refused_by_name() -> None:
+def test_workers_with_different_pythons_are_rejected_by_name() -> None:
     with pytest.raises(SpecError, match=r"worker1: x86_64 without GPUs, Python 3\.12; deeplearning-worker2"):
         kind_of_hosts(nodes(HERE, "x86_64-py3.11"), 2)
 
@@ -112,12 +112,12 @@ def test_requirements_that_no_notebook_can_use_are_rejected_before_the_upload(
         pack_for_notebook(make_program(tmp_path), nodes(HERE)[0], project=PROJECT, report=print)
 
 
-def test_a_program_without_requirements_asks_no_index(tmp_path: Path, resolved: list[Wanted]) -> None:
+def test_program_without_requirements_needs_no_index(tmp_path: Path, resolved: list[Wanted]) -> None:
     packed = pack(make_program(tmp_path, requirements=""), tuple, 1, "horovod", project=PROJECT, report=print)
     assert (packed.environment, packed.kind, resolved) == (RUNTIME, None, [])
 
 
-def test_where_the_runtime_serves_a_trap_of_keras_3_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_keras_3_trap_is_rejected_in_the_runtime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Resolver, "resolve", lambda self, wanted: RUNTIME)
     program, said = make_program(tmp_path, script=TRAP), list[str]()
     with pytest.raises(KerasTrapError):
@@ -127,7 +127,7 @@ def test_where_the_runtime_serves_a_trap_of_keras_3_is_refused(tmp_path: Path, m
     assert said[0].startswith("Keras 3: train.py:2: hvd.DistributedOptimizer")
 
 
-def test_without_an_index_here_nothing_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_starts_without_package_index_on_laptop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def unreachable(self: Resolver, wanted: Wanted) -> Environment:
         raise UnresolvedHereError("this machine cannot reach a package index: u: refused")
 
@@ -153,8 +153,6 @@ def test_nodes_of_unknown_python_are_reported(tmp_path: Path, resolved: list[Wan
         ({"horovod.torch", "tensorflow"}, False, (False, False)),
     ],
 )
-def test_the_imports_say_which_framework_horovod_is_for(
-    modules: set[str], horovod: bool, uses: tuple[bool, bool]
-) -> None:
+def test_horovod_framework_is_detected_from_imports(modules: set[str], horovod: bool, uses: tuple[bool, bool]) -> None:
     wanted = Wanted(directory=Path(), requirements="", modules=frozenset(modules), horovod=horovod)
     assert (wanted.uses_torch, wanted.uses_tensorflow) == uses

@@ -28,7 +28,7 @@ def test_a_wrapped_optimizer_is_found_under_every_name(tmp_path: Path, imported:
     assert traps(tmp_path, f"{imported}\nopt = hvd.DistributedOptimizer(opt)\n") == [(2, "DistributedOptimizer")]
 
 
-def test_the_others_are_found_too(tmp_path: Path) -> None:
+def test_other_traps_are_found(tmp_path: Path) -> None:
     source = (
         "import horovod.tensorflow.keras as hvd\n"
         "hvd.callbacks.LearningRateWarmupCallback(1)\n"
@@ -63,7 +63,7 @@ def test_correct_code_is_not_reported_as_a_trap(tmp_path: Path, source: str) -> 
     assert traps(tmp_path, source) == []
 
 
-def test_a_program_that_would_train_wrongly_is_refused_unless_the_user_says_which_keras(tmp_path: Path) -> None:
+def test_program_that_trains_wrongly_is_rejected_unless_keras_is_chosen(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("import horovod.keras as hvd\nhvd.DistributedOptimizer(o)\n")
     with pytest.raises(KerasTrapError, match=r"train\.py:2: .*does not average") as caught:
         Program.from_arguments(str(tmp_path), "train.py", ())
@@ -93,7 +93,7 @@ def test_a_program_that_would_fail_with_an_error_only_gets_a_warning(tmp_path: P
         ("lib/built.py", "import lib.built as b"),
     ],
 )
-def test_a_trap_in_a_module_is_found_however_that_is_imported(tmp_path: Path, file: str, imported: str) -> None:
+def test_trap_in_module_is_found_with_any_import_form(tmp_path: Path, file: str, imported: str) -> None:
     (tmp_path / file).parent.mkdir(exist_ok=True)
     (tmp_path / file).write_text("import horovod.keras as h\nh.DistributedOptimizer(1)\n")
     (tmp_path / "unused.py").write_text("import horovod.keras as h\nh.DistributedOptimizer(1)\n")

@@ -39,7 +39,7 @@ torch
     )
 
 
-def test_included_files_count_once_and_a_circle_of_them_ends(tmp_path: Path) -> None:
+def test_included_files_count_once_even_in_a_cycle(tmp_path: Path) -> None:
     found = read(tmp_path, "--requirement more.txt\n-c limits.txt\n", more="-r requirements.txt\n--no-index\n")
     assert found.options == ("--no-index",)
     assert RequirementsFile.read(tmp_path, "").options == ()
@@ -89,5 +89,5 @@ def test_a_lock_has_no_hash_that_the_requirements_do_not_allow() -> None:
         ("horovod<0.28 ; sys_platform=='darwin'", ""),
     ],
 )
-def test_what_is_asked_of_a_package_in_this_version_is_said(tmp_path: Path, line: str, refusal: str) -> None:
+def test_reason_against_package_version_is_shown(tmp_path: Path, line: str, refusal: str) -> None:
     assert read(tmp_path, f"{line}\n").refusal("horovod", "0.28.1", KIND) == refusal

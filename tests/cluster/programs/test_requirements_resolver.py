@@ -109,11 +109,11 @@ def desk(tmp_path: Path, index: Path) -> Desk:
         ("horovod[tensorflow]==0.28.1\nkeras>=3\n", CPU),
     ],
 )
-def test_what_goes_with_the_runtime_is_laid_over_it(desk: Desk, text: str, kind: RuntimeKind) -> None:
+def test_compatible_requirements_are_layered_over_the_runtime(desk: Desk, text: str, kind: RuntimeKind) -> None:
     assert desk.resolve(text, "tensorflow", "horovod.tensorflow", kind=kind).over_runtime
 
 
-def test_another_tensorflow_is_an_environment_of_its_own_with_horovod_for_it(desk: Desk) -> None:
+def test_other_tensorflow_gets_its_own_environment_with_horovod(desk: Desk) -> None:
     found = desk.resolve("tensorflow-cpu==2.15.*\nhorovod\n", "horovod.tensorflow.keras")
     assert found.own and found.horovod_for == ("tensorflow",)
     assert (found.keras, found.tf_keras) == (2, False)
@@ -127,7 +127,7 @@ def test_another_tensorflow_is_an_environment_of_its_own_with_horovod_for_it(des
 
 
 @pytest.mark.parametrize("more", ["", "--only-binary :all:\n", "horovod[pytorch]\n"])
-def test_the_laptop_brings_the_source_of_horovod(desk: Desk, more: str) -> None:
+def test_laptop_uploads_source_of_horovod(desk: Desk, more: str) -> None:
     found = desk.resolve(f"{more}torch\n", "horovod.torch")
     assert [path.read_bytes() for path in found.wheels if path.name == HOROVOD_FILE] == [SOURCE]
     assert "horovod" not in found.packages
@@ -146,20 +146,20 @@ def test_missing_source_of_horovod_fails_on_the_laptop(desk: Desk, tmp_path: Pat
         other.resolve("torch\n", "horovod.torch")
 
 
-def test_every_package_of_it_is_locked_by_hash_and_the_places_of_packages_come_along(desk: Desk) -> None:
+def test_packages_are_locked_by_hash_with_their_locations(desk: Desk) -> None:
     lock = desk.resolve("tensorflow-cpu==2.15.*\n").lock
     assert lock.startswith("--no-index\n--only-binary :all:\n")
     names = re.findall(r"^(\S+)==", lock, re.MULTILINE)
     assert len(re.findall(r"^    --hash=sha256:[0-9a-f]{64}", lock, re.MULTILINE)) == len(names) >= 10
 
 
-def test_numpy_1_brings_a_tensorflow_that_goes_with_it(desk: Desk) -> None:
+def test_numpy_1_selects_a_compatible_tensorflow(desk: Desk) -> None:
     found = desk.resolve("toy==2.0\n", "tensorflow")
     assert (found.packages["numpy"], found.packages["tensorflow-cpu"]) == ("1.26.4", "2.18.1")
     assert desk.resolve("toy==2.0\n", "tensorflow", kind=ARM).packages["tensorflow"] == "2.18.1"
 
 
-def test_on_gpus_tensorflow_comes_with_cudas_libraries(desk: Desk) -> None:
+def test_tensorflow_for_gpus_includes_cuda_libraries(desk: Desk) -> None:
     assert "nvidia-nccl-cu12" in desk.resolve("tensorflow==2.18.*\n", kind=GPU).packages
     assert "nvidia-nccl-cu12" in desk.resolve("toy==2.0\n", kind=GPU).packages
     assert "nvidia-nccl-cu12" not in desk.resolve("tensorflow==2.18.*\n").packages
@@ -190,7 +190,7 @@ def test_horovod_is_built_for_the_frameworks_that_the_program_imports_it_for(
     )
 
 
-def test_without_horovod_the_environment_has_what_is_named_and_no_more(desk: Desk) -> None:
+def test_without_horovod_environment_has_only_requirements(desk: Desk) -> None:
     found = desk.resolve("numpy<2\n", horovod=False)
     assert (found.packages, found.horovod_for) == ({"numpy": "1.26.4"}, ())
     assert str(found).endswith(
@@ -207,7 +207,7 @@ def test_without_horovod_the_environment_has_what_is_named_and_no_more(desk: Des
         ("numpy<2\n", ("horovod.torch",), "imports horovod.torch, but its requirements do not include torch"),
     ],
 )  # fmt: skip
-def test_what_no_environment_can_have_is_refused_in_uvs_words(
+def test_unsolvable_requirements_are_rejected_with_message_of_uv(
     desk: Desk, text: str, modules: tuple[str, ...], says: str
 ) -> None:
     with pytest.raises(RequirementsError, match=says) as refused:
@@ -232,7 +232,7 @@ def test_an_unreachable_index_differs_from_impossible_requirements(desk: Desk) -
         ("tensorflow-cpu==2.15.*\nhub\n", GPU, "tensorflow", "2.15.1"),
     ],
 )
-def test_tensorflow_is_there_under_one_name_whatever_asks_for_it_by_the_other(
+def test_tensorflow_is_installed_under_only_one_name(
     desk: Desk, text: str, kind: RuntimeKind, there: str, version: str
 ) -> None:
     found = desk.resolve(text, "tensorflow", kind=kind).packages
@@ -246,7 +246,7 @@ def test_keras_2_without_a_named_tensorflow_installs_only_one_tensorflow(desk: D
     assert (found["tf-keras"], found["tensorflow-cpu"], "tensorflow" in found) == ("2.18.0", "2.18.1", False)
 
 
-def test_two_tensorflows_that_no_version_serves_are_refused(desk: Desk) -> None:
+def test_conflicting_tensorflow_requirements_are_rejected(desk: Desk) -> None:
     with pytest.raises(
         RequirementsError, match=r"the same package, and no version meets the requirements of both: 2\.14\.1, 2\.15\.1"
     ):
@@ -272,7 +272,7 @@ def test_a_package_keeps_the_hashes_that_the_requirements_allow(desk: Desk) -> N
         desk.resolve(f"numpy==1.26.4 --hash={wrong}\n", horovod=False)
 
 
-def test_a_pyproject_that_wants_another_lock_file_does_not_get_it_here(desk: Desk) -> None:
+def test_other_lock_file_of_pyproject_is_ignored(desk: Desk) -> None:
     text = "tensorflow[and-cuda]==2.18.*\n"
     expected = desk.resolve(text, kind=GPU)
     settings = (

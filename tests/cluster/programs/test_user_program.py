@@ -83,14 +83,14 @@ def test_the_entry_names_the_run_and_the_script(directory: Path, entry: str, lab
 
 
 @given(word=st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), min_size=1))
-def test_every_label_can_stand_in_a_runs_id(word: str) -> None:
+def test_every_label_is_valid_in_a_run_id(word: str) -> None:
     label = Program.label.fget(type("Any", (), {"_words": (word,), "directory": Path("/nowhere")})())  # type: ignore[attr-defined]  # the property alone
     assert label
     assert set(label) <= set("abcdefghijklmnopqrstuvwxyz0123456789-")
 
 
 @given(words=st.lists(WORDS, max_size=4), further=st.lists(WORDS, max_size=3))
-def test_any_word_reaches_the_entry_unchanged_or_is_refused(
+def test_any_argument_reaches_entry_unchanged_or_is_rejected(
     tmp_path_factory: pytest.TempPathFactory, words: list[str], further: list[str]
 ) -> None:
     root = tmp_path_factory.getbasetemp()
@@ -151,7 +151,7 @@ def test_name_of_two_files_is_rejected_below_the_programs_directory(
         assert Program.from_arguments(str(directory), shlex.quote(str(directory / name)), ()).entry == (name,)
 
 
-def test_a_script_that_would_not_be_on_the_nodes_is_refused(directory: Path) -> None:
+def test_script_excluded_from_upload_is_rejected(directory: Path) -> None:
     (directory / "linked.py").symlink_to(__file__)
     (directory / ".git" / "x.py").touch()
     for entry in ("linked.py", "-m linked", ".git/x.py"):
@@ -162,7 +162,7 @@ def test_a_script_that_would_not_be_on_the_nodes_is_refused(directory: Path) -> 
     assert make(directory, "./train.py").script == directory / "train.py"
 
 
-def test_a_directory_too_large_to_be_code_is_refused_by_its_largest_file(
+def test_too_large_directory_is_rejected_with_its_largest_file(
     directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "MAX_TREE_BYTES", 10)
@@ -170,7 +170,7 @@ def test_a_directory_too_large_to_be_code_is_refused_by_its_largest_file(
         make(directory, "train.py").tree()
 
 
-def test_a_word_that_linux_cannot_pass_is_refused_without_being_shown() -> None:
+def test_impossible_argument_is_rejected_without_showing_it() -> None:
     check_word("--entry", "x" * MAX_WORD_BYTES)
     with pytest.raises(UsageError, match="131,072 bytes") as caught:
         check_word("--entry", "x" * (MAX_WORD_BYTES + 1))
@@ -192,7 +192,7 @@ def test_imports_have_full_names_and_invalid_files_are_skipped(directory: Path) 
     assert not make(directory, "-m package.train").wanted(horovod=False).uses_torch
 
 
-def test_a_file_that_the_script_does_not_import_does_not_decide_the_environment(directory: Path) -> None:
+def test_unimported_file_does_not_affect_environment(directory: Path) -> None:
     (directory / "train.py").write_text("import horovod.tensorflow\nfrom package import train\n")
     (directory / "package" / "train.py").write_text("import keras\n")
     (directory / "other.py").write_text("import horovod.torch\n")
@@ -201,7 +201,7 @@ def test_a_file_that_the_script_does_not_import_does_not_decide_the_environment(
     assert make(directory, "sh start.sh").wanted(horovod=True).uses_torch
 
 
-def test_a_lock_travels_beside_the_program_and_makes_another_tree_of_it(directory: Path, tmp_path: Path) -> None:
+def test_lock_file_is_uploaded_with_program_and_changes_its_tree(directory: Path, tmp_path: Path) -> None:
     program = make(directory, "train.py")
     with tarfile.open(fileobj=io.BytesIO(program.tree("numpy==1.26.4\n").archive)) as archive:
         names = archive.getnames()
@@ -223,7 +223,7 @@ def test_keras_check_waits_for_resolved_requirements(directory: Path) -> None:
     Program.from_arguments(str(directory), "train.py", (), keras="3").check_keras_traps()
 
 
-def test_modules_of_the_runtime_are_those_of_its_lock_file() -> None:
+def test_modules_of_runtime_match_its_lock_file() -> None:
     packages = {name.lower().replace("_", "-") for name in pinned((ROOT / "requirements.txt").read_text())}
     provided = {
         module

@@ -30,7 +30,7 @@ def refused(words: str) -> Answer:
     return Answer(fits=False, words=words)
 
 
-def test_pips_variables_name_places_of_packages_unless_uvs_own_do() -> None:
+def test_variables_of_pip_apply_unless_uv_variables_are_set() -> None:
     pips = {"PIP_INDEX_URL": "https://a", "PIP_EXTRA_INDEX_URL": "https://b https://c", "PIP_FIND_LINKS": "/x /y"}
     found = uv_environment({**pips, "UV_DEFAULT_INDEX": "https://own"}, "/z")
     assert found["UV_DEFAULT_INDEX"] == "https://own"
@@ -85,7 +85,7 @@ def test_values_of_secret_parameters_are_masked(name: str) -> None:
     assert masked(f"https://host/x?v=1&{name}=s3cret&w=2") == f"https://host/x?v=1&{name}=****&w=2"
 
 
-def test_without_uv_the_error_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_missing_uv_is_reported_with_fix(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setitem(sys.modules, "uv", None)
     monkeypatch.setattr(uv_compile, "REINSTALL", "install deepcdk again")  # as in a wheel, which has no Makefile
     with pytest.raises(UvError, match="uv is not installed, but deepcdk needs it") as found:
@@ -109,7 +109,7 @@ def test_packages_come_through_the_proxy(tmp_path: Path, proxy: type[Proxy]) -> 
     assert set(proxy.seen) == {"index.invalid"}
 
 
-def test_proxy_that_asks_for_a_password_is_named_without_its_own(tmp_path: Path, proxy: type[Proxy]) -> None:
+def test_proxy_that_requires_password_is_reported_without_password(tmp_path: Path, proxy: type[Proxy]) -> None:
     with pytest.raises(
         UnresolvedHereError, match=rf"through the proxy http://\*\*\*\*@{proxy.address}: .*prox"
     ) as failed:
@@ -118,7 +118,7 @@ def test_proxy_that_asks_for_a_password_is_named_without_its_own(tmp_path: Path,
     assert set(proxy.seen) == {"index.invalid:443"}
 
 
-def test_dead_proxy_is_named(tmp_path: Path, proxy: type[Proxy], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unreachable_proxy_is_reported(tmp_path: Path, proxy: type[Proxy], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:9")
     with pytest.raises(UnresolvedHereError, match=r"through the proxy http://127\.0\.0\.1:9: .*refused"):
         ask_for_toy("https://index.invalid/packages", tmp_path)

@@ -52,12 +52,12 @@ def keep(state: str = "succeeded") -> Path:
     return directory
 
 
-def test_a_directory_is_read_without_asking_anybody(cluster: Cluster) -> None:
+def test_directory_is_read_without_connecting(cluster: Cluster) -> None:
     assert read_chosen(f"{DIGITS}/", cluster.session_of)[1].record == raw()
     assert cluster.asked == []
 
 
-def test_a_run_that_has_succeeded_is_taken_as_it_was_fetched(cluster: Cluster) -> None:
+def test_successful_run_is_used_as_fetched(cluster: Cluster) -> None:
     kept = keep()
     assert locate(ID, cluster.session_of) == kept
     assert cluster.asked == []
@@ -70,7 +70,7 @@ def test_a_run_that_may_have_changed_is_fetched_again(state: str, cluster: Clust
     assert cluster.asked == [("", ID, False)]
 
 
-def test_the_word_and_the_flag_choose_where_it_is_fetched_from(cluster: Cluster) -> None:
+def test_argument_and_flag_choose_source_of_run(cluster: Cluster) -> None:
     assert locate("", cluster.session_of) == Path("runs") / ID
     locate(f"other:{ID}", cluster.session_of)
     keep()
@@ -78,9 +78,7 @@ def test_the_word_and_the_flag_choose_where_it_is_fetched_from(cluster: Cluster)
     assert cluster.asked == [("", "", False), ("other", ID, False), ("", ID, True)]
 
 
-def test_what_is_found_nowhere_else_is_taken_as_fetched_with_a_note(
-    cluster: Cluster, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_run_found_only_locally_is_used_with_a_note(cluster: Cluster, capsys: pytest.CaptureFixture[str]) -> None:
     kept = keep("failed")
     cluster.error = NoStackError("deepcdk", "us-east-1")
     assert locate(ID, cluster.session_of) == kept
@@ -90,13 +88,13 @@ def test_what_is_found_nowhere_else_is_taken_as_fetched_with_a_note(
     assert said == f"stack deepcdk is not deployed; using the copy in runs/{ID}"
 
 
-def test_a_word_that_can_name_no_run_is_rejected_at_once(cluster: Cluster) -> None:
+def test_invalid_run_name_is_rejected_immediately(cluster: Cluster) -> None:
     for word in ("../nothing", "./x", "-rf", "a b", ":x y", "UPPER"):
         with pytest.raises(UsageError):
             locate(word, cluster.session_of)
     assert cluster.asked == []
 
 
-def test_a_comparison_is_named_by_its_runs() -> None:
+def test_comparison_is_named_after_its_runs() -> None:
     assert comparison_name(["20261123-222751-digits-eb5e", "one"]) == "comparison-eb5e-one"
     assert comparison_name([f"run-{number}" for number in range(9)]) == "comparison-0-1-2-3-4-5-and-3-more"

@@ -88,7 +88,7 @@ def differing(*runs: RunReport) -> dict[str, Any]:
     return {each.name: each.values for each in compare(runs).settings if each.differs}
 
 
-def test_each_setting_that_differs_is_found_and_no_other() -> None:
+def test_exactly_the_different_settings_are_found() -> None:
     changes = {"learning_rate": ("0.05", "0.1"), "seed": ("1", "4"), "new_setting": ("-", "3")}
     assert differing(another(1), another(2, learning_rate=0.1, seed=4, new_setting=3)) == changes
     same = {each.name for each in compare([another(1), another(2)]).settings if not each.differs}

@@ -16,7 +16,7 @@ MATRIX: dict[str, Any] = json.loads((DIGITS / "confusion.json").read_text())
 IMAGES: list[dict[str, Any]] = json.loads((DIGITS / "mistakes.json").read_text())["images"]
 
 
-def test_the_matrix_has_the_counts_of_the_run_and_what_follows_from_them() -> None:
+def test_matrix_has_counts_of_run_and_derived_values() -> None:
     found = report().confusion
     assert found is not None
     assert (list(found.labels), [list(row) for row in found.counts]) == (MATRIX["labels"], MATRIX["counts"])

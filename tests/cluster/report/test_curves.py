@@ -35,7 +35,7 @@ def event(name: str, **values: Any) -> dict[str, Any]:
     return {"event": name, "time": 100.0, **values}
 
 
-def test_of_what_a_resumed_run_repeats_the_last_time_counts() -> None:
+def test_last_repetition_counts_in_resumed_run() -> None:
     found = report(RESUMED).curves
     assert [point.epoch for point in found.epochs] == list(range(1, 61))
     assert all(one.epoch < other.epoch for one, other in itertools.pairwise(found.steps))

@@ -20,7 +20,7 @@ def copied(tmp_path: Path) -> Path:
     return Path(shutil.copytree(DIGITS, tmp_path / "run"))
 
 
-def test_a_run_is_read_as_it_was_written() -> None:
+def test_run_is_read_as_written() -> None:
     files = read_run(DIGITS)
     assert (files.record, list(files.metrics), files.skipped_lines) == (raw(), raw_metrics(), 0)
     assert files.confusion is not None and files.confusion["images"] == 359

@@ -8,7 +8,7 @@ from cluster.report.shown_values import value_text
 from tests.cluster.report.recorded_runs import changed, raw, report
 
 
-def test_every_value_of_the_record_is_there() -> None:
+def test_every_value_of_the_record_is_shown() -> None:
     record, found = raw(), report()
     assert tuple(found.settings) == GROUPS
     assert found.group(TRAINING) == {name: value_text(value) for name, value in record["result"]["settings"].items()}

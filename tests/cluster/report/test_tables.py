@@ -21,7 +21,7 @@ from tests.cluster.report.recorded_runs import RESUMED, another, raw, report
 COMPARISON = compare([another(1, accuracy=0.9), another(2, accuracy=0.96, seed=2), report(RESUMED)])
 
 
-def test_a_comparison_has_a_column_for_each_run_and_marks_what_differs() -> None:
+def test_comparison_has_a_column_per_run_and_marks_differences() -> None:
     runs = [row[:2] for row in runs_table(COMPARISON).rows]
     assert runs == [("A1", "run-1"), ("A2", "run-2"), ("B", raw(RESUMED)["run_id"])]
     figures = {row[0]: row[1:] for row in figures_table(COMPARISON).rows}

@@ -51,7 +51,7 @@ def metrics(*told: tuple[str, float], **values: Any) -> Sequence[dict[str, Any]]
     return (*found[:-1], {**found[-1], **values})
 
 
-def test_the_phases_are_those_that_the_supervisor_and_rank_0_recorded() -> None:
+def test_phases_are_recorded_by_supervisor_and_rank_0() -> None:
     times, written = raw()["course"]["times"], raw_metrics()
     first_step = raw_metrics(kind="step")[0]["time"]
     marks = [times["started"], times["prepared"], times["inspected"], written[0]["time"], first_step]
@@ -93,7 +93,7 @@ def test_a_resumed_run_has_the_phases_of_both_attempts_and_its_checkpoint() -> N
     assert ends[0].startswith("stopped in epoch ") and ends[-1] == "succeeded"
 
 
-def test_what_went_wrong_is_a_fault() -> None:
+def test_errors_are_faults() -> None:
     assert faults(changed(state={"state": "failed", "reason": "worker2: connection lost"})) == [
         "failed: worker2: connection lost"
     ]

@@ -68,7 +68,7 @@ def test_the_runs_of_all_deployments_are_listed_oldest_first(archive: Archive) -
     ]
 
 
-def test_a_record_is_the_named_runs_or_the_newest_ones(archive: Archive) -> None:
+def test_record_belongs_to_named_or_newest_run(archive: Archive) -> None:
     assert archive.record()["run_id"] == "20261121-121314-digits-000b"
     assert archive.record("20261120-121314-digits-000a")["run_id"] == "20261120-121314-digits-000a"
     with pytest.raises(DeepcdkError, match="no run x in s3://deepcdk-runbucket-1/runs/, s3://") as caught:
@@ -128,7 +128,7 @@ def test_a_run_is_fetched_whole_and_other_files_there_stay(archive: Archive, tmp
     assert [path.name for path in tmp_path.iterdir()] == ["20261121-121314-digits-000b"]
 
 
-def test_what_no_run_is_called_is_passed_over(aws: Aws, archive: Archive) -> None:
+def test_invalid_run_names_are_skipped(aws: Aws, archive: Archive) -> None:
     for name in ("..", "-rf", "$(id)", ".hidden", "two\nlines"):
         aws.client("s3").put_object(Bucket=archive.buckets[1], Key=f"runs/{name}/record.json", Body=b"{}")
     assert [state["run_id"] for state in archive.runs()] == [
@@ -140,7 +140,7 @@ def test_what_no_run_is_called_is_passed_over(aws: Aws, archive: Archive) -> Non
 
 
 @pytest.mark.parametrize("name", ["../../evil", "/tmp/evil", "a/../../evil"])
-def test_a_name_that_leads_out_of_the_run_is_refused_and_nothing_appears(
+def test_name_outside_of_run_is_rejected_and_nothing_is_written(
     aws: Aws, archive: Archive, tmp_path: Path, name: str
 ) -> None:
     aws.client("s3").put_object(Bucket=archive.buckets[1], Key=f"runs/20261121-121314-digits-000b/{name}", Body=b"x")
@@ -149,7 +149,7 @@ def test_a_name_that_leads_out_of_the_run_is_refused_and_nothing_appears(
     assert list((tmp_path / "into").iterdir()) == []
 
 
-def test_the_bucket_fills_no_directory_through_a_link(archive: Archive, tmp_path: Path) -> None:
+def test_nothing_is_written_through_a_link(archive: Archive, tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "into").mkdir()
     (tmp_path / "into" / "20261121-121314-digits-000b").symlink_to("../elsewhere")
@@ -165,7 +165,7 @@ def add(aws: Aws, archive: Archive, **bodies: bytes) -> None:
         aws.client("s3").put_object(Bucket=archive.buckets[1], Key=key, Body=body)
 
 
-def test_objects_that_programs_would_obey_are_renamed(
+def test_objects_with_dangerous_names_are_renamed(
     aws: Aws, archive: Archive, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     names = (".hg/hgrc", "work/\u200c.ENVRC", "work/CLAUDE.md", "HEAD", ".git", "fetched-.git", MARKER, "folder/", "")

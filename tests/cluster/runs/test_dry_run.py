@@ -27,14 +27,14 @@ def test_a_dry_run_names_the_nodes_that_would_be_added() -> None:
 
 
 @pytest.mark.parametrize("nodes", [NODES[:1], ()])
-def test_a_dry_run_needs_no_node_and_names_no_network_before_there_is_one(nodes: tuple[Node, ...]) -> None:
+def test_dry_run_works_without_nodes_and_shows_no_network(nodes: tuple[Node, ...]) -> None:
     lines = shown(nodes, options=RunOptions(ranks=RankOptions(controller="mpi")))
     assert "-H deeplearning-worker1:1,deeplearning-worker2:1" in lines[2]
     assert "0.0.0.0" not in " ".join(lines)
     assert "--network-interfaces" not in lines[2]
 
 
-def test_a_dry_run_shows_what_each_rank_becomes_and_where(tmp_path: Path) -> None:
+def test_dry_run_shows_command_and_place_of_each_rank(tmp_path: Path) -> None:
     (tmp_path / "train.py").touch()
     where, what = shown(NODES, training=Program(directory=tmp_path, entry=("train.py", "--name", "two words")))[-2:]
     assert "in /mnt/efs/runs/20261120-121314-train-ab12/work" in where

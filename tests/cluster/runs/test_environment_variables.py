@@ -18,11 +18,11 @@ VALUES = st.text(st.characters(codec="utf-8", exclude_characters="\0"))
 
 
 @given(value=VALUES)
-def test_a_value_is_all_that_follows_the_first_equals_sign(value: str) -> None:
+def test_value_is_everything_after_first_equals_sign(value: str) -> None:
     assert parse_environment([f"NAME={value}"]) == (("NAME", value),)
 
 
-def test_the_last_one_of_a_name_counts() -> None:
+def test_last_value_of_a_name_counts() -> None:
     assert parse_environment(["A=1", "B=2", "A=3"]) == (("A", "3"), ("B", "2"))
 
 
@@ -68,7 +68,7 @@ def test_a_bad_secret_is_refused_without_its_value(given_: str, says: str) -> No
 
 
 @given(value=VALUES, end=st.sampled_from(["", "\n", "\r\n"]))
-def test_a_secret_in_a_file_arrives_byte_for_byte_without_its_last_lines_end(
+def test_secret_in_file_arrives_unchanged_without_trailing_newline(
     tmp_path_factory: pytest.TempPathFactory, value: str, end: str
 ) -> None:
     file = tmp_path_factory.getbasetemp() / "token"
@@ -80,7 +80,7 @@ def test_a_secret_in_a_file_arrives_byte_for_byte_without_its_last_lines_end(
 
 
 @given(word=WORDS)
-def test_any_word_is_a_variable_that_arrives_or_is_refused(word: str) -> None:
+def test_any_text_is_a_variable_or_rejected(word: str) -> None:
     for text in (word, f"NAME={word}", f"{word}=x"):
         try:
             ((name, value),) = parse_environment([text])
@@ -92,12 +92,12 @@ def test_any_word_is_a_variable_that_arrives_or_is_refused(word: str) -> None:
 
 
 @pytest.mark.parametrize("file", ["~no-such-user/token", "x" * 5000, "/", "\udcff", "a\nb"])
-def test_a_file_that_cannot_be_is_refused_by_its_name(file: str) -> None:
+def test_unreadable_file_is_rejected_by_name(file: str) -> None:
     with pytest.raises(UsageError, match="cannot be read: "):
         read_secrets([f"TOKEN=@{file}"], {})
 
 
-def test_a_run_that_goes_on_needs_all_its_secrets_again_and_no_others() -> None:
+def test_resumed_run_needs_exactly_its_secrets() -> None:
     check_secrets("one", ["A", "B"], {"A": "1", "B": "2"})
     with pytest.raises(UsageError, match="run one needs B; give each again"):
         check_secrets("one", ["A", "B"], {"A": "1"})
@@ -105,7 +105,7 @@ def test_a_run_that_goes_on_needs_all_its_secrets_again_and_no_others() -> None:
         check_secrets("one", ["A"], {"A": "1", "C": "3"})
 
 
-def test_too_much_of_them_is_refused() -> None:
+def test_too_large_variables_are_rejected() -> None:
     many = {f"S{n}": "x" * 100_000 for n in range(11)}
     with pytest.raises(UsageError, match="at most 1,048,576 characters"):
         read_secrets(list(many), many)

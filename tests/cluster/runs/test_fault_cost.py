@@ -38,13 +38,13 @@ def test_loss_is_limited_by_the_checkpoint_interval_at_the_workers_price() -> No
         ({"checkpoint_minutes": 0}, None, None),
     ],
 )
-def test_the_loss_is_bounded_by_the_clock_by_epochs_and_by_the_run(
+def test_loss_is_limited_by_minutes_epochs_and_length_of_run(
     changes: dict[str, Any], run_s: float | None, seconds: float | None
 ) -> None:
     assert lost_s(dataclasses.replace(SETTINGS, **changes), epochs=90, run_s=run_s) == seconds
 
 
-def test_where_nothing_bounds_it_in_time_that_is_said() -> None:
+def test_unlimited_loss_is_reported() -> None:
     said = told(run_s=None, checkpoint_minutes=0, checkpoint_epochs=4)
     assert (
         "There is a checkpoint every 4 epochs, and the time of an epoch is unknown. To limit the loss, set --" in said
@@ -52,7 +52,7 @@ def test_where_nothing_bounds_it_in_time_that_is_said() -> None:
     assert "a checkpoint every epoch, and" in told(run_s=None, checkpoint_minutes=0)
 
 
-def test_without_restarts_a_fault_ends_the_run() -> None:
+def test_fault_without_restarts_fails_the_run() -> None:
     assert "and stops the run (--restarts 0) until `fab resume` continues it" in told(restarts=0)
     assert describe_of_program(0).startswith("a fault stops the run (--restarts 0)")
     assert describe_of_program(3).startswith("a fault costs whatever the program has not saved: the program is started")

@@ -55,7 +55,7 @@ def test_following_ends_with_the_run() -> None:
     assert len(recorder.states) == 4
 
 
-def test_a_broken_connection_is_taken_up_where_it_broke() -> None:
+def test_broken_connection_is_resumed_at_same_position() -> None:
     open_stream, asked = opener(
         lambda: stream(STATE, START, STEP, error=SilenceError("cable")), lambda: stream(STATE, EPOCH, END)
     )
@@ -65,7 +65,7 @@ def test_a_broken_connection_is_taken_up_where_it_broke() -> None:
     assert "cable" in recorder.notes[0]
 
 
-def test_a_silent_stream_is_given_up() -> None:
+def test_silent_stream_times_out() -> None:
     given_up = threading.Event()
 
     def silent() -> Iterator[str]:
@@ -94,7 +94,7 @@ def test_abandoned_stream_is_closed_on_the_master() -> None:
     assert closed.wait(60)
 
 
-def test_after_too_many_failures_the_error_says_that_the_run_goes_on() -> None:
+def test_error_after_many_failures_says_that_run_continues() -> None:
     open_stream, _ = opener(*[lambda: stream()] * 3)
     with pytest.raises(SilenceError, match="the master stopped reporting before the run ended") as caught:
         follow(open_stream, Recorder(), run_id="one", pauses_s=(0.0, 0.0), wait=lambda _: None)

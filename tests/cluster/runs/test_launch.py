@@ -37,9 +37,7 @@ def started(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Launch:
     return Launch(session, PROJECT, task="fab train", queue=False, yes=False, following=Following())
 
 
-def test_the_estimate_is_printed_before_and_kept_with_the_origin(
-    started: Launch, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_estimate_is_printed_first_and_stored_with_origin(started: Launch, monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[str] = []
     monkeypatch.setattr(started, "progress", said.append)
     started.estimate(Training().settings, 2, "", restarts=3)

@@ -30,13 +30,13 @@ from tests.factories import make_nodes, make_spec
         ((), True, Floors()),
     ],
 )
-def test_floors_are_half_of_what_is_published_for_the_weakest_host(
+def test_minimum_is_half_of_published_speed_of_weakest_host(
     types: tuple[str, ...], efa: bool, expected: Floors
 ) -> None:
     assert floors(types, efa=efa) == expected
 
 
-def test_fewer_ranks_than_gpus_have_a_part_of_the_network_and_one_rank_no_nvlink() -> None:
+def test_fewer_ranks_than_gpus_have_a_share_of_the_network() -> None:
     p5 = ("p5.48xlarge",) * 2
     assert floors(p5, efa=True, ranks=(4, 4)).allreduce_gb_s == 100
     assert floors(p5, efa=True, ranks=(1, 1)).allreduce_gb_s == 25
@@ -51,7 +51,7 @@ def on(kind: str) -> RunSpec:
     return make_spec(hosts=make_nodes(2, kind=kind, slots=8))
 
 
-def test_only_hosts_with_gpus_have_floors() -> None:
+def test_only_hosts_with_gpus_have_minimum_speeds() -> None:
     types = {f"i-{index:08x}": "p4d.24xlarge" for index in (1, 2)}
     spec = with_floors(on("x86_64-sm80-py3.12"), types, efa=True)
     assert (spec.efa, spec.floors.allreduce_gb_s) == (True, 25)
@@ -59,7 +59,7 @@ def test_only_hosts_with_gpus_have_floors() -> None:
     assert with_floors(spec, {"i-00000001": "p4d.24xlarge"}, efa=True).floors == Floors()
 
 
-def test_floors_reach_the_master_unchanged_and_nonsense_does_not() -> None:
+def test_minimum_speeds_reach_master_unchanged_and_invalid_do_not() -> None:
     spec = with_floors(on("x86_64-sm80-py3.12"), {f"i-{n:08x}": "p4d.24xlarge" for n in (1, 2)}, efa=True)
     assert RunSpec.from_json(spec.to_json()) == spec
     for wrong in ("-1", "NaN", '"fast"', "1e400"):
@@ -69,7 +69,7 @@ def test_floors_reach_the_master_unchanged_and_nonsense_does_not() -> None:
         RunSpec.from_json(spec.to_json().replace('"allreduce_mib": 256', '"allreduce_mib": 0'))
 
 
-def test_the_checks_are_not_left_out_on_gpus_unless_degraded_runs_are_allowed() -> None:
+def test_checks_on_gpus_are_skipped_only_with_allow_degraded() -> None:
     with pytest.raises(SpecError, match="--skip-preflight needs --allow-degraded"):
         make_spec(hosts=make_nodes(2, kind="x86_64-sm80-py3.12"), preflight="skip")
     make_spec(hosts=make_nodes(2, kind="x86_64-sm80-py3.12"), preflight="skip", allow_degraded=True)

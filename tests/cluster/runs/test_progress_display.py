@@ -23,13 +23,13 @@ PROGRESS = RunProgress(
 )  # fmt: skip
 
 
-def test_a_line_holds_all_that_is_known() -> None:
+def test_line_has_all_known_values() -> None:
     assert describe(PROGRESS, 3.0) == (
         "epoch 2/4, step 5/10, 1,234 images/s, loss 0.5000, accuracy 90.00%, test 95.00%, 1:01 left, $1.50 so far"
     )
 
 
-def test_the_price_of_the_runs_own_nodes_counts_before_that_of_all_instances() -> None:
+def test_price_of_nodes_of_run_overrides_price_of_all_instances() -> None:
     assert cost_so_far(PROGRESS, 3.0) == 1.5
     assert cost_so_far(dataclasses.replace(PROGRESS, usd_per_hour=1.0), 3.0) == 0.5
     spent = {"seconds": 1.0, "usd": 0.1, "usd_per_hour": 1.0}
@@ -59,7 +59,7 @@ def test_an_unknown_price_is_not_shown() -> None:
     assert cost_so_far(RunProgress(), 3.0) is None
 
 
-def test_plain_lines_come_for_states_and_epochs_and_now_and_then_for_a_step() -> None:
+def test_plain_lines_are_printed_for_states_epochs_and_some_steps() -> None:
     written: list[str] = []
     now = [0.0]
     display = PlainDisplay(written.append, clock=lambda: now[0])
@@ -113,7 +113,7 @@ def test_a_straggler_is_a_warning_and_its_recovery_is_not() -> None:
     assert written[1:] == ["rank 2 (worker2) keeps up with the others again"]
 
 
-def test_the_log_is_printed_as_it_came() -> None:
+def test_log_is_printed_unchanged() -> None:
     lines: list[str] = []
     PlainDisplay(lines.append).show(RunProgress(), {"type": "log", "next": 1, "lines": ["[0]<stdout>:[bold] \x1b[1m"]})
     assert lines == ["[0]<stdout>:[bold] \x1b[1m"]
@@ -136,7 +136,7 @@ def test_a_live_display_prints_after_ctrl_c_interrupted_another_one(capsys: pyte
         rich.get_console()._exit_buffer()
 
 
-def test_a_success_tells_time_accuracy_cost_and_where_the_results_are() -> None:
+def test_success_shows_time_accuracy_cost_and_place_of_results() -> None:
     progress = RunProgress(run_id="one", state="succeeded", started=0.0, updated=1800.0, test_accuracy=0.98333)
     text, failed = describe_end(progress, 3.0)
     assert not failed
@@ -146,7 +146,7 @@ def test_a_success_tells_time_accuracy_cost_and_where_the_results_are() -> None:
     )
 
 
-def test_a_failure_tells_its_reason_and_its_last_lines() -> None:
+def test_failure_shows_reason_and_last_lines() -> None:
     text, failed = describe_end(
         RunProgress(run_id="one", state="failed", reason="status 1", last_lines=("a", "b")), None
     )
@@ -163,7 +163,7 @@ def test_each_line_of_a_reason_is_a_line() -> None:
     ]
 
 
-def test_a_node_that_went_needs_no_traceback() -> None:
+def test_lost_node_is_shown_without_traceback() -> None:
     reason = (
         "deeplearning-worker2 is leaving the cluster (its group terminates this instance); to continue once its group "
         "has launched a replacement: `fab resume one`"
@@ -173,7 +173,7 @@ def test_a_node_that_went_needs_no_traceback() -> None:
     assert text == f"deepcdk: run one failed: {reason}\n  do: read `fab logs --run one`"
 
 
-def test_a_run_that_its_bound_stopped_tells_the_bound_and_how_to_go_on() -> None:
+def test_run_stopped_at_limit_shows_limit_and_how_to_continue() -> None:
     progress = RunProgress(run_id="one", state="stopped", started=0.0, updated=60.0, bound="reached --max-hours 1: ...")
     text, failed = describe_end(progress, 3.0)
     assert not failed

@@ -23,7 +23,7 @@ def git(directory: Path, *words: str) -> None:
     subprocess.run(["git", *identity, *words], cwd=directory, check=True, capture_output=True)
 
 
-def test_a_diff_is_of_this_directory_alone(tmp_path: Path) -> None:
+def test_diff_includes_only_this_directory(tmp_path: Path) -> None:
     for name in ("code", "other"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "train.py").write_text("a = 1\n")
@@ -37,12 +37,12 @@ def test_a_diff_is_of_this_directory_alone(tmp_path: Path) -> None:
     assert ("-a = 1\n+a = 2\n" in diff, "other" in diff) == (True, False)
 
 
-def test_a_template_keeps_its_hash_whatever_the_order_of_its_keys() -> None:
+def test_template_hash_does_not_depend_on_order_of_keys() -> None:
     one, two = {"a": 1, "b": {"c": 2, "d": 3}}, {"b": {"d": 3, "c": 2}, "a": 1}
     assert template_sha256(one) == template_sha256(two) != template_sha256({**one, "a": 2})
 
 
-def test_an_origin_names_the_instances_on_spot_and_the_prices_that_were_asked_for(tmp_path: Path) -> None:
+def test_origin_has_spot_instances_and_requested_prices(tmp_path: Path) -> None:
     aws: Any = SimpleNamespace(region="us-east-1", endpoint="", price_region="us-east-1")
     price = Price(usd=0.4, unit="hour", date="2026-11-21", source="EC2")
     prices: Any = SimpleNamespace(

@@ -32,7 +32,7 @@ from tests.words import LONG, WORDS
         ("recipe", "digit", "did you mean digits"),
     ],
 )
-def test_the_ranks_refusals_come_before_anything_is_asked(field: str, value: str, says: str) -> None:
+def test_invalid_settings_are_rejected_before_any_question(field: str, value: str, says: str) -> None:
     with pytest.raises(UsageError, match=says):
         RecipeFlags(**{field: value}).training()
 
@@ -51,14 +51,14 @@ def test_a_run_cannot_be_sent_to_the_directory_of_another(further: tuple[str, ..
         (".", "train.py", (), {"recipe": "digits"}, "--recipe = 'digits': is for recipes"),
     ],
 )
-def test_a_mixture_of_recipe_and_program_is_refused(
+def test_recipe_and_program_cannot_be_combined(
     payload: str, entry: str, further: tuple[str, ...], recipe: dict[str, str], says: str
 ) -> None:
     with pytest.raises(UsageError, match=re.escape(says)):
         read_work(RecipeFlags(**recipe), ProgramFlags(payload=payload, entry=entry), further, RankOptions())
 
 
-def test_words_after_the_dashes_are_settings_of_the_recipe_after_its_flags() -> None:
+def test_arguments_after_double_dash_are_recipe_settings() -> None:
     work = read_work(RecipeFlags(seed="5"), ProgramFlags(), ("--xla", "--seed", "7"), RankOptions())
     assert work == Training(arguments=("--seed", "5", "--xla", "--seed", "7"))
     assert work.command("/r")[-5:] == ("--seed", "5", "--xla", "--seed", "7")
@@ -79,9 +79,7 @@ def test_invalid_settings_after_the_dashes_are_rejected_at_no_cost(words: tuple[
 
 @example(data_dir="0/", further=[])
 @given(data_dir=WORDS | st.just(LONG), further=st.lists(WORDS, max_size=2))
-def test_what_a_recipe_is_given_reaches_the_ranks_reader_unchanged_or_is_refused(
-    data_dir: str, further: list[str]
-) -> None:
+def test_recipe_arguments_reach_ranks_unchanged_or_are_rejected(data_dir: str, further: list[str]) -> None:
     try:
         flags = RecipeFlags(recipe="imagenet-fast", data_dir=data_dir)
         work = flags.training(further)
@@ -106,7 +104,7 @@ def test_placement_none_is_passed_to_a_recipe_and_can_be_overridden() -> None:
     assert given == Training(arguments=("--placement", "none", "--placement", "auto"))
 
 
-def test_the_settings_of_so_many_ranks_are_those_of_the_variant_for_them() -> None:
+def test_settings_are_those_of_the_variant_for_number_of_ranks() -> None:
     training = Training(recipe="imagenet-fast", arguments=("--data-dir", "/d", "--seed", "7"))
     few, many = training.settings(8), training.settings(128)
     assert (few.epochs, many.epochs) == (28, 50)
@@ -123,7 +121,7 @@ def test_settings_that_only_the_variant_for_few_ranks_allows_are_rejected_for_ma
         estimate_run(training.settings, "p3.16xlarge", 4, ClusterConfig(), nodes_are_up=True, usd_per_hour=None)
 
 
-def test_a_benchmark_reaches_the_ranks_as_it_was_asked_for() -> None:
+def test_benchmark_reaches_ranks_as_requested() -> None:
     settings = BenchSettings(nodes=(1, 4), networks=("vgg16",), batch_sizes=(1, 64), image_size=64, repeats=3)
     first, module, *arguments = Benchmark(settings=settings).command("/mnt/efs/runs/one")
     assert (first, module) == ("-m", "payload.bench.ranks")

@@ -17,7 +17,7 @@ DIGITS, FAST = recipe_named("digits"), recipe_named("imagenet-fast")
 
 
 @pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: recipe.name)
-def test_each_recipe_tells_command_hardware_time_accuracy_and_whence(recipe: Recipe) -> None:
+def test_each_recipe_shows_command_hardware_time_accuracy_and_source(recipe: Recipe) -> None:
     table = summary_table(recipe)
     facts = {row[0]: row[1] for row in table.rows}
     assert table.title.startswith(f"{recipe.name}: ")
@@ -27,7 +27,7 @@ def test_each_recipe_tells_command_hardware_time_accuracy_and_whence(recipe: Rec
 
 
 @pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: recipe.name)
-def test_every_setting_is_listed_once_and_those_that_differ_first(recipe: Recipe) -> None:
+def test_every_setting_is_listed_once_with_differences_first(recipe: Recipe) -> None:
     found = settings_of(recipe)
     assert sorted(each.name for each in found) == sorted(field.name for field in dataclasses.fields(Settings))
     differs = [each.differs for each in found]
@@ -35,14 +35,14 @@ def test_every_setting_is_listed_once_and_those_that_differ_first(recipe: Recipe
     assert all(each.help for each in found)
 
 
-def test_a_value_is_the_recipes_and_the_flag_of_its_row_changes_it() -> None:
+def test_shown_value_is_the_recipes_and_its_flag_changes_it() -> None:
     epochs = next(each for each in settings_of(DIGITS) if each.name == "epochs")
     assert (epochs.flag, epochs.value, epochs.default) == ("--epochs", 20, 10)
     changed = TrainConfig.from_argv(["--recipe", "digits", "--run-dir", "r", epochs.flag, "3"])
     assert changed.settings.epochs == 3
 
 
-def test_only_what_differs_is_shown_unless_all_is_asked_for() -> None:
+def test_only_differences_are_shown_unless_all_is_requested() -> None:
     _, short = tables(DIGITS, None, everything=False)
     _, whole = tables(DIGITS, None, everything=True)
     assert ("--epochs", "20", "10", "passes over the training images") in short.rows
@@ -70,7 +70,7 @@ def test_the_document_is_json_with_every_setting() -> None:
     assert [each["ranks"] for each in found["variants"]] == [8, 32, 64, 128]
 
 
-def test_a_name_that_there_is_not_is_answered_with_the_nearest() -> None:
+def test_unknown_name_is_reported_with_nearest_match() -> None:
     with pytest.raises(UsageError, match="did you mean imagenet-90"):
         recipe_named("imagenet-900")
     with pytest.raises(UsageError, match=r"unknown\. Known: digits"):
@@ -80,5 +80,5 @@ def test_a_name_that_there_is_not_is_answered_with_the_nearest() -> None:
 @pytest.mark.parametrize(
     ("value", "written"), [(True, "yes"), (0.0001, "0.0001"), ((30, 60), "30,60"), ((), "-"), ("", "-"), (5, "5")]
 )
-def test_values_are_written_as_their_flags_take_them(value: object, written: str) -> None:
+def test_values_have_the_format_of_their_flags(value: object, written: str) -> None:
     assert text(value) == written

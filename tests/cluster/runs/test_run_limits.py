@@ -35,14 +35,14 @@ def check(bounds: RunLimits, *kinds: str, **known: float) -> None:
     check_prices(bounds, kinds, cast("Prices", Known(**known)))
 
 
-def test_a_cost_is_refused_where_a_price_is_unknown_and_the_types_are_named() -> None:
+def test_cost_limit_is_rejected_with_types_without_price() -> None:
     with pytest.raises(DeepcdkError, match="--max-cost cannot be checked: the price of b, c in this region is unknown"):
         check(COST, "a", "c", "b", a=1.0)
     check(COST, "a", a=1.0)
     check(HOURS, "a")
 
 
-def test_what_is_used_up_is_not_begun_again() -> None:
+def test_run_at_its_limit_is_not_resumed() -> None:
     spec = make_spec(bounds=COST)
     with pytest.raises(DeepcdkError, match=f"run {spec.run_id} has reached --max-cost 5: .5.02 of .5 after 2 h"):
         check_left(spec, {"seconds": 7200, "usd": 5.02})
@@ -79,5 +79,5 @@ def test_a_new_run_is_described_with_its_limits_and_price() -> None:
         ({"max_hours": -2.0}, {"seconds": 3600, "usd": 1.5}, ""),
     ],
 )
-def test_the_record_tells_how_much_of_a_bound_is_used(bounds: Any, spent: Any, told: str) -> None:
+def test_record_has_used_part_of_limit(bounds: Any, spent: Any, told: str) -> None:
     assert describe_spent({"spec": {"bounds": bounds}, "spent": spent}) == told

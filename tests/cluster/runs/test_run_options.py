@@ -21,7 +21,7 @@ from cluster.tasks.resume import ResumeRequest
 from tests.factories import make_spec, make_stack
 
 
-def test_what_is_looked_at_before_a_run_is_chosen_by_one_flag_at_most() -> None:
+def test_at_most_one_flag_selects_preflight() -> None:
     chosen = (PreflightOptions(), PreflightOptions(skip_preflight=True), PreflightOptions(full_preflight=True))
     assert [each.mode for each in chosen] == ["auto", "skip", "full"]
     with pytest.raises(UsageError, match="--skip-preflight: contradicts --full-preflight"):
@@ -38,12 +38,12 @@ def test_what_is_looked_at_before_a_run_is_chosen_by_one_flag_at_most() -> None:
         ),
     ],
 )
-def test_a_launcher_is_one_of_three_and_only_horovods_has_a_controller(options: dict[str, Any], says: str) -> None:
+def test_launcher_is_one_of_three_and_only_horovod_has_a_controller(options: dict[str, Any], says: str) -> None:
     with pytest.raises(UsageError, match=says):
         RankOptions(**options)
 
 
-def test_ranks_are_placed_or_left_alone_and_a_gpu_of_its_own_is_for_a_placed_one() -> None:
+def test_single_gpu_per_rank_requires_placement() -> None:
     assert RankOptions(own_gpu=True).placement == "auto"
     with pytest.raises(UsageError, match="--placement = 'no': must be auto or none"):
         RankOptions(placement="no")
@@ -74,7 +74,7 @@ def read(group: type, **typed: str) -> Any:
     )
 
 
-def test_a_rank_is_stuck_after_10_minutes_or_as_many_as_are_given_or_never() -> None:
+def test_rank_is_stuck_after_10_or_given_minutes_or_never() -> None:
     assert read(RestartOptions).stall_minutes == 10
     assert read(RestartOptions, stall_minutes="0").stall_minutes == 0
     with pytest.raises(UsageError, match=r"--stall-minutes = .*: must be a whole number from 0 to 1440"):
@@ -82,7 +82,7 @@ def test_a_rank_is_stuck_after_10_minutes_or_as_many_as_are_given_or_never() -> 
 
 
 @pytest.mark.parametrize("value", ["0", "-1", "nan", "inf", "1e9", "five"])
-def test_a_bound_is_a_number_above_0(value: str) -> None:
+def test_limit_is_a_number_above_0(value: str) -> None:
     with pytest.raises(UsageError, match=f"--max-cost = '{value}': must be"):
         read(LimitOptions, max_cost=value)
     with pytest.raises(UsageError, match=f"--max-hours = '{value}': must be"):

@@ -42,7 +42,7 @@ def fold(*messages: dict[str, Any]) -> RunProgress:
     return progress
 
 
-def test_a_step_is_folded_into_the_progress() -> None:
+def test_step_updates_the_progress() -> None:
     progress = fold(STATE, START, STEP)
     assert (progress.epoch, progress.epochs, progress.step, progress.images_per_s, progress.eta_s) == (
         2,
@@ -88,12 +88,12 @@ JSON = st.recursive(
     st.sampled_from(["start", "step", "epoch", "end", "other"]),
     st.dictionaries(st.sampled_from(["epoch", "step", "loss", "epochs", "eta_s", "test_accuracy", "time"]), JSON),
 )
-def test_no_record_breaks_the_picture(event: str, values: dict[str, Any]) -> None:
+def test_any_message_keeps_progress_valid(event: str, values: dict[str, Any]) -> None:
     progress = reduce(fold(STATE, START), {"type": "metric", "line": 1, "record": {**values, "event": event}})
     assert progress.epoch is None or isinstance(progress.epoch, int)
     assert progress.loss is None or isinstance(progress.loss, float)
 
 
-def test_the_log_is_taken_up_after_the_last_line_that_was_seen() -> None:
+def test_log_continues_after_last_line_seen() -> None:
     assert fold(STATE).next_log_line == 0
     assert reduce(fold(STATE), {"type": "log", "run_id": "one", "next": 42, "lines": ["hello"]}).next_log_line == 42

@@ -45,7 +45,7 @@ def make_launch(
     )
 
 
-def test_a_launch_knows_where_it_writes_and_what_it_came_from() -> None:
+def test_spec_has_directory_and_origin_of_run() -> None:
     launch = make_launch()
     assert launch.run_directory == "/mnt/efs/runs/20261120-121314-digits-ab12"
     assert launch.run_directory in launch.command
@@ -54,7 +54,7 @@ def test_a_launch_knows_where_it_writes_and_what_it_came_from() -> None:
     assert (launch.agent, launch.payload, launch.program) == ("a" * 16, "0123456789abcdef", "")
 
 
-def test_ranks_are_as_many_as_asked_and_else_as_registered() -> None:
+def test_number_of_ranks_is_requested_or_registered() -> None:
     assert [host.slots for host in make_launch().hosts] == [4, 4]
     asked = make_launch(options=RunOptions(ranks=RankOptions(ranks_per_node="2")))
     assert ([host.slots for host in asked.hosts], asked.ranks_per_node) == ([2, 2], 2)
@@ -83,7 +83,7 @@ def test_ranks_on_the_cores_of_one_host_meet_over_open_mpi(asked: str, given: st
     assert make_launch(count=count, options=options, cores={"deeplearning-worker1": 8}).controller == chosen
 
 
-def test_a_secret_is_in_the_spec_by_name_alone_and_not_a_variable_as_well() -> None:
+def test_spec_has_only_names_of_secrets() -> None:
     assert make_launch(options=RunOptions(secrets=("TOKEN",))).secrets == ("TOKEN",)
     with pytest.raises(UsageError, match=r"TOKEN.*also given with --env"):
         RunOptions(environment=(("TOKEN", "x"),), secrets=("TOKEN",))
@@ -97,7 +97,7 @@ def test_options_reach_the_spec() -> None:
     assert (launch.placement, unplaced.placement, launch.own_gpu) == ("auto", "none", False)
 
 
-def test_too_few_nodes_are_an_error_with_a_remedy() -> None:
+def test_too_few_nodes_are_reported_with_fix() -> None:
     with pytest.raises(SpecError, match=r"^3 nodes requested, but 2 ready .*; add workers with `fab scale`$"):
         make_launch(count=3)
 

@@ -44,7 +44,7 @@ def test_runs_of_a_sweep_show_its_name_and_their_parameters() -> None:
     assert "sweep" not in runs_table([base]).columns
 
 
-def test_a_person_lists_their_own_runs_and_what_each_person_has_spent(
+def test_runs_can_be_listed_by_person_with_total_cost(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -181,12 +181,12 @@ def test_the_copy_in_the_bucket_is_shown_or_why_there_is_none(course: dict[str, 
     assert rows_of(course=course).get("copy") == copy
 
 
-def test_a_bounded_run_tells_what_was_spent_of_the_bound() -> None:
+def test_limited_run_shows_used_part_of_limit() -> None:
     rows = rows_of(spec={"bounds": {"max_usd": 5.0}}, spent={"seconds": 3600, "usd": 5.01})
     assert rows["bound"] == "--max-cost 5: $5.01 of $5 after 1 h"
 
 
-def test_the_record_tells_what_each_restart_has_cost() -> None:
+def test_record_shows_cost_of_each_restart() -> None:
     restart = {"time": 5, "for": "w2 rebooted", "waited_s": 7.5, "hosts": ["w1", "w2"]}
     costs = [
         {"went_on_at": 20, "steps_lost": 13, "seconds": 90.4, "usd": 0.042},
@@ -212,7 +212,7 @@ def test_a_run_that_was_allowed_to_waste_gpus_shows_it() -> None:
 ESTIMATE = {"seconds": {"low": 10.0, "value": 40.0, "high": 90.0}, "usd": {"low": 0, "value": 0.012, "high": 1}}
 
 
-def test_a_record_says_what_was_expected_beside_what_came_of_it() -> None:
+def test_record_shows_expected_beside_actual_values() -> None:
     assert (
         rows_of(origin={"estimate": ESTIMATE}, usd=0.02)["estimated"] == "40 s (10 s to 1:30), $0.01; took 1:01, $0.02"
     )
@@ -227,7 +227,7 @@ def test_a_record_warns_of_an_unpublished_metric_unless_the_reason_does() -> Non
     assert "warning" not in said
 
 
-def test_a_record_sets_each_part_that_was_expected_beside_what_it_took() -> None:
+def test_record_shows_expected_beside_actual_time_of_each_part() -> None:
     parts = {"start_up": 30, "compute": 8, "communication": 2, "input": 0, "evaluation": 1}
     result = {"epoch_seconds": [20, 20], "training_seconds": 35, "images_per_s": 500}
     rows = rows_of(origin={"estimate": {**ESTIMATE, "parts": parts, "images_per_s": 1000}}, result=result)
@@ -240,5 +240,5 @@ def test_a_record_sets_each_part_that_was_expected_beside_what_it_took() -> None
 @pytest.mark.parametrize(
     "estimate", [None, {}, [], {"seconds": 3, "usd": None}, {"seconds": {"low": "x"}, "usd": None}]
 )
-def test_a_record_without_an_estimate_says_nothing_of_one(estimate: Any) -> None:
+def test_record_without_estimate_mentions_none(estimate: Any) -> None:
     assert "estimated" not in rows_of(origin={"estimate": estimate})

@@ -74,7 +74,7 @@ def test_a_live_run_is_reported_with_its_id() -> None:
     assert "add nodes with `fab scale 4`" in caught.value.remedy
 
 
-def test_nodes_are_held_for_the_block_and_free_when_it_ends() -> None:
+def test_nodes_are_reserved_within_the_block() -> None:
     master = HoldingMaster('{"alive": true}', '{"alive": true}', '{"holding": true}', '{"alive": true}')
     caller = Supervisor(master, STACK, "/x")
     with caller.hold("fab scale", {"deeplearning-worker2": "i-00000002"}):
@@ -99,7 +99,7 @@ def test_nodes_are_held_for_the_block_and_free_when_it_ends() -> None:
         ({"hosts": [], "task": "fab train", "every": False}, "is changing the number of workers"),
     ],
 )
-def test_a_rejected_task_is_told_what_another_machine_is_doing(held: dict[str, Any], says: str) -> None:
+def test_rejected_task_reports_task_of_other_laptop(held: dict[str, Any], says: str) -> None:
     refusal = {"live": "one", "state": "live", "held": [{"run_id": "one", **held}]}
     caller = Supervisor(AnsweringMaster(answer(refusal, status=3)), STACK, "/x")
     with pytest.raises(HeldNodesError, match=says) as caught:
@@ -112,7 +112,7 @@ def test_a_rejected_task_is_told_what_another_machine_is_doing(held: dict[str, A
         pytest.fail("it is not held")
 
 
-def test_a_hold_that_a_run_prevents_names_the_run_and_invalid_answers_are_reported() -> None:
+def test_failed_reservation_names_run_and_invalid_answers_are_reported() -> None:
     held = [{"run_id": "one", "hosts": ["deeplearning-worker1"]}]
     refusing = HoldingMaster(json.dumps({"live": "one", "state": "live", "held": held}), status=3)
     with pytest.raises(LiveRunError, match="run one is live"), Supervisor(refusing, STACK, "/x").hold("fab scale", {}):
@@ -122,7 +122,7 @@ def test_a_hold_that_a_run_prevents_names_the_run_and_invalid_answers_are_report
         pytest.fail("it is not held")
 
 
-def test_a_hold_that_fails_names_what_the_master_was_doing() -> None:
+def test_failed_reservation_reports_what_the_master_was_doing() -> None:
     failing = Supervisor(HoldingMaster('{"alive": true}', status=1), STACK, "/x")
     with pytest.raises(RemoteError, match="reserving the nodes failed on the master"), failing.hold("fab scale", {}):
         pytest.fail("it is not held")
@@ -136,7 +136,7 @@ def test_a_queued_run_is_reported_as_earlier() -> None:
 
 
 @pytest.mark.parametrize("queue", [False, True])
-def test_a_run_waits_only_where_it_is_asked_for(queue: bool) -> None:
+def test_run_is_queued_only_on_request(queue: bool) -> None:
     submission = Submission(spec=make_spec(run_id="one"))
     for verb in ("start", "resume"):
         hosts = ["deeplearning-worker3"]
@@ -162,7 +162,7 @@ def test_a_supervisor_that_fails_or_gives_an_invalid_answer_is_reported() -> Non
         caller.runs()
 
 
-def test_the_master_says_which_run_has_which_nodes_and_which_wait() -> None:
+def test_master_reports_nodes_of_runs_and_queue() -> None:
     live = [{"run_id": "one", "hosts": ["deeplearning-worker1", "deeplearning-worker2"]}]
     caller = Supervisor(AnsweringMaster(answer({"live": live, "queued": ["two"]})), STACK, "/x")
     occupied = caller.occupancy()
@@ -200,7 +200,7 @@ def test_secrets_of_all_runs_of_a_sweep_are_sent_in_one_command() -> None:
     ]
 
 
-def test_stopping_names_the_run_and_the_grace() -> None:
+def test_stop_command_has_run_and_grace_time() -> None:
     master = AnsweringMaster(answer({"run_id": "one", "state": "stopped", "was_live": True}))
     Supervisor(master, STACK, "/x").stop("one", 60)
     assert master.commands[0][-4:] == ["stop", "one", "--grace", "60"]

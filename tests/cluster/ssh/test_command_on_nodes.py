@@ -47,7 +47,7 @@ class StreamingMaster(Master):
             raise self._error
 
 
-def test_a_variable_may_hold_anything_and_a_bad_one_is_refused_without_its_value() -> None:
+def test_variable_can_have_any_value_and_bad_one_is_rejected_without_it() -> None:
     assert parse_environment(["A=b=c\n$(id)", "B="]) == (("A", "b=c\n$(id)"), ("B", ""))
     for text in ("=secret", "TOKEN secret", "TOKEN:secret"):
         with pytest.raises(UsageError, match="NAME=VALUE") as caught:
@@ -55,7 +55,7 @@ def test_a_variable_may_hold_anything_and_a_bad_one_is_refused_without_its_value
         assert "secret" not in str(caught.value)
 
 
-def test_lines_stand_whole_behind_aligned_names() -> None:
+def test_whole_lines_follow_aligned_node_names() -> None:
     lines: list[tuple[str, str]] = []
     shown = PrefixedOutput(lambda stream, line: lines.append((stream, line)), coloured=False)
     messages = [
@@ -92,7 +92,7 @@ def test_failures_are_reported_as_host_and_last_lines() -> None:
     ]  # fmt: skip
 
 
-def test_a_result_that_never_came_is_an_error() -> None:
+def test_missing_result_is_an_error() -> None:
     with pytest.raises(SilenceError, match=f"no result of the command on {TWO}"):
         collect([HOSTS, ended(ONE)], None)
 

@@ -65,7 +65,7 @@ def test_an_ssh_agent_gets_a_minute_to_ask_and_a_timeout_is_no_rejection() -> No
     assert "approve" in caught.value.remedy
 
 
-def test_silence_after_the_connection_points_to_ssh_cidr(
+def test_timeout_after_connecting_points_to_ssh_cidr(
     server: SshServer, user_key: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("cluster.ssh.connect.CONNECT_TIMEOUT_S", 0.2)
@@ -96,7 +96,7 @@ def test_a_connection_goes_through_a_tunnel_and_closes_it(server: SshServer, use
     assert through._process.returncode is not None
 
 
-def test_silence_over_a_tunnel_does_not_blame_ssh_cidr(user_key: Path) -> None:
+def test_timeout_over_tunnel_does_not_blame_ssh_cidr(user_key: Path) -> None:
     through = Tunnel(["true"])
     with pytest.raises(ConnectionFailedError) as caught:
         open_connection("i-0123", "me", [], keys_of(user_key), through=through)

@@ -45,7 +45,7 @@ RUN: Final = "20261120-121314-digits-ab12"
 RESULT = tar_of({"result.json": b"{}", "events/one": b"x" * 5000})
 
 
-def test_a_run_arrives_under_its_id(tmp_path: Path) -> None:
+def test_run_is_stored_under_its_id(tmp_path: Path) -> None:
     fetched = unpack(blocks(RESULT), tmp_path / "runs", RUN)
     assert (fetched.directory, fetched.files, fetched.size_bytes) == (tmp_path / "runs" / RUN, 2, 5002)
     assert (tmp_path / "runs" / RUN / "events" / "one").read_bytes() == b"x" * 5000
@@ -55,7 +55,7 @@ def test_a_run_arrives_under_its_id(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "error", [SilenceError("cable"), RemoteError("failed", status=1, output=""), KeyboardInterrupt()]
 )
-def test_what_breaks_off_leaves_nothing(tmp_path: Path, error: Exception) -> None:
+def test_interrupted_fetch_leaves_nothing(tmp_path: Path, error: Exception) -> None:
     with pytest.raises(type(error)):
         unpack(blocks(RESULT, error=error), tmp_path, RUN)
     assert list(tmp_path.iterdir()) == []
@@ -69,7 +69,7 @@ def test_a_stream_that_is_cut_short_leaves_earlier_results_as_they_were(tmp_path
     assert [entry.name for entry in tmp_path.iterdir()] == [RUN]
 
 
-def test_a_second_fetch_brings_what_is_new_and_keeps_what_is_ones_own(tmp_path: Path) -> None:
+def test_second_fetch_adds_new_files_and_keeps_own_files(tmp_path: Path) -> None:
     unpack(blocks(RESULT), tmp_path, RUN)
     (tmp_path / RUN / "notes.txt").write_text("mine")
     unpack(blocks(tar_of({"result.json": b"new"})), tmp_path, RUN)
@@ -78,7 +78,7 @@ def test_a_second_fetch_brings_what_is_new_and_keeps_what_is_ones_own(tmp_path: 
     assert (tmp_path / RUN / "events" / "one").exists()
 
 
-def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+def test_unwritable_path_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(
         DeepcdkError, match=r"cannot be stored: Not a directory\n  where: .*/file/runs\n  do: free some space"
@@ -150,7 +150,7 @@ def test_a_name_outside_of_the_run_is_reported_and_nothing_is_written(tmp_path: 
 
 @pytest.mark.parametrize("link", [f"runs/{RUN}", f"runs/{RUN}/events", f"runs/{RUN}/events/deep"])
 @pytest.mark.parametrize("to", ["elsewhere", "runs", "nowhere"])
-def test_a_link_in_an_earlier_fetch_leads_nothing_out_of_it(tmp_path: Path, link: str, to: str) -> None:
+def test_link_in_earlier_fetch_is_not_followed(tmp_path: Path, link: str, to: str) -> None:
     (tmp_path / "elsewhere").mkdir()
     place = tmp_path / link
     place.parent.mkdir(parents=True)
@@ -165,7 +165,7 @@ def test_a_link_in_an_earlier_fetch_leads_nothing_out_of_it(tmp_path: Path, link
     assert tree(tmp_path) == before
 
 
-def test_a_link_in_place_of_a_file_is_replaced_and_what_it_led_to_stays(tmp_path: Path) -> None:
+def test_link_in_place_of_file_is_replaced_and_its_target_kept(tmp_path: Path) -> None:
     (tmp_path / "mine").write_text("mine")
     unpack(blocks(RESULT), tmp_path / "runs", RUN)
     (tmp_path / "runs" / RUN / "result.json").unlink()
@@ -218,7 +218,7 @@ REPOSITORIES = {
 
 @pytest.mark.parametrize("kind", REPOSITORIES)
 @pytest.mark.parametrize("twice", [False, True], ids=["at once", "in two fetches"])
-def test_git_finds_no_repository_in_what_was_fetched(
+def test_git_finds_no_repository_in_fetched_files(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], kind: str, twice: bool
 ) -> None:
     folder, visited = REPOSITORIES[kind]
@@ -271,7 +271,7 @@ def disguised(draw: st.DrawFn) -> str:
 
 @settings(max_examples=300)
 @given(name=disguised())
-def test_disguised_names_that_programs_obey_are_renamed(name: str) -> None:
+def test_disguised_dangerous_names_are_renamed(name: str) -> None:
     assert stored_name(name).startswith(PREFIX)
 
 
@@ -293,7 +293,7 @@ def test_disguised_names_that_programs_obey_are_renamed(name: str) -> None:
         *("a\\.git\\b", "a\\..\\..\\b", "C:\\x", "\\x", "\\\\host\\x", "\xa0.git", "HEAD::$DATA", "De\u017fktop.ini"),
     ],
 )
-def test_other_spellings_of_windows_and_macos_are_renamed(name: str) -> None:
+def test_windows_and_macos_spellings_are_renamed(name: str) -> None:
     stored = stored_name(name)
     assert stored.startswith(PREFIX)
     assert not set(stored) & set("\\:")
@@ -325,7 +325,7 @@ def test_a_stored_name_is_stable_and_short_enough(name: str) -> None:
         ),
     ],
 )
-def test_usual_names_stay(name: str) -> None:
+def test_usual_names_are_kept(name: str) -> None:
     assert stored_name(name) == name
 
 
@@ -368,7 +368,7 @@ def test_deeply_nested_folders_are_rejected(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_stream_without_end_leaves_room_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_endless_stream_leaves_free_space(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fetch, "CHECKED_EVERY", 1 << 20)
     monkeypatch.setattr(fetch, "KEPT_FREE", 1 << 60)
     entry = tarfile.TarInfo("checkpoints/all")
@@ -390,7 +390,7 @@ def test_a_stream_without_end_leaves_room_on_the_disk(tmp_path: Path, monkeypatc
     assert list(tmp_path.iterdir()) == []
 
 
-def test_entries_without_end_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_endless_entries_are_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fetch, "MAX_ENTRIES", 10)
     unpack(blocks(tar_of({f"x{n}": b"" for n in range(10)})), tmp_path, RUN)
     with pytest.raises(DeepcdkError, match="more than 10 files and directories"):
@@ -400,7 +400,7 @@ def test_entries_without_end_are_refused(tmp_path: Path, monkeypatch: pytest.Mon
 
 @pytest.mark.parametrize("kind", [tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK])
 @pytest.mark.parametrize("first", [True, False], ids=["first", "later"])
-def test_a_header_that_would_fill_the_memory_is_refused(tmp_path: Path, kind: bytes, first: bool) -> None:
+def test_huge_header_is_rejected(tmp_path: Path, kind: bytes, first: bool) -> None:
     header = tarfile.TarInfo("x")
     header.type, header.size = kind, 1 << 40
     sent = 0

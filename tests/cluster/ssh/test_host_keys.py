@@ -65,7 +65,7 @@ def test_the_last_boot_counts() -> None:
         CONSOLE.replace(ED25519_LINE, "ssh-ed25519 /////3NzaC1lZDI1NTE5").replace(ECDSA_LINE, ""),
     ],
 )
-def test_what_is_malformed_yields_no_key(text: str) -> None:
+def test_malformed_console_has_no_key(text: str) -> None:
     assert keys_of(text) == []
 
 
@@ -138,9 +138,7 @@ def test_keys_of_the_console_are_kept_and_used_when_it_has_none(
     assert slept == []
 
 
-def test_the_file_is_the_owners_alone_and_openssh_reads_it(
-    kept: KeptHostKeys, consoles: dict[str, str], tmp_path: Path
-) -> None:
+def test_file_is_private_and_readable_by_openssh(kept: KeptHostKeys, consoles: dict[str, str], tmp_path: Path) -> None:
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", tmp_path / "host"], check=True)
     made = HostKey.parse((tmp_path / "host.pub").read_text())
     assert made is not None
@@ -177,9 +175,7 @@ def test_keys_are_never_used_for_another_instance_account_or_region(
     assert slept
 
 
-def test_a_changed_key_is_refused_with_both_fingerprints_and_the_remedy(
-    kept: KeptHostKeys, consoles: dict[str, str]
-) -> None:
+def test_changed_key_is_rejected_with_both_fingerprints_and_fix(kept: KeptHostKeys, consoles: dict[str, str]) -> None:
     consoles[ID] = console(ED25519, ECDSA)
     kept.identify(Aws(), ID)
     consoles[ID] = console(OTHER, ECDSA)
@@ -194,7 +190,7 @@ def test_a_changed_key_is_refused_with_both_fingerprints_and_the_remedy(
     assert kept.identify(Aws(), ID) == (OTHER, ECDSA)
 
 
-def test_a_key_of_a_further_algorithm_is_no_change_and_keys_of_others_alone_are() -> None:
+def test_additional_algorithm_is_no_change_but_only_others_are() -> None:
     assert find_change((ED25519,), (ECDSA, ED25519)) is None
     assert find_change((ED25519, ECDSA), (ED25519,)) is None
     assert find_change((), (ED25519,)) is None
@@ -204,14 +200,14 @@ def test_a_key_of_a_further_algorithm_is_no_change_and_keys_of_others_alone_are(
 
 
 @given(content=st.binary(max_size=40))
-def test_any_key_comes_back_from_its_file(tmp_path_factory: pytest.TempPathFactory, content: bytes) -> None:
+def test_any_key_is_read_back(tmp_path_factory: pytest.TempPathFactory, content: bytes) -> None:
     files = KeptHostKeys(folder=tmp_path_factory.mktemp("kept"))
     files.keep(ID, (key("ssh-ed25519", content), ECDSA))
     assert files.read(ID) == (key("ssh-ed25519", content), ECDSA)
 
 
 @pytest.mark.parametrize("damage", [b"", b"\xff\xfe", f"{ID} ssh-ed25519 AAAA\n".encode(), f"{ID}\n".encode()])
-def test_a_damaged_file_is_refused_with_its_remedy(kept: KeptHostKeys, damage: bytes) -> None:
+def test_damaged_file_is_rejected_with_fix(kept: KeptHostKeys, damage: bytes) -> None:
     kept.folder.mkdir(parents=True)
     kept.path(ID).write_bytes(damage)
     with pytest.raises(ConnectionFailedError, match="damaged") as caught:
@@ -219,7 +215,7 @@ def test_a_damaged_file_is_refused_with_its_remedy(kept: KeptHostKeys, damage: b
     assert "remove the file" in caught.value.remedy
 
 
-def test_keys_that_cannot_be_kept_are_warned_of_and_count_all_the_same(
+def test_keys_that_cannot_be_stored_cause_a_warning_but_are_used(
     kept: KeptHostKeys, consoles: dict[str, str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(path: Path, text: str) -> bool:
@@ -231,7 +227,7 @@ def test_keys_that_cannot_be_kept_are_warned_of_and_count_all_the_same(
     assert f"host keys of {ID} could not be stored: No space left" in capsys.readouterr().err
 
 
-def test_a_file_that_cannot_be_read_is_named(kept: KeptHostKeys) -> None:
+def test_unreadable_file_is_reported(kept: KeptHostKeys) -> None:
     kept.path(ID).mkdir(parents=True)
     with pytest.raises(ConnectionFailedError, match=f"stored SSH host keys of {ID} cannot be read") as caught:
         kept.read(ID)

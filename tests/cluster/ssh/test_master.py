@@ -23,7 +23,7 @@ CLOSED = "(the other side closed the connection|Connection reset by peer)"
 TEXT = st.text(st.characters(codec="utf-8", exclude_characters="\0"))
 
 
-def test_a_command_gets_its_input_and_gives_output_errors_and_status(master: Master) -> None:
+def test_command_gets_input_and_returns_output_errors_and_status(master: Master) -> None:
     done = master.run(["sh", "-c", "cat; echo bad >&2; exit 3"], stdin=b"\0\xff" * 200_000)
     assert (done.status, done.stdout, done.stderr) == (3, b"\0\xff" * 200_000, "bad\n")
 
@@ -44,7 +44,7 @@ def test_a_failed_command_is_reported_with_its_status_and_errors(master: Master)
         assert caught.value.status == 28
 
 
-def test_lines_come_as_they_are_written(master: Master, tmp_path: Path) -> None:
+def test_lines_arrive_as_they_are_written(master: Master, tmp_path: Path) -> None:
     gate = tmp_path / "gate"
     lines = master.lines(["sh", "-c", f"echo one; until [ -e {gate} ]; do sleep 0.02; done; printf two"])
     assert next(lines) == "one"
@@ -69,12 +69,12 @@ def test_a_broken_connection_is_reported_and_not_mistaken_for_the_end(user_key: 
 
 @settings(deadline=None)
 @given(TEXT)
-def test_a_real_shell_hands_a_word_over_unchanged(word: str) -> None:
+def test_real_shell_passes_argument_unchanged(word: str) -> None:
     line = remote_line(["printf", "%s", word], "/")
     assert subprocess.run(["/bin/sh", "-c", line], capture_output=True, check=True).stdout == word.encode()
 
 
-def test_an_answer_without_end_is_refused(master: Master, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_endless_answer_is_rejected(master: Master, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("cluster.ssh.master.MAX_BYTES", 3_000_000)
     assert len(master.run(["head", "-c", "3000000", "/dev/zero"]).stdout) == 3_000_000
     with pytest.raises(AnswerError, match=r"a command is invalid: it has more than 3\.0 MB") as caught:
@@ -83,9 +83,7 @@ def test_an_answer_without_end_is_refused(master: Master, monkeypatch: pytest.Mo
     assert len(str(caught.value)) < 1000
 
 
-def test_a_line_without_end_is_refused_and_lines_without_end_are_not(
-    master: Master, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_endless_line_is_rejected_but_endless_lines_are_not(master: Master, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("cluster.ssh.master.MAX_BYTES", 3_000_000)
     assert [len(line) for line in master.lines(["sh", "-c", "head -c 3000000 /dev/zero; echo; echo x"])] == [
         3_000_000,
@@ -98,7 +96,7 @@ def test_a_line_without_end_is_refused_and_lines_without_end_are_not(
     lines.close()  # type: ignore[attr-defined]  # it is a generator
 
 
-def test_of_errors_without_end_the_last_ones_are_kept(master: Master) -> None:
+def test_last_lines_of_endless_errors_are_kept(master: Master) -> None:
     done = master.run(["sh", "-c", "yes | head -c 5000000 >&2; echo last >&2; exit 1"])
     assert len(done.stderr) == MAX_ERRORS
     assert done.stderr.endswith("y\nlast\n")
@@ -118,7 +116,7 @@ def test_a_connection_that_broke_between_two_commands_is_reopened_with_a_note(
         assert re.fullmatch(rf"note: the connection to the master broke \({CLOSED}\); reconnected\n", captured.err)
 
 
-def test_threads_that_meet_a_broken_connection_open_one_other(user_key: Path) -> None:
+def test_threads_reopen_broken_connection_once(user_key: Path) -> None:
     opened: list[Master] = []
 
     def connect(own: SshServer) -> Master:
@@ -136,7 +134,7 @@ def test_threads_that_meet_a_broken_connection_open_one_other(user_key: Path) ->
     assert len(opened) == 2
 
 
-def test_a_connection_over_which_something_goes_on_is_not_replaced(user_key: Path) -> None:
+def test_connection_in_use_is_not_replaced(user_key: Path) -> None:
     held = threading.Event()
 
     def connect(own: SshServer) -> Master:
@@ -171,7 +169,7 @@ def test_a_connection_that_cannot_be_reopened_is_reported_with_both_reasons(user
         assert (caught.value.where, caught.value.remedy) == (connected.where, "repeat the command")
 
 
-def test_a_server_that_opens_no_session_is_not_connected_to_again(user_key: Path) -> None:
+def test_connection_is_not_reopened_if_server_opens_no_session(user_key: Path) -> None:
     def never() -> Master:
         raise AssertionError("the connection is up")
 

@@ -65,7 +65,7 @@ def push_to(master: LocalMaster, root: Path, tree: Tree) -> object:
     return push(master, str(root), tree)  # type: ignore[arg-type]  # stands in for the master
 
 
-def test_the_same_files_make_the_same_bytes_whatever_their_times(payload: Path) -> None:
+def test_same_files_give_same_archive_with_any_times(payload: Path) -> None:
     first = package_tree(payload)
     for path in payload.rglob("*"):
         os.utime(path, (1, 1))
@@ -142,7 +142,7 @@ def test_agent_is_uploaded_even_if_the_shared_file_system_has_it(
     assert push(master, str(root), tree).uploaded_bytes == 0  # type: ignore[arg-type]  # as above
 
 
-def test_one_question_tells_which_of_many_trees_are_there(payload: Path, tmp_path: Path) -> None:
+def test_one_command_checks_which_trees_exist(payload: Path, tmp_path: Path) -> None:
     trees, master = [package_tree(payload), pack(payload, [Path("run")], "payload")], LocalMaster()
     (tmp_path / trees[1].name).mkdir()
     there = find_pushed(master, str(tmp_path), trees)  # type: ignore[arg-type]  # stands in for the master
@@ -151,7 +151,7 @@ def test_one_question_tells_which_of_many_trees_are_there(payload: Path, tmp_pat
     assert master.commands == ["look"]
 
 
-def test_a_long_upload_tells_how_far_it_is_and_how_it_failed(payload: Path, tmp_path: Path) -> None:
+def test_long_upload_reports_progress_and_failure(payload: Path, tmp_path: Path) -> None:
     (payload / "weights").write_bytes(os.urandom(5_000_000))
     tree, told = package_tree(payload), list[str]()
     push(LocalMaster(), str(tmp_path / "there"), tree, told.append)  # type: ignore[arg-type]  # as above
@@ -162,7 +162,7 @@ def test_a_long_upload_tells_how_far_it_is_and_how_it_failed(payload: Path, tmp_
         push(LocalMaster(), str(tmp_path / "file"), tree, told.append)  # type: ignore[arg-type]  # as above
 
 
-def test_bytes_that_changed_on_the_way_leave_nothing(payload: Path, tmp_path: Path) -> None:
+def test_corrupted_upload_leaves_nothing(payload: Path, tmp_path: Path) -> None:
     tree = package_tree(payload)
     command = bootstrap_command("receive", tree.sha256, str(tmp_path / tree.name))
     done = subprocess.run([sys.executable, *command[1:]], input=tree.archive[:-1], capture_output=True, check=False)
@@ -172,7 +172,7 @@ def test_bytes_that_changed_on_the_way_leave_nothing(payload: Path, tmp_path: Pa
 
 
 @pytest.mark.parametrize("said", ["", "yes", "yes no yes", "yes maybe", "yes \x1b[2J"])
-def test_an_answer_that_is_not_one_word_for_each_tree_is_refused(payload: Path, tmp_path: Path, said: str) -> None:
+def test_answer_must_have_one_word_per_tree(payload: Path, tmp_path: Path, said: str) -> None:
     class Answering:
         where = "ec2-user@198.18.1.2"
 

@@ -36,7 +36,7 @@ def open_one(through: Tunnel) -> Tunnel:
     return through
 
 
-def test_the_command_is_the_one_of_awss_manual() -> None:
+def test_command_matches_aws_documentation() -> None:
     assert shlex.join(session_manager.command("i-0123", "eu-west-1")) == (
         "aws ssm start-session --region eu-west-1 --target i-0123 "
         "--document-name AWS-StartSSHSession --parameters portNumber=22"
@@ -49,21 +49,21 @@ def test_the_command_is_the_one_of_awss_manual() -> None:
 
 
 @pytest.mark.parametrize("missing", ["aws", "session-manager-plugin"])
-def test_a_missing_program_is_named_with_where_to_get_it(missing: str) -> None:
+def test_missing_program_is_reported_with_fix(missing: str) -> None:
     with pytest.raises(ConnectionFailedError, match=f"{missing} is not installed") as caught:
         session_manager.check_programs(lambda program: None if program == missing else f"/usr/bin/{program}")
     assert "https://docs.aws.amazon.com/" in caught.value.remedy
     session_manager.check_programs(lambda program: f"/usr/bin/{program}")
 
 
-def test_bytes_go_through_and_closing_ends_the_command() -> None:
+def test_bytes_are_forwarded_and_closing_stops_the_command() -> None:
     through = Tunnel(ECHO)
     assert read_one(through) == b"x"
     assert through.close() == ""
     assert through._process.returncode == 0
 
 
-def test_closing_ends_a_command_that_ignores_sigterm(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_closing_kills_a_command_that_ignores_sigterm(monkeypatch: pytest.MonkeyPatch) -> None:
     through = Tunnel(["sh", "-c", "trap '' TERM; echo x; while :; do sleep 0.1; done"])
     assert through.socket.recv(1) == b"x"
     wait = through._process.wait
@@ -82,7 +82,7 @@ def test_an_old_node_gets_only_the_time_of_a_reboot(age_s: float, wait_s: float)
     assert session_manager.register_timeout_s(now - datetime.timedelta(seconds=age_s), now) == wait_s
 
 
-def test_a_node_that_is_not_known_yet_is_asked_again_and_the_wait_is_reported(
+def test_unknown_node_is_retried_and_wait_is_reported(
     tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(session_manager, "_TELL_AFTER_S", 0.0)
@@ -110,7 +110,7 @@ def test_errors_of_the_cli_are_reported_with_a_fix(words: str, remedy: str) -> N
     assert remedy in caught.value.remedy
 
 
-def test_where_the_command_did_not_fail_the_attempts_own_error_counts() -> None:
+def test_own_error_is_reported_if_command_did_not_fail() -> None:
     def refused(through: Tunnel) -> None:
         raise ConnectionFailedError("the master rejects your SSH key")
 

@@ -39,7 +39,7 @@ FOUND = entries("deepcdk", NODES, "198.18.1.2", key_of)
 
 
 @pytest.mark.skipif(shutil.which("ssh") is None, reason="needs ssh")
-def test_openssh_reads_the_command_that_leads_to_a_master_without_an_address(tmp_path: Path) -> None:
+def test_openssh_reads_command_for_master_without_address(tmp_path: Path) -> None:
     files = Files.below(tmp_path, "deepcdk")
     text = config_text("deepcdk", "ec2-user", FOUND, files, None, proxy_command="aws ssm 100%% x")
     write_private(files.config, text)
@@ -69,7 +69,7 @@ def test_openssh_reads_a_worker_behind_the_master_with_its_own_key(tmp_path: Pat
 
 
 @pytest.mark.parametrize("address", ["10.0.64.5\\'$(touch x)\\'", "10.0.0.1\n    ProxyCommand id", "%h", "", "-oX=y"])
-def test_no_entry_is_made_with_an_address_that_a_shell_could_read(address: str) -> None:
+def test_entries_have_no_addresses_with_shell_syntax(address: str) -> None:
     with pytest.raises(DeepcdkError, match=r"deepcdk-master has the address .*: must be an IPv4 address"):
         entries("deepcdk", NODES, address, key_of)
 
@@ -79,11 +79,11 @@ def test_a_master_without_a_public_address_is_written_by_its_instance_id() -> No
 
 
 @pytest.mark.parametrize("text", ["worker12", "12", "deepcdk-worker12", "deeplearning-worker12"])
-def test_a_node_may_be_named_in_short(text: str) -> None:
+def test_node_can_have_short_name(text: str) -> None:
     assert find_node("deepcdk", text, NODES).name == "deeplearning-worker12"
 
 
-def test_no_name_is_the_master_and_a_wrong_one_lists_the_right_ones() -> None:
+def test_default_is_master_and_wrong_name_lists_valid_names() -> None:
     assert find_node("deepcdk", "", NODES).name == find_node("deepcdk", "master", NODES).name == "deeplearning-master"
     for wrong in ("2", "worker", "$(id)", "-oProxyCommand=x"):
         with pytest.raises(UsageError, match="must be one of master, worker1, worker12"):
@@ -95,7 +95,7 @@ def test_no_name_is_the_master_and_a_wrong_one_lists_the_right_ones() -> None:
 @given(name=FILE_NAMES)
 @example(name="${HOME}")
 @example(name="a ~ $HOME 'q' # %d")
-def test_openssh_reads_a_key_of_any_name_as_that_file_or_it_is_refused(
+def test_openssh_reads_key_with_any_file_name_or_it_is_rejected(
     tmp_path_factory: pytest.TempPathFactory, name: str
 ) -> None:
     root = tmp_path_factory.getbasetemp()
@@ -111,7 +111,7 @@ def test_openssh_reads_a_key_of_any_name_as_that_file_or_it_is_refused(
     assert b"identityfile " + os.fsencode(key).replace(b"%", b"%%") in options
 
 
-def test_the_include_comes_first_once_and_keeps_what_was_there(tmp_path: Path) -> None:
+def test_include_is_added_first_once_and_content_is_kept(tmp_path: Path) -> None:
     config = tmp_path / "config"
     assert not is_included(config)
     config.write_bytes(b"# caf\xe9\nHost mine\n    User me\n")  # in any encoding (Paramiko #2361)
@@ -120,7 +120,7 @@ def test_the_include_comes_first_once_and_keeps_what_was_there(tmp_path: Path) -
 
 
 @pytest.mark.skipif(shutil.which("ssh") is None, reason="needs ssh")
-def test_openssh_takes_a_key_of_another_agent_by_its_public_half(tmp_path: Path) -> None:
+def test_openssh_uses_key_of_agent_by_its_public_file(tmp_path: Path) -> None:
     files = Files.below(tmp_path, "deepcdk")
     key = UserKey(place="agent (me)", algorithm="ssh-ed25519", blob=key_of("i-1")[0].blob)
     identity = write_identity(files, key)

@@ -18,7 +18,7 @@ def test_items_come_in_order_and_the_end_is_none() -> None:
     assert [stream.next(timeout_s=60) for _ in range(3)] == ["one", "two", None]
 
 
-def test_a_wait_ends_in_time() -> None:
+def test_wait_ends_at_timeout() -> None:
     gate = threading.Event()
 
     def slow() -> Iterator[str]:
@@ -32,7 +32,7 @@ def test_a_wait_ends_in_time() -> None:
     assert stream.next(timeout_s=60) == "late"
 
 
-def test_an_error_of_the_stream_is_the_callers() -> None:
+def test_stream_error_is_raised_to_caller() -> None:
     def broken() -> Iterator[str]:
         yield "one"
         raise KeyError("two")
@@ -43,7 +43,7 @@ def test_an_error_of_the_stream_is_the_callers() -> None:
         stream.next(timeout_s=60)
 
 
-def test_a_stream_that_sends_without_end_waits_until_it_is_read() -> None:
+def test_endless_stream_waits_for_reader() -> None:
     sent = 0
 
     def endless() -> Iterator[str]:
@@ -60,7 +60,7 @@ def test_a_stream_that_sends_without_end_waits_until_it_is_read() -> None:
 
 
 @pytest.mark.parametrize("items", [1, 2 * MAX_WAITING])
-def test_an_abandoned_stream_is_closed_at_its_next_item_also_one_that_waits_to_be_read(items: int) -> None:
+def test_abandoned_stream_is_closed_at_its_next_item(items: int) -> None:
     gate, closed = threading.Event(), threading.Event()
 
     def heard() -> Iterator[str]:

@@ -56,13 +56,13 @@ def entry(name: str, kind: bytes = tarfile.REGTYPE, **fields: object) -> tarfile
         entry("nul", size=1, pax_headers={"path": "nul\0"}),
     ],
 )
-def test_an_entry_that_could_leave_the_directory_is_refused(tmp_path: Path, bad: tarfile.TarInfo) -> None:
+def test_entry_outside_of_directory_is_rejected(tmp_path: Path, bad: tarfile.TarInfo) -> None:
     with archive_of(bad) as archive, pytest.raises(tarfile.TarError, match="plain file"):
         unpack(archive, tmp_path / "in")
     assert not (tmp_path / "escape").exists()
 
 
-def test_a_directory_is_sent_without_what_is_excluded_half_written_or_a_link(tmp_path: Path) -> None:
+def test_directory_is_sent_without_excluded_partial_files_and_links(tmp_path: Path) -> None:
     for name in ("checkpoints/big", "events/one", "state.json", ".state.json.1.partial"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text("x")
@@ -80,7 +80,7 @@ def test_folders_nested_too_deeply_to_be_sent_are_reported_in_one_line(deep: Pat
     assert (done.returncode, done.stderr) in ((1, said), (0, "")), "since Python 3.12 it lists any depth"
 
 
-def test_setuid_does_not_travel(tmp_path: Path) -> None:
+def test_setuid_is_not_transferred(tmp_path: Path) -> None:
     with archive_of(entry("run", size=3, mode=0o6755)) as archive:
         assert unpack(archive, tmp_path) == 1
     assert (tmp_path / "run").stat().st_mode & 0o7777 == 0o755
@@ -102,16 +102,14 @@ def test_a_file_of_any_name_is_sent_and_keeps_its_name(
     assert is_half_written(name) or (there / RUN / "work" / stored_name(name) / stored_name(name)).read_bytes() == data
 
 
-def test_only_the_runs_own_names_of_what_is_half_written_are_left_out() -> None:
+def test_only_partial_files_of_the_run_are_omitted() -> None:
     ours = (".state.json.12.34.partial", ".partial-step-7", ".model.partial")
     users = ("x.partial", "partial-1", ".hidden", ".partials", "a.partial.b")
     assert [is_half_written(name) for name in (*ours, *users)] == [True] * len(ours) + [False] * len(users)
 
 
 @pytest.mark.parametrize("variable", ["LANG", "LC_ALL"])
-def test_the_nastiest_names_go_through_the_masters_own_python_whatever_its_language(
-    tmp_path: Path, variable: str
-) -> None:
+def test_special_names_pass_through_python_of_master_in_any_locale(tmp_path: Path, variable: str) -> None:
     names = {name for name in NASTIEST if name and "/" not in name}
     (tmp_path / "here").mkdir()
     for name in names:
@@ -123,7 +121,7 @@ def test_the_nastiest_names_go_through_the_masters_own_python_whatever_its_langu
     assert {path.name for path in fetched.directory.iterdir()} == {MARKER, *map(stored_name, names)}
 
 
-def test_what_vanishes_while_a_run_goes_on_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_that_vanish_during_transfer_are_omitted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("checkpoints/step-1/arrays.npz", "checkpoints/.partial-step-2/arrays.npz", "state.json"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("x")

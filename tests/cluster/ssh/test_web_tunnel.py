@@ -61,7 +61,7 @@ class ServingMaster(Master):
         ("http://10.0.0.5:8888/", None),
     ],
 )
-def test_a_server_says_where_it_listens(line: str, address: tuple[int, str] | None) -> None:
+def test_server_reports_its_port(line: str, address: tuple[int, str] | None) -> None:
     assert find_address(line) == address
 
 
@@ -79,7 +79,7 @@ def test_a_browser_is_opened_only_with_a_display(environ: dict[str, str], platfo
     assert has_display(environ, platform) is opens
 
 
-def test_the_tunnel_leads_to_the_port_that_the_server_chose() -> None:
+def test_tunnel_uses_the_port_of_the_server() -> None:
     master = ServingMaster("NOTE: loading", TENSORBOARD, "W1121 a warning")
     told: list[str] = []
     with pytest.raises(DeepcdkError, match="has exited") as raised:
@@ -95,7 +95,7 @@ def test_a_server_that_fails_to_start_is_reported_with_its_last_lines() -> None:
         serve(ServingMaster("no module named tensorboard"), "/x", REQUEST, port=7007, browser=False, report=print)
 
 
-def test_ctrl_c_ends_a_server_that_can_be_reached_and_interrupts_one_that_is_awaited(
+def test_ctrl_c_stops_running_server_and_interrupts_wait(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def press(*_: object) -> NoReturn:
@@ -109,7 +109,7 @@ def test_ctrl_c_ends_a_server_that_can_be_reached_and_interrupts_one_that_is_awa
         serve(ServingMaster(TENSORBOARD), "/payload", REQUEST, port=6006, browser=False, report=print)
 
 
-def test_a_port_that_is_taken_is_refused_by_its_flag() -> None:
+def test_port_in_use_is_rejected_with_its_flag() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()

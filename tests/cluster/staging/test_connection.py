@@ -38,7 +38,7 @@ def talk(master: Answering) -> StagingConnection:
     return StagingConnection(master, ["serve"], "/tree")  # type: ignore[arg-type]  # stands in for the master
 
 
-def test_questions_are_answered_in_turn_with_what_they_bring() -> None:
+def test_requests_are_answered_in_order() -> None:
     master = Answering()
     with talk(master) as dialogue:
         assert dialogue.request({"answer": {"done": {"found": 1}}}, (b"one", b"two")) == {"found": 1}
@@ -46,7 +46,7 @@ def test_questions_are_answered_in_turn_with_what_they_bring() -> None:
     assert master.heard[1:3] == [b"one", b"two"]
 
 
-def test_what_the_master_says_was_wrong_is_raised() -> None:
+def test_error_of_master_is_raised() -> None:
     with talk(Answering()) as dialogue, pytest.raises(StagingError, match="no room") as caught:
         dialogue.request({"answer": {"error": "no room", "kind": "full"}})
     assert caught.value.kind == "full"
@@ -67,7 +67,7 @@ def test_a_silent_master_is_reported_after_twice_the_time_of_a_connection(monkey
         dialogue.request({"no": "answer"})
 
 
-def test_a_file_that_changed_on_the_way_ends_it_with_a_remedy() -> None:
+def test_file_changed_during_transfer_is_reported_with_fix() -> None:
     def brings() -> Iterator[bytes]:
         yield b"one"
         raise SourceChangedError("f: has another size")

@@ -35,7 +35,7 @@ def paths(root: Path, *, follow: bool = False) -> list[str]:
     return [path for path, _ in survey(str(root), follow_links=follow).files]
 
 
-def test_all_files_are_taken_hidden_ones_too(folder: Path) -> None:
+def test_hidden_files_are_included(folder: Path) -> None:
     found = survey(str(folder), follow_links=False)
     assert found.files == (("a", 3), ("sub/.hidden", 3))
     ticks: list[tuple[int, int]] = []
@@ -48,7 +48,7 @@ def test_all_files_are_taken_hidden_ones_too(folder: Path) -> None:
 
 @settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(name=NAMES.filter(lambda name: name not in (b".", b"..")))
-def test_any_name_is_taken_unchanged(tmp_path_factory: pytest.TempPathFactory, name: bytes) -> None:
+def test_any_file_name_is_kept(tmp_path_factory: pytest.TempPathFactory, name: bytes) -> None:
     root = tmp_path_factory.mktemp("names")
     (root / os.fsdecode(name)).write_bytes(b"x")
     (found,) = paths(root)
@@ -56,7 +56,7 @@ def test_any_name_is_taken_unchanged(tmp_path_factory: pytest.TempPathFactory, n
 
 
 @given(text=WORDS | st.just(LONG))
-def test_any_text_names_a_data_set_or_is_refused(text: str) -> None:
+def test_any_text_is_a_data_set_name_or_rejected(text: str) -> None:
     for source in (text, f"~{text}", f"/nowhere/{text}", f"s3://{text}", f"s3://my-data/{text}"):
         with contextlib.suppress(UsageError):
             assert check_name(parse_name("", source)) in source or not is_bucket(source)
@@ -92,7 +92,7 @@ def test_links_are_followed_by_choice_to_files_and_directories(folder: Path, tmp
 
 
 @pytest.mark.parametrize("target", ["nowhere", ".."])
-def test_a_link_to_nothing_or_into_itself_is_refused_even_so(folder: Path, target: str) -> None:
+def test_broken_or_circular_link_is_rejected_even_if_followed(folder: Path, target: str) -> None:
     (folder / "sub" / "link").symlink_to(target)
     with pytest.raises(UnsupportedFilesError, match="without a target or in a loop: 'sub/link'") as caught:
         paths(folder, follow=True)
@@ -108,13 +108,13 @@ def test_pipes_and_sockets_are_refused(folder: Path, follow: bool) -> None:
             paths(folder, follow=follow)
 
 
-def test_nothing_and_an_empty_directory_are_refused(tmp_path: Path) -> None:
+def test_missing_and_empty_directories_are_rejected(tmp_path: Path) -> None:
     for source in (tmp_path / "absent", tmp_path):
         with pytest.raises(UsageError, match="SOURCE"):
             survey(str(source), follow_links=False)
 
 
-def test_a_file_that_goes_while_it_is_read_is_named(folder: Path) -> None:
+def test_file_removed_while_reading_is_reported(folder: Path) -> None:
     found = survey(str(folder), follow_links=False)
     (folder / "a").unlink()
     with pytest.raises(DeepcdkError, match="cannot be read") as caught:
@@ -122,7 +122,7 @@ def test_a_file_that_goes_while_it_is_read_is_named(folder: Path) -> None:
     assert "set/a" in caught.value.where
 
 
-def test_a_data_set_has_the_name_of_its_source_unless_it_is_named() -> None:
+def test_data_set_has_name_of_source_by_default() -> None:
     assert parse_name("", "s3://my-data/imagenet/train/") == "train"
     assert parse_name("", "s3://my-data") == "my-data"
     assert parse_name("", "/home/me/fashion-mnist/") == "fashion-mnist"
@@ -154,7 +154,7 @@ def test_a_source_is_read_in_the_background_and_its_errors_are_reported(folder: 
         reading.result()
 
 
-def test_whoever_leaves_ends_the_reading(folder: Path) -> None:
+def test_leaving_the_block_stops_reading(folder: Path) -> None:
     begun, go_on = threading.Event(), threading.Event()
     found = survey(str(folder), follow_links=False)
 

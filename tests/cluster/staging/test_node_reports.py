@@ -17,7 +17,7 @@ HOSTS = ("deeplearning-worker1", "deeplearning-worker2")
     ("kind", "remedy"),
     [("full", "worker_volume_gib"), ("denied", "data_buckets"), ("refused", "login user"), ("", "fix")],
 )
-def test_each_kind_of_failure_has_its_remedy(kind: str, remedy: str) -> None:
+def test_each_kind_of_failure_has_a_fix(kind: str, remedy: str) -> None:
     reports = Reports(None)
     reports.feed("deeplearning-worker2", "stdout", json.dumps({"error": "no room", "kind": kind}).encode() + b"\n")
     with pytest.raises(StagingError, match=r"worker2: no room") as caught:
@@ -25,7 +25,7 @@ def test_each_kind_of_failure_has_its_remedy(kind: str, remedy: str) -> None:
     assert remedy in caught.value.remedy
 
 
-def test_each_error_of_the_nodes_has_a_remedy_for_its_kind() -> None:
+def test_each_node_error_has_a_fix_for_its_kind() -> None:
     named = [each for module in (errors, s3_objects, upload_stream) for each in vars(module).values()]
     kinds = {each.kind for each in named if isinstance(each, type) and issubclass(each, errors.DatasetError)}
     assert kinds - {""} == REMEDIES.keys() - {"refused"}, "refused is the kind of a PermissionError"
@@ -46,13 +46,13 @@ def test_each_error_of_the_nodes_has_a_remedy_for_its_kind() -> None:
         b'{"done": {"digest": 1}}',
     ],
 )
-def test_what_a_node_does_not_say_so_is_refused_and_the_master_named(line: bytes) -> None:
+def test_invalid_report_is_rejected_with_name_of_master(line: bytes) -> None:
     with pytest.raises(AnswerError, match="a staging command is invalid") as caught:
         Reports(None, "ec2-user@198.18.1.2").feed(HOSTS[0], "stdout", line + b"\n")
     assert (caught.value.where, "\x1b" in str(caught.value)) == ("ec2-user@198.18.1.2", False)
 
 
-def test_a_number_that_a_node_leaves_out_is_named() -> None:
+def test_missing_number_in_report_is_named() -> None:
     reports = Reports(None, "ec2-user@198.18.1.2")
     reports.take(HOSTS[0], '{"done": {"files": 1}}')
     with pytest.raises(AnswerError, match="foreign is missing") as caught:

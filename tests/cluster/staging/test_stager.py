@@ -141,7 +141,7 @@ def names(directory: Path) -> set[str]:
     return {path.name for path in directory.iterdir()}
 
 
-def test_data_are_uploaded_once_and_what_is_there_is_not_sent_again(scene: Scene) -> None:
+def test_data_is_uploaded_once(scene: Scene) -> None:
     assert scene.upload() == 6000
     assert (scene.upload(), scene.master.uploads) == (0, 1)
     assert {request.as_rank for request in scene.master.asked} == {False}
@@ -151,7 +151,7 @@ def test_data_are_uploaded_once_and_what_is_there_is_not_sent_again(scene: Scene
     assert names(scene.efs / "set") == names(scene.folder)
 
 
-def test_as_many_workers_read_back_as_there_is_to_read(
+def test_number_of_verifying_workers_depends_on_data(
     master: LocalMaster, scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shown = PlainProgress(scene.lines.append)
@@ -165,7 +165,7 @@ def test_as_many_workers_read_back_as_there_is_to_read(
     assert readers(Manifest.of([Entry(path="f", size=3 * (128 << 20) + 1, sha256="0" * 64)])) == 4
 
 
-def test_a_damaged_file_is_named_sent_again_and_then_read_by_another_worker(scene: Scene) -> None:
+def test_damaged_file_is_reported_sent_again_and_verified_by_another_worker(scene: Scene) -> None:
     scene.upload()
     (scene.efs / "set" / "f3").write_bytes(b"X" * 1000)
     assert scene.upload() == 1000
@@ -200,7 +200,7 @@ def test_a_file_that_changes_during_the_upload_is_reported(scene: Scene) -> None
     assert scene.upload() < 6000
 
 
-def test_what_is_damaged_while_it_is_copied_is_sent_again_and_then_copied(scene: Scene) -> None:
+def test_file_damaged_during_copy_is_sent_and_copied_again(scene: Scene) -> None:
     scene.upload()
     (scene.efs / "set" / "f1").write_bytes(b"X" * 1000)
     reports = scene.copy(sharded=False)
@@ -249,7 +249,7 @@ def test_the_master_gets_the_data_once_for_any_number_of_workers(scene: Scene) -
     assert sent[0] == sent[1] > manifest.size
 
 
-def test_a_failure_names_the_nodes_and_a_remedy(scene: Scene) -> None:
+def test_failure_is_reported_with_nodes_and_fix(scene: Scene) -> None:
     scene.disk(HOSTS[1]).parent.mkdir()
     scene.disk(HOSTS[1]).write_text("in the way")
     with pytest.raises(StagingError, match="worker2: ") as caught:

@@ -52,7 +52,7 @@ class Change:
 
 
 @pytest.mark.parametrize("is_complete", [False, True])
-def test_the_bootstrap_is_made_only_after_a_question(monkeypatch: pytest.MonkeyPatch, is_complete: bool) -> None:
+def test_bootstrap_requires_consent(monkeypatch: pytest.MonkeyPatch, is_complete: bool) -> None:
     """Source: aws-cdk #26588: an account with another bootstrap was bootstrapped again, without a question."""
     state = bootstrap.Bootstrap(
         names=bootstrap.Names(qualifier="corp01"), account="1", region="r", bucket_exists=is_complete, status="",
@@ -110,7 +110,7 @@ def test_a_cluster_with_new_workers_is_shown_once_the_master_can_log_in(
     assert shown == [later if waits else make_inventory(3)]
 
 
-def test_a_change_is_asked_for_once_where_the_groups_stay_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_change_is_confirmed_once_if_groups_do_not_change(monkeypatch: pytest.MonkeyPatch) -> None:
     plan, change = plan_that("2 more nodes start"), Change(monkeypatch)
     assert change.permit(plan) is plan
     assert len(change.asked) == 1
@@ -127,7 +127,7 @@ def test_group_that_grows_during_the_question_is_confirmed_again(
     assert any("4 of 8 nodes ARE TERMINATED" in line for line in change.told)
 
 
-def test_a_group_that_grew_while_a_run_was_ended_is_shown_and_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_group_that_grew_while_run_was_stopped_is_confirmed_again(monkeypatch: pytest.MonkeyPatch) -> None:
     plan = plan_that("2 of 4 nodes ARE TERMINATED", "2 of 4 nodes are terminated")
     change = Change(monkeypatch, plan, plan_that("4 of 8 nodes ARE TERMINATED", "4 of 8 nodes are terminated"))
     assert change.permit(plan).stop_reasons == ("4 of 8 nodes are terminated",)
@@ -155,7 +155,7 @@ def test_a_first_deployment_asks_once_and_asks_again_if_it_became_a_change(
 
 
 @pytest.mark.parametrize("differs", [False, True])
-def test_a_key_pair_that_another_first_deployment_imports_meanwhile_is_looked_at(
+def test_key_pair_imported_meanwhile_by_another_laptop_is_checked(
     monkeypatch: pytest.MonkeyPatch, *, differs: bool
 ) -> None:
     told: list[str] = []

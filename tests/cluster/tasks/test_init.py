@@ -65,7 +65,7 @@ def test_second_call_changes_nothing_and_succeeds(run: Run, tmp_path: Path) -> N
     assert contents(tmp_path) == before
 
 
-def test_existing_files_stay_and_what_would_change_is_shown(run: Run, tmp_path: Path) -> None:
+def test_existing_files_are_kept_and_differences_shown(run: Run, tmp_path: Path) -> None:
     own = {
         "cdk.json": b'{"app": "node website.js"}\n',
         "app.py": b"print('mine')\r\n",

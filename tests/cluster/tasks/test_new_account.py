@@ -72,7 +72,7 @@ def account(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NewAccount]:
 
 
 @pytest.mark.parametrize("flags", [("--yes",), (), ("--plan",)], ids=["yes", "asking", "plan"])
-def test_up_is_rejected_with_what_to_do_and_creates_nothing(account: NewAccount, flags: tuple[str, ...]) -> None:
+def test_up_is_rejected_with_fix_and_creates_nothing(account: NewAccount, flags: tuple[str, ...]) -> None:
     before = account.contents()
     done = account.fab("up", *flags, SSH)
     assert done.returncode == 1
@@ -83,7 +83,7 @@ def test_up_is_rejected_with_what_to_do_and_creates_nothing(account: NewAccount,
     assert account.contents() == before
 
 
-def test_force_goes_on_to_the_question_with_a_warning(account: NewAccount) -> None:
+def test_force_continues_with_a_warning(account: NewAccount) -> None:
     before = account.contents()
     done = account.fab("up", "--force", SSH)
     assert done.returncode == 1
@@ -93,7 +93,7 @@ def test_force_goes_on_to_the_question_with_a_warning(account: NewAccount) -> No
     assert account.contents() == before
 
 
-def test_families_that_a_new_account_may_not_launch_are_rejected(account: NewAccount) -> None:
+def test_families_without_quota_in_new_account_are_rejected(account: NewAccount) -> None:
     done = account.fab("up", "--yes", SSH, "--set=worker_instance_type=p5.48xlarge", "--set=workers=1")
     assert done.returncode == 1
     assert "Running On-Demand P instances: 0 vCPUs, 0 used by other instances; p5.48xlarge need 192" in done.stderr
@@ -102,7 +102,7 @@ def test_families_that_a_new_account_may_not_launch_are_rejected(account: NewAcc
     assert "Spot Instance Requests: 16 vCPUs, 0 used by other instances; c5.2xlarge need 24" in spot.stderr
 
 
-def test_a_cluster_that_fits_is_asked_for_with_a_warning_of_its_growth(account: NewAccount) -> None:
+def test_cluster_that_fits_is_confirmed_with_warning_about_growth(account: NewAccount) -> None:
     done = account.fab("up", SSH, "--set=workers=1")
     assert "warning: vCPU quota: " in done.stderr
     assert "set a smaller max_workers" in done.stderr
@@ -184,7 +184,7 @@ CONFIGURATIONS: Final = {
 
 
 @pytest.mark.parametrize("name", CONFIGURATIONS)
-def test_the_doctor_knows_every_answer_with_the_documented_policies(person: Existing, name: str) -> None:
+def test_documented_policies_suffice_for_the_doctor(person: Existing, name: str) -> None:
     done = person.account.fab("doctor", "--json", *(each.format(person) for each in CONFIGURATIONS[name]))
     assert done.stdout, done.stderr
     findings = json.loads(done.stdout)["findings"]

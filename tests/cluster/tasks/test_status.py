@@ -17,7 +17,7 @@ from tests.factories import make_inventory, make_master_instance, make_node
 
 
 @pytest.mark.parametrize("clearing", [True, False])
-def test_warnings_are_printed_where_the_cleared_terminal_does_not_lose_them(
+def test_warnings_survive_clearing_of_terminal(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], clearing: bool
 ) -> None:
     def nodes(_: object, report: Any) -> list[Any]:
@@ -53,7 +53,7 @@ def test_a_first_deployment_without_instances_is_explained(
     assert "the group cannot launch an instance" in capsys.readouterr().err
 
 
-def test_live_runs_and_uploads_are_asked_at_the_same_time(
+def test_live_runs_and_uploads_are_requested_at_the_same_time(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     both = threading.Barrier(2, timeout=30)
@@ -86,7 +86,7 @@ def test_agent_is_pushed_if_the_master_does_not_have_it(
     session.push_agent.assert_called_once()
 
 
-def test_ctrl_c_stops_both_questions(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ctrl_c_stops_both_requests(monkeypatch: pytest.MonkeyPatch) -> None:
     closed = threading.Event()
     session = mock.MagicMock()
     session.load_inventory.return_value = make_inventory(instances=(make_master_instance(),))

@@ -10,7 +10,7 @@ from cluster.errors import DeepcdkError
 from cluster.terminal.confirmation import confirm
 
 
-def test_nobody_there_is_no_consent(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_terminal_is_no_consent(monkeypatch: pytest.MonkeyPatch) -> None:
     confirm("grow?", yes=True)
     monkeypatch.setattr("sys.stdin.isatty", lambda: False)
     with pytest.raises(DeepcdkError) as caught:

@@ -119,6 +119,6 @@ def test_colours_of_a_log_are_dropped_and_a_progress_bar_becomes_lines() -> None
 
 
 @pytest.mark.parametrize("printed", [print_line, print_output], ids=lambda each: each.__name__)
-def test_a_pipe_gets_a_line_as_it_came(printed: Callable[[str], None]) -> None:
+def test_pipe_gets_lines_unchanged(printed: Callable[[str], None]) -> None:
     text = "".join(HOSTILE) + "\r\x1b[1m"
     assert on(io.StringIO(), printed, text) == f"{text}\n"

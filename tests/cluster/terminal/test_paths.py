@@ -13,7 +13,7 @@ from tests.words import LONG, WORDS
 
 
 @given(text=WORDS)
-def test_any_text_is_a_path_and_only_a_home_stands_for_another(text: str) -> None:
+def test_any_text_is_a_path_and_only_home_is_expanded(text: str) -> None:
     path = expanded(text)
     assert path == Path(text) or text.startswith("~")
     assert not (is_file(path) and is_directory(path))
@@ -33,7 +33,7 @@ def test_too_long_names_and_circular_links_do_not_exist(tmp_path: Path) -> None:
         assert (is_file(resolved(text)), is_directory(resolved(text))) == (False, False)
 
 
-def test_a_link_is_followed_to_what_it_leads_to(tmp_path: Path) -> None:
+def test_link_is_followed_to_its_target(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     (tmp_path / "link").symlink_to("file")
     assert resolved(os.fspath(tmp_path / "link")) == tmp_path.resolve() / "file"

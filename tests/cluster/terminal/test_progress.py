@@ -9,7 +9,7 @@ import pytest
 from cluster.terminal.progress import EVERY_S, BarProgress, PlainProgress, make
 
 
-def test_plain_lines_come_at_the_begin_and_then_now_and_then() -> None:
+def test_plain_lines_are_printed_at_start_and_at_intervals() -> None:
     now, lines = [0.0], list[str]()
     with PlainProgress(lines.append, clock=lambda: now[0]) as display:
         display.begin("uploading", 2000, 5_000_000)
@@ -25,7 +25,7 @@ def test_plain_lines_come_at_the_begin_and_then_now_and_then() -> None:
     ]
 
 
-def test_a_bar_shows_each_piece_and_remarks_above(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bar_shows_each_step_and_messages_above(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "100")
     display = make(terminal=True, write=print)
     assert isinstance(display, BarProgress)

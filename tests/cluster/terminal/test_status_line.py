@@ -47,7 +47,7 @@ def test_without_a_terminal_each_long_activity_is_one_plain_line(clock: Clock) -
 
 
 @pytest.mark.parametrize(("count", "takes_s", "shown"), [(5, 1.5, "step 0\n"), (4, 0.4, "step 2\n")])
-def test_steps_that_add_up_to_silence_are_shown_but_not_one_line_each(
+def test_short_steps_with_long_total_time_are_shown_together(
     count: int, takes_s: float, shown: str, clock: Clock
 ) -> None:
     stream = io.StringIO()
@@ -59,7 +59,7 @@ def test_steps_that_add_up_to_silence_are_shown_but_not_one_line_each(
     assert stream.getvalue() == shown
 
 
-def test_a_word_of_the_task_puts_the_line_off(clock: Clock) -> None:
+def test_output_of_task_delays_the_line(clock: Clock) -> None:
     stream = io.StringIO()
     line = StatusLine(lambda: stream, clock)
     with line.doing("waiting"):
@@ -71,7 +71,7 @@ def test_a_word_of_the_task_puts_the_line_off(clock: Clock) -> None:
     assert stream.getvalue() == "1 of 2\n"
 
 
-def test_on_a_terminal_a_spinner_comes_and_goes_without_a_trace(clock: Clock) -> None:
+def test_spinner_leaves_no_trace_on_terminal(clock: Clock) -> None:
     stream = Terminal()
     line = StatusLine(lambda: stream, clock)
     with line.doing("connecting"):
@@ -124,7 +124,7 @@ def test_progress_without_a_terminal_is_a_plain_line(clock: Clock) -> None:
     assert stream.getvalue() == "deploying: 20 of 40\n"
 
 
-def test_while_a_display_holds_the_terminal_the_line_is_silent(clock: Clock) -> None:
+def test_line_is_hidden_while_display_uses_terminal(clock: Clock) -> None:
     stream = Terminal()
     line = StatusLine(lambda: stream, clock)
     line.pause()
@@ -159,7 +159,7 @@ def test_a_dumb_terminal_gets_the_plain_line(clock: Clock, monkeypatch: pytest.M
     assert stream.getvalue() == "connecting\n"
 
 
-def test_ctrl_c_tells_what_goes_on_and_ends_the_task_all_the_same() -> None:
+def test_ctrl_c_reports_current_step_and_stops_the_task() -> None:
     told: list[str] = []
     with pytest.raises(KeyboardInterrupt), interruptible("the run goes on", told.append):
         raise KeyboardInterrupt

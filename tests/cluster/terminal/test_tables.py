@@ -45,7 +45,7 @@ def test_a_pipe_gets_whole_aligned_lines(capsys: pytest.CaptureFixture[str]) -> 
     assert list(plain_lines(Table(title="t", columns=("", ""), rows=rows))) == ["t", "a    long", "bcd  x"]
 
 
-def test_a_terminal_gets_a_box_if_it_fits_and_else_lines_without_expendable_columns(shown: Shown) -> None:
+def test_terminal_gets_a_box_or_lines_without_optional_columns(shown: Shown) -> None:
     boxed, plain = shown(NODES, 200), shown(NODES, 80)
     for lines, has_box in ((boxed, True), (plain, False)):
         assert any("│" in line for line in lines) == any("us-east-1a" in line for line in lines) == has_box
@@ -54,7 +54,7 @@ def test_a_terminal_gets_a_box_if_it_fits_and_else_lines_without_expendable_colu
 
 
 @pytest.mark.parametrize(("columns", "boxed"), [(15, True), (14, False)])
-def test_a_box_needs_one_column_and_three_for_each_of_the_tables(columns: int, boxed: bool, shown: Shown) -> None:
+def test_box_is_drawn_only_if_it_fits(columns: int, boxed: bool, shown: Shown) -> None:
     lines = shown(Table(title="runs", columns=RUNS.columns, rows=RUNS.rows), columns)
     assert any("│" in line for line in lines) == boxed
     assert len(lines[-1]) == (15 if boxed else 10)  # 3 + 5 + 7, or 3 + 2 + 5
@@ -67,7 +67,7 @@ def test_wide_lines_and_values_are_folded(shown: Shown) -> None:
     assert max(map(len, lines)) <= 40
 
 
-def test_columns_are_left_out_in_order_until_the_lines_fit() -> None:
+def test_columns_are_omitted_in_order_until_lines_fit() -> None:
     table = Table(title="", columns=("ab", "cd"), rows=(("1234", "12"),), expendable=("cd",))
     assert fitted(table, 8).columns == ("ab", "cd")  # 4 + 2 between + 2
     assert fitted(table, 7) == Table(title="", columns=("ab",), rows=(("1234",),), expendable=("cd",))

@@ -17,13 +17,13 @@ WORDS = st.lists(st.text(alphabet="abc-/.", min_size=1, max_size=30), min_size=1
 
 
 @given(words=WORDS, columns=st.integers(min_value=20, max_value=140), indent=st.integers(min_value=0, max_value=6))
-def test_folding_cuts_no_word_and_keeps_their_order(words: list[str], columns: int, indent: int) -> None:
+def test_wrapping_keeps_words_and_their_order(words: list[str], columns: int, indent: int) -> None:
     folded = fold(" " * indent + " ".join(words), columns)
     assert folded.split() == words
     assert all(len(line) <= columns or len(line.split()) == 1 for line in folded.splitlines())
 
 
-def test_what_follows_stands_further_in_and_a_command_stays_whole() -> None:
+def test_continuation_is_indented_and_commands_stay_whole() -> None:
     text = "deepcdk: run a is live\n  do: wait your turn with --queue, watch it with `fab attach --run a`, or stop it"
     assert fold(text, 60).splitlines() == [
         "deepcdk: run a is live",
@@ -43,17 +43,17 @@ def test_messages_name_the_installed_command(monkeypatch: pytest.MonkeyPatch) ->
     assert lines == ["", "a", "`deepcdk up`", "`fabric x`"]
 
 
-def test_in_a_pipe_a_line_stays_a_line() -> None:
+def test_line_is_not_wrapped_in_a_pipe() -> None:
     assert fitted("word " * 50, io.StringIO()) == "word " * 50
 
 
-def test_control_characters_are_written_out_and_ends_of_lines_stay() -> None:
+def test_control_characters_are_escaped_and_line_ends_kept() -> None:
     said = "a\x1b[2Jb\x07\r\n\tc\x9bd\u202ee\x7f"
     assert fitted(said, io.StringIO()) == "a\\x1b[2Jb\\x07\n\tc\\x9bd\\u202ee\\x7f"
 
 
 @given(text=st.text())
-def test_what_is_printable_stays_as_it_is(text: str) -> None:
+def test_printable_text_is_unchanged(text: str) -> None:
     shown = printable(text)
     assert printable(shown) == shown
     assert not any(unicodedata.category(each) == "Cc" and each not in "\n\t" for each in shown)
@@ -65,7 +65,7 @@ class Terminal(io.StringIO):
         return True
 
 
-def test_on_a_terminal_a_line_is_folded_to_its_width_and_written_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_line_is_wrapped_to_terminal_width(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "20")
     assert fitted("one two three four\x07 five", Terminal()) == "one two three\n  four\\x07 five"
 
@@ -77,6 +77,6 @@ def test_only_lines_that_do_not_fit_are_wrapped_between_words() -> None:
     assert fold("x" * 30 + " y", 10) == "x" * 30 + "\n  y"
 
 
-def test_a_command_in_backticks_is_as_wide_as_it_is_shown() -> None:
+def test_backticks_do_not_count_in_width_of_command() -> None:
     assert fold("say `a b c` more", 11) == "say `a b c`\n  more"
     assert fold("say `a b c` more", 10) == "say\n  `a b c`\n  more"
