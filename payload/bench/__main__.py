@@ -42,7 +42,9 @@ class BenchmarkSettings:
     """The cells to measure, and the number of steps in each."""
 
     networks: tuple[str, ...] = setting(
-        ("alexnet", "googlenet", "inception-v3", "resnet50", "resnet152", "vgg16"), "networks", choices=NETWORKS
+        ("alexnet", "googlenet", "inception-v3", "resnet50", "resnet152", "vgg16"),
+        "networks to measure",
+        choices=NETWORKS,
     )
     batch_sizes: tuple[int, ...] = setting((1, 32, 64, 96, 128), "images per step", low=1, high=1 << 16)
     image_size: int = setting(

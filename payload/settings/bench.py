@@ -77,7 +77,7 @@ class BenchSettings:
     nodes: tuple[int, ...] = setting(
         (1,), "numbers of nodes, ascending; the run uses the last number", low=1, high=4096
     )
-    networks: tuple[str, ...] = setting(("lenet", "resnet50"), "networks", choices=NETWORKS)
+    networks: tuple[str, ...] = setting(("lenet", "resnet50"), "networks to measure", choices=NETWORKS)
     batch_sizes: tuple[int, ...] = setting((32,), "images per step on each rank, ascending", low=1, high=1 << 16)
     precisions: tuple[str, ...] = setting((FLOAT32,), "number formats of the layers", choices=NUMBER_FORMATS)
     message_bytes: tuple[int, ...] = setting(
