@@ -1,4 +1,4 @@
-"""Where benchmarks run: commands on embedded clouds, and the environment of the tools to compare with."""
+"""Run commands, here and on embedded clouds."""
 
 from __future__ import annotations
 
@@ -7,20 +7,8 @@ import subprocess
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
-from typing import Final
 
 from cluster import demo
-
-PEERS: Final = demo.ROOT / ".peers"
-"""Virtual environment of the tools to compare with. Set-up does not install it."""
-INSTALL_PEERS: Final = "uv venv .peers && uv pip install -p .peers --group peers"
-"""Shell line that installs the tools in PEERS. It runs in the checkout, with .venv/bin in PATH."""
-
-
-def has_module(environment: Path, module: str) -> bool:
-    """Return whether a virtual environment contains a package or module with this name."""
-    return any(environment.glob(f"lib/python3*/site-packages/{module}"))
 
 
 def output_of(command: Sequence[str]) -> str:

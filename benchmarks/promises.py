@@ -23,7 +23,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from benchmarks import figures
+from benchmarks import figures, peers
 from benchmarks.clouds import on_laptop, output_of, running_cloud, seconds
 from cluster import demo
 from tests.stacks.clusters.eight import CLUSTERS, Cluster
@@ -87,24 +87,16 @@ class Measure:
         return value >= self.promise if self.at_least else value <= self.promise
 
 
-PEERS = {
-    "sky": "skypilot==0.14.1",
-    "dstack": "dstack==0.22.5",
-    "pcluster": "aws-parallelcluster==3.16.1",
-    "ray": "ray[default]==2.60.0",
-}
-"""Command of each other tool, and the package that installs it: the versions that docs/comparison.md describes."""
+PEERS: Final = ("sky", "dstack", "pcluster", "ray")
+"""Commands of the other tools."""
 
 
 def compare_starts(repeat: int) -> None:
     """Measure the start of `fab --list` and of each other tool's `--help`, in turns; print and store the results."""
     commands = [["fab", "--list"]]
-    for tool, package in PEERS.items():
-        environment = demo.ROOT / f".peers-{tool}"
-        if not (environment / "bin" / tool).exists():
-            output_of(["uv", "venv", "--clear", str(environment)])
-            output_of(["uv", "pip", "install", "--python", str(environment), package])
-        commands.append([str(environment / "bin" / tool), "--help"])
+    for tool in PEERS:
+        peers.install(tool)
+        commands.append([str(peers.environment_of(tool) / "bin" / tool), "--help"])
     rounds = [[seconds(command) for command in commands] for _ in range(repeat + 1)][1:]  # the first one warms up
     results = {
         f"start: {Path(command[0]).name}": [statistics.median(taken), min(taken), max(taken)]
@@ -112,7 +104,7 @@ def compare_starts(repeat: int) -> None:
     }
     for name, (median, least, most) in results.items():
         print(f"{name:44}{median:8.2f} s ({least:.2f} to {most:.2f})", flush=True)
-    figures.keep(results, versions=dict(package.split("==") for package in PEERS.values()))
+    figures.keep(results, versions=dict(peers.PACKAGES[tool].split("==") for tool in PEERS))
 
 
 def up_to_deployed() -> float:

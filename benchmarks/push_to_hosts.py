@@ -14,7 +14,7 @@ in figures.json. All tools copy the same files from the laptop to every host, th
 The bytes of one push on the laptop's link are counted too. Then deepcdk pushes again, with nothing changed. Then
 `fab run -- true` on all hosts is compared with parallel-ssh. A tool that takes longer than `--limit` is stopped.
 
-Set-up installs neither of the other tools. A missing tool is left out, and the output says how to install it.
+parallel-ssh is installed in .peers-parallel-ssh. If the system has no rsync, it is left out.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from benchmarks import figures
-from benchmarks.clouds import PEERS, on_laptop, output_of, running_cloud
+from benchmarks import figures, peers
+from benchmarks.clouds import on_laptop, output_of, running_cloud
 from benchmarks.push_tools import LOCAL_DATA, OURS, REMOTE, SHARED, Fleet, Tool, missing, tools
 from cluster import demo
 
@@ -283,12 +283,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     if min(options.repeat, options.files, *options.hosts) < 1 or min(options.limit, *options.megabytes) <= 0:
         parser.error("--hosts, --megabytes, --files, --repeat and --limit must be more than 0")
     chosen = []
-    for tool in tools(PEERS):
+    for tool in tools():
         if options.only and tool.name not in (OURS, SHARED, *options.only):
             continue
-        if lack := missing(tool, PEERS):
+        if lack := missing(tool):
             print(f"{tool.name} is left out: {lack}", flush=True)
             continue
+        if tool.name in peers.PACKAGES:
+            peers.install(tool.name)
         chosen.append(tool)
     book = Book()
     for hosts in options.hosts:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from benchmarks.clouds import INSTALL_PEERS, has_module
+from benchmarks.peers import environment_of
 
 REMOTE: Final = "bench-push"
 """Directory in each login user's home for the other tools, and the name of the data set for deepcdk."""
@@ -16,6 +16,7 @@ LOCAL_DATA: Final = "/home/deepcdk-rank/files/data"
 """Directory for data sets of `fab stage-data --to local` on each host."""
 OURS: Final = "deepcdk"
 SHARED: Final = "deepcdk-shared"
+PSSH: Final = "parallel-ssh"
 PARALLEL_SSH: Final = """
 import sys
 from gevent import joinall
@@ -58,13 +59,11 @@ class Tool:
     """Path of the pushed files on each host, as a shell word."""
     needs: tuple[str, ...] = ()
     """Required programs."""
-    modules: tuple[str, ...] = ()
-    """Required modules in the Python of the peers' environment."""
 
 
-def tools(peers: Path) -> list[Tool]:
-    """Return deepcdk's and the other tools. `peers`: the virtual environment of parallel-ssh."""
-    python = str(peers / "bin" / "python")
+def tools() -> list[Tool]:
+    """Return deepcdk's two ways to push, then the other tools."""
+    python = str(environment_of(PSSH) / "bin" / "python")
 
     def parallel_ssh(fleet: Fleet, source: str) -> list[str]:
         return [python, "-c", PARALLEL_SSH, fleet.user, fleet.key, fleet.bastion, ",".join(fleet.hosts), source, REMOTE]
@@ -94,10 +93,9 @@ def tools(peers: Path) -> list[Tool]:
         ),
         Tool(name="rsync", push=rsync, command=None, needs=("rsync",)),
         Tool(
-            name="parallel-ssh",
+            name=PSSH,
             push=lambda fleet, source: parallel_ssh(fleet, str(source)),
             command=lambda fleet: parallel_ssh(fleet, ""),
-            modules=("pssh", "gevent"),
         ),
     ]
 
@@ -108,16 +106,8 @@ def _through(fleet: Fleet) -> str:
     return f"ssh -i {fleet.key} {options} -W %h:%p {fleet.user}@{fleet.bastion}"
 
 
-def missing(tool: Tool, peers: Path) -> str:
-    """Return which program or module a tool lacks, such as `program rsync not found`, and how to install it.
-
-    Return "" if nothing is missing.
-
-    `peers` is the virtual environment that should have the modules.
-    """
-    for module in tool.modules:
-        if not has_module(peers, module):
-            return f"module {module} not found in {peers}; install it with `{INSTALL_PEERS}`"
+def missing(tool: Tool) -> str:
+    """Return which program of the system a tool lacks, and how to install it; "" if nothing is missing."""
     for program in tool.needs:
         if not shutil.which(program):
             return f"program {program} not found; install it from the system's packages"

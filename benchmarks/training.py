@@ -7,8 +7,8 @@ Stored are the median, the least and the most of the rounds, with the versions, 
 other processes used much of the cores do not count. If a process fails, or the ranks did not train together, nothing of
 the case is stored.
 
-The way `ddp` needs PyTorch in .peers. Without it, this way is left out. `--short` is one short round, which is not
-stored. The exit status is 1 if a goal is missed.
+PyTorch, for the way `ddp`, is installed in .peers-torch. `--short` is one short round, which is not stored. The exit
+status is 1 if a goal is missed.
 """
 
 from __future__ import annotations
@@ -36,8 +36,7 @@ from agent.spec.horovod import CYCLE_TIME, MPI
 from agent.spec.launchers import APART
 from agent.spec.nodes import Node
 from agent.spec.run import RunSpec
-from benchmarks import figures
-from benchmarks.clouds import INSTALL_PEERS, PEERS, has_module
+from benchmarks import figures, peers
 from cluster import demo
 
 PROGRAM: Final = Path(__file__).with_name("own_program.py")
@@ -149,7 +148,11 @@ def processes(way: str, case: Case, directory: Path) -> list[Process]:
             ]
         case "ddp":
             meeting = {"MASTER_ADDR": "localhost", "MASTER_PORT": str(port), "WORLD_SIZE": "2"}
-            command = (str(PEERS / "bin" / "python"), str(Path(__file__).with_name("ddp_rank.py")), work)
+            command = (
+                str(peers.environment_of("torch") / "bin" / "python"),
+                str(Path(__file__).with_name("ddp_rank.py")),
+                work,
+            )
             return [Process(command=command, environ=meeting | {"RANK": str(each)}) for each in range(2)]
         case _:
             # Horovod's thread, which each process starts, sleeps.
@@ -284,16 +287,15 @@ def results(name: str, case: Case, rounds: Sequence[Mapping[str, float]]) -> dic
 
 def take(name: str, case: Case, count: int, quiet: bool) -> tuple[dict[str, list[float]], dict[str, str]]:
     """Measure a case in `count` rounds; print and return the results, and the versions."""
-    ways = [way for way in case.ways if way != "ddp" or has_module(PEERS, "torch")]
     rounds: list[dict[str, float]] = []
     versions: dict[str, str] = {}
     for number in range(count):
         rounds.append({})
-        for place in range(len(ways)):
-            way = ways[(place + number) % len(ways)]
+        for place in range(len(case.ways)):
+            way = case.ways[(place + number) % len(case.ways)]
             rounds[-1][way], found = measure(way, case, quiet)
             versions |= found
-        rates = ", ".join(f"{way} {rounds[-1][way]:.4g}" for way in ways)
+        rates = ", ".join(f"{way} {rounds[-1][way]:.4g}" for way in case.ways)
         print(f"{name}, round {number + 1} of {count}: {rates}; load {os.getloadavg()[0]:.1f}", flush=True)
     taken = results(name, case, rounds)
     for key, (median, *limits) in taken.items():
@@ -321,8 +323,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     if options.rounds < 1:
         parser.error("--rounds must be 1 or more")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # stop the processes in any case
-    if not has_module(PEERS, "torch"):
-        print(f"without PyTorch; to include it: {INSTALL_PEERS}", flush=True)
+    if any("ddp" in CASES[name].ways for name in options.cases):
+        peers.install("torch")
     machine = this_machine()
     missed: list[str] = []
     for name in options.cases:

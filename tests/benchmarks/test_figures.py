@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from agent.hardware.machine import this_machine
-from benchmarks import figures, promises
+from benchmarks import figures, peers, promises
 from benchmarks.figures import FILE, PAGES, keep, missed, table, with_table
 from cluster.demo import ROOT
 
@@ -91,8 +91,8 @@ def test_measurements_of_clusters_are_stored_as_a_range_when_all_were_measured()
 def test_starts_of_other_tools_are_measured_in_turns_and_stored_with_their_versions(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / ".peers-ray" / "bin").mkdir(parents=True)
-    (tmp_path / ".peers-ray" / "bin" / "ray").touch()
+    (tmp_path / ".peers-ray").mkdir()
+    (tmp_path / ".peers-ray" / peers.PACKAGES["ray"]).touch()
     installed: list[str] = []
     started: list[str] = []
     stored: dict[str, list[float]] = {}
@@ -101,16 +101,22 @@ def test_starts_of_other_tools_are_measured_in_turns_and_stored_with_their_versi
         started.append(Path(command[0]).name)
         return float(len(started))
 
+    def install(command: list[str]) -> None:
+        if command[1] == "venv":
+            Path(command[-1]).mkdir()
+        else:
+            installed.append(command[-1])
+
     def store(results: dict[str, list[float]], versions: dict[str, str]) -> None:
         stored.update(results)
-        assert versions["skypilot"] == promises.PEERS["sky"].partition("==")[2]
+        assert versions["skypilot"] == peers.PACKAGES["sky"].partition("==")[2]
 
     monkeypatch.setattr("cluster.demo.ROOT", tmp_path)
-    monkeypatch.setattr(promises, "output_of", lambda command: installed.append(command[-1]))
+    monkeypatch.setattr(peers, "output_of", install)
     monkeypatch.setattr(promises, "seconds", start)
     monkeypatch.setattr(figures, "keep", store)
     assert promises.main(["--peers", "--repeat", "3"]) == 0
     tools = ["fab", *promises.PEERS]
     assert started == tools * 4
     assert stored["start: fab"] == [11, 6, 16], "the first round is not recorded"
-    assert [each for each in installed if "==" in each] == [p for t, p in promises.PEERS.items() if t != "ray"]
+    assert installed == [peers.PACKAGES[tool] for tool in promises.PEERS if tool != "ray"]
