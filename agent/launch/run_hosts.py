@@ -16,6 +16,7 @@ from agent.launch.launcher_command import launcher_environment
 from agent.polling import wait_until
 from agent.remote import processes
 from agent.remote.ssh import OWN_TREE, TIMED_OUT, Completed, answers, as_root, remote_command
+from agent.spec import untrusted_json
 from agent.spec.long_lines import SEPARATOR
 from agent.spec.nodes import NODE_PYTHON, Node
 from agent.spec.run import RunSpec
@@ -170,8 +171,8 @@ class Hosts:
 
         Without `ranks_only`, also signal the remaining processes of its launcher on the master. Without `as_rank`,
         signal processes of the login user on the hosts, instead of those of the user for ranks. Waits up to `wait_s`
-        seconds for the processes to exit. A host with processes that still run after that is logged, like any other
-        failure of a host.
+        seconds for the processes to exit. Logs processes that still run after that (unless `wait_s` is 0), and hosts
+        that cannot be reached.
         """
         argv = processes.command(
             sys.executable if self._spec.launcher else NODE_PYTHON,
@@ -183,8 +184,20 @@ class Hosts:
         )
         asked = [None, *self._spec.hosts] if hosts is None else list(hosts)
         for name, done in self.everywhere(asked, argv, 30.0 + wait_s, as_rank=as_rank).items():
-            if done.status != 0:
-                self.log_line(f"{name}: {tail(done.output)}")
+            if done.status and (trouble := _describe_left(done.output, number, wait_s)):
+                self.log_line(f"{name}: {trouble}")
+
+
+def _describe_left(output: str, number: signal.Signals, wait_s: float) -> str:
+    """Return which processes of the run are left on a host after a signal, or why it was not sent.
+
+    `output` is the output of `agent.remote.processes`. Return "" if `wait_s` is 0 and the signal was sent.
+    """
+    try:
+        left = untrusted_json.parse(output)["left"]
+    except (ValueError, TypeError, KeyError):
+        return f"cannot send {number.name} to the run's processes: {tail(output)}"
+    return f"still running {wait_s:g} s after {number.name}: processes {', '.join(map(str, left))}" if wait_s else ""
 
 
 def login() -> dict[str, str]:

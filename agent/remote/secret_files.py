@@ -70,7 +70,10 @@ def read(directory: Path, run_id: str, names: Sequence[str]) -> dict[str, str]:
     except (OSError, ValueError):
         found = {}
     if absent := [name for name in names if name not in found]:
-        raise SecretsError(f"the secrets {', '.join(absent)} are not on this node; pass them again with --secret")
+        listed = ", ".join(absent)
+        raise SecretsError(
+            f"the secrets {listed} are not on this node; pass them again with --secret to `fab resume {run_id}`"
+        )
     return {name: str(found[name]) for name in names}
 
 

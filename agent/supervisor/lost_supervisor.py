@@ -103,7 +103,7 @@ def _obstacle(directory: RunDirectory, spec: RunSpec) -> str:
     try:
         secret_files.read(secret_files.master_directory(Path.home()), spec.run_id, spec.secrets)
     except SecretsError as error:
-        return f"{error} to `fab resume {spec.run_id}`"
+        return str(error)
     return ""
 
 

@@ -202,7 +202,7 @@ class LostWorkers:
         try:
             return gpu_health.parse(done.output, node.slots)
         except ValueError as error:
-            self._log_line(f"{node.name}: {error}")
+            self._log_line(f"{node.name}: {error}; trying again in {PERIOD_S:g} s")
             return ""
 
     def _replace(self, group: WorkerGroup, reasons: dict[str, str]) -> None:

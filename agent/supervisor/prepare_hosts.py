@@ -184,6 +184,6 @@ def remove_secrets(spec: RunSpec, hosts: Hosts, left: Sequence[Node], runs: Runs
         drop, everyone = secrets_command("drop", spec.run_id), [None, *spec.hosts, *left]
         for name, done in hosts.everywhere(everyone, drop, 30.0, as_rank=True).items():
             if done.status != 0:
-                hosts.log_line(f"{name}: cannot remove secrets: {tail(done.output)}")
+                hosts.log_line(f"{name}: cannot remove secrets; the next run removes them: {tail(done.output)}")
     with contextlib.suppress(OSError):
         secret_files.remove_stale(here, runs)

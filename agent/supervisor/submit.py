@@ -127,7 +127,9 @@ def _check_ended(runs: Runs, directory: RunDirectory) -> None:
 
 def _check_new(runs: Runs, spec: RunSpec) -> None:
     if runs[spec.run_id].path.exists():
-        raise FileExistsError(f"{runs[spec.run_id].path} already exists")
+        raise FileExistsError(
+            f"run {spec.run_id} already exists, in {runs[spec.run_id].path}; repeat the command, which makes another id"
+        )
     check_trees(spec)
 
 
@@ -273,7 +275,8 @@ def detach(runs: Runs, directory: RunDirectory, *, lost: str = "") -> None:
         if not select.select([pipe], [], [], START_TIMEOUT_S)[0]:
             process.kill()
             raise RuntimeError(
-                f"the supervisor did not start within {START_TIMEOUT_S:g} s; its log on the master is {directory.log}"
+                f"the supervisor did not start within {START_TIMEOUT_S:g} s; its log on the master is {directory.log}; "
+                f"to try again: `fab resume {directory.run_id}`"
             )
         if pipe.read() != b"ready":
             raise RuntimeError("the supervisor did not start:\n" + "\n".join(run_log.last_lines(directory.log)))
