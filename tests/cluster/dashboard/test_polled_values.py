@@ -146,7 +146,7 @@ def test_data_is_live_again_after_the_laptop_slept(tmp_path: Path) -> None:
         first = eventually(lambda: found if (found := source.look(1.0)).value else None)
         assert (first.value, first.state) == ("hello\n", "live")
         proxy.freeze()
-        eventually(lambda: proxy.connections == 2)
+        eventually(lambda: source.look() and proxy.connections == 2)  # a page that is shown keeps looking
         began = time.time()
         awake = eventually(lambda: found if (found := source.look()).at > began else None)
         assert (awake.value, awake.state, awake.trouble) == ("hello\n", "live", "")
