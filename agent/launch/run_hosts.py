@@ -191,10 +191,11 @@ class Hosts:
 def _describe_left(output: str, number: signal.Signals, wait_s: float) -> str:
     """Return which processes of the run are left on a host after a signal, or why it was not sent.
 
-    `output` is the output of `agent.remote.processes`. Return "" if `wait_s` is 0 and the signal was sent.
+    `output` is the output of `agent.remote.processes`, perhaps after a banner. Return "" if `wait_s` is 0 and the signal
+    was sent.
     """
     try:
-        left = untrusted_json.parse(output)["left"]
+        left = untrusted_json.parse(output.strip().rpartition("\n")[2])["left"]
     except (ValueError, TypeError, KeyError):
         return f"cannot send {number.name} to the run's processes: {tail(output)}"
     return f"still running {wait_s:g} s after {number.name}: processes {', '.join(map(str, left))}" if wait_s else ""

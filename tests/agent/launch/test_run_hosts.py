@@ -87,7 +87,7 @@ def test_a_host_that_cannot_signal_its_ranks_is_reported() -> None:
 @pytest.mark.parametrize(("wait_s", "line"), [(5.0, ["still running 5 s after SIGTERM: processes 7, 8"]), (0.0, [])])
 def test_processes_that_outlast_the_wait_are_logged(wait_s: float, line: list[str]) -> None:
     said: list[str] = []
-    left = Completed(status=1, output='{"signalled": [7], "left": [7, 8]}\n')
+    left = Completed(status=1, output='a banner\n{"signalled": [7], "left": [7, 8]}\n')
     hosts(lambda argv, _: left, said=said).signal_run(signal.SIGTERM, wait_s, hosts=SPEC.hosts[:1])
     assert said == [f"deeplearning-worker1: {text}" for text in line]
 
