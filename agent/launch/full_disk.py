@@ -41,9 +41,9 @@ class DiskWatch:
         """Reported disks, by device number."""
 
     def look(self, block: bytes) -> list[str]:
-        """Return a line for each full disk, if `block` reports one. `block` is a part of the rank's output.
+        """Return a line for each disk that is full now, if the rank's output `block` reports a full disk; otherwise [].
 
-        Each disk is reported only once. The disks are measured at once, because temporary files disappear when the
+        Each disk is returned only once. The disks are measured immediately, because temporary files disappear when the
         program exits.
         """
         if not any(text in block for text in _REPORTS):

@@ -85,7 +85,7 @@ class MemoryWatch:
         return grown
 
     def _is_apart(self, counter: Path) -> bool:
-        """Return whether a counter belongs to a cgroup of the rank, such as its login's, that process 1 is not in."""
+        """Return whether a counter belongs to a cgroup that the rank has been in and that process 1 is not in."""
         homes = [folders[0] for _, folders in memory_groups(self._root, "1")]
         is_shared = any(home.is_relative_to(counter.parent) for home in homes)
         return bool(homes) and not is_shared and counter.parent in self._own

@@ -109,7 +109,7 @@ def this_host(spec: RunSpec) -> Node | None:
 
 
 def interface_of(spec: RunSpec, name: str) -> str:
-    """Return this machine's network interface with the address of the run's host `name`.
+    """Return the name of this machine's network interface that has the address of the run's host `name`.
 
     Return "" if that host is not this machine.
     """

@@ -191,7 +191,7 @@ class Hosts:
 def _describe_left(output: str, number: signal.Signals, wait_s: float) -> str:
     """Return which processes of the run are left on a host after a signal, or why it was not sent.
 
-    `output` is the output of `agent.remote.processes`, perhaps after a banner. Return "" if `wait_s` is 0 and the signal
+    `output` is what `agent.remote.processes` printed, perhaps after a banner. Return "" if `wait_s` is 0 and the signal
     was sent.
     """
     try:

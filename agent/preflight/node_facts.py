@@ -172,7 +172,10 @@ def gather(run_directory: Path, began: float | None = None) -> NodeFacts:
 
 
 def parse_visible_gpus(output: str) -> int:
-    """Parse the output of COUNT_VISIBLE_GPUS among TensorFlow's own lines. Raises ValueError if it is missing."""
+    """Parse the number of GPUs from the output of COUNT_VISIBLE_GPUS, which also has TensorFlow's own lines.
+
+    Raises ValueError with the last line of the output if the number is missing.
+    """
     counts = [line.removeprefix(VISIBLE) for line in output.splitlines() if line.startswith(VISIBLE)]
     if len(counts) != 1:
         raise ValueError((output.strip().splitlines() or ["no output"])[-1])

@@ -96,7 +96,7 @@ def home() -> Path:
 
 
 def variables() -> dict[str, str]:
-    """Return HOME, USER and LOGNAME of this process's user. A launcher passes the values of its own user."""
+    """Return HOME, USER and LOGNAME of this process's user, to replace those of the launcher's user."""
     user = pwd.getpwuid(os.getuid()).pw_name
     return {"HOME": str(home()), "USER": user, "LOGNAME": user}
 

@@ -138,7 +138,10 @@ class Manifest:
 
     @classmethod
     def from_text(cls, text: str) -> Manifest:
-        """Parse a manifest. Raises ManifestError with the number of the first bad line, or if lines are missing."""
+        """Parse a manifest.
+
+        Raises ManifestError with the number of the first bad line, or if lines are missing or the format is unknown.
+        """
         entries: list[Entry] = []
         head: dict[str, Any] = {}
         for number, line in enumerate(text.split("\n")[:-1] if text else [], start=1):

@@ -119,7 +119,10 @@ class StagedDataset:
             ) from None
 
     def pending(self) -> Manifest:
-        """Return the manifest of the staging in progress. Raises DatasetError if there is none, and ManifestError."""
+        """Return the manifest of the staging in progress.
+
+        Raises DatasetError if there is none, and ManifestError if it is malformed.
+        """
         try:
             return _read(self.pending_manifest_file)
         except FileNotFoundError:
@@ -268,7 +271,7 @@ class StagedDataset:
     def commit(self) -> None:
         """Make the pending manifest the current one, and remove partial files. Raises DatasetError if that fails.
 
-        The caller has read or written every file since `begin`.
+        The caller must have verified or written every file since `begin`. This does not check the files.
         """
         try:
             self.pending_manifest_file.replace(self.manifest_file)

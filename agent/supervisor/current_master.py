@@ -84,7 +84,7 @@ def is_settled(conf: Path = NODE_CONF, inherited: Path = INHERITED) -> bool:
 
 
 def wait_until_settled(timeout_s: float = PATIENCE_S) -> bool:
-    """Wait until `is_settled`, but at most `timeout_s`; return whether it is."""
+    """Wait until `is_settled` returns True, but at most `timeout_s`; return its last result."""
     return wait_until(is_settled, timeout_s=timeout_s, poll_s=POLL_S)
 
 

@@ -196,8 +196,8 @@ class Supervisor:
     def _restart(self, outcome: Outcome) -> bool:
         """Kill the ranks that are left, wait for hosts that answer, and set up the next attempt on them.
 
-        The restart is recorded and logged, and the user is notified. Return False if there are too few hosts, if the
-        run is stopped meanwhile, or if the spec cannot be placed on them.
+        The restart is recorded and logged, and the user is notified. Return whether the next attempt is set up: False
+        if there are too few hosts, if the run is stopped meanwhile, or if the spec cannot be placed on them.
         """
         fault = outcome.fault
         last, number, began = self._attempt, len(self._restarts) + 1, time.time()

@@ -84,7 +84,7 @@ def _first(runs: Runs, spec: RunSpec) -> tuple[RunDirectory, State] | None:
 def _failed_at_once(directory: RunDirectory, state: State) -> bool:
     """Return whether a run's launcher failed within AT_ONCE_S of the first launch, without a restart.
 
-    Other failures have no exit status.
+    Failures before the launch, or without an exit status of the launcher, do not count.
     """
     launched = _launched(directory)
     is_own = state.state == "failed" and state.exit_code is not None and not directory.restarts_made()
