@@ -6,6 +6,7 @@ for templates. The name of its stack matters only to `cdk bootstrap`.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -239,10 +240,13 @@ def make(
             cdk.run(command, Path(empty), operation, aws.environment(), events=events)
         except CdkError:
             # CloudFormation executes one change set of a stack at a time, so one of two concurrent bootstraps fails.
-            for _ in poll(BUSY_TIMEOUT_S, every_s=POLL_S):
-                if not _is_busy(describe_stack(aws, found.names.toolkit)):
-                    break
-            if not examine(aws, found.names).is_complete:
+            is_complete = False
+            with contextlib.suppress(AwsError):  # it must not hide why the bootstrap failed
+                for _ in poll(BUSY_TIMEOUT_S, every_s=POLL_S):
+                    if not _is_busy(describe_stack(aws, found.names.toolkit)):
+                        break
+                is_complete = examine(aws, found.names).is_complete
+            if not is_complete:
                 raise
             report("another machine has bootstrapped the account at the same time, so `fab up` continues")
 

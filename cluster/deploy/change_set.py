@@ -24,7 +24,7 @@ from cluster.deploy.cdk import CdkError
 from cluster.deploy.change_effects import Effect, describe_effect, describe_login_user
 from cluster.deploy.changed_resources import GROUP, Change, changed_parameters
 from cluster.errors import AwsError, DeepcdkError
-from cluster.terminal.status_line import doing
+from cluster.terminal.status_line import doing, warn
 from stacks.config import Output
 
 if TYPE_CHECKING:
@@ -113,7 +113,8 @@ def planned(
 
     A stack that exists only for this change set is deleted too. `overrides` replace keys of cdk.json. Existing clusters
     keep their deployed machine images, unless `update_images` is set. Raises OvertakenError if another deployment
-    changes the stack, AwsError, or CdkError with the output of the CDK CLI.
+    changes the stack, AwsError, or CdkError with the output of the CDK CLI. After an error, a change set that cannot be
+    deleted is only reported with a warning.
     """
     before = describe_stack(aws, stack)
     name = change_set_name(datetime.datetime.now(datetime.UTC))
@@ -136,8 +137,16 @@ def planned(
                 plan = _read_plan(aws, stack, name, Path(assembly))
                 plan = dataclasses.replace(plan, notes=tuple(kept_images.describe(images, newest)))
             yield plan
-        finally:
-            _delete(aws, stack, name, before)
+        except BaseException:
+            try:
+                _delete(aws, stack, name, before)
+            except AwsError as error:  # it must not hide the first error
+                warn(
+                    f"change set {name} of stack {stack} may be left: {error.what}. It costs nothing, and the next "
+                    "deployment of the stack deletes it"
+                )
+            raise
+        _delete(aws, stack, name, before)
 
 
 def execute(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import contextlib
 import datetime
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -91,10 +92,10 @@ def resize(aws: Aws, stack: Stack, nodes: int) -> None:
         except ClientError as error:
             if error.response["Error"]["Code"] != "ValidationError":
                 raise
-            maximum = refresh(aws, stack).max_workers
-            if nodes <= maximum:
-                raise
-            raise OverMaximumError(nodes, maximum) from None
+            with contextlib.suppress(AwsError):  # it must not hide why the size was rejected
+                if nodes > (maximum := refresh(aws, stack).max_workers):
+                    raise OverMaximumError(nodes, maximum) from None
+            raise
 
 
 def keep_workers_of_all_zones(aws: Aws, found: Inventory, report: Callable[[str], None]) -> None:

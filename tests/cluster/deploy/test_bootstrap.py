@@ -13,7 +13,7 @@ from cluster.aws.client import Aws
 from cluster.deploy import bootstrap
 from cluster.deploy.bootstrap import Bootstrap, Names
 from cluster.deploy.cdk import CdkError
-from cluster.errors import DeepcdkError
+from cluster.errors import DeepcdkError, NoAnswerError
 
 
 def there(**changes: Any) -> Bootstrap:
@@ -161,3 +161,15 @@ def test_a_failed_bootstrap_is_reported_unless_another_one_succeeds(aws: Aws, pr
     (project / "status").write_text("1")
     with pytest.raises(CdkError, match="the bootstrap failed"):
         bootstrap.make(aws, project, bootstrap.examine(aws, Names()), print)
+
+
+def test_a_failed_bootstrap_is_reported_even_if_aws_no_longer_answers(
+    aws: Aws, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def silent(*_: object) -> None:
+        raise NoAnswerError("the AWS API does not answer")
+
+    (project / "status").write_text("1")
+    monkeypatch.setattr(bootstrap, "describe_stack", silent)
+    with pytest.raises(CdkError, match="the bootstrap failed"):
+        bootstrap.make(aws, project, there(version=None, bucket_exists=False, status=""), print)

@@ -156,6 +156,23 @@ def test_a_failed_deployment_is_reported_even_if_aws_no_longer_answers(
         change_set.execute(aws, PROJECT, plan, print)
 
 
+def test_error_in_a_plan_is_raised_even_if_its_change_set_cannot_be_deleted(
+    aws: Aws, propose: Propose, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def silent(*_: object) -> None:
+        raise NoAnswerError("the AWS API does not answer")
+
+    deploy(aws, {"Old": bucket()})
+    propose({"New": bucket()}, "UPDATE")
+    with (
+        pytest.raises(CdkError, match="no capacity"),
+        change_set.planned(aws, PROJECT, "deepcdk", {}),
+    ):
+        monkeypatch.setattr(change_set, "describe_stack", silent)
+        raise CdkError("the deployment failed: no capacity")
+    assert "of stack deepcdk may be left: the AWS API does not answer" in " ".join(capsys.readouterr().err.split())
+
+
 def test_change_set_names_are_unique_and_valid() -> None:
     now = datetime.datetime(2026, 11, 20, 12, 13, 14, tzinfo=datetime.UTC)
     names = {change_set.change_set_name(now) for _ in range(100)}

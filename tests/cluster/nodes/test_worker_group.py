@@ -10,7 +10,7 @@ from botocore.exceptions import ClientError
 from cluster.aws import instance_console, inventory
 from cluster.aws.client import Aws
 from cluster.aws.stack import Stack
-from cluster.errors import AwsError, NotReadyError
+from cluster.errors import AwsError, NoAnswerError, NotReadyError
 from cluster.nodes import worker_group
 from cluster.nodes.worker_group import (
     OverMaximumError,
@@ -101,6 +101,18 @@ def test_size_above_maximum_is_rejected_with_both_numbers(
     ) as caught:
         resize(aws, STACK, 9)
     assert "max_workers to 9" in caught.value.remedy
+
+
+def test_rejected_size_is_reported_even_if_aws_no_longer_answers(
+    aws: Aws, workers: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def silent(*_: object) -> None:
+        raise NoAnswerError("the AWS API does not answer")
+
+    refuse(aws, monkeypatch, "the group is being deleted")
+    monkeypatch.setattr(worker_group, "refresh", silent)
+    with pytest.raises(AwsError, match="the group is being deleted"):
+        resize(aws, STACK, 9)
 
 
 def test_any_other_rejected_size_is_reported_with_awss_message(

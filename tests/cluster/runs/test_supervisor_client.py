@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from agent.spec.provenance import Origin, Submission
-from cluster.errors import DeepcdkError, HeldNodesError, LiveRunError, RemoteError
+from cluster.errors import ConnectionFailedError, DeepcdkError, HeldNodesError, LiveRunError, RemoteError
 from cluster.master_answers import AnswerError
 from cluster.runs.supervisor_client import Supervisor
 from cluster.ssh.master import Completed, Master
@@ -188,6 +188,18 @@ def test_a_run_that_does_not_start_leaves_no_secrets_behind() -> None:
     with pytest.raises(LiveRunError):
         Supervisor(master, STACK, "/x").start(Submission(spec=SPEC), {"TOKEN": "swordfish"})
     assert master.commands[-1][2:] == ["agent.remote.secret_files", "drop", "one"]
+
+
+def test_error_of_a_start_is_raised_even_if_secrets_cannot_be_removed() -> None:
+    class LostMaster(AnsweringMaster):
+        def run(self, argv: Any, *, directory: str = "", stdin: bytes = b"") -> Completed:
+            if not self.answers:
+                raise ConnectionFailedError("the master does not answer")
+            return super().run(argv, directory=directory, stdin=stdin)
+
+    master = LostMaster(answer(None), answer({"live": "other", "state": "live", "held": []}, 3))
+    with pytest.raises(LiveRunError):
+        Supervisor(master, STACK, "/x").start(Submission(spec=SPEC), {"TOKEN": "swordfish"})
 
 
 def test_secrets_of_all_runs_of_a_sweep_are_sent_in_one_command() -> None:
