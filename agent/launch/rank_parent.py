@@ -217,7 +217,7 @@ class Rank:
 
 
 def end_alike(status: int) -> int:
-    """Return a rank's status, or kill this process with the signal that terminated the rank."""
+    """Return a rank's status. If it is negative, kill this process with the same signal instead."""
     if status < 0:
         with contextlib.suppress(OSError):  # SIGKILL has no handler
             signal.signal(-status, signal.SIG_DFL)

@@ -147,9 +147,9 @@ def _remove_leftovers(hosts: Hosts, dirty: Sequence[Node]) -> None:
 def stage(spec: RunSpec) -> None:
     """Copy the pushed program into the run's directory, unless an earlier attempt did. Does nothing for recipes.
 
-    So files that the ranks write belong to this run. The pushed tree, which other runs with the same program share,
-    does not change. Every user may write to the copy, but only this run's ranks can enter the run's directory. Raises
-    SpecError if the pushed tree does not exist.
+    The ranks work in the copy, so the files that they write belong to this run. The pushed tree, which other runs with
+    the same program share, does not change. Every user may write to the copy, but only this run's ranks can enter the
+    run's directory. Raises SpecError if the pushed tree does not exist.
     """
     if not spec.program:
         return

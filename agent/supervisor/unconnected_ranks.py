@@ -138,7 +138,7 @@ class UnconnectedRanks:
     def _print_the_same(self) -> bool:
         """Return whether all ranks have printed the same lines to a stream, and these contain numbers.
 
-        Each rank must have printed SAME_LINES lines. As many lines are compared as the rank with the fewest has printed.
+        Each rank must have printed SAME_LINES lines. Lines beyond those of the rank with the fewest are not compared.
         """
         return any(self._are_same(by_rank) for stream, by_rank in self._lines.items() if self._numbers[stream])
 
